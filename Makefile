@@ -1,0 +1,35 @@
+# make train   set up and run the main job on the embedded data set
+# make test    set up and run the tests
+# make check   linting, formatting, types
+# make sanitize  the kernels under AddressSanitizer, UBSan and ThreadSanitizer
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h) jgs/kernels/CMakeLists.txt
+
+.PHONY: train test check sanitize clean
+
+train: $(VENV)/installed
+	$(BIN)/python -m jgs.train $(ARGS)
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+sanitize: $(VENV)/installed
+	PYTHON=$(BIN)/python tests/kernels/sanitize
+
+# Editable: the Python files are used where they lie; a changed kernel is built again.
+$(VENV)/installed: pyproject.toml $(KERNELS) | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet --editable '.[test,viz]'
+	@touch $@
+
+$(VENV)/bin/pip:
+	$(PYTHON) tools/make_venv.py $(VENV)
+
+clean:
+	rm -rf $(VENV) build

@@ -1,0 +1,25 @@
+"""jgs: mini-batch graph sampling and distributed GNN training for JAX."""
+
+import importlib
+from typing import Any
+
+from jgs.errors import InputError
+from jgs.features import SparseFeatures
+from jgs.graph import Block, Graph, MiniBatch
+
+__version__ = "0.1.0"
+
+__all__ = ["Block", "Graph", "InputError", "MiniBatch", "SparseFeatures"]
+
+_SUBMODULES = ("data", "models", "ops", "sampling", "train")
+
+
+def __getattr__(name: str) -> Any:
+    """`jgs.sampling` and the others, imported when first used (Flax takes a second)."""
+    if name in _SUBMODULES:
+        return importlib.import_module(f"jgs.{name}")
+    raise AttributeError(f"module 'jgs' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_SUBMODULES]

@@ -1,0 +1,102 @@
+"""Data sets: `load` one by name or path. Each format is one small file of this package."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jgs.data import npz, ogb, planetoid, snap, synthetic
+from jgs.data.dataset import Dataset
+from jgs.errors import InputError
+
+__all__ = ["LOADERS", "Dataset", "load"]
+
+# Each takes (name, root, **options); its docstring says where it looks and what options mean.
+LOADERS: dict[str, Callable[..., Dataset]] = {
+    "synthetic": synthetic.load,
+    "cora": planetoid.load,
+    "citeseer": planetoid.load,
+    "pubmed": planetoid.load,
+    "facebook": npz.load,
+    "ogbn-arxiv": ogb.load,
+    "ogbn-products": ogb.load,
+    "ogbn-papers100M": ogb.load,
+    "snap": snap.load,
+}
+
+
+def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: Any) -> Dataset:
+    """The data set `name`, checked.
+
+    Args:
+      name: a name in `LOADERS`; or a path, as it is or below `root`: an `.npz` archive
+        (`jgs.data.npz`), a SNAP edge list (`jgs.data.snap`), or a folder in SNAP's, OGB's or
+        Planetoid's layout, told apart by what it holds.
+      root: the folder with data sets; what is downloaded goes there. `synthetic` needs none.
+      options: of the loader, e.g. `num_nodes`, `seed` and `noise` of `synthetic`,
+        `symmetric` of `ogbn-arxiv`, `normalize_features` of `cora`.
+
+    Raises `InputError` for whatever is missing, damaged or against the rules of `Dataset`.
+    """
+    name, root = os.fspath(name), Path(root)
+    known = name in LOADERS
+    loader = partial(LOADERS[name], name, root) if known else _loader_of_path(name, root)
+    allowed = [
+        p.name
+        for p in inspect.signature(loader).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name not in getattr(loader, "keywords", {})
+    ]
+    if unknown := sorted(set(options) - set(allowed)):
+        raise InputError(
+            f"the options of the data set {name} are {', '.join(allowed)}",
+            ", ".join(unknown),
+            "Correct or remove them.",
+        )
+    return loader(**options)
+
+
+def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
+    path = next(
+        (p for p in (Path(name), root / name, root / f"{name}.npz") if p.exists()), None
+    )
+    if path is None:
+        raise InputError(
+            f"a data set must be one of {', '.join(LOADERS)}, or a path",
+            repr(name),
+            f"Correct the name; there is no such file or folder, here or in {root}.",
+        )
+    if path.is_dir():
+        return _loader_of_folder(path)
+    if path.suffix == ".npz":
+        return partial(npz.load_archive, path)
+    if path.name.endswith(snap.ENDINGS):
+        return partial(snap.load_path, path)
+    raise InputError(
+        f"a data set's file must end in .npz or, for an edge list, {', '.join(snap.ENDINGS)}",
+        path,
+        "Rename it, or name the folder it is in.",
+    )
+
+
+def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
+    found: list[Callable[..., Dataset]] = []
+    if any((folder / "raw" / file).is_file() for file in ("edge.csv.gz", "data.npz")):
+        found.append(partial(ogb.load_folder, folder))
+    for inner in (folder, folder / "raw"):
+        for graph in sorted(inner.glob("ind.*.graph")):
+            name = graph.name.removeprefix("ind.").removesuffix(".graph")
+            found.append(partial(planetoid.load_folder, name, inner))
+    if (folder / "features.npy").is_file():
+        found.append(partial(snap.load_path, folder))
+    if len(found) != 1:
+        raise InputError(
+            f"{folder} must hold one data set: features.npy and an edge list, raw/edge.csv.gz, "
+            "raw/data.npz or ind.*.graph",
+            f"{len(found)} of them",
+            "Name the one that is meant, or the right folder.",
+        )
+    return found[0]

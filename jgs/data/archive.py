@@ -1,0 +1,124 @@
+"""Zip archives from elsewhere, unpacked so that they can harm nothing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import struct
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from jgs.data.cache import locked
+from jgs.errors import InputError
+
+_CHUNK = 1 << 20
+_MOST_GROWTH = 200  # an honest archive of numbers shrinks less than this
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def extract(archive: Path, folder: Path) -> Path:
+    """Unpacks a zip archive as `folder`; a single top folder of the archive becomes it.
+
+    Nothing is written before every member was checked: no absolute path, drive letter,
+    backslash or `..`, no link or special file, no name twice, and not more bytes in all than
+    fit the disk and a plausible growth. No member grows beyond its declared size. `folder`
+    appears whole or not at all; if it is there already, nothing happens. Raises `InputError`.
+    """
+    try:
+        with locked(folder):
+            if not folder.exists():
+                _unpack(archive, folder)
+    except InputError:
+        raise
+    except (
+        *(OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, struct.error),
+        *(RuntimeError, NotImplementedError),  # encrypted, a compression Python lacks
+    ) as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(
+            f"{archive} must be a whole zip archive that can be unpacked as {folder}",
+            message,
+            "Delete it and fetch it again, or permit writing there.",
+        ) from None
+    return folder
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    fresh = folder.with_name(f".{folder.name}.extract")
+    shutil.rmtree(fresh, ignore_errors=True)  # left by a process that was killed
+    try:
+        with zipfile.ZipFile(archive) as file:
+            members = [m for m in file.infolist() if not m.is_dir()]
+            paths = _checked_paths(archive, members)
+            _check_size(archive, members, folder.parent)
+            for member, path in zip(members, paths, strict=True):
+                _write(file, member, fresh / path)
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _checked_paths(archive: Path, members: list[zipfile.ZipInfo]) -> list[PurePosixPath]:
+    paths = [_checked_path(archive, member) for member in members]
+    if not paths:
+        raise _refused(archive, "no files")
+    if len({str(p).casefold() for p in paths}) != len(paths):
+        raise _refused(archive, "a name twice")
+    if len({p.parts[0] for p in paths}) == 1 and all(len(p.parts) > 1 for p in paths):
+        return [PurePosixPath(*p.parts[1:]) for p in paths]
+    return paths
+
+
+def _checked_path(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
+    # orig_filename: what the archive says, before zipfile tidies it.
+    name = member.orig_filename
+    path = PurePosixPath(name)
+    if (
+        path.is_absolute()
+        or ".." in path.parts
+        or not path.parts
+        or "\\" in name
+        or "\0" in name
+        or _DRIVE.match(name)
+    ):
+        raise _refused(archive, f"the member {name!r}")
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):
+        raise _refused(archive, f"the member {name!r}, a link or special file")
+    return path
+
+
+def _check_size(archive: Path, members: list[zipfile.ZipInfo], where: Path) -> None:
+    total, packed = sum(m.file_size for m in members), archive.stat().st_size
+    if total > _MOST_GROWTH * packed:
+        raise _refused(archive, f"{packed:,} bytes that unpack to {total:,}")
+    free = shutil.disk_usage(where).free
+    if total > free:
+        raise InputError(
+            f"unpacking {archive} needs {total:,} bytes in {where}",
+            f"{free:,} bytes free",
+            "Free space, or name another --root.",
+        )
+
+
+def _write(file: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with file.open(member) as source, open(path, "xb") as target:
+        while data := source.read(_CHUNK):
+            written += len(data)
+            if written > member.file_size:
+                break
+            target.write(data)
+    if written != member.file_size:
+        raise zipfile.BadZipFile(f"{member.filename} is not of its declared size")
+
+
+def _refused(archive: Path, value: str) -> InputError:
+    return InputError(
+        f"{archive} must hold plain files inside its own folder only",
+        value,
+        "It is not what it should be and nothing was unpacked: delete it and fetch it again.",
+    )

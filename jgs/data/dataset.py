@@ -1,0 +1,280 @@
+"""`Dataset`: a graph with features, labels and a split; its docstring is the specification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import numpy as np
+import scipy.sparse
+
+from jgs.errors import InputError
+from jgs.features import SparseFeatures
+from jgs.graph import Graph, as_device
+
+_VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A node-classification data set of `N` nodes, `F` features and `num_classes` classes.
+
+    Fields:
+      name: as in messages and run folders.
+      graph: `jgs.Graph` of `N` nodes.
+      features: `jax.Array` `[N, F]` float32 or float16, which may be a memory map used where
+        it lies, or `jgs.SparseFeatures` of shape `[N, F]`. Finite.
+      labels: NumPy int32 `[N]` in `[0, num_classes)`, or -1 for a node without a label, which
+        then is in no split; or, multi-label, float32 `[N, num_classes]` of 0 and 1.
+      num_classes: int.
+      train_idx, val_idx, test_idx: NumPy int32, one-dimensional, node ids in `[0, N)`. Only
+        the training split must not be empty.
+
+    The constructor stores what it is given; `check()` says whether it keeps these rules.
+    `jgs.data.load` returns checked data sets only.
+    """
+
+    name: str
+    graph: Graph
+    features: jax.Array | SparseFeatures
+    labels: np.ndarray
+    num_classes: int
+    train_idx: np.ndarray
+    val_idx: np.ndarray
+    test_idx: np.ndarray
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a node can have several labels (`labels` is a matrix of 0 and 1)."""
+        return self.labels.ndim == 2
+
+    def check(self, values: bool = True) -> Self:
+        """This data set, when every rule of the class holds; else raises `InputError`.
+
+        `values=False` leaves out the one rule that reads all the features: that they are
+        finite (the parsed caches were checked when they were written).
+        """
+        shape = self.features.shape
+        if len(shape) != 2 or shape[0] != self.graph.num_nodes:
+            raise InputError(
+                f"the features of {self.name} must have one row for every node",
+                f"shape {list(shape)} for {self.graph.num_nodes} nodes",
+                "Give the missing rows, remove those too many, or correct the number of nodes.",
+            )
+        if isinstance(self.features, SparseFeatures):
+            if values:
+                _check_finite_entries(self.name, self.features)
+        elif self.features.dtype not in (np.float32, np.float16):
+            raise InputError(
+                f"the features of {self.name} must be float32 or float16",
+                self.features.dtype,
+                "Convert them with .astype(numpy.float32).",
+            )
+        elif values:
+            check_finite(self.name, np.asarray(self.features))
+        self._check_labels()
+        for split in ("train", "val", "test"):
+            self._check_split(split, getattr(self, f"{split}_idx"))
+        return self
+
+    def _check_labels(self) -> None:
+        labels, num_nodes = self.labels, self.graph.num_nodes
+        if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
+            raise InputError(
+                f"the labels of {self.name} must be one for every node",
+                f"shape {list(labels.shape)} for {num_nodes} nodes",
+                "Give a label for every node, -1 where there is none.",
+            )
+        if labels.ndim == 2:
+            if labels.shape[1] != self.num_classes or labels.dtype != np.float32:
+                raise InputError(
+                    f"multi-label labels of {self.name} must be float32 [N, num_classes]",
+                    f"{labels.dtype}{list(labels.shape)} for {self.num_classes} classes",
+                    "Give one column of 0 and 1 for every class.",
+                )
+            wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
+            rule = f"multi-label labels of {self.name} must be 0 or 1"
+        else:
+            if labels.dtype != np.int32:
+                raise InputError(
+                    f"the labels of {self.name} must be int32",
+                    labels.dtype,
+                    "Convert them with .astype(numpy.int32).",
+                )
+            wrong = (labels < -1) | (labels >= self.num_classes)
+            rule = (
+                f"the labels of {self.name} must be in [0, {self.num_classes}), or -1 for none"
+            )
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise InputError(
+                rule, f"{labels[at]} at node {at}", "Correct it, or the number of classes."
+            )
+
+    def _check_split(self, split: str, ids: np.ndarray) -> None:
+        rule = f"the {split} split of {self.name} must"
+        if ids.ndim != 1 or ids.dtype != np.int32:
+            raise InputError(
+                f"{rule} be a one-dimensional int32 array of node ids",
+                f"{ids.dtype}{list(ids.shape)}",
+                "Convert a mask with numpy.flatnonzero(mask).astype(numpy.int32).",
+            )
+        if ids.size == 0:
+            if split == "train":
+                raise InputError(
+                    f"{rule} not be empty", "no node", "Name the nodes to train on."
+                )
+            return
+        wrong = (ids < 0) | (ids >= self.graph.num_nodes)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise InputError(
+                f"{rule} hold node ids in [0, {self.graph.num_nodes})",
+                f"{int(ids[at])} at position {at}",
+                "Correct the split.",
+            )
+        if self.labels.ndim == 1 and (self.labels[ids] < 0).any():
+            raise InputError(
+                f"{rule} hold nodes with a label only",
+                f"node {int(ids[np.argmin(self.labels[ids])])}, which has none (-1)",
+                "Remove it from the split, or give it a label.",
+            )
+
+
+def assemble(
+    name: str,
+    graph: Graph,
+    features: Any,
+    labels: Any,
+    train_idx: Any,
+    val_idx: Any,
+    test_idx: Any,
+    *,
+    num_classes: int | None = None,
+    normalize_features: bool = False,
+    check_values: bool = True,
+) -> Dataset:
+    """The checked `Dataset` of what a loader has read: the last step of each of them.
+
+    Args:
+      features: array `[N, F]` of numbers, or a SciPy sparse matrix. A float16 or float32
+        memory map is used where it lies.
+      labels: integers `[N]`, floats `[N]` or `[N, 1]` that are whole or NaN (no label: -1),
+        or `[N, C]` of 0 and 1 for multi-label data.
+      train_idx, val_idx, test_idx: integers.
+      num_classes: None takes the largest label + 1 (multi-label: the columns).
+      normalize_features: divide every row by its sum, so that it sums to 1; rows of zeros
+        stay. Features must not be negative then.
+      check_values: False skips the scan for NaN and infinity.
+    """
+    labels = as_labels(name, labels)
+    if num_classes is None:
+        num_classes = labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
+    rows: jax.Array | SparseFeatures
+    if scipy.sparse.issparse(features):
+        matrix = features.tocsr().astype(np.float32)
+        rows = SparseFeatures.from_scipy(
+            normalized(name, matrix) if normalize_features else matrix
+        )
+    else:
+        dense = as_features(name, features)
+        rows = as_device(normalized(name, dense) if normalize_features else dense)
+    splits = [_as_ids(name, ids) for ids in (train_idx, val_idx, test_idx)]
+    return Dataset(name, graph, rows, labels, num_classes, *splits).check(check_values)
+
+
+def as_labels(name: str, labels: Any) -> np.ndarray:
+    """`labels` as int32 `[N]` (-1 for NaN) or float32 `[N, C]`; see `assemble`."""
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
+        raise InputError(
+            f"the labels of {name} must be an array of numbers, [N] or [N, C]",
+            f"{labels.dtype}{list(labels.shape)}",
+            "Number the classes from 0.",
+        )
+    if labels.ndim == 2 and labels.shape[1] != 1:
+        return labels.astype(np.float32)
+    labels = labels.reshape(-1)
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+    whole = (labels == np.floor(labels)) & (labels >= -(2**31)) & (labels < 2**31)
+    if not whole.all():
+        at = int(np.argmin(whole))
+        raise InputError(
+            f"the labels of {name} must be whole numbers", f"{labels[at]} at node {at}",
+            "Number the classes from 0.",
+        )  # fmt: skip
+    return labels.astype(np.int32)
+
+
+def as_features(name: str, features: Any) -> np.ndarray:
+    """`features` as a C-contiguous float16 or float32 array, without a copy if it is one."""
+    features = np.asarray(features)
+    if features.ndim != 2 or features.dtype.kind not in "fiub":
+        raise InputError(
+            f"the features of {name} must be a matrix of numbers [N, F]",
+            f"{features.dtype}{list(features.shape)}",
+            "Give one row of numbers for every node.",
+        )
+    keep = features.dtype in (np.float16, np.float32)
+    with np.errstate(over="ignore"):  # the check for infinity names the row
+        return np.ascontiguousarray(features, features.dtype if keep else np.float32)
+
+
+def check_finite(name: str, features: np.ndarray, first: int = 0) -> None:
+    """Raises `InputError` naming the first row with a NaN or an infinity; scans in chunks.
+
+    `first` is the number of the first of these rows, when they are a part of all.
+    """
+    step = max(1, _VALUES_AT_ONCE // max(1, features.shape[1]))
+    for start in range(0, features.shape[0], step):
+        finite = np.isfinite(features[start : start + step]).all(axis=1)
+        if not finite.all():
+            _not_finite(name, first + start + int(np.argmin(finite)))
+
+
+def normalized(name: str, features: Any) -> Any:
+    """`features` (CSR matrix or array) with rows that sum to 1; rows of zeros stay."""
+    sparse = scipy.sparse.issparse(features)
+    values = features.data if sparse else features
+    if values.size and values.min() < 0:
+        raise InputError(
+            f"features of {name} to be row-normalised must not be negative",
+            float(values.min()),
+            "Load with normalize_features=False.",
+        )
+    total = np.asarray(features.sum(axis=1, dtype=np.float64)).reshape(-1)
+    scale = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+    if not sparse:
+        return (features * scale[:, None]).astype(features.dtype)
+    data = (values * np.repeat(scale, np.diff(features.indptr))).astype(np.float32)
+    return scipy.sparse.csr_matrix((data, features.indices, features.indptr), features.shape)
+
+
+def _check_finite_entries(name: str, features: SparseFeatures) -> None:
+    finite = np.isfinite(np.asarray(features.values))
+    if not finite.all():
+        entry = int(np.argmin(finite))
+        _not_finite(name, int(np.searchsorted(np.asarray(features.indptr), entry, "right")) - 1)
+
+
+def _not_finite(name: str, row: int) -> None:
+    raise InputError(
+        f"the features of {name} must be finite",
+        f"NaN or infinity in row {row}",
+        "Clean the features, e.g. with numpy.nan_to_num.",
+    )
+
+
+def _as_ids(name: str, ids: Any) -> np.ndarray:
+    ids = np.asarray(ids)
+    if ids.ndim != 1 or not (ids.dtype.kind in "iu" or ids.size == 0):
+        raise InputError(
+            f"the splits of {name} must be one-dimensional arrays of node ids",
+            f"{ids.dtype}{list(ids.shape)}",
+            "Convert a mask with numpy.flatnonzero.",
+        )
+    wide = ids.astype(np.int64)
+    # An id that does not fit is left out of range, so that the check names it.
+    return np.clip(wide, -(2**31), 2**31 - 1).astype(np.int32)

@@ -1,0 +1,201 @@
+"""Downloads that resume, are checked, and say plainly what to do without a network."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from jgs import storage
+from jgs.data.cache import locked
+from jgs.errors import InputError
+
+_CHUNK = 1 << 20
+_TIMEOUT = 30.0  # seconds without a byte
+
+
+class _Cut(OSError):
+    """The connection ended before the file did."""
+
+
+def fetch(url: str, path: Path) -> Path:
+    """`path`, downloaded from `url` unless it is there.
+
+    The bytes so far are in `<path>.part`, and a later call (or a cut connection, in this one)
+    goes on from there if the server still has the same file, else from the start. The size
+    must be the one the server named. `<path>.sha256` then keeps the checksum, in the format
+    of `sha256sum`, and a file found there is checked against it. The size and a progress bar
+    go to stderr. A second process waits for the first.
+
+    Raises `InputError`: one line with the address and the place to put the file by hand.
+    """
+    try:
+        with locked(path):
+            if not path.exists():
+                _download(url, path)
+    except OSError as error:
+        raise InputError(f"{path} must be writable", error, "Choose another --root.") from None
+    return verified(path)
+
+
+def verified(path: Path) -> Path:
+    """`path`, once its bytes match `<path>.sha256`; that file is written if it is missing."""
+    kept = path.with_name(f"{path.name}.sha256")
+    digest = storage.sha256(path)
+    if not kept.is_file():
+        _write_whole(kept, f"{digest}  {path.name}\n")
+    elif kept.read_text().split()[:1] != [digest]:
+        raise InputError(
+            f"{path} must have the checksum in {kept.name}",
+            digest,
+            f"It changed or is damaged: delete it to fetch it again, {kept.name} to keep it.",
+        )
+    return path
+
+
+def _download(url: str, path: Path) -> None:
+    part = path.with_name(f"{path.name}.part")
+    while True:
+        before = _size(part)
+        try:
+            _receive(url, path, part)
+            break
+        except (OSError, http.client.HTTPException) as error:
+            if _size(part) > before:
+                continue  # cut, but it moved: go on from here
+            so_far = f" after {decimal(_size(part))}" if _size(part) else ""
+            raise InputError(
+                f"{path} must exist, or be downloaded",
+                f"{_reason(error)}{so_far} from {url}",
+                f"Go online and run this again, or put {path.name} from that address into "
+                f"the folder {path.parent}.",
+            ) from None
+    os.replace(part, path)
+    _about(part).unlink(missing_ok=True)
+
+
+def _receive(url: str, path: Path, part: Path) -> None:
+    """Brings `part` to its end, or raises with what came so far kept."""
+    about = _read_about(part, url)
+    have = _size(part) if about else 0
+    if about and have == about["total"]:
+        return
+    response = _request(url, have, about)
+    with response:
+        if response.status != 206:
+            have = 0  # the server sends the whole file, whatever was asked
+        length = response.headers.get("Content-Length")
+        total = None if length is None else have + int(length)
+        if have == 0:
+            entry = {"url": url, "total": total, "validator": _validator(response)}
+            part.unlink(missing_ok=True)
+            _write_whole(_about(part), json.dumps(entry))
+        _check_space(path, total, have)
+        with open(part, "ab") as file, _progress(url, path, total, have) as progress:
+            task = progress.add_task(path.name, total=total, completed=have)
+            while data := response.read(_CHUNK):
+                file.write(data)
+                progress.advance(task, len(data))
+    if total is not None and _size(part) != total:
+        raise _Cut(f"the connection was cut at {_size(part):,} of {total:,} bytes")
+
+
+def _request(url: str, have: int, about: dict | None) -> Any:
+    headers = {"User-Agent": "jgs", "Accept-Encoding": "identity"}
+    if have and about:
+        headers |= {"Range": f"bytes={have}-", "If-Range": about["validator"]}
+    try:
+        response = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=_TIMEOUT
+        )
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # the file is shorter now: it is another
+            return _request(url, 0, None)
+        raise
+    if response.status == 206:
+        expected = f"bytes {have}-{about['total'] - 1}/{about['total']}" if about else ""
+        if response.headers.get("Content-Range") != expected:
+            response.close()
+            return _request(url, 0, None)
+    return response
+
+
+def _read_about(part: Path, url: str) -> dict | None:
+    """What is known of a started download; None when it cannot be continued safely."""
+    try:
+        about = json.loads(_about(part).read_text())
+        safe = about["url"] == url and about["total"] is not None and about["validator"]
+        return about if safe and part.is_file() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _validator(response: Any) -> str | None:
+    """What tells the server's file from a later one of the same name."""
+    tag = response.headers.get("ETag")
+    strong = tag if tag and not tag.startswith("W/") else None
+    return strong or response.headers.get("Last-Modified")
+
+
+def _check_space(path: Path, total: int | None, have: int) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if total is not None and total - have > free:
+        raise InputError(
+            f"downloading {path.name} needs {decimal(total - have)} in {path.parent}",
+            f"{decimal(free)} free",
+            "Free space, or name another --root.",
+        )
+
+
+def _progress(url: str, path: Path, total: int | None, have: int) -> Progress:
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    size = "of unknown size" if total is None else f"({decimal(total)})"
+    resumed = f", going on from {decimal(have)}" if have else ""
+    console.print(f"downloading {url} {size} to {path}{resumed}", markup=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    # In a log file the line above is enough.
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the answer {error.code} {error.reason}"
+    if isinstance(error, urllib.error.URLError):
+        return f"no answer ({error.reason})"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _about(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _write_whole(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text)
+    os.replace(fresh, path)

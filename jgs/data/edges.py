@@ -1,0 +1,130 @@
+"""From a stream of edges to a `Graph`, in bounded memory: an external sort.
+
+An edge is one 64-bit key, target above source, so that sorted keys are a CSC graph. Runs of
+keys are sorted in memory and written to disk; then the key range is cut into pieces of about
+a run each, and every piece is gathered from all runs, sorted and appended to `indices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+
+_SAMPLE = 1 << 10  # one key in so many decides where the pieces are cut
+
+
+def simple_symmetric_graph(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> Graph:
+    """The graph of the edges in both directions, each once, without self-loops; in memory."""
+    keys = np.sort(_keys(src, dst, num_nodes, symmetric=True, what="the edges"))
+    keys = _distinct(keys)
+    return _graph(np.bincount(keys >> 32, minlength=num_nodes), _sources(keys))
+
+
+def build_graph(
+    chunks: Iterable[tuple[np.ndarray, np.ndarray]],
+    num_nodes: int,
+    workspace: Path,
+    *,
+    symmetric: bool,
+    what: str,
+    run: int = 1 << 25,
+) -> Graph:
+    """The graph of a stream of edges, larger than memory if need be.
+
+    Args:
+      chunks: pairs of integer arrays, sources and targets, in `[0, num_nodes)`.
+      workspace: an existing folder for the runs and for `indices`, on which the returned
+        graph is memory-mapped: save it, then remove the folder.
+      symmetric: True adds every edge's reverse, keeps each edge once and drops self-loops.
+        False keeps the edges as they are, parallel ones and self-loops included.
+      what: the edges' origin, for messages.
+      run: keys sorted at once (8 bytes each, a few times over).
+
+    Each row's sources are in increasing order. Raises `InputError` for ids out of range.
+    """
+    runs: list[np.ndarray] = []
+    held: list[np.ndarray] = []
+
+    def write_run() -> None:
+        keys = np.sort(np.concatenate(held))
+        held.clear()
+        path = workspace / f"run{len(runs)}.npy"
+        np.save(path, _distinct(keys) if symmetric else keys)
+        runs.append(np.load(path, mmap_mode="r"))
+
+    for src, dst in chunks:
+        keys = _keys(src, dst, num_nodes, symmetric=symmetric, what=what)
+        if keys.size:
+            held.append(keys)
+        if sum(k.size for k in held) >= run:
+            write_run()
+    if held:
+        write_run()
+
+    degree = np.zeros(num_nodes, np.int64)
+    path = workspace / "indices.bin"
+    with open(path, "wb") as file:
+        for keys in _pieces(runs, run):
+            keys = _distinct(keys) if symmetric else keys
+            first = int(keys[0] >> 32)
+            count = np.bincount((keys >> 32) - first)
+            degree[first : first + count.size] += count
+            _sources(keys).tofile(file)
+    empty = path.stat().st_size == 0  # nothing cannot be mapped
+    return _graph(degree, np.empty(0, np.int32) if empty else np.memmap(path, np.int32, "r"))
+
+
+def _graph(degree: np.ndarray, indices: Any) -> Graph:
+    indptr: Any = np.zeros(degree.size + 1, np.int64)
+    np.cumsum(degree, out=indptr[1:])
+    return Graph(indptr, indices)
+
+
+def _pieces(runs: list[np.ndarray], run: int) -> Iterable[np.ndarray]:
+    """All keys, sorted, about `run` at a time; equal keys always in one piece."""
+    if not runs:
+        return
+    sample = np.sort(np.concatenate([keys[::_SAMPLE] for keys in runs]))
+    cuts = sample[:: max(1, run // _SAMPLE)][1:]
+    start = [0] * len(runs)
+    for cut in [*np.unique(cuts), None]:
+        stop = [k.size if cut is None else int(np.searchsorted(k, cut)) for k in runs]
+        parts = [k[a:b] for k, a, b in zip(runs, start, stop, strict=True)]
+        start = stop
+        keys = np.sort(np.concatenate(parts))
+        if keys.size:
+            yield keys
+
+
+def _keys(src, dst, num_nodes: int, *, symmetric: bool, what: str) -> np.ndarray:
+    for ids in (src, dst):
+        if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
+            wrong = int(ids[np.argmax((ids < 0) | (ids >= num_nodes))])
+            raise InputError(
+                f"{what} must name nodes in [0, {num_nodes})",
+                wrong,
+                "Renumber the nodes from 0, or give every node its features and label.",
+            )
+    src, dst = src.astype(np.int64), dst.astype(np.int64)
+    if not symmetric:
+        return dst << 32 | src
+    apart = src != dst
+    src, dst = src[apart], dst[apart]
+    return np.concatenate([dst << 32 | src, src << 32 | dst])
+
+
+def _sources(keys: np.ndarray) -> np.ndarray:
+    return (keys & 0xFFFFFFFF).astype(np.int32)
+
+
+def _distinct(keys: np.ndarray) -> np.ndarray:
+    """Sorted `keys`, each once."""
+    new = np.ones(keys.size, bool)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    return keys[new]

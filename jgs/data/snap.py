@@ -1,0 +1,117 @@
+"""SNAP text edge lists, with features, labels and a split in `.npy` files beside them.
+
+The edge list: one edge a line, source and target separated by white space, `#` comments,
+plain or gzipped. In the same folder:
+  `features.npy` `[N, F]`, float32 or float16 to be used where it lies (memory-mapped);
+  `labels.npy` `[N]` (-1: none) or `[N, C]` of 0 and 1; it says how many nodes there are;
+  `train_idx.npy`, `val_idx.npy`, `test_idx.npy`: node ids.
+
+Node ids are rows of those arrays, `[0, N)`: a list with other ids must be renumbered.
+The parsed graph is kept in `<folder>/jgs-<edge list>`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from jgs.data.cache import parsed
+from jgs.data.dataset import Dataset, assemble
+from jgs.data.edges import build_graph
+from jgs.data.npz import open_npy
+from jgs.data.text import read_rows
+from jgs.errors import InputError
+from jgs.graph import Graph
+
+ENDINGS = (".txt", ".txt.gz", ".edges", ".edges.gz", ".tsv", ".tsv.gz")
+
+
+def load(
+    name: str,
+    root: Path,
+    *,
+    symmetric: bool = True,
+    normalize_features: bool = False,
+    cache: str | None = None,
+) -> Dataset:
+    """The data set in `root`, or in `<root>/<name>` when there is such a folder."""
+    folder = root / name
+    return load_path(
+        folder if folder.is_dir() else root,
+        symmetric=symmetric,
+        normalize_features=normalize_features,
+        cache=cache,
+    )
+
+
+def load_path(
+    path: Path,
+    *,
+    symmetric: bool = True,
+    normalize_features: bool = False,
+    cache: str | None = None,
+) -> Dataset:
+    """The data set of the edge list `path`, or of the only one in the folder `path`.
+
+    Args:
+      symmetric: True gives every edge's reverse too, each edge once, without self-loops (an
+        undirected SNAP graph lists each edge once). False keeps the edges as listed.
+      normalize_features: make feature rows sum to 1; copies them.
+      cache: another folder for the parsed graph.
+
+    Raises `InputError`.
+    """
+    edges = find_edges(path) if path.is_dir() else path
+    if not edges.is_file():
+        raise InputError(
+            "an edge list must be a file, or in a folder with its arrays",
+            f"{edges}, which is neither",
+            "Correct the path.",
+        )
+    folder = edges.parent
+    arrays = {
+        k: open_npy(folder / f"{k}.npy")
+        for k in ("features", "labels", "train_idx", "val_idx", "test_idx")
+    }
+    if arrays["labels"].ndim == 0:
+        raise InputError(
+            f"{folder}/labels.npy must be [N] or [N, C]", "a scalar", "Correct it."
+        )
+    num_nodes = arrays["labels"].shape[0]
+    kept = Path(cache) if cache else folder / f"jgs-{edges.name}"
+
+    def build(target: Path) -> None:
+        workspace = target / "workspace"
+        workspace.mkdir()
+        rows = read_rows(edges, np.int64, delimiter=None, comments="#", columns=2)
+        chunks = ((r[:, 0], r[:, 1]) for r in rows)
+        build_graph(
+            chunks, num_nodes, workspace, symmetric=symmetric, what=str(edges)
+        ).save(target / "graph")  # fmt: skip
+        shutil.rmtree(workspace)
+
+    parsed(kept, [edges], {"symmetric": symmetric, "num_nodes": num_nodes}, build)
+    features = arrays.pop("features")
+    return assemble(
+        folder.name,
+        Graph.open(kept / "graph", verify=False),
+        features,
+        *(np.array(a) for a in arrays.values()),
+        normalize_features=normalize_features,
+    )
+
+
+def find_edges(folder: Path) -> Path:
+    """The folder's edge list: `edges.txt`, `edges.txt.gz`, or else the only text file."""
+    lists = sorted(p for p in folder.glob("*") if p.is_file() and p.name.endswith(ENDINGS))
+    named = [p for p in lists if p.name in ("edges.txt", "edges.txt.gz")]
+    found = named or lists
+    if len(found) != 1:
+        raise InputError(
+            f"{folder} must hold one edge list, edges.txt[.gz] or another *.txt[.gz]",
+            [p.name for p in found],
+            "Name the edge list itself as the data set.",
+        )
+    return found[0]

@@ -1,0 +1,166 @@
+"""The embedded default: a generated graph on which neighbours matter.
+
+A degree-corrected planted partition (Karrer & Newman, "Stochastic blockmodels and community
+structure in networks", 2011, equation 1): node `v` has a class and a propensity `p_v` from a
+power law; an edge chooses one end with probability proportional to `p`, and its other end
+likewise, within the same class with probability `homophily`, else from all nodes. Features
+are the class's mean plus Gaussian noise, so wide that alone they classify about half of the
+nodes; the mean over a node's neighbours averages the noise away.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jgs.data.dataset import Dataset, assemble
+from jgs.data.edges import simple_symmetric_graph
+from jgs.errors import InputError
+
+# 16 orthogonal means of this length under unit noise are told apart half of the time.
+_MEAN_LENGTH = 1.75
+_SPLIT = (0.2, 0.2)  # train, validation; the rest tests
+_ROUNDS = 60
+
+
+def load(
+    name: str,
+    root: Path,
+    *,
+    num_nodes: int = 100_000,
+    num_edges: int = 2_000_000,
+    num_features: int = 64,
+    num_classes: int = 16,
+    seed: int = 0,
+    noise: float = 1.0,
+    homophily: float = 0.6,
+    exponent: float = 2.5,
+) -> Dataset:
+    """`synthetic(...)` of the same options; nothing is read from `root`."""
+    return synthetic(
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_features=num_features,
+        num_classes=num_classes,
+        seed=seed,
+        noise=noise,
+        homophily=homophily,
+        exponent=exponent,
+    )
+
+
+def synthetic(
+    *,
+    num_nodes: int = 100_000,
+    num_edges: int = 2_000_000,
+    num_features: int = 64,
+    num_classes: int = 16,
+    seed: int = 0,
+    noise: float = 1.0,
+    homophily: float = 0.6,
+    exponent: float = 2.5,
+) -> Dataset:
+    """A generated data set; the same options give the same one.
+
+    Args:
+      num_edges: directed edges, so even: each of half as many pairs is there both ways,
+        once, without self-loops. Exactly so many.
+      noise: the standard deviation of the features about their class's mean, in units in
+        which 1 lets the features alone classify about half of the nodes (16 classes).
+      homophily: the probability that an edge is drawn within a class; a uniform edge falls
+        into one anyway with probability 1 / num_classes.
+      exponent: of the degrees' power law, above 2; smaller makes larger hubs.
+
+    The split is random: 20 % train, 20 % validate, 60 % test. Raises `InputError`.
+    """
+    counts = {"num_nodes": num_nodes, "num_features": num_features, "num_classes": num_classes}
+    for key, value in counts.items():
+        _require(_is_int(value) and value > 0, f"{key} must be a positive int", value)
+    _require(_is_int(seed) and seed >= 0, "seed must be an int of at least 0", seed)
+    _require(num_nodes < 2**31 - 1, "num_nodes must fit in 31 bits", num_nodes)
+    _require(num_nodes >= 5, "num_nodes must be at least 5, for a split", num_nodes)
+    _require(
+        _is_int(num_edges) and num_edges >= 0 and num_edges % 2 == 0,
+        "num_edges must be an even int of at least 0, for edges both ways",
+        num_edges,
+    )
+    _require(_is_number(noise) and 0 <= noise < 1e6, "noise must be in [0, 1e6)", noise)
+    _require(
+        _is_number(homophily) and 0 <= homophily <= 1, "homophily must be in [0, 1]", homophily
+    )
+    _require(
+        _is_number(exponent) and 2 < exponent <= 100, "exponent must be in (2, 100]", exponent
+    )
+
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(num_classes, size=num_nodes, dtype=np.int32)
+    # Pareto with a tail of that exponent, cut where one node would meet all the others.
+    propensity = np.minimum(
+        (1 - rng.random(num_nodes)) ** (-1 / (exponent - 1)), num_nodes / 10
+    )
+    pairs = _pairs(rng, labels, propensity, num_edges // 2, homophily)
+    graph = simple_symmetric_graph(pairs >> 32, pairs & 0xFFFFFFFF, num_nodes)
+
+    means = _MEAN_LENGTH * _directions(rng, num_classes, num_features)
+    features = rng.standard_normal((num_nodes, num_features), np.float32)
+    features *= np.float32(noise)
+    features += means[labels]
+    order = rng.permutation(num_nodes)
+    cuts = np.cumsum([int(num_nodes * part) for part in _SPLIT])
+    train, val, test = (np.sort(ids) for ids in np.split(order, cuts))
+    return assemble(
+        "synthetic", graph, features, labels, train, val, test, num_classes=num_classes
+    )
+
+
+def _pairs(rng, labels, propensity, wanted: int, homophily: float) -> np.ndarray:
+    """`wanted` distinct pairs of nodes, each as the key `smaller << 32 | larger`."""
+    by_class = np.argsort(labels, kind="stable")
+    total = np.concatenate([[0.0], np.cumsum(propensity[by_class])])
+    bound = total[np.searchsorted(labels[by_class], np.arange(labels.max() + 2))]
+    found = np.empty(0, np.int64)
+    for _ in range(_ROUNDS):
+        if found.size >= wanted:
+            # Keys are sorted: a random subset, not the first ones.
+            return np.sort(rng.choice(found, wanted, replace=False, shuffle=False))
+        size = int((wanted - found.size) * 1.1) + 16
+        u = _draw(rng, total, np.zeros(size), np.full(size, total[-1]))
+        own = labels[by_class[u]]
+        within = rng.random(size) < homophily
+        low, high = np.where(within, bound[own], 0), np.where(within, bound[own + 1], total[-1])
+        u, v = by_class[u], by_class[_draw(rng, total, low, high)]
+        keys = np.minimum(u, v) << 32 | np.maximum(u, v)
+        found = np.union1d(found, keys[u != v])
+    raise InputError(
+        "num_edges must leave most pairs of nodes without an edge",
+        f"{2 * wanted} edges among {labels.size} nodes",
+        "Ask for fewer edges or more nodes.",
+    )
+
+
+def _draw(rng, total: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Positions drawn with the increments of `total` as weights, between two bounds of it."""
+    at = low + rng.random(low.size) * (high - low)
+    return np.clip(np.searchsorted(total, at, side="right") - 1, 0, total.size - 2)
+
+
+def _directions(rng, num_classes: int, num_features: int) -> np.ndarray:
+    """Unit vectors float32 `[num_classes, num_features]`, orthogonal if there is room."""
+    normal = rng.standard_normal((num_features, num_classes))
+    if num_classes <= num_features:
+        return np.linalg.qr(normal)[0].T.astype(np.float32)
+    return (normal / np.linalg.norm(normal, axis=0)).T.astype(np.float32)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | np.floating) or _is_int(value)
+
+
+def _require(holds: bool, rule: str, value: object) -> None:
+    if not holds:
+        raise InputError(f"synthetic: {rule}", repr(value), "Correct the option.")

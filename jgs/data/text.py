@@ -1,0 +1,107 @@
+"""Tables of numbers in text files, plain or gzipped, read a chunk at a time."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import warnings
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from jgs.errors import InputError
+
+_LONGEST_LINE = 1 << 26
+
+
+def read_rows(
+    path: Path,
+    dtype: type,
+    *,
+    delimiter: str | None = ",",
+    comments: str | None = None,
+    columns: int | None = None,
+    chunk_bytes: int = 1 << 24,
+) -> Iterator[np.ndarray]:
+    """The rows of a text table, as arrays `[rows, columns]` of `dtype`, in order.
+
+    Args:
+      path: the file; gzipped when its first bytes say so, whatever its name.
+      dtype: what every number must be; `1.5` or `x` in an integer table is an error.
+      delimiter: between columns; None is any white space.
+      comments: what starts a comment, or None. Blank lines are skipped.
+      columns: how many there must be; None takes the first row's.
+      chunk_bytes: of text parsed at once, which bounds the memory.
+
+    Raises `InputError` for a file that is missing, cut short or no such table.
+    """
+    line = 1
+    for text in _whole_lines(path, chunk_bytes):
+        rows = _parse(path, text, line, dtype, delimiter, comments)
+        line += text.count(b"\n")
+        if rows.shape[0] == 0:
+            continue
+        columns = rows.shape[1] if columns is None else columns
+        if rows.shape[1] != columns:
+            raise InputError(
+                f"{path} must have {columns} columns",
+                f"{rows.shape[1]} near line {line}",
+                "Correct the file, or keep only those columns.",
+            )
+        yield rows
+
+
+def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.ndarray:
+    """All rows of a comma-separated table at once; for the small ones."""
+    parts = list(read_rows(path, dtype, columns=columns))
+    return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
+
+
+def _parse(path, text, line, dtype, delimiter, comments) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # an integer read from "1.5" is only a warning
+        warnings.filterwarnings("ignore", message=".*input contained no data")
+        try:
+            return np.loadtxt(
+                io.BytesIO(text), dtype, comments=comments, delimiter=delimiter, ndmin=2
+            )
+        except (ValueError, OverflowError, Warning) as error:
+            message = " ".join(str(error).split()).rstrip(".")
+            raise InputError(
+                f"{path} must be a table of {np.dtype(dtype).name} numbers",
+                f"{message}, counting rows from line {line}",
+                "Fetch the file again, or correct it.",
+            ) from None
+
+
+def _whole_lines(path: Path, chunk_bytes: int) -> Iterator[bytes]:
+    """The file's text in pieces of about `chunk_bytes` that end where a line ends."""
+    try:
+        with open(path, "rb") as plain:
+            zipped = plain.read(2) == b"\x1f\x8b"
+            plain.seek(0)
+            file = gzip.GzipFile(fileobj=plain) if zipped else plain
+            rest = b""
+            while data := file.read(chunk_bytes):
+                lines, newline, tail = data.rpartition(b"\n")
+                if newline:
+                    yield rest + lines + newline
+                    rest = tail
+                else:
+                    rest += tail
+                if len(rest) > max(_LONGEST_LINE, chunk_bytes):
+                    raise InputError(
+                        f"{path} must be text in lines",
+                        f"a line of over {len(rest)} bytes",
+                        "Check what the file is.",
+                    )
+            if rest:
+                yield rest
+    except FileNotFoundError:
+        raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(
+            f"{path} must be a whole file", error, "It is damaged or cut short: fetch it again."
+        ) from None

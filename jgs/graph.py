@@ -1,0 +1,385 @@
+"""The formats everything else speaks: `Graph`, `Block` and `MiniBatch`.
+
+Their docstrings are the specification: shape, dtype and meaning of every field, and what
+padding looks like. All three are JAX pytrees, so they pass through `jax.jit` as arguments.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs import storage
+from jgs.errors import InputError
+from jgs.weights import check_weights, weight_prefix_sums
+
+_FIELDS = ("indptr", "indices", "edge_weight", "edge_weight_prefix")
+MAX_ID = 2**31 - 2  # ids are int32, and num_nodes itself must fit: it marks padding
+
+
+def as_device(array: Any) -> jax.Array:
+    """`array` on the default device, without a copy where it is aligned NumPy on the CPU."""
+    with jax.enable_x64(True):  # else int64 offsets would be cut to int32
+        return jax.device_put(array, may_alias=True)
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Graph:
+    """A directed graph in compressed sparse column form: the in-neighbours of every node.
+
+    Fields (`N` nodes, `E` edges):
+      indptr: int64 `[N+1]`; the in-edges of node `v` are `indptr[v]:indptr[v+1]`. Edge
+        offsets are 64-bit always, also outside `jax.enable_x64`.
+      indices: int32 `[E]`; the source of each edge. An edge's position here is its id.
+      edge_weight: float32 `[E]` or None; finite and not negative.
+      edge_weight_prefix: int64 `[E]` or None; for each edge the sum of its own fixed-point
+        weight and of those before it in the same row (see `jgs.weights`), from which
+        weighted sampling draws. Made here from `edge_weight`; 8 bytes an edge.
+
+    `Graph(indptr, indices, edge_weight)` checks its arrays and raises `InputError`. Arrays
+    are moved to the default device; aligned NumPy arrays and memory maps on the CPU are
+    used where they lie, so do not change them afterwards. Parallel edges and self-loops are
+    kept: each is a neighbour of its own.
+    """
+
+    indptr: jax.Array
+    indices: jax.Array
+    edge_weight: jax.Array | None
+    edge_weight_prefix: jax.Array | None
+
+    def __init__(self, indptr: Any, indices: Any, edge_weight: Any = None):
+        indptr = _integers("indptr", indptr, np.int64)
+        indices = _integers("indices", indices, np.int32)
+        check_csc(indptr, indices)
+        prefix = None
+        if edge_weight is not None:
+            edge_weight = check_weights(edge_weight, indices.size)
+            prefix = weight_prefix_sums(indptr, edge_weight)
+        for name, array in zip(_FIELDS, (indptr, indices, edge_weight, prefix), strict=True):
+            object.__setattr__(self, name, None if array is None else as_device(array))
+
+    @property
+    def num_nodes(self) -> int:
+        return self.indptr.shape[0] - 1
+
+    @property
+    def num_edges(self) -> int:
+        return self.indices.shape[0]
+
+    def __repr__(self) -> str:
+        weighted = ", weighted" if self.edge_weight is not None else ""
+        return f"Graph(num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}{weighted})"
+
+    # -- pytree: no checks on the way in or out, leaves may be tracers or anything else ------
+
+    def tree_flatten_with_keys(self):
+        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in _FIELDS], None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves) -> Self:
+        return cls._unchecked(*leaves)
+
+    @classmethod
+    def _unchecked(cls, *arrays: Any) -> Self:
+        """The graph of these fields, as they are; those left out are None."""
+        graph = object.__new__(cls)
+        for name, array in zip_longest(_FIELDS, arrays):
+            object.__setattr__(graph, name, array)
+        return graph
+
+    # -- constructors ------------------------------------------------------------------------
+
+    @classmethod
+    def from_edges(cls, src: Any, dst: Any, num_nodes: int, edge_weight: Any = None) -> Self:
+        """The graph with an edge `src[i] -> dst[i]` for every `i`.
+
+        Args:
+          src, dst: integer `[E]`, each in `[0, num_nodes)`.
+          num_nodes: `N`.
+          edge_weight: float `[E]`, finite and not negative, or None.
+
+        Within a row the edges keep their order. Raises `InputError`.
+        """
+        num_nodes = _num_nodes(num_nodes)
+        src, dst = _ids("src", src, num_nodes), _ids("dst", dst, num_nodes)
+        if src.shape != dst.shape:
+            raise InputError(
+                "src and dst must have the same length",
+                f"{src.shape[0]} and {dst.shape[0]}",
+                "Give one source and one target for every edge.",
+            )
+        order = np.argsort(dst, kind="stable")
+        indptr = np.zeros(num_nodes + 1, np.int64)
+        np.cumsum(np.bincount(dst, minlength=num_nodes), out=indptr[1:])
+        if edge_weight is not None:
+            edge_weight = check_weights(edge_weight, src.size)[order]
+        return cls(indptr, src[order], edge_weight)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, weighted: bool = False) -> Self:
+        """The graph of a square SciPy sparse matrix: entry `(i, j)` is an edge `i -> j`.
+
+        With `weighted` the entries are the edge weights; otherwise every stored entry is an
+        edge, whatever its value. Duplicate entries of a COO matrix stay separate edges.
+        """
+        if len(getattr(matrix, "shape", ())) != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise InputError(
+                "an adjacency matrix must be square",
+                f"shape {getattr(matrix, 'shape', None)}",
+                "Give one row and one column for every node.",
+            )
+        coo = matrix.tocoo()
+        return cls.from_edges(coo.row, coo.col, matrix.shape[0], coo.data if weighted else None)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, weight: str | None = None) -> Self:
+        """The graph of a NetworkX graph; node `i` is the `i`-th of `graph.nodes`.
+
+        An undirected edge becomes two directed ones (a self-loop one). `weight` names the
+        edge attribute that holds the edge's weight; edges without it weigh 1.
+        """
+        position = {node: i for i, node in enumerate(graph.nodes)}
+        edges = [(position[u], position[v], d) for u, v, d in graph.edges(data=True)]
+        src = np.array([e[0] for e in edges], np.int64)
+        dst = np.array([e[1] for e in edges], np.int64)
+        w = (
+            None
+            if weight is None
+            else np.array([e[2].get(weight, 1.0) for e in edges], np.float64)
+        )
+        if not graph.is_directed():
+            back = src != dst
+            src, dst = np.r_[src, dst[back]], np.r_[dst, src[back]]
+            w = None if w is None else np.r_[w, w[back]]
+        return cls.from_edges(src, dst, len(position), w)
+
+    @classmethod
+    def from_npz(cls, path: str | os.PathLike) -> Self:
+        """The graph in a NumPy archive (read without pickles).
+
+        Either `edge_index` `[2, E]` (row 0 sources, row 1 targets), with the number of nodes
+        taken from `num_nodes`, `labels` or `feature_shape`, or `indptr` and `indices` as in
+        `Graph`. An `edge_weight` is used when there.
+        """
+        with storage.open_npz(path) as archive:
+            weight = archive.get("edge_weight")
+            if "indptr" in archive and "indices" in archive:
+                return cls(archive["indptr"], archive["indices"], weight)
+            if "edge_index" not in archive:
+                raise InputError(
+                    f"{path} must hold `edge_index`, or `indptr` and `indices`",
+                    f"arrays {sorted(archive)}",
+                    "Save the graph with `Graph.save`, or as one of the two.",
+                )
+            if "num_nodes" in archive:
+                num_nodes = int(archive["num_nodes"])
+            elif "labels" in archive:
+                num_nodes = archive["labels"].shape[0]
+            elif "feature_shape" in archive:
+                num_nodes = int(archive["feature_shape"][0])
+            else:
+                raise InputError(
+                    f"{path} must say how many nodes there are",
+                    f"arrays {sorted(archive)}",
+                    "Add `num_nodes` to the archive.",
+                )
+            edges = archive["edge_index"]
+            if edges.ndim != 2 or edges.shape[0] != 2:
+                raise InputError(
+                    "edge_index must have shape [2, E]", edges.shape, "Transpose it?"
+                )
+            return cls.from_edges(edges[0], edges[1], num_nodes, weight)
+
+    # -- files -------------------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Write the graph to `folder`: one `.npy` file a field and a manifest.
+
+        The manifest (`manifest.json`) names each file's shape, dtype and SHA-256. The folder
+        appears whole or not at all; an earlier graph there is replaced.
+        """
+        arrays = {n: np.asarray(a) for n in _FIELDS if (a := getattr(self, n)) is not None}
+        storage.save_arrays(folder, "jgs.graph", arrays)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike, verify: bool = True) -> Self:
+        """The graph that `save` wrote to `folder`, memory-mapped: nothing is read into RAM.
+
+        Shapes, dtypes and file sizes are always checked. `verify` also reads each file once
+        and compares its checksum (about a second a gigabyte); the values themselves were
+        checked when the graph was made.
+        """
+        arrays = storage.open_arrays(folder, "jgs.graph", verify)
+        for name, dtype in (("indptr", np.int64), ("indices", np.int32)):
+            if name not in arrays or arrays[name].dtype != dtype or arrays[name].ndim != 1:
+                raise InputError(
+                    f"{folder} must hold a one-dimensional {np.dtype(dtype)} array `{name}`",
+                    {k: f"{v.dtype}{list(v.shape)}" for k, v in arrays.items()},
+                    "Write the folder again with `Graph.save`.",
+                )
+        indptr, indices = arrays["indptr"], arrays["indices"]
+        if indptr.size == 0 or indptr[0] != 0 or indptr[-1] != indices.size:
+            raise InputError(
+                "indptr must run from 0 to the number of edges",
+                f"{indptr.size} entries, {indices.size} edges",
+                "Write the folder again with `Graph.save`.",
+            )
+        fields = (arrays.get(name) for name in _FIELDS)
+        return cls._unchecked(*(None if a is None else as_device(a) for a in fields))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One hop's bipartite graph, from sources to targets, in compressed sparse column form.
+
+    Fields (capacities `T`, `E`, `S` are static; the counts say how much is real):
+      indptr: int32 `[T+1]`; the edges into target `t` are `indptr[t]:indptr[t+1]`. Rows
+        from `num_targets` on are empty.
+      indices: int32 `[E]`; each edge's source, as a row of the source matrix. From
+        `num_edges` on it is `S`, one past the last row, so that gathers with
+        `mode="fill"` read zeros there and scatters with `mode="drop"` write nothing.
+      num_targets, num_sources, num_edges: int32 scalars. The targets are the first
+        `num_targets` of the sources.
+      edge_id: int64 `[E]` or None; each edge's position in `Graph.indices`, -1 in padding.
+      edge_weight: float32 `[E]` or None; each edge's weight, 0 in padding.
+    """
+
+    indptr: jax.Array
+    indices: jax.Array
+    num_targets: jax.Array
+    num_sources: jax.Array
+    num_edges: jax.Array
+    edge_id: jax.Array | None = None
+    edge_weight: jax.Array | None = None
+
+    @property
+    def target_capacity(self) -> int:
+        return self.indptr.shape[0] - 1
+
+    @property
+    def edge_capacity(self) -> int:
+        return self.indices.shape[0]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class MiniBatch:
+    """What a sampler returns and a model takes.
+
+    Fields:
+      seeds: int32 `[B]`; the nodes the batch is for, as given. Padding is `num_nodes`.
+      nodes: int32 `[S]`; the input nodes, whose features the first layer reads. The first
+        `num_targets` of the last block are the seeds. Padding is `num_nodes`, so that
+        `jnp.take(x, nodes, axis=0, mode="fill", fill_value=0)` reads zeros.
+      blocks: one `Block` a layer, in the order in which the model consumes them: the input
+        side first, the seeds' own hop last. Block `i`'s targets are block `i+1`'s sources.
+      overflow: bool scalar. True: a capacity was too small, everything else is empty, and
+        the batch must be drawn again, same key, with a larger capacity.
+      num_nodes: int, static; of the graph sampled from.
+    """
+
+    seeds: jax.Array
+    nodes: jax.Array
+    blocks: tuple[Block, ...]
+    overflow: jax.Array
+    num_nodes: int = field(metadata={"static": True})
+
+    @property
+    def seed_mask(self) -> jax.Array:
+        """bool `[B]`: False in padding. Losses and metrics count only where it is True."""
+        return (self.seeds != self.num_nodes) & ~self.overflow
+
+    def target_nodes(self, layer: int) -> jax.Array:
+        """int32 `[T]`: the node ids of block `layer`'s targets; padding is `num_nodes`."""
+        block = self.blocks[layer]
+        slot = jnp.arange(block.target_capacity, dtype=jnp.int32)
+        return jnp.where(
+            slot < block.num_targets, self.nodes[: block.target_capacity], self.num_nodes
+        )
+
+
+def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
+    """Raises `InputError` unless the two arrays form a graph (see `Graph`)."""
+    if indptr.size == 0:
+        raise InputError(
+            "indptr must have one entry more than nodes",
+            "an empty array",
+            "Give [0] for no nodes.",
+        )
+    num_nodes = _num_nodes(indptr.size - 1)
+    if indptr[0] != 0:
+        raise InputError("indptr must start at 0", int(indptr[0]), "Subtract the offset.")
+    degree = np.diff(indptr)
+    if degree.size and degree.min() < 0:
+        at = int(np.argmax(degree < 0))
+        raise InputError(
+            "indptr must not decrease",
+            f"{indptr[at]} then {indptr[at + 1]} at node {at}",
+            "Build it with a cumulative sum of the degrees.",
+        )
+    if indptr[-1] != indices.size:
+        raise InputError(
+            "indptr must end at the number of edges",
+            f"{int(indptr[-1])} with {indices.size} edges",
+            "indices must have exactly indptr[-1] entries.",
+        )
+    if degree.size and degree.max() > MAX_ID:
+        raise InputError("a node's degree must fit in 31 bits", int(degree.max()), "Split it.")
+    _check_range("indices", indices, num_nodes)
+
+
+def _num_nodes(value: Any) -> int:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | np.integer)
+        or not 0 <= value <= MAX_ID
+    ):
+        raise InputError(
+            f"the number of nodes must be an int in [0, {MAX_ID}]",
+            repr(value),
+            "Node ids are 32-bit; larger graphs must be partitioned.",
+        )
+    return int(value)
+
+
+def _integers(name: str, value: Any, dtype: type) -> np.ndarray:
+    """`value` as a one-dimensional array of `dtype`, which must hold every element of it."""
+    array = np.asarray(value)
+    if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
+        raise InputError(
+            f"{name} must be a one-dimensional array of integers",
+            f"{array.dtype}{list(array.shape)}",
+            f"Convert it with .astype(numpy.{np.dtype(dtype).name}).",
+        )
+    if array.size and not np.can_cast(array.dtype, dtype):
+        limit = np.iinfo(dtype)
+        if array.max() > limit.max or array.min() < limit.min:
+            raise InputError(
+                f"{name} must fit in {np.dtype(dtype)}", int(array.max()), "Check the ids."
+            )
+    return np.ascontiguousarray(array, dtype)
+
+
+def _check_range(name: str, ids: np.ndarray, num_nodes: int) -> None:
+    if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
+        at = int(np.argmax((ids < 0) | (ids >= num_nodes)))
+        raise InputError(
+            f"{name} must be node ids in [0, {num_nodes})",
+            f"{int(ids[at])} at position {at}",
+            "Raise num_nodes, or renumber the nodes from 0.",
+        )
+
+
+def _ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
+    array = np.asarray(value)
+    if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
+        _check_range(name, array, num_nodes)  # before narrowing, so that no id wraps around
+    return _integers(name, array, np.int32)

@@ -1,0 +1,82 @@
+"""The compiled kernels, and the one place that finds and registers them.
+
+`available()` says whether they can be used. They are a plain shared library of XLA FFI
+handlers; each has a twin in `jax.numpy` that means the same and runs on any device, so their
+absence costs speed only. Two environment variables, read at import:
+
+  JGS_KERNELS: `off` uses the plain twins only; a path loads that library instead.
+  JGS_NUM_THREADS: the most threads a kernel uses (default: all of XLA's pool).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+from pathlib import Path
+
+import jax
+
+from jgs.errors import InputError
+
+_LIBRARY = "libjgs_kernels.so"
+# FFI target -> symbol. Every handler runs on the host CPU.
+HANDLERS = {
+    "jgs_sample_neighbors": "JgsSampleNeighbors",
+    "jgs_aggregate": "JgsAggregate",
+    "jgs_aggregate_grad": "JgsAggregateGrad",
+    "jgs_aggregate_grad_weight": "JgsAggregateGradWeight",
+    "jgs_gather_sparse": "JgsGatherSparse",
+}
+
+
+def _num_threads() -> int:
+    text = os.environ.get("JGS_NUM_THREADS", "")
+    if not text:
+        return 0  # as many as XLA's pool has
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError("JGS_NUM_THREADS must be a positive integer", repr(text), "Unset it?")
+    return int(text)
+
+
+def _find() -> Path | None:
+    wanted = os.environ.get("JGS_KERNELS", "")
+    if wanted.lower() == "off":
+        return None
+    if wanted:
+        if not Path(wanted).is_file():
+            raise InputError(
+                "JGS_KERNELS must be `off` or the path of a kernel library",
+                repr(wanted),
+                "Unset it to use the installed one.",
+            )
+        return Path(wanted)
+    for folder in __path__:  # two folders in an editable install: the source and the build
+        if (path := Path(folder) / _LIBRARY).is_file():
+            return path
+    return None
+
+
+def _register() -> bool:
+    path = _find()
+    if path is None:
+        if os.environ.get("JGS_KERNELS", "").lower() != "off":
+            logging.getLogger("jgs").warning(
+                "the compiled kernels are not installed: jgs runs in pure JAX, slower. "
+                "To build them, install a C++ compiler and reinstall jgs."
+            )
+        return False
+    library = ctypes.CDLL(str(path))
+    for target, symbol in HANDLERS.items():
+        handler = jax.ffi.pycapsule(getattr(library, symbol))
+        jax.ffi.register_ffi_target(target, handler, platform="cpu")
+    return True
+
+
+NUM_THREADS = _num_threads()
+_AVAILABLE = _register()
+
+
+def available() -> bool:
+    """Whether the compiled kernels are in use on CPU devices."""
+    return _AVAILABLE

@@ -1,0 +1,68 @@
+// Message passing over one block, its derivatives, and dense rows of sparse features.
+//
+// Plain C++: `jgs/ops.py` holds the meaning, `aggregate_ffi.cc` the XLA bindings. Every sum is
+// taken by one thread in edge order, so results do not depend on the number of threads.
+#ifndef JGS_KERNELS_AGGREGATE_H_
+#define JGS_KERNELS_AGGREGATE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "parallel.h"
+
+namespace jgs {
+
+enum class Reduce : int64_t { kSum = 0, kMean = 1, kMax = 2 };
+
+// The arrays of a `jgs.Block`, and the number of rows of the matrix its indices point into.
+struct BlockView {
+  const int32_t* indptr = nullptr;   // [target_capacity + 1]
+  const int32_t* indices = nullptr;  // [edge_capacity]
+  const float* weight = nullptr;     // [edge_capacity], or null
+  int64_t target_capacity = 0;
+  int64_t edge_capacity = 0;
+  int64_t num_rows = 0;
+  int64_t num_targets = 0;
+  int64_t num_edges = 0;
+};
+
+// The first rule of `jgs.Block` that the arrays break, or "". The functions below read and
+// write out of bounds for a block that breaks one.
+std::string CheckBlock(const BlockView& block);
+
+// out[t] = reduction of weight[e] * x[indices[e]] over the edges e of row t; 0 for empty rows.
+// x: [num_rows, num_features]; out: [target_capacity, num_features]. kMax also writes
+// argmax, shaped like out: the first edge that attains the maximum, -1 in empty rows; a NaN
+// counts as the maximum.
+void Aggregate(const Executor& executor, const BlockView& block, Reduce reduce, const float* x,
+               int64_t num_features, float* out, int32_t* argmax);
+
+// grad_x: [num_rows, num_features], from grad_out: [target_capacity, num_features]; argmax as
+// written by Aggregate, read for kMax only.
+void AggregateGrad(const Executor& executor, const BlockView& block, Reduce reduce,
+                   const float* grad_out, const int32_t* argmax, int64_t num_features,
+                   float* grad_x);
+
+// grad_weight: [edge_capacity], 0 in padding.
+void AggregateGradWeight(const Executor& executor, const BlockView& block, Reduce reduce,
+                         const float* grad_out, const int32_t* argmax, const float* x,
+                         int64_t num_features, float* grad_weight);
+
+// The arrays of a `jgs.SparseFeatures`.
+struct SparseRows {
+  const int64_t* indptr = nullptr;   // [num_rows + 1]
+  const int32_t* indices = nullptr;  // [num_entries]
+  const float* values = nullptr;     // [num_entries]
+  int64_t num_rows = 0;
+  int64_t num_entries = 0;
+  int64_t num_features = 0;
+};
+
+// out[i] = the dense row ids[i], zeros where ids[i] is no row; out: [num_ids, num_features].
+// Returns the rule that a row it read breaks, or "".
+std::string GatherSparse(const Executor& executor, const SparseRows& features,
+                         const int32_t* ids, int64_t num_ids, float* out);
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_AGGREGATE_H_

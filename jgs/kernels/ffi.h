@@ -1,0 +1,39 @@
+// What every XLA binding shares: the pool as an Executor, and one way to run a handler.
+#ifndef JGS_KERNELS_FFI_H_
+#define JGS_KERNELS_FFI_H_
+
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "parallel.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jgs {
+
+// XLA's thread pool, capped at max_threads (0: no cap). The pool must outlive the Executor.
+inline Executor PoolExecutor(xla::ffi::ThreadPool& pool, int64_t max_threads) {
+  const int64_t size = std::max<int64_t>(1, pool.num_threads());
+  return {max_threads > 0 ? max_threads : size,
+          [&pool](std::function<void()> task) { pool.Schedule(std::move(task)); }};
+}
+
+// Runs `body`, which returns an error message or "", and lets no exception into XLA.
+template <typename Body>
+xla::ffi::Error Guarded(const Body& body) {
+  try {
+    const std::string message = body();
+    if (message.empty()) return xla::ffi::Error::Success();
+    return xla::ffi::Error::InvalidArgument(message);
+  } catch (const std::bad_alloc&) {
+    return xla::ffi::Error(xla::ffi::ErrorCode::kResourceExhausted,
+                           "jgs: out of memory in a kernel");
+  } catch (const std::exception& error) {
+    return xla::ffi::Error::Internal(error.what());
+  }
+}
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_FFI_H_

@@ -1,0 +1,44 @@
+// Neighbour sampling straight into compressed sparse columns, all hops in one call.
+// The meaning is jgs/sampling/neighbors.py; this is its speed, equal bit for bit.
+#ifndef JGS_KERNELS_SAMPLE_H_
+#define JGS_KERNELS_SAMPLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel.h"
+#include "threefry.h"
+
+namespace jgs {
+
+struct GraphView {
+  const int64_t* indptr;  // [num_nodes + 1]
+  int64_t num_nodes;
+  const int32_t* indices;  // [num_edges]
+  int64_t num_edges;
+  const int64_t* weight_prefix;  // [num_edges], or null unless drawing by weight
+  const float* edge_weight;      // [num_edges], or null unless weights are returned
+};
+
+struct Hop {
+  Key key;
+  int64_t fanout;  // -1: all neighbours
+  int64_t target_capacity, edge_capacity, source_capacity;
+  int32_t* indptr;     // [target_capacity + 1]
+  int32_t* indices;    // [edge_capacity]
+  int64_t* edge_id;    // [edge_capacity] or null
+  float* edge_weight;  // [edge_capacity] or null
+  int32_t num_targets, num_sources, num_edges;  // results
+};
+
+// Samples `hops` (seed-first), writes every hop's arrays and counts and the input nodes
+// ([source_capacity of the last hop]), padding included. Returns what is wrong with the
+// input, or "". On overflow every output is empty and *overflow is true.
+std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
+                            bool replace, bool weighted, std::vector<Hop>& hops,
+                            int32_t* nodes, bool* overflow, const Executor& executor);
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_SAMPLE_H_

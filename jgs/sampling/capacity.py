@@ -1,0 +1,205 @@
+"""Static shapes for samples of varying size: `Capacity` and how to choose one."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+
+_INT32_MAX = 2**31 - 1
+
+
+class Capacity(NamedTuple):
+    """The padded sizes of a sample; hashable, so it can be a static argument of `jax.jit`.
+
+    Fields, one entry a hop, seed-first:
+      edges: the most edges the hop may draw (by weight: before those without weight are left
+        out, that is the sum of `min(fanout, degree)` over its targets).
+      sources: the most nodes known after the hop, seeds included.
+    """
+
+    edges: tuple[int, ...]
+    sources: tuple[int, ...]
+
+    def enlarge(self, worst: Capacity) -> Capacity:
+        """Half as large again, at most `worst`."""
+        grow = [
+            tuple(min(round_up(c + c // 2 + 1), w) for c, w in zip(mine, limit, strict=True))
+            for mine, limit in zip(self, worst, strict=True)
+        ]
+        return Capacity(*grow)
+
+
+def round_up(size: int) -> int:
+    """`size` rounded up to one of few sizes: 16 steps from one power of two to the next."""
+    step = max(8, 1 << max(0, math.ceil(math.log2(max(size, 1))) - 5))
+    return -(-size // step) * step
+
+
+def check_fanouts(fanouts: Any) -> tuple[int, ...]:
+    """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
+    rule = "fanouts must be static positive ints, or -1 for all neighbours, one a hop"
+    remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
+    if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
+        raise InputError(rule, fanouts, remedy)
+    for k in fanouts:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not (k > 0 or k == -1):
+            raise InputError(rule, fanouts, remedy)
+    if not len(fanouts):
+        raise InputError(rule, fanouts, remedy)
+    return tuple(int(k) for k in fanouts)
+
+
+def worst_case(
+    num_nodes: int, num_edges: int, batch_size: int, fanouts: Sequence[int], replace: bool
+) -> Capacity:
+    """The capacity that no sample of `batch_size` distinct seeds exceeds.
+
+    With repeated seeds it still holds, unless a fanout is -1: every repetition then draws all
+    of its neighbours again, which may overflow.
+    """
+    edges, sources, targets = [], [], batch_size
+    for k in fanouts:
+        if k == -1:
+            most = num_edges
+        elif replace:
+            most = targets * k
+        else:
+            most = min(targets * k, num_edges + (batch_size - 1) * k)
+        edges.append(most)
+        targets = min(targets + most, num_nodes + batch_size)
+        sources.append(targets)
+    return Capacity(tuple(edges), tuple(sources))
+
+
+def check_capacity(capacity: Any, batch_size: int, num_hops: int) -> Capacity:
+    """`capacity` as a `Capacity` that fits the seeds and hops; raises `InputError`."""
+    try:
+        edges, sources = (tuple(int(c) for c in field) for field in capacity)
+        good = len(edges) == len(sources) == num_hops and min(edges) >= 0
+        good = good and all(
+            a <= b for a, b in zip((batch_size, *sources), sources, strict=False)
+        )
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise InputError(
+            f"the capacity must be edges and sources for {num_hops} hops, sources not "
+            f"decreasing from the {batch_size} seeds on",
+            capacity,
+            "Make one with jgs.sampling.plan_capacity for this batch size and these fanouts.",
+        )
+    if max(edges + sources) > _INT32_MAX:
+        raise InputError(
+            "a sample must have fewer than 2**31 edges and nodes",
+            capacity,
+            "Pass a smaller capacity (jgs.sampling.plan_capacity), fanouts or batch.",
+        )
+    return Capacity(edges, sources)
+
+
+def plan_capacity(
+    graph: Graph,
+    batch_size: int,
+    fanouts: Sequence[int],
+    *,
+    seeds: Any = None,
+    key: Any = None,
+    replace: bool = False,
+    weighted: bool = False,
+    trials: int = 10,
+    margin: float = 0.05,
+) -> Capacity:
+    """A tight capacity, measured: what `trials` samples needed, and a margin.
+
+    Args:
+      batch_size: `B`, the seeds of a batch, padding included.
+      fanouts, replace, weighted: as for `sample_neighbors`.
+      seeds: int `[n]`, the nodes that batches are drawn from; None: all nodes.
+      key: a random key; None: `jax.random.key(0)`. The plan is a function of it.
+      trials: how many batches are drawn to measure.
+      margin: what is added to the largest need, as a fraction of it. The sizes are then
+        rounded up to one of 16 steps between powers of two, so that few shapes exist, and
+        cut to the worst case.
+
+    A batch that needs more overflows (see `MiniBatch.overflow`) and is drawn again with
+    `Capacity.enlarge`; `Loader` does so by itself. What the plan cost and saved is logged to
+    the logger `jgs` at level INFO. Raises `InputError`.
+    """
+    from jgs.sampling.neighbors import sample_neighbors  # it needs this module
+
+    fanouts = check_fanouts(fanouts)
+    key = jax.random.key(0) if key is None else key
+    pool = np.arange(graph.num_nodes) if seeds is None else np.asarray(seeds)
+    worst = worst_case(graph.num_nodes, graph.num_edges, batch_size, fanouts, replace)
+    began = time.perf_counter()
+    chooser = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    capacity = _first_guess(graph, batch_size, fanouts, worst)
+    sample = jax.jit(sample_neighbors, static_argnums=(3, 4, 5, 6))
+    need = np.zeros((2, len(fanouts)), np.int64)
+    for trial in range(trials):
+        some = chooser.choice(pool, min(batch_size, pool.size), replace=False)
+        batch_seeds = np.full(batch_size, graph.num_nodes, np.int32)
+        batch_seeds[: some.size] = some
+        trial_key = jax.random.fold_in(key, trial)
+        batch = sample(trial_key, graph, batch_seeds, fanouts, capacity, replace, weighted)
+        while batch.overflow:  # ends at the worst case: the seeds are distinct
+            capacity = capacity.enlarge(worst)
+            batch = sample(trial_key, graph, batch_seeds, fanouts, capacity, replace, weighted)
+        need = np.maximum(need, _need(graph, batch, fanouts, weighted and not replace))
+    planned = _with_margin(need, margin, batch_size, worst)
+    logging.getLogger("jgs").info(
+        "capacity planned from %d batches in %.2f s: edges %s, sources %s; the worst case "
+        "would take %.1f times the edges",
+        trials,
+        time.perf_counter() - began,
+        planned.edges,
+        planned.sources,
+        sum(worst.edges) / max(1, sum(planned.edges)),
+    )
+    return planned
+
+
+def _first_guess(
+    graph: Graph, batch_size: int, fanouts: Sequence[int], worst: Capacity
+) -> Capacity:
+    """The worst case, but twice the mean degree where all neighbours are taken."""
+    mean_degree = 1 + graph.num_edges // max(1, graph.num_nodes)
+    edges, sources, targets = [], [], batch_size
+    for h, k in enumerate(fanouts):
+        edges.append(min(worst.edges[h], targets * (k if k > 0 else 2 * mean_degree)))
+        targets = min(worst.sources[h], targets + edges[-1])
+        sources.append(targets)
+    return Capacity(tuple(edges), tuple(sources))
+
+
+def _need(graph: Graph, batch: Any, fanouts: Sequence[int], bounded: bool) -> list[list[int]]:
+    """The edges and the sources that each hop needed; `bounded`: zero weights are counted."""
+    blocks = batch.blocks[::-1]
+    edges = [int(block.num_edges) for block in blocks]
+    if bounded:
+        nodes = np.asarray(batch.nodes)
+        indptr = np.asarray(graph.indptr)
+        for h, (k, block) in enumerate(zip(fanouts, blocks, strict=True)):
+            real = nodes[: int(block.num_targets)]
+            real = real[real < graph.num_nodes].astype(np.int64)
+            degree = indptr[real + 1] - indptr[real]
+            edges[h] = int((degree if k == -1 else np.minimum(degree, k)).sum())
+    return [edges, [int(block.num_sources) for block in blocks]]
+
+
+def _with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacity) -> Capacity:
+    edges, sources = (
+        [min(round_up(math.ceil(n * (1 + margin))), w) for n, w in zip(row, limit, strict=True)]
+        for row, limit in zip(need.tolist(), worst, strict=True)
+    )
+    sources = np.maximum.accumulate([batch_size, *sources])[1:].tolist()
+    return Capacity(tuple(edges), tuple(sources))

@@ -1,0 +1,64 @@
+"""Random bits that belong to a node, not to a position in a batch.
+
+Threefry-2x32 (Salmon et al., SC 2011), the generator of `jax.random`, with the node and the
+draw number as its counter: what node `v` draws at hop `h` depends on `(key, h, v)` alone.
+The functions on drawn bits are integer arithmetic in 64 bits: trace them under
+`jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.random import threefry_2x32
+
+from jgs.errors import InputError
+
+
+def key_words(key: Any) -> jax.Array:
+    """The two uint32 words of a Threefry key, typed (`jax.random.key`) or raw (`PRNGKey`)."""
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        if key.shape != () or jax.random.key_impl(key) != "threefry2x32":
+            raise InputError(
+                "the key must be one Threefry key: samples must be the same everywhere",
+                f"{jax.random.key_impl(key)}{list(key.shape)}",
+                'Make it with jax.random.key(seed, impl="threefry2x32").',
+            )
+        return jax.random.key_data(key)
+    if getattr(key, "shape", None) == (2,) and key.dtype == jnp.uint32:
+        return jnp.asarray(key)
+    raise InputError(
+        "the first argument must be a JAX random key",
+        f"{type(key).__name__} {getattr(key, 'dtype', '')}{getattr(key, 'shape', '')}",
+        "Make one with jax.random.key(seed).",
+    )
+
+
+def fold(words: jax.Array, data: Any) -> jax.Array:
+    """The words of `jax.random.fold_in(key, data)`."""
+    counter = jnp.stack([jnp.uint32(0), jnp.asarray(data, jnp.uint32)])
+    return threefry_2x32(words, counter)
+
+
+def node_bits(words: jax.Array, node: jax.Array, draw: Any) -> jax.Array:
+    """uint64 like `node`: the bits of draw number `draw` of each node (int32 `[...]`)."""
+    node = node.astype(jnp.uint32)
+    counter = jnp.stack([node, jnp.broadcast_to(jnp.asarray(draw, jnp.uint32), node.shape)])
+    high, low = threefry_2x32(words, counter.reshape(-1)).reshape(counter.shape)
+    return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)
+
+
+def below(bits: jax.Array, n: jax.Array) -> jax.Array:
+    """int64: a uniform integer in `[0, n)`, the high word of the 128-bit product `bits * n`.
+
+    The bias of each outcome is below `n / 2**64`.
+    """
+    n = n.astype(jnp.uint64)
+    mask, half = jnp.uint64(0xFFFFFFFF), jnp.uint64(32)
+    a, b = bits >> half, bits & mask
+    c, d = n >> half, n & mask
+    middle = a * d + ((b * d) >> half)  # below 2**64: (2**32-1)**2 + 2**32-1 is
+    carry = b * c + (middle & mask)
+    return (a * c + (middle >> half) + (carry >> half)).astype(jnp.int64)

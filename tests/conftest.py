@@ -1,0 +1,107 @@
+"""What every test shares: where the real graphs are, and how to draw in each implementation."""
+
+import functools
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jgs
+from jgs import kernels
+from jgs.sampling import neighbors
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of the real graphs: JGS_TEST_DATA, by default ../shared/data."""
+    folder = Path(os.environ.get("JGS_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not (folder / "cora.npz").is_file():
+        pytest.skip(f"no real graphs in {folder}: set JGS_TEST_DATA")
+    return folder
+
+
+def _kernel_with(num_threads: int):
+    def sample(words, graph, seeds, spec):
+        before, kernels.NUM_THREADS = kernels.NUM_THREADS, num_threads  # read while tracing
+        try:
+            return neighbors._sample_kernel(words, graph, seeds, spec)
+        finally:
+            kernels.NUM_THREADS = before
+
+    return jax.jit(sample, static_argnames="spec")
+
+
+_IMPLEMENTATIONS = {
+    "plain": jax.jit(neighbors._sample_plain, static_argnames="spec"),
+    "plain, no jit": neighbors._sample_plain,
+    "kernel": _kernel_with(0),
+    "kernel, 1 thread": _kernel_with(1),
+    "kernel, 2 threads": _kernel_with(2),
+    "kernel, 4 threads": _kernel_with(4),
+}
+
+
+@pytest.fixture(scope="session")
+def sample_with():
+    """`sample_with(name, key, graph, ...)`: `sample_neighbors` in one implementation."""
+
+    def sample(name: str, *args, **kwargs) -> jgs.MiniBatch:
+        if name.startswith("kernel") and not kernels.available():
+            pytest.skip("the compiled kernels are not installed")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(neighbors, "_sample", _IMPLEMENTATIONS[name])
+            return jgs.sampling.sample_neighbors(*args, **kwargs)
+
+    return sample
+
+
+def assert_same_bits(a, b) -> None:
+    """Two pytrees are equal: structure, dtypes, shapes and every bit."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for (path, x), y in zip(
+        jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True
+    ):
+        assert x.dtype == y.dtype, jax.tree_util.keystr(path)
+        np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.fixture(scope="session")
+def same_bits():
+    return assert_same_bits
+
+
+def drawn_neighbors(batch: jgs.MiniBatch) -> list[dict[int, list[int]]]:
+    """Per hop (seed-first), each target's drawn neighbours as node ids, in order."""
+    nodes = np.asarray(batch.nodes)
+    hops = []
+    for block in batch.blocks[::-1]:
+        indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
+        rows = {}
+        for t in range(int(block.num_targets)):
+            rows[int(nodes[t])] = nodes[indices[indptr[t] : indptr[t + 1]]].tolist()
+        hops.append(rows)
+    return hops
+
+
+@pytest.fixture(scope="session")
+def neighbors_of():
+    return drawn_neighbors
+
+
+@functools.cache
+def random_graph(num_nodes: int, num_edges: int, seed: int = 0) -> jgs.Graph:
+    """A skewed random multigraph with weights, a third of them 0."""
+    rng = np.random.default_rng(seed)
+    src = rng.integers(0, num_nodes, num_edges)
+    dst = (rng.random(num_edges) ** 3 * num_nodes).astype(int)
+    weight = rng.random(num_edges) ** 4 * (rng.random(num_edges) > 1 / 3)
+    return jgs.Graph.from_edges(src, dst, num_nodes, weight.astype(np.float32))
+
+
+@pytest.fixture(scope="session")
+def make_graph():
+    return random_graph

@@ -1,0 +1,235 @@
+"""The unpickler reads what Planetoid wrote and nothing else, above all no code."""
+
+import os
+import pickle
+import pickletools
+import resource
+import struct
+import subprocess
+from collections import OrderedDict, defaultdict
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from jgs import InputError
+from jgs.data.unpickle import load_pickle
+
+
+def read(tmp_path, data):
+    (tmp_path / "p").write_bytes(data)
+    return load_pickle(tmp_path / "p")
+
+
+def python2_csr(matrix, protocol):
+    """The bytes Python 2 and an old SciPy wrote: old module names, arrays as strings."""
+
+    def array(a):
+        raw = a.tobytes().decode("latin1")
+        shape = f"I{a.size}\n"
+        text = (
+            "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
+            f"(I1\n({shape}tcnumpy\ndtype\n(S'{a.dtype.str[1:]}'\nI0\nI1\ntR"
+            "(I3\nS'<'\nNNNI-1\nI-1\nI0\ntbI00\n"
+        )
+        if protocol == 0:
+            return text.encode() + b"S" + repr(a.tobytes())[1:].encode() + b"\ntb"
+        return text.encode() + b"T" + struct.pack("<I", len(raw)) + raw.encode("latin1") + b"tb"
+
+    state = b"(dS'_shape'\n(I%d\nI%d\ntsS'maxprint'\nI50\ns" % matrix.shape
+    for name in ("indices", "indptr", "data"):
+        state += b"S'%s'\n" % name.encode() + array(getattr(matrix, name)) + b"s"
+    if protocol == 0:
+        head = b"ccopy_reg\n_reconstructor\n(cscipy.sparse.csr\ncsr_matrix\n"
+        head += b"c__builtin__\nobject\nNtR"
+    else:
+        head = b"\x80\x02cscipy.sparse.csr\ncsr_matrix\n)\x81"
+    return head + state + b"b."
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+def test_what_the_files_hold_round_trips(tmp_path, protocol):
+    matrix = scipy.sparse.random(5, 7, 0.5, format="csr", dtype=np.float32, rng=0)
+    got = read(tmp_path, pickle.dumps(matrix, protocol))
+    assert isinstance(got, scipy.sparse.csr_matrix)
+    np.testing.assert_array_equal(got.toarray(), matrix.toarray())
+    for array in (
+        np.arange(6, dtype=np.int32).reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(3, dtype=">i8"),
+        np.zeros((0, 4), np.float32),
+        np.array([True, False]),
+        np.arange(200, 256).astype(np.uint8),
+    ):
+        got = read(tmp_path, pickle.dumps(array, protocol))
+        np.testing.assert_array_equal(got, array)
+        assert got.dtype == array.dtype.newbyteorder("=")
+    graph = defaultdict(list, {0: [1, 2], 1: [], 2: [0, 0]})
+    assert read(tmp_path, pickle.dumps(graph, protocol)) == graph
+
+
+@pytest.mark.parametrize("protocol", [0, 2])
+def test_pickles_of_python_2(tmp_path, protocol):
+    matrix = scipy.sparse.random(5, 7, 0.5, format="csr", dtype=np.float32, rng=1)
+    got = read(tmp_path, python2_csr(matrix, protocol))
+    np.testing.assert_array_equal(got.toarray(), matrix.toarray())
+    graph = b"\x80\x02ccollections\ndefaultdict\nq\x01c__builtin__\nlist\nq\x02\x85Rq\x03"
+    assert read(tmp_path, graph + b"K\x00]q\x04(K\x01K\x02es.") == {0: [1, 2]}
+
+
+class Call:
+    def __init__(self, function, *arguments):
+        self.reduced = (function, arguments)
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def stack_global(module, name, argument):
+    """Protocol 4 names a global by two strings, dots allowed in the second."""
+    text = b"".join(b"\x8c" + bytes([len(s)]) + s.encode() for s in (module, name))
+    return (
+        b"\x80\x04"
+        + text
+        + b"\x93\x8c"
+        + bytes([len(argument)])
+        + argument.encode()
+        + b"\x85R."
+    )
+
+
+def test_malicious_pickles_are_refused_and_do_not_run(tmp_path):
+    mark = tmp_path / "mark"
+    shell, code = f"touch {mark}", f"open({str(mark)!r}, 'w')"
+    attacks = [pickle.dumps(Call(os.system, shell), protocol) for protocol in range(5)] + [
+        pickle.dumps(Call(eval, code), 2),
+        pickle.dumps(Call(exec, code), 2),
+        pickle.dumps(Call(getattr, 1, "real"), 2),
+        pickle.dumps(Call(subprocess.check_call, ["touch", str(mark)]), 2),
+        pickle.dumps(Call(np.load, str(mark)), 2),
+        pickle.dumps(Call(np.save, str(mark), 1), 2),
+        pickle.dumps(Call(np.fromfile, str(mark)), 2),
+        pickle.dumps(Call(scipy.sparse.save_npz, str(mark), 1), 2),
+        pickle.dumps(Call(pickle.loads, b"."), 2),
+        pickle.dumps(Call(__import__, "os"), 2),
+        pickle.dumps(np.array([Call(os.system, shell)], dtype=object), 2),
+        pickle.dumps(defaultdict(list, {0: Call(os.system, shell)}), 2),
+        pickle.dumps(OrderedDict(), 2),
+        f"cos\nsystem\n(S'{shell}'\ntR.".encode(),
+        f"(S'{shell}'\nios\nsystem\n.".encode(),
+        f"(cos\nsystem\nS'{shell}'\no.".encode(),
+        f"cnumpy.testing._private.utils\nrunstring\n(S'{code}'\n(dtR.".encode(),
+        f"cnumpy.f2py.diagnose\nos.system\n(S'{shell}'\ntR.".encode(),
+        stack_global("os", "system", shell),
+        stack_global("builtins", "eval", code),
+        stack_global("numpy", "ndarray.__init__.__globals__", shell),
+        stack_global("numpy.core.multiarray", "_reconstruct.__globals__", shell),
+        stack_global("_codecs", "encode.__self__", shell),
+        stack_global("collections", "defaultdict.__class__", shell),
+        stack_global("builtins", "list.__class__", shell),
+    ]
+    for attack in attacks:
+        with pytest.raises(InputError, match="runs no code from pickles"):
+            read(tmp_path, attack)
+    assert not mark.exists()
+
+
+NDARRAY = b"cnumpy\nndarray\n"
+RECONSTRUCT = b"cnumpy.core.multiarray\n_reconstruct\n"
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        RECONSTRUCT + b"(c__builtin__\nlist\n(I0\ntS'b'\ntR.",  # an odd class
+        RECONSTRUCT + b"(c__builtin__\nobject\n(I0\ntS'b'\ntR.",
+        b"ccopy_reg\n_reconstructor\n(c__builtin__\nlist\nc__builtin__\nobject\nNtR.",
+        b"ccopy_reg\n_reconstructor\n(" + NDARRAY + b"c__builtin__\nobject\nNtR.",
+        b"ccollections\ndefaultdict\n(c_codecs\nencode\ntR.",  # another factory
+        b"c_codecs\nencode\n(S'a'\nS'rot13'\ntR.",  # another codec
+        b"cnumpy\ndtype\n(S'O8'\nI0\nI1\ntR.",  # objects
+        b"cnumpy\ndtype\n(S'f4,O8'\nI0\nI1\ntR.",
+        b"cnumpy\ndtype\n(S'V99999999999'\nI0\nI1\ntR.",
+        b"cscipy.sparse.csr\ncsr_matrix\n)\x81.",  # no state
+        b"\x80\x02cscipy.sparse.csr\ncsr_matrix\n)\x81}b.",
+        b"\x80\x02cscipy.sparse.csr\ncsr_matrix\n)\x81(dS'data'\nI1\nsS'indices'\nI1\ns"
+        b"S'indptr'\nI1\nsS'_shape'\n(I1\nI1\ntsb.",
+        b"\x80\x02\x8a\xffKrubbish.",
+        b"\x80\x05\x96\xff\xff\xff\xff\xff\x00\x00\x00.",  # BYTEARRAY8 of a terabyte
+        b"\x82\x01.",  # extension registry
+        b"P1\n.",  # persistent id
+        b"",
+        b".",
+        b"\x00" * 50,
+    ],
+)
+def test_tricks(tmp_path, trick):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, trick)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_huge_memo_index_takes_no_memory(tmp_path):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert read(tmp_path, b"\x80\x02Nr\xff\xff\xff\x7f.") is None  # C: 32 GB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000
+
+
+def test_state_of_arrays_is_checked(tmp_path):
+    whole = pickle.dumps(np.arange(4, dtype=np.int32), 2)
+    at = whole.index(b"K\x04\x85")  # the shape (4,)
+    for shape in (
+        b"K\x05\x85",
+        b"J\xff\xff\xff\xff\x85",
+        b"N\x85",
+        b"G" + b"\x40" * 8 + b"\x85",
+    ):
+        with pytest.raises(InputError):
+            read(tmp_path, whole[:at] + shape + whole[at + 3 :])
+
+
+def test_what_a_pickle_sets_on_a_stand_in_dies_with_it(tmp_path):
+    # BUILD with slot state sets attributes: here `__setstate__` of the class itself.
+    spoil = b"\x80\x02" + NDARRAY + b"N}S'__setstate__'\nc__builtin__\nlist\ns\x86b0"
+    with pytest.raises(InputError):
+        read(tmp_path, spoil + pickle.dumps(np.arange(3), 2)[2:])
+    np.testing.assert_array_equal(read(tmp_path, pickle.dumps(np.arange(3), 2)), np.arange(3))
+
+
+def test_csr_contents_are_checked(tmp_path):
+    for change in (
+        {"indices": np.array([9], np.int32)},
+        {"indices": np.array([-1], np.int32)},
+        {"indptr": np.array([0, 7], np.int32)},
+        {"indptr": np.array([0], np.int32)},
+        {"data": np.ones(3)},
+        {"_shape": (1, -5)},
+        {"_shape": "ab"},
+    ):
+        matrix = scipy.sparse.csr_matrix(np.array([[0.0, 1.0]]))
+        matrix.__dict__.update(change)
+        with pytest.raises(InputError) as caught:
+            read(tmp_path, pickle.dumps(matrix, 2))
+        assert "\n" not in str(caught.value)
+
+
+def test_cut_and_damaged_pickles_are_input_errors(tmp_path, may_refuse):
+    whole = pickle.dumps(scipy.sparse.random(5, 7, 0.5, format="csr", rng=0), 2)
+    for cut in range(len(whole)):
+        with pytest.raises(InputError):
+            read(tmp_path, whole[:cut])
+    for position in range(0, len(whole), 2):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x15
+        with may_refuse():
+            read(tmp_path, bytes(damaged))  # a changed number is still a number
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(InputError, match="readable"):
+        load_pickle(tmp_path / "none")
+
+
+def test_the_attacks_of_this_file_are_pickles():
+    # else they would be refused for being malformed, and prove nothing
+    pickletools.dis(stack_global("os", "system", "x"), out=open(os.devnull, "w"))  # noqa: SIM115

@@ -1,0 +1,240 @@
+"""`Loader`: every seed once, sampled ahead, redrawn, resumed, and no thread left behind."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jgs import InputError
+from jgs.sampling import Capacity, Loader, loader, sample_neighbors
+
+KEY = jax.random.key(1)
+SEEDS = np.random.default_rng(0).permutation(300)[:100]
+
+
+@pytest.fixture
+def graph(make_graph):
+    return make_graph(300, 4000)
+
+
+def make(graph, **options) -> Loader:
+    defaults = {"key": KEY, "capacity": Capacity((80, 200), (100, 250))}
+    return Loader(graph, SEEDS, 16, (3, 2), **(defaults | options))
+
+
+def threads() -> int:
+    return sum(t.name == "jgs-loader" for t in threading.enumerate())
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+def test_every_seed_once_an_epoch(prefetch, graph):
+    batches = make(graph, prefetch=prefetch)
+    orders = []
+    for epoch in range(3):
+        assert (batches.epoch, batches.step) == (epoch, 0)
+        epoch_batches = list(batches)
+        assert len(epoch_batches) == len(batches) == 7
+        assert [int(b.seed_mask.sum()) for b in epoch_batches] == [16] * 6 + [4]
+        orders.append(np.concatenate([np.asarray(b.seeds)[b.seed_mask] for b in epoch_batches]))
+        assert sorted(orders[-1]) == sorted(SEEDS)
+        assert (np.asarray(epoch_batches[-1].seeds)[4:] == 300).all()
+    assert not np.array_equal(orders[0], orders[1])
+    assert not np.array_equal(orders[1], orders[2])
+    assert threads() == 0
+
+
+def test_unshuffled_keeps_the_order(graph):
+    batches = list(make(graph, shuffle=False))
+    seeds = np.concatenate([np.asarray(b.seeds) for b in batches])
+    np.testing.assert_array_equal(seeds[:100], SEEDS)
+
+
+def test_shuffles_are_uniform():
+    """Each of 4! orders is equally likely: chi-square over 4,800 keys."""
+    from scipy import stats
+
+    orders = [tuple(loader._order(k, 4)) for k in jax.random.split(KEY, 4800)]
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert counts.size == 24
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_a_batch_is_what_its_key_says(graph, same_bits):
+    capacity = Capacity((80, 200), (100, 250))
+    for epoch in range(2):
+        batches = make(graph, capacity=capacity)
+        batches.load_state_dict(batches.state_dict() | {"epoch": epoch})
+        for step, batch in enumerate(batches):
+            key = jax.random.fold_in(jax.random.fold_in(KEY, epoch), 1 + step)
+            same_bits(batch, sample_neighbors(key, graph, batch.seeds, (3, 2), capacity))
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 6, 7])
+def test_resuming_anywhere_is_bit_identical(stop, graph, same_bits):
+    whole = make(graph)
+    expected = [*whole, *whole]
+    first = make(graph)
+    begun = iter(first)
+    for _ in range(stop):
+        next(begun)
+    state = first.state_dict()
+    begun.close()
+    assert all(isinstance(v, int) for v in state.values())
+    resumed = make(graph, key=jax.random.key(77))  # the state brings its own key
+    resumed.load_state_dict(state)
+    assert (resumed.epoch, resumed.step) == (0, stop)
+    rest = [*resumed, *resumed]
+    assert len(rest) == len(expected) - stop
+    for a, b in zip(rest, expected[stop:], strict=True):
+        same_bits(a, b)
+
+
+def test_a_broken_off_loop_is_continued(graph, same_bits):
+    expected = list(make(graph))
+    batches = make(graph)
+    for _ in batches:
+        break
+    assert threads() == 0
+    rest = list(batches)
+    assert len(rest) == 6
+    for a, b in zip(rest, expected[1:], strict=True):
+        same_bits(a, b)
+
+
+def test_overflows_are_redrawn_with_the_same_key(graph, neighbors_of):
+    small = make(graph, capacity=Capacity((10, 10), (20, 25)))
+    for tight, roomy in zip(small, make(graph), strict=True):
+        assert not tight.overflow
+        assert neighbors_of(tight) == neighbors_of(roomy)
+    assert small.redraws >= 6
+
+
+def test_one_trace_over_three_epochs(graph):
+    traces = []
+
+    @jax.jit
+    def consume(batch):
+        traces.append(None)
+        return sum(jnp.sum(b.num_edges) for b in batch.blocks)
+
+    planned = Loader(graph, SEEDS, 16, (3, 2), key=KEY)
+    for _ in range(3):
+        for batch in planned:
+            consume(batch)
+    assert planned.redraws == 0
+    assert len(traces) == 1
+    assert planned._draw._cache_size() == 1
+
+
+def test_an_exception_in_the_loop_leaves_no_thread(graph):
+    batches = make(graph)
+
+    def loop():
+        for _ in batches:
+            assert threads() == 1
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loop()
+    assert threads() == 0
+    assert batches.state_dict()["step"] == 1
+
+
+def test_an_exception_in_the_sampler_reaches_the_loop(graph, monkeypatch):
+    batches = make(graph)
+
+    def fail(*args):
+        raise MemoryError("no memory for this batch")
+
+    monkeypatch.setattr(batches, "_draw", fail)
+    with pytest.raises(MemoryError, match="no memory for this batch"):
+        list(batches)
+    assert threads() == 0
+
+
+def test_no_more_than_prefetch_batches_wait(graph, monkeypatch):
+    drawn = []
+    batches = make(graph, prefetch=2)
+    real = batches._draw
+    monkeypatch.setattr(batches, "_draw", lambda *args: (drawn.append(None), real(*args))[1])
+    for i, _ in enumerate(batches):
+        time.sleep(0.05)
+        assert len(drawn) <= i + 1 + 2
+
+
+def test_close_and_with(graph):
+    with make(graph) as batches:
+        begun = iter(batches)
+        next(begun)
+        assert threads() == 1
+    assert threads() == 0
+
+
+SCRIPT = """
+import signal, sys, numpy as np, jax, jgs
+from jgs.sampling import Loader
+rng = np.random.default_rng(0)
+graph = jgs.Graph.from_edges(rng.integers(0, 300, 4000), rng.integers(0, 300, 4000), 300)
+loader = Loader(graph, np.arange(100), 16, (3, 2), key=jax.random.key(0))
+begun = iter(loader)
+next(begun)
+if "interrupt" in sys.argv:
+    signal.raise_signal(signal.SIGINT)
+print("end of the script")
+"""
+
+
+@pytest.mark.parametrize("how", ["", "interrupt"])
+def test_a_script_that_stops_in_mid_epoch_exits(how):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, timeout=120
+    )
+    if how:
+        assert "KeyboardInterrupt" in done.stderr
+        assert "Fatal" not in done.stderr
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (0, "end of the script\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"batch_size": 101}, "must be an int in [1, 100], the number of seeds; got 101"),
+        ({"batch_size": 0}, "must be an int in [1, 100]"),
+        ({"batch_size": 2.5}, "got 2.5"),
+        ({"seeds": np.array([], int)}, "not empty"),
+        ({"seeds": np.array([300])}, "[0, 300); got 300 at position 0"),
+        ({"seeds": np.array([1.0])}, "integer array"),
+        ({"fanouts": (0,)}, "fanouts must be"),
+        ({"prefetch": -1}, "prefetch must be an int >= 0"),
+        ({"key": 1}, "must be a JAX random key"),
+        ({"capacity": (1, 1)}, "the capacity must be"),
+    ],
+)
+def test_bad_arguments_are_refused(options, says, graph):
+    good = {"seeds": SEEDS, "batch_size": 16, "fanouts": (3, 2), "key": KEY}
+    with pytest.raises(InputError) as error:
+        Loader(graph, **(good | options))
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"batch_size": 8}, "the state's batch_size must be the loader's, 16; got 8"),
+        ({"num_seeds": 99}, "num_seeds"),
+        ({"step": 8}, "step must be in [0, 7]"),
+        ({"epoch": -1}, "its epoch not negative"),
+        ({"more": 1}, "must have the entries"),
+    ],
+)
+def test_states_of_another_loader_are_refused(change, says, graph):
+    batches = make(graph)
+    with pytest.raises(InputError) as error:
+        batches.load_state_dict(batches.state_dict() | change)
+    assert says in str(error.value)
