@@ -29,7 +29,8 @@ class SAGEConv(nnx.Module):
     `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`. It equals
     `conv.update(x[:T], aggregate(block, conv.message(x), conv.reduce))` on the real rows.
     Rows of `x` beyond `block.num_sources` may hold anything and change neither result nor
-    gradient. Raises `InputError` for another width or an unknown `reduce`.
+    gradient; with `real` bool `[S]` so may all rows where it is False. Raises `InputError`
+    for another width or an unknown `reduce`.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class SAGEConv(nnx.Module):
         """
         return self.reduce != "max" and self.in_features > self.out_features
 
-    def __call__(self, block: Block, x: jax.Array) -> jax.Array:
+    def __call__(self, block: Block, x: jax.Array, real: jax.Array | bool = True) -> jax.Array:
         _check_width(x, self.in_features)
         # 0 * NaN is NaN in a weight's gradient: rows that are not real must enter no product.
-        x_self = _zero_from(block.num_targets, x[: block.target_capacity])
+        real = real & (jnp.arange(x.shape[0]) < block.num_sources)
+        num = block.target_capacity
+        x_self = _zero_unless(real[:num] & (jnp.arange(num) < block.num_targets), x[:num])
         if self.projects_first:
-            x = _zero_from(block.num_sources, x)
+            x = _zero_unless(real, x)
         return self.update(x_self, aggregate(block, self.message(x), self.reduce))
 
     def message(self, x: jax.Array) -> jax.Array:
@@ -148,8 +151,11 @@ class GraphSAGE(nnx.Module):
         h = x
         if key is not None:
             h = drop_units(key, h, batch.nodes, 0, self.input_dropout)
+        nodes = batch.nodes
         for i, (conv, block) in enumerate(zip(self.convs, batch.blocks, strict=True)):
-            h = self.activate(i, conv(block, h), batch.target_nodes(i), key)
+            h = conv(block, h, nodes < batch.num_nodes)  # seeds may be padded anywhere
+            nodes = batch.target_nodes(i)
+            h = self.activate(i, h, nodes, key)
         return h
 
     def activate(
@@ -185,6 +191,6 @@ def _check_width(x: jax.Array, in_features: int) -> None:
         )
 
 
-def _zero_from(count: jax.Array, x: jax.Array) -> jax.Array:
-    """`x` with its rows from `count` on set to 0."""
-    return jnp.where(jnp.arange(x.shape[0])[:, None] < count, x, 0)
+def _zero_unless(real: jax.Array, x: jax.Array) -> jax.Array:
+    """`x` with its rows where `real` is False set to 0."""
+    return jnp.where(real[:, None], x, 0)

@@ -1,0 +1,1 @@
+"""The main job: `python -m jgs.train`, and the pieces it is made of."""

@@ -1,0 +1,118 @@
+"""Checkpoints of a run: written whole or not at all, checked when read, the last few kept.
+
+Orbax writes the arrays. A checkpoint is a folder `EPOCH-STEP` that appears by one rename,
+once `manifest.json` lists the SHA-256 of every file in it; so a process killed at any moment
+leaves the earlier ones as they were, and a file cut short afterwards is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from jgs.errors import InputError
+from jgs.storage import sha256
+
+ARRAYS, RECORD, MANIFEST = "arrays", "record.json", "manifest.json"
+_NAME = re.compile(r"\d{6,}-\d{9,}")
+log = logging.getLogger(__name__)
+
+
+def save(folder: Path, epoch: int, step: int, arrays: Any, record: dict, keep: int) -> Path:
+    """Writes a checkpoint, then removes all but the newest `keep`.
+
+    Args:
+      folder: of the checkpoints.
+      epoch, step: completed epochs, and steps since the start; they name it, in order.
+      arrays: a pytree of arrays.
+      record: what else to keep, as JSON: numbers and text.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(".new-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    name = f"{epoch:06d}-{step:09d}"
+    fresh = folder.resolve() / f".new-{name}"
+    fresh.mkdir()
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        host = jax.tree.map(np.asarray, arrays)
+        checkpointer.save(fresh / ARRAYS, args=ocp.args.StandardSave(host))
+    (fresh / RECORD).write_text(json.dumps(record, allow_nan=False))
+    (fresh / MANIFEST).write_text(json.dumps(_checksums(fresh), indent=1))
+    shutil.rmtree(folder / name, ignore_errors=True)
+    fresh.rename(folder / name)
+    for old in checkpoints(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return folder / name
+
+
+def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
+    """The newest whole checkpoint's arrays and record, or None where there is none.
+
+    Damaged ones are named in a warning and set aside as `NAME.damaged`.
+
+    Args:
+      template: a pytree of the arrays to expect; their values do not matter.
+    """
+    for path in reversed(checkpoints(folder)):
+        if (damage := _damage(path)) is None:
+            return _read(path, template), json.loads((path / RECORD).read_text())
+        aside = path.with_name(f"{path.name}.damaged")
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        log.warning(
+            "checkpoint %s is damaged (%s): falling back to the one before", path, damage
+        )
+    return None
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in `folder`, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if _NAME.fullmatch(p.name))
+
+
+def _read(path: Path, template: Any) -> Any:
+    expected = jax.tree.map(np.asarray, template)
+    try:
+        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+            arrays = checkpointer.restore(
+                path.resolve() / ARRAYS, args=ocp.args.StandardRestore(expected)
+            )
+        fits = jax.tree.map(
+            lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), arrays, expected
+        )
+        if not all(jax.tree.leaves(fits)):
+            raise ValueError("arrays of another shape")
+    except (ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"checkpoint {path} must fit the model and the data set",
+            reason,
+            "Did the data set change? Start a new run.",
+        ) from None
+    return arrays
+
+
+def _damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint's files, or None."""
+    try:
+        listed = json.loads((path / MANIFEST).read_text())
+        found = _checksums(path)
+    except (OSError, ValueError) as error:
+        return f"{MANIFEST}: {error}"
+    bad = sorted(n for n in {*listed, *found} if listed.get(n) != found.get(n))
+    return f"{', '.join(bad[:3])} missing or changed" if bad else None
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    files = (p for p in sorted(path.rglob("*")) if p.is_file() and p.name != MANIFEST)
+    return {p.relative_to(path).as_posix(): sha256(p) for p in files}

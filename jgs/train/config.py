@@ -1,0 +1,239 @@
+"""`Config`: everything that decides a training run, and at once its command line."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from jgs.errors import InputError
+
+
+def _flag(default: Any, help: str, **metadata: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help, **metadata})
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run's settings; the field `batch_size` is the flag `--batch-size`, and so on.
+
+    The defaults train the embedded data set in well under a minute on two cores. Making one
+    checks every field and raises `InputError`. Fields whose metadata say `identity=False`
+    (where the run lies, how it is shown) decide nothing about its result: a run may be
+    resumed with other values of them.
+    """
+
+    dataset: str = _flag(
+        "synthetic",
+        "synthetic, cora, citeseer, facebook, ogbn-arxiv, ogbn-products, ogbn-papers100M, "
+        "or the path of an edge list or archive",
+    )
+    root: str = _flag("data", "folder of the data sets' files; missing public ones go there")
+    data_options: tuple[str, ...] = _flag(
+        (), "the data set's own options, e.g. num_nodes=10000 seed=1", metavar="NAME=VALUE"
+    )
+    fanouts: tuple[int, ...] = _flag(
+        (10, 10), "neighbours to draw per node, seeds' hop first; -1 draws all; one a layer"
+    )
+    hidden: int = _flag(64, "width of the hidden layers")
+    reduce: str = _flag(
+        "mean", "how a node combines its neighbours", choices=("mean", "sum", "max")
+    )
+    norm: str | None = _flag(
+        None, "normalisation after every hidden layer", choices=("layer", "l2")
+    )
+    dropout: float = _flag(0.5, "dropout rate after every hidden layer")
+    input_dropout: float | None = _flag(
+        None, "dropout rate of the input features (default: --dropout's if sparse, 0 if dense)"
+    )
+    replace: bool = _flag(False, "draw neighbours with replacement")
+    weighted: bool = _flag(False, "draw neighbours in proportion to their edge weights")
+    batch_size: int = _flag(1000, "seeds a batch")
+    epochs: int = _flag(5, "passes over the training nodes; may grow on --resume")
+    lr: float = _flag(1e-2, "Adam's learning rate")
+    weight_decay: float = _flag(0.0, "L2 penalty, added to the gradient before Adam")
+    seed: int = _flag(0, "of every random draw: parameters, shuffling, sampling, dropout")
+    eval_memory: int = _flag(
+        256, "MiB of working memory for evaluation: sizes its chunks", metavar="MIB"
+    )
+    run_dir: str | None = _flag(
+        None, "folder of the run (default: runs/DATASET-TIME)", identity=False, saved=False
+    )
+    resume: bool = _flag(
+        False, "continue the run in --run-dir; flags not given are as they were there",
+        identity=False, saved=False,
+    )  # fmt: skip
+    checkpoint_every: int = _flag(
+        0, "also checkpoint every so many steps; 0: at each epoch's end only", identity=False
+    )
+    keep: int = _flag(3, "checkpoints to keep", identity=False)
+    prefetch: int = _flag(
+        2, "batches sampled ahead, in the background; 0: none", identity=False
+    )
+    progress: bool = _flag(True, "show a progress bar on a terminal", identity=False)
+
+    def __post_init__(self) -> None:
+        types = typing.get_type_hints(Config)
+        for field in dataclasses.fields(self):
+            value = _checked_type(field.name, getattr(self, field.name), types[field.name])
+            object.__setattr__(self, field.name, value)
+            choices = field.metadata.get("choices")
+            if value is not None and choices and value not in choices:
+                raise InputError(
+                    f"{flag(field.name)} must be one of {', '.join(choices)}",
+                    repr(value),
+                    "Choose one of them.",
+                )
+        object.__setattr__(self, "root", os.path.abspath(self.root))  # to resume from anywhere
+        if not self.dataset:
+            raise InputError("--dataset must name a data set", "''", "See --help.")
+        if not self.fanouts or any(f < 1 and f != -1 for f in self.fanouts):
+            raise InputError(
+                "every fanout must be a positive int, or -1 for all neighbours",
+                " ".join(map(str, self.fanouts)) or "none",
+                "Give one for each layer, e.g. --fanouts 10 10.",
+            )
+        for name in ("hidden", "batch_size", "epochs", "keep", "eval_memory"):
+            _require(name, getattr(self, name) >= 1, getattr(self, name), "at least 1")
+        for name in ("checkpoint_every", "prefetch"):
+            _require(name, getattr(self, name) >= 0, getattr(self, name), "at least 0")
+        _require("seed", 0 <= self.seed < 2**32, self.seed, "in [0, 2**32)")
+        _require("lr", 0 < self.lr < math.inf, self.lr, "positive and finite")
+        decay = self.weight_decay
+        _require("weight_decay", 0 <= decay < math.inf, decay, "finite and not negative")
+        _require("dropout", 0 <= self.dropout < 1, self.dropout, "in [0, 1)")
+        rate = self.input_dropout
+        _require("input_dropout", rate is None or 0 <= rate < 1, rate, "in [0, 1)")
+        for option in self.data_options:
+            _require("data_options", "=" in option, repr(option), "of the form NAME=VALUE")
+
+    def data_arguments(self) -> dict[str, Any]:
+        """`data_options` as keyword arguments: ints, floats and booleans, or else text."""
+        return {k: _literal(v) for k, _, v in (o.partition("=") for o in self.data_options)}
+
+    def to_json(self) -> str:
+        """The saved form: every field but where the run lies and whether it is resumed."""
+        saved = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if _saved(f)}
+        return json.dumps(saved, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Config:
+        """Reads `to_json`'s form; fields it lacks take their defaults. Raises `InputError`."""
+        try:
+            saved = json.loads(text)
+        except ValueError as error:
+            raise InputError(
+                "a saved configuration must be JSON", error, "Choose another --run-dir."
+            ) from None
+        known = {f.name for f in dataclasses.fields(cls) if _saved(f)}
+        if not isinstance(saved, dict) or not known.issuperset(saved):
+            unknown = sorted(set(saved) - known) if isinstance(saved, dict) else saved
+            raise InputError(
+                "a saved configuration must hold the fields of this version of jgs",
+                unknown,
+                "Resume with the version that wrote it, or choose another --run-dir.",
+            )
+        return cls(**saved)
+
+    def differs_from(self, other: Config) -> dict[str, tuple[Any, Any]]:
+        """The fields in which two runs differ, `epochs` aside: name to the two values."""
+        names = [
+            f.name
+            for f in dataclasses.fields(self)
+            if f.metadata.get("identity", True) and f.name != "epochs"
+        ]
+        pairs = {n: (getattr(self, n), getattr(other, n)) for n in names}
+        return {n: (a, b) for n, (a, b) in pairs.items() if a != b}
+
+
+def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """The flags given on a command line, by field name; those not given are absent.
+
+    Raises `InputError` for flags or values that do not parse. `--help` exits.
+    """
+    parser = _Parser(
+        prog="python -m jgs.train",
+        description="Train GraphSAGE from sampled mini-batches.",
+        argument_default=argparse.SUPPRESS,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    types = typing.get_type_hints(Config)
+    for field in dataclasses.fields(Config):
+        options: dict[str, Any] = {"help": field.metadata["help"], "dest": field.name}
+        kind = types[field.name]
+        if kind is bool:
+            options["action"] = (
+                argparse.BooleanOptionalAction if field.default else "store_true"
+            )
+        elif typing.get_origin(kind) is tuple:
+            options |= {"nargs": "+", "type": typing.get_args(kind)[0]}
+        else:
+            options["type"] = next((t for t in typing.get_args(kind) if t is not None), kind)
+        options |= {k: field.metadata[k] for k in ("choices", "metavar") if k in field.metadata}
+        if "type" in options and "choices" not in options and "metavar" not in options:
+            options["metavar"] = options["type"].__name__.upper()
+        if kind is not bool and field.default not in (None, ()):
+            options["help"] += f" (default: {as_typed(field.default)})"
+        parser.add_argument(flag(field.name), **options)
+    return vars(parser.parse_args(argv))
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def as_typed(value: Any) -> str:
+    """A field's value as on the command line."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError("the command line must parse", message, f"See {self.prog} --help.")
+
+
+class _Formatter(argparse.HelpFormatter):
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=28, width=96)
+
+
+def _saved(field: dataclasses.Field) -> bool:
+    return field.metadata.get("saved", True)
+
+
+def _checked_type(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the field's type: lists become tuples, ints floats; else `InputError`."""
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        if isinstance(value, list | tuple):
+            return tuple(_checked_type(name, v, item) for v in value)
+    elif type(value) is int and kind in (float, float | None):
+        return float(value)
+    elif isinstance(value, os.PathLike):
+        return _checked_type(name, os.fspath(value), kind)
+    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    kind_name = getattr(kind, "__name__", str(kind))
+    raise InputError(f"{flag(name)} must be {kind_name}", repr(value), "See --help.")
+
+
+def _require(name: str, holds: bool, value: Any, rule: str) -> None:
+    if not holds:
+        raise InputError(f"{flag(name)} must be {rule}", value, "See --help.")
+
+
+def _literal(text: str) -> Any:
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            pass
+    return {"true": True, "false": False}.get(text.lower(), text)

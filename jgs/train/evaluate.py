@@ -1,0 +1,220 @@
+"""Exact evaluation: layer by layer, over all neighbours, in chunks of bounded memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+import jgs.ops
+from jgs.features import SparseFeatures
+from jgs.graph import Block, Graph, as_device
+
+# Rows of all nodes: on the device, or (NumPy) fetched from the host chunk by chunk.
+Rows = jax.Array | SparseFeatures | np.ndarray
+
+
+def make_inference(
+    model: Any,
+    graph: Graph,
+    features: jax.Array | SparseFeatures,
+    memory: int = 256 << 20,
+    scratch: Path | None = None,
+) -> Callable[[Any, np.ndarray], np.ndarray]:
+    """`infer(params, nodes) -> float32 [len(nodes), C]`: the model's exact outputs.
+
+    Each layer is computed from all neighbours, for every node that the next layer reads,
+    before the next begins; so the cost is linear in edges and layers.
+
+    Working memory is about `memory` bytes. Rows are processed in chunks of one size and a
+    chunk's edges in pieces of one size; a hub spans several pieces, whose sums or maxima are
+    combined. A layer's output (nodes x width) larger than `memory` lies in an unnamed file in
+    `scratch`, memory-mapped. Each layer compiles once.
+
+    Args:
+      model: a `jgs.models.GraphSAGE`; `infer` takes other parameters for it.
+      graph, features: what it was trained on.
+    """
+    graphdef, own = nnx.split(model)
+    layers = [(conv.projects_first, conv.reduce) for conv in model.convs]
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    num_nodes = graph.num_nodes
+    widest = max(features.shape[1], *(max(p.shape, default=1) for p in jax.tree.leaves(own)))
+    num_rows = max(1, min(num_nodes, memory // (16 * widest)))
+    typical = 2 * num_rows * indices.size // max(num_nodes, 1)
+    on_host = jax.default_backend() == "cpu"
+
+    @partial(jax.jit, static_argnames="layer")
+    def message(params, x, layer):
+        return nnx.merge(graphdef, params).convs[layer].message(x)
+
+    @partial(jax.jit, static_argnames="layer")
+    def update(params, x_self, total, degree, ids, layer):
+        combined = _finish(total, degree, layers[layer][1])
+        merged = nnx.merge(graphdef, params)
+        return merged.activate(layer, merged.convs[layer].update(x_self, combined), ids, None)
+
+    def settle(output: np.ndarray) -> Rows:
+        return as_device(output) if on_host or output.nbytes <= memory else output
+
+    def chunks(nodes: np.ndarray) -> Iterator[np.ndarray]:
+        return (nodes[at : at + num_rows] for at in range(0, len(nodes), num_rows))
+
+    def pieces(targets: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        # 32 bytes an edge of indices; `width` floats too where its source row is fetched
+        size = max(1, min(memory // (32 + 8 * width), typical, indices.size, 1 << 30))
+        return _pieces(indptr, indices, targets, num_rows, size, num_nodes)
+
+    def with_neighbours(nodes: np.ndarray) -> np.ndarray:
+        if len(nodes) == num_nodes:
+            return nodes
+        found = np.zeros(num_nodes + 1, bool)  # and one for padding
+        found[nodes] = True
+        for targets in chunks(nodes):
+            for _, sources in pieces(targets, 0):
+                found[sources] = True
+        return np.flatnonzero(found[:-1]).astype(np.int32)
+
+    def project(params: Any, rows: Rows, nodes: np.ndarray, layer: int) -> Rows:
+        output = None
+        for chunk in chunks(nodes):
+            x = message(params, _take(rows, _padded(chunk, num_rows, num_nodes)), layer)
+            if output is None:
+                output = _empty((num_nodes, x.shape[1]), memory, scratch)
+            output[chunk] = np.asarray(x)[: len(chunk)]
+        return rows if output is None else settle(output)
+
+    def aggregate(messages: Rows, targets: np.ndarray, reduce: str) -> jax.Array:
+        width = messages.shape[1]
+        whole = isinstance(messages, jax.Array) and messages.dtype == jnp.float32
+        total = jnp.full((num_rows, width), -jnp.inf if reduce == "max" else 0, jnp.float32)
+        for row_starts, sources in pieces(targets, 0 if whole else width):
+            if whole:  # the kernel reads the rows where they lie
+                total = _combine(
+                    total, _block(row_starts, sources, num_nodes), messages, reduce
+                )
+                continue
+            ids, local = np.unique(sources, return_inverse=True)
+            num_sources = max(len(sources), num_rows)  # a block has a source for every target
+            x = _take(messages, _padded(ids, num_sources, num_nodes))
+            block = _block(row_starts, local.astype(np.int32), num_sources)
+            total = _combine(total, block, x, reduce)
+        return total
+
+    def infer(params: Any, nodes: np.ndarray) -> np.ndarray:
+        asked, place = np.unique(np.asarray(nodes, np.int32), return_inverse=True)
+        wanted = [asked]  # the nodes whose output each layer computes
+        for _ in layers[1:]:
+            wanted.insert(0, with_neighbours(wanted[0]))
+        rows: Rows = features
+        for layer, (projects_first, reduce) in enumerate(layers):
+            messages = rows
+            if projects_first:
+                messages = project(params, rows, with_neighbours(wanted[layer]), layer)
+            last = layer == len(layers) - 1
+            output, done = None, 0
+            for targets in chunks(wanted[layer]):
+                total = aggregate(messages, targets, reduce)
+                ids = _padded(targets, num_rows, num_nodes)
+                degree = np.zeros(num_rows, np.float32)
+                degree[: len(targets)] = indptr[targets + 1] - indptr[targets]
+                h = update(params, _take(rows, ids), total, degree, ids, layer)
+                if output is None:
+                    shape = (len(asked) if last else num_nodes, h.shape[1])
+                    output = _empty(shape, memory, scratch)
+                at = np.arange(done, done + len(targets)) if last else targets
+                output[at] = np.asarray(h)[: len(targets)]
+                done += len(targets)
+            assert output is not None, "infer needs at least one node"
+            rows = output if last else settle(output)
+        return np.asarray(rows)[place]
+
+    return infer
+
+
+def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The fraction of rows classified rightly; of multi-label data the micro-averaged F1.
+
+    Args:
+      logits: float `[n, C]`.
+      labels: int `[n]`, or 0 and 1 `[n, C]`: a label is predicted where its logit is above 0.
+    """
+    if labels.ndim == 1:
+        return float(np.mean(np.argmax(logits, axis=1) == labels))
+    predicted, true = logits > 0, labels > 0.5
+    wrong = int(np.count_nonzero(predicted != true))
+    right = int(np.count_nonzero(predicted & true))
+    return 2 * right / max(2 * right + wrong, 1)
+
+
+def _pieces(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    targets: np.ndarray,
+    num_rows: int,
+    size: int,
+    padding: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The edges into `targets`, `size` at a time: row starts `[num_rows+1]`, sources `[size]`.
+
+    Every piece has the same rows; a row's edges beyond the piece are in the next ones.
+    """
+    starts = indptr[targets]
+    offsets = np.zeros(len(targets) + 1, np.int64)
+    np.cumsum(indptr[targets + 1] - starts, out=offsets[1:])
+    for begin in range(0, int(offsets[-1]), size):
+        local = np.clip(offsets - begin, 0, size)
+        first = starts + np.maximum(begin - offsets[:-1], 0) - local[:-1]
+        edges = np.repeat(first, np.diff(local)) + np.arange(local[-1])
+        row_starts = _padded(local.astype(np.int32), num_rows + 1, local[-1])
+        yield row_starts, _padded(indices[edges], size, padding)
+
+
+def _block(row_starts: np.ndarray, sources: np.ndarray, num_sources: int) -> Block:
+    counts = (len(row_starts) - 1, num_sources, row_starts[-1])
+    return Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
+
+
+@partial(jax.jit, static_argnames="reduce", donate_argnames="total")
+def _combine(total: jax.Array, block: Block, x: jax.Array, reduce: str) -> jax.Array:
+    if reduce != "max":
+        return total + jgs.ops.aggregate(block, x, "sum")
+    here = jnp.diff(block.indptr)[:, None] > 0
+    return jnp.where(here, jnp.maximum(total, jgs.ops.aggregate(block, x, "max")), total)
+
+
+def _finish(total: jax.Array, degree: jax.Array, reduce: str) -> jax.Array:
+    """What `jgs.ops.aggregate` gives for whole rows, from their combined pieces."""
+    if reduce == "mean":
+        return total / jnp.maximum(degree, 1)[:, None]
+    return jnp.where(degree[:, None] > 0, total, 0)
+
+
+_gather = jax.jit(jgs.ops.gather)
+
+
+def _take(rows: Rows, ids: np.ndarray) -> jax.Array:
+    """float32 `[len(ids), F]`; zeros for ids from the number of rows on."""
+    if not isinstance(rows, np.ndarray):
+        return _gather(rows, ids)
+    real = ids < len(rows)
+    return jnp.asarray(np.where(real[:, None], rows[np.where(real, ids, 0)], 0), jnp.float32)
+
+
+def _padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:
+    return np.pad(ids, (0, size - len(ids)), constant_values=value)
+
+
+def _empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarray:
+    """Float32, in memory if it fits, else in a temporary file."""
+    if 4 * shape[0] * shape[1] <= memory:
+        return np.empty(shape, np.float32)
+    with tempfile.TemporaryFile(dir=scratch) as file:  # the map outlives the name and the file
+        return np.memmap(file, np.float32, "w+", shape=shape)

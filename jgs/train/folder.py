@@ -1,0 +1,141 @@
+"""The run folder: whose it is, its `config.json` and its `metrics.jsonl`.
+
+config.json     the configuration, written first
+metrics.jsonl   one JSON object an epoch, appended before the epoch's checkpoint
+checkpoints/    see `jgs.train.checkpoint`
+curve.png       drawn at the end
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from jgs.errors import InputError
+from jgs.train.config import Config, as_typed, flag
+
+CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
+
+
+def configure(given: dict[str, Any]) -> Config:
+    """The configuration of a run from the flags given, checked against its folder.
+
+    A new run's folder must be empty or absent. With `resume`, flags not given are read from
+    the folder's `config.json`, and those given must agree with it; `epochs` may grow. The
+    folder is not touched. Raises `InputError`.
+    """
+    asked = Config(**given)
+    if asked.run_dir is None:
+        if asked.resume:
+            raise InputError(
+                "--resume must know which run to continue",
+                "no --run-dir",
+                "Give its --run-dir.",
+            )
+        return asked
+    folder = Path(asked.run_dir)
+    if folder.exists() and not folder.is_dir():
+        raise InputError("--run-dir must be a folder", folder, "Choose another.")
+    # Names with a dot are the temporary files of a run that was killed.
+    held = (
+        sorted(p.name for p in folder.iterdir() if p.name[0] != ".") if folder.exists() else []
+    )
+    if not held:
+        return asked
+    if not asked.resume:
+        raise InputError(
+            "the run folder of a new run must be empty",
+            f"{folder} with {', '.join(held[:4])}",
+            "Choose another --run-dir, or continue the run there with --resume.",
+        )
+    if CONFIG not in held:
+        raise InputError(
+            f"the folder of a run must hold {CONFIG}", folder, "Choose another --run-dir."
+        )
+    saved = Config.from_json((folder / CONFIG).read_text())
+    config = dataclasses.replace(saved, **given)
+    if different := config.differs_from(saved):
+        raise InputError(
+            f"{folder} must belong to the same configuration",
+            ", ".join(
+                f"{flag(n)} {as_typed(a)} there {as_typed(b)}"
+                for n, (a, b) in different.items()
+            ),
+            "Choose another --run-dir, or leave these flags as they were.",
+        )
+    if config.epochs < saved.epochs:
+        raise InputError(
+            "--epochs must not shrink on --resume", f"{config.epochs} after {saved.epochs}",
+            "Leave it out to keep it.",
+        )  # fmt: skip
+    return config
+
+
+def create(config: Config) -> Path:
+    """Makes the run folder, if it is not there, and writes its `config.json`."""
+    try:
+        folder = Path(config.run_dir) if config.run_dir else _fresh(config.dataset)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / CONFIG, config.to_json())
+    except OSError as error:
+        raise InputError(
+            "the run folder must be writable", error, "Choose another --run-dir."
+        ) from None
+    return folder
+
+
+def append_metrics(folder: Path, row: dict[str, Any]) -> None:
+    """Adds one epoch's line, and waits until it is on the disk."""
+    with open(folder / METRICS, "a") as file:
+        file.write(json.dumps(row, allow_nan=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_metrics(folder: Path, epochs: int) -> list[dict[str, Any]]:
+    """The first `epochs` epochs' lines; a line cut short ends them."""
+    rows: list[dict[str, Any]] = []
+    path = folder / METRICS
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        if row["epoch"] > epochs:
+            break
+        rows.append(row)
+    return rows
+
+
+def truncate_metrics(folder: Path, epochs: int) -> None:
+    """Drops what a resumed run will write again: the lines after the first `epochs` epochs."""
+    rows = read_metrics(folder, epochs)
+    write_whole(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file so that it is there whole or not at all."""
+    fresh = path.with_name(f".{path.name}.new")
+    with open(fresh, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def _fresh(dataset: str) -> Path:
+    """A folder of its own for a run that was given none, made at once so that it stays so."""
+    stem = f"{Path(dataset).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    Path("runs").mkdir(exist_ok=True)
+    for number in range(1, 1000):
+        folder = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise InputError("a run needs a folder of its own", stem, "Give a --run-dir.")

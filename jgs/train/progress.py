@@ -1,0 +1,96 @@
+"""What the user sees while an epoch runs: where the time goes, and a bar on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+)
+from rich.table import Column
+
+PARTS = ("sampling", "features", "computing")
+
+
+class Meter:
+    """Seconds spent in each part of an epoch, and the seeds trained in it."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.seconds = dict.fromkeys(PARTS, 0.0)
+        self.seeds = 0
+        self._last = self.started
+
+    @contextmanager
+    def timing(self, part: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] += time.perf_counter() - begin
+
+    def count(self, seeds: int) -> None:
+        """Another step is done, of so many seeds."""
+        self.seeds += seeds
+        self._last = time.perf_counter()
+
+    def seeds_per_second(self) -> float:
+        """Up to the last step."""
+        return self.seeds / max(self._last - self.started, 1e-9)
+
+    def __str__(self) -> str:
+        total = max(sum(self.seconds.values()), 1e-9)
+        split = " ".join(f"{p} {100 * s / total:.0f}%" for p, s in self.seconds.items())
+        return f"{self.seeds_per_second():,.0f} seeds/s  {split}"
+
+
+class Bar:
+    """A progress bar on standard error, if that is a terminal and `enabled`; else nothing."""
+
+    def __init__(self, enabled: bool):
+        console = Console(stderr=True)
+        self.shown = enabled and console.is_terminal
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}", table_column=Column()),  # may wrap
+            console=console,
+            transient=True,
+            disable=not self.shown,
+        )
+        self._task = self._progress.add_task("", total=None, status="")
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+    def epoch(self, name: str, done: int, total: int) -> None:
+        self._progress.reset(
+            self._task, description=name, total=total, completed=done, status=""
+        )
+
+    def due(self) -> bool:
+        """Whether the numbers shown are old: reading the loss waits for the device."""
+        return self.shown and time.perf_counter() >= self._next
+
+    def show(self, done: int, loss: float, meter: Meter) -> None:
+        self._next = time.perf_counter() + 0.2
+        self._progress.update(self._task, completed=done, status=f"loss {loss:.4f}  {meter}")
+
+
+def say(text: str) -> None:
+    """One line on standard error, above the bar where there is one."""
+    print(text, file=sys.stderr, flush=True)

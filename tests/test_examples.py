@@ -1,0 +1,61 @@
+"""Every code block of the README and every file in examples/ runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+REPOSITORY = Path(__file__).parents[1]
+EXAMPLES = sorted((REPOSITORY / "examples").iterdir())
+README = (REPOSITORY / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def run(*command: str, cwd=REPOSITORY) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_there_is_something_to_run():
+    assert {path.suffix for path in EXAMPLES} >= {".py", ".ipynb"}
+    assert any(language == "python" for language, _ in BLOCKS)
+
+
+@pytest.mark.parametrize(
+    "source", [text for language, text in BLOCKS if language == "python"], ids=lambda s: s[:20]
+)
+def test_readme_python(source, tmp_path):
+    run(sys.executable, "-c", source, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()],
+)
+def test_readme_commands_name_what_exists(line):
+    """The commands are too long to run here; their make targets and flags must exist."""
+    line = line.partition("#")[0].strip()
+    if line.startswith("make "):
+        run("make", "--dry-run", *line.split()[1:])
+    elif "-m jgs.train" in line:
+        known = run(sys.executable, "-m", "jgs.train", "--help")
+        for flag in re.findall(r"--[\w-]+", line):
+            assert flag in known
+    else:
+        assert line == "" or line.startswith("pip install ")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_example(path, tmp_path):
+    if path.suffix == ".ipynb":
+        notebook = nbformat.read(path, as_version=4)
+        NotebookClient(
+            notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
+        ).execute()
+    else:
+        run(sys.executable, str(path), "1", cwd=tmp_path)

@@ -1,0 +1,57 @@
+"""Invariant 4: training from an opened graph makes no second copy of the topology."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import jgs
+
+SCRIPT = """
+import sys, jax, jax.numpy as jnp, numpy as np, jgs
+from flax import nnx
+from jgs.models import GraphSAGE
+from jgs.sampling import Loader
+from jgs.train.step import init_state, make_optimizer, make_train_step
+
+def anonymous():  # bytes of memory that are not file pages
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon"))
+
+def train(graph):
+    features = jnp.ones((graph.num_nodes, 4))
+    labels = jnp.zeros(graph.num_nodes, jnp.int32)
+    graphdef, params = nnx.split(GraphSAGE(4, 8, 2, 2, rngs=nnx.Rngs(0)))
+    optimizer = make_optimizer(1e-3)
+    state, step = init_state(params, optimizer), make_train_step(graphdef, optimizer)
+    peak = 0
+    seeds = np.arange(min(20_000, graph.num_nodes))
+    with Loader(graph, seeds, min(1000, seeds.size), (5, 5), key=jax.random.key(0)) as loader:
+        for batch in loader:
+            x = jgs.ops.gather(features, batch.nodes)
+            state = step(state, jax.random.key(1), batch, x, labels)
+            peak = max(peak, anonymous())
+    assert state.step == len(loader)
+    return peak
+
+train(jgs.Graph.from_edges([0, 1], [1, 0], 2))  # what JAX itself needs
+before = anonymous()
+print(train(jgs.Graph.open(sys.argv[1])) - before)
+"""
+
+
+def test_an_opened_graph_is_not_copied(tmp_path):
+    """A graph of 240 MB; what grows besides file pages stays below half of that."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("reads /proc")
+    num_nodes, degree = 1_000_000, 58
+    rng = np.random.default_rng(0)
+    indices = rng.integers(0, num_nodes, num_nodes * degree, dtype=np.int32)
+    graph = jgs.Graph(np.arange(num_nodes + 1) * degree, indices)
+    size = graph.indptr.nbytes + graph.indices.nbytes
+    assert size >= 200e6
+    graph.save(tmp_path / "graph")
+    run = [sys.executable, "-c", SCRIPT, str(tmp_path / "graph")]
+    grown = int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+    assert grown < size / 2, f"{grown / 1e6:.0f} MB more for a graph of {size / 1e6:.0f} MB"

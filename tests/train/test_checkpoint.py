@@ -1,0 +1,118 @@
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jgs import InputError
+from jgs.train import checkpoint
+
+
+def arrays(value=0.0):
+    return {
+        "params": {"layers": {0: jnp.full((300, 40), value), 1: jnp.zeros((1, 3))}},
+        "key": np.array([1, 2], np.uint32),
+        "step": jnp.int32(value),
+    }
+
+
+def saved(folder, count, keep=3):
+    for i in range(1, count + 1):
+        checkpoint.save(folder, i // 2, i, arrays(i), {"at": i}, keep)
+
+
+def test_the_newest_is_restored_bit_for_bit(tmp_path):
+    saved(tmp_path, 2)
+    found, record = checkpoint.restore(tmp_path, arrays())
+    assert record == {"at": 2}
+    expected = arrays(2)
+    np.testing.assert_array_equal(found["params"]["layers"][0], expected["params"]["layers"][0])
+    np.testing.assert_array_equal(found["key"], expected["key"])
+    assert found["step"].dtype == np.int32
+
+
+def test_nothing_to_restore(tmp_path):
+    assert checkpoint.restore(tmp_path / "none", arrays()) is None
+    assert checkpoint.restore(tmp_path, arrays()) is None
+
+
+def test_the_last_k_are_kept(tmp_path):
+    saved(tmp_path, 5, keep=2)
+    assert [p.name for p in checkpoint.checkpoints(tmp_path)] == [
+        "000002-000000004",
+        "000002-000000005",
+    ]
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def lose(path):
+    path.unlink()
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def newest_files(folder):
+    newest = checkpoint.checkpoints(folder)[-1]
+    return sorted(p for p in newest.rglob("*") if p.is_file() and p.stat().st_size)
+
+
+def test_any_file_missing_or_cut_short_falls_back_and_says_so(tmp_path, caplog):
+    saved(tmp_path / "whole", 2)
+    count = len(newest_files(tmp_path / "whole"))
+    assert count >= 4
+    for harm in (cut, lose, flip):
+        for at in range(count):
+            folder = tmp_path / f"{harm.__name__}{at}"
+            shutil.copytree(tmp_path / "whole", folder)
+            file = newest_files(folder)[at]
+            if harm is flip and file.name == checkpoint.MANIFEST:
+                continue
+            harm(file)
+            caplog.clear()
+            _, record = checkpoint.restore(folder, arrays())
+            assert record == {"at": 1}, f"{file} harmed unnoticed"
+            assert "damaged" in caplog.text
+            # It no longer counts among the newest, so what is written next is kept.
+            checkpoint.save(folder, 0, 1, arrays(1), {"at": "again"}, keep=1)
+            assert checkpoint.restore(folder, arrays())[1] == {"at": "again"}
+    shutil.rmtree(tmp_path / "whole" / "000001-000000002")
+    cut(newest_files(tmp_path / "whole")[0])
+    assert checkpoint.restore(tmp_path / "whole", arrays()) is None
+
+
+def test_a_save_that_was_killed_leaves_no_trace(tmp_path):
+    saved(tmp_path, 1)
+    (tmp_path / ".new-000009-000000009" / "arrays").mkdir(parents=True)
+    assert checkpoint.restore(tmp_path, arrays())[1] == {"at": 1}
+    saved(tmp_path, 2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "000000-000000001",
+        "000001-000000002",
+    ]
+
+
+def test_saving_again_under_a_name_replaces_it(tmp_path):
+    checkpoint.save(tmp_path, 1, 1, arrays(1), {"at": "first"}, 3)
+    checkpoint.save(tmp_path, 1, 1, arrays(2), {"at": "second"}, 3)
+    assert checkpoint.restore(tmp_path, arrays())[1] == {"at": "second"}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {**arrays(), "step": jnp.zeros(2, jnp.int32)},
+        {**arrays(), "more": jnp.zeros(2)},
+        {"key": arrays()["key"]},
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path, template):
+    saved(tmp_path, 1)
+    with pytest.raises(InputError, match="must fit"):
+        checkpoint.restore(tmp_path, template)

@@ -1,0 +1,159 @@
+import dataclasses
+import json
+
+import pytest
+
+from jgs import InputError
+from jgs.train import folder
+from jgs.train.config import Config, flag, parse
+
+
+def test_the_command_line_has_every_field_and_round_trips():
+    argv = """
+        --dataset cora --root r --data-options num_nodes=5 noise=0.5 fast=true name=x
+        --fanouts 5 -1 --hidden 8 --reduce max --norm layer --dropout 0.25
+        --input-dropout 0.1 --replace --weighted --batch-size 4 --epochs 2 --lr 0.5
+        --weight-decay 1e-3 --seed 9 --eval-memory 7 --run-dir d --resume
+        --checkpoint-every 3 --keep 2 --prefetch 1 --no-progress
+    """
+    argv = argv.split()
+    given = parse(argv)
+    config = Config(**given)
+    assert set(given) == {f.name for f in dataclasses.fields(Config)}
+    assert all(getattr(config, f.name) != f.default for f in dataclasses.fields(Config))
+    assert config.fanouts == (5, -1)
+    assert config.data_arguments() == {"num_nodes": 5, "noise": 0.5, "fast": True, "name": "x"}
+    saved = Config.from_json(config.to_json())
+    assert saved == dataclasses.replace(config, run_dir=None, resume=False)
+
+
+def test_flags_that_are_not_given_are_absent():
+    assert parse([]) == {}
+    assert parse(["--seed", "3"]) == {"seed": 3}
+
+
+def test_help_describes_every_flag(capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse(["--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    for field in dataclasses.fields(Config):
+        assert flag(field.name) in shown
+        assert field.metadata["help"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "word"),
+    [
+        ("--fanouts 0", "fanout"),
+        ("--fanouts 5 -2", "fanout"),
+        ("--fanouts five", "--fanouts"),
+        ("--fanouts", "--fanouts"),
+        ("--batch-size 0", "--batch-size"),
+        ("--batch-size -3", "--batch-size"),
+        ("--epochs 0", "--epochs"),
+        ("--hidden 0", "--hidden"),
+        ("--lr 0", "--lr"),
+        ("--lr nan", "--lr"),
+        ("--lr inf", "--lr"),
+        ("--weight-decay -1", "--weight-decay"),
+        ("--dropout 1", "--dropout"),
+        ("--dropout -0.1", "--dropout"),
+        ("--input-dropout nan", "--input-dropout"),
+        ("--reduce median", "--reduce"),
+        ("--seed -1", "--seed"),
+        ("--keep 0", "--keep"),
+        ("--checkpoint-every -1", "--checkpoint-every"),
+        ("--data-options noise", "--data-options"),
+        ("--epoch 3", "--epoch"),
+        ("cora", "cora"),
+    ],
+)
+def test_bad_values_are_refused_by_name(argv, word):
+    with pytest.raises(InputError, match=word):
+        Config(**parse(argv.split()))
+
+
+def test_fields_are_checked_when_made_from_python_too():
+    with pytest.raises(InputError, match="--hidden must be int"):
+        Config(hidden="64")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="--hidden must be int"):
+        Config(hidden=True)
+    assert Config(lr=1).lr == 1.0
+    assert Config(fanouts=[3, 4]).fanouts == (3, 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"no_such_field": 1}', '{"hidden": "x"}'])
+def test_a_foreign_config_json_is_refused(text):
+    with pytest.raises(InputError):
+        Config.from_json(text)
+
+
+def made(path, **fields):
+    folder.create(Config(run_dir=str(path), **fields))
+    return path
+
+
+def test_a_new_run_needs_an_empty_folder(tmp_path):
+    run = str(tmp_path / "run")
+    assert folder.configure({"run_dir": run}).run_dir == run
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.json.new").touch()  # left behind by a kill
+    folder.configure({"run_dir": run})
+    made(tmp_path / "run")
+    with pytest.raises(InputError, match="must be empty"):
+        folder.configure({"run_dir": run})
+
+
+def test_resume_takes_what_is_not_given_from_the_folder(tmp_path):
+    run = str(made(tmp_path / "run", hidden=8, lr=0.5, keep=2))
+    config = folder.configure({"run_dir": run, "resume": True, "epochs": 7, "keep": 5})
+    assert (config.hidden, config.lr, config.epochs, config.keep) == (8, 0.5, 7, 5)
+    assert config.resume
+
+
+def test_resume_with_another_configuration_names_the_flags_that_differ(tmp_path):
+    run = str(made(tmp_path / "run", hidden=8, lr=0.5))
+    given = {"run_dir": run, "resume": True, "hidden": 16, "fanouts": (3,), "lr": 0.5}
+    with pytest.raises(InputError) as error:
+        folder.configure(given)
+    assert "--hidden 16 there 8" in str(error.value)
+    assert "--fanouts 3 there 10 10" in str(error.value)
+    assert "--lr" not in str(error.value)
+    with pytest.raises(InputError, match="shrink"):
+        folder.configure({"run_dir": run, "resume": True, "epochs": 1})
+
+
+def test_resume_refuses_folders_of_others_and_takes_empty_ones(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"config\.json"):
+        folder.configure({"run_dir": str(tmp_path), "resume": True})
+    with pytest.raises(InputError, match="folder"):
+        folder.configure({"run_dir": str(tmp_path / "notes.txt"), "resume": True})
+    with pytest.raises(InputError, match="--run-dir"):
+        folder.configure({"resume": True})
+    # A job that always resumes must survive being killed before its folder was made.
+    assert folder.configure({"run_dir": str(tmp_path / "new"), "resume": True}).resume
+
+
+def test_runs_without_a_folder_each_get_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = folder.create(Config(dataset="some/edges.txt")), folder.create(Config())
+    third = folder.create(Config())
+    assert len({first, second, third}) == 3
+    assert first.name.startswith("edges-")
+    assert second.parent.name == "runs"
+
+
+def test_metrics_are_cut_at_the_checkpoint_and_at_a_torn_line(tmp_path):
+    for epoch in (1, 2, 3):
+        folder.append_metrics(tmp_path, {"epoch": epoch})
+    with open(tmp_path / folder.METRICS, "a") as file:
+        file.write('{"epo')
+    assert [r["epoch"] for r in folder.read_metrics(tmp_path, 9)] == [1, 2, 3]
+    folder.truncate_metrics(tmp_path, 2)
+    lines = (tmp_path / folder.METRICS).read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"epoch": 1}, {"epoch": 2}]
+    folder.truncate_metrics(tmp_path / "..", 0)
+    with pytest.raises(ValueError):
+        folder.append_metrics(tmp_path, {"epoch": 3, "train_loss": float("nan")})

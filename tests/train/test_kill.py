@@ -1,0 +1,87 @@
+"""`kill -9` at a random moment, then `--resume`, ten times: bit for bit the same parameters."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from jgs.train import checkpoint, folder
+
+COMMAND = """
+    --data-options num_nodes=400 num_edges=3000 num_features=8 num_classes=3
+    --fanouts 3 3 --hidden 8 --batch-size 10 --epochs 6 --checkpoint-every 3 --no-progress
+"""
+STEPS = 6 * 8  # 80 training nodes
+KILLS = 10
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """One compilation cache for all the processes, so that they start quickly."""
+    cache = tmp_path_factory.mktemp("cache")
+    return os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+def start(run_dir, environment):
+    command = [sys.executable, "-m", "jgs.train", *COMMAND.split(), "--resume"]
+    command += ["--run-dir", str(run_dir)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return json.loads(out), err
+
+
+def newest(run_dir):
+    found = checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)
+    return found[-1].name if found else ""
+
+
+def steps_of(name):
+    return int(name.split("-")[1]) if name else 0
+
+
+def test_kill_and_resume_ten_times(tmp_path, environment):
+    whole, _ = finish(start(tmp_path / "whole", environment))
+    rng = np.random.default_rng(0)
+    killed, at, run_dir = 0, [], tmp_path / "run0"
+    while killed < KILLS:
+        process = start(run_dir, environment)
+        # A random number of steps further, and a random moment in or after that step.
+        aim = steps_of(newest(run_dir)) + int(rng.integers(1, 10))
+        while process.poll() is None and steps_of(newest(run_dir)) < min(aim, STEPS - 1):
+            time.sleep(0.002)
+        time.sleep(float(rng.uniform(0, 0.05)))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if process.returncode == -signal.SIGKILL:
+            killed += 1
+            at.append(newest(run_dir))
+        if steps_of(newest(run_dir)) >= STEPS - 8 and killed < KILLS:  # nearly done: a new run
+            check(run_dir, environment, whole)
+            run_dir = tmp_path / f"run{killed}"
+    check(run_dir, environment, whole)
+    assert len(set(at)) >= 4, at  # killed at different places
+
+
+def check(run_dir, environment, whole):
+    result, err = finish(start(run_dir, environment))
+    assert "resum" in err
+    assert "damaged" not in err
+    same = ("params_sha256", "test_accuracy", "val_accuracy", "best_epoch")
+    assert {k: result[k] for k in same} == {k: whole[k] for k in same}
+    epochs = [row["epoch"] for row in folder.read_metrics(run_dir, 99)]
+    assert epochs == [1, 2, 3, 4, 5, 6]

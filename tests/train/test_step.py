@@ -1,0 +1,130 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jgs.ops
+from jgs import Graph
+from jgs.models import GraphSAGE
+from jgs.sampling import Loader, sample_neighbors
+from jgs.train import step
+from jgs.train.step import init_state, make_optimizer, make_train_step, masked_loss
+
+
+@pytest.fixture(scope="module")
+def small():
+    rng = np.random.default_rng(0)
+    graph = Graph.from_edges(*rng.integers(0, 60, (2, 400)), 60)
+    return graph, jnp.asarray(rng.normal(size=(60, 5)), jnp.float32)
+
+
+def build(graph, features, labels, lr=0.01):
+    model = GraphSAGE(5, 8, 3, 2, dropout=0.5, rngs=nnx.Rngs(0))
+    graphdef, params = nnx.split(model)
+    optimizer = make_optimizer(lr, 1e-2)
+    return make_train_step(graphdef, optimizer), init_state(params, optimizer)
+
+
+def test_the_loss_is_the_mean_over_the_mask():
+    logits = jnp.array([[2.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
+    labels = jnp.array([0, 0, 1])
+    loss = masked_loss(logits, labels, jnp.array([True, True, False]))
+    expected = np.mean([np.log(1 + np.exp(-2)), np.log(1 + np.exp(1))])
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    assert masked_loss(logits, labels, jnp.zeros(3, bool)) == 0
+    many = jnp.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    loss = masked_loss(logits, many, jnp.array([True, False, False]))
+    expected = np.mean([np.log(1 + np.exp(-2)), np.log(2)])
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_nan_in_masked_rows_changes_no_loss_and_no_gradient(multilabel):
+    logits = jax.random.normal(jax.random.key(0), (4, 3))
+    labels = jnp.eye(4, 3) if multilabel else jnp.array([0, 2, 1, 1])
+    mask = jnp.array([True, False, True, False])
+    spoiled = jnp.where(mask[:, None], logits, jnp.nan)
+    bad_labels = jnp.where(mask[:, None], labels, jnp.nan) if multilabel else labels - 5 * ~mask
+    clean = jax.value_and_grad(masked_loss)(logits, labels, mask)
+    dirty = jax.value_and_grad(masked_loss)(spoiled, bad_labels, mask)
+    jax.tree.map(np.testing.assert_array_equal, dirty, clean)
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_nan_in_the_batch_padding_changes_no_bit_of_the_state(small, multilabel):
+    graph, features = small
+    labels = jnp.arange(60, dtype=jnp.int32) % 3
+    if multilabel:
+        labels = jax.nn.one_hot(labels, 3)
+    seeds = np.array([3, 60, 7, 9, 60, 60], np.int32)  # padding between seeds too
+    batch = sample_neighbors(jax.random.key(1), graph, seeds, (3, 3))
+    x = jgs.ops.gather(features, batch.nodes)
+    real = np.asarray(batch.nodes) < 60
+    assert not real.all()
+    after = []
+    for rows in (x, jnp.where(real[:, None], x, jnp.nan)):
+        train_step, state = build(graph, features, labels)
+        for _ in range(2):
+            state = train_step(state, jax.random.key(2), batch, rows, labels)
+        after.append(state)
+    assert float(after[0].num_seeds) == 6
+    assert np.isfinite(float(after[0].loss_sum))
+    jax.tree.map(np.testing.assert_array_equal, after[1], after[0])
+
+
+def test_padding_more_changes_the_state_by_rounding_only(small):
+    graph, features = small
+    labels = jnp.arange(60, dtype=jnp.int32) % 3
+    after = []
+    for padding in (0, 5):
+        seeds = np.r_[np.array([3, 7, 9], np.int32), np.full(padding, 60, np.int32)]
+        batch = sample_neighbors(jax.random.key(1), graph, seeds, (3, 3))
+        train_step, state = build(graph, features, labels)
+        x = jgs.ops.gather(features, batch.nodes)
+        after.append(train_step(state, jax.random.key(2), batch, x, labels))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after[1], after[0])
+
+
+def test_weight_decay_is_an_l2_penalty_in_the_gradient():
+    optimizer = make_optimizer(0.1, 0.5)
+    params, gradient = jnp.array([2.0, -4.0]), jnp.array([1.0, 1.0])
+    updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+    adam = optax.adam(0.1)
+    expected, _ = adam.update(gradient + 0.5 * params, adam.init(params), params)
+    np.testing.assert_allclose(updates, expected, rtol=1e-6)
+
+
+def test_dropout_differs_from_step_to_step_and_repeats_with_the_key(small):
+    graph, features = small
+    labels = jnp.zeros(60, jnp.int32)
+    batch = sample_neighbors(jax.random.key(1), graph, np.arange(8, dtype=np.int32), (3, 3))
+    x = jgs.ops.gather(features, batch.nodes)
+    train_step, first = build(graph, features, labels)
+
+    def loss_at(number, key):
+        state = jax.tree.map(jnp.copy, first)._replace(step=jnp.int32(number))
+        return float(train_step(state, jax.random.key(key), batch, x, labels).loss_sum)
+
+    assert loss_at(0, 2) == loss_at(0, 2)
+    assert len({loss_at(0, 2), loss_at(1, 2), loss_at(0, 3)}) == 3
+
+
+def test_one_trace_in_three_shuffled_epochs(small, monkeypatch):
+    graph, features = small
+    traces = []
+    monkeypatch.setattr(step, "masked_loss", lambda *a: traces.append(1) or masked_loss(*a))
+    labels = jnp.arange(60, dtype=jnp.int32) % 3
+    train_step, state = build(graph, features, labels)
+    seeds = np.arange(50, dtype=np.int32)
+    batches = 0
+    with Loader(graph, seeds, 8, (3, 3), key=jax.random.key(0)) as loader:
+        for _ in range(3):
+            for batch in loader:
+                x = jgs.ops.gather(features, batch.nodes)
+                state = train_step(state, jax.random.key(1), batch, x, labels)
+                batches += 1
+            state = step.start_epoch(state)
+    assert batches == int(state.step) == 21
+    assert len(traces) == 1
