@@ -177,6 +177,7 @@ def test_close_and_with(graph):
 
 SCRIPT = """
 import signal, sys, numpy as np, jax, jgs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 from jgs.sampling import Loader
 rng = np.random.default_rng(0)
 graph = jgs.Graph.from_edges(rng.integers(0, 300, 4000), rng.integers(0, 300, 4000), 300)
