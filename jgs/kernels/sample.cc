@@ -8,23 +8,23 @@
 
 #include "draw.h"
 #include "relabel.h"
+#include "scratch.h"
 
 namespace jgs {
 namespace {
 
-constexpr int64_t kRows = 512;         // targets a thread takes at a time
-constexpr int64_t kAhead = 16;         // rows ahead whose offsets are prefetched
-constexpr int64_t kDrawBatch = 2048;   // draws whose bits are made together
-constexpr int64_t kReadBatch = 128;    // edges whose reads are in flight together
+constexpr int64_t kRows = 512;  // targets a thread takes at a time
+constexpr int64_t kAhead = 16;  // rows ahead whose offsets are prefetched
+constexpr int kFlight = 32;     // edges whose reads are in flight together
 
 // Memory that a call needs and the next call can use again.
 struct Workspace {
-  std::vector<int64_t> row_start;   // [targets] first edge of each target's row
-  std::vector<int64_t> row_bound;   // [targets + 1] where its sample starts, at most
-  std::vector<int32_t> degree;      // [targets]
-  std::vector<int32_t> row_count;   // [targets] how many were drawn (by weight only)
-  std::vector<int64_t> chunk_sum;
-  std::vector<int32_t> neighbors;   // [edges] global ids
+  Scratch<int64_t> row_start;   // [targets] first edge of each target's row
+  Scratch<int32_t> degree;      // [targets] that row's length
+  Scratch<int32_t> row_count;   // [targets] how many were drawn (by weight only)
+  Scratch<int32_t> neighbors;   // [edges] global ids
+  std::vector<int64_t> bound;   // [chunks + 1] where each chunk's sample starts, at most
+  std::vector<int64_t> begin;   // [chunks + 1] where it starts
   Relabeler relabeler;
 };
 
@@ -53,49 +53,79 @@ WorkspacePool& Pool() {
   return *pool;
 }
 
-// Reads graph.indices at the positions given to it, a batch behind their prefetches.
-class Reader {
+// Takes the drawn edges of a chunk one by one and carries each through three stages, a batch
+// apart, so that no read waits: prefetch its neighbour; read the neighbour and prefetch its
+// table entry; insert it.
+class Stream {
  public:
-  Reader(const GraphView& graph, const Hop& hop, int32_t* neighbors)
-      : graph_(graph), hop_(hop), neighbors_(neighbors) {}
+  Stream(const GraphView& graph, const Hop& hop, Workspace& work, int64_t first_edge)
+      : graph_(graph), hop_(hop), work_(work), next_(first_edge) {}
 
-  void Add(int64_t edge, int64_t slot) {
+  void Add(int64_t edge) {
     __builtin_prefetch(&graph_.indices[edge]);
     if (hop_.edge_weight != nullptr) __builtin_prefetch(&graph_.edge_weight[edge]);
-    if (count_ == kReadBatch) {
-      Read(next_);  // the oldest
-    } else {
-      ++count_;
-    }
-    edge_[next_] = edge;
-    slot_[next_] = slot;
-    next_ = (next_ + 1) % kReadBatch;
+    batch_[now_][filled_] = edge;
+    if (++filled_ == kFlight) Advance();
   }
 
-  // Reads what is still waiting; true if every neighbour was a node.
-  bool Finish() {
-    const int64_t first = next_ - count_ + kReadBatch;
-    for (int64_t i = 0; i < count_; ++i) Read((first + i) % kReadBatch);
-    count_ = 0;
-    return good_;
+  // Finishes the edges under way.
+  void Finish() {
+    for (int stage = 0; stage < 3; ++stage) Advance();
+    fits_ &= work_.relabeler.Report(new_);
   }
+
+  int64_t num_edges() const { return num_edges_; }
+  bool good() const { return good_; }  // every neighbour was a node
+  bool fits() const { return fits_; }
 
  private:
-  void Read(int64_t i) {
-    const int64_t edge = edge_[i], slot = slot_[i];
-    const int32_t node = graph_.indices[edge];
-    good_ &= node >= 0 && node < graph_.num_nodes;
-    neighbors_[slot] = node;
-    if (hop_.edge_id != nullptr) hop_.edge_id[slot] = edge;
-    if (hop_.edge_weight != nullptr) hop_.edge_weight[slot] = graph_.edge_weight[edge];
+  void Advance() {
+    Insert(inserting_);
+    inserting_ = Read(batch_[now_ ^ 1], read_);
+    read_ = filled_;
+    num_edges_ += filled_;
+    filled_ = 0;
+    now_ ^= 1;
+  }
+
+  struct Range {
+    int64_t begin, end;
+  };
+
+  Range Read(const int64_t* edges, int count) {
+    const Range range{next_, next_ + count};
+    for (int i = 0; i < count; ++i) {
+      const int64_t edge = edges[i], e = next_ + i;
+      const int32_t node = graph_.indices[edge];
+      good_ &= node >= 0 && node < graph_.num_nodes;
+      work_.neighbors[e] = node;
+      work_.relabeler.Prefetch(node);
+      if (hop_.edge_id != nullptr) hop_.edge_id[e] = edge;
+      if (hop_.edge_weight != nullptr) hop_.edge_weight[e] = graph_.edge_weight[edge];
+    }
+    next_ += count;
+    return range;
+  }
+
+  void Insert(Range range) {
+    if (!fits_ || !good_) return;
+    for (int64_t e = range.begin; e < range.end; ++e) {
+      new_ += work_.relabeler.Insert(work_.neighbors[e], e);
+    }
+    if (new_ > Relabeler::kUnreported - kFlight) {
+      fits_ = work_.relabeler.Report(new_);
+      new_ = 0;
+    }
   }
 
   const GraphView& graph_;
   const Hop& hop_;
-  int32_t* neighbors_;
-  int64_t edge_[kReadBatch], slot_[kReadBatch];
-  int64_t next_ = 0, count_ = 0;
-  bool good_ = true;
+  Workspace& work_;
+  int64_t batch_[2][kFlight];
+  int now_ = 0, filled_ = 0, read_ = 0;
+  Range inserting_{0, 0};
+  int64_t next_, num_edges_ = 0, new_ = 0;
+  bool good_ = true, fits_ = true;
 };
 
 class Sampler {
@@ -108,25 +138,21 @@ class Sampler {
   bool Run(Hop& hop, int32_t* nodes, int64_t num_targets) {
     num_targets_ = num_targets;
     num_chunks_ = (num_targets + kRows - 1) / kRows;
-    if (!Bounds(hop, nodes)) return false;
-    const int64_t bound = w_.row_bound[num_targets];
-    if (bound > hop.edge_capacity) return false;
-    if (static_cast<int64_t>(w_.neighbors.size()) < bound) w_.neighbors.resize(bound);
-    if (weighted_ && static_cast<int64_t>(w_.row_count.size()) < num_targets) {
-      w_.row_count.resize(num_targets);
-    }
-    ParallelFor(executor_, num_chunks_, [&](int64_t chunk) { Draw(hop, nodes, chunk); });
-    if (bad_.load()) return false;
-    const int64_t num_edges = weighted_ ? Compact(hop) : bound;
-    if (!weighted_) {
-      for (int64_t t = 0; t <= num_targets; ++t) {
-        hop.indptr[t] = static_cast<int32_t>(w_.row_bound[t]);
-      }
-    }
-    const int64_t num_sources =
-        w_.relabeler.AddNeighbors(w_.neighbors.data(), num_edges, num_targets,
-                                  hop.source_capacity, nodes, hop.indices, executor_);
+    Bounds(hop, nodes);
+    const int64_t bound = w_.bound[num_chunks_];
+    if (bad_.load() || bound > hop.edge_capacity) return false;
+    w_.neighbors.Reserve(bound);
+    if (weighted_) w_.row_count.Reserve(num_targets);
+    w_.begin.assign(num_chunks_ + 1, 0);
+    w_.relabeler.Begin(bound, hop.source_capacity);
+    ParallelFor(executor_, num_chunks_, [&](int64_t chunk) { DrawChunk(hop, nodes, chunk); });
+    if (bad_.load() || full_.load()) return false;
+    if (weighted_) CloseGaps(hop);
+    const int64_t num_edges = weighted_ ? w_.begin[num_chunks_] : bound;
+    const int64_t num_sources = w_.relabeler.End(w_.neighbors.data(), num_edges, nodes,
+                                                 hop.indices, executor_);
     if (num_sources < 0) return false;
+    hop.indptr[num_targets] = static_cast<int32_t>(num_edges);
     hop.num_targets = static_cast<int32_t>(num_targets);
     hop.num_sources = static_cast<int32_t>(num_sources);
     hop.num_edges = static_cast<int32_t>(num_edges);
@@ -144,14 +170,11 @@ class Sampler {
     return std::min(fanout, degree);
   }
 
-  // Where each row of the graph starts, and where its sample may: row_start, row_bound.
-  bool Bounds(const Hop& hop, const int32_t* nodes) {
-    if (static_cast<int64_t>(w_.row_start.size()) < num_targets_ + 1) {
-      w_.row_start.resize(num_targets_ + 1);
-      w_.row_bound.resize(num_targets_ + 1);
-    }
-    w_.chunk_sum.assign(num_chunks_ + 1, 0);
-    w_.degree.resize(num_targets_);
+  // Where each target's row lies, and where each chunk's sample may start.
+  void Bounds(const Hop& hop, const int32_t* nodes) {
+    w_.row_start.Reserve(num_targets_);
+    w_.degree.Reserve(num_targets_);
+    w_.bound.assign(num_chunks_ + 1, 0);
     ParallelFor(executor_, num_chunks_, [&](int64_t chunk) {
       int64_t sum = 0;
       const int64_t end = End(chunk);
@@ -163,91 +186,92 @@ class Sampler {
           start = graph_.indptr[node];
           degree = graph_.indptr[node + 1] - start;
           if (start < 0 || degree < 0 || degree > std::numeric_limits<int32_t>::max() ||
-              start + degree > graph_.num_edges) {
+              degree > graph_.num_edges - start) {
             bad_.store(true);
             start = degree = 0;
           }
         }
         w_.row_start[t] = start;
         w_.degree[t] = static_cast<int32_t>(degree);
-        w_.row_bound[t] = sum;
         sum += Bound(hop.fanout, degree);
       }
-      w_.chunk_sum[chunk + 1] = sum;
+      w_.bound[chunk + 1] = sum;
     });
-    for (int64_t c = 0; c < num_chunks_; ++c) w_.chunk_sum[c + 1] += w_.chunk_sum[c];
-    ParallelFor(executor_, num_chunks_, [&](int64_t chunk) {
-      for (int64_t t = chunk * kRows; t < End(chunk); ++t) {
-        w_.row_bound[t] += w_.chunk_sum[chunk];
-      }
-    });
-    w_.row_bound[num_targets_] = w_.chunk_sum[num_chunks_];
-    return !bad_.load();
+    for (int64_t c = 0; c < num_chunks_; ++c) w_.bound[c + 1] += w_.bound[c];
   }
 
-  // Draws for a chunk of targets and reads the neighbours drawn.
-  void Draw(const Hop& hop, const int32_t* nodes, int64_t chunk) {
-    Reader reader(graph_, hop, w_.neighbors.data());
+  // Draws for a chunk of targets, reads the neighbours drawn and writes the rows' starts.
+  void DrawChunk(const Hop& hop, const int32_t* nodes, int64_t chunk) {
+    Stream stream(graph_, hop, w_, w_.bound[chunk]);
     const int64_t end = End(chunk), k = hop.fanout;
+    int64_t edges = w_.bound[chunk];
     if (k < 0) {
-      for (int64_t t = chunk * kRows; t < end; ++t) All(t, reader);
+      for (int64_t t = chunk * kRows; t < end; ++t) edges = Row(hop, t, edges, All(t, stream));
     } else {
-      Drawer drawer(k);
-      const int64_t rows_at_once = std::max<int64_t>(1, kDrawBatch / k);
-      std::vector<uint32_t> node(rows_at_once * k), draw(rows_at_once * k);
-      std::vector<uint64_t> bits(rows_at_once * k);
-      std::vector<int64_t> position(k);
-      for (int64_t first = chunk * kRows; first < end; first += rows_at_once) {
-        const int64_t last = std::min(first + rows_at_once, end);
-        int64_t n = 0;
-        for (int64_t t = first; t < last; ++t) {
-          if (!Drawn(k, w_.degree[t])) continue;
+      Draws draws(k);
+      std::vector<int64_t> position(weighted_ ? k : 0);
+      std::vector<Interval> drawn;
+      for (int64_t first = chunk * kRows, last = first; first < end; first = last) {
+        draws.num_rows = 0;
+        for (; last < end && draws.num_rows < kLanes; ++last) {
+          if (!Random(k, w_.degree[last])) continue;
+          draws.node[draws.num_rows] = static_cast<uint32_t>(nodes[last]);
+          draws.degree[draws.num_rows++] = static_cast<uint32_t>(w_.degree[last]);
           if (weighted_) {
-            __builtin_prefetch(&graph_.weight_prefix[w_.row_start[t] + w_.degree[t] - 1]);
-          }
-          for (int64_t i = 0; i < k; ++i, ++n) {
-            node[n] = static_cast<uint32_t>(nodes[t]);
-            draw[n] = static_cast<uint32_t>(i);
+            __builtin_prefetch(&graph_.weight_prefix[w_.row_start[last] + w_.degree[last] - 1]);
           }
         }
-        ThreefryBatch(hop.key, node.data(), draw.data(), n, bits.data());
-        n = 0;
+        if (draws.num_rows > 0) DrawBatch(hop.key, draws);
+        int row = 0;
         for (int64_t t = first; t < last; ++t) {
-          if (!Drawn(k, w_.degree[t])) {
-            All(t, reader);
-            continue;
+          int64_t count;
+          if (!Random(k, w_.degree[t])) {
+            count = All(t, stream);
+          } else if (weighted_) {
+            const int64_t start = w_.row_start[t];
+            const int64_t* prefix = graph_.weight_prefix + start;
+            count = replace_ ? WeightedRepeated(draws, row, prefix, position.data())
+                             : WeightedDistinct(draws, row, prefix, drawn, position.data());
+            for (int64_t i = 0; i < count; ++i) stream.Add(start + position[i]);
+            ++row;
+          } else {
+            count = k;
+            const int32_t* at = &draws.position[row++];
+            for (int64_t i = 0; i < k; ++i) stream.Add(w_.row_start[t] + at[i * kLanes]);
           }
-          const int64_t count = Choose(drawer, &bits[n], t, k, position.data());
-          n += k;
-          if (weighted_) w_.row_count[t] = static_cast<int32_t>(count);
-          for (int64_t i = 0; i < count; ++i) {
-            reader.Add(w_.row_start[t] + position[i], w_.row_bound[t] + i);
-          }
+          edges = Row(hop, t, edges, count);
         }
       }
     }
-    if (!reader.Finish()) bad_.store(true);
+    stream.Finish();
+    w_.begin[chunk + 1] = stream.num_edges();
+    if (!stream.good()) bad_.store(true);
+    if (!stream.fits()) full_.store(true);
+  }
+
+  // Notes that target t has drawn `count` edges from `edges` on; returns where they end.
+  int64_t Row(const Hop& hop, int64_t t, int64_t edges, int64_t count) {
+    hop.indptr[t] = static_cast<int32_t>(edges);
+    return edges + count;
+  }
+
+  void DrawBatch(Key key, Draws& draws) const {
+    if (weighted_) {
+      jgs::Draw<Mode::kBits>(key, draws);
+    } else if (replace_) {
+      jgs::Draw<Mode::kRepeated>(key, draws);
+    } else {
+      jgs::Draw<Mode::kDistinct>(key, draws);
+    }
   }
 
   // Whether a row needs random bits; otherwise all its neighbours are taken.
-  bool Drawn(int64_t k, int64_t degree) const { return replace_ ? degree > 0 : degree > k; }
-
-  int64_t Choose(Drawer& drawer, const uint64_t* bits, int64_t t, int64_t k,
-                 int64_t* position) const {
-    const int64_t degree = w_.degree[t];
-    if (weighted_) {
-      const int64_t* prefix = graph_.weight_prefix + w_.row_start[t];
-      return replace_ ? drawer.WeightedRepeated(bits, prefix, degree, position)
-                      : drawer.WeightedDistinct(bits, prefix, degree, position);
-    }
-    replace_ ? drawer.Repeated(bits, degree, position) : drawer.Distinct(bits, degree, position);
-    return k;
-  }
+  bool Random(int64_t k, int64_t degree) const { return replace_ ? degree > 0 : degree > k; }
 
   // Takes every neighbour of target t, by weight those that weigh something.
-  void All(int64_t t, Reader& reader) {
+  int64_t All(int64_t t, Stream& stream) {
     const int64_t start = w_.row_start[t], degree = w_.degree[t];
-    int64_t slot = w_.row_bound[t], before = 0;
+    int64_t count = 0, before = 0;
     for (int64_t i = 0; i < degree; ++i) {
       if (weighted_) {
         const int64_t through = graph_.weight_prefix[start + i];
@@ -255,28 +279,28 @@ class Sampler {
         before = through;
         if (nothing) continue;
       }
-      reader.Add(start + i, slot++);
+      stream.Add(start + i);
+      ++count;
     }
-    if (weighted_) w_.row_count[t] = static_cast<int32_t>(slot - w_.row_bound[t]);
+    return count;
   }
 
-  // Closes the gaps that rows with fewer draws than their bound left; returns the edges kept.
-  int64_t Compact(const Hop& hop) {
-    int64_t to = 0;
-    for (int64_t t = 0; t < num_targets_; ++t) {
-      hop.indptr[t] = static_cast<int32_t>(to);
-      const int64_t from = w_.row_bound[t], count = w_.row_count[t];
-      if (from != to) {
-        std::copy_n(&w_.neighbors[from], count, &w_.neighbors[to]);
-        if (hop.edge_id != nullptr) std::copy_n(hop.edge_id + from, count, hop.edge_id + to);
-        if (hop.edge_weight != nullptr) {
-          std::copy_n(hop.edge_weight + from, count, hop.edge_weight + to);
-        }
+  // Chunks that drew less than their bound have left gaps: moves their edges together.
+  void CloseGaps(const Hop& hop) {
+    for (int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
+      const int64_t from = w_.bound[chunk], to = w_.begin[chunk], count = w_.begin[chunk + 1];
+      w_.begin[chunk + 1] += to;
+      if (from == to) continue;
+      std::copy_n(&w_.neighbors[from], count, &w_.neighbors[to]);
+      w_.relabeler.Move(from, to, count);
+      if (hop.edge_id != nullptr) std::copy_n(hop.edge_id + from, count, hop.edge_id + to);
+      if (hop.edge_weight != nullptr) {
+        std::copy_n(hop.edge_weight + from, count, hop.edge_weight + to);
       }
-      to += count;
+      for (int64_t t = chunk * kRows; t < End(chunk); ++t) {
+        hop.indptr[t] -= static_cast<int32_t>(from - to);
+      }
     }
-    hop.indptr[num_targets_] = static_cast<int32_t>(to);
-    return to;
   }
 
   const GraphView& graph_;
@@ -284,7 +308,7 @@ class Sampler {
   const Executor& executor_;
   Workspace& w_;
   int64_t num_targets_ = 0, num_chunks_ = 0;
-  std::atomic<bool> bad_{false};
+  std::atomic<bool> bad_{false}, full_{false};
 };
 
 void Pad(Hop& hop) {
@@ -314,8 +338,9 @@ std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_
     }
     if (seeds[i] < graph.num_nodes) num_targets = i + 1;
   }
+  const int64_t capacity = hops.empty() ? num_seeds : hops.back().source_capacity;
   auto work = Pool().Take();
-  work->relabeler.SetTargets(seeds, num_targets);
+  work->relabeler.Reset(seeds, num_targets, capacity, executor);
   std::copy_n(seeds, num_targets, nodes);
   Sampler sampler(graph, replace, weighted, executor, *work);
   bool fits = true;
@@ -339,7 +364,6 @@ std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_
     }
   }
   for (Hop& hop : hops) Pad(hop);
-  const int64_t capacity = hops.empty() ? num_seeds : hops.back().source_capacity;
   std::fill(nodes + num_targets, nodes + capacity, static_cast<int32_t>(graph.num_nodes));
   return "";
 }

@@ -1,0 +1,53 @@
+// Memory that a call needs and the next one uses again: uninitialised, on huge pages where the
+// system gives them.
+#ifndef JGS_KERNELS_SCRATCH_H_
+#define JGS_KERNELS_SCRATCH_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace jgs {
+
+template <typename T>
+class Scratch {
+  static_assert(std::is_trivially_copyable<T>::value, "holds plain data");
+
+ public:
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  T& operator[](int64_t i) { return data_[i]; }
+  const T& operator[](int64_t i) const { return data_[i]; }
+
+  // Makes room for `size` elements. What was there is kept only if there was room already.
+  void Reserve(int64_t size) {
+    if (size <= size_) return;
+    constexpr size_t kHuge = size_t{2} << 20;
+    size_t bytes = static_cast<size_t>(size + size / 8) * sizeof(T);
+    bytes = (bytes + kHuge - 1) / kHuge * kHuge;
+    void* memory = std::aligned_alloc(bytes >= 2 * kHuge ? kHuge : 64, bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+#if defined(__linux__)
+    if (bytes >= 2 * kHuge) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    data_.reset(static_cast<T*>(memory));
+    size_ = static_cast<int64_t>(bytes / sizeof(T));
+  }
+
+ private:
+  struct Free {
+    void operator()(T* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<T[], Free> data_;
+  int64_t size_ = 0;
+};
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_SCRATCH_H_
