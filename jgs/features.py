@@ -24,7 +24,8 @@ class SparseFeatures:
       num_features: int, static; `F`.
       max_row: int, static; the most entries any row has.
 
-    `jgs.ops.gather(features, ids)` makes the rows of a batch dense.
+    `jgs.ops.gather(features, ids)` makes the rows of a batch dense. Made by hand, the fields
+    are stored as they are, unchecked, and must keep these rules; `from_scipy` sees to them.
     """
 
     indptr: jax.Array
@@ -41,8 +42,20 @@ class SparseFeatures:
     def from_scipy(cls, matrix: Any) -> Self:
         """From any SciPy sparse matrix `[N, F]`; duplicates are summed.
 
-        Raises `InputError` for values that are not finite.
+        Raises `InputError` for anything else, and for values that are not finite.
         """
+        if not hasattr(matrix, "tocsr"):
+            raise InputError(
+                "sparse features must be a SciPy sparse matrix or array",
+                f"a {type(matrix).__name__}",
+                "Convert them with scipy.sparse.csr_array.",
+            )
+        if len(matrix.shape) != 2 or matrix.dtype.kind not in "fiub":
+            raise InputError(
+                "sparse features must be a matrix of numbers [N, F]",
+                f"{matrix.dtype}{list(matrix.shape)}",
+                "Give one row of numbers for every node.",
+            )
         csr = matrix.tocsr().astype(np.float32)
         csr.sum_duplicates()
         if not np.isfinite(csr.data).all():

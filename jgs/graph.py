@@ -16,11 +16,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import storage
+from jgs.checks import (
+    COUNTS,
+    check_csc,
+    integers,
+    node_count,
+    node_ids,
+    number,
+    stated_node_count,
+)
 from jgs.errors import InputError
 from jgs.weights import check_weights, weight_prefix_sums
 
-_FIELDS = ("indptr", "indices", "edge_weight", "edge_weight_prefix")
-MAX_ID = 2**31 - 2  # ids are int32, and num_nodes itself must fit: it marks padding
+_FIELDS = {
+    "indptr": np.int64,
+    "indices": np.int32,
+    "edge_weight": np.float32,
+    "edge_weight_prefix": np.int64,
+}
 
 
 def as_device(array: Any) -> jax.Array:
@@ -55,8 +68,8 @@ class Graph:
     edge_weight_prefix: jax.Array | None
 
     def __init__(self, indptr: Any, indices: Any, edge_weight: Any = None):
-        indptr = _integers("indptr", indptr, np.int64)
-        indices = _integers("indices", indices, np.int32)
+        indptr = integers("indptr", indptr, np.int64)
+        indices = integers("indices", indices, np.int32)
         check_csc(indptr, indices)
         prefix = None
         if edge_weight is not None:
@@ -107,8 +120,8 @@ class Graph:
 
         Within a row the edges keep their order. Raises `InputError`.
         """
-        num_nodes = _num_nodes(num_nodes)
-        src, dst = _ids("src", src, num_nodes), _ids("dst", dst, num_nodes)
+        num_nodes = node_count(num_nodes)
+        src, dst = node_ids("src", src, num_nodes), node_ids("dst", dst, num_nodes)
         if src.shape != dst.shape:
             raise InputError(
                 "src and dst must have the same length",
@@ -128,11 +141,18 @@ class Graph:
 
         With `weighted` the entries are the edge weights; otherwise every stored entry is an
         edge, whatever its value. Duplicate entries of a COO matrix stay separate edges.
+        Raises `InputError`.
         """
-        if len(getattr(matrix, "shape", ())) != 2 or matrix.shape[0] != matrix.shape[1]:
+        if not hasattr(matrix, "tocoo"):
+            raise InputError(
+                "an adjacency matrix must be a SciPy sparse matrix or array",
+                f"a {type(matrix).__name__}",
+                "Convert it with scipy.sparse.coo_array.",
+            )
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
             raise InputError(
                 "an adjacency matrix must be square",
-                f"shape {getattr(matrix, 'shape', None)}",
+                f"shape {matrix.shape}",
                 "Give one row and one column for every node.",
             )
         coo = matrix.tocoo()
@@ -143,8 +163,15 @@ class Graph:
         """The graph of a NetworkX graph; node `i` is the `i`-th of `graph.nodes`.
 
         An undirected edge becomes two directed ones (a self-loop one). `weight` names the
-        edge attribute that holds the edge's weight; edges without it weigh 1.
+        edge attribute that holds the edge's weight; edges without it weigh 1. Raises
+        `InputError`.
         """
+        if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
+            raise InputError(
+                "the graph must be a NetworkX graph",
+                f"a {type(graph).__name__}",
+                "Make one, e.g. networkx.Graph(edges).",
+            )
         position = {node: i for i, node in enumerate(graph.nodes)}
         edges = [(position[u], position[v], d) for u, v, d in graph.edges(data=True)]
         src = np.array([e[0] for e in edges], np.int64)
@@ -152,7 +179,7 @@ class Graph:
         w = (
             None
             if weight is None
-            else np.array([e[2].get(weight, 1.0) for e in edges], np.float64)
+            else np.array([number(weight, d.get(weight, 1.0)) for _, _, d in edges])
         )
         if not graph.is_directed():
             back = src != dst
@@ -170,32 +197,29 @@ class Graph:
         """
         with storage.open_npz(path) as archive:
             weight = archive.get("edge_weight")
-            if "indptr" in archive and "indices" in archive:
-                return cls(archive["indptr"], archive["indices"], weight)
-            if "edge_index" not in archive:
+            csc = "indptr" in archive and "indices" in archive
+            if csc:
+                indptr, indices = archive["indptr"], archive["indices"]
+            elif "edge_index" not in archive:
                 raise InputError(
                     f"{path} must hold `edge_index`, or `indptr` and `indices`",
                     f"arrays {sorted(archive)}",
                     "Save the graph with `Graph.save`, or as one of the two.",
                 )
-            if "num_nodes" in archive:
-                num_nodes = int(archive["num_nodes"])
-            elif "labels" in archive:
-                num_nodes = archive["labels"].shape[0]
-            elif "feature_shape" in archive:
-                num_nodes = int(archive["feature_shape"][0])
-            else:
+            elif not (counts := [name for name in COUNTS if name in archive]):
                 raise InputError(
                     f"{path} must say how many nodes there are",
                     f"arrays {sorted(archive)}",
                     "Add `num_nodes` to the archive.",
                 )
-            edges = archive["edge_index"]
-            if edges.ndim != 2 or edges.shape[0] != 2:
-                raise InputError(
-                    "edge_index must have shape [2, E]", edges.shape, "Transpose it?"
-                )
-            return cls.from_edges(edges[0], edges[1], num_nodes, weight)
+            else:
+                edges, count = archive["edge_index"], archive[counts[0]]
+        if csc:
+            return cls(indptr, indices, weight)
+        if edges.ndim != 2 or edges.shape[0] != 2:
+            raise InputError("edge_index must have shape [2, E]", edges.shape, "Transpose it?")
+        num_nodes = stated_node_count(path, counts[0], count)
+        return cls.from_edges(edges[0], edges[1], num_nodes, weight)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -203,7 +227,8 @@ class Graph:
         """Write the graph to `folder`: one `.npy` file a field and a manifest.
 
         The manifest (`manifest.json`) names each file's shape, dtype and SHA-256. The folder
-        appears whole or not at all; an earlier graph there is replaced.
+        appears whole or not at all. An earlier graph there is replaced; raises `InputError`
+        when the folder holds anything else, or cannot be written.
         """
         arrays = {n: np.asarray(a) for n in _FIELDS if (a := getattr(self, n)) is not None}
         storage.save_arrays(folder, "jgs.graph", arrays)
@@ -214,10 +239,13 @@ class Graph:
 
         Shapes, dtypes and file sizes are always checked. `verify` also reads each file once
         and compares its checksum (about a second a gigabyte); the values themselves were
-        checked when the graph was made.
+        checked when the graph was made. Raises `InputError`.
         """
         arrays = storage.open_arrays(folder, "jgs.graph", verify)
-        for name, dtype in (("indptr", np.int64), ("indices", np.int32)):
+        weighted = "edge_weight" in arrays or "edge_weight_prefix" in arrays
+        names = [n for n in _FIELDS if weighted or not n.startswith("edge_weight")]
+        for name in names:
+            dtype = _FIELDS[name]
             if name not in arrays or arrays[name].dtype != dtype or arrays[name].ndim != 1:
                 raise InputError(
                     f"{folder} must hold a one-dimensional {np.dtype(dtype)} array `{name}`",
@@ -231,6 +259,13 @@ class Graph:
                 f"{indptr.size} entries, {indices.size} edges",
                 "Write the folder again with `Graph.save`.",
             )
+        for name in names[2:]:
+            if arrays[name].size != indices.size:
+                raise InputError(
+                    f"{name} must have one entry for every edge",
+                    f"{arrays[name].size} entries, {indices.size} edges",
+                    "Write the folder again with `Graph.save`.",
+                )
         fields = (arrays.get(name) for name in _FIELDS)
         return cls._unchecked(*(None if a is None else as_device(a) for a in fields))
 
@@ -304,82 +339,3 @@ class MiniBatch:
         return jnp.where(
             slot < block.num_targets, self.nodes[: block.target_capacity], self.num_nodes
         )
-
-
-def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
-    """Raises `InputError` unless the two arrays form a graph (see `Graph`)."""
-    if indptr.size == 0:
-        raise InputError(
-            "indptr must have one entry more than nodes",
-            "an empty array",
-            "Give [0] for no nodes.",
-        )
-    num_nodes = _num_nodes(indptr.size - 1)
-    if indptr[0] != 0:
-        raise InputError("indptr must start at 0", int(indptr[0]), "Subtract the offset.")
-    degree = np.diff(indptr)
-    if degree.size and degree.min() < 0:
-        at = int(np.argmax(degree < 0))
-        raise InputError(
-            "indptr must not decrease",
-            f"{indptr[at]} then {indptr[at + 1]} at node {at}",
-            "Build it with a cumulative sum of the degrees.",
-        )
-    if indptr[-1] != indices.size:
-        raise InputError(
-            "indptr must end at the number of edges",
-            f"{int(indptr[-1])} with {indices.size} edges",
-            "indices must have exactly indptr[-1] entries.",
-        )
-    if degree.size and degree.max() > MAX_ID:
-        raise InputError("a node's degree must fit in 31 bits", int(degree.max()), "Split it.")
-    _check_range("indices", indices, num_nodes)
-
-
-def _num_nodes(value: Any) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | np.integer)
-        or not 0 <= value <= MAX_ID
-    ):
-        raise InputError(
-            f"the number of nodes must be an int in [0, {MAX_ID}]",
-            repr(value),
-            "Node ids are 32-bit; larger graphs must be partitioned.",
-        )
-    return int(value)
-
-
-def _integers(name: str, value: Any, dtype: type) -> np.ndarray:
-    """`value` as a one-dimensional array of `dtype`, which must hold every element of it."""
-    array = np.asarray(value)
-    if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
-        raise InputError(
-            f"{name} must be a one-dimensional array of integers",
-            f"{array.dtype}{list(array.shape)}",
-            f"Convert it with .astype(numpy.{np.dtype(dtype).name}).",
-        )
-    if array.size and not np.can_cast(array.dtype, dtype):
-        limit = np.iinfo(dtype)
-        if array.max() > limit.max or array.min() < limit.min:
-            raise InputError(
-                f"{name} must fit in {np.dtype(dtype)}", int(array.max()), "Check the ids."
-            )
-    return np.ascontiguousarray(array, dtype)
-
-
-def _check_range(name: str, ids: np.ndarray, num_nodes: int) -> None:
-    if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
-        at = int(np.argmax((ids < 0) | (ids >= num_nodes)))
-        raise InputError(
-            f"{name} must be node ids in [0, {num_nodes})",
-            f"{int(ids[at])} at position {at}",
-            "Raise num_nodes, or renumber the nodes from 0.",
-        )
-
-
-def _ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
-    array = np.asarray(value)
-    if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
-        _check_range(name, array, num_nodes)  # before narrowing, so that no id wraps around
-    return _integers(name, array, np.int32)

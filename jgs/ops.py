@@ -39,14 +39,21 @@ def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:
       Half precision is summed in float32. Edges from `num_edges` on and rows of `x` that no
       edge reads contribute nothing, whatever they hold, NaN included.
 
-    Differentiable once, in reverse, in `x` and `edge_weight`. The gradient of a maximum goes
-    to the first edge that attains it. Rows are summed in edge order: on the CPU the result
-    does not depend on the number of threads.
+    Differentiable in reverse in `x` and `edge_weight`, and the gradient in both modes, any
+    number of times (`jax.hessian` works, `jax.jvp` alone does not); from the second derivative
+    on, the plain path does it. The gradient of a maximum goes to the first edge that attains
+    it. Rows are summed in edge order: on the CPU the result does not depend on the number of
+    threads.
 
     Raises `InputError` for an unknown `reduce`, for an `x` of another rank or dtype or with
-    too few rows, and for a block whose arrays have other dtypes or shapes. The kernel also
-    refuses a block whose contents break the rules of `jgs.Block`; the plain path drops edges
-    whose index is no row of `x`.
+    too few rows, and for a block whose arrays have other dtypes or shapes. Its counts may be
+    integers of any kind.
+
+    What the arrays hold is looked at by the kernel only (float32, on the CPU, neither `T`, `E`
+    nor `F` 0), as it runs: a block that breaks a rule of `jgs.Block` is a
+    `jax.errors.JaxRuntimeError` naming the rule. The plain path raises nothing. From such a
+    block it takes each edge at most once, and only edges below `num_edges` and `indptr[-1]`,
+    in rows below `num_targets`, whose index is a row of `x`; rows may hold wrong edges.
     """
     if reduce not in REDUCTIONS:
         raise InputError(
@@ -54,9 +61,13 @@ def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:
         )
     _check_block(block)
     _check_rows("x", x)
+    num_targets, num_sources, num_edges = (
+        _check_count(name, getattr(block, name))
+        for name in ("num_targets", "num_sources", "num_edges")
+    )
     needed = block.target_capacity
-    if not isinstance(block.num_sources, jax.core.Tracer):
-        needed = max(needed, int(block.num_sources))
+    if not isinstance(num_sources, jax.core.Tracer):
+        needed = max(needed, int(num_sources))
     if x.shape[0] < needed:
         raise InputError(
             "x must have a row for every source of the block",
@@ -67,8 +78,8 @@ def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:
         return jnp.zeros((block.target_capacity, x.shape[1]), x.dtype)
     in_kernel = kernels.available() and x.dtype == jnp.float32
     num_threads = kernels.NUM_THREADS if in_kernel else None
-    edges = (block.indptr, block.indices, block.num_targets, block.num_edges)
-    return _aggregate(reduce, num_threads, x, block.edge_weight, *edges)
+    edges = (block.indptr, block.indices, num_targets, num_edges)
+    return _aggregate(reduce, num_threads, *_vary_alike(x, block.edge_weight, *edges))
 
 
 def gather(features: jax.Array | SparseFeatures, ids: Any) -> jax.Array:
@@ -80,7 +91,8 @@ def gather(features: jax.Array | SparseFeatures, ids: Any) -> jax.Array:
       ids: int32 (or int64) `[K]`. What lies outside `[0, N)` is padding.
 
     Returns:
-      float32 `[K, F]`, with zero rows for padding. Differentiable in a dense `features`.
+      float32 `[K, F]`, with zero rows for padding. Differentiable in a dense `features` and
+      in the `values` of sparse ones.
 
     Raises `InputError` for other types and ranks.
     """
@@ -103,21 +115,43 @@ _FILL: dict[str, Any] = {"mode": "fill", "fill_value": 0, "wrap_negative_indices
 
 
 def _check_block(block: Block) -> None:
-    fields: list[tuple[str, Any, Any, Any]] = [
-        ("indptr", block.indptr, np.int32, None),
-        ("indices", block.indices, np.int32, None),
-        ("edge_weight", block.edge_weight, np.float32, jnp.shape(block.indices)),
+    fields: list[tuple[str, str, Any]] = [
+        ("indptr", "[T + 1]", np.int32),
+        ("indices", "[E]", np.int32),
+        ("edge_weight", "[E], as long as indices", np.float32),
     ]
-    for name, array, dtype, shape in fields:
-        if array is None and name == "edge_weight":
+    for name, shape, dtype in fields:
+        array = getattr(block, name)
+        if name == "edge_weight" and array is None:
             continue
-        if array.ndim != 1 or array.dtype != dtype or shape not in (None, array.shape):
+        is_array = isinstance(array, jax.Array | np.ndarray)
+        good = is_array and array.ndim == 1 and array.dtype == dtype
+        if name == "indptr":
+            good = good and array.shape[0] > 0
+        elif name == "edge_weight":
+            good = good and array.shape == block.indices.shape
+        if not good:
             raise InputError(
-                f"block.{name} must be {np.dtype(dtype)} {list(shape) if shape else ''}, as in "
-                "the docstring of jgs.Block",
-                f"{array.dtype}{list(array.shape)}",
-                f"Convert it with .astype(numpy.{np.dtype(dtype)}).",
+                f"block.{name} must be an array of {np.dtype(dtype)} {shape}",
+                f"{array.dtype}{list(array.shape)}" if is_array else type(array).__name__,
+                f"Make it as the docstring of jgs.Block says, in numpy.{np.dtype(dtype)}.",
             )
+
+
+def _check_count(name: str, count: Any) -> jax.Array | np.ndarray:
+    """`count` as an int32 scalar; what 32 bits do not hold stays out of range."""
+    if not isinstance(count, jax.Array):
+        count = np.asarray(count)
+    if count.ndim != 0 or not jnp.issubdtype(count.dtype, jnp.integer):
+        raise InputError(
+            f"block.{name} must be an int32 scalar",
+            f"{count.dtype}{list(count.shape)}",
+            "Give the number as an integer, e.g. jax.numpy.int32(3).",
+        )
+    if count.dtype != np.int32:
+        with jax.enable_x64(True):
+            count = jnp.clip(count.astype(jnp.int64), -1, 2**31 - 1).astype(jnp.int32)
+    return count
 
 
 def _check_rows(name: str, x: Any, real: bool = False) -> None:
@@ -178,50 +212,72 @@ _aggregate.defvjp(_aggregate_fwd, _aggregate_bwd)
 def _forward(reduce, num_threads, x, weight, *edges):
     """`(out, argmax)`: the reduction and, for `"max"`, which edge attained it (see the header
     `aggregate.h`); else `argmax` has no rows."""
-    plain = partial(_forward_plain, reduce)
-    if num_threads is None:
-        return plain(x, weight, *edges)
 
     def kernel(x, weight, indptr, *rest):
         shape = (indptr.shape[0] - 1, x.shape[1])
         argmax_shape = shape if reduce == "max" else (0, shape[1])
-        out = (_matrix(shape), jax.ShapeDtypeStruct(argmax_shape, jnp.int32))
+        out = (_floats(shape), jax.ShapeDtypeStruct(argmax_shape, jnp.int32))
         arguments = (x, _or_empty(weight), indptr, *rest)
-        return _call("jgs_aggregate", out, arguments, reduce, num_threads)
+        return _call("jgs_aggregate", out, arguments, num_threads, reduce)
 
-    return jax.lax.platform_dependent(x, weight, *edges, cpu=kernel, default=plain)
+    return _either(num_threads, kernel, partial(_forward_plain, reduce), x, weight, *edges)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges):
-    plain = partial(_grad_x_plain, reduce)
-    if num_threads is None:
-        return plain(grad_out, argmax, x, weight, *edges)
-
     def kernel(grad_out, argmax, x, weight, *edges):
-        out = _matrix((x.shape[0], grad_out.shape[1]))
+        out = _floats((x.shape[0], grad_out.shape[1]))
         arguments = (grad_out, argmax, _or_empty(weight), *edges)
-        return _call("jgs_aggregate_grad", out, arguments, reduce, num_threads)
+        return _call("jgs_aggregate_grad", out, arguments, num_threads, reduce)
 
     operands = (grad_out, argmax, x, weight, *edges)
-    return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+    return _either(num_threads, kernel, partial(_grad_x_plain, reduce), *operands)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _grad_weight(reduce, num_threads, grad_out, argmax, x, weight, *edges):
-    plain = partial(_grad_weight_plain, reduce)
-    if num_threads is None:
-        return plain(grad_out, argmax, x, weight, *edges)
-
     def kernel(*arguments):
-        out = _matrix(weight.shape)
-        return _call("jgs_aggregate_grad_weight", out, arguments, reduce, num_threads)
+        out = _floats(weight.shape)
+        return _call("jgs_aggregate_grad_weight", out, arguments, num_threads, reduce)
 
     operands = (grad_out, argmax, x, weight, *edges)
-    return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+    return _either(num_threads, kernel, partial(_grad_weight_plain, reduce), *operands)
 
 
-def _matrix(shape):
+def _either(num_threads, kernel, plain, *operands):
+    """`kernel(*operands)` on a CPU and `plain(*operands)` elsewhere, or where `num_threads` is
+    None. Derivatives, in both modes, are those of `plain`: XLA cannot look into a kernel."""
+    if num_threads is None:
+        return plain(*operands)
+
+    @jax.custom_jvp
+    def run(*operands):
+        return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+
+    @run.defjvp
+    def _(operands, tangents):
+        return run(*operands), jax.jvp(plain, operands, tangents)[1]
+
+    return run(*operands)
+
+
+def _vary_alike(*operands):
+    """`operands`, each varying over every axis of the mesh that one of them varies over, as
+    `jax.shard_map` wants it of a kernel and of the branches of a choice."""
+
+    def axes(array):
+        kind = getattr(jax.typeof(array), "manual_axis_type", None)  # JAX may rename it
+        return frozenset(getattr(kind, "varying", ()))
+
+    every = frozenset().union(*map(axes, jax.tree.leaves(operands)))
+    if not every:
+        return operands
+    return jax.tree.map(
+        lambda a: jax.lax.pcast(a, tuple(sorted(every - axes(a))), to="varying"), operands
+    )
+
+
+def _floats(shape):
     return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
@@ -229,10 +285,13 @@ def _or_empty(weight):
     return jnp.zeros(0, jnp.float32) if weight is None else weight
 
 
-def _call(target, out, arguments, reduce, num_threads):
+def _call(target, out, arguments, num_threads, reduce=None):
     call = jax.ffi.ffi_call(target, out, vmap_method="sequential")
-    code = np.int64(REDUCTIONS.index(reduce))
-    return call(*arguments, reduce=code, num_threads=np.int64(num_threads))
+    attributes = {"num_threads": np.int64(num_threads)}
+    if reduce is not None:
+        attributes["reduce"] = np.int64(REDUCTIONS.index(reduce))
+    arguments = _vary_alike(*arguments)
+    return _vary_alike(call(*arguments, **attributes), arguments[0])[0]
 
 
 # -- the plain twins. Padded edges get row T and source S, one past the last: reads fill zeros
@@ -246,7 +305,9 @@ def _edge_rows(num_sources, indptr, indices, num_targets, num_edges):
     row = jnp.repeat(
         jnp.arange(num_rows, dtype=jnp.int32), degree, total_repeat_length=num_slots
     )
-    real = (jnp.arange(num_slots) < num_edges) & (row < num_targets)
+    # `repeat` gives what is left over to the last row.
+    real = jnp.arange(num_slots) < jnp.minimum(num_edges, indptr[-1])
+    real &= row < num_targets
     real &= (indices >= 0) & (indices < num_sources)
     row, source = jnp.where(real, row, num_rows), jnp.where(real, indices, num_sources)
     return row, source, jnp.maximum(degree, 1).astype(jnp.float32)
@@ -263,18 +324,20 @@ def _forward_plain(reduce, x, weight, indptr, indices, num_targets, num_edges):
     row, source, degree = _edge_rows(x.shape[0], indptr, indices, num_targets, num_edges)
     values = _messages(x, weight, source)
     if reduce == "max":
-        out = jax.ops.segment_max(values, row, num_rows)
-        best = out.at[row].get(**_FILL)
+        best = jax.ops.segment_max(jax.lax.stop_gradient(values), row, num_rows)
+        best = best.at[row].get(**_FILL)
         attains = (values == best) | (jnp.isnan(values) & jnp.isnan(best))
         none = jnp.int32(jnp.iinfo(jnp.int32).max)
         edge = jnp.where(attains, jnp.arange(row.shape[0], dtype=jnp.int32)[:, None], none)
         argmax = jax.ops.segment_min(edge, row, num_rows)
         argmax = jnp.where(argmax == none, -1, argmax)
-        return jnp.where(argmax < 0, 0, out).astype(x.dtype), argmax
+        # Read where it was attained, the derivative goes there too, and to no tie.
+        out = values.at[argmax, jnp.arange(x.shape[1])].get(**_FILL)
+        return out.astype(x.dtype), argmax
     out = jax.ops.segment_sum(values, row, num_rows)
     if reduce == "mean":
         out = out / degree[:, None]
-    return out.astype(x.dtype), jnp.zeros((0, x.shape[1]), jnp.int32)
+    return out.astype(x.dtype), x[:0].astype(jnp.int32)
 
 
 def _edge_grads(reduce, grad_out, argmax, row, degree):
@@ -308,16 +371,12 @@ def _grad_weight_plain(reduce, grad_out, argmax, x, weight, *edges):
 
 @partial(jax.jit, static_argnums=2)
 def _gather_sparse(features, ids, num_threads):
-    if num_threads is None:
-        return _gather_sparse_plain(features, ids)
-    shape = (ids.shape[0], features.num_features)
-
     def kernel(features, ids):
-        call = jax.ffi.ffi_call("jgs_gather_sparse", _matrix(shape), vmap_method="sequential")
+        out = _floats((ids.shape[0], features.num_features))
         arrays = (features.indptr, features.indices, features.values, ids)
-        return call(*arrays, num_threads=np.int64(num_threads))
+        return _call("jgs_gather_sparse", out, arrays, num_threads)
 
-    return jax.lax.platform_dependent(features, ids, cpu=kernel, default=_gather_sparse_plain)
+    return _either(num_threads, kernel, _gather_sparse_plain, *_vary_alike(features, ids))
 
 
 def _gather_sparse_plain(features, ids):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import reprlib
 import shutil
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,6 +19,8 @@ import numpy as np
 from jgs.errors import InputError
 
 MANIFEST = "manifest.json"
+# What numpy.load raises of a damaged .npy file; its header is a Python literal.
+NOT_NPY = (ValueError, OSError, EOFError, SyntaxError, tokenize.TokenError)
 
 
 def sha256(path: str | os.PathLike) -> str:
@@ -28,16 +32,49 @@ def sha256(path: str | os.PathLike) -> str:
 def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write `arrays` to `folder` with a manifest of shapes, dtypes and checksums.
 
-    Written to a sibling folder first and renamed at the end. Raises `InputError` when
-    `folder` exists and is not one of these (so that nothing of the user's is replaced).
+    Written to a sibling folder first and renamed at the end. What may be there already, and
+    is replaced: an empty folder, or one of the same `kind` with nothing else in it. Raises
+    `InputError` for any other, and when it cannot be written.
     """
-    folder = Path(folder)
-    if folder.exists() and not (folder / MANIFEST).is_file():
+    folder = Path(os.path.realpath(folder))  # so that `.` has a name, and a link stays one
+    try:
+        if os.path.lexists(folder):
+            _check_replaceable(folder, kind)
+        _write_arrays(folder, kind, arrays)
+    except OSError as error:
         raise InputError(
-            f"{folder} must not exist, or be a folder that jgs wrote",
-            "something else",
-            "Choose another folder.",
-        )
+            f"{folder} must be a folder that can be written",
+            error,
+            "Choose another folder, free space or permit writing there.",
+        ) from None
+
+
+def _check_replaceable(folder: Path, kind: str) -> None:
+    """Raises `InputError` if replacing `folder` would lose something of the user's."""
+    found = {p.name: p for p in folder.iterdir()} if folder.is_dir() else None
+    if found == {}:
+        return
+    value = "a file"
+    if found is not None:
+        try:
+            entries = _read_manifest(folder, kind)
+        except InputError as error:
+            value = f"something else ({error.value})"
+        else:
+            ours = {MANIFEST, *(entry["file"] for entry in entries.values())}
+            others = sorted(n for n, p in found.items() if n not in ours or not p.is_file())
+            if not others:
+                return
+            value = f"{', '.join(map(repr, others[:3]))} in it"
+    raise InputError(
+        f"{folder} must not exist, be empty, or be a {kind} folder that jgs wrote and nothing "
+        "was added to",
+        value,
+        "Choose another folder, or move this one away.",
+    )
+
+
+def _write_arrays(folder: Path, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -54,7 +91,7 @@ def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.nd
                 "sha256": sha256(file),
             }
         manifest = {"kind": kind, "version": 1, "arrays": entries}
-        (fresh / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+        (fresh / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
         if folder.exists():
             old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
             folder.rename(old)
@@ -71,37 +108,61 @@ def open_arrays(
 ) -> dict[str, np.ndarray]:
     """The arrays that `save_arrays` wrote, memory-mapped read-only; raises `InputError`."""
     folder = Path(folder)
-    again = "Write the folder again."
     if not folder.is_dir():
         raise InputError(
             "a saved graph must be a folder", f"{folder}, which is none", "Check the path."
         )
+    entries = _read_manifest(folder, kind)
+    return {name: _open_one(folder, entry, verify) for name, entry in entries.items()}
+
+
+def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
+    """The entry of each array, its fields there and of their types; raises `InputError`."""
+    path, again = folder / MANIFEST, "Write the folder again."
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = json.loads(path.read_text("utf-8"))
+        found = manifest["kind"], manifest["version"]
         entries = manifest["arrays"]
-        if manifest["kind"] != kind or manifest["version"] != 1:
-            raise InputError(
-                f"{folder} must be a {kind} folder of version 1",
-                f"{manifest['kind']} version {manifest['version']}",
-                "Open it with the class, and the version of jgs, that wrote it.",
-            )
+        if found == (kind, 1):
+            for name, entry in entries.items():
+                _check_entry(name, entry)
+            return entries
     except FileNotFoundError:
         raise InputError(f"{folder} must hold {MANIFEST}", "no such file", again) from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{folder / MANIFEST} must be whole", repr(error), again) from None
-    return {name: _open_one(folder, entry, verify) for name, entry in entries.items()}
+    except (ValueError, OSError, RecursionError) as error:
+        raise InputError(f"{path} must be whole", error, again) from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} must be whole", repr(error), again) from None
+    raise InputError(
+        f"{folder} must be a {kind} folder of version 1",
+        " version ".join(map(reprlib.repr, found)),
+        "Open it with the class, and the version of jgs, that wrote it.",
+    )
+
+
+def _check_entry(name: str, entry: dict) -> None:
+    sound = (
+        # Never outside the folder.
+        entry["file"] == f"{name}.npy" == Path(entry["file"]).name
+        and isinstance(entry["shape"], list)
+        and all(type(n) is int for n in entry["shape"])
+        and isinstance(entry["dtype"], str)
+        and isinstance(entry["sha256"], str)
+    )
+    if not sound:
+        raise ValueError(f"an entry that no array has, {name!r}")
 
 
 def _open_one(folder: Path, entry: dict, verify: bool) -> np.ndarray:
     again = "The file is damaged or incomplete: write the folder again."
+    path = folder / entry["file"]
     try:
-        path = folder / Path(entry["file"]).name  # never outside the folder
         # A memory map of nothing is an error in every operating system.
         mapped = 0 not in entry["shape"]
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{path} is an archive of several arrays")
+    except NOT_NPY as error:
         raise InputError(f"{folder} must hold every array it lists", error, again) from None
     if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
         raise InputError(
@@ -116,7 +177,10 @@ def _open_one(folder: Path, entry: dict, verify: bool) -> np.ndarray:
 
 @contextmanager
 def open_npz(path: str | os.PathLike) -> Iterator[Mapping[str, np.ndarray]]:
-    """A NumPy archive, read without pickles; what is wrong with it becomes an `InputError`."""
+    """A NumPy archive, read without pickles; what is wrong with it becomes an `InputError`.
+
+    Only read in its `with`: an error of anything else there would be put down to the archive.
+    """
     try:
         with np.load(path, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -127,8 +191,9 @@ def open_npz(path: str | os.PathLike) -> Iterator[Mapping[str, np.ndarray]]:
     except InputError:
         raise
     except (
-        *(ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error),
-        NotImplementedError,  # a zip feature that Python lacks: a damaged header
+        *NOT_NPY,
+        *(KeyError, zipfile.BadZipFile, zlib.error),
+        RuntimeError,  # encrypted, or a zip feature that Python lacks: a damaged header
     ) as error:
         raise InputError(
             f"{path} must be a whole NumPy .npz archive without pickles",

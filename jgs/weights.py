@@ -22,11 +22,16 @@ _EDGES_AT_ONCE = 1 << 24  # bounds the temporaries to about half a gigabyte
 
 def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
     """`edge_weight` as float32 `[num_edges]`; raises `InputError` unless finite and >= 0."""
-    array = np.asarray(edge_weight)
+    form = "sequences of unequal lengths"
+    try:
+        array = np.asarray(edge_weight)
+        form = f"{array.dtype}{list(array.shape)}"
+    except ValueError:
+        array = np.empty((0, 0))
     if array.shape != (num_edges,) or array.dtype.kind not in "fiub":
         raise InputError(
-            f"edge_weight must be a float array of shape [{num_edges}], one a edge",
-            f"{array.dtype}{list(array.shape)}",
+            f"edge_weight must be a float array of shape [{num_edges}], one an edge",
+            form,
             "Give one weight for every edge, in the order of the edges.",
         )
     with np.errstate(over="ignore"):

@@ -117,7 +117,7 @@ def test_gradient_equals_finite_differences_in_float64(reduce):
             return ops.aggregate(block, x, reduce)
 
         assert f(x).dtype == jnp.float64
-        check_grads(f, (x,), order=1, modes=["rev"])
+        check_grads(f, (x,), order=2, modes=["rev"])
 
 
 def test_mean_of_weighted_messages_divides_by_the_degree(implementation):
@@ -209,7 +209,17 @@ def test_aggregate_under_vmap(implementation):
         ({"x": jnp.ones((2, 2))}, "2 rows for 3"),
         ({"indptr": jnp.array([0.0, 1.0])}, "indptr must be"),
         ({"indptr": np.array([0, 1], np.int64)}, "indptr must be"),
+        ({"indptr": np.array([], np.int32)}, r"indptr must be.* int32\[0\]"),
+        ({"indptr": None}, "indptr must be.* NoneType"),
+        ({"indptr": [0, 2]}, "indptr must be.* list"),
+        ({"indices": None}, "indices must be.* NoneType"),
         ({"edge_weight": jnp.ones(1)}, "edge_weight must be"),
+        ({"edge_weight": [1.0, 1.0]}, "edge_weight must be.* list"),
+        ({"num_targets": 1.0}, "num_targets must be"),
+        ({"num_targets": True}, "num_targets must be"),
+        ({"num_edges": jnp.float32(2)}, "num_edges must be"),
+        ({"num_edges": None}, "num_edges must be"),
+        ({"num_sources": [3]}, r"num_sources must be.* int64\[1\]"),
     ],
 )
 def test_aggregate_refuses_bad_arguments(change, said):
@@ -219,6 +229,49 @@ def test_aggregate_refuses_bad_arguments(change, said):
     x, reduce = change.get("x", jnp.ones((3, 2))), change.get("reduce", "mean")
     with pytest.raises(InputError, match=said):
         ops.aggregate(block, x, reduce)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("integer", [int, np.int64, np.uint8, jnp.asarray])
+def test_counts_may_be_integers_of_any_kind(implementation, integer, x64):
+    with jax.enable_x64(x64):
+        counts = (integer(1), integer(3), integer(2))
+        block = Block(np.array([0, 2], np.int32), np.array([0, 2], np.int32), *counts)
+        x = jnp.array([[1], [np.nan], [5]], jnp.float32)
+        assert ops.aggregate(block, x).tolist() == [[3]]
+        assert jax.jit(ops.aggregate)(block, x).tolist() == [[3]]
+        grad = jax.grad(lambda x: ops.aggregate(block, x).sum())(x)
+        assert grad.tolist() == [[0.5], [0], [0.5]]
+
+
+@needs_kernels
+def test_a_count_beyond_32_bits_does_not_become_another():
+    for count in (2**32 + 2, -(2**32) + 2):  # both are 2 in their low bits
+        fields = {**vars(make_block([[0, 1]])), "num_edges": count}
+        with pytest.raises(jax.errors.JaxRuntimeError, match="num_edges must"):
+            jax.block_until_ready(ops.aggregate(Block(**fields), jnp.ones((2, 1))))
+
+
+@pytest.mark.parametrize("reduce", ops.REDUCTIONS)
+def test_the_plain_path_takes_each_edge_of_a_broken_block_at_most_once(monkeypatch, reduce):
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    rng = np.random.default_rng(2)
+    extreme = np.array([-(2**31), -5, -1, 0, 1, 2, 3, 4, 9, 2**31 - 1])
+    for _ in range(60):
+        indptr, indices = (rng.choice(extreme, n).astype(np.int32) for n in (5, 6))
+        num_targets, num_edges = rng.choice(extreme, 2)
+        block = Block(
+            jnp.asarray(indptr), jnp.asarray(indices), num_targets, jnp.int32(3), num_edges
+        )
+        good = np.arange(6) < min(num_edges, indptr[-1])
+        good &= (indices >= 0) & (indices < 4)
+        # As many features as sources, and feature s is 1 for source s only.
+        out, pull = jax.vjp(lambda x, b=block: ops.aggregate(b, x, reduce), jnp.eye(4))
+        counts = np.bincount(indices[good], minlength=4)
+        assert np.all((np.asarray(out) >= 0) & (np.asarray(out).sum(0) <= counts))
+        assert not np.any(np.asarray(out)[np.clip(num_targets, 0, 4) :])
+        (grad,) = pull(jnp.ones_like(out))
+        assert np.all((np.asarray(grad) >= 0) & (np.asarray(grad) <= counts[:, None]))
 
 
 @needs_kernels
@@ -293,6 +346,21 @@ def test_gather_from_sparse_features(implementation, jit):
     want = dense[np.where((ids < 0) | (ids > 40), 40, ids)]
     assert out.dtype == jnp.float32
     np.testing.assert_array_equal(out, want.astype(np.float32))
+
+
+def test_gather_derivative_in_sparse_values(implementation):
+    features = SparseFeatures.from_scipy(sparse_matrix(np.random.default_rng(1)))
+    ids = np.array([3, 3, 0, 40], np.int32)
+
+    def f(values):
+        changed = SparseFeatures(**{**vars(features), "values": values})
+        return (ops.gather(changed, ids) * jnp.arange(1.0, 24)).sum()
+
+    times = np.zeros(40)
+    times[[0, 3]] = 1, 2
+    degrees = np.diff(np.asarray(features.indptr))
+    want = np.repeat(times, degrees) * (1 + np.asarray(features.indices))
+    np.testing.assert_array_equal(jax.grad(f)(features.values), want)
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (3, 4)])

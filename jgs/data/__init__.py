@@ -7,7 +7,10 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
+
+import numpy as np
 
 from jgs.data import npz, ogb, planetoid, snap, synthetic
 from jgs.data.dataset import Dataset
@@ -40,23 +43,40 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
       options: of the loader, e.g. `num_nodes`, `seed` and `noise` of `synthetic`,
         `symmetric` of `ogbn-arxiv`, `normalize_features` of `cora`.
 
-    Raises `InputError` for whatever is missing, damaged or against the rules of `Dataset`.
+    Raises `InputError` for an option that the loader lacks or whose value is not of the type
+    that it declares, and for whatever is missing, damaged or against the rules of `Dataset`.
     """
     name, root = os.fspath(name), Path(root)
     known = name in LOADERS
     loader = partial(LOADERS[name], name, root) if known else _loader_of_path(name, root)
-    allowed = [
-        p.name
-        for p in inspect.signature(loader).parameters.values()
-        if p.kind is p.KEYWORD_ONLY and p.name not in getattr(loader, "keywords", {})
-    ]
+    allowed = {
+        p.name: p.annotation
+        for p in inspect.signature(loader, eval_str=True).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
     if unknown := sorted(set(options) - set(allowed)):
         raise InputError(
             f"the options of the data set {name} are {', '.join(allowed)}",
             ", ".join(unknown),
             "Correct or remove them.",
         )
-    return loader(**options)
+    return loader(**{k: _checked(name, k, v, allowed[k]) for k, v in options.items()})
+
+
+def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
+    """`value`, a NumPy scalar as Python's; raises `InputError` if it is not so annotated."""
+    value = value.item() if isinstance(value, np.generic) else value
+    kinds = get_args(annotation) or (annotation,)
+    # A bool is an int to Python, and an int is none; an int is as good as a float.
+    fits = bool in kinds if isinstance(value, bool) else isinstance(value, kinds)
+    if fits or (float in kinds and type(value) is int):
+        return value
+    words = ["None" if k is NoneType else k.__name__ for k in kinds]
+    raise InputError(
+        f"the option {option} of the data set {name} must be of type {' or '.join(words)}",
+        " ".join(repr(value).split()),
+        "Correct it or leave it out.",
+    )
 
 
 def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:

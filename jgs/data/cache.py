@@ -59,9 +59,9 @@ def parsed(
 
 
 def _rebuild(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
-    if folder.exists() and not (folder / _KEY).is_file():
+    if folder.exists() and not _is_ours(folder):
         raise InputError(
-            f"{folder} must not exist, or be a folder that jgs wrote",
+            f"{folder} must not exist, or be a folder that jgs wrote and nothing was added to",
             "something else",
             "Move it away, or name another folder with the option `cache`.",
         )
@@ -82,7 +82,16 @@ def _is_current(folder: Path, key: dict) -> bool:
     try:
         entry = json.loads((folder / _KEY).read_text())
         return entry["key"] == key and entry["files"] == _sizes(folder)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether `folder` holds nothing but what was written here, so that it may be replaced."""
+    try:
+        entry = json.loads((folder / _KEY).read_text())
+        return set(_sizes(folder)) <= set(entry["files"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -126,14 +126,7 @@ class Dataset:
                     f"{rule} not be empty", "no node", "Name the nodes to train on."
                 )
             return
-        wrong = (ids < 0) | (ids >= self.graph.num_nodes)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise InputError(
-                f"{rule} hold node ids in [0, {self.graph.num_nodes})",
-                f"{int(ids[at])} at position {at}",
-                "Correct the split.",
-            )
+        _check_ids(self.name, split, ids, self.graph.num_nodes)
         if self.labels.ndim == 1 and (self.labels[ids] < 0).any():
             raise InputError(
                 f"{rule} hold nodes with a label only",
@@ -180,8 +173,11 @@ def assemble(
     else:
         dense = as_features(name, features)
         rows = as_device(normalized(name, dense) if normalize_features else dense)
-    splits = [_as_ids(name, ids) for ids in (train_idx, val_idx, test_idx)]
-    return Dataset(name, graph, rows, labels, num_classes, *splits).check(check_values)
+    train, val, test = (
+        _as_ids(name, split, ids, graph.num_nodes)
+        for split, ids in (("train", train_idx), ("val", val_idx), ("test", test_idx))
+    )
+    return Dataset(name, graph, rows, labels, num_classes, train, val, test).check(check_values)
 
 
 def as_labels(name: str, labels: Any) -> np.ndarray:
@@ -267,14 +263,24 @@ def _not_finite(name: str, row: int) -> None:
     )
 
 
-def _as_ids(name: str, ids: Any) -> np.ndarray:
+def _as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
     ids = np.asarray(ids)
     if ids.ndim != 1 or not (ids.dtype.kind in "iu" or ids.size == 0):
         raise InputError(
-            f"the splits of {name} must be one-dimensional arrays of node ids",
+            f"the {split} split of {name} must be a one-dimensional array of node ids",
             f"{ids.dtype}{list(ids.shape)}",
             "Convert a mask with numpy.flatnonzero.",
         )
-    wide = ids.astype(np.int64)
-    # An id that does not fit is left out of range, so that the check names it.
-    return np.clip(wide, -(2**31), 2**31 - 1).astype(np.int32)
+    _check_ids(name, split, ids, num_nodes)  # before narrowing, so that no id wraps around
+    return ids.astype(np.int32)
+
+
+def _check_ids(name: str, split: str, ids: np.ndarray, num_nodes: int) -> None:
+    wrong = (ids < 0) | (ids >= num_nodes)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"the {split} split of {name} must hold node ids in [0, {num_nodes})",
+            f"{int(ids[at])} at position {at}",
+            "Correct the split.",
+        )

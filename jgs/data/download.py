@@ -49,9 +49,9 @@ def fetch(url: str, path: Path) -> Path:
         with locked(path):
             if not path.exists():
                 _download(url, path)
+            return verified(path)  # locked too: it may write the checksum
     except OSError as error:
         raise InputError(f"{path} must be writable", error, "Choose another --root.") from None
-    return verified(path)
 
 
 def verified(path: Path) -> Path:

@@ -90,12 +90,12 @@ def open_npy(path: Path) -> np.ndarray:
         return array
     except FileNotFoundError:
         raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
-    except (ValueError, OSError, EOFError) as error:
+    except storage.NOT_NPY as error:
         try:  # an array of no elements cannot be mapped
             array = np.load(path, allow_pickle=False)
             if isinstance(array, np.ndarray) and array.size == 0:
                 return array
-        except (ValueError, OSError, EOFError):
+        except storage.NOT_NPY:
             pass
         raise InputError(
             f"{path} must be a whole NumPy .npy file without pickles",

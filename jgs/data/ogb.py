@@ -19,6 +19,7 @@ each edge once, no self-loops. `symmetric=False` keeps the edges as stored.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import zipfile
 import zlib
@@ -66,7 +67,7 @@ def load(
     *,
     symmetric: bool = True,
     download: bool = True,
-    cache: str | None = None,
+    cache: str | os.PathLike | None = None,
 ) -> Dataset:
     """One of `PUBLISHED`, from a folder or archive in `root`, or downloaded into it.
 
@@ -98,7 +99,7 @@ def load_folder(
     symmetric: bool = True,
     num_classes: int | None = None,
     split: str | None = None,
-    cache: str | None = None,
+    cache: str | os.PathLike | None = None,
 ) -> Dataset:
     """Any data set in one of the two layouts.
 
@@ -220,7 +221,7 @@ def _unpack(path: Path, member: str, target: Path) -> np.ndarray:
             open(target, "wb") as copy,
         ):
             shutil.copyfileobj(source, copy, 1 << 20)
-    except (EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
+    except (EOFError, zipfile.BadZipFile, zlib.error, KeyError, RuntimeError) as error:
         raise InputError(
             f"{member} in {path} must be whole", error, "Fetch the archive again."
         ) from None

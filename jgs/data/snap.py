@@ -12,6 +12,7 @@ The parsed graph is kept in `<folder>/jgs-<edge list>`.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def load(
     *,
     symmetric: bool = True,
     normalize_features: bool = False,
-    cache: str | None = None,
+    cache: str | os.PathLike | None = None,
 ) -> Dataset:
     """The data set in `root`, or in `<root>/<name>` when there is such a folder."""
     folder = root / name
@@ -51,7 +52,7 @@ def load_path(
     *,
     symmetric: bool = True,
     normalize_features: bool = False,
-    cache: str | None = None,
+    cache: str | os.PathLike | None = None,
 ) -> Dataset:
     """The data set of the edge list `path`, or of the only one in the folder `path`.
 

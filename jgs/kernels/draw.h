@@ -19,11 +19,16 @@ constexpr int kLanes = 64;
 
 // The rows of one batch, and what is drawn from them: `[fanout][kLanes]`, lane by lane.
 struct Draws {
-  explicit Draws(int64_t fanout)
-      : fanout(fanout),
-        high(fanout * kLanes),
-        low(fanout * kLanes),
-        position(fanout * kLanes) {}
+  explicit Draws(int64_t fanout) : fanout(fanout) {}
+
+  // Before the first draw: rows that take all their neighbours need no room, whatever the
+  // fanout.
+  void MakeRoom() {
+    if (!high.empty()) return;
+    high.resize(fanout * kLanes);
+    low.resize(fanout * kLanes);
+    position.resize(fanout * kLanes);
+  }
 
   int64_t fanout;
   int num_rows = 0;

@@ -55,24 +55,32 @@ void ParallelFor(const Executor& executor, int64_t num_chunks, const Body& body)
       s.error = std::current_exception();
     }
   };
-  for (int64_t i = 0; i < helpers; ++i) {
-    // `drain` and `body` live on the caller's stack: a helper touches them only while it is
-    // counted as active, and the caller does not leave before `active` is 0.
-    executor.schedule([state, drain_ptr = &drain] {
-      {
+  // `drain` and `body` live on the caller's stack: a helper touches them only while it is
+  // counted as active, and the caller does not leave before `active` is 0, nor by exception.
+  struct Close {
+    State& state;
+    ~Close() {
+      std::unique_lock<std::mutex> lock(state.mutex);
+      state.closed = true;
+      state.idle.wait(lock, [this] { return state.active == 0; });
+    }
+  };
+  {
+    Close close{*state};
+    for (int64_t i = 0; i < helpers; ++i) {
+      executor.schedule([state, drain_ptr = &drain] {
+        {
+          std::lock_guard<std::mutex> lock(state->mutex);
+          if (state->closed) return;
+          ++state->active;
+        }
+        (*drain_ptr)(*state);
         std::lock_guard<std::mutex> lock(state->mutex);
-        if (state->closed) return;
-        ++state->active;
-      }
-      (*drain_ptr)(*state);
-      std::lock_guard<std::mutex> lock(state->mutex);
-      if (--state->active == 0) state->idle.notify_one();
-    });
+        if (--state->active == 0) state->idle.notify_one();
+      });
+    }
+    drain(*state);
   }
-  drain(*state);
-  std::unique_lock<std::mutex> lock(state->mutex);
-  state->closed = true;
-  state->idle.wait(lock, [&] { return state->active == 0; });
   if (state->error) std::rethrow_exception(state->error);
 }
 

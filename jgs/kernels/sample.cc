@@ -209,7 +209,7 @@ class Sampler {
       for (int64_t t = chunk * kRows; t < end; ++t) edges = Row(hop, t, edges, All(t, stream));
     } else {
       Draws draws(k);
-      std::vector<int64_t> position(weighted_ ? k : 0);
+      std::vector<int64_t> position;
       std::vector<Interval> drawn;
       for (int64_t first = chunk * kRows, last = first; first < end; first = last) {
         draws.num_rows = 0;
@@ -221,7 +221,11 @@ class Sampler {
             __builtin_prefetch(&graph_.weight_prefix[w_.row_start[last] + w_.degree[last] - 1]);
           }
         }
-        if (draws.num_rows > 0) DrawBatch(hop.key, draws);
+        if (draws.num_rows > 0) {
+          draws.MakeRoom();
+          if (weighted_) position.resize(k);
+          DrawBatch(hop.key, draws);
+        }
         int row = 0;
         for (int64_t t = first; t < last; ++t) {
           int64_t count;

@@ -29,6 +29,15 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
     graph.num_edges = static_cast<int64_t>(indices.element_count());
     graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
     graph.edge_weight = edge_weight.typed_data();
+    const auto lacks_edges = [&](size_t size) {
+      return static_cast<int64_t>(size) != graph.num_edges;
+    };
+    if (graph.num_nodes < 0 || hop_keys.element_count() != 2 * num_hops ||
+        edge_capacity.size() != num_hops || source_capacity.size() != num_hops ||
+        (weighted && lacks_edges(weight_prefix.element_count())) ||
+        (edge_weight.element_count() != 0 && lacks_edges(edge_weight.element_count()))) {
+      return "jgs_sample_neighbors: arguments do not have the expected sizes";
+    }
     std::vector<Hop> hops(num_hops);
     for (size_t h = 0; h < num_hops; ++h) {
       Hop& hop = hops[h];
@@ -48,6 +57,9 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
       hop.indices = (*hop_indices)->typed_data();
       hop.edge_id = (*hop_edge_id)->element_count() ? (*hop_edge_id)->typed_data() : nullptr;
       hop.edge_weight = (*hop_weight)->element_count() ? (*hop_weight)->typed_data() : nullptr;
+      if (hop.edge_weight != nullptr && edge_weight.element_count() == 0) {
+        return "jgs_sample_neighbors: the graph has no edge weights to return";
+      }
     }
     auto nodes = results.get<ffi::Buffer<ffi::S32>>(4 * num_hops);
     auto counts = results.get<ffi::Buffer<ffi::S32>>(4 * num_hops + 1);

@@ -13,6 +13,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.sampling.random import key_words
 
 _INT32_MAX = 2**31 - 1
 
@@ -50,6 +51,8 @@ def check_fanouts(fanouts: Any) -> tuple[int, ...]:
     remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
     if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
         raise InputError(rule, fanouts, remedy)
+    if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
+        raise InputError(rule, fanouts, remedy)
     for k in fanouts:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not (k > 0 or k == -1):
             raise InputError(rule, fanouts, remedy)
@@ -59,13 +62,19 @@ def check_fanouts(fanouts: Any) -> tuple[int, ...]:
 
 
 def worst_case(
-    num_nodes: int, num_edges: int, batch_size: int, fanouts: Sequence[int], replace: bool
+    num_nodes: int,
+    num_edges: int,
+    batch_size: int,
+    fanouts: Sequence[int],
+    replace: bool,
+    distinct: bool = False,
 ) -> Capacity:
-    """The capacity that no sample of `batch_size` distinct seeds exceeds.
+    """The capacity that no sample of `batch_size` seeds exceeds.
 
-    With repeated seeds it still holds, unless a fanout is -1: every repetition then draws all
-    of its neighbours again, which may overflow.
+    With `distinct` no seed is repeated. Where one may be, a fanout of -1 can exceed it all the
+    same: every repetition draws all of its neighbours again.
     """
+    repeated = 0 if distinct else batch_size - 1
     edges, sources, targets = [], [], batch_size
     for k in fanouts:
         if k == -1:
@@ -73,11 +82,42 @@ def worst_case(
         elif replace:
             most = targets * k
         else:
-            most = min(targets * k, num_edges + (batch_size - 1) * k)
+            most = min(targets * k, num_edges + repeated * k)
         edges.append(most)
         targets = min(targets + most, num_nodes + batch_size)
         sources.append(targets)
     return Capacity(tuple(edges), tuple(sources))
+
+
+def check_seed_ids(seeds: Any, num_nodes: int) -> np.ndarray:
+    """`seeds` as int32 `[n]`, at least one, each in `[0, num_nodes)`; raises `InputError`."""
+    try:
+        array = np.asarray(seeds)
+    except ValueError:  # ragged
+        array = np.empty(0)
+    if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            "the seeds to draw batches from must be a one-dimensional integer array, not empty",
+            f"{array.dtype}{list(array.shape)}",
+            "Give the training nodes' ids.",
+        )
+    if array.min() < 0 or array.max() >= num_nodes:
+        at = int(np.argmax((array < 0) | (array >= num_nodes)))
+        raise InputError(
+            f"seeds must be node ids in [0, {num_nodes})",
+            f"{int(array[at])} at position {at}",
+            "Check where the seeds come from.",
+        )
+    return array.astype(np.int32)
+
+
+def require_int(name: str, value: Any, least: int) -> int:
+    """`value` as an int of at least `least`; raises `InputError`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(
+            f"{name} must be an int of at least {least}", repr(value), "Change it."
+        )
+    return int(value)
 
 
 def check_capacity(capacity: Any, batch_size: int, num_hops: int) -> Capacity:
@@ -123,7 +163,8 @@ def plan_capacity(
     Args:
       batch_size: `B`, the seeds of a batch, padding included.
       fanouts, replace, weighted: as for `sample_neighbors`.
-      seeds: int `[n]`, the nodes that batches are drawn from; None: all nodes.
+      seeds: int `[n]`, the nodes that batches are drawn from (repetitions count once); None:
+        all nodes.
       key: a random key; None: `jax.random.key(0)`. The plan is a function of it.
       trials: how many batches are drawn to measure.
       margin: what is added to the largest need, as a fraction of it. The sizes are then
@@ -134,14 +175,21 @@ def plan_capacity(
     `Capacity.enlarge`; `Loader` does so by itself. What the plan cost and saved is logged to
     the logger `jgs` at level INFO. Raises `InputError`.
     """
-    from jgs.sampling.neighbors import sample_neighbors  # it needs this module
+    from jgs.sampling.neighbors import check_graph, sample_neighbors  # it needs this module
 
     fanouts = check_fanouts(fanouts)
-    key = jax.random.key(0) if key is None else key
-    pool = np.arange(graph.num_nodes) if seeds is None else np.asarray(seeds)
-    worst = worst_case(graph.num_nodes, graph.num_edges, batch_size, fanouts, replace)
+    check_graph(graph, weighted)
+    batch_size = require_int("batch_size", batch_size, 1)
+    trials = require_int("trials", trials, 1)
+    if not 0 <= margin < math.inf:
+        raise InputError("margin must be a fraction of at least 0", margin, "0.05 is usual.")
+    words = key_words(jax.random.key(0) if key is None else key)
+    key = jax.random.wrap_key_data(words, impl="threefry2x32")
+    pool = np.arange(graph.num_nodes) if seeds is None else seeds
+    pool = np.unique(check_seed_ids(pool, graph.num_nodes))
+    worst = worst_case(graph.num_nodes, graph.num_edges, batch_size, fanouts, replace, True)
     began = time.perf_counter()
-    chooser = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    chooser = np.random.default_rng(np.asarray(words).tolist())
     capacity = _first_guess(graph, batch_size, fanouts, worst)
     sample = jax.jit(sample_neighbors, static_argnums=(3, 4, 5, 6))
     need = np.zeros((2, len(fanouts)), np.int64)

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -19,21 +20,26 @@ from jgs.sampling.capacity import (
     Capacity,
     check_capacity,
     check_fanouts,
+    check_seed_ids,
     plan_capacity,
+    require_int,
     worst_case,
 )
-from jgs.sampling.neighbors import sample_neighbors
+from jgs.sampling.neighbors import check_graph, sample_neighbors
 from jgs.sampling.random import key_words, node_bits
+
+_UINT32_MAX = 2**32 - 1
 
 
 class Loader:
     """Yields each seed once an epoch, as `MiniBatch`es of one static shape.
 
     `for batch in loader` yields what is left of the current epoch and then moves on to the
-    next: the first loop runs epoch 0, a loop that was broken off is continued. The last
-    batch is padded (`MiniBatch.seed_mask`). A batch that overflows its capacity is drawn
-    again, same key, with a larger one, for this batch only: so a batch depends on the key,
-    its epoch and its step alone.
+    next: the first loop runs epoch 0, a loop that was broken off is continued (broken off at
+    the last batch, nothing is left: that loop only moves on). The last batch is padded
+    (`MiniBatch.seed_mask`). A batch that overflows its capacity is drawn again, same key, with
+    a larger one, for this batch only: so a batch depends on the key, its epoch and its step
+    alone.
 
     Args:
       graph: the graph `[N]`.
@@ -76,10 +82,10 @@ class Loader:
     ):
         fanouts = check_fanouts(fanouts)
         self._words = np.asarray(key_words(key))
-        self._graph, self._seeds = graph, _check_seeds(seeds, graph.num_nodes)
-        _check_batch_size(batch_size, self._seeds.size)
-        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
-            raise InputError("prefetch must be an int >= 0", repr(prefetch), "2 is usual.")
+        check_graph(graph, weighted, return_edge_weights)
+        self._graph, self._seeds = graph, check_seed_ids(seeds, graph.num_nodes)
+        batch_size = _check_batch_size(batch_size, self._seeds.size)
+        prefetch = require_int("prefetch", prefetch, 0)
         if capacity is None:
             capacity = plan_capacity(
                 graph,
@@ -90,7 +96,13 @@ class Loader:
                 weighted=weighted,
             )
         self.capacity = check_capacity(capacity, batch_size, len(fanouts))
-        self._worst = worst_case(graph.num_nodes, graph.num_edges, batch_size, fanouts, replace)
+        distinct = np.unique(self._seeds).size == self._seeds.size
+        self._worst = worst_case(
+            graph.num_nodes, graph.num_edges, batch_size, fanouts, replace, distinct
+        )
+        # What else decides the batches, as one int, so that a state of others is noticed.
+        settings = repr((fanouts, bool(replace), bool(weighted), bool(shuffle)))
+        self._digest = zlib.crc32(settings.encode(), zlib.crc32(self._seeds.tobytes()))
         self._batch_size, self._shuffle, self._prefetch = batch_size, shuffle, prefetch
 
         def draw(key, graph, seeds, capacity):
@@ -172,14 +184,14 @@ class Loader:
             "key_1": int(self._words[1]),
             "num_seeds": self._seeds.size,
             "batch_size": self._batch_size,
-            "shuffle": int(self._shuffle),
+            "digest": self._digest,
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue where the state was taken: the next batch is the one that came next there.
 
         The key is restored too. Raises `InputError` when the state is of other seeds, batch
-        size or shuffling, for then the batches would not be the same.
+        size, fanouts or modes, for then the batches would not be the same.
         """
         mine = self.state_dict()
         if set(state) != set(mine):
@@ -188,19 +200,23 @@ class Loader:
                 sorted(state),
                 "Pass what Loader.state_dict returned.",
             )
-        for name in ("num_seeds", "batch_size", "shuffle"):
-            if int(state[name]) != mine[name]:
+        most = {"epoch": _UINT32_MAX, "step": len(self)}
+        for name, value in state.items():
+            limit = most.get(name, _UINT32_MAX)
+            if require_int(f"the state's {name}", value, 0) > limit:
+                raise InputError(
+                    f"the state's {name} must be at most {limit}",
+                    value,
+                    "Pass what Loader.state_dict returned.",
+                )
+        for name in ("num_seeds", "batch_size", "digest"):
+            if state[name] != mine[name]:
                 raise InputError(
                     f"the state's {name} must be the loader's, {mine[name]}",
                     state[name],
-                    "Make the loader as it was when the state was taken.",
+                    "Make the loader as it was when the state was taken: the same seeds, "
+                    "batch size, fanouts and modes.",
                 )
-        if not (0 <= state["step"] <= len(self) and state["epoch"] >= 0):
-            raise InputError(
-                f"the state's step must be in [0, {len(self)}] and its epoch not negative",
-                f"step {state['step']}, epoch {state['epoch']}",
-                "Pass what Loader.state_dict returned.",
-            )
         self.close()
         self._words = np.array([state["key_0"], state["key_1"]], np.uint32)
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
@@ -282,29 +298,11 @@ def _order(key: jax.Array, n: int) -> np.ndarray:
         return np.argsort(np.asarray(bits), kind="stable")
 
 
-def _check_seeds(seeds: Any, num_nodes: int) -> np.ndarray:
-    array = np.asarray(seeds)
-    if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+def _check_batch_size(batch_size: Any, num_seeds: int) -> int:
+    if require_int("batch_size", batch_size, 1) > num_seeds:
         raise InputError(
-            "a loader's seeds must be a one-dimensional integer array, not empty",
-            f"{array.dtype}{list(array.shape)}",
-            "Give the training nodes' ids.",
-        )
-    if array.min() < 0 or array.max() >= num_nodes:
-        at = int(np.argmax((array < 0) | (array >= num_nodes)))
-        raise InputError(
-            f"seeds must be node ids in [0, {num_nodes})",
-            f"{int(array[at])} at position {at}",
-            "Check where the seeds come from.",
-        )
-    return array.astype(np.int32)
-
-
-def _check_batch_size(batch_size: Any, num_seeds: int) -> None:
-    integer = isinstance(batch_size, int | np.integer) and not isinstance(batch_size, bool)
-    if not integer or not 1 <= batch_size <= num_seeds:
-        raise InputError(
-            f"the batch size must be an int in [1, {num_seeds}], the number of seeds",
-            repr(batch_size),
+            f"the batch size must be at most {num_seeds}, the number of seeds",
+            batch_size,
             "Choose a smaller batch.",
         )
+    return int(batch_size)

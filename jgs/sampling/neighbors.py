@@ -69,7 +69,7 @@ def sample_neighbors(
     """
     fanouts = check_fanouts(fanouts)
     words = key_words(key)
-    _check_graph(graph, weighted, return_edge_weights)
+    check_graph(graph, weighted, return_edge_weights)
     seeds = _check_seeds(seeds, graph.num_nodes)
     batch_size = seeds.shape[0]
     if capacity is None:
@@ -203,7 +203,7 @@ def _positions(
     if spec.weighted and prefix is not None:
         before, through = (draw.row_weight(prefix, start[row], nth + i) for i in (0, 1))
         everything = through > before
-    if k == -1:
+    if k == -1 or (k >= graph.num_edges and not spec.replace):  # no row has more than k
         return nth, everything
     if spec.weighted and prefix is not None:
         by_weight = draw.weighted_repeated if spec.replace else draw.weighted_distinct
@@ -326,6 +326,8 @@ def _check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
         error := _seeds_error(np.asarray(seeds), num_nodes)
     ):
         raise error
+    if not jnp.can_cast(seeds.dtype, jnp.int32):  # wide ids must not wrap into the range
+        seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
     return jnp.asarray(seeds, jnp.int32)
 
 
@@ -346,19 +348,28 @@ def _refuse_outside(seeds: jax.Array, num_nodes: int) -> jax.Array:
     return jax.lax.cond(good, lambda s: s, refuse, seeds)
 
 
-def _check_graph(graph: Any, weighted: bool, return_edge_weights: bool) -> None:
+def check_graph(graph: Any, weighted: bool, return_edge_weights: bool = False) -> None:
+    """Raises `InputError` unless `graph` is one that can be sampled from as asked."""
     if not isinstance(graph, Graph):
         raise InputError(
             "the second argument must be a jgs.Graph",
             type(graph).__name__,
             "Make one with Graph.from_edges, from_scipy, from_networkx, from_npz or open.",
         )
-    if graph.indptr.dtype != jnp.int64:
-        raise InputError(
-            "the graph's indptr must be int64",
-            graph.indptr.dtype,
-            "Build the graph with Graph(...): its arrays keep their dtypes outside x64.",
-        )
+    num_edges = jnp.shape(graph.indices)
+    for name, dtype, shape in (
+        ("indptr", jnp.int64, jnp.shape(graph.indptr)),
+        ("indices", jnp.int32, num_edges),
+        ("edge_weight", jnp.float32, num_edges),
+        ("edge_weight_prefix", jnp.int64, num_edges),
+    ):
+        array = getattr(graph, name)
+        if array is not None and (array.dtype != dtype or array.shape != shape or not shape):
+            raise InputError(
+                f"the graph's {name} must be {jnp.dtype(dtype)}{list(shape)}",
+                f"{array.dtype}{list(array.shape)}",
+                "Build the graph with Graph(...): its arrays keep their dtypes outside x64.",
+            )
     missing = (weighted and graph.edge_weight_prefix is None) or (
         return_edge_weights and graph.edge_weight is None
     )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from jgs.errors import InputError
 from jgs.train import config, folder
@@ -31,14 +28,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Only now: importing the rest takes a second, and errors above need none of it.
         from jgs.train import loop
 
-        with _stop_flag() as stopped:
-            try:
-                result = loop.run(settings, stopped)
-            except loop.Interrupted as where:
-                say(f"interrupted at {where}; --resume with the same --run-dir continues there")
-                return 130
-    except InputError as error:
-        say(f"error: {' '.join(str(error).split())}")
+        try:
+            result = loop.run(settings)
+        except loop.Interrupted as where:
+            say(f"interrupted at {where}; --resume with the same --run-dir continues there")
+            return 130
+    except (InputError, OSError, MemoryError, RuntimeError) as error:
+        if (problem := _explained(error)) is None:
+            raise
+        say(f"error: {' '.join(str(problem).split())}")
         return 2
     except KeyboardInterrupt:
         say("interrupted; --resume continues from the last checkpoint, if there is one")
@@ -51,30 +49,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _explained(error: Exception) -> InputError | None:
+    """What the user can do about an error, or None where it is a fault of jgs."""
+    if isinstance(error, InputError):
+        return error
+    if isinstance(error, OSError):
+        return InputError(
+            "every file of the run must be readable and writable",
+            error,
+            "Free space or mend the permissions, then continue with --resume.",
+        )
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # XLA's
+        return InputError(
+            "the run must fit into memory",
+            (str(error) or "MemoryError").splitlines()[0],
+            "Lower --hidden, --batch-size, --fanouts or --eval-memory.",
+        )
+    return None
+
+
 class _Lines(logging.Handler):
     """Log records as plain lines on whatever standard error is by then."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(self.format(record))
-
-
-@contextmanager
-def _stop_flag() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; pressed again, it raises KeyboardInterrupt as ever."""
-    pressed = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
-        return
-
-    def press(*_: object) -> None:
-        pressed.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":

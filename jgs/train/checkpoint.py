@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 from pathlib import Path
@@ -20,6 +21,7 @@ import orbax.checkpoint as ocp
 
 from jgs.errors import InputError
 from jgs.storage import sha256
+from jgs.train.files import writing
 
 ARRAYS, RECORD, MANIFEST = "arrays", "record.json", "manifest.json"
 _NAME = re.compile(r"\d{6,}-\d{9,}")
@@ -34,23 +36,16 @@ def save(folder: Path, epoch: int, step: int, arrays: Any, record: dict, keep: i
       epoch, step: completed epochs, and steps since the start; they name it, in order.
       arrays: a pytree of arrays.
       record: what else to keep, as JSON: numbers and text.
+
+    Raises `InputError` where the disk refuses; the earlier checkpoints are then as before.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(".new-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    name = f"{epoch:06d}-{step:09d}"
-    fresh = folder.resolve() / f".new-{name}"
-    fresh.mkdir()
-    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
-        host = jax.tree.map(np.asarray, arrays)
-        checkpointer.save(fresh / ARRAYS, args=ocp.args.StandardSave(host))
-    (fresh / RECORD).write_text(json.dumps(record, allow_nan=False))
-    (fresh / MANIFEST).write_text(json.dumps(_checksums(fresh), indent=1))
-    shutil.rmtree(folder / name, ignore_errors=True)
-    fresh.rename(folder / name)
-    for old in checkpoints(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
-    return folder / name
+    host, text = jax.tree.map(np.asarray, arrays), json.dumps(record, allow_nan=False)
+    # Orbax reports a full disk as ValueError or RuntimeError, among others.
+    with writing(folder, (OSError, ValueError, RuntimeError)):
+        path = _write(folder, f"{epoch:06d}-{step:09d}", host, text)
+        for old in checkpoints(folder)[:-keep]:
+            shutil.rmtree(old, ignore_errors=True)
+    return path
 
 
 def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
@@ -75,9 +70,46 @@ def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in `folder`, oldest first."""
-    if not folder.is_dir():
+    if not folder.exists():
         return []
+    if not folder.is_dir():
+        raise InputError(
+            "the checkpoints must lie in a folder", f"{folder}, a file", "Remove the file."
+        )
     return sorted(p for p in folder.iterdir() if _NAME.fullmatch(p.name))
+
+
+def _write(folder: Path, name: str, host: Any, record: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_unfinished(folder)
+    fresh = folder.resolve() / f".new-{name}"
+    try:
+        fresh.mkdir()
+        _ask_for_room(fresh, host)
+        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+            checkpointer.save(fresh / ARRAYS, args=ocp.args.StandardSave(host))
+        (fresh / RECORD).write_text(record)
+        (fresh / MANIFEST).write_text(json.dumps(_checksums(fresh), indent=1))
+        shutil.rmtree(folder / name, ignore_errors=True)
+        fresh.rename(folder / name)
+    except BaseException:  # what was begun takes room on a full disk
+        _remove_unfinished(folder)
+        raise
+    return folder / name
+
+
+def _ask_for_room(folder: Path, arrays: Any) -> None:
+    """Raises OSError where the disk lacks room: Orbax's threads would log tracebacks."""
+    size = sum(a.nbytes for a in jax.tree.leaves(arrays)) + (1 << 20)  # and its own files
+    probe = folder / "room"
+    with open(probe, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    probe.unlink()
+
+
+def _remove_unfinished(folder: Path) -> None:
+    for leftover in folder.glob(".new-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _read(path: Path, template: Any) -> Any:
@@ -107,8 +139,10 @@ def _damage(path: Path) -> str | None:
     try:
         listed = json.loads((path / MANIFEST).read_text())
         found = _checksums(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return f"{MANIFEST}: {error}"
+    if not isinstance(listed, dict) or RECORD not in listed:
+        return f"{MANIFEST}: not a list of the checkpoint's files"
     bad = sorted(n for n in {*listed, *found} if listed.get(n) != found.get(n))
     return f"{', '.join(bad[:3])} missing or changed" if bad else None
 

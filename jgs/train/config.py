@@ -19,6 +19,18 @@ def _flag(default: Any, help: str, **metadata: Any) -> Any:
     return dataclasses.field(default=default, metadata={"help": help, **metadata})
 
 
+_INT32 = 2**31 - 1
+_BOUNDS = {
+    "hidden": (1, 1 << 16),
+    "batch_size": (1, _INT32),
+    "epochs": (1, _INT32),
+    "keep": (1, _INT32),
+    "eval_memory": (1, 1 << 24),  # 16 TiB
+    "checkpoint_every": (0, _INT32),
+    "prefetch": (0, 1 << 10),
+}
+
+
 @dataclass(frozen=True)
 class Config:
     """One run's settings; the field `batch_size` is the flag `--batch-size`, and so on.
@@ -53,7 +65,10 @@ class Config:
         None, "dropout rate of the input features (default: --dropout's if sparse, 0 if dense)"
     )
     replace: bool = _flag(False, "draw neighbours with replacement")
-    weighted: bool = _flag(False, "draw neighbours in proportion to their edge weights")
+    weighted: bool = _flag(
+        False,
+        "draw neighbours in proportion to their edge weights; evaluation leaves out weight 0",
+    )
     batch_size: int = _flag(1000, "seeds a batch")
     epochs: int = _flag(5, "passes over the training nodes; may grow on --resume")
     lr: float = _flag(1e-2, "Adam's learning rate")
@@ -90,19 +105,21 @@ class Config:
                     repr(value),
                     "Choose one of them.",
                 )
-        object.__setattr__(self, "root", os.path.abspath(self.root))  # to resume from anywhere
+        # Absolute, to resume from anywhere.
+        object.__setattr__(self, "root", os.path.abspath(self.root))
+        object.__setattr__(self, "dataset", _absolute(self.dataset))
         if not self.dataset:
             raise InputError("--dataset must name a data set", "''", "See --help.")
-        if not self.fanouts or any(f < 1 and f != -1 for f in self.fanouts):
+        if not self.fanouts or any(f != -1 and not 1 <= f <= _INT32 for f in self.fanouts):
             raise InputError(
-                "every fanout must be a positive int, or -1 for all neighbours",
+                "every fanout must be a positive 32-bit int, or -1 for all neighbours",
                 " ".join(map(str, self.fanouts)) or "none",
                 "Give one for each layer, e.g. --fanouts 10 10.",
             )
-        for name in ("hidden", "batch_size", "epochs", "keep", "eval_memory"):
-            _require(name, getattr(self, name) >= 1, getattr(self, name), "at least 1")
-        for name in ("checkpoint_every", "prefetch"):
-            _require(name, getattr(self, name) >= 0, getattr(self, name), "at least 0")
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            rule = f"at least {least}" if value < least else f"at most {most}"
+            _require(name, least <= value <= most, value, rule)
         _require("seed", 0 <= self.seed < 2**32, self.seed, "in [0, 2**32)")
         _require("lr", 0 < self.lr < math.inf, self.lr, "positive and finite")
         decay = self.weight_decay
@@ -127,7 +144,7 @@ class Config:
         """Reads `to_json`'s form; fields it lacks take their defaults. Raises `InputError`."""
         try:
             saved = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 "a saved configuration must be JSON", error, "Choose another --run-dir."
             ) from None
@@ -228,6 +245,15 @@ def _checked_type(name: str, value: Any, kind: Any) -> Any:
 def _require(name: str, holds: bool, value: Any, rule: str) -> None:
     if not holds:
         raise InputError(f"{flag(name)} must be {rule}", value, "See --help.")
+
+
+def _absolute(dataset: str) -> str:
+    """An existing path made absolute; a name is kept, also where there is such a path."""
+    if not os.path.exists(dataset):
+        return dataset
+    from jgs.data import LOADERS  # a slow import, for paths only
+
+    return dataset if dataset in LOADERS else os.path.abspath(dataset)
 
 
 def _literal(text: str) -> Any:

@@ -27,6 +27,7 @@ def make_inference(
     features: jax.Array | SparseFeatures,
     memory: int = 256 << 20,
     scratch: Path | None = None,
+    weighted: bool = False,
 ) -> Callable[[Any, np.ndarray], np.ndarray]:
     """`infer(params, nodes) -> float32 [len(nodes), C]`: the model's exact outputs.
 
@@ -41,10 +42,13 @@ def make_inference(
     Args:
       model: a `jgs.models.GraphSAGE`; `infer` takes other parameters for it.
       graph, features: what it was trained on.
+      weighted: leave out the edges of weight 0, which weighted sampling never draws; the
+        weights change nothing else, as they change nothing but the draws in training.
     """
     graphdef, own = nnx.split(model)
     layers = [(conv.projects_first, conv.reduce) for conv in model.convs]
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    weight = np.asarray(graph.edge_weight) if weighted else None
     num_nodes = graph.num_nodes
     widest = max(features.shape[1], *(max(p.shape, default=1) for p in jax.tree.leaves(own)))
     num_rows = max(1, min(num_nodes, memory // (16 * widest)))
@@ -70,7 +74,7 @@ def make_inference(
     def pieces(targets: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         # 32 bytes an edge of indices; `width` floats too where its source row is fetched
         size = max(1, min(memory // (32 + 8 * width), typical, indices.size, 1 << 30))
-        return _pieces(indptr, indices, targets, num_rows, size, num_nodes)
+        return _pieces(indptr, indices, weight, targets, num_rows, size, num_nodes)
 
     def with_neighbours(nodes: np.ndarray) -> np.ndarray:
         if len(nodes) == num_nodes:
@@ -91,11 +95,15 @@ def make_inference(
             output[chunk] = np.asarray(x)[: len(chunk)]
         return rows if output is None else settle(output)
 
-    def aggregate(messages: Rows, targets: np.ndarray, reduce: str) -> jax.Array:
+    def aggregate(
+        messages: Rows, targets: np.ndarray, reduce: str
+    ) -> tuple[jax.Array, np.ndarray]:
         width = messages.shape[1]
         whole = isinstance(messages, jax.Array) and messages.dtype == jnp.float32
         total = jnp.full((num_rows, width), -jnp.inf if reduce == "max" else 0, jnp.float32)
+        degree = np.zeros(num_rows, np.float32)
         for row_starts, sources in pieces(targets, 0 if whole else width):
+            degree += np.diff(row_starts)
             if whole:  # the kernel reads the rows where they lie
                 total = _combine(
                     total, _block(row_starts, sources, num_nodes), messages, reduce
@@ -106,7 +114,7 @@ def make_inference(
             x = _take(messages, _padded(ids, num_sources, num_nodes))
             block = _block(row_starts, local.astype(np.int32), num_sources)
             total = _combine(total, block, x, reduce)
-        return total
+        return total, degree
 
     def infer(params: Any, nodes: np.ndarray) -> np.ndarray:
         asked, place = np.unique(np.asarray(nodes, np.int32), return_inverse=True)
@@ -121,10 +129,8 @@ def make_inference(
             last = layer == len(layers) - 1
             output, done = None, 0
             for targets in chunks(wanted[layer]):
-                total = aggregate(messages, targets, reduce)
+                total, degree = aggregate(messages, targets, reduce)
                 ids = _padded(targets, num_rows, num_nodes)
-                degree = np.zeros(num_rows, np.float32)
-                degree[: len(targets)] = indptr[targets + 1] - indptr[targets]
                 h = update(params, _take(rows, ids), total, degree, ids, layer)
                 if output is None:
                     shape = (len(asked) if last else num_nodes, h.shape[1])
@@ -157,6 +163,7 @@ def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
 def _pieces(
     indptr: np.ndarray,
     indices: np.ndarray,
+    weight: np.ndarray | None,
     targets: np.ndarray,
     num_rows: int,
     size: int,
@@ -164,7 +171,8 @@ def _pieces(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The edges into `targets`, `size` at a time: row starts `[num_rows+1]`, sources `[size]`.
 
-    Every piece has the same rows; a row's edges beyond the piece are in the next ones.
+    Every piece has the same rows; a row's edges beyond the piece are in the next ones. With
+    weights, the edges of weight 0 are left out.
     """
     starts = indptr[targets]
     offsets = np.zeros(len(targets) + 1, np.int64)
@@ -173,6 +181,9 @@ def _pieces(
         local = np.clip(offsets - begin, 0, size)
         first = starts + np.maximum(begin - offsets[:-1], 0) - local[:-1]
         edges = np.repeat(first, np.diff(local)) + np.arange(local[-1])
+        if weight is not None:
+            drawn = weight[edges] > 0
+            local, edges = np.r_[0, np.cumsum(drawn)][local], edges[drawn]
         row_starts = _padded(local.astype(np.int32), num_rows + 1, local[-1])
         yield row_starts, _padded(indices[edges], size, padding)
 

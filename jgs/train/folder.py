@@ -4,6 +4,7 @@ config.json     the configuration, written first
 metrics.jsonl   one JSON object an epoch, appended before the epoch's checkpoint
 checkpoints/    see `jgs.train.checkpoint`
 curve.png       drawn at the end
+.lock           held by the process that writes there
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import dataclasses
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from jgs.errors import InputError
 from jgs.train.config import Config, as_typed, flag
+from jgs.train.files import locked, write_whole, writing
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 
@@ -41,9 +45,10 @@ def configure(given: dict[str, Any]) -> Config:
     if folder.exists() and not folder.is_dir():
         raise InputError("--run-dir must be a folder", folder, "Choose another.")
     # Names with a dot are the temporary files of a run that was killed.
-    held = (
-        sorted(p.name for p in folder.iterdir() if p.name[0] != ".") if folder.exists() else []
-    )
+    try:
+        held = sorted(p.name for p in folder.iterdir() if p.name[0] != ".")
+    except FileNotFoundError:
+        held = []
     if not held:
         return asked
     if not asked.resume:
@@ -56,7 +61,15 @@ def configure(given: dict[str, Any]) -> Config:
         raise InputError(
             f"the folder of a run must hold {CONFIG}", folder, "Choose another --run-dir."
         )
-    saved = Config.from_json((folder / CONFIG).read_text())
+    try:
+        text = (folder / CONFIG).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{folder / CONFIG} must be a readable text file",
+            error,
+            "Choose another --run-dir.",
+        ) from None
+    saved = Config.from_json(text)
     config = dataclasses.replace(saved, **given)
     if different := config.differs_from(saved):
         raise InputError(
@@ -75,56 +88,71 @@ def configure(given: dict[str, Any]) -> Config:
     return config
 
 
-def create(config: Config) -> Path:
-    """Makes the run folder, if it is not there, and writes its `config.json`."""
-    try:
-        folder = Path(config.run_dir) if config.run_dir else _fresh(config.dataset)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / CONFIG, config.to_json())
-    except OSError as error:
-        raise InputError(
-            "the run folder must be writable", error, "Choose another --run-dir."
-        ) from None
-    return folder
+@contextmanager
+def claimed(config: Config) -> Iterator[Path]:
+    """The run folder, made if it is not there, with its `config.json`; ours until the end.
+
+    Raises `InputError` where another process holds it, or has begun a run there since
+    `configure`.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = Path(config.run_dir) if config.run_dir else _fresh(config.dataset)
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder))
+            configure(dataclasses.asdict(config))
+            write_whole(folder / CONFIG, config.to_json())
+        except OSError as error:
+            raise InputError(
+                "the run folder must be writable", error, "Choose another --run-dir."
+            ) from None
+        yield folder
 
 
 def append_metrics(folder: Path, row: dict[str, Any]) -> None:
     """Adds one epoch's line, and waits until it is on the disk."""
-    with open(folder / METRICS, "a") as file:
+    with writing(folder), open(folder / METRICS, "a") as file:
         file.write(json.dumps(row, allow_nan=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def read_metrics(folder: Path, epochs: int) -> list[dict[str, Any]]:
-    """The first `epochs` epochs' lines; a line cut short ends them."""
+    """The first `epochs` epochs' lines; a line cut short, or not ours, ends them."""
     rows: list[dict[str, Any]] = []
-    path = folder / METRICS
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            break
-        if row["epoch"] > epochs:
+    try:
+        lines = (folder / METRICS).read_bytes().splitlines()
+    except FileNotFoundError:
+        return rows
+    except OSError as error:
+        raise InputError(
+            f"{folder / METRICS} must be readable", error, "Mend it, or remove it."
+        ) from None
+    for line in lines:
+        row = _row(line)
+        if row is None or row["epoch"] > epochs:
             break
         rows.append(row)
     return rows
 
 
+def _row(line: bytes) -> dict[str, Any] | None:
+    """A line of `metrics.jsonl`, or None unless it is whole."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or type(row.get("epoch")) is not int:
+        return None
+    numbers = all(type(row.get(key)) in (int, float) for key in ("train_loss", "val_accuracy"))
+    return row if numbers else None
+
+
 def truncate_metrics(folder: Path, epochs: int) -> None:
     """Drops what a resumed run will write again: the lines after the first `epochs` epochs."""
     rows = read_metrics(folder, epochs)
-    write_whole(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all."""
-    fresh = path.with_name(f".{path.name}.new")
-    with open(fresh, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    with writing(folder):
+        write_whole(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _fresh(dataset: str) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from jgs.sampling import Loader
 from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
 from jgs.train.evaluate import accuracy, make_inference
+from jgs.train.fingerprint import fingerprint
+from jgs.train.interrupt import stop_flag
 from jgs.train.progress import Bar, Meter, say
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
@@ -34,7 +35,7 @@ class Interrupted(Exception):
     """Training was asked to stop; a checkpoint of that moment is in the run folder."""
 
 
-def run(config: Config, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def run(config: Config) -> dict[str, Any]:
     """Loads the data set, trains in the run folder, and returns the result.
 
     Returns the keys of the command's JSON line: `test_accuracy` (with the parameters of the
@@ -42,13 +43,18 @@ def run(config: Config, stopped: Callable[[], bool] = lambda: False) -> dict[str
     `epochs`, `seconds` (earlier sessions of a resumed run included), `params_sha256` (of the
     last parameters) and `run_dir`. Accuracy is micro-F1 for multi-label data.
 
-    `stopped` is asked after every step; once it holds, a checkpoint is written and
-    `Interrupted` raised. Raises `InputError`.
+    Ctrl-C during the training steps lets the step end, writes a checkpoint and raises
+    `Interrupted`; elsewhere it raises KeyboardInterrupt (after a
+    checkpoint being written). Raises `InputError`.
     """
     started = time.perf_counter()
     data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
     _check(config, data)
-    run_dir = folder.create(config)
+    with folder.claimed(config) as run_dir:
+        return _run(config, data, run_dir, started)
+
+
+def _run(config: Config, data: Dataset, run_dir: Path, started: float) -> dict[str, Any]:
     params_key, loader_key, dropout_key = jax.random.split(jax.random.key(config.seed), 3)
     with Loader(
         data.graph,
@@ -66,7 +72,7 @@ def run(config: Config, stopped: Callable[[], bool] = lambda: False) -> dict[str
             training.restore()
         with Bar(config.progress) as bar:
             while loader.epoch < config.epochs:
-                training.one_epoch(bar, stopped)
+                training.one_epoch(bar)
         return training.result()
 
 
@@ -93,8 +99,9 @@ class _Training:
         self.metric = "accuracy" if data.labels.ndim == 1 else "micro-F1"
         self.step = make_train_step(graphdef, optimizer)
         self.infer = make_inference(
-            model, data.graph, data.features, config.eval_memory << 20, scratch=run_dir
+            model, data.graph, data.features, config.eval_memory << 20, run_dir, config.weighted
         )
+        self.data_digests = fingerprint(data)
 
     def seconds(self) -> float:
         return round(self.earlier + time.perf_counter() - self.started, 3)
@@ -110,10 +117,17 @@ class _Training:
 
     def save(self) -> None:
         loader = self.loader
-        record = self.best | {"seconds": self.seconds(), "loader": loader.state_dict()}
+        record = self.best | {
+            "seconds": self.seconds(),
+            "loader": loader.state_dict(),
+            "data": self.data_digests,
+        }
         step = loader.epoch * len(loader) + loader.step
         place = self.run_dir / folder.CHECKPOINTS
-        checkpoint.save(place, loader.epoch, step, self._arrays(), record, self.config.keep)
+        with stop_flag("checkpoint") as stopped:  # Orbax's threads take no interruption
+            checkpoint.save(place, loader.epoch, step, self._arrays(), record, self.config.keep)
+        if stopped():
+            raise KeyboardInterrupt
 
     def restore(self) -> None:
         """Continues from the newest whole checkpoint, or from the start without one."""
@@ -124,6 +138,7 @@ class _Training:
         else:
             # Copied into buffers of JAX's own, which the steps can take over.
             arrays, record = jax.tree.map(jnp.array, found[0]), found[1]
+            self._check_data(record.pop("data", {}))
             self.state, self.best_params = arrays["state"], arrays["best_params"]
             self.key = jax.random.wrap_key_data(arrays["key"])
             loader.load_state_dict(record.pop("loader"))
@@ -132,18 +147,23 @@ class _Training:
             say(f"resuming after {loader.epoch} epochs and {loader.step} steps")
         folder.truncate_metrics(self.run_dir, loader.epoch)
 
+    def _check_data(self, saved: dict[str, str]) -> None:
+        mine = self.data_digests
+        if changed := [part for part in mine if saved.get(part) != mine[part]]:
+            raise InputError(
+                f"a run must be resumed on the data set that it began with, {self.data.name}",
+                f"other {', '.join(changed)}",
+                "Restore its files, or start a new run in another --run-dir.",
+            )
+
     # -- epochs --------------------------------------------------------------------------------
 
-    def one_epoch(self, bar: Bar, stopped: Callable[[], bool]) -> None:
+    def one_epoch(self, bar: Bar) -> None:
         """What is left of the loader's epoch, its evaluation, metrics and checkpoint."""
         epoch = self.loader.epoch + 1
         name = f"epoch {epoch}/{self.config.epochs}"
-        meter = self._steps(name, bar, stopped)
-        loss = float(self.state.loss_sum / self.state.num_seeds)
-        if not math.isfinite(loss):
-            raise InputError(
-                "the training loss must stay finite", f"{loss} in {name}", "Lower --lr."
-            )
+        meter = self._steps(name, bar)
+        loss = self._finite_loss(name)
         self.state = start_epoch(self.state)
         begun = time.perf_counter()
         value = self.accuracy(self.state.params, self.data.val_idx)
@@ -162,26 +182,44 @@ class _Training:
         self.save()
         say(f"{name}  loss {loss:.4f}  val {self.metric} {value:.4f}  {meter}")
 
-    def _steps(self, name: str, bar: Bar, stopped: Callable[[], bool]) -> Meter:
+    def _finite_loss(self, name: str) -> float:
+        """The loss so far; asked before every checkpoint, so that each can be continued."""
+        loss = float(self.state.loss_sum / self.state.num_seeds)
+        if not math.isfinite(loss):
+            raise InputError(
+                "the training loss must stay finite",
+                f"{loss} in {name}",
+                "Start a new run in another --run-dir with a lower --lr.",
+            )
+        return loss
+
+    def _steps(self, name: str, bar: Bar) -> Meter:
         loader, every = self.loader, self.config.checkpoint_every
         batch_size, num_seeds = self.config.batch_size, len(self.data.train_idx)
         bar.epoch(name, loader.step, len(loader))
         meter, waited = Meter(), loader.waited
-        for batch in loader:
-            with meter.timing("features"):
-                x = jax.block_until_ready(gather(self.data.features, batch.nodes))
-            with meter.timing("computing"):
-                self.state = self.step(self.state, self.key, batch, x, self.labels)
-                jax.block_until_ready(self.state.step)
-            meter.seconds["sampling"] = loader.waited - waited
-            meter.count(min(batch_size, num_seeds - (loader.step - 1) * batch_size))
-            if bar.due():
-                bar.show(loader.step, float(self.state.loss_sum / self.state.num_seeds), meter)
-            if stopped():
-                self.save()
-                raise Interrupted(f"{name}, step {loader.step} of {len(loader)}")
-            if every and loader.step % every == 0 and loader.step < len(loader):
-                self.save()
+        with stop_flag("step") as stopped:
+            for batch in loader:
+                with meter.timing("features"):
+                    x = jax.block_until_ready(gather(self.data.features, batch.nodes))
+                with meter.timing("computing"):
+                    self.state = self.step(self.state, self.key, batch, x, self.labels)
+                    jax.block_until_ready(self.state.step)
+                meter.seconds["sampling"] = loader.waited - waited
+                meter.count(min(batch_size, num_seeds - (loader.step - 1) * batch_size))
+                if bar.due():
+                    bar.show(
+                        loader.step, float(self.state.loss_sum / self.state.num_seeds), meter
+                    )
+                if stopped():
+                    self._finite_loss(name)
+                    self.save()
+                    raise Interrupted(f"{name}, step {loader.step} of {len(loader)}")
+                if every and loader.step % every == 0 and loader.step < len(loader):
+                    self._finite_loss(name)
+                    self.save()
+        if stopped():  # pressed after the last step was over
+            raise KeyboardInterrupt
         return meter
 
     # -- the end -------------------------------------------------------------------------------
@@ -194,6 +232,8 @@ class _Training:
             curve.draw(self.run_dir / "curve.png", rows, title)
         except ImportError:
             say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
+        except OSError as error:
+            say(f"no curve.png: {error}")
         return {
             "test_accuracy": test,
             **self.best,

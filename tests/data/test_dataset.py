@@ -46,8 +46,9 @@ def test_a_sound_data_set_keeps_its_arrays(arrays):
         ({"train_idx": np.array([], np.int32)}, "train split of ring must not be empty"),
         ({"val_idx": np.array([6])}, "got 6 at position 0"),
         ({"test_idx": np.array([0, -1])}, "got -1 at position 1"),
-        ({"test_idx": np.array([2**32])}, "test split"),
-        ({"test_idx": np.array([0.0])}, "one-dimensional arrays of node ids"),
+        ({"test_idx": np.array([0, 2**40])}, "test split.* got 1099511627776 at position 1"),
+        ({"val_idx": np.array([2**64 - 1], np.uint64)}, "val split.* got 18446744073709551615"),
+        ({"test_idx": np.array([0.0])}, "test split .* one-dimensional array of node ids"),
         ({"train_idx": np.ones(6, bool)}, "flatnonzero"),
     ],
 )

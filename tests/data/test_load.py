@@ -53,6 +53,40 @@ def test_unknown_options_list_the_known(arrays, tmp_path):
         load("synthetic", path="x")
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "value", "kind"),
+    [
+        ("ogbn-arxiv", "symmetric", "no", "bool"),
+        ("ogbn-arxiv", "symmetric", 0, "bool"),
+        ("ogbn-arxiv", "download", "no", "bool"),
+        ("ogbn-arxiv", "cache", 1, "str or PathLike or None"),
+        ("cora", "normalize_features", "maybe", "bool"),
+        ("cora", "normalize_features", None, "bool"),
+        ("ring.npz", "normalize_features", "maybe", "bool or None"),
+        ("synthetic", "num_nodes", 50.0, "int"),
+        ("synthetic", "num_nodes", True, "int"),
+        ("synthetic", "noise", "two\nlines", "float"),
+        ("synthetic", "noise", False, "float"),
+    ],
+)
+def test_options_must_be_of_their_type(name, option, value, kind, arrays, tmp_path):
+    np.savez(tmp_path / "ring.npz", **arrays)
+    with pytest.raises(InputError) as caught:
+        load(name, tmp_path, **{option: value})
+    message = str(caught.value)
+    assert f"option {option} of the data set {name} must be of type {kind}; got" in message
+    assert "\n" not in message
+
+
+def test_options_of_their_type_are_taken(arrays, tmp_path):
+    sizes = {"num_nodes": np.int64(50), "num_edges": 100}
+    for noise in (1, 0.5, np.float32(0.5)):
+        assert load("synthetic", **sizes, noise=noise).graph.num_nodes == 50
+    np.savez(tmp_path / "ring.npz", **arrays)
+    for value in (True, np.True_, None):
+        assert load("ring.npz", tmp_path, normalize_features=value).name == "ring"
+
+
 def test_paths_that_are_no_data_set(arrays, tmp_path):
     (tmp_path / "x.bin").touch()
     (tmp_path / "empty").mkdir()

@@ -187,6 +187,10 @@ def test_open_npy(tmp_path):
         (tmp_path / "x.npy").write_bytes(whole[:cut])
         with pytest.raises(InputError, match="whole NumPy"):
             npz.open_npy(tmp_path / "x.npy")
+    for old, new in ((b"}", b" "), (b"(1000", b"(0100")):
+        (tmp_path / "x.npy").write_bytes(whole.replace(old, new, 1))
+        with pytest.raises(InputError, match="whole NumPy"):
+            npz.open_npy(tmp_path / "x.npy")
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object))
     with pytest.raises(InputError, match="without pickles"):
         npz.open_npy(tmp_path / "x.npy")

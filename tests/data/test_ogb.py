@@ -165,6 +165,19 @@ def test_a_foreign_folder_is_not_replaced(tmp_path):
     assert (folder / "jgs" / "mine").read_text() == "keep"
 
 
+@pytest.mark.parametrize("key", [None, "{}", "[" * 100_000])
+def test_a_cache_with_something_of_the_users_is_not_replaced(key, tmp_path):
+    folder = write_text(tmp_path / "ogbn_arxiv")
+    load("ogbn-arxiv", tmp_path, cache=tmp_path / "kept")
+    (tmp_path / "kept" / "mine").write_text("keep")
+    if key is not None:
+        (tmp_path / "kept" / "source.json").write_text(key)
+    write_csv(folder / "raw" / "node-label.csv.gz", (Y + 1) % 40, "%d")
+    with pytest.raises(InputError, match="nothing was added to"):
+        load("ogbn-arxiv", tmp_path, cache=tmp_path / "kept")
+    assert (tmp_path / "kept" / "mine").read_text() == "keep"
+
+
 def csv(file, table, fmt="%d"):
     return lambda f: write_csv(f / file, table, fmt)
 

@@ -1,7 +1,8 @@
 // Self-test of aggregate.h without Python or XLA, for the sanitizers (ThreadSanitizer above
 // all): random blocks against loops that read like the definition, on 1, 2 and 4 threads.
 //   g++ -std=c++17 -g -O1 -fsanitize=thread -Ijgs/kernels tests/kernels/aggregate_test.cc
-//       jgs/kernels/aggregate.cc -o aggregate_test -pthread && ./aggregate_test
+//       jgs/kernels/aggregate.cc jgs/kernels/aggregate_grad.cc -o aggregate_test -pthread &&
+//       ./aggregate_test
 #include "aggregate.h"
 
 #include <cmath>

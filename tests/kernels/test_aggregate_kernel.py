@@ -6,10 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
 
 from jgs import Block, kernels, ops
+from jgs.features import SparseFeatures
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 
@@ -91,6 +94,82 @@ def test_bits_do_not_depend_on_the_number_of_threads(reduce, weighted):
         many = run(block, x, grad_out, reduce, num_threads=num_threads)
         for name, a, b in zip(("out", "grad_x", "grad_weight"), one, many, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=f"{name}, {num_threads} threads")
+
+
+@pytest.fixture(params=[True, False], ids=["kernel", "plain"])
+def either(request, monkeypatch):
+    monkeypatch.setattr(kernels, "available", lambda: request.param)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduce", ops.REDUCTIONS)
+def test_second_derivatives_are_those_of_the_definition(either, reduce, weighted):
+    rng = np.random.default_rng(4)
+    block = random_block(rng, 4, 6, 3, 2, weighted)
+    num_edges = int(block.num_edges)
+    x = jnp.asarray(rng.standard_normal((8, 2), np.float32))
+    weight = None if not weighted else block.edge_weight[:num_edges]
+
+    def of_jgs(x, weight):
+        if weight is not None:
+            weight = jnp.concatenate([weight, block.edge_weight[num_edges:]])
+        out = ops.aggregate(Block(**{**vars(block), "edge_weight": weight}), x, reduce)
+        return (jnp.sin(out) * jnp.arange(1, 3)).sum()
+
+    def of_the_definition(x, weight):
+        total = 0.0
+        for t in range(4):
+            edges = np.arange(block.indptr[t], block.indptr[t + 1])
+            if len(edges):
+                products = x[block.indices[edges]]
+                products = products if weight is None else weight[edges, None] * products
+                total += (jnp.sin(getattr(products, reduce)(0)) * jnp.arange(1, 3)).sum()
+        return total
+
+    argnums = (0, 1) if weighted else 0
+    want = jax.hessian(of_the_definition, argnums)(x, weight)
+    assert max(jnp.abs(part).max() for part in jax.tree.leaves(want)) > 0.1
+    for second in (jax.jacfwd, jax.jacrev):
+        got = second(jax.grad(of_jgs, argnums), argnums)(x, weight)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
+
+
+def test_forward_mode_alone_is_refused(either):
+    block = random_block(np.random.default_rng(0), 3, 5, 2, 0, False)
+    x = jnp.ones((5, 2))
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda x: ops.aggregate(block, x), (x,), (x,))
+
+
+@pytest.mark.parametrize("split", ["x", "weights"])
+@pytest.mark.parametrize("reduce", ops.REDUCTIONS)
+def test_shard_map_over_a_mesh_of_one_device(either, reduce, split):
+    rng = np.random.default_rng(8)
+    block = random_block(rng, 6, 9, 3, 2, True)
+    x = jnp.asarray(rng.standard_normal((11, 3), np.float32))
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    specs = (P("data"), P()) if split == "x" else (P(), P("data"))
+
+    def f(x, weight):
+        return ops.aggregate(Block(**{**vars(block), "edge_weight": weight}), x, reduce)
+
+    # Checks, by default, over which axes of the mesh every value varies.
+    shared = jax.shard_map(f, mesh=mesh, in_specs=specs, out_specs=P("data"))
+    for g in (shared, jax.jit(shared)):
+        out, pull = jax.vjp(g, x, block.edge_weight)
+        want, pull_want = jax.vjp(f, x, block.edge_weight)
+        np.testing.assert_array_equal(out, want)
+        for a, b in zip(pull(out), pull_want(want), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_gather_sparse_in_shard_map(either):
+    features = SparseFeatures.from_scipy(scipy.sparse.eye(3, format="csr"))
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    specs = {"in_specs": (P(), P("data")), "out_specs": P("data")}
+    gather = jax.jit(jax.shard_map(ops.gather, mesh=mesh, **specs))
+    out = gather(features, jnp.array([2, 3, 0], jnp.int32))
+    assert out.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
 
 
 def test_the_kernels_are_what_runs_on_the_cpu():

@@ -1,5 +1,6 @@
 """`Loader`: every seed once, sampled ahead, redrawn, resumed, and no thread left behind."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jgs
 from jgs import InputError
 from jgs.sampling import Capacity, Loader, loader, sample_neighbors
 
@@ -205,14 +207,14 @@ def test_a_script_that_stops_in_mid_epoch_exits(how):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"batch_size": 101}, "must be an int in [1, 100], the number of seeds; got 101"),
-        ({"batch_size": 0}, "must be an int in [1, 100]"),
+        ({"batch_size": 101}, "must be at most 100, the number of seeds; got 101"),
+        ({"batch_size": 0}, "batch_size must be an int of at least 1; got 0"),
         ({"batch_size": 2.5}, "got 2.5"),
         ({"seeds": np.array([], int)}, "not empty"),
         ({"seeds": np.array([300])}, "[0, 300); got 300 at position 0"),
         ({"seeds": np.array([1.0])}, "integer array"),
         ({"fanouts": (0,)}, "fanouts must be"),
-        ({"prefetch": -1}, "prefetch must be an int >= 0"),
+        ({"prefetch": -1}, "prefetch must be an int of at least 0"),
         ({"key": 1}, "must be a JAX random key"),
         ({"capacity": (1, 1)}, "the capacity must be"),
     ],
@@ -229,8 +231,12 @@ def test_bad_arguments_are_refused(options, says, graph):
     [
         ({"batch_size": 8}, "the state's batch_size must be the loader's, 16; got 8"),
         ({"num_seeds": 99}, "num_seeds"),
-        ({"step": 8}, "step must be in [0, 7]"),
-        ({"epoch": -1}, "its epoch not negative"),
+        ({"step": 8}, "the state's step must be at most 7; got 8"),
+        ({"step": "a"}, "the state's step must be an int"),
+        ({"epoch": -1}, "the state's epoch must be an int of at least 0; got -1"),
+        ({"epoch": 2**32}, "epoch must be at most"),
+        ({"key_0": -1}, "key_0 must be an int"),
+        ({"digest": None}, "digest must be an int"),
         ({"more": 1}, "must have the entries"),
     ],
 )
@@ -239,3 +245,31 @@ def test_states_of_another_loader_are_refused(change, says, graph):
     with pytest.raises(InputError) as error:
         batches.load_state_dict(batches.state_dict() | change)
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"seeds": SEEDS[::-1]}, {"fanouts": (2, 2)}, {"replace": True}]
+)
+def test_states_of_other_batches_are_refused(change, graph):
+    arguments = {"seeds": SEEDS, "batch_size": 16, "fanouts": (3, 2), "key": KEY}
+    state = json.loads(json.dumps(make(graph).state_dict()))
+    with pytest.raises(InputError, match="the state's digest must be the loader's"):
+        Loader(graph, **(arguments | change)).load_state_dict(state)
+
+
+def test_repeated_seeds(make_graph):
+    """Ten times the hub of a star: a plan, or else an error, but no endless loop."""
+    star = jgs.Graph.from_edges(np.arange(1, 1000), np.zeros(999, int), 1000)
+    batches = Loader(star, [0] * 10, 10, (20,), key=KEY)
+    assert int(next(iter(batches)).blocks[0].num_edges) == 200
+    batches.close()
+    with pytest.raises(InputError, match="Remove the repetitions"):
+        list(Loader(star, [0] * 10, 10, (-1,), key=KEY))
+
+
+def test_numpy_integers_are_integers(graph):
+    batches = Loader(
+        graph, SEEDS, np.int64(16), np.array([3, 2]), key=KEY, prefetch=np.int64(1)
+    )
+    assert json.dumps(batches.state_dict())
+    assert len(list(batches)) == 7

@@ -314,3 +314,62 @@ def test_planned_capacity_serves_samples_like_its_trials(mode, fanouts, make_gra
         assert not sample_neighbors(
             jax.random.key(i), graph, seeds, fanouts, capacity, **mode
         ).overflow
+
+
+@BOTH
+def test_wide_seeds_do_not_wrap(name, sample_with, make_graph):
+    graph = make_graph(30, 200)
+    with jax.enable_x64(True):
+        sample = jax.jit(lambda s: sample_with(name, KEY, graph, s, (2,)).nodes)
+        assert sample(jnp.array([1, 2])).shape
+        for bad in (2**32 + 1, -(2**32) + 1):
+            with pytest.raises(RUNTIME_ERRORS, match="seeds must be node ids"):
+                sample(jnp.array([1, bad])).block_until_ready()
+
+
+@BOTH
+def test_a_huge_fanout_takes_all(name, sample_with, same_bits, make_graph):
+    """And costs what its neighbours cost: no memory or time of the fanout's size."""
+    graph, roomy = make_graph(300, 4000), Capacity((4000,), (400,))
+    huge = sample_with(name, KEY, graph, np.arange(9), (2**31 - 1,), roomy)
+    same_bits(huge, sample_with(name, KEY, graph, np.arange(9), (-1,), roomy))
+    planned = plan_capacity(graph, 50, (10**6, 10**6))
+    assert planned.edges[-1] <= 4000
+
+
+@pytest.mark.parametrize("field", ["edge_weight", "edge_weight_prefix"])
+@pytest.mark.parametrize("change", [lambda a: a[:1], lambda a: a.astype(np.int32)])
+def test_graphs_with_other_weights_are_refused(field, change, make_graph):
+    graph = make_graph(30, 200)
+    fields = [graph.indptr, graph.indices, graph.edge_weight, graph.edge_weight_prefix]
+    at = 2 if field == "edge_weight" else 3
+    fields[at] = jgs.graph.as_device(change(np.asarray(fields[at])))
+    with pytest.raises(InputError, match=f"the graph's {field} must be"):
+        sample_neighbors(KEY, Graph._unchecked(*fields), np.arange(3), (2,), weighted=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch_size": -1},
+        {"batch_size": 2.5},
+        {"seeds": [30]},
+        {"seeds": []},
+        {"seeds": [[1], [2, 3]]},
+        {"key": 3},
+        {"graph": None},
+        {"trials": 0},
+        {"margin": -0.5},
+        {"fanouts": np.array(3)},
+        {"weighted": True},
+    ],
+    ids=str,
+)
+def test_bad_plans_are_refused(change):
+    good = {
+        "graph": Graph.from_edges([0, 1], [1, 2], 30),
+        "batch_size": 2,
+        "fanouts": (2, 2),
+    }
+    with pytest.raises(InputError):
+        plan_capacity(**(good | change))

@@ -1,5 +1,7 @@
 """What a user can get wrong: one line, exit status 2, no traceback."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -143,6 +145,25 @@ def test_run_folders_that_are_not_this_run_s(tmp_path, capsys):
         out, err = capsys.readouterr()
         assert (out, err.count("\n"), err[:7]) == ("", 1, "error: "), err
         assert word in err
+    for name, spoil in (
+        ("config.json", lambda p: p.write_bytes(b"\xff\xfe\xfa")),
+        ("config.json", lambda p: p.mkdir()),
+        ("checkpoints", lambda p: p.touch()),
+    ):
+        copy = tmp_path / "copy"
+        shutil.copytree(run, copy)
+        if (copy / name).is_dir():
+            shutil.rmtree(copy / name)
+        else:
+            (copy / name).unlink()
+        spoil(copy / name)
+        capsys.readouterr()
+        assert main(["--resume", "--run-dir", str(copy)]) == 2
+        out, err = capsys.readouterr()
+        assert (out, "Traceback" in err) == ("", False), err
+        assert err.splitlines()[-1].startswith("error: ")
+        assert name in err.splitlines()[-1]
+        shutil.rmtree(copy)
     # The data set changed under a run: its checkpoint no longer fits.
     write(tmp_path / "data.npz", features=np.zeros((N, 9), np.float32))
     assert main([*argv, "--hidden", "4", "--resume"]) == 2

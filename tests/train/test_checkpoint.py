@@ -116,3 +116,38 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, template):
     saved(tmp_path, 1)
     with pytest.raises(InputError, match="must fit"):
         checkpoint.restore(tmp_path, template)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "1", "{}", "[" * 10**5])
+def test_a_manifest_that_lists_nothing_falls_back(tmp_path, caplog, text):
+    saved(tmp_path, 2)
+    (checkpoint.checkpoints(tmp_path)[-1] / checkpoint.MANIFEST).write_text(text)
+    assert checkpoint.restore(tmp_path, arrays())[1] == {"at": 1}
+    assert "damaged" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), ValueError("OUT_OF_RANGE: writing")]
+)
+def test_a_disk_that_refuses_leaves_the_earlier_ones(tmp_path, monkeypatch, error):
+    saved(tmp_path, 2)
+
+    def refuse(self, path, *_, **__):
+        (path.parent / "half").touch()
+        raise error
+
+    monkeypatch.setattr(checkpoint.ocp.Checkpointer, "save", refuse)
+    with pytest.raises(InputError, match="room on its disk") as raised:
+        checkpoint.save(tmp_path, 9, 9, arrays(9), {"at": 9}, keep=1)
+    assert str(tmp_path) in str(raised.value)
+    assert str(error) in str(raised.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "000000-000000001",
+        "000001-000000002",
+    ]
+
+
+def test_a_file_in_place_of_the_folder(tmp_path):
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(InputError, match="must lie in a folder"):
+        checkpoint.restore(tmp_path / "checkpoints", arrays())

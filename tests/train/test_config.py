@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +55,12 @@ def test_help_describes_every_flag(capsys):
         ("--batch-size -3", "--batch-size"),
         ("--epochs 0", "--epochs"),
         ("--hidden 0", "--hidden"),
+        ("--hidden 1000000000", "--hidden must be at most"),
+        ("--batch-size 99999999999999999999", "--batch-size must be at most"),
+        ("--epochs 99999999999999999999", "--epochs must be at most"),
+        ("--eval-memory 99999999999999999999", "--eval-memory must be at most"),
+        ("--prefetch 1000000", "--prefetch must be at most"),
+        ("--fanouts 1000000000000", "fanout"),
         ("--lr 0", "--lr"),
         ("--lr nan", "--lr"),
         ("--lr inf", "--lr"),
@@ -90,8 +98,8 @@ def test_a_foreign_config_json_is_refused(text):
 
 
 def made(path, **fields):
-    folder.create(Config(run_dir=str(path), **fields))
-    return path
+    with folder.claimed(Config(run_dir=str(path), **fields)):
+        return path
 
 
 def test_a_new_run_needs_an_empty_folder(tmp_path):
@@ -138,22 +146,102 @@ def test_resume_refuses_folders_of_others_and_takes_empty_ones(tmp_path):
 
 def test_runs_without_a_folder_each_get_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second = folder.create(Config(dataset="some/edges.txt")), folder.create(Config())
-    third = folder.create(Config())
+    found = []
+    for config in (Config(dataset="some/edges.txt"), Config(), Config()):
+        with folder.claimed(config) as path:
+            found.append(path)
+    first, second, third = found
     assert len({first, second, third}) == 3
     assert first.name.startswith("edges-")
     assert second.parent.name == "runs"
 
 
+def row_of(epoch):
+    return {"epoch": epoch, "train_loss": 0.5, "val_accuracy": 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"1",
+        b"{}",
+        b"null",
+        b"[]",
+        b'{"epoch":"x"}',
+        b'{"epoch":1}',
+        b"\xff\xfe\xfa",
+        b"[" * 10**5,
+        b'{"epoch": 2, "train_loss": null, "val_accuracy": 1}',
+        b"",
+    ],
+    ids=lambda line: repr(line[:20]),
+)
+def test_a_line_that_is_no_epoch_ends_the_metrics(tmp_path, line):
+    whole = json.dumps(row_of(1)).encode()
+    (tmp_path / folder.METRICS).write_bytes(whole + b"\n" + line + b"\n" + whole + b"\n")
+    assert folder.read_metrics(tmp_path, 9) == [row_of(1)]
+
+
 def test_metrics_are_cut_at_the_checkpoint_and_at_a_torn_line(tmp_path):
     for epoch in (1, 2, 3):
-        folder.append_metrics(tmp_path, {"epoch": epoch})
+        folder.append_metrics(tmp_path, row_of(epoch))
     with open(tmp_path / folder.METRICS, "a") as file:
         file.write('{"epo')
     assert [r["epoch"] for r in folder.read_metrics(tmp_path, 9)] == [1, 2, 3]
     folder.truncate_metrics(tmp_path, 2)
     lines = (tmp_path / folder.METRICS).read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [{"epoch": 1}, {"epoch": 2}]
+    assert [json.loads(line) for line in lines] == [row_of(1), row_of(2)]
     folder.truncate_metrics(tmp_path / "..", 0)
     with pytest.raises(ValueError):
         folder.append_metrics(tmp_path, {"epoch": 3, "train_loss": float("nan")})
+
+
+def test_an_existing_path_of_a_data_set_is_kept_absolute(tmp_path, monkeypatch):
+    (tmp_path / "ds").mkdir()
+    (tmp_path / "ds" / "x.npz").touch()
+    (tmp_path / "cora").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert Config(dataset="ds/x.npz").dataset == str(tmp_path / "ds" / "x.npz")
+    assert Config(dataset="cora").dataset == "cora", "a name goes before a folder so called"
+    run = str(made(tmp_path / "run", dataset="ds/x.npz"))
+    given = {"run_dir": run, "resume": True, "dataset": "ds/x.npz"}
+    assert folder.configure(given).dataset == str(tmp_path / "ds" / "x.npz")
+    monkeypatch.chdir("/")
+    config = folder.configure({"run_dir": run, "resume": True})
+    assert config.dataset == str(tmp_path / "ds" / "x.npz")
+
+
+def hold(path):
+    """Another process that holds a run folder, and tells so."""
+    code = (
+        "import sys; from pathlib import Path; from jgs.train.files import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+def test_one_process_a_folder(tmp_path):
+    run = made(tmp_path / "run")
+    config = folder.configure({"run_dir": str(run), "resume": True, "epochs": 9})
+    before = (run / "config.json").read_bytes()
+    other = hold(run)
+    with pytest.raises(InputError, match="in use by another"), folder.claimed(config):
+        pass
+    assert (run / "config.json").read_bytes() == before
+    other.kill()  # however it ends
+    other.communicate()
+    with folder.claimed(config):
+        pass
+    assert (run / "config.json").read_bytes() != before
+
+
+def test_a_run_begun_by_another_since_the_check_is_noticed(tmp_path):
+    asked = {"run_dir": str(tmp_path / "run")}
+    mine = folder.configure(asked)
+    made(tmp_path / "run", lr=0.5)
+    with pytest.raises(InputError, match="must be empty"), folder.claimed(mine):
+        pass
+    assert Config.from_json((tmp_path / "run" / "config.json").read_text()).lr == 0.5

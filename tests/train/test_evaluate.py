@@ -5,9 +5,11 @@ import pytest
 import scipy.sparse
 from flax import nnx
 
+import jgs.ops
 from jgs import Graph
 from jgs.features import SparseFeatures
 from jgs.models import GraphSAGE
+from jgs.sampling import sample_neighbors
 from jgs.train import evaluate
 from jgs.train.evaluate import accuracy, make_inference
 
@@ -96,15 +98,34 @@ def test_chunks_and_pieces_bound_the_memory(monkeypatch):
     seen = []
     pieces = evaluate._pieces
 
-    def spy(indptr, indices, targets, num_rows, size, padding):
+    def spy(indptr, indices, weight, targets, num_rows, size, padding):
         seen.append((len(targets), num_rows, size))
-        return pieces(indptr, indices, targets, num_rows, size, padding)
+        return pieces(indptr, indices, weight, targets, num_rows, size, padding)
 
     monkeypatch.setattr(evaluate, "_pieces", spy)
     model = model_of("mean")
     make_inference(model, graph, jnp.zeros((N, 6)), 1500)(nnx.split(model)[1], np.arange(N))
     assert {(rows, size) for _, rows, size in seen} == {(seen[0][1], seen[0][2])}
     assert all(t <= rows < N and size < 300 for t, rows, size in seen)
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum", "max"])
+@pytest.mark.parametrize("memory", [1 << 30, 3000], ids=["one chunk", "many pieces"])
+def test_weighted_equals_weighted_sampling_of_all_neighbours(reduce, memory):
+    """Edges of weight 0 are never drawn; some rows here have no others."""
+    plain = hub_graph(0)
+    weight = np.random.default_rng(1).choice([0, 0, 0.5, 3], plain.num_edges)
+    graph = Graph(plain.indptr, plain.indices, weight)
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(N, 6)), jnp.float32)
+    model = model_of(reduce)
+    params = nnx.split(model)[1]
+    seeds = np.arange(N, dtype=np.int32)
+    for weighted in (True, False):
+        batch = sample_neighbors(jax.random.key(0), graph, seeds, (-1, -1), weighted=weighted)
+        expected = np.asarray(model(batch, jgs.ops.gather(x, batch.nodes)))
+        infer = make_inference(model, graph, x, memory, weighted=weighted)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(infer(params, seeds), expected, atol=2e-5 * scale)
 
 
 def test_other_parameters_and_compiles_once():

@@ -1,7 +1,12 @@
 """The command, in this process, on a small `synthetic` graph."""
 
+import dataclasses
+import inspect
 import json
+import shutil
 import signal
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +15,10 @@ import pytest
 import scipy.sparse
 
 import jgs.data
+from jgs import InputError
 from jgs.features import SparseFeatures
 from jgs.models import GraphSAGE
+from jgs.sampling import Loader
 from jgs.train import checkpoint, folder, loop
 from jgs.train.__main__ import main
 from jgs.train.config import Config
@@ -68,7 +75,7 @@ def test_the_run_folder_and_the_result_line(tmp_path, capsys):
     assert best["val_accuracy"] == result["val_accuracy"]
     assert all(f"epoch {i}/3  loss" in err for i in (1, 2, 3))
     assert len(set(err.splitlines())) == len(err.splitlines()), "a line twice"
-    held = {p.name for p in (tmp_path / "run").iterdir()}
+    held = {p.name for p in (tmp_path / "run").iterdir() if p.name != ".lock"}
     assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png"}
     assert (tmp_path / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["hidden"] == 8
@@ -93,6 +100,14 @@ def test_epochs_may_grow(tmp_path, whole, capsys):
     assert main(["--resume", "--run-dir", str(run_dir)]) == 0
     assert json.loads(capsys.readouterr().out)["epochs"] == 3
     same_run(run_dir, whole)
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as on a terminal: a shell's background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Crash(Exception):
@@ -161,6 +176,7 @@ def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
     assert signal.getsignal(signal.SIGINT) is before
     out, err = capsys.readouterr()
     assert out == ""
+    assert err.splitlines()[-2].startswith("stopping after this step")
     assert err.splitlines()[-1].startswith("interrupted at epoch 2/3, step 3 of")
     assert len(calls) == 11
     monkeypatch.undo()
@@ -169,9 +185,206 @@ def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
     same_run(tmp_path / "run", whole)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, capsys):
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("where", ["load", "evaluation"])
+def test_ctrl_c_outside_the_steps_stops_at_once(tmp_path, capsys, monkeypatch, where):
+    after = []
+
+    def press(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+        after.append(1)
+
+    if where == "load":
+        monkeypatch.setattr(jgs.data, "load", press)
+    else:
+        monkeypatch.setattr(loop, "accuracy", press)
+    assert train(tmp_path / "run") == 130
+    out, err = capsys.readouterr()
+    assert (out, after) == ("", [])
+    assert err.splitlines()[-1].startswith("interrupted; --resume")
+    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_lets_a_checkpoint_be_written(tmp_path, capsys, monkeypatch):
+    save = checkpoint._write
+
+    def press(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return save(*arguments)
+
+    monkeypatch.setattr(checkpoint, "_write", press)
+    assert train(tmp_path / "run") == 130
+    first, last = capsys.readouterr().err.splitlines()[-2:]
+    assert first.startswith("stopping after this checkpoint")
+    assert last.startswith("interrupted; --resume")
+    kept = checkpoint.checkpoints(tmp_path / "run" / folder.CHECKPOINTS)
+    assert [p.name for p in kept] == ["000001-000000008"]
+
+
+def test_ctrl_c_after_the_last_step_of_an_epoch_is_not_lost(tmp_path, capsys, monkeypatch):
+    steps = Loader.__iter__
+
+    def pressing(self):
+        yield from steps(self)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Loader, "__iter__", pressing)
+    assert train(tmp_path / "run") == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("interrupted; --resume")
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, capsys, monkeypatch, interrupted):
+    """And no checkpoint of it takes the place of a good one."""
+    steps_of, calls = loop.make_train_step, []
+
+    def spoiling(*arguments):
+        step = steps_of(*arguments)
+
+        def spoil(*inputs):
+            calls.append(1)
+            state = step(*inputs)
+            if len(calls) < 12:
+                return state
+            if interrupted:
+                signal.raise_signal(signal.SIGINT)
+            return state._replace(loss_sum=jnp.float32(jnp.nan))
+
+        return spoil
+
+    monkeypatch.setattr(loop, "make_train_step", spoiling)
+    every = 0 if interrupted else 1
+    assert train(tmp_path / "run", "--checkpoint-every", every, "--keep", 1) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "loss must stay finite" in last
+    assert "new run" in last
+    assert "lower --lr" in last
+    kept = [p.name for p in checkpoint.checkpoints(tmp_path / "run" / folder.CHECKPOINTS)]
+    assert kept == ["000001-000000008" if interrupted else "000001-000000011"]
+
+
+def test_the_loss_at_the_end_of_an_epoch_must_be_finite(tmp_path, capsys):
     assert train(tmp_path / "run", "--lr", 1e38) == 2
     assert "loss must stay finite" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_resume_on_changed_data_is_refused(tmp_path, capsys, monkeypatch):
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "--epochs", 1) == 0
+    load = jgs.data.load
+
+    def changed(*arguments, **options):
+        data = load(*arguments, **options)
+        return dataclasses.replace(data, labels=data.labels[::-1], val_idx=data.test_idx)
+
+    capsys.readouterr()
+    monkeypatch.setattr(jgs.data, "load", changed)
+    assert train(run_dir, "--resume") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].startswith("error: a run must be resumed on the data set")
+    assert "other labels, splits" in err.splitlines()[-1]
+    monkeypatch.undo()
+    assert train(run_dir, "--resume") == 0
+
+
+def test_evaluation_of_a_weighted_run_is_weighted(tmp_path, monkeypatch):
+    load, made, seen = jgs.data.load, loop.make_inference, []
+
+    def weighted(*arguments, **options):
+        data = load(*arguments, **options)
+        graph = data.graph
+        graph = jgs.Graph(graph.indptr, graph.indices, np.ones(graph.num_edges, np.float32))
+        return dataclasses.replace(data, graph=graph)
+
+    def spy(*arguments):
+        seen.append(inspect.signature(made).bind(*arguments).arguments["weighted"])
+        return made(*arguments)
+
+    monkeypatch.setattr(jgs.data, "load", weighted)
+    monkeypatch.setattr(loop, "make_inference", spy)
+    assert train(tmp_path / "yes", "--epochs", 1, "--weighted") == 0
+    assert train(tmp_path / "no", "--epochs", 1) == 0
+    assert seen == [True, False]
+
+
+@pytest.mark.parametrize("content", [b"null\n", b'{"epoch":1}\n', b"\xff\xfe\xfa\n"])
+def test_spoiled_metrics_still_give_the_result(tmp_path, whole, capsys, content):
+    run_dir = tmp_path / "run"
+    shutil.copytree(whole, run_dir)
+    (run_dir / folder.METRICS).write_bytes(content)
+    capsys.readouterr()
+    assert train(run_dir, "--resume") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["epochs"] == 3
+    assert "Traceback" not in err
+
+
+def test_a_full_disk_is_one_line_and_can_be_resumed(tmp_path, whole):
+    """As far as a limit on the size of files goes: arrays no longer fit, small files do."""
+    run_dir = tmp_path / "run"
+    argv = [sys.executable, "-m", "jgs.train", *SMALL.split(), "--run-dir", str(run_dir)]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *argv], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {run_dir / folder.CHECKPOINTS} must be writable")
+    assert "--resume" in last
+    assert "Traceback" not in done.stderr
+    assert not list((run_dir / folder.CHECKPOINTS).iterdir())
+    assert train(run_dir, "--resume") == 0
+    same_run(run_dir, whole)
+
+
+def test_metrics_that_cannot_be_written_are_one_line(tmp_path, capsys, monkeypatch):
+    def refuse(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder.os, "fsync", refuse)
+    assert train(tmp_path / "new") == 2
+    monkeypatch.undo()
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "--epochs", 1) == 0
+    (run_dir / folder.METRICS).unlink()
+    (run_dir / folder.METRICS).mkdir()
+    capsys.readouterr()
+    assert train(run_dir, "--resume") == 2
+    err = capsys.readouterr().err
+    assert err.splitlines()[-1].startswith(f"error: {run_dir / folder.METRICS} must be")
+    with pytest.raises(InputError, match="room on its disk"):
+        folder.append_metrics(run_dir, {"epoch": 1})
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (MemoryError(), "fit into memory"),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "fit into memory"),
+        (OSError(28, "No space left on device"), "No space left"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error, word):
+    def lacking(*_, **__):
+        raise error
+
+    monkeypatch.setattr(loop, "GraphSAGE", lacking)
+    assert train(tmp_path / "run") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].startswith("error: ")
+    assert word in err.splitlines()[-1]
+
+
+def test_a_fault_of_jgs_keeps_its_traceback(tmp_path, monkeypatch):
+    def faulty(*_, **__):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(loop, "GraphSAGE", faulty)
+    with pytest.raises(RuntimeError, match="a bug"):
+        train(tmp_path / "run")
 
 
 @pytest.mark.parametrize("reduce", ["sum", "max"])

@@ -1,0 +1,51 @@
+import dataclasses
+
+import numpy as np
+import scipy.sparse
+
+import jgs.data
+from jgs import Graph
+from jgs.features import SparseFeatures
+from jgs.train import fingerprint as module
+from jgs.train.fingerprint import fingerprint
+
+
+def synthetic(**options):
+    return jgs.data.load("synthetic", num_nodes=200, num_edges=1000, **options)
+
+
+def changed(data, **fields):
+    before, after = fingerprint(data), fingerprint(dataclasses.replace(data, **fields))
+    return [part for part in before if before[part] != after[part]]
+
+
+def test_each_change_is_noticed_and_named():
+    data = synthetic()
+    assert fingerprint(data) == fingerprint(synthetic())
+    indptr, indices = np.array(data.graph.indptr), np.array(data.graph.indices)
+    weight = np.ones(indices.size, np.float32)
+    other = indices.copy()
+    other[7] = (other[7] + 1) % 200
+    labels = data.labels.copy()
+    labels[3] = (labels[3] + 1) % data.num_classes
+    features = np.array(data.features)
+    features[5, 1] += 1
+    assert changed(data, graph=Graph(indptr, other)) == ["graph"]
+    assert changed(data, graph=Graph(indptr, indices, weight)) == ["edge weights"]
+    assert changed(data, labels=labels) == ["labels"]
+    assert changed(data, num_classes=data.num_classes + 1) == ["labels"]
+    assert changed(data, features=features) == ["features"]
+    sparse = SparseFeatures.from_scipy(scipy.sparse.csr_matrix(features))
+    assert changed(data, features=sparse) == ["features"]
+    assert changed(data, val_idx=data.val_idx[::-1]) == ["splits"]
+
+
+def test_large_arrays_are_sampled_from_end_to_end(monkeypatch):
+    monkeypatch.setattr(module, "_WHOLE", 32768)
+    data = synthetic()
+    read = sum(piece.nbytes for piece in module._pieces(data.features))
+    assert 0 < read <= 32768 < data.features.nbytes
+    for row in (0, 199):
+        features = np.array(data.features)
+        features[row] += 1
+        assert changed(data, features=features) == ["features"]
