@@ -1,13 +1,14 @@
 # make train   set up and run the main job on the embedded data set
 # make test    set up and run the tests
 # make check   linting, formatting, types
+# make bench    jgs against DGL and GraphBolt (ARGS=--quick for two minutes)
 # make sanitize  the kernels under AddressSanitizer, UBSan and ThreadSanitizer
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h) jgs/kernels/CMakeLists.txt
 
-.PHONY: train test check sanitize clean
+.PHONY: train test check sanitize bench clean
 
 train: $(VENV)/installed
 	$(BIN)/python -m jgs.train $(ARGS)
@@ -22,6 +23,9 @@ check: $(VENV)/installed
 
 sanitize: $(VENV)/installed
 	PYTHON=$(BIN)/python tests/kernels/sanitize
+
+bench: $(VENV)/installed
+	$(BIN)/python -m benchmarks $(ARGS)
 
 # Editable: the Python files are used where they lie; a changed kernel is built again.
 $(VENV)/installed: pyproject.toml $(KERNELS) | $(VENV)/bin/pip

@@ -1,0 +1,195 @@
+"""Measures jgs beside DGL and GraphBolt on this machine and prints the table.
+
+    python -m benchmarks [--quick] [--only sampling aggregation step] [--threads 2]
+
+The graph, the features and the peers' environment (4.5 GB) are made once, in the cache folder.
+Every contender runs in a process of its own, with the same threads, seeds and order, once as
+installed and once with the allocator tuned (`contenders.TUNED`), in turn, `--rounds` times.
+Nothing else should run on the machine meanwhile. The Markdown goes to standard output, progress
+to standard error, everything measured to `--json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks import graph, inputs, machine, peers, random_reads, table
+from benchmarks.contenders import (
+    BENCHMARKS,
+    BLOCK,
+    NUM_CLASSES,
+    NUM_FEATURES,
+    TUNED,
+    Benchmark,
+    Contender,
+)
+
+_REPOSITORY = Path(__file__).parents[1]
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jgs/benchmarks"
+_LIMIT = 1200  # seconds a process may take
+# Settings of the user's that would change what "as installed" means.
+_NOT_PASSED_ON = {"LD_PRELOAD", "GLIBC_TUNABLES", "XLA_FLAGS"}
+
+
+def main() -> int:
+    arguments = _arguments()
+    cache, size = arguments.cache.resolve(), graph.QUICK if arguments.quick else graph.FULL
+    cache.mkdir(parents=True, exist_ok=True)
+    chosen = [b for b in BENCHMARKS if b.key in arguments.only]
+    began = time.perf_counter()
+    say("the graph ...")
+    folder = graph.cached(cache, size)
+    results = {
+        "machine": machine.describe(),
+        "graph": graph.describe(folder),
+        "threads": arguments.threads,
+        "quick": arguments.quick,
+        "block": None,
+        "peers": "not asked for",
+        "random_reads": [],
+        "runs": [],
+        "failures": [],
+    }
+    interpreters = {False: Path(sys.executable)}
+    if not arguments.no_peers:
+        say("the peers' environment ...")
+        try:
+            interpreters[True] = peers.python(cache)
+            results["peers"] = "DGL 2.1.0 with GraphBolt, torch 2.2.1"
+        except peers.Missing as error:
+            results["peers"] = f"could not be installed: {error}"
+            say(results["peers"])
+    common = {
+        "graph": str(folder),
+        "seeds": str(inputs.seeds(cache, size)),
+        "block": str(cache / f"{size.name}-block.npz"),
+        "threads": arguments.threads,
+    }
+    if "step" in arguments.only:
+        common["features"] = str(inputs.features(cache, size, NUM_FEATURES, NUM_CLASSES))
+    runner = _Runner(interpreters, common, arguments.iterations)
+    if "aggregation" in arguments.only:
+        (results["block"],) = runner.run(Contender("jgs", "block_jgs"), [BLOCK], False)
+
+    for number in range(arguments.rounds):
+        if reads := random_reads.measure(folder, cache, arguments.threads):
+            results["random_reads"].append(reads)
+        for benchmark, contender, tuned in _turns(chosen, runner):
+            what = {"benchmark": benchmark.key, "contender": contender.name, "tuned": tuned}
+            variant = "tuned" if tuned else "as installed"
+            turn = f"round {number + 1}/{arguments.rounds}"
+            seconds = time.perf_counter() - began
+            say(f"{seconds:5.0f} s  {turn}  {benchmark.key}: {contender.name}, {variant}")
+            try:
+                for result in runner.run(contender, benchmark.settings, tuned):
+                    results["runs"].append(what | {"round": number} | result)
+            except _Failed as error:
+                results["failures"].append(what | {"round": number, "error": str(error)})
+                say(str(error))
+    results["seconds"] = round(time.perf_counter() - began, 1)
+    arguments.json = arguments.json or cache / "results.json"
+    arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    print(table.render(results), flush=True)
+    say(f"everything measured is in {arguments.json}")
+    return 1 if results["failures"] else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    keys = [benchmark.key for benchmark in BENCHMARKS]
+    add("--quick", action="store_true", help="a smaller graph, one round, few iterations")
+    add("--only", nargs="+", choices=keys, default=keys, help="some of the benchmarks")
+    add("--threads", type=int, default=2, help="of every contender (default: 2)")
+    add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
+    add("--iterations", type=int, help="timed in each process (default: 20, quick: 4)")
+    add("--no-peers", action="store_true", help="jgs alone")
+    add("--cache", type=Path, default=_CACHE, help="(default: %(default)s)")
+    add("--json", type=Path, help="where to write (default: results.json in the cache)")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
+    arguments.iterations = arguments.iterations or (4 if arguments.quick else 20)
+    return arguments
+
+
+def _turns(
+    benchmarks: list[Benchmark], runner: _Runner
+) -> Iterator[tuple[Benchmark, Contender, bool]]:
+    for benchmark in benchmarks:
+        for tuned in (False, True):
+            for contender in benchmark.contenders:
+                if contender.peer in runner.interpreters:
+                    yield benchmark, contender, tuned
+
+
+class _Failed(Exception):
+    """A contender's process failed; the message is the last it said."""
+
+
+class _Runner:
+    """Runs contenders, each in a process of its own."""
+
+    def __init__(self, interpreters: dict[bool, Path], common: dict, iterations: int):
+        self.interpreters, self.common, self.iterations = interpreters, common, iterations
+
+    def run(self, contender: Contender, settings: Sequence[dict], tuned: bool) -> list[dict]:
+        """The contender's result for each of its settings; raises `_Failed`."""
+        iterations, names = self.iterations, contender.settings
+        fewer = max(2, iterations // 4)
+        base = {"seeds": self.common["seeds"]}
+        todo = [
+            base | {"iterations": fewer if setting.get("slow") else iterations} | setting
+            for setting in settings
+            if names is None or setting["name"] in names
+        ]
+        threads = contender.threads or self.common["threads"]
+        task = self.common | dict(contender.task) | {"threads": threads, "settings": todo}
+        interpreter = self.interpreters[contender.peer]
+        command = [interpreter, "-m", f"benchmarks.{contender.module}", json.dumps(task)]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=_REPOSITORY,
+                env=_environment(threads, tuned),
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT,
+            )
+        except subprocess.TimeoutExpired:
+            raise _Failed(f"took more than {_LIMIT} s") from None
+        if done.returncode != 0:
+            said = done.stderr.strip().splitlines() or ["nothing"]
+            raise _Failed(f"exit status {done.returncode}: {said[-1]}")
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+def _environment(threads: int, tuned: bool) -> dict[str, str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _NOT_PASSED_ON and not name.startswith("MALLOC_")
+    }
+    pools = ("OMP", "MKL", "OPENBLAS", "JGS")
+    environment |= {f"{name}_NUM_THREADS": str(threads) for name in pools}
+    environment |= {"NPROC": str(threads)}  # XLA's own pool
+    environment |= {"JAX_PLATFORMS": "cpu", "DGLBACKEND": "pytorch", "JAX_ENABLE_X64": "0"}
+    return environment | ({"GLIBC_TUNABLES": TUNED} if tuned else {})
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

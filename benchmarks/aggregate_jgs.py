@@ -1,0 +1,85 @@
+"""One process of the aggregation benchmark: `jgs.ops.aggregate`, or XLA's own operations.
+
+`task["path"]` is `kernel` (jgs), `table` (`x[neighbours].mean(1)` over a table padded to the
+largest degree, each row divided by its own) or `segment_sum`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jgs
+from benchmarks import worker
+
+
+def kernel(block: dict, x: jax.Array) -> jax.Array:
+    return jgs.ops.aggregate(block["jgs"], x, "mean")
+
+
+def table(block: dict, x: jax.Array) -> jax.Array:
+    rows = x.at[block["neighbors"]].get(mode="fill", fill_value=0)
+    return rows.sum(1) / block["degree"]
+
+
+def segment_sum(block: dict, x: jax.Array) -> jax.Array:
+    num_targets = block["degree"].shape[0]
+    total = jax.ops.segment_sum(x[block["indices"]], block["target"], num_targets)
+    return total / block["degree"]
+
+
+PATHS = {"kernel": kernel, "table": table, "segment_sum": segment_sum}
+
+
+def load(path: str) -> tuple[dict, int]:
+    """What the paths read, as arrays on the device, and the number of sources."""
+    with np.load(path) as saved:
+        indptr, indices = saved["indptr"], saved["indices"]
+        num_sources = int(saved["num_sources"])
+    degree = np.diff(indptr)
+    target = np.repeat(np.arange(degree.size, dtype=np.int32), degree)
+    neighbors = np.full((degree.size, degree.max()), num_sources, np.int32)
+    neighbors[target, np.arange(indices.size) - indptr[target]] = indices
+    counts = (np.int32(n) for n in (degree.size, num_sources, indices.size))
+    block = {
+        "jgs": jgs.Block(indptr, indices, *counts),
+        "indices": indices,
+        "target": target,
+        "neighbors": neighbors,
+        "degree": np.maximum(degree, 1).astype(np.float32)[:, None],
+    }
+    return jax.device_put(block), num_sources
+
+
+def measure(block: dict, num_sources: int, setting: dict, mean) -> dict:
+    rng = np.random.default_rng(0)
+    shapes = ((num_sources, setting["features"]), (len(block["degree"]), setting["features"]))
+    x, grad_out = (jnp.asarray(rng.standard_normal(s, np.float32)) for s in shapes)
+
+    @jax.jit
+    def forward(block, x, grad_out):
+        return mean(block, x)
+
+    @jax.jit
+    def with_derivative(block, x, grad_out):
+        out, pull = jax.vjp(lambda x: mean(block, x), x)
+        return out, pull(grad_out)
+
+    run = with_derivative if setting["derivative"] else forward
+
+    def call(_):
+        return jax.block_until_ready(run(block, x, grad_out))
+
+    check = [float(jnp.abs(a).mean()) for a in jax.tree.leaves(call(None))]
+    times = worker.milliseconds(call, range(setting["iterations"]))
+    return {"name": setting["name"], "ms": times, "check": check}
+
+
+def main() -> None:
+    task = worker.task()
+    block, num_sources = load(task["block"])
+    mean = PATHS[task["path"]]
+    worker.report([measure(block, num_sources, s, mean) for s in task["settings"]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Who is measured at what: the rows of the report, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+# What "tuned" means, for both sides: glibc's allocator keeps its memory, in huge pages.
+TUNED = (
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:"
+    "glibc.malloc.top_pad=268435456:glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
+)
+
+
+class Contender(NamedTuple):
+    """One way of doing a benchmark.
+
+    Fields:
+      name: in the report.
+      module: what its process runs.
+      peer: whether it runs in the peers' environment.
+      task: what its task holds besides.
+      settings: the names of those it runs; None: all.
+      threads: None: the run's.
+    """
+
+    name: str
+    module: str
+    peer: bool = False
+    task: Mapping[str, Any] = MappingProxyType({})
+    settings: tuple[str, ...] | None = None
+    threads: int | None = None
+
+
+class Benchmark(NamedTuple):
+    """Fields: its key; its contenders, jgs first; its settings, which go into the tasks."""
+
+    key: str
+    contenders: tuple[Contender, ...]
+    settings: tuple[dict[str, Any], ...]
+
+
+def _sample(batch: int, *fanouts: int, weighted: bool = False, slow: bool = False) -> dict:
+    """A sampling setting; a slow one is measured for a quarter of the iterations."""
+    name = f"B={batch} {fanouts}" + (" by weight" if weighted else "")
+    work = {"batch": batch, "fanouts": fanouts, "weighted": weighted}
+    return {"name": name, "slow": slow} | work
+
+
+UNIFORM = (_sample(1024, 5, 10, 15), _sample(8192, 5, 10, 15), _sample(8192, 15, 10, 5))
+WEIGHTED = _sample(1024, 5, 10, 15, weighted=True, slow=True)
+ALL_NEIGHBORS = _sample(16, -1, -1, slow=True)
+
+# About 46,000 targets, 160,000 sources and 470,000 edges on the full graph.
+BLOCK = {"name": "block", "batch": 1800, "fanouts": (5, 10, 11), "iterations": 1}
+
+BENCHMARKS = (
+    Benchmark(
+        "sampling",
+        (
+            Contender("jgs", "sampling_jgs"),
+            Contender(
+                "DGL, not fused, int32",
+                "sampling_dgl",
+                True,
+                {"dtype": "int32", "fused": False},
+            ),
+            Contender(
+                "DGL, fused, int64", "sampling_dgl", True, {"dtype": "int64", "fused": True}
+            ),
+            Contender("GraphBolt", "sampling_graphbolt", True),
+            Contender(
+                "jgs, 1 thread",
+                "sampling_jgs",
+                settings=tuple(setting["name"] for setting in UNIFORM),
+                threads=1,
+            ),
+        ),
+        (*UNIFORM, WEIGHTED, ALL_NEIGHBORS),
+    ),
+    Benchmark(
+        "aggregation",
+        (
+            Contender("jgs", "aggregate_jgs", task={"path": "kernel"}),
+            Contender("DGL", "aggregate_dgl", True),
+            Contender("XLA, padded table", "aggregate_jgs", task={"path": "table"}),
+            Contender("XLA, segment_sum", "aggregate_jgs", task={"path": "segment_sum"}),
+        ),
+        tuple(
+            {
+                "name": f"{features} features, {'and derivative' if derivative else 'forward'}",
+                "features": features,
+                "derivative": derivative,
+            }
+            for features in (100, 256)
+            for derivative in (False, True)
+        ),
+    ),
+    Benchmark(
+        "step",
+        (Contender("jgs", "step_jgs"), Contender("DGL", "step_dgl", True)),
+        (
+            {
+                "name": "GraphSAGE, 100-256-256-47, B=1024 (5, 10, 15), dropout 0.5, Adam",
+                "batch": 1024,
+                "fanouts": (5, 10, 15),
+                "hidden": 256,
+                "classes": 47,
+                "dropout": 0.5,
+                "lr": 3e-3,
+            },
+        ),
+    ),
+)
+NUM_FEATURES, NUM_CLASSES = 100, 47

@@ -1,0 +1,18 @@
+"""The saved graph as DGL wants it: CSC only, which both of its samplers read."""
+
+import dgl
+import torch
+
+from benchmarks import worker
+
+
+def load(folder: str, dtype: torch.dtype, weighted: bool) -> dgl.DGLGraph:
+    """Of the same arrays; `indptr` and `indices` both in `dtype`, the weight as `weight`."""
+    indptr = torch.from_numpy(worker.array(folder, "indptr")).to(dtype)
+    indices = torch.from_numpy(worker.array(folder, "indices")).to(dtype)
+    no_edge_ids = torch.empty(0, dtype=dtype)
+    graph = dgl.graph(("csc", (indptr, indices, no_edge_ids)), num_nodes=len(indptr) - 1)
+    graph = graph.formats("csc")
+    if weighted:
+        graph.edata["weight"] = torch.from_numpy(worker.array(folder, "edge_weight"))
+    return graph

@@ -1,0 +1,86 @@
+"""The peers' environment: DGL 2.1 with GraphBolt, beside the torch it was built for.
+
+The versions are pinned, for no other torch loads DGL's libraries. Of torch's CUDA packages only
+those are installed that `import torch` loads: 4.5 GB on the disk instead of 5.5.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+# Without their dependencies: torchdata and DGL would bring another torch.
+WITHOUT_DEPENDENCIES = (
+    "torch==2.2.1",
+    "dgl==2.1.0",
+    "torchdata==0.7.1",
+    "nvidia-cuda-runtime-cu12==12.1.105",
+    "nvidia-cuda-cupti-cu12==12.1.105",
+    "nvidia-cudnn-cu12==8.9.2.26",
+    "nvidia-cublas-cu12==12.1.3.1",
+    "nvidia-cufft-cu12==11.0.2.54",
+    "nvidia-curand-cu12==10.3.2.106",
+    "nvidia-cusparse-cu12==12.1.0.106",
+    "nvidia-nvjitlink-cu12==12.1.105",
+    "nvidia-nvtx-cu12==12.1.105",
+    "nvidia-nccl-cu12==2.19.3",
+)
+WITH_DEPENDENCIES = (
+    "numpy==1.26.4",
+    "setuptools<71",
+    "scipy==1.11.4",
+    "networkx==3.2.1",
+    "pandas==2.2.3",
+    "pydantic==2.9.2",
+    "pyyaml==6.0.2",
+    *("psutil", "requests", "tqdm"),  # of DGL
+    *("filelock", "typing-extensions", "sympy", "jinja2", "fsspec"),  # of torch
+)
+_MAKE_VENV = Path(__file__).parents[1] / "tools" / "make_venv.py"
+
+
+class Missing(Exception):
+    """The peers cannot be installed here; the message says why."""
+
+
+def python(cache: Path) -> Path:
+    """The interpreter of the peers' environment in `cache`, made when missing or outdated.
+
+    Raises `Missing`.
+    """
+    folder = cache / "peers"
+    interpreter, done = folder / "bin" / "python", folder / "installed.json"
+    wanted = json.dumps([WITHOUT_DEPENDENCIES, WITH_DEPENDENCIES])
+    if not (done.is_file() and done.read_text() == wanted):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        pip = [interpreter, "-m", "pip", "install", "--quiet"]
+        _run([_python311(), _MAKE_VENV, folder])
+        _run([*pip, "--no-deps", *WITHOUT_DEPENDENCIES])
+        _run([*pip, *WITH_DEPENDENCIES])
+        _run([interpreter, "-c", "import dgl.graphbolt"])
+        done.write_text(wanted)
+    return interpreter
+
+
+def _python311() -> str:
+    if sys.version_info[:2] == (3, 11):
+        return sys.executable
+    if found := shutil.which("python3.11"):
+        return found
+    raise Missing("DGL 2.1's wheels need a python3.11 on the PATH")
+
+
+def _run(command: list) -> None:
+    environment = os.environ | {"DGLBACKEND": "pytorch"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    except OSError as error:
+        raise Missing(f"{command[0]}: {error}") from None
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
+        raise Missing(" ".join(lines[-3:]) or f"{command[0]} failed")

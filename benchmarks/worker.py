@@ -1,0 +1,63 @@
+"""What the measured processes share; runs in any environment with NumPy, and imports no jgs.
+
+A task (the JSON argument) holds what `contenders.py` and `__main__.py` put there, always:
+  graph: the folder of the graph. threads: how many. settings: a list, measured in turn; each
+  has a `name` and its result carries it.
+The result is the last line on standard output: a JSON list with one entry a setting.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def task() -> dict:
+    return json.loads(sys.argv[1])
+
+
+def report(results: list[dict]) -> None:
+    print(json.dumps(results), flush=True)
+
+
+def milliseconds(call: Callable[[Any], Any], arguments: Iterable[Any]) -> list[float]:
+    """The times of `call(a)` for each `a`, after a pass over all of them that is not timed.
+
+    `call` returns when its work is done.
+    """
+    arguments = list(arguments)
+    for argument in arguments:
+        call(argument)
+    times = []
+    for argument in arguments:
+        began = time.perf_counter()
+        call(argument)
+        times.append(1e3 * (time.perf_counter() - began))
+    return times
+
+
+def batches(setting: dict) -> np.ndarray:
+    """int32 `[iterations, batch]`: the seeds of each batch, distinct as long as there are
+    enough nodes for all batches."""
+    seeds = np.load(setting["seeds"], mmap_mode="r")
+    return np.resize(seeds, (setting["iterations"], setting["batch"]))
+
+
+def array(folder: str, name: str) -> np.ndarray:
+    """A saved array, memory-mapped; writing would change this process's copy only."""
+    return np.load(Path(folder) / f"{name}.npy", mmap_mode="c")
+
+
+def peak_bytes() -> int:
+    """The most memory that this process held, mapped files included (VmHWM); 0 if unknown."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(x.split()[1]) << 10 for x in lines if x.startswith("VmHWM")), 0)
