@@ -57,7 +57,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
       hop.indices = (*hop_indices)->typed_data();
       hop.edge_id = (*hop_edge_id)->element_count() ? (*hop_edge_id)->typed_data() : nullptr;
       hop.edge_weight = (*hop_weight)->element_count() ? (*hop_weight)->typed_data() : nullptr;
-      if (hop.edge_weight != nullptr && edge_weight.element_count() == 0) {
+      if (hop.edge_weight != nullptr && lacks_edges(edge_weight.element_count())) {
         return "jgs_sample_neighbors: the graph has no edge weights to return";
       }
     }
