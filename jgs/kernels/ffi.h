@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "huge_pages.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -17,6 +18,12 @@ inline Executor PoolExecutor(xla::ffi::ThreadPool& pool, int64_t max_threads) {
   const int64_t size = std::max<int64_t>(1, pool.num_threads());
   return {max_threads > 0 ? max_threads : size,
           [&pool](std::function<void()> task) { pool.Schedule(std::move(task)); }};
+}
+
+// Advises huge pages for the buffer of a result that is about to be written.
+template <typename Result>
+void AdviseHugePages(Result& result) {
+  AdviseHugePages(result->untyped_data(), result->size_bytes());
 }
 
 // Runs `body`, which returns an error message or "", and lets no exception into XLA.

@@ -9,9 +9,7 @@
 #include <new>
 #include <type_traits>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "huge_pages.h"
 
 namespace jgs {
 
@@ -28,14 +26,11 @@ class Scratch {
   // Makes room for `size` elements. What was there is kept only if there was room already.
   void Reserve(int64_t size) {
     if (size <= size_) return;
-    constexpr size_t kHuge = size_t{2} << 20;
     size_t bytes = static_cast<size_t>(size + size / 8) * sizeof(T);
-    bytes = (bytes + kHuge - 1) / kHuge * kHuge;
-    void* memory = std::aligned_alloc(bytes >= 2 * kHuge ? kHuge : 64, bytes);
+    bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    void* memory = std::aligned_alloc(bytes >= 2 * kHugePage ? kHugePage : 64, bytes);
     if (memory == nullptr) throw std::bad_alloc();
-#if defined(__linux__)
-    if (bytes >= 2 * kHuge) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
+    AdviseHugePages(memory, bytes);
     data_.reset(static_cast<T*>(memory));
     size_ = static_cast<int64_t>(bytes / sizeof(T));
   }
