@@ -19,13 +19,11 @@ from jgs.graph import Graph, MiniBatch
 from jgs.sampling.capacity import (
     Capacity,
     check_capacity,
-    check_fanouts,
-    check_seed_ids,
     plan_capacity,
-    require_int,
     worst_case,
 )
-from jgs.sampling.neighbors import check_graph, sample_neighbors
+from jgs.sampling.checks import check_fanouts, check_graph, check_seed_ids, require_int
+from jgs.sampling.neighbors import sample_neighbors
 from jgs.sampling.random import key_words, node_bits
 
 _UINT32_MAX = 2**32 - 1
