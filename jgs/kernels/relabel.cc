@@ -47,8 +47,8 @@ void Relabeler::Move(int64_t from, int64_t to, int64_t count) {
   std::memmove(&first_[to], &first_[from], count);
 }
 
-int64_t Relabeler::End(const int32_t* neighbors, int64_t num_edges, int32_t* nodes,
-                       int32_t* local, const Executor& executor) {
+int64_t Relabeler::End(int32_t* neighbors, int64_t num_edges, int32_t* nodes,
+                       const Executor& executor) {
   const int64_t num_nodes = known_.load(std::memory_order_relaxed);
   if (num_nodes > capacity_) return -1;
   const int64_t chunks = (num_edges + kChunk - 1) / kChunk;
@@ -78,7 +78,7 @@ int64_t Relabeler::End(const int32_t* neighbors, int64_t num_edges, int32_t* nod
     const int64_t last = end(chunk);
     for (int64_t e = chunk * kChunk; e < last; ++e) {
       if (e + kAhead < last) __builtin_prefetch(&table_[slot_[e + kAhead]]);
-      local[e] = static_cast<int32_t>(table_[slot_[e]].label);
+      neighbors[e] = static_cast<int32_t>(table_[slot_[e]].label);
     }
   });
   num_known_ = num_nodes;

@@ -42,11 +42,10 @@ class Relabeler {
     return known_.fetch_add(num_new, std::memory_order_relaxed) + num_new <= capacity_;
   }
 
-  // Gives the new nodes their local ids, appends them to `nodes` and writes the local id of
-  // every edge's neighbour to `local`. Returns the number of nodes known, or -1 if that is
-  // more than fit.
-  int64_t End(const int32_t* neighbors, int64_t num_edges, int32_t* nodes, int32_t* local,
-              const Executor& executor);
+  // Gives the new nodes their local ids, appends them to `nodes` and puts the local id of
+  // every edge's neighbour in the neighbour's place. Returns the number of nodes known, or -1
+  // if that is more than fit.
+  int64_t End(int32_t* neighbors, int64_t num_edges, int32_t* nodes, const Executor& executor);
 
   // Moves the edges [from, from + count) to [to, to + count), to <= from: after Insert, before
   // End, with the neighbours moved alike.

@@ -22,7 +22,6 @@ struct Workspace {
   Scratch<int64_t> row_start;   // [targets] first edge of each target's row
   Scratch<int32_t> degree;      // [targets] that row's length
   Scratch<int32_t> row_count;   // [targets] how many were drawn (by weight only)
-  Scratch<int32_t> neighbors;   // [edges] global ids
   std::vector<int64_t> bound;   // [chunks + 1] where each chunk's sample starts, at most
   std::vector<int64_t> begin;   // [chunks + 1] where it starts
   Relabeler relabeler;
@@ -55,11 +54,12 @@ WorkspacePool& Pool() {
 
 // Takes the drawn edges of a chunk one by one and carries each through three stages, a batch
 // apart, so that no read waits: prefetch its neighbour; read the neighbour and prefetch its
-// table entry; insert it.
+// table entry; insert it. Without `relabel` the neighbour is all there is to read.
 class Stream {
  public:
-  Stream(const GraphView& graph, const Hop& hop, Workspace& work, int64_t first_edge)
-      : graph_(graph), hop_(hop), work_(work), next_(first_edge) {}
+  Stream(const GraphView& graph, const Hop& hop, bool relabel, Workspace& work,
+         int64_t first_edge)
+      : graph_(graph), hop_(hop), relabel_(relabel), work_(work), next_(first_edge) {}
 
   void Add(int64_t edge) {
     __builtin_prefetch(&graph_.indices[edge]);
@@ -71,7 +71,7 @@ class Stream {
   // Finishes the edges under way.
   void Finish() {
     for (int stage = 0; stage < 3; ++stage) Advance();
-    fits_ &= work_.relabeler.Report(new_);
+    if (relabel_) fits_ &= work_.relabeler.Report(new_);
   }
 
   int64_t num_edges() const { return num_edges_; }
@@ -98,8 +98,8 @@ class Stream {
       const int64_t edge = edges[i], e = next_ + i;
       const int32_t node = graph_.indices[edge];
       good_ &= node >= 0 && node < graph_.num_nodes;
-      work_.neighbors[e] = node;
-      work_.relabeler.Prefetch(node);
+      hop_.indices[e] = node;
+      if (relabel_) work_.relabeler.Prefetch(node);
       if (hop_.edge_id != nullptr) hop_.edge_id[e] = edge;
       if (hop_.edge_weight != nullptr) hop_.edge_weight[e] = graph_.edge_weight[edge];
     }
@@ -108,9 +108,9 @@ class Stream {
   }
 
   void Insert(Range range) {
-    if (!fits_ || !good_) return;
+    if (!relabel_ || !fits_ || !good_) return;
     for (int64_t e = range.begin; e < range.end; ++e) {
-      new_ += work_.relabeler.Insert(work_.neighbors[e], e);
+      new_ += work_.relabeler.Insert(hop_.indices[e], e);
     }
     if (new_ > Relabeler::kUnreported - kFlight) {
       fits_ = work_.relabeler.Report(new_);
@@ -120,6 +120,7 @@ class Stream {
 
   const GraphView& graph_;
   const Hop& hop_;
+  const bool relabel_;
   Workspace& work_;
   int64_t batch_[2][kFlight];
   int now_ = 0, filled_ = 0, read_ = 0;
@@ -134,23 +135,24 @@ class Sampler {
           Workspace& work)
       : graph_(graph), replace_(replace), weighted_(weighted), executor_(executor), w_(work) {}
 
-  // Samples one hop of the first `num_targets` nodes; false on overflow or bad input.
-  bool Run(Hop& hop, int32_t* nodes, int64_t num_targets) {
+  // Samples one hop of the first `num_targets` nodes; false on overflow or bad input. With
+  // `relabel` the neighbours get local ids and the new ones among them are added to `nodes`.
+  bool Run(Hop& hop, bool relabel, int32_t* nodes, int64_t num_targets) {
+    relabel_ = relabel;
     num_targets_ = num_targets;
     num_chunks_ = (num_targets + kRows - 1) / kRows;
     Bounds(hop, nodes);
     const int64_t bound = w_.bound[num_chunks_];
     if (bad_.load() || bound > hop.edge_capacity) return false;
-    w_.neighbors.Reserve(bound);
     if (weighted_) w_.row_count.Reserve(num_targets);
     w_.begin.assign(num_chunks_ + 1, 0);
-    w_.relabeler.Begin(bound, hop.source_capacity);
+    if (relabel) w_.relabeler.Begin(bound, hop.source_capacity);
     ParallelFor(executor_, num_chunks_, [&](int64_t chunk) { DrawChunk(hop, nodes, chunk); });
     if (bad_.load() || full_.load()) return false;
     if (weighted_) CloseGaps(hop);
     const int64_t num_edges = weighted_ ? w_.begin[num_chunks_] : bound;
-    const int64_t num_sources = w_.relabeler.End(w_.neighbors.data(), num_edges, nodes,
-                                                 hop.indices, executor_);
+    const int64_t num_sources =
+        relabel ? w_.relabeler.End(hop.indices, num_edges, nodes, executor_) : graph_.num_nodes;
     if (num_sources < 0) return false;
     hop.indptr[num_targets] = static_cast<int32_t>(num_edges);
     hop.num_targets = static_cast<int32_t>(num_targets);
@@ -202,7 +204,7 @@ class Sampler {
 
   // Draws for a chunk of targets, reads the neighbours drawn and writes the rows' starts.
   void DrawChunk(const Hop& hop, const int32_t* nodes, int64_t chunk) {
-    Stream stream(graph_, hop, w_, w_.bound[chunk]);
+    Stream stream(graph_, hop, relabel_, w_, w_.bound[chunk]);
     const int64_t end = End(chunk), k = hop.fanout;
     int64_t edges = w_.bound[chunk];
     if (k < 0) {
@@ -295,8 +297,8 @@ class Sampler {
       const int64_t from = w_.bound[chunk], to = w_.begin[chunk], count = w_.begin[chunk + 1];
       w_.begin[chunk + 1] += to;
       if (from == to) continue;
-      std::copy_n(&w_.neighbors[from], count, &w_.neighbors[to]);
-      w_.relabeler.Move(from, to, count);
+      std::copy_n(hop.indices + from, count, hop.indices + to);
+      if (relabel_) w_.relabeler.Move(from, to, count);
       if (hop.edge_id != nullptr) std::copy_n(hop.edge_id + from, count, hop.edge_id + to);
       if (hop.edge_weight != nullptr) {
         std::copy_n(hop.edge_weight + from, count, hop.edge_weight + to);
@@ -311,15 +313,17 @@ class Sampler {
   const bool replace_, weighted_;
   const Executor& executor_;
   Workspace& w_;
+  bool relabel_ = true;
   int64_t num_targets_ = 0, num_chunks_ = 0;
   std::atomic<bool> bad_{false}, full_{false};
 };
 
-void Pad(Hop& hop) {
+// Fills what the sample left free; `no_source` is the padding of `indices`.
+void Pad(Hop& hop, int64_t no_source) {
   std::fill(hop.indptr + hop.num_targets + 1, hop.indptr + hop.target_capacity + 1,
             hop.num_edges);
   std::fill(hop.indices + hop.num_edges, hop.indices + hop.edge_capacity,
-            static_cast<int32_t>(hop.source_capacity));
+            static_cast<int32_t>(no_source));
   if (hop.edge_id != nullptr) {
     std::fill(hop.edge_id + hop.num_edges, hop.edge_id + hop.edge_capacity, int64_t{-1});
   }
@@ -331,8 +335,9 @@ void Pad(Hop& hop) {
 }  // namespace
 
 std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
-                            bool replace, bool weighted, std::vector<Hop>& hops,
-                            int32_t* nodes, bool* overflow, const Executor& executor) {
+                            bool replace, bool weighted, bool relabel_inputs,
+                            std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
+                            const Executor& executor) {
   int64_t num_targets = 0;
   for (int64_t i = 0; i < num_seeds; ++i) {
     if (seeds[i] < 0 || seeds[i] > graph.num_nodes) {
@@ -342,16 +347,19 @@ std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_
     }
     if (seeds[i] < graph.num_nodes) num_targets = i + 1;
   }
-  const int64_t capacity = hops.empty() ? num_seeds : hops.back().source_capacity;
+  const size_t relabelled = relabel_inputs || hops.empty() ? hops.size() : hops.size() - 1;
+  const int64_t capacity =
+      relabelled > 0 ? hops[relabelled - 1].source_capacity
+                     : hops.empty() ? num_seeds : hops[0].target_capacity;
   auto work = Pool().Take();
-  work->relabeler.Reset(seeds, num_targets, capacity, executor);
+  if (relabelled > 0) work->relabeler.Reset(seeds, num_targets, capacity, executor);
   std::copy_n(seeds, num_targets, nodes);
   Sampler sampler(graph, replace, weighted, executor, *work);
   bool fits = true;
-  for (Hop& hop : hops) {
-    fits = sampler.Run(hop, nodes, num_targets);
-    if (!fits) break;
-    num_targets = hop.num_sources;
+  for (size_t h = 0; h < hops.size() && fits; ++h) {
+    const bool relabel = h < relabelled;
+    fits = sampler.Run(hops[h], relabel, nodes, num_targets);
+    if (relabel) num_targets = hops[h].num_sources;
   }
   Pool().Give(std::move(work));
   if (sampler.bad()) {
@@ -367,7 +375,9 @@ std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_
       hop.indptr[0] = 0;
     }
   }
-  for (Hop& hop : hops) Pad(hop);
+  for (size_t h = 0; h < hops.size(); ++h) {
+    Pad(hops[h], h < relabelled ? hops[h].source_capacity : graph.num_nodes);
+  }
   std::fill(nodes + num_targets, nodes + capacity, static_cast<int32_t>(graph.num_nodes));
   return "";
 }

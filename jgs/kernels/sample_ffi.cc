@@ -69,7 +69,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
     }
     const std::string error = SampleNeighbors(
         graph, seeds.typed_data(), static_cast<int64_t>(seeds.element_count()), replace,
-        weighted, hops, (*nodes)->typed_data(), (*overflow)->typed_data(),
+        weighted, true, hops, (*nodes)->typed_data(), (*overflow)->typed_data(),
         PoolExecutor(pool, num_threads));
     if (!error.empty()) return error;
     int32_t* count = (*counts)->typed_data();

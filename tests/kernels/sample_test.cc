@@ -1,5 +1,6 @@
 // The sampler's plain C++ layer on threads of its own, without XLA: for ThreadSanitizer.
-// Every thread count must give the bytes that one thread gives. Run by `make sanitize`.
+// Every thread count must give the bytes that one thread gives, and a sample whose inputs are
+// not relabelled must be the relabelled one in other words. Run by `make sanitize`.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -50,7 +51,7 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
 }
 
 Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool replace,
-           bool weighted, int64_t edge_limit, int num_threads) {
+           bool weighted, bool relabel_inputs, int64_t edge_limit, int num_threads) {
   const int64_t num_nodes = g.indptr.size() - 1;
   const jgs::GraphView view{g.indptr.data(), num_nodes, g.indices.data(),
                             static_cast<int64_t>(g.indices.size()), g.prefix.data(),
@@ -81,18 +82,30 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
     hops.push_back(hop);
     targets = sources;
   }
-  s.nodes.assign(targets, -7);
+  s.nodes.assign(relabel_inputs ? targets : hops.back().target_capacity, -7);
   std::vector<std::thread> threads;
   jgs::Executor executor{num_threads, [&](std::function<void()> task) {
                            threads.emplace_back(std::move(task));
                          }};
-  s.error = jgs::SampleNeighbors(view, seeds.data(), batch, replace, weighted, hops,
-                                 s.nodes.data(), &s.overflow, executor);
+  s.error = jgs::SampleNeighbors(view, seeds.data(), batch, replace, weighted,
+                                 relabel_inputs, hops, s.nodes.data(), &s.overflow, executor);
   for (auto& thread : threads) thread.join();
   for (const auto& hop : hops) {
     s.counts.insert(s.counts.end(), {hop.num_targets, hop.num_sources, hop.num_edges});
   }
   return s;
+}
+
+// What `relabelled` is when its inputs are not relabelled.
+Sample WithoutInputs(Sample relabelled, int32_t num_nodes) {
+  Sample& s = relabelled;
+  int32_t* counts = &s.counts[s.counts.size() - 3];
+  auto& indices = s.indices.back();
+  for (int32_t& i : indices) i = &i - indices.data() < counts[2] ? s.nodes[i] : num_nodes;
+  s.nodes.resize(s.indptr.back().size() - 1);
+  std::fill(s.nodes.begin() + counts[0], s.nodes.end(), num_nodes);
+  if (!s.overflow) counts[1] = num_nodes;
+  return relabelled;
 }
 
 }  // namespace
@@ -103,14 +116,17 @@ int main() {
   for (const auto& fanouts : std::vector<std::vector<int64_t>>{{5, 6}, {-1, 2}, {3, -1}, {100}}) {
     for (int mode = 0; mode < 4; ++mode) {
       for (int64_t limit : {int64_t{1} << 40, int64_t{20000}}) {
-        const Sample one = Run(graph, 4000, fanouts, mode & 1, mode & 2, limit, 1);
+        const auto run = [&](bool relabel_inputs, int threads) {
+          return Run(graph, 4000, fanouts, mode & 1, mode & 2, relabel_inputs, limit, threads);
+        };
+        const Sample one = run(true, 1), other = WithoutInputs(one, 20000);
         if (!one.error.empty() || (limit > 20000 && one.overflow)) {
           std::printf("mode %d: %s, overflow %d\n", mode, one.error.c_str(), one.overflow);
           return EXIT_FAILURE;
         }
-        for (int threads : {2, 3, 4, 8}) {
-          ++runs;
-          if (!(Run(graph, 4000, fanouts, mode & 1, mode & 2, limit, threads) == one)) {
+        for (int threads : {1, 2, 3, 4, 8}) {
+          runs += 2;
+          if (!(run(true, threads) == one) || !(run(false, threads) == other)) {
             std::printf("mode %d, %d threads: another sample\n", mode, threads);
             return EXIT_FAILURE;
           }
