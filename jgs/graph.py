@@ -285,6 +285,11 @@ class Block:
         `num_targets` of the sources.
       edge_id: int64 `[E]` or None; each edge's position in `Graph.indices`, -1 in padding.
       edge_weight: float32 `[E]` or None; each edge's weight, 0 in padding.
+
+    The input side of a sample made with `relabel_inputs=False` has all nodes of the graph for
+    sources: `indices` are node ids, rows of the feature matrix; `S` and `num_sources` are
+    `num_nodes` (`num_sources` 0 on overflow); and the targets are not the first of the
+    sources but `MiniBatch.nodes`. For `jgs.ops.gather_aggregate`.
     """
 
     indptr: jax.Array
@@ -313,7 +318,8 @@ class MiniBatch:
       seeds: int32 `[B]`; the nodes the batch is for, as given. Padding is `num_nodes`.
       nodes: int32 `[S]`; the input nodes, whose features the first layer reads. The first
         `num_targets` of the last block are the seeds. Padding is `num_nodes`, so that
-        `jnp.take(x, nodes, axis=0, mode="fill", fill_value=0)` reads zeros.
+        `jnp.take(x, nodes, axis=0, mode="fill", fill_value=0)` reads zeros. With
+        `relabel_inputs=False` int32 `[T]`: the targets alone of `blocks[0]`.
       blocks: one `Block` a layer, in the order in which the model consumes them: the input
         side first, the seeds' own hop last. Block `i`'s targets are block `i+1`'s sources.
       overflow: bool scalar. True: a capacity was too small, everything else is empty, and

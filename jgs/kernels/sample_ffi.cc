@@ -19,7 +19,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
                   ffi::Buffer<ffi::S32> seeds, ffi::RemainingRets results,
                   ffi::Span<const int64_t> fanouts, ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, bool replace, bool weighted,
-                  int64_t num_threads) {
+                  bool relabel_inputs, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const size_t num_hops = fanouts.size();
     GraphView graph;
@@ -69,7 +69,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
     }
     const std::string error = SampleNeighbors(
         graph, seeds.typed_data(), static_cast<int64_t>(seeds.element_count()), replace,
-        weighted, true, hops, (*nodes)->typed_data(), (*overflow)->typed_data(),
+        weighted, relabel_inputs, hops, (*nodes)->typed_data(), (*overflow)->typed_data(),
         PoolExecutor(pool, num_threads));
     if (!error.empty()) return error;
     int32_t* count = (*counts)->typed_data();
@@ -100,4 +100,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                                   .Attr<xla::ffi::Span<const int64_t>>("source_capacity")
                                   .Attr<bool>("replace")
                                   .Attr<bool>("weighted")
+                                  .Attr<bool>("relabel_inputs")
                                   .Attr<int64_t>("num_threads"));

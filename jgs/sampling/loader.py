@@ -43,8 +43,8 @@ class Loader:
       graph: the graph `[N]`.
       seeds: int `[n]` node ids, `n >= batch_size`.
       batch_size: `B`.
-      fanouts, replace, weighted, return_edge_ids, return_edge_weights: as for
-        `sample_neighbors`.
+      fanouts, replace, weighted, return_edge_ids, return_edge_weights, relabel_inputs: as
+        for `sample_neighbors`.
       key: a random key; batch `i` of epoch `e` is sampled with
         `fold_in(fold_in(key, e), 1 + i)`, the order of the seeds comes from
         `fold_in(fold_in(key, e), 0)`.
@@ -76,6 +76,7 @@ class Loader:
         weighted: bool = False,
         return_edge_ids: bool = False,
         return_edge_weights: bool = False,
+        relabel_inputs: bool = True,
         prefetch: int = 2,
     ):
         fanouts = check_fanouts(fanouts)
@@ -114,6 +115,7 @@ class Loader:
                 weighted,
                 return_edge_ids,
                 return_edge_weights,
+                relabel_inputs,
             )
 
         self._draw = jax.jit(draw, static_argnums=3)

@@ -31,6 +31,7 @@ def sample_neighbors(
     weighted: bool = False,
     return_edge_ids: bool = False,
     return_edge_weights: bool = False,
+    relabel_inputs: bool = True,
 ) -> MiniBatch:
     """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks.
 
@@ -56,6 +57,9 @@ def sample_neighbors(
       weighted: draw in proportion to `graph.edge_weight` (without replacement: by successive
         draws among those left). Edges of weight 0 are never drawn, by -1 neither.
       return_edge_ids, return_edge_weights: fill the blocks' `edge_id`, `edge_weight`.
+      relabel_inputs: False: the input-side block names its sources by node id, for a first
+        layer that reads rows straight from the feature store (see `Block`, `MiniBatch`). The
+        last hop's sources then need no capacity. Else the sample is the same, bit for bit.
 
     Returns:
       A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last.
@@ -79,6 +83,7 @@ def sample_neighbors(
         bool(weighted),
         bool(return_edge_ids),
         bool(return_edge_weights),
+        bool(relabel_inputs),
     )
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
         hops, nodes, overflow = _sample(words, graph, seeds, spec)

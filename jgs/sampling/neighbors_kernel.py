@@ -14,10 +14,9 @@ from jgs.sampling.random import fold
 
 def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> Sample:
     num_hops, capacity = len(spec.fanouts), spec.capacity
+    known = (seeds.shape[0], *capacity.sources)
     results = []
-    for targets, edges in zip(
-        (seeds.shape[0], *capacity.sources), capacity.edges, strict=False
-    ):
+    for targets, edges in zip(known, capacity.edges, strict=False):
         results += [
             jax.ShapeDtypeStruct((targets + 1,), jnp.int32),
             jax.ShapeDtypeStruct((edges,), jnp.int32),
@@ -25,7 +24,7 @@ def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) 
             jax.ShapeDtypeStruct((edges if spec.edge_weights else 0,), jnp.float32),
         ]
     results += [
-        jax.ShapeDtypeStruct((capacity.sources[-1],), jnp.int32),
+        jax.ShapeDtypeStruct((known[-1 if spec.relabel_inputs else -2],), jnp.int32),
         jax.ShapeDtypeStruct((num_hops, 3), jnp.int32),
         jax.ShapeDtypeStruct((), jnp.bool),
     ]
@@ -46,6 +45,7 @@ def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) 
         source_capacity=np.array(capacity.sources, np.int64),
         replace=np.bool_(spec.replace),
         weighted=np.bool_(spec.weighted),
+        relabel_inputs=np.bool_(spec.relabel_inputs),
         num_threads=np.int64(kernels.NUM_THREADS),
     )
     blocks = [

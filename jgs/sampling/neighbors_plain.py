@@ -24,6 +24,11 @@ class Spec(NamedTuple):
     weighted: bool
     edge_ids: bool
     edge_weights: bool
+    relabel_inputs: bool
+
+    def relabels(self, h: int) -> bool:
+        """Whether the neighbours of hop `h` get local ids."""
+        return self.relabel_inputs or h + 1 < len(self.fanouts)
 
 
 Sample = tuple[list[Block], jax.Array, jax.Array]  # blocks seed-first, nodes, overflow
@@ -44,9 +49,7 @@ def sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -
         overflow |= exceeded
         num_targets = block.num_sources
         blocks.append(block)
-    blocks = [
-        _empty_if(overflow, b, s) for b, s in zip(blocks, spec.capacity.sources, strict=True)
-    ]
+    blocks = [_empty_if(overflow, block, spec, h, num_nodes) for h, block in enumerate(blocks)]
     return blocks, jnp.where(overflow, num_nodes, nodes), overflow
 
 
@@ -83,9 +86,15 @@ def _hop_plain(
     neighbors = (
         graph.indices.at[edge].get(mode="clip") if graph.num_edges else edge.astype(jnp.int32)
     )
-    sources, num_sources, local = relabel(
-        nodes, num_targets, neighbors, valid, source_capacity, num_nodes
-    )
+    exceeded = total > edge_capacity
+    if spec.relabels(h):
+        sources, num_sources, indices = relabel(
+            nodes, num_targets, neighbors, valid, source_capacity, num_nodes
+        )
+        exceeded |= num_sources > source_capacity
+    else:
+        sources, num_sources = nodes, jnp.int32(num_nodes)
+        indices = jnp.where(valid, neighbors, num_nodes)
     weight = None
     if spec.edge_weights and graph.edge_weight is not None:
         weight = graph.edge_weight.at[edge].get(
@@ -93,14 +102,14 @@ def _hop_plain(
         )
     block = Block(
         indptr=indptr,
-        indices=local,
+        indices=indices,
         num_targets=num_targets,
         num_sources=num_sources,
         num_edges=indptr[-1],
         edge_id=edge if spec.edge_ids else None,
         edge_weight=weight,
     )
-    return block, sources, (total > edge_capacity) | (num_sources > source_capacity)
+    return block, sources, exceeded
 
 
 def _positions(
@@ -146,10 +155,11 @@ def _close_gaps(edge: jax.Array, row: jax.Array, num_rows: int) -> tuple[jax.Arr
     return closed, jnp.cumsum(count, dtype=jnp.int32)
 
 
-def _empty_if(overflow: jax.Array, block: Block, source_capacity: int) -> Block:
+def _empty_if(overflow: jax.Array, block: Block, spec: Spec, h: int, num_nodes: int) -> Block:
+    padding = spec.capacity.sources[h] if spec.relabels(h) else num_nodes
     empty = Block(
         indptr=jnp.zeros_like(block.indptr),
-        indices=jnp.full_like(block.indices, source_capacity),
+        indices=jnp.full_like(block.indices, padding),
         num_targets=jnp.zeros_like(block.num_targets),
         num_sources=jnp.zeros_like(block.num_sources),
         num_edges=jnp.zeros_like(block.num_edges),

@@ -242,7 +242,8 @@ def test_traced_fanouts_are_refused_with_the_remedy(make_graph):
     ],
     ids=["decreasing", "negative", "beyond", "far beyond", "indices"],
 )
-def test_damaged_graphs_do_not_crash_the_kernel(arrays, sample_with):
+@pytest.mark.parametrize("relabel_inputs", [True, False])
+def test_damaged_graphs_do_not_crash_the_kernel(relabel_inputs, arrays, sample_with):
     """A memory-mapped file may have been damaged since it was checked."""
     as_device = jgs.graph.as_device
     graph = Graph._unchecked(
@@ -252,7 +253,8 @@ def test_damaged_graphs_do_not_crash_the_kernel(arrays, sample_with):
 
     def sample(i, fanouts):
         key, capacity = jax.random.key(i), roomy[len(fanouts)]
-        batch = sample_with("kernel", key, graph, np.arange(3), fanouts, capacity)
+        options = {"relabel_inputs": relabel_inputs}
+        batch = sample_with("kernel", key, graph, np.arange(3), fanouts, capacity, **options)
         return int(batch.nodes[0])
 
     for fanouts in ((-1,), (1, 2)):
