@@ -26,7 +26,10 @@ HANDLERS = {
     "jgs_aggregate": "JgsAggregate",
     "jgs_aggregate_grad": "JgsAggregateGrad",
     "jgs_aggregate_grad_weight": "JgsAggregateGradWeight",
+    "jgs_gather": "JgsGather",
     "jgs_gather_sparse": "JgsGatherSparse",
+    "jgs_gather_aggregate": "JgsGatherAggregate",
+    "jgs_gather_aggregate_sparse": "JgsGatherAggregateSparse",
 }
 
 

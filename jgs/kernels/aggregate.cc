@@ -1,20 +1,11 @@
 #include "aggregate.h"
 
-#include <vector>
-
 #include "aggregate_rows.h"
 
 namespace jgs {
 namespace {
 
 constexpr int64_t kPrefetchEdges = 8;   // how far ahead of its use a row is asked for
-constexpr int64_t kPrefetchFloats = 512;  // of a longer row the hardware fetches the rest
-constexpr int64_t kLineFloats = 16;
-
-JGS_INLINE void PrefetchRow(const float* row, int64_t num_features) {
-  const int64_t end = std::min(num_features, kPrefetchFloats);
-  for (int64_t f = 0; f < end; f += kLineFloats) JGS_PREFETCH(row + f);
-}
 
 // SumEdges, with coefficients or without.
 template <bool kWeighted>
@@ -75,8 +66,9 @@ struct SumRows {
   }
 };
 
-// out[r] = maximum over r's edges of coefficient * x[index]; argmax[r] the first such edge.
-template <bool kWeighted>
+// out[r] = maximum over r's edges of coefficient * x[index]; argmax[r] the first such edge, if
+// asked for.
+template <bool kWeighted, bool kArgmax>
 struct MaxRows {
   EdgeRows edges;
   const float* x;
@@ -88,11 +80,11 @@ struct MaxRows {
     const int64_t num_edges = edges.num_edges();
     for (int64_t r = begin; r < end; ++r) {
       float* __restrict best = out + r * num_features;
-      int32_t* __restrict where = argmax + r * num_features;
+      int32_t* __restrict where = kArgmax ? argmax + r * num_features : nullptr;
       const int64_t first = edges.indptr[r], stop = edges.indptr[r + 1];
       if (first == stop) {
         std::fill(best, best + num_features, 0.0f);
-        std::fill(where, where + num_features, -1);
+        if (kArgmax) std::fill(where, where + num_features, -1);
       }
       for (int64_t e = first; e < stop; ++e) {
         const float* __restrict row = x + edges.index[e] * num_features;
@@ -103,7 +95,7 @@ struct MaxRows {
         if (e == first) {
           for (int64_t f = 0; f < num_features; ++f) {
             best[f] = kWeighted ? scale * row[f] : row[f];
-            where[f] = edge;
+            if (kArgmax) where[f] = edge;
           }
           continue;
         }
@@ -112,12 +104,22 @@ struct MaxRows {
           const float b = best[f];
           const bool take = !(v <= b) & (b == b);  // the first NaN wins and stays
           best[f] = take ? v : b;
-          where[f] = take ? edge : where[f];
+          if (kArgmax) where[f] = take ? edge : where[f];
         }
       }
     }
   }
 };
+
+template <bool kWeighted>
+void MaxEdges(const Executor& executor, const EdgeRows& edges, const float* x,
+              int64_t num_features, float* out, int32_t* argmax) {
+  if (argmax != nullptr) {
+    RunRows(executor, MaxRows<kWeighted, true>{edges, x, num_features, out, argmax});
+  } else {
+    RunRows(executor, MaxRows<kWeighted, false>{edges, x, num_features, out, argmax});
+  }
+}
 
 std::string Outside(const std::string& name, int64_t low, const std::string& high_text,
                     int64_t high, int64_t value, const std::string& remedy) {
@@ -127,7 +129,7 @@ std::string Outside(const std::string& name, int64_t low, const std::string& hig
 
 }  // namespace
 
-std::string CheckBlock(const BlockView& block) {
+std::string CheckBlock(const BlockView& block, const std::string& matrix) {
   const int64_t targets = block.target_capacity, edges = block.num_edges;
   if (block.num_targets < 0 || block.num_targets > targets) {
     return Outside("block.num_targets", 0, "len(block.indptr) - 1", targets, block.num_targets,
@@ -160,8 +162,10 @@ std::string CheckBlock(const BlockView& block) {
   }
   for (int64_t e = 0; !inside && e < edges; ++e) {
     if (static_cast<uint32_t>(block.indices[e]) >= limit) {
-      return Outside("block.indices", 0, "rows of x - 1", block.num_rows - 1, block.indices[e],
-                     "It is edge " + std::to_string(e) + ": give x a row for every source.");
+      return Outside("block.indices", 0, "rows of " + matrix + " - 1", block.num_rows - 1,
+                     block.indices[e],
+                     "It is edge " + std::to_string(e) + ": give " + matrix +
+                         " a row for every source.");
     }
   }
   return "";
@@ -182,48 +186,10 @@ void Aggregate(const Executor& executor, const BlockView& block, Reduce reduce, 
   if (reduce != Reduce::kMax) {
     SumEdges(executor, edges, x, num_features, reduce == Reduce::kMean, out);
   } else if (edges.coefficient != nullptr) {
-    RunRows(executor, MaxRows<true>{edges, x, num_features, out, argmax});
+    MaxEdges<true>(executor, edges, x, num_features, out, argmax);
   } else {
-    RunRows(executor, MaxRows<false>{edges, x, num_features, out, argmax});
+    MaxEdges<false>(executor, edges, x, num_features, out, argmax);
   }
-}
-
-std::string GatherSparse(const Executor& executor, const SparseRows& features,
-                         const int32_t* ids, int64_t num_ids, float* out) {
-  const int64_t width = features.num_features;
-  const bool small = executor.num_threads == 1 || num_ids * width < kSmall;
-  const int64_t num_chunks = small ? 1 : executor.num_threads * kChunksPerThread;
-  std::vector<int64_t> bad_row(num_chunks, -1);
-  ParallelFor(executor, num_chunks, [&](int64_t chunk) {
-    const int64_t begin = num_ids * chunk / num_chunks;
-    const int64_t end = num_ids * (chunk + 1) / num_chunks;
-    std::fill(out + begin * width, out + end * width, 0.0f);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = ids[i];
-      if (row < 0 || row >= features.num_rows) continue;
-      const int64_t first = features.indptr[row], stop = features.indptr[row + 1];
-      if (first < 0 || first > stop || stop > features.num_entries) {
-        bad_row[chunk] = row;
-        return;
-      }
-      for (int64_t e = first; e < stop; ++e) {
-        const int64_t column = features.indices[e];
-        if (column < 0 || column >= width) {
-          bad_row[chunk] = row;
-          return;
-        }
-        out[i * width + column] += features.values[e];
-      }
-    }
-  });
-  for (const int64_t row : bad_row) {
-    if (row >= 0) {
-      return "rows of SparseFeatures must lie in [0, " + std::to_string(features.num_entries) +
-             "] and their columns in [0, " + std::to_string(width) + "); got row " +
-             std::to_string(row) + ", which does not. Build it with SparseFeatures.from_scipy.";
-    }
-  }
-  return "";
 }
 
 }  // namespace jgs

@@ -1,7 +1,8 @@
-// Message passing over one block, its derivatives, and dense rows of sparse features.
+// Message passing over one block, and its derivatives.
 //
-// Plain C++: `jgs/ops.py` holds the meaning, `aggregate_ffi.cc` the XLA bindings. Every sum is
-// taken by one thread in edge order, so results do not depend on the number of threads.
+// Plain C++: `jgs/ops/aggregate_plain.py` holds the meaning, `aggregate_ffi.cc` the XLA
+// bindings. Every sum is taken by one thread in edge order, so results do not depend on the
+// number of threads.
 #ifndef JGS_KERNELS_AGGREGATE_H_
 #define JGS_KERNELS_AGGREGATE_H_
 
@@ -27,13 +28,14 @@ struct BlockView {
 };
 
 // The first rule of `jgs.Block` that the arrays break, or "". The functions below read and
-// write out of bounds for a block that breaks one.
-std::string CheckBlock(const BlockView& block);
+// write out of bounds for a block that breaks one. `matrix` is what its indices point into,
+// in the words of the caller.
+std::string CheckBlock(const BlockView& block, const std::string& matrix);
 
 // out[t] = reduction of weight[e] * x[indices[e]] over the edges e of row t; 0 for empty rows.
 // x: [num_rows, num_features]; out: [target_capacity, num_features]. kMax also writes
-// argmax, shaped like out: the first edge that attains the maximum, -1 in empty rows; a NaN
-// counts as the maximum.
+// argmax, where it is not null, shaped like out: the first edge that attains the maximum, -1
+// in empty rows; a NaN counts as the maximum.
 void Aggregate(const Executor& executor, const BlockView& block, Reduce reduce, const float* x,
                int64_t num_features, float* out, int32_t* argmax);
 
@@ -47,21 +49,6 @@ void AggregateGrad(const Executor& executor, const BlockView& block, Reduce redu
 void AggregateGradWeight(const Executor& executor, const BlockView& block, Reduce reduce,
                          const float* grad_out, const int32_t* argmax, const float* x,
                          int64_t num_features, float* grad_weight);
-
-// The arrays of a `jgs.SparseFeatures`.
-struct SparseRows {
-  const int64_t* indptr = nullptr;   // [num_rows + 1]
-  const int32_t* indices = nullptr;  // [num_entries]
-  const float* values = nullptr;     // [num_entries]
-  int64_t num_rows = 0;
-  int64_t num_entries = 0;
-  int64_t num_features = 0;
-};
-
-// out[i] = the dense row ids[i], zeros where ids[i] is no row; out: [num_ids, num_features].
-// Returns the rule that a row it read breaks, or "".
-std::string GatherSparse(const Executor& executor, const SparseRows& features,
-                         const int32_t* ids, int64_t num_ids, float* out);
 
 }  // namespace jgs
 

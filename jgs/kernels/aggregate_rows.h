@@ -1,5 +1,5 @@
-// Loops over rows of edges, shared among threads: what aggregate.cc and aggregate_grad.cc have
-// in common. Included by them only.
+// Loops over rows of edges, shared among threads: what aggregate.cc, aggregate_grad.cc and
+// gather.cc have in common. Included by them only.
 #ifndef JGS_KERNELS_AGGREGATE_ROWS_H_
 #define JGS_KERNELS_AGGREGATE_ROWS_H_
 
@@ -23,6 +23,14 @@ namespace jgs {
 
 constexpr int64_t kSmall = 1 << 16;  // floats of work that are not worth a second thread
 constexpr int64_t kChunksPerThread = 8;
+
+constexpr int64_t kPrefetchFloats = 512;  // of a longer row the hardware fetches the rest
+constexpr int64_t kLineFloats = 16;
+
+JGS_INLINE void PrefetchRow(const float* row, int64_t num_features) {
+  const int64_t end = std::min(num_features, kPrefetchFloats);
+  for (int64_t f = 0; f < end; f += kLineFloats) JGS_PREFETCH(row + f);
+}
 
 // Rows of edges: row r has the edges indptr[r]:indptr[r+1]. Edge i reads row index[i] of a
 // dense matrix times coefficient[i] (1 where null).

@@ -1,8 +1,8 @@
-// Self-test of aggregate.h without Python or XLA, for the sanitizers (ThreadSanitizer above
+// Self-test of aggregate.h and gather.h without Python or XLA, for the sanitizers (ThreadSanitizer above
 // all): random blocks against loops that read like the definition, on 1, 2 and 4 threads.
 //   g++ -std=c++17 -g -O1 -fsanitize=thread -Ijgs/kernels tests/kernels/aggregate_test.cc
-//       jgs/kernels/aggregate.cc jgs/kernels/aggregate_grad.cc -o aggregate_test -pthread &&
-//       ./aggregate_test
+//       jgs/kernels/aggregate.cc jgs/kernels/aggregate_grad.cc jgs/kernels/gather.cc
+//       -o aggregate_test -pthread && ./aggregate_test
 #include "aggregate.h"
 
 #include <cmath>
@@ -15,6 +15,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "gather.h"
 
 namespace {
 
@@ -166,7 +168,7 @@ void TestAggregate() {
   for (const auto& [rows, sources, width] : shapes) {
     const RandomBlock block(random, rows, sources, width, 11);
     for (const bool weighted : {false, true}) {
-      Expect(jgs::CheckBlock(block.View(weighted)).empty(), "a good block is refused");
+      Expect(jgs::CheckBlock(block.View(weighted), "x").empty(), "a good block is refused");
       for (const Reduce reduce : {Reduce::kSum, Reduce::kMean, Reduce::kMax}) {
         const std::string name = "rows " + std::to_string(rows) + ", weighted " +
                                  std::to_string(weighted) + ", reduce " +
@@ -198,7 +200,7 @@ void TestBrokenBlocks() {
     RandomBlock copy = good;
     BlockView view = copy.View(false);
     change(copy, view);
-    const std::string message = jgs::CheckBlock(view);
+    const std::string message = jgs::CheckBlock(view, "x");
     Expect(message.find(rule) != std::string::npos, rule + ": got '" + message + "'");
   };
   refused("block.indptr", [](RandomBlock& b, BlockView&) { b.indptr[0] = 1; });
@@ -243,12 +245,80 @@ void TestGatherSparse() {
          "entries out of range are accepted");
 }
 
+void TestGather() {
+  const std::vector<float> features = {1, 2, 3, 4, 5, 6};
+  const std::vector<float> wanted = {5, 6, 0, 0, 1, 2, 0, 0};
+  const std::vector<int32_t> ids = {2, 3, 0, -1};
+  std::vector<int32_t> many(100000);  // enough to be shared among threads
+  for (size_t i = 0; i < many.size(); ++i) many[i] = ids[i % 4];
+  for (const int64_t num_threads : {1, 2, 4}) {
+    Threads threads;
+    std::vector<float> out(many.size() * 2, -1);
+    jgs::Gather(threads.Get(num_threads), features.data(), 3, 2, many.data(), 100000,
+                out.data());
+    bool same = true;
+    for (size_t i = 0; i < out.size(); ++i) same &= out[i] == wanted[i % wanted.size()];
+    Expect(same, "Gather");
+  }
+}
+
+// Sparse rows against the dense matrix that they stand for.
+void TestGatherAggregateSparse() {
+  std::mt19937 random(5);
+  RandomBlock block(random, 900, 500, 33, 11);
+  std::vector<int64_t> indptr = {0};
+  std::vector<int32_t> indices;
+  std::vector<float> values;
+  for (int64_t s = 0; s < block.sources; ++s) {
+    for (int64_t f = 0; f < block.width; ++f) {
+      float& x = block.x[s * block.width + f];
+      if (random() % 4 != 0) x = 0;
+      if (x == 0) continue;
+      indices.push_back(static_cast<int32_t>(f));
+      values.push_back(x);
+    }
+    indptr.push_back(static_cast<int64_t>(indices.size()));
+  }
+  const jgs::SparseRows rows{indptr.data(),
+                             indices.data(),
+                             values.data(),
+                             block.sources,
+                             static_cast<int64_t>(indices.size()),
+                             block.width};
+  for (const bool weighted : {false, true}) {
+    for (const Reduce reduce : {Reduce::kSum, Reduce::kMean, Reduce::kMax}) {
+      const Results wanted = Reference(block, weighted, reduce);
+      std::vector<float> one;
+      for (const int64_t num_threads : {1, 2, 4}) {
+        Threads threads;
+        std::vector<float> out(block.rows * block.width, -1);
+        Expect(jgs::GatherAggregateSparse(threads.Get(num_threads), rows, block.View(weighted),
+                                          reduce, out.data())
+                       .empty() &&
+                   Close(out, wanted.out),
+               "GatherAggregateSparse");
+        if (one.empty()) one = out;
+        Expect(SameBits(one, out), "GatherAggregateSparse: other bits on other threads");
+      }
+    }
+  }
+  indices[0] = 33;
+  Threads threads;
+  std::vector<float> out(block.rows * block.width);
+  Expect(!jgs::GatherAggregateSparse(threads.Get(4), rows, block.View(false), Reduce::kSum,
+                                     out.data())
+              .empty(),
+         "a column out of range is accepted in GatherAggregateSparse");
+}
+
 }  // namespace
 
 int main() {
   TestAggregate();
   TestBrokenBlocks();
+  TestGather();
   TestGatherSparse();
+  TestGatherAggregateSparse();
   std::printf(failures == 0 ? "aggregate_test: passed\n" : "aggregate_test: %d failures\n",
               failures);
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -1,87 +1,22 @@
-"""jgs.ops, kernel and plain, against float64 NumPy loops that read like the docstrings."""
-
-import os
-import subprocess
-import sys
+"""`jgs.ops.aggregate`, kernel and plain, against float64 NumPy loops that read like its
+docstring."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.sparse
 from jax.test_util import check_grads
 
 from jgs import Block, InputError, kernels, ops
-from jgs.features import SparseFeatures
-from jgs.graph import as_device
 
 needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 
 
-@pytest.fixture(params=["plain", pytest.param("kernel", marks=needs_kernels)])
-def implementation(request, monkeypatch):
-    monkeypatch.setattr(kernels, "available", lambda: request.param == "kernel")
-    return request.param
-
-
-def make_block(rows, weights=None, num_sources=None, capacities=(0, 0), pad_weight=np.nan):
-    """A Block from a list of source lists, with that much more capacity for (T, E)."""
-    degrees = [len(r) for r in rows]
-    num_edges = sum(degrees)
-    indices = np.array([s for r in rows for s in r], np.int32)
-    num_sources = num_sources or int(max([*indices, len(rows) - 1])) + 1
-    indptr = np.r_[0, np.cumsum(degrees), [num_edges] * capacities[0]].astype(np.int32)
-    weight = None
-    if weights is not None:
-        flat = [w for r in weights for w in r] + [pad_weight] * capacities[1]
-        weight = jnp.asarray(np.array(flat, np.float32))
-    return Block(
-        indptr=jnp.asarray(indptr),
-        # Padding that points at a real row must do no harm either.
-        indices=jnp.asarray(np.r_[indices, [0] * capacities[1]].astype(np.int32)),
-        num_targets=jnp.int32(len(rows)),
-        num_sources=jnp.int32(num_sources),
-        num_edges=jnp.int32(num_edges),
-        edge_weight=weight,
-    )
-
-
-def random_block(rng, weighted, num_targets=30, num_sources=50, max_degree=9):
-    degrees = rng.integers(0, max_degree + 1, num_targets)
-    degrees[::7] = 0
-    rows = [rng.integers(0, num_sources, d) for d in degrees]
-    weights = [rng.standard_normal(d) for d in degrees] if weighted else None
-    return make_block(rows, weights, num_sources, capacities=(4, 11))
-
-
-def reference(block, x, grad_out, reduce):
-    """`(out, grad_x, grad_weight)` in float64, one edge at a time."""
-    indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
-    x, grad_out = np.asarray(x, np.float64), np.asarray(grad_out, np.float64)
-    weight = np.ones(len(indices))
-    if block.edge_weight is not None:
-        weight = np.asarray(block.edge_weight, np.float64)
-    out = np.zeros((len(indptr) - 1, x.shape[1]))
-    grad_x, grad_weight = np.zeros_like(x), np.zeros(len(indices))
-    for t in range(int(block.num_targets)):
-        edges = np.arange(indptr[t], indptr[t + 1])
-        if len(edges) == 0:
-            continue
-        products = weight[edges, None] * x[indices[edges]]
-        if reduce == "max":
-            share = np.arange(len(edges))[:, None] == products.argmax(0)  # argmax: the first
-        else:
-            share = np.full(products.shape, 1 / len(edges) if reduce == "mean" else 1.0)
-        out[t] = (share * products).sum(0)
-        for e, s in zip(edges, share, strict=True):
-            grad_x[indices[e]] += weight[e] * s * grad_out[t]
-            grad_weight[e] = (s * x[indices[e]] * grad_out[t]).sum()
-    return out, grad_x, grad_weight
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduce", ops.REDUCTIONS)
-def test_aggregate_and_its_derivatives_equal_the_definition(implementation, reduce, weighted):
+def test_aggregate_and_its_derivatives_equal_the_definition(
+    implementation, reduce, weighted, random_block, reference
+):
     rng = np.random.default_rng(3)
     block = random_block(rng, weighted)
     used = np.unique(np.asarray(block.indices)[: int(block.num_edges)])
@@ -107,7 +42,7 @@ def test_aggregate_and_its_derivatives_equal_the_definition(implementation, redu
 
 
 @pytest.mark.parametrize("reduce", ops.REDUCTIONS)
-def test_gradient_equals_finite_differences_in_float64(reduce):
+def test_gradient_equals_finite_differences_in_float64(reduce, random_block):
     rng = np.random.default_rng(5)
     block = random_block(rng, True, num_targets=6, num_sources=12)
     with jax.enable_x64(True):
@@ -120,20 +55,20 @@ def test_gradient_equals_finite_differences_in_float64(reduce):
         check_grads(f, (x,), order=2, modes=["rev"])
 
 
-def test_mean_of_weighted_messages_divides_by_the_degree(implementation):
+def test_mean_of_weighted_messages_divides_by_the_degree(implementation, make_block):
     block = make_block([[0, 1]], [[1.0, 3.0]])
     out = ops.aggregate(block, jnp.array([[10.0], [2.0]]), "mean")
     assert out.tolist() == [[(1 * 10 + 3 * 2) / 2]]
 
 
-def test_max_gradient_goes_to_the_first_edge_that_attains_it(implementation):
+def test_max_gradient_goes_to_the_first_edge_that_attains_it(implementation, make_block):
     block = make_block([[1, 2, 0, 2]])
     x = jnp.array([[5.0, -1.0], [5.0, -2.0], [3.0, -1.0]])
     grad = jax.grad(lambda x: ops.aggregate(block, x, "max").sum())(x)
     assert grad.tolist() == [[0, 0], [1, 0], [0, 1]]
 
 
-def test_max_of_negative_infinite_and_nan_messages(implementation):
+def test_max_of_negative_infinite_and_nan_messages(implementation, make_block):
     x = jnp.array([[-3.0], [-jnp.inf], [jnp.nan]])
     block = make_block([[0], [1, 1], [0, 2, 1, 2], []], num_sources=4)
     x = jnp.concatenate([x, x[:1]])
@@ -155,7 +90,9 @@ def test_max_of_negative_infinite_and_nan_messages(implementation):
         ([], 2, 3, (2, 5)),  # an overflowed batch: all capacity, nothing real
     ],
 )
-def test_empty_blocks_give_zeros(implementation, reduce, rows, num_sources, width, capacities):
+def test_empty_blocks_give_zeros(
+    implementation, reduce, rows, num_sources, width, capacities, make_block
+):
     block = make_block(rows, num_sources=num_sources, capacities=capacities)
     x = jnp.full((num_sources, width), jnp.nan)
     out, pull = jax.vjp(lambda x: ops.aggregate(block, x, reduce), x)
@@ -168,7 +105,7 @@ def test_empty_blocks_give_zeros(implementation, reduce, rows, num_sources, widt
 
 
 @pytest.mark.parametrize("reduce", ops.REDUCTIONS)
-def test_padded_edges_do_nothing_when_every_row_is_real(implementation, reduce):
+def test_padded_edges_do_nothing_when_every_row_is_real(implementation, reduce, make_block):
     block = make_block([[1], [1]], capacities=(0, 3))  # the padding points at row 0
     x = jnp.array([[jnp.nan], [2.0]])
     out, pull = jax.vjp(lambda x: ops.aggregate(block, x, reduce), x)
@@ -177,7 +114,7 @@ def test_padded_edges_do_nothing_when_every_row_is_real(implementation, reduce):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
-def test_half_precision_is_summed_in_float32(dtype):
+def test_half_precision_is_summed_in_float32(dtype, make_block):
     block = make_block([[0] * 5000, [1]])
     out, pull = jax.vjp(lambda x: ops.aggregate(block, x, "sum"), jnp.ones((2, 3), dtype))
     assert out.dtype == dtype
@@ -187,7 +124,7 @@ def test_half_precision_is_summed_in_float32(dtype):
     np.testing.assert_allclose(grad.astype(jnp.float32), [[5000] * 3, [1] * 3], rtol=0.01)
 
 
-def test_aggregate_under_vmap(implementation):
+def test_aggregate_under_vmap(implementation, random_block):
     rng = np.random.default_rng(0)
     block = random_block(rng, True)
     xs = jnp.asarray(rng.standard_normal((3, 50, 4), dtype=np.float32))
@@ -222,7 +159,7 @@ def test_aggregate_under_vmap(implementation):
         ({"num_sources": [3]}, r"num_sources must be.* int64\[1\]"),
     ],
 )
-def test_aggregate_refuses_bad_arguments(change, said):
+def test_aggregate_refuses_bad_arguments(change, said, make_block):
     block = make_block([[0, 2]])
     fields = {k: v for k, v in change.items() if k not in ("x", "reduce")}
     block = Block(**{**vars(block), **fields})
@@ -245,7 +182,7 @@ def test_counts_may_be_integers_of_any_kind(implementation, integer, x64):
 
 
 @needs_kernels
-def test_a_count_beyond_32_bits_does_not_become_another():
+def test_a_count_beyond_32_bits_does_not_become_another(make_block):
     for count in (2**32 + 2, -(2**32) + 2):  # both are 2 in their low bits
         fields = {**vars(make_block([[0, 1]])), "num_edges": count}
         with pytest.raises(jax.errors.JaxRuntimeError, match="num_edges must"):
@@ -288,132 +225,8 @@ def test_the_plain_path_takes_each_edge_of_a_broken_block_at_most_once(monkeypat
         ({"num_targets": jnp.int32(1)}, "must be empty"),
     ],
 )
-def test_the_kernel_refuses_a_broken_block(fields, said):
+def test_the_kernel_refuses_a_broken_block(fields, said, make_block):
     block = Block(**{**vars(make_block([[0], [2]])), **fields})
     x = jnp.ones((3, 2))
     with pytest.raises(jax.errors.JaxRuntimeError, match=said):
         jax.block_until_ready(ops.aggregate(block, x))
-
-
-# -- gather
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8])
-def test_gather_widens_and_fills_padding_with_zeros(dtype):
-    features = jnp.asarray(np.arange(1, 7).reshape(3, 2).astype(dtype))
-    want = [[5, 6], [0, 0], [1, 2], [0, 0], [0, 0]]
-    for ids in (
-        jnp.array([2, 3, 0, -1, 2**31 - 1], jnp.int32),
-        np.array([2, 3, 0, -1, 2**32]),  # int64: 2**32 must not become node 0
-    ):
-        out = ops.gather(features, ids)
-        assert out.dtype == jnp.float32
-        np.testing.assert_array_equal(out, want)
-
-
-def test_gather_derivative_adds_up_repeated_rows():
-    ids = jnp.array([1, 1, 3, 0], jnp.int32)
-    grad = jax.grad(lambda x: (ops.gather(x, ids) * jnp.arange(1, 5)[:, None]).sum())
-    assert grad(jnp.ones((3, 2))).tolist() == [[4, 4], [3, 3], [0, 0]]
-
-
-def test_gather_from_more_than_2_to_the_31_elements(tmp_path):
-    rows, width = 2**25 + 100, 80  # 5.4 GB of a sparse file: only what is touched exists
-    shape = (rows, width)
-    store = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float16, shape)
-    ids = np.array([0, rows - 1, rows, 2**25, 2**31 // width], np.int32)
-    for i in ids[ids < rows]:
-        store[i] = i % 1000 + np.arange(width)
-    out = jax.jit(ops.gather)(as_device(store), ids)
-    want = np.where(ids[:, None] < rows, ids[:, None] % 1000 + np.arange(width), 0)
-    np.testing.assert_array_equal(out, want)
-
-
-def sparse_matrix(rng, rows=40, columns=23):
-    dense = rng.standard_normal((rows, columns)) * (rng.random((rows, columns)) < 0.2)
-    dense[5] = 0
-    return scipy.sparse.csr_matrix(dense.astype(np.float32))
-
-
-@pytest.mark.parametrize("jit", [False, True])
-def test_gather_from_sparse_features(implementation, jit):
-    rng = np.random.default_rng(1)
-    matrix = sparse_matrix(rng)
-    ids = np.r_[rng.integers(0, 40, 30), 5, 40, -1, 2**31 - 1, 0].astype(np.int32)
-    gather = jax.jit(ops.gather) if jit else ops.gather
-    out = gather(SparseFeatures.from_scipy(matrix), ids)
-    dense = np.vstack([matrix.toarray(), np.zeros((1, 23))])
-    want = dense[np.where((ids < 0) | (ids > 40), 40, ids)]
-    assert out.dtype == jnp.float32
-    np.testing.assert_array_equal(out, want.astype(np.float32))
-
-
-def test_gather_derivative_in_sparse_values(implementation):
-    features = SparseFeatures.from_scipy(sparse_matrix(np.random.default_rng(1)))
-    ids = np.array([3, 3, 0, 40], np.int32)
-
-    def f(values):
-        changed = SparseFeatures(**{**vars(features), "values": values})
-        return (ops.gather(changed, ids) * jnp.arange(1.0, 24)).sum()
-
-    times = np.zeros(40)
-    times[[0, 3]] = 1, 2
-    degrees = np.diff(np.asarray(features.indptr))
-    want = np.repeat(times, degrees) * (1 + np.asarray(features.indices))
-    np.testing.assert_array_equal(jax.grad(f)(features.values), want)
-
-
-@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (3, 4)])
-def test_gather_from_sparse_features_without_entries(implementation, shape):
-    features = SparseFeatures.from_scipy(scipy.sparse.csr_matrix(shape, dtype=np.float32))
-    out = ops.gather(features, np.array([0, 1, 9], np.int32))
-    np.testing.assert_array_equal(out, np.zeros((3, shape[1])))
-
-
-@needs_kernels
-@pytest.mark.parametrize("field", ["indptr", "indices"])
-def test_the_kernel_refuses_broken_sparse_features(field):
-    fields = vars(SparseFeatures.from_scipy(sparse_matrix(np.random.default_rng(1))))
-    broken = np.array(fields[field])
-    broken[3] = 2**30
-    features = SparseFeatures(**{**fields, field: as_device(broken)})
-    with pytest.raises(jax.errors.JaxRuntimeError, match="rows of SparseFeatures must"):
-        jax.block_until_ready(ops.gather(features, np.arange(40, dtype=np.int32)))
-
-
-@pytest.mark.parametrize(
-    ("features", "ids", "said"),
-    [
-        (np.ones((3, 2)), [0], "JAX array"),
-        (jnp.ones(3), [0], "matrix"),
-        (jnp.ones((3, 2)), [[0]], "ids must be"),
-        (jnp.ones((3, 2)), [0.5], "ids must be"),
-        (jnp.ones((3, 2)), np.array([0], np.uint8), "ids must be"),
-    ],
-)
-def test_gather_refuses_bad_arguments(features, ids, said):
-    with pytest.raises(InputError, match=said):
-        ops.gather(features, ids)
-
-
-def test_everything_works_with_the_kernels_switched_off():
-    program = """
-import jax, jax.numpy as jnp, numpy as np, scipy.sparse
-from jgs import Block, kernels, ops
-from jgs.features import SparseFeatures
-assert not kernels.available()
-block = Block(jnp.array([0, 2], jnp.int32), jnp.array([0, 1], jnp.int32),
-              jnp.int32(1), jnp.int32(2), jnp.int32(2))
-f = jax.jit(jax.value_and_grad(lambda x: ops.aggregate(block, x).sum()))
-value, grad = f(jnp.array([[1.0], [4.0]]))
-assert (float(value), grad.tolist()) == (2.5, [[0.5], [0.5]])
-features = SparseFeatures.from_scipy(scipy.sparse.eye(3, format="csr"))
-assert ops.gather(features, np.array([2, 3], np.int32)).tolist() == [[0, 0, 1], [0, 0, 0]]
-assert "jgs_" not in f.lower(jnp.ones((2, 1))).as_text()
-"""
-    environment = {**os.environ, "JGS_KERNELS": "off", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""  # `off` was asked for: nothing to say about it

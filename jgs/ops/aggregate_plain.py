@@ -1,0 +1,79 @@
+"""The plain twins of the aggregation kernels: their meaning, on any XLA device."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jgs.ops.kernel_call import FILL
+
+# Padded edges get row T and source S, one past the last: reads fill zeros and writes are
+# dropped there.
+
+
+def _edge_rows(num_sources, indptr, indices, num_targets, num_edges):
+    """int32 `[E]` twice: each edge's target and source; and float32 `[T]`: the degrees."""
+    num_rows, num_slots = indptr.shape[0] - 1, indices.shape[0]
+    degree = jnp.diff(indptr)
+    row = jnp.repeat(
+        jnp.arange(num_rows, dtype=jnp.int32), degree, total_repeat_length=num_slots
+    )
+    # `repeat` gives what is left over to the last row.
+    real = jnp.arange(num_slots) < jnp.minimum(num_edges, indptr[-1])
+    real &= row < num_targets
+    real &= (indices >= 0) & (indices < num_sources)
+    row, source = jnp.where(real, row, num_rows), jnp.where(real, indices, num_sources)
+    return row, source, jnp.maximum(degree, 1).astype(jnp.float32)
+
+
+def _messages(x, weight, source):
+    values = x.at[source].get(**FILL)
+    values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return values if weight is None else values * weight[:, None]
+
+
+def forward(reduce, x, weight, indptr, indices, num_targets, num_edges):
+    num_rows = indptr.shape[0] - 1
+    row, source, degree = _edge_rows(x.shape[0], indptr, indices, num_targets, num_edges)
+    values = _messages(x, weight, source)
+    if reduce == "max":
+        best = jax.ops.segment_max(jax.lax.stop_gradient(values), row, num_rows)
+        best = best.at[row].get(**FILL)
+        attains = (values == best) | (jnp.isnan(values) & jnp.isnan(best))
+        none = jnp.int32(jnp.iinfo(jnp.int32).max)
+        edge = jnp.where(attains, jnp.arange(row.shape[0], dtype=jnp.int32)[:, None], none)
+        argmax = jax.ops.segment_min(edge, row, num_rows)
+        argmax = jnp.where(argmax == none, -1, argmax)
+        # Read where it was attained, the derivative goes there too, and to no tie.
+        out = values.at[argmax, jnp.arange(x.shape[1])].get(**FILL)
+        return out.astype(x.dtype), argmax
+    out = jax.ops.segment_sum(values, row, num_rows)
+    if reduce == "mean":
+        out = out / degree[:, None]
+    return out.astype(x.dtype), x[:0].astype(jnp.int32)
+
+
+def _edge_grads(reduce, grad_out, argmax, row, degree):
+    """`[E, F]`: what of `grad_out` reaches each edge's message."""
+    grad_out = grad_out.astype(jnp.promote_types(grad_out.dtype, jnp.float32))
+    if reduce == "mean":
+        grad_out = grad_out / degree[:, None]
+    grads = grad_out.at[row].get(**FILL)
+    if reduce == "max":
+        edge = jnp.arange(row.shape[0], dtype=jnp.int32)[:, None]
+        grads = jnp.where(argmax.at[row].get(**FILL) == edge, grads, 0)
+    return grads
+
+
+def grad_x(reduce, grad_out, argmax, x, weight, *edges):
+    row, source, degree = _edge_rows(x.shape[0], *edges)
+    grads = _edge_grads(reduce, grad_out, argmax, row, degree)
+    if weight is not None:
+        grads = grads * weight[:, None]
+    return jax.ops.segment_sum(grads, source, x.shape[0]).astype(x.dtype)
+
+
+def grad_weight(reduce, grad_out, argmax, x, weight, *edges):
+    row, source, degree = _edge_rows(x.shape[0], *edges)
+    grads = _edge_grads(reduce, grad_out, argmax, row, degree)
+    return jnp.sum(grads * _messages(x, None, source), axis=1).astype(weight.dtype)

@@ -1,0 +1,105 @@
+"""What the operations take: each check raises `InputError` or returns what it checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.features import SparseFeatures
+from jgs.graph import Block
+
+REDUCTIONS = ("sum", "mean", "max")  # a reduction's position is its code in the kernels
+
+
+def check_reduce(reduce: Any) -> None:
+    if reduce not in REDUCTIONS:
+        raise InputError(
+            f"reduce must be one of {', '.join(REDUCTIONS)}", repr(reduce), "Choose one."
+        )
+
+
+def check_block(block: Block) -> tuple[jax.Array | np.ndarray, ...]:
+    """The block's counts, `num_targets`, `num_sources` and `num_edges`, as int32 scalars."""
+    fields: list[tuple[str, str, Any]] = [
+        ("indptr", "[T + 1]", np.int32),
+        ("indices", "[E]", np.int32),
+        ("edge_weight", "[E], as long as indices", np.float32),
+    ]
+    for name, shape, dtype in fields:
+        array = getattr(block, name)
+        if name == "edge_weight" and array is None:
+            continue
+        is_array = isinstance(array, jax.Array | np.ndarray)
+        good = is_array and array.ndim == 1 and array.dtype == dtype
+        if name == "indptr":
+            good = good and array.shape[0] > 0
+        elif name == "edge_weight":
+            good = good and array.shape == block.indices.shape
+        if not good:
+            raise InputError(
+                f"block.{name} must be an array of {np.dtype(dtype)} {shape}",
+                f"{array.dtype}{list(array.shape)}" if is_array else type(array).__name__,
+                f"Make it as the docstring of jgs.Block says, in numpy.{np.dtype(dtype)}.",
+            )
+    names = ("num_targets", "num_sources", "num_edges")
+    return tuple(_check_count(name, getattr(block, name)) for name in names)
+
+
+def _check_count(name: str, count: Any) -> jax.Array | np.ndarray:
+    """`count` as an int32 scalar; what 32 bits do not hold stays out of range."""
+    if not isinstance(count, jax.Array):
+        count = np.asarray(count)
+    if count.ndim != 0 or not jnp.issubdtype(count.dtype, jnp.integer):
+        raise InputError(
+            f"block.{name} must be an int32 scalar",
+            f"{count.dtype}{list(count.shape)}",
+            "Give the number as an integer, e.g. jax.numpy.int32(3).",
+        )
+    if count.dtype != np.int32:
+        with jax.enable_x64(True):
+            count = jnp.clip(count.astype(jnp.int64), -1, 2**31 - 1).astype(jnp.int32)
+    return count
+
+
+def check_rows(name: str, x: Any, real: bool = False) -> None:
+    """A matrix of floats; of any real numbers if `real`."""
+    shape, dtype = getattr(x, "shape", ()), getattr(x, "dtype", np.dtype(object))
+    kind = jnp.floating if not real else jnp.number
+    if len(shape) != 2 or not jnp.issubdtype(dtype, kind) or dtype.kind == "c":
+        raise InputError(
+            f"{name} must be a matrix of {'numbers' if real else 'floats'}, one row a node",
+            f"{dtype}{list(shape)}",
+            "Give it two dimensions and a float dtype.",
+        )
+
+
+def check_features(features: Any) -> None:
+    if isinstance(features, SparseFeatures):
+        return
+    if not isinstance(features, jax.Array):
+        raise InputError(
+            "features must be a JAX array or SparseFeatures",
+            type(features).__name__,
+            "Put them on the device once: jax.device_put(features, may_alias=True).",
+        )
+    check_rows("features", features, real=True)
+
+
+def check_ids(ids: Any, num_rows: int) -> jax.Array:
+    """`ids` as int32; 64-bit ids beyond 32 bits become padding, not other nodes."""
+    if not isinstance(ids, jax.Array):
+        ids = np.asarray(ids)
+    if ids.ndim != 1 or ids.dtype not in (np.int32, np.int64):
+        raise InputError(
+            "ids must be a one-dimensional array of int32",
+            f"{ids.dtype}{list(ids.shape)}",
+            "Convert it with .astype(numpy.int32).",
+        )
+    if ids.dtype == np.int64:
+        with jax.enable_x64(True):
+            return jnp.clip(ids, -1, num_rows).astype(jnp.int32)
+    return jnp.asarray(ids)

@@ -1,0 +1,78 @@
+"""`gather`: feature rows of nodes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs import kernels
+from jgs.features import SparseFeatures
+from jgs.ops.checks import check_features, check_ids
+from jgs.ops.kernel_call import FILL, call, either, floats, vary_alike
+
+
+def gather(features: jax.Array | SparseFeatures, ids: Any) -> jax.Array:
+    """Dense feature rows of the nodes `ids`.
+
+    Args:
+      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`. An argument of
+        the jitted function, never a constant in it.
+      ids: int32 (or int64) `[K]`. What lies outside `[0, N)` is padding.
+
+    Returns:
+      float32 `[K, F]`, with zero rows for padding. Differentiable in a dense `features` and
+      in the `values` of sparse ones.
+
+    Raises `InputError` for other types and ranks.
+    """
+    check_features(features)
+    ids = check_ids(ids, features.shape[0])
+    return _gather(features, ids, num_threads_for(features, ids.shape[0]))
+
+
+def num_threads_for(features: jax.Array | SparseFeatures, num_rows: int) -> int | None:
+    """The threads of a kernel that reads `num_rows` of the rows; None: the plain twin does."""
+    takes = isinstance(features, SparseFeatures) or features.dtype == jnp.float32
+    empty = 0 in (*features.shape, num_rows)
+    return kernels.NUM_THREADS if takes and not empty and kernels.available() else None
+
+
+@partial(jax.jit, static_argnums=2)
+def _gather(features, ids, num_threads):
+    def kernel(features, ids):
+        out = floats((ids.shape[0], features.shape[1]))
+        if isinstance(features, SparseFeatures):
+            arrays = (features.indptr, features.indices, features.values, ids)
+            return call("jgs_gather_sparse", out, arrays, num_threads)
+        return call("jgs_gather", out, (features, ids), num_threads)
+
+    return either(num_threads, kernel, gather_plain, *vary_alike(features, ids))
+
+
+def gather_plain(features, ids):
+    if isinstance(features, SparseFeatures):
+        return _gather_sparse_plain(features, ids)
+    if features.shape[0] == 0:
+        return jnp.zeros((ids.shape[0], features.shape[1]), jnp.float32)
+    return features.at[ids].get(**FILL).astype(jnp.float32)
+
+
+def _gather_sparse_plain(features, ids):
+    num_rows, num_features = features.shape
+    out = jnp.zeros((ids.shape[0], num_features), jnp.float32)
+    if features.max_row == 0 or num_rows == 0:
+        return out
+    with jax.enable_x64(True):  # entries are counted in 64 bits
+        real = (ids >= 0) & (ids < num_rows)
+        safe = jnp.where(real, ids, 0)
+        start = features.indptr[safe]
+        stop = jnp.where(real, features.indptr[safe + 1], start)
+        entry = start[:, None] + jnp.arange(features.max_row, dtype=jnp.int64)
+        entry = jnp.where(entry < stop[:, None], entry, features.values.shape[0])
+        column = features.indices.at[entry].get(mode="fill", fill_value=num_features)
+        value = features.values.at[entry].get(mode="fill", fill_value=0)
+        slot = jnp.arange(ids.shape[0], dtype=jnp.int32)[:, None]
+        return out.at[slot, column].add(value, mode="drop")

@@ -1,0 +1,94 @@
+"""`gather_aggregate`: the first layer straight from the feature store."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from jgs.errors import InputError
+from jgs.features import SparseFeatures
+from jgs.graph import Block
+from jgs.ops import aggregate_plain
+from jgs.ops.checks import check_block, check_features, check_reduce
+from jgs.ops.gather import gather_plain, num_threads_for
+from jgs.ops.kernel_call import call, either, floats, or_empty, vary_alike
+
+
+def gather_aggregate(
+    features: jax.Array | SparseFeatures, block: Block, reduce: str = "mean"
+) -> jax.Array:
+    """For every target of `block`, the reduction of its neighbours' rows of `features`.
+
+    Equal, to rounding, to `aggregate(block, gather(features, jnp.arange(N)), reduce)`, and
+    never builds that matrix, nor the matrix of the batch's distinct input nodes.
+
+    Args:
+      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`. An argument of
+        the jitted function, never a constant in it.
+      block: a `jgs.Block` with `T` targets (capacity) whose `indices` are node ids, rows of
+        `features`, and whose `num_sources` is `N`: the first block of a batch sampled with
+        `relabel_inputs=False`.
+      reduce: as in `aggregate`, with the block's edge weights.
+
+    Returns:
+      float32 `[T, F]`. Rows without edges, and those from `num_targets` on, are 0. Edges from
+      `num_edges` on contribute nothing, whatever they hold.
+
+    Differentiable, in both modes, in a dense `features` or the `values` of sparse ones and in
+    `edge_weight`; the plain path does it, with one row an edge. Stored features need none.
+    Rows are summed in edge order: on the CPU the result does not depend on the number of
+    threads.
+
+    Raises `InputError` for an unknown `reduce`, for features of another type or rank, for a
+    block whose arrays have other dtypes or shapes, and for one with edges whose `num_sources`
+    is known and not `N`: its `indices` count sources of the batch, not nodes.
+
+    What the arrays hold is looked at by the kernel only (dense float32 or sparse, on the CPU,
+    none of `T`, `E`, `N` and `F` 0), as it runs: a block that breaks a rule of `jgs.Block` or
+    has another `num_sources` is a `jax.errors.JaxRuntimeError` naming the rule. The plain path
+    raises nothing and reads zeros for ids outside `[0, N)`.
+    """
+    check_reduce(reduce)
+    counts = check_block(block)
+    check_features(features)
+    _check_num_sources(features.shape[0], *counts[1:])
+    if block.target_capacity == 0 or block.edge_capacity == 0 or features.shape[1] == 0:
+        return jnp.zeros((block.target_capacity, features.shape[1]), jnp.float32)
+    num_threads = num_threads_for(features, block.target_capacity)
+    operands = (features, block.edge_weight, block.indptr, block.indices, *counts)
+    return _gather_aggregate(reduce, num_threads, *vary_alike(*operands))
+
+
+def _check_num_sources(num_nodes, num_sources, num_edges):
+    unknown = isinstance(num_sources, jax.core.Tracer) or isinstance(num_edges, jax.core.Tracer)
+    if not unknown and int(num_edges) > 0 and int(num_sources) != num_nodes:
+        raise InputError(
+            "block.num_sources must be the number of rows of features, block.indices node ids",
+            f"{int(num_sources)} for {num_nodes} rows",
+            "Sample with relabel_inputs=False, or call gather and aggregate.",
+        )
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _gather_aggregate(reduce, num_threads, features, weight, indptr, *rest):
+    def kernel(features, weight, indptr, *rest):
+        out = floats((indptr.shape[0] - 1, features.shape[1]))
+        block = (or_empty(weight), indptr, *rest)
+        if isinstance(features, SparseFeatures):
+            arrays = (features.indptr, features.indices, features.values, *block)
+            return call("jgs_gather_aggregate_sparse", out, arrays, num_threads, reduce)
+        return call("jgs_gather_aggregate", out, (features, *block), num_threads, reduce)
+
+    operands = (features, weight, indptr, *rest)
+    return either(num_threads, kernel, partial(_plain, reduce), *operands)
+
+
+def _plain(reduce, features, weight, indptr, indices, num_targets, num_sources, num_edges):
+    """Aggregates a matrix with one row an edge, each read by its node id."""
+    edge = jnp.arange(indices.shape[0], dtype=jnp.int32)
+    rows = gather_plain(features, jnp.where(edge < num_edges, indices, -1))
+    return aggregate_plain.forward(reduce, rows, weight, indptr, edge, num_targets, num_edges)[
+        0
+    ]
