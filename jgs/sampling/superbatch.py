@@ -8,11 +8,11 @@ from jgs import kernels
 from jgs.sampling.neighbors_plain import Spec
 
 _PER_THREAD = 4  # batches; beyond that no further gain was measured
-_BYTES_PER_THREAD = 4 << 20
+_BYTES_PER_THREAD = 8 << 20
 
 
 def choose_super_batch(spec: Spec) -> int:
-    """A super-batch's size: up to 4 batches a thread, in at most 4 MiB a thread, or else 1.
+    """A super-batch's size: up to 4 batches a thread, in at most 8 MiB a thread, or else 1.
 
     In a super-batch a thread samples whole batches and waits for no other thread (gSampler,
     SOSP 2023, super-batches), and what a call costs is shared. It takes at least a batch a
