@@ -302,17 +302,20 @@ class Block:
 
     @property
     def target_capacity(self) -> int:
-        return self.indptr.shape[0] - 1
+        return self.indptr.shape[-1] - 1
 
     @property
     def edge_capacity(self) -> int:
-        return self.indices.shape[0]
+        return self.indices.shape[-1]
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class MiniBatch:
     """What a sampler returns and a model takes.
+
+    Of a super-batch, sampled from seeds `[S, B]`, every array here and in the blocks has a
+    leading axis `S`; `jax.tree.map(lambda a: a[i], batch)` is batch `i`.
 
     Fields:
       seeds: int32 `[B]`; the nodes the batch is for, as given. Padding is `num_nodes`.
@@ -336,12 +339,11 @@ class MiniBatch:
     @property
     def seed_mask(self) -> jax.Array:
         """bool `[B]`: False in padding. Losses and metrics count only where it is True."""
-        return (self.seeds != self.num_nodes) & ~self.overflow
+        return (self.seeds != self.num_nodes) & ~self.overflow[..., None]
 
     def target_nodes(self, layer: int) -> jax.Array:
         """int32 `[T]`: the node ids of block `layer`'s targets; padding is `num_nodes`."""
         block = self.blocks[layer]
         slot = jnp.arange(block.target_capacity, dtype=jnp.int32)
-        return jnp.where(
-            slot < block.num_targets, self.nodes[: block.target_capacity], self.num_nodes
-        )
+        real = slot < block.num_targets[..., None]
+        return jnp.where(real, self.nodes[..., : block.target_capacity], self.num_nodes)

@@ -64,21 +64,24 @@ def _seeds_error(seeds: np.ndarray, num_nodes: int) -> InputError | None:
     outside = (seeds < 0) | (seeds > num_nodes)
     if not outside.any():
         return None
-    at = int(np.argmax(outside))
+    *batch, at = (int(i) for i in np.argwhere(outside)[0])
+    where = f"batch {batch[0]}: " if batch else ""
     return InputError(
-        f"seeds must be node ids in [0, {num_nodes}), or {num_nodes} for padding",
-        f"{int(seeds[at])} at position {at}",
+        f"{where}seeds must be node ids in [0, {num_nodes}), or {num_nodes} for padding",
+        f"{int(seeds[(*batch, at)])} at position {at}",
         "Check where the seeds come from",
     )
 
 
 def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
-    """`seeds` as int32 `[B]`; values are checked here when they are known already."""
+    """`seeds` as int32 `[B]` or `[S, B]`; values are checked when they are known already."""
     if not isinstance(seeds, jax.Array):
         seeds = np.asarray(seeds)
-    if seeds.ndim != 1 or seeds.size == 0 or not jnp.issubdtype(seeds.dtype, jnp.integer):
+    integers = jnp.issubdtype(seeds.dtype, jnp.integer)
+    if seeds.ndim not in (1, 2) or seeds.size == 0 or not integers:
         raise InputError(
-            "seeds must be a one-dimensional integer array of node ids, at least one",
+            "seeds must be a one-dimensional integer array of node ids, or a two-dimensional "
+            "one, a batch a row, with at least one",
             f"{seeds.dtype}{list(seeds.shape)}",
             "Give one id a seed.",
         )

@@ -42,11 +42,14 @@ def sample_neighbors(
     device or the number of threads. Jittable; everything from `fanouts` on is static.
 
     Args:
-      key: a Threefry key (`jax.random.key(0)`), used once.
+      key: a Threefry key (`jax.random.key(0)`), used once. For several batches an array of
+        as many keys (`jax.random.split(key, S)`).
       graph: the graph `[N]`; under `jax.jit` pass it as an argument, do not close over it.
       seeds: integer `[B]` node ids, `B >= 1`. `N` marks padding, anywhere: it draws
         nothing. A seed that is repeated keeps its rows, one a repetition, with equal
-        samples; edges from it name its first row.
+        samples; edges from it name its first row. `[S, B]` are S batches (gSampler,
+        SOSP 2023, super-batches): one call, each batch sampled on its own, with less waiting
+        between threads than S calls have.
       fanouts: how many neighbours each node draws, seed-first: `(5, 10)` draws 5 a seed,
         then 10. -1 takes all of them.
       capacity: static sizes, from `plan_capacity`; None takes the worst case, which is
@@ -62,7 +65,9 @@ def sample_neighbors(
         last hop's sources then need no capacity. Else the sample is the same, bit for bit.
 
     Returns:
-      A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last.
+      A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. Of S batches all
+      its arrays have a leading axis S: `jax.tree.map(lambda a: a[i], batch)` is batch `i`, bit
+      for bit what a call with its key and seeds alone returns, its own `overflow` included.
 
     Raises:
       InputError: for arguments that break these rules. Seeds out of range are found when the
@@ -70,10 +75,10 @@ def sample_neighbors(
         a ValueError or a `jax.errors.JaxRuntimeError` as JAX's version has it.
     """
     fanouts = check_fanouts(fanouts)
-    words = key_words(key)
     check_graph(graph, weighted, return_edge_weights)
     seeds = check_seeds(seeds, graph.num_nodes)
-    batch_size = seeds.shape[0]
+    words = key_words(key, seeds.shape[:-1])
+    batch_size = seeds.shape[-1]
     if capacity is None:
         capacity = worst_case(graph.num_nodes, graph.num_edges, batch_size, fanouts, replace)
     spec = Spec(
@@ -85,13 +90,26 @@ def sample_neighbors(
         bool(return_edge_weights),
         bool(relabel_inputs),
     )
+    (batch,) = sample_batches(words, graph, seeds, spec)
+    return batch
+
+
+def sample_batches(
+    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> list[MiniBatch]:
+    """The one batch of `sample_neighbors`; with `spec.apart` the S batches of seeds `[S, B]`,
+    none of which shares an array with another, so that taking them apart copies nothing."""
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        hops, nodes, overflow = _sample(words, graph, seeds, spec)
-    return MiniBatch(seeds, nodes, tuple(hops[::-1]), overflow, graph.num_nodes)
+        samples = _sample(words, graph, seeds, spec)
+    rows = [seeds[i] for i in range(seeds.shape[0])] if spec.apart else [seeds]
+    return [
+        MiniBatch(row, nodes, tuple(hops[::-1]), overflow, graph.num_nodes)
+        for row, (hops, nodes, overflow) in zip(rows, samples, strict=True)
+    ]
 
 
 @partial(jax.jit, static_argnames="spec")
-def _sample(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> Sample:
+def _sample(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
     plain = partial(sample_plain, spec=spec)
     if not kernels.available():
         return plain(words, graph, seeds)

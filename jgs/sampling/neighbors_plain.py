@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ class Spec(NamedTuple):
     edge_ids: bool
     edge_weights: bool
     relabel_inputs: bool
+    apart: bool = False  # S batches in arrays of their own, not in common ones
 
     def relabels(self, h: int) -> bool:
         """Whether the neighbours of hop `h` get local ids."""
@@ -34,13 +36,25 @@ class Spec(NamedTuple):
 Sample = tuple[list[Block], jax.Array, jax.Array]  # blocks seed-first, nodes, overflow
 
 
-def sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> Sample:
+def sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+    """The sample of `seeds` `[B]` by the key `words` `[2]`; of `[S, B]` by `[S, 2]` that of S
+    batches in common arrays or, with `spec.apart`, S samples."""
+    seeds = refuse_outside(seeds, graph.num_nodes)
+    one = partial(_sample_batch, graph=graph, spec=spec)
+    if seeds.ndim == 1:
+        return [one(words, seeds)]
+    samples = jax.vmap(one)(words, seeds)
+    if not spec.apart:
+        return [samples]
+    return [jax.tree.map(lambda a, i=i: a[i], samples) for i in range(seeds.shape[0])]
+
+
+def _sample_batch(words: jax.Array, nodes: jax.Array, graph: Graph, spec: Spec) -> Sample:
     num_nodes = graph.num_nodes
     if graph.num_edges == 0:  # one edge that no row has, since nothing can index no edges
         one = [None if a is None else jnp.zeros(1, a.dtype) for a in jax.tree.leaves(graph)[1:]]
         graph = Graph._unchecked(graph.indptr, *one)
-    nodes = refuse_outside(seeds, num_nodes)
-    slot = jnp.arange(seeds.shape[0], dtype=jnp.int32)
+    slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     num_targets = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
     overflow = jnp.zeros((), bool)
     blocks = []

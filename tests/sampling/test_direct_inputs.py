@@ -73,9 +73,9 @@ def test_at_parallel_sizes(name, sample_with, make_graph):
 def test_tiny_graphs_and_batches_of_padding(fanouts, num_edges, name, sample_with):
     edges = np.zeros(num_edges, int)
     graph = jgs.Graph.from_edges(edges, edges, 2, np.ones(num_edges))
-    for seeds in ([0, 1], [2, 2], [2, 1, 2, 2]):
+    for seeds in ([0, 1, 2, 2], [2, 2, 2, 2], [2, 1, 2, 2]):
         args = (KEY, graph, np.array(seeds), fanouts)
-        for mode in MODES:
+        for mode in (MODES[0], MODES[3]):
             full = sample_with(name, *args, **mode, **EXTRAS)
             direct = sample_with(name, *args, **mode, **EXTRAS, relabel_inputs=False)
             assert_direct(direct, full)

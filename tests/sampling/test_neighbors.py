@@ -180,7 +180,7 @@ def test_offsets_beyond_32_bits(name, sample_with, tmp_path):
         ({"seeds": np.array([-1, 0])}, "got -1 at position 0"),
         ({"seeds": np.array([0.5])}, "seeds must be a one-dimensional integer array"),
         ({"seeds": np.array([], int)}, "at least one; got int64[0]"),
-        ({"seeds": np.array([[1]])}, "one-dimensional"),
+        ({"seeds": np.array([[[1]]])}, "one-dimensional"),
         ({"fanouts": (3, 0)}, "fanouts must be static positive ints, or -1"),
         ({"fanouts": (-2,)}, "got (-2,)"),
         ({"fanouts": ()}, "got ()"),
