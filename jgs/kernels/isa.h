@@ -1,63 +1,60 @@
-// One loop, compiled for several instruction sets; the best that the CPU has runs.
+// Instruction sets, chosen at run time: one library runs everywhere and gives equal bits.
 #ifndef JGS_KERNELS_ISA_H_
 #define JGS_KERNELS_ISA_H_
 
-#include <cstdint>
-
-#if defined(__GNUC__)
-#define JGS_INLINE inline __attribute__((always_inline))
-#else
-#define JGS_INLINE inline
-#endif
-#if defined(__x86_64__) && defined(__GNUC__)
-#define JGS_X86 1
-#endif
-
 namespace jgs {
 
-enum class Isa { kBaseline, kAvx2, kAvx512 };
+enum class Isa { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
+
+#ifndef JGS_MAX_ISA
+#define JGS_MAX_ISA 2  // as a number: the build option JGS_ISA lowers it, for tests
+#endif
+
+namespace internal {
+
+// `Body` must be inlined, so that it is compiled for the caller's instruction set.
+#if defined(__x86_64__)
+template <typename Body>
+__attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))) void OnAvx512(
+    const Body& body) {
+  body();
+}
+template <typename Body>
+__attribute__((target("avx2"))) void OnAvx2(const Body& body) {
+  body();
+}
+#endif
 
 inline Isa BestIsa() {
-#ifdef JGS_X86
-  static const Isa best = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                                  __builtin_cpu_supports("avx512vl")
-                              ? Isa::kAvx512
-                          : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-                              ? Isa::kAvx2
-                              : Isa::kBaseline;
-  return best;
-#else
+#if defined(__x86_64__)
+  if (JGS_MAX_ISA >= 2 && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    return Isa::kAvx512;
+  }
+  if (JGS_MAX_ISA >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    return Isa::kAvx2;
+  }
+#endif
   return Isa::kBaseline;
+}
+
+}  // namespace internal
+
+// The best one that this CPU has and the build allows.
+inline Isa BestIsa() {
+  static const Isa best = internal::BestIsa();
+  return best;
+}
+
+// Calls `body`, a functor whose operator() is JGS_INLINE, compiled for `isa`.
+#define JGS_INLINE __attribute__((always_inline))
+template <typename Body>
+inline void RunOn(Isa isa, const Body& body) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return internal::OnAvx512(body);
+  if (isa == Isa::kAvx2) return internal::OnAvx2(body);
 #endif
-}
-
-// Not `target_clones`: its resolver runs before the sanitizers are ready.
-template <typename Loop>
-void RunBaseline(const Loop& loop, int64_t begin, int64_t end) {
-  loop.Run(begin, end);
-}
-
-#ifdef JGS_X86
-template <typename Loop>
-__attribute__((target("avx2"))) void RunAvx2(const Loop& loop, int64_t begin, int64_t end) {
-  loop.Run(begin, end);
-}
-
-template <typename Loop>
-__attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512"))) void RunAvx512(
-    const Loop& loop, int64_t begin, int64_t end) {
-  loop.Run(begin, end);
-}
-#endif
-
-// loop.Run(begin, end), an always-inline loop that the compiler turns into vectors.
-template <typename Loop>
-void RunBest(const Loop& loop, int64_t begin, int64_t end) {
-#ifdef JGS_X86
-  if (BestIsa() == Isa::kAvx512) return RunAvx512(loop, begin, end);
-  if (BestIsa() == Isa::kAvx2) return RunAvx2(loop, begin, end);
-#endif
-  RunBaseline(loop, begin, end);
+  body();
 }
 
 }  // namespace jgs

@@ -13,7 +13,7 @@ namespace {
 #define JGS_TARGET
 #define JGS_LANES 4
 #include "linear_tile.inc"
-#ifdef JGS_X86
+#if defined(__x86_64__)
 #define JGS_TILE Avx2Tile
 #define JGS_TARGET __attribute__((target("avx2,fma")))
 #define JGS_LANES 8
@@ -26,8 +26,7 @@ namespace {
 
 constexpr int64_t kRows = 192;      // rows at a time: they stay in the L2 cache
 constexpr int64_t kDepth = 512;     // of the weights' rows, likewise
-constexpr int64_t kSumRows = 1536;  // rows whose outer products one thread sums, a multiple
-constexpr int64_t kMostParts = 16;  // partial sums kept
+constexpr int64_t kMostParts = 16;  // partial sums of the weights' gradients, of 2 or more chunks
 constexpr int64_t kTileRows = 6;
 
 using Tile = void (*)(const float* a, int64_t row_step, int64_t step, const float* b,
@@ -44,7 +43,7 @@ struct Tiles {
   {lanes, vectors, JGS_ROW_TILES(tile, 6), JGS_ROW_TILES(tile, 2), JGS_ROW_TILES(tile, 1)}
 
 const Tiles& BestTiles() {
-#ifdef JGS_X86
+#if defined(__x86_64__)
   static const Tiles avx512 = JGS_TILES(Avx512Tile, 16, 4);
   static const Tiles avx2 = JGS_TILES(Avx2Tile, 8, 2);
   if (BestIsa() == Isa::kAvx512) return avx512;
@@ -102,7 +101,7 @@ void Multiply(Left a, const float* b, int64_t rows, int64_t depth, int64_t width
 }
 
 // The finaliser lowbias32, as in jgs/ops/dropout.py.
-JGS_INLINE uint32_t Mix(uint32_t bits) {
+JGS_INLINE inline uint32_t Mix(uint32_t bits) {
   bits = (bits ^ (bits >> 16)) * 0x7FEB352Du;
   bits = (bits ^ (bits >> 15)) * 0x846CA68Bu;
   return bits ^ (bits >> 16);
@@ -110,11 +109,11 @@ JGS_INLINE uint32_t Mix(uint32_t bits) {
 
 // Applies `activation`, which is not nothing, to rows [begin, end).
 struct Activate {
-  Activation activation;
-  int64_t width;
+  const Activation& activation;
+  int64_t begin, end, width;
   float* out;
 
-  JGS_INLINE void Run(int64_t begin, int64_t end) const {
+  JGS_INLINE void operator()() const {
     constexpr uint32_t kGolden = 0x9E3779B9u;
     for (int64_t r = begin; r < end; ++r) {
       float* __restrict row = out + r * width;
@@ -134,22 +133,18 @@ struct Activate {
   }
 };
 
-// masked[r] = what of the gradient of row `first + r` passes the activation.
+// masked = what of the gradient passes the activation whose result is `out`.
 struct MaskGrad {
-  const float* grad;
-  const float* out;
+  const float* __restrict grad;
+  const float* __restrict out;
   float scale;
-  int64_t width, first;
-  float* masked;
+  int64_t size;
+  float* __restrict masked;
 
-  JGS_INLINE void Run(int64_t begin, int64_t end) const {
-    const int64_t size = (end - begin) * width;
-    const float* __restrict from = grad + (first + begin) * width;
-    const float* __restrict result = out + (first + begin) * width;
-    float* __restrict to = masked + begin * width;
+  JGS_INLINE void operator()() const {
     for (int64_t i = 0; i < size; ++i) {
-      const float scaled = from[i] * scale;
-      to[i] = result[i] == 0.0f ? 0.0f : scaled;
+      const float scaled = grad[i] * scale;
+      masked[i] = out[i] == 0.0f ? 0.0f : scaled;
     }
   }
 };
@@ -178,7 +173,7 @@ void Linear(const Executor& executor, const std::vector<Term>& terms, const floa
                  std::min(kDepth, term.in - k), width, more, out + begin * width);
       }
     }
-    if (activation.relu) RunBest(Activate{activation, width, out}, begin, real);
+    if (activation.relu) RunOn(BestIsa(), Activate{activation, begin, real, width, out});
   });
 }
 
@@ -187,7 +182,7 @@ void LinearGrad(const Executor& executor, const std::vector<GradTerm>& terms, co
                 float* grad_bias) {
   // Every part is a number of whole chunks; the first writes the results, the others are added.
   const int64_t chunks = (num_rows + kRows - 1) / kRows;
-  const int64_t parts = std::clamp<int64_t>(chunks * kRows / kSumRows, 1, kMostParts);
+  const int64_t parts = std::clamp<int64_t>(chunks / 2, 1, kMostParts);
   std::vector<float*> result{grad_bias};
   std::vector<int64_t> start{0, width};  // where each result starts in a part's sums
   for (const GradTerm& term : terms) {
@@ -209,7 +204,8 @@ void LinearGrad(const Executor& executor, const std::vector<GradTerm>& terms, co
       const int64_t begin = chunk * kRows, rows = std::min(kRows, num_rows - begin);
       const float* passed = grad + begin * width;
       if (out != nullptr) {
-        RunBest(MaskGrad{grad, out, scale, width, begin, masked.data()}, 0, rows);
+        const float* result = out + begin * width;
+        RunOn(BestIsa(), MaskGrad{passed, result, scale, rows * width, masked.data()});
         passed = masked.data();
       }
       for (int64_t r = 0; r < rows; ++r) {
