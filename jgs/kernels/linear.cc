@@ -5,6 +5,11 @@
 #include <algorithm>
 
 #include "isa.h"
+#include "scratch.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace jgs {
 namespace {
@@ -28,6 +33,7 @@ constexpr int64_t kRows = 192;      // rows at a time: they stay in the L2 cache
 constexpr int64_t kDepth = 512;     // of the weights' rows, likewise
 constexpr int64_t kMostParts = 16;  // partial sums of the weights' gradients, of 2 or more chunks
 constexpr int64_t kTileRows = 6;
+constexpr int64_t kStreamed = 1 << 21;  // floats of a result too large for the caches
 
 using Tile = void (*)(const float* a, int64_t row_step, int64_t step, const float* b,
                       int64_t b_width, int64_t depth, bool add, float* c, int64_t c_width);
@@ -100,6 +106,20 @@ void Multiply(Left a, const float* b, int64_t rows, int64_t depth, int64_t width
   }
 }
 
+// Copies past the caches what will not be read again soon.
+void Stream(const float* from, int64_t size, float* to) {
+#if defined(__x86_64__)
+  if (reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+    int64_t i = 0;
+    for (; i + 4 <= size; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+    std::copy(from + i, from + size, to + i);
+    _mm_sfence();
+    return;
+  }
+#endif
+  std::copy_n(from, size, to);
+}
+
 // The finaliser lowbias32, as in jgs/ops/dropout.py.
 JGS_INLINE inline uint32_t Mix(uint32_t bits) {
   bits = (bits ^ (bits >> 16)) * 0x7FEB352Du;
@@ -107,21 +127,21 @@ JGS_INLINE inline uint32_t Mix(uint32_t bits) {
   return bits ^ (bits >> 16);
 }
 
-// Applies `activation`, which is not nothing, to rows [begin, end).
+// Applies `activation`, which is not nothing, to num_rows rows, of which `first` is the first.
 struct Activate {
   const Activation& activation;
-  int64_t begin, end, width;
+  int64_t first, num_rows, width;
   float* out;
 
   JGS_INLINE void operator()() const {
     constexpr uint32_t kGolden = 0x9E3779B9u;
-    for (int64_t r = begin; r < end; ++r) {
+    for (int64_t r = 0; r < num_rows; ++r) {
       float* __restrict row = out + r * width;
       if (activation.low == nullptr) {
         for (int64_t u = 0; u < width; ++u) row[u] = row[u] <= 0.0f ? 0.0f : row[u];
         continue;
       }
-      const uint32_t low = activation.low[r], high = activation.high[r];
+      const uint32_t low = activation.low[first + r], high = activation.high[first + r];
       const uint32_t threshold = activation.threshold;
       const float scale = activation.scale;
       for (int64_t u = 0; u < width; ++u) {
@@ -154,26 +174,35 @@ struct MaskGrad {
 void Linear(const Executor& executor, const std::vector<Term>& terms, const float* bias,
             const float* add, const Activation& activation, int64_t num_rows, int64_t capacity,
             int64_t width, float* out) {
+  const bool streams = capacity * width >= kStreamed;
   ParallelFor(executor, (capacity + kRows - 1) / kRows, [&](int64_t chunk) {
     const int64_t begin = chunk * kRows, end = std::min(begin + kRows, capacity);
-    const int64_t real = std::max(begin, std::min(end, num_rows));
-    for (int64_t r = begin; r < real; ++r) {
-      float* row = out + r * width;
+    const int64_t real = std::max(begin, std::min(end, num_rows)), rows = real - begin;
+    thread_local Scratch<float> scratch;
+    float* sum = out + begin * width;
+    if (streams) {
+      scratch.Reserve(kRows * width);
+      sum = scratch.data();
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      float* row = sum + r * width;
       if (add != nullptr) {
-        for (int64_t u = 0; u < width; ++u) row[u] = add[r * width + u] + (bias ? bias[u] : 0.0f);
+        const float* added = add + (begin + r) * width;
+        for (int64_t u = 0; u < width; ++u) row[u] = added[u] + (bias ? bias[u] : 0.0f);
       } else if (bias != nullptr) {
         std::copy_n(bias, width, row);
       }
     }
-    std::fill(out + real * width, out + end * width, 0.0f);
     bool more = bias != nullptr || add != nullptr;
     for (const Term& term : terms) {
       for (int64_t k = 0; k < term.in; k += kDepth, more = true) {
-        Multiply({term.x + begin * term.in + k, term.in, 1}, term.w + k * width, real - begin,
-                 std::min(kDepth, term.in - k), width, more, out + begin * width);
+        Multiply({term.x + begin * term.in + k, term.in, 1}, term.w + k * width, rows,
+                 std::min(kDepth, term.in - k), width, more, sum);
       }
     }
-    if (activation.relu) RunOn(BestIsa(), Activate{activation, begin, real, width, out});
+    if (activation.relu) RunOn(BestIsa(), Activate{activation, begin, rows, width, sum});
+    if (streams) Stream(sum, rows * width, out + begin * width);
+    std::fill(out + real * width, out + end * width, 0.0f);
   });
 }
 

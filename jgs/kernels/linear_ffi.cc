@@ -42,7 +42,7 @@ ffi::Error LinearFfi(ffi::ThreadPool pool, Count num_rows, Floats bias, Matrix a
     const bool has_bias = !has_size(bias, 0), drops = !has_size(low, 0);
     const bool adds = add.dimensions()[0] > 0;
     if (terms.size() % 2 != 0 || (has_bias && !has_size(bias, width)) ||
-        (adds && !HasShape(add, capacity, width)) ||
+        (adds && (add.dimensions()[0] < capacity || add.dimensions()[1] != width)) ||
         (drops && !(has_size(low, capacity) && has_size(high, capacity)))) {
       return Mismatch();
     }
@@ -51,7 +51,7 @@ ffi::Error LinearFfi(ffi::ThreadPool pool, Count num_rows, Floats bias, Matrix a
       const auto x = terms.get<Matrix>(i), w = terms.get<Matrix>(i + 1);
       if (!x || !w) return Mismatch();
       const int64_t in = x->dimensions()[1];
-      if (!HasShape(*x, capacity, in) || !HasShape(*w, in, width)) return Mismatch();
+      if (x->dimensions()[0] < capacity || !HasShape(*w, in, width)) return Mismatch();
       products.push_back({x->typed_data(), w->typed_data(), in});
     }
     Activation activation;
@@ -89,7 +89,7 @@ ffi::Error LinearGradFfi(ffi::ThreadPool pool, Count num_rows, Matrix grad, Matr
       auto grad_w = results.get<Matrix>(i + 1);
       if (!x || !grad_w) return Mismatch();
       const int64_t in = x->dimensions()[1];
-      if (!HasShape(*x, capacity, in) || !HasShape(**grad_w, in, width)) return Mismatch();
+      if (x->dimensions()[0] < capacity || !HasShape(**grad_w, in, width)) return Mismatch();
       terms.push_back({x->typed_data(), in, (*grad_w)->typed_data()});
     }
     LinearGrad(PoolExecutor(pool, num_threads), terms, grad.typed_data(),

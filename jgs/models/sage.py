@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -74,13 +76,14 @@ class SAGEConv(nnx.Module):
             for rows in x:
                 _check_width(rows, self.in_features)
             kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
-            bias, num = self.bias[...], block.num_targets
-            return linear(tuple(x), kernels, bias, num, relu=relu, drop=drop)
+            num_targets = block.num_targets
+            return linear(x, kernels, self.bias[...], num_targets, relu=relu, drop=drop)
         _check_width(x, self.in_features)
-        own = x[: block.target_capacity]
+        own = x
         if real is not None:
             # 0 * NaN is NaN in a weight's gradient: rows that are not real enter no product.
-            own = _zero_unless(real[: block.target_capacity], own)
+            num = block.target_capacity
+            own = _zero_unless(real[:num], x[:num])
             if self.projects_first:
                 x = _zero_unless(real, x)
         aggregated = aggregate(block, self.message(x, block.num_sources), self.reduce)
@@ -102,7 +105,8 @@ class SAGEConv(nnx.Module):
         relu: bool = False,
         drop: Mask | None = None,
     ) -> jax.Array:
-        """`[T, out]` from the targets' own rows `[T, in]` and the aggregated messages;
+        """`[T, out]` from the targets' own rows `[T, in]` (or more: the first `T` are read) and
+        the aggregated messages;
         `num_targets` of the rows are real, by default all. `relu` and `drop` as in
         `jgs.ops.linear`."""
         kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
@@ -173,31 +177,29 @@ class GraphSAGE(nnx.Module):
         norms = hidden if norm == "layer" else 0
         self.norms = nnx.List([nnx.LayerNorm(hidden_features, rngs=rngs) for _ in range(norms)])
 
-    def __call__(
-        self, batch: MiniBatch, x: jax.Array | Inputs, *, key: jax.Array | None = None
-    ) -> jax.Array:
+    def __call__(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> jax.Array:
         if len(batch.blocks) != len(self.convs):
             raise InputError(
                 "a batch must have one block for each layer of the model",
                 f"{len(batch.blocks)} blocks for {len(self.convs)} layers",
                 "Sample with one fanout for each layer.",
             )
-        h, real = self._enter(batch, x, key)
+        x, real = self._enter(batch, x, key)
         for i, (conv, block) in enumerate(zip(self.convs, batch.blocks, strict=True)):
-            rows = real if i == 0 else None
             nodes = batch.target_nodes(i)
             if i < len(self.convs) - 1 and self.norm is None:
                 drop = None
                 if key is not None and self.dropout > 0:
                     drop = dropout_mask(key, nodes, i + 1, self.dropout)
-                h = conv(block, h, rows, relu=True, drop=drop)
+                x = conv(block, x, real, relu=True, drop=drop)
             else:
-                h = self.activate(i, conv(block, h, rows), nodes, key)
-        return h
+                x = self.activate(i, conv(block, x, real), nodes, key)
+            real = None  # what follows is finite everywhere
+        return x
 
     def _enter(
-        self, batch: MiniBatch, x: jax.Array | Inputs, key: jax.Array | None
-    ) -> tuple[jax.Array | Inputs, jax.Array | None]:
+        self, batch: MiniBatch, x: Any, key: jax.Array | None
+    ) -> tuple[Any, jax.Array | None]:
         """The first layer's input, and which of its rows are real (None: all, or 0)."""
         if isinstance(x, Inputs):
             if self.input_dropout > 0 and key is not None:

@@ -29,11 +29,12 @@ def linear(
     """`inputs[0] @ weights[0] + inputs[1] @ weights[1] + ... + bias + add`, on the first rows.
 
     Args:
-      inputs: at least one float `[K, F_i]`.
+      inputs: at least one float `[K_i, F_i]`. The result has `K`, the fewest, rows; those
+        from `K` on are not read, so that targets need not be sliced off their sources.
       weights: as many float `[F_i, O]`.
       bias: float `[O]`, or None.
       num_rows: int32 scalar; the rows from there on are padding. None: all are real.
-      add: float `[K, O]`, or None.
+      add: float `[K, O]` (or longer), or None.
       relu: apply ReLU.
       drop: `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `K` rows' nodes: apply that
         dropout after the ReLU, which it needs.
@@ -49,7 +50,7 @@ def linear(
     Raises `InputError` for shapes that do not match, and for `drop` without `relu`.
     """
     _check(inputs, weights, bias, add)
-    capacity = inputs[0].shape[0]
+    capacity = _capacity(inputs, add)
     if drop is not None and (not relu or drop.low.shape != (capacity,)):
         raise InputError(
             "drop must be the mask of the rows, and come with relu=True",
@@ -93,8 +94,9 @@ def _linear_bwd(num_threads, relu, residuals, grad):
         for w in weights
     )
     grad_bias, *grad_weights = _grad_weights(num_threads, scale, num_rows, grad, out, inputs)
+    grad_inputs = tuple(map(_padded_like, grad_inputs, inputs))
     grad_bias = None if bias is None else grad_bias
-    grad_add = None if add is None else _real(num_rows, before)
+    grad_add = None if add is None else _padded_like(_real(num_rows, before), add)
     return None, None, grad_inputs, tuple(grad_weights), grad_bias, grad_add
 
 
@@ -104,10 +106,11 @@ _linear.defvjp(_linear_fwd, _linear_bwd)
 @partial(jax.jit, static_argnums=(0, 1))
 def _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
     def plain(num_rows, drop, inputs, weights, bias, add):
-        out = 0 if bias is None else bias
-        out = out if add is None else out + add
+        capacity = _capacity(inputs, add)
+        out = jnp.zeros((), inputs[0].dtype) if bias is None else bias
+        out = out if add is None else out + add[:capacity]
         for x, w in zip(inputs, weights, strict=True):
-            out = out + _real(num_rows, x) @ w
+            out = out + _real(num_rows, x[:capacity]) @ w
         if relu:
             dropped = out <= 0  # NaN is kept, to be seen
             if drop is not None:
@@ -122,7 +125,7 @@ def _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
         terms = [a for pair in zip(inputs, weights, strict=True) for a in pair]
         return call(
             "jgs_linear",
-            floats((inputs[0].shape[0], weights[0].shape[1])),
+            floats((_capacity(inputs, add), weights[0].shape[1])),
             (num_rows, or_empty(bias), added, *words, *terms),
             num_threads,
             relu=np.bool_(relu),
@@ -139,7 +142,10 @@ def _grad_weights(num_threads, scale, num_rows, grad, out, inputs):
 
     def plain(num_rows, grad, out, inputs):
         grad = _real(num_rows, _before_relu(grad, out, scale))
-        return [jnp.sum(grad, axis=0), *(_real(num_rows, x).T @ grad for x in inputs)]
+        return [
+            jnp.sum(grad, axis=0),
+            *(_real(num_rows, x[: len(grad)]).T @ grad for x in inputs),
+        ]
 
     def kernel(num_rows, grad, out, inputs):
         width = grad.shape[1]
@@ -156,6 +162,14 @@ def _before_relu(grad, out, scale):
     return grad if out is None else jnp.where(out == 0, 0, grad * scale)
 
 
+def _padded_like(grad, x):
+    return jnp.pad(grad, ((0, x.shape[0] - grad.shape[0]), (0, 0)))
+
+
+def _capacity(inputs, add):
+    return min(a.shape[0] for a in (*inputs, add) if a is not None)
+
+
 def _real(num_rows, x):
     """`x` with its padded rows set to 0."""
     return jnp.where((jnp.arange(x.shape[0]) < num_rows)[:, None], x, 0)
@@ -164,10 +178,10 @@ def _real(num_rows, x):
 def _check(inputs: Sequence[Any], weights: Sequence[Any], bias: Any, add: Any) -> None:
     xs, ws = ([np.shape(a) for a in arrays] for arrays in (inputs, weights))
     good = len(xs) == len(ws) > 0 and all(len(shape) == 2 for shape in xs + ws)
-    good = good and all(x == (xs[0][0], w[0]) for x, w in zip(xs, ws, strict=True))
+    good = good and all(x[1] == w[0] for x, w in zip(xs, ws, strict=True))
     good = good and all(w[1] == ws[0][1] for w in ws)
     good = good and (bias is None or np.shape(bias) == ws[0][1:])
-    if not good or (add is not None and np.shape(add) != (xs[0][0], ws[0][1])):
+    if not good or (add is not None and np.shape(add)[1:] != ws[0][1:]):
         shapes = [None if a is None else np.shape(a) for a in (bias, add)]
         raise InputError(
             "linear takes inputs [K, F_i], as many weights [F_i, O], and a bias [O] and add "
