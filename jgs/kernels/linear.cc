@@ -31,7 +31,8 @@ namespace {
 
 constexpr int64_t kRows = 192;      // rows at a time: they stay in the L2 cache
 constexpr int64_t kDepth = 512;     // of the weights' rows, likewise
-constexpr int64_t kMostParts = 16;  // partial sums of the weights' gradients, of 2 or more chunks
+// The weights' gradients are summed in parts, each of at least so many chunks of rows.
+constexpr int64_t kChunksPerPart = 6, kMostParts = 16;
 constexpr int64_t kTileRows = 6;
 constexpr int64_t kStreamed = 1 << 21;  // floats of a result too large for the caches
 
@@ -211,19 +212,22 @@ void LinearGrad(const Executor& executor, const std::vector<GradTerm>& terms, co
                 float* grad_bias) {
   // Every part is a number of whole chunks; the first writes the results, the others are added.
   const int64_t chunks = (num_rows + kRows - 1) / kRows;
-  const int64_t parts = std::clamp<int64_t>(chunks / 2, 1, kMostParts);
+  const int64_t parts = std::clamp<int64_t>(chunks / kChunksPerPart, 1, kMostParts);
   std::vector<float*> result{grad_bias};
   std::vector<int64_t> start{0, width};  // where each result starts in a part's sums
   for (const GradTerm& term : terms) {
     result.push_back(term.grad_w);
     start.push_back(start.back() + term.in * width);
   }
-  std::vector<float> partial((parts - 1) * start.back());
+  thread_local Scratch<float> caller_partial;
+  Scratch<float>& partial = caller_partial;  // the caller's in every thread
+  partial.Reserve((parts - 1) * start.back());
   ParallelFor(executor, parts, [&](int64_t part) {
     const auto sum = [&](size_t i) {
       return part == 0 ? result[i] : &partial[(part - 1) * start.back() + start[i]];
     };
-    std::vector<float> masked(out != nullptr ? kRows * width : 0);
+    thread_local Scratch<float> masked;
+    if (out != nullptr) masked.Reserve(kRows * width);
     const int64_t first = chunks * part / parts, last = chunks * (part + 1) / parts;
     std::fill_n(sum(0), width, 0.0f);
     if (first == last) {
