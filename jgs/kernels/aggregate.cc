@@ -1,14 +1,17 @@
 #include "aggregate.h"
 
+#include <vector>
+
 #include "aggregate_rows.h"
 
 namespace jgs {
 namespace {
 
-constexpr int64_t kPrefetchEdges = 8;   // how far ahead of its use a row is asked for
 
-// SumEdges, with coefficients or without.
-template <bool kWeighted>
+enum class Scale { kNone, kOfEdge, kOfIndex };  // which coefficients the edges have
+
+// SumEdges for one kind of coefficients.
+template <Scale kScale, bool kStream>
 struct SumRows {
   EdgeRows edges;
   const float* x;
@@ -24,14 +27,16 @@ struct SumRows {
     float scale[kCount];
     for (int i = 0; i < kCount; ++i) {
       row[i] = x + edges.index[e + i] * num_features;
-      scale[i] = kWeighted ? edges.coefficient[e + i] : 1.0f;
+      scale[i] = kScale == Scale::kNone      ? 1.0f
+                 : kScale == Scale::kOfEdge ? edges.coefficient[e + i]
+                                            : edges.coefficient[edges.index[e + i]];
       const int64_t ahead = e + i + kPrefetchEdges;
       if (ahead < num_edges) PrefetchRow(x + edges.index[ahead] * num_features, num_features);
     }
     for (int64_t f = 0; f < num_features; ++f) {
       float s = kFirst ? 0.0f : sum[f];
       for (int i = 0; i < kCount; ++i) {
-        const float v = kWeighted ? scale[i] * row[i][f] : row[i][f];
+        const float v = kScale == Scale::kNone ? row[i][f] : scale[i] * row[i][f];
         s = kFirst && i == 0 ? v : s + v;
       }
       sum[f] = s;
@@ -40,8 +45,9 @@ struct SumRows {
 
   JGS_INLINE void Run(int64_t begin, int64_t end) const {
     const int64_t num_edges = edges.num_edges();
+    std::vector<float> buffer(kStream ? num_features : 0);
     for (int64_t r = begin; r < end; ++r) {
-      float* sum = out + r * num_features;
+      float* sum = kStream ? buffer.data() : out + r * num_features;
       int64_t e = edges.indptr[r];
       const int64_t stop = edges.indptr[r + 1];
       const int64_t degree = stop - e;
@@ -62,7 +68,9 @@ struct SumRows {
         const float count = static_cast<float>(degree);
         for (int64_t f = 0; f < num_features; ++f) sum[f] /= count;
       }
+      if (kStream) StreamRow(sum, num_features, out + r * num_features);
     }
+    if (kStream) EndStream();
   }
 };
 
@@ -110,6 +118,16 @@ struct MaxRows {
     }
   }
 };
+
+template <Scale kScale>
+void SumScaled(const Executor& executor, const EdgeRows& edges, const float* x,
+               int64_t num_features, bool mean, float* out) {
+  if (StreamsRows(out, edges.num_rows, num_features)) {
+    RunRows(executor, SumRows<kScale, true>{edges, x, num_features, mean, out});
+  } else {
+    RunRows(executor, SumRows<kScale, false>{edges, x, num_features, mean, out});
+  }
+}
 
 template <bool kWeighted>
 void MaxEdges(const Executor& executor, const EdgeRows& edges, const float* x,
@@ -173,10 +191,12 @@ std::string CheckBlock(const BlockView& block, const std::string& matrix) {
 
 void SumEdges(const Executor& executor, const EdgeRows& edges, const float* x,
               int64_t num_features, bool mean, float* out) {
-  if (edges.coefficient != nullptr) {
-    RunRows(executor, SumRows<true>{edges, x, num_features, mean, out});
+  if (edges.coefficient == nullptr) {
+    SumScaled<Scale::kNone>(executor, edges, x, num_features, mean, out);
+  } else if (edges.by_index) {
+    SumScaled<Scale::kOfIndex>(executor, edges, x, num_features, mean, out);
   } else {
-    RunRows(executor, SumRows<false>{edges, x, num_features, mean, out});
+    SumScaled<Scale::kOfEdge>(executor, edges, x, num_features, mean, out);
   }
 }
 

@@ -1,38 +1,40 @@
 // The derivatives of aggregate.cc.
-#include <memory>
-#include <vector>
-
 #include "aggregate.h"
 #include "aggregate_rows.h"
+#include "aggregate_transpose.h"
 
 namespace jgs {
 namespace {
 
-// grad_x[s] = sum over s's out-edges of coefficient * grad_out[index] where that edge was the
-// maximum. `edge[i]` is the i-th out-edge's position in the block.
-template <bool kWeighted>
-struct MaxGradRows {
-  EdgeRows edges;
-  const int32_t* edge;
+constexpr int64_t kSliceFloats = 16;  // a line: slices of features share none
+
+// grad_x[s] += coefficient * grad_out[t] for the edge from s that attained t's maximum, feature
+// by feature, in the order of targets.
+struct MaxGrad {
+  const BlockView& block;
   const float* grad_out;
   const int32_t* argmax;
   int64_t num_features;
   float* grad_x;
 
-  JGS_INLINE void Run(int64_t begin, int64_t end) const {
-    for (int64_t s = begin; s < end; ++s) {
-      float* __restrict sum = grad_x + s * num_features;
-      std::fill(sum, sum + num_features, 0.0f);
-      for (int64_t i = edges.indptr[s]; i < edges.indptr[s + 1]; ++i) {
-        const int64_t at = edges.index[i] * num_features;
-        const float* __restrict grad = grad_out + at;
-        const int32_t* __restrict where = argmax + at;
-        const float scale = kWeighted ? edges.coefficient[i] : 1.0f;
-        const int32_t wanted = edge[i];
-        for (int64_t f = 0; f < num_features; ++f) {
-          const float v = kWeighted ? scale * grad[f] : grad[f];
-          sum[f] += where[f] == wanted ? v : 0.0f;
-        }
+  // All of it for the features [begin, end).
+  void Run(int64_t begin, int64_t end) const {
+    for (int64_t s = 0; s < block.num_rows; ++s) {
+      std::fill(grad_x + s * num_features + begin, grad_x + s * num_features + end, 0.0f);
+    }
+    for (int64_t t = 0; t < block.num_targets; ++t) {
+      const int64_t first = block.indptr[t] + kPrefetchEdges;
+      const int64_t stop = std::min(block.indptr[t + 1] + kPrefetchEdges, block.num_edges);
+      for (int64_t e = first; e < stop; ++e) {
+        PrefetchRow(grad_x + block.indices[e] * num_features + begin, end - begin);
+      }
+      const float* grad = grad_out + t * num_features;
+      const int32_t* where = argmax + t * num_features;
+      for (int64_t f = begin; f < end; ++f) {
+        const int64_t e = where[f];
+        if (e < 0 || e >= block.num_edges) continue;  // an empty row
+        const float v = block.weight != nullptr ? block.weight[e] * grad[f] : grad[f];
+        grad_x[block.indices[e] * num_features + f] += v;
       }
     }
   }
@@ -50,6 +52,7 @@ struct WeightGradRows {
   float* grad_weight;
 
   JGS_INLINE void Run(int64_t begin, int64_t end) const {
+    const int64_t num_edges = edges.num_edges();
     constexpr int64_t kLanes = 8;  // fixed partial sums, whatever the width of the vectors
     for (int64_t r = begin; r < end; ++r) {
       const float* __restrict grad = grad_out + r * num_features;
@@ -57,6 +60,8 @@ struct WeightGradRows {
       const int64_t first = edges.indptr[r], stop = edges.indptr[r + 1];
       for (int64_t e = first; e < stop; ++e) {
         const float* __restrict row = x + edges.index[e] * num_features;
+        const int64_t ahead = e + kPrefetchEdges;
+        if (ahead < num_edges) PrefetchRow(x + edges.index[ahead] * num_features, num_features);
         const auto product = [=](int64_t f) {
           return !kMax || where[f] == e ? grad[f] * row[f] : 0.0f;
         };
@@ -74,64 +79,26 @@ struct WeightGradRows {
   }
 };
 
-// The same edges by source, each row in edge order. Uninitialised until filled.
-struct Transpose {
-  std::vector<int32_t> indptr;
-  std::unique_ptr<int32_t[]> target;
-  std::unique_ptr<float[]> coefficient;  // weight, over the target's degree if mean; or null
-  std::unique_ptr<int32_t[]> edge;       // position in the block; or null
-
-  EdgeRows View() const {
-    return {indptr.data(), target.get(), coefficient.get(),
-            static_cast<int64_t>(indptr.size()) - 1};
-  }
-};
-
-// A counting sort by source: no atomics, and the same order at any number of threads.
-Transpose BySource(const BlockView& block, bool mean, bool with_edge) {
-  const int64_t num_edges = block.num_edges;
-  Transpose out;
-  out.indptr.assign(block.num_rows + 1, 0);
-  out.target.reset(new int32_t[num_edges]);
-  if (mean || block.weight != nullptr) out.coefficient.reset(new float[num_edges]);
-  if (with_edge) out.edge.reset(new int32_t[num_edges]);
-  int32_t* end = out.indptr.data();
-  for (int64_t e = 0; e < num_edges; ++e) ++end[block.indices[e] + 1];
-  for (int64_t s = 0; s < block.num_rows; ++s) end[s + 1] += end[s];
-  // end[s + 1] is where row s ends. Filled backwards it moves down to where row s starts.
-  for (int64_t t = block.target_capacity - 1; t >= 0; --t) {
-    const float degree = static_cast<float>(block.indptr[t + 1] - block.indptr[t]);
-    for (int64_t e = block.indptr[t + 1] - 1; e >= block.indptr[t]; --e) {
-      const int32_t at = --end[block.indices[e] + 1];
-      out.target[at] = static_cast<int32_t>(t);
-      if (out.coefficient) {
-        const float weight = block.weight != nullptr ? block.weight[e] : 1.0f;
-        out.coefficient[at] = mean ? weight / degree : weight;
-      }
-      if (out.edge) out.edge[at] = static_cast<int32_t>(e);
-    }
-  }
-  for (int64_t s = 0; s < block.num_rows; ++s) end[s] = end[s + 1];
-  end[block.num_rows] = static_cast<int32_t>(num_edges);
-  return out;
-}
-
 }  // namespace
 
 void AggregateGrad(const Executor& executor, const BlockView& block, Reduce reduce,
                    const float* grad_out, const int32_t* argmax, int64_t num_features,
                    float* grad_x) {
-  const bool max = reduce == Reduce::kMax;
-  const Transpose transpose = BySource(block, reduce == Reduce::kMean, max);
-  const EdgeRows edges = transpose.View();
-  const int32_t* edge = transpose.edge.get();
-  if (!max) {
-    SumEdges(executor, edges, grad_out, num_features, /*mean=*/false, grad_x);
-  } else if (edges.coefficient != nullptr) {
-    RunRows(executor, MaxGradRows<true>{edges, edge, grad_out, argmax, num_features, grad_x});
-  } else {
-    RunRows(executor, MaxGradRows<false>{edges, edge, grad_out, argmax, num_features, grad_x});
+  if (reduce != Reduce::kMax) {
+    const Transpose transpose(executor, block, reduce == Reduce::kMean);
+    SumEdges(executor, transpose.Rows(), grad_out, num_features, /*mean=*/false, grad_x);
+    return;
   }
+  // By targets, which needs no transpose, each thread in features of its own.
+  const MaxGrad grad{block, grad_out, argmax, num_features, grad_x};
+  const int64_t lines = (num_features + kSliceFloats - 1) / kSliceFloats;
+  const bool small = block.num_edges * num_features < kSmall;
+  const int64_t num_slices = small ? 1 : std::min(executor.num_threads, lines);
+  ParallelFor(executor, num_slices, [&](int64_t slice) {
+    const int64_t begin = lines * slice / num_slices * kSliceFloats;
+    const int64_t end = lines * (slice + 1) / num_slices * kSliceFloats;
+    grad.Run(begin, std::min(num_features, end));
+  });
 }
 
 void AggregateGradWeight(const Executor& executor, const BlockView& block, Reduce reduce,

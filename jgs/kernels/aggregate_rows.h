@@ -10,7 +10,7 @@
 // (Not `target_clones`: its resolver runs before the sanitizers are ready.)
 #if defined(__GNUC__)
 #define JGS_INLINE inline __attribute__((always_inline))
-#define JGS_PREFETCH(address) __builtin_prefetch(address)
+#define JGS_PREFETCH(address) __builtin_prefetch(address, 0, 2)  // into the second-level cache
 #else
 #define JGS_INLINE inline
 #define JGS_PREFETCH(address)
@@ -18,12 +18,16 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #define JGS_HAS_AVX2 1
 #endif
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace jgs {
 
 constexpr int64_t kSmall = 1 << 16;  // floats of work that are not worth a second thread
 constexpr int64_t kChunksPerThread = 8;
 
+constexpr int64_t kPrefetchEdges = 16;  // how far ahead of its use a row is asked for
 constexpr int64_t kPrefetchFloats = 512;  // of a longer row the hardware fetches the rest
 constexpr int64_t kLineFloats = 16;
 
@@ -32,13 +36,45 @@ JGS_INLINE void PrefetchRow(const float* row, int64_t num_features) {
   for (int64_t f = 0; f < end; f += kLineFloats) JGS_PREFETCH(row + f);
 }
 
+// Results of this many bytes leave the caches before anyone reads them.
+constexpr int64_t kStreamBytes = int64_t{32} << 20;
+
+// Whether rows of `width` floats that are written to `out` in order are best written past the
+// caches: that saves reading every line before it is filled.
+inline bool StreamsRows(const float* out, int64_t num_rows, int64_t width) {
+#if defined(__SSE2__)
+  const bool aligned = width % 4 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
+  return aligned && num_rows * width * static_cast<int64_t>(sizeof(float)) >= kStreamBytes;
+#else
+  (void)out, (void)num_rows, (void)width;
+  return false;
+#endif
+}
+
+// Copies a row past the caches, where StreamsRows.
+JGS_INLINE void StreamRow(const float* row, int64_t width, float* out) {
+#if defined(__SSE2__)
+  for (int64_t f = 0; f < width; f += 4) _mm_stream_ps(out + f, _mm_loadu_ps(row + f));
+#else
+  std::copy(row, row + width, out);
+#endif
+}
+
+// Makes streamed rows visible to whom this thread wakes afterwards.
+inline void EndStream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
 // Rows of edges: row r has the edges indptr[r]:indptr[r+1]. Edge i reads row index[i] of a
-// dense matrix times coefficient[i] (1 where null).
+// dense matrix, times coefficient[i], or coefficient[index[i]] if `by_index` (1 where null).
 struct EdgeRows {
   const int32_t* indptr;
   const int32_t* index;
   const float* coefficient;
   int64_t num_rows;
+  bool by_index = false;
 
   int64_t num_edges() const { return indptr[num_rows]; }
 };

@@ -10,8 +10,6 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kPrefetchRows = 8;  // how far ahead of its use a row is asked for
-
 // Shares `num_rows` rows of `width` floats among threads: body(begin, end) for each chunk.
 template <typename Body>
 void ShareRows(const Executor& executor, int64_t num_rows, int64_t width, const Body& body) {
@@ -106,18 +104,15 @@ void Gather(const Executor& executor, const float* features, int64_t num_rows,
             int64_t num_features, const int32_t* ids, int64_t num_ids, float* out) {
   const auto is_row = [=](int64_t i) { return ids[i] >= 0 && ids[i] < num_rows; };
   const size_t bytes = static_cast<size_t>(num_features) * sizeof(float);
+  const std::vector<float> zeros(num_features, 0.0f);
   ShareRows(executor, num_ids, num_features, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t ahead = i + kPrefetchRows;
+      const int64_t ahead = i + kPrefetchEdges;
       if (ahead < num_ids && is_row(ahead)) {
         PrefetchRow(features + ids[ahead] * num_features, num_features);
       }
-      float* row = out + i * num_features;
-      if (is_row(i)) {
-        std::memcpy(row, features + ids[i] * num_features, bytes);
-      } else {
-        std::memset(row, 0, bytes);
-      }
+      const float* row = is_row(i) ? features + ids[i] * num_features : zeros.data();
+      std::memcpy(out + i * num_features, row, bytes);
     }
   });
 }

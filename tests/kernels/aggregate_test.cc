@@ -1,8 +1,9 @@
 // Self-test of aggregate.h and gather.h without Python or XLA, for the sanitizers (ThreadSanitizer above
 // all): random blocks against loops that read like the definition, on 1, 2 and 4 threads.
 //   g++ -std=c++17 -g -O1 -fsanitize=thread -Ijgs/kernels tests/kernels/aggregate_test.cc
-//       jgs/kernels/aggregate.cc jgs/kernels/aggregate_grad.cc jgs/kernels/gather.cc
-//       -o aggregate_test -pthread && ./aggregate_test
+//       jgs/kernels/aggregate.cc jgs/kernels/aggregate_grad.cc
+//       jgs/kernels/aggregate_transpose.cc jgs/kernels/gather.cc -o aggregate_test -pthread &&
+//       ./aggregate_test
 #include "aggregate.h"
 
 #include <cmath>
@@ -163,8 +164,10 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
 
 void TestAggregate() {
   std::mt19937 random(20240501);
-  const int64_t shapes[][3] = {{0, 0, 3}, {1, 1, 1},      {5, 3, 7},      {40, 60, 16},
-                               {9, 0, 4}, {300, 500, 33}, {900, 700, 100}};
+  // Of the last two one has edges, the other results for several threads to share.
+  const int64_t shapes[][3] = {{0, 0, 3},      {1, 1, 1},       {5, 3, 7},
+                               {40, 60, 16},   {9, 0, 4},       {300, 500, 33},
+                               {900, 700, 100}, {9000, 700, 20}, {100, 90000, 96}};
   for (const auto& [rows, sources, width] : shapes) {
     const RandomBlock block(random, rows, sources, width, 11);
     for (const bool weighted : {false, true}) {

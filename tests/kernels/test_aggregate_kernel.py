@@ -96,6 +96,22 @@ def test_bits_do_not_depend_on_the_number_of_threads(reduce, weighted):
             np.testing.assert_array_equal(a, b, err_msg=f"{name}, {num_threads} threads")
 
 
+@pytest.mark.parametrize("reduce", ops.REDUCTIONS)
+def test_results_that_exceed_the_caches(reduce):
+    rng = np.random.default_rng(12)
+    block = random_block(rng, 90_000, 95_000, 2, 7, True)
+    x = jnp.asarray(rng.standard_normal((95_007, 96), np.float32))  # 36 MB
+    grad_out = jnp.asarray(rng.standard_normal((90_007, 96), np.float32))
+    plain = run(block, x, grad_out, reduce, available=False)
+    one = run(block, x, grad_out, reduce, num_threads=1)
+    many = run(block, x, grad_out, reduce, num_threads=4)
+    for name, a, b, want in zip(
+        ("out", "grad_x", "grad_weight"), one, many, plain, strict=True
+    ):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+        np.testing.assert_allclose(a, want, rtol=1e-5, atol=2e-5, err_msg=name)
+
+
 @pytest.fixture(params=[True, False], ids=["kernel", "plain"])
 def either(request, monkeypatch):
     monkeypatch.setattr(kernels, "available", lambda: request.param)

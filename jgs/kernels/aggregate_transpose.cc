@@ -1,0 +1,76 @@
+#include "aggregate_transpose.h"
+
+namespace jgs {
+namespace {
+
+constexpr int64_t kSmallEdges = 1 << 12;  // a sort that is not worth a second thread
+// Sources may be this many times a part's edges before its counters cost more than it saves.
+constexpr int64_t kSourcesPerEdge = 4;
+
+}  // namespace
+
+Transpose::Transpose(const Executor& executor, const BlockView& block, bool mean) {
+  const int64_t num_edges = block.num_edges, num_sources = block.num_rows;
+  // The edges are cut in parts; every part counts, and later places, its own.
+  const int64_t useful = 1 + kSourcesPerEdge * num_edges / (num_sources + 1);
+  const int64_t num_parts =
+      num_edges < kSmallEdges ? 1 : std::min(executor.num_threads, useful);
+  integers_.Reserve(num_sources + 1 + num_edges + num_parts * num_sources);
+  int32_t* indptr = integers_.data();
+  int32_t* target = indptr + num_sources + 1;
+  int32_t* next = target + num_edges;  // [num_parts, num_sources]
+  float* coefficient = nullptr;
+  if (block.weight != nullptr) {
+    floats_.Reserve(num_edges);
+    coefficient = floats_.data();
+  } else if (mean) {  // one a target: the rows that the edges read are the targets
+    floats_.Reserve(block.target_capacity);
+    coefficient = floats_.data();
+    for (int64_t t = 0; t < block.target_capacity; ++t) {
+      const int32_t degree = block.indptr[t + 1] - block.indptr[t];
+      coefficient[t] = 1.0f / static_cast<float>(std::max(degree, 1));
+    }
+  }
+  rows_ = {indptr, target, coefficient, num_sources, block.weight == nullptr};
+
+  const auto start = [=](int64_t part) { return num_edges * part / num_parts; };
+  ParallelFor(executor, num_parts, [&](int64_t part) {
+    int32_t* count = next + part * num_sources;
+    std::fill(count, count + num_sources, 0);
+    for (int64_t e = start(part); e < start(part + 1); ++e) ++count[block.indices[e]];
+  });
+  int32_t sum = 0;
+  for (int64_t s = 0; s < num_sources; ++s) {
+    indptr[s] = sum;
+    for (int64_t part = 0; part < num_parts; ++part) {
+      int32_t& place = next[part * num_sources + s];
+      const int32_t count = place;
+      place = sum;
+      sum += count;
+    }
+  }
+  indptr[num_sources] = sum;
+  ParallelFor(executor, num_parts, [&](int64_t part) {
+    Fill(block, mean, start(part), start(part + 1), next + part * num_sources, target,
+         block.weight != nullptr ? coefficient : nullptr);
+  });
+}
+
+// Places the edges [begin, end); the next one out of source s goes to next[s].
+void Transpose::Fill(const BlockView& block, bool mean, int64_t begin, int64_t end,
+                     int32_t* next, int32_t* target, float* coefficient) {
+  const int32_t* indptr = block.indptr;
+  // The target of the first edge: the last whose row starts at or before it.
+  int64_t t = std::upper_bound(indptr, indptr + block.target_capacity + 1, begin) - indptr - 1;
+  for (int64_t e = begin; e < end; ++t) {
+    const float degree = static_cast<float>(indptr[t + 1] - indptr[t]);
+    for (const int64_t stop = std::min<int64_t>(indptr[t + 1], end); e < stop; ++e) {
+      const int32_t at = next[block.indices[e]]++;
+      target[at] = static_cast<int32_t>(t);
+      if (coefficient == nullptr) continue;
+      coefficient[at] = mean ? block.weight[e] / degree : block.weight[e];
+    }
+  }
+}
+
+}  // namespace jgs

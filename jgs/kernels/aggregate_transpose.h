@@ -1,0 +1,30 @@
+// The edges of a block by source: what the derivative of a sum reads.
+#ifndef JGS_KERNELS_AGGREGATE_TRANSPOSE_H_
+#define JGS_KERNELS_AGGREGATE_TRANSPOSE_H_
+
+#include "aggregate_rows.h"
+#include "scratch.h"
+
+namespace jgs {
+
+class Transpose {
+ public:
+  // Row s has the edges out of source s, in edge order; each reads its target's row of a
+  // gradient, times its weight, over the target's degree if `mean`. A counting sort that gives
+  // the same order at any number of threads.
+  Transpose(const Executor& executor, const BlockView& block, bool mean);
+
+  EdgeRows Rows() const { return rows_; }
+
+ private:
+  void Fill(const BlockView& block, bool mean, int64_t begin, int64_t end, int32_t* next,
+            int32_t* target, float* coefficient);
+
+  Scratch<int32_t> integers_;
+  Scratch<float> floats_;
+  EdgeRows rows_;
+};
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_AGGREGATE_TRANSPOSE_H_
