@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace jgs {
 namespace {
@@ -76,45 +77,51 @@ bool Relabeler::Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int coun
   int32_t node[kMost];
   uint8_t missed[kMost];
   int num_missed = 0;
-  for (int i = 0; i < count; ++i) {  // no branch to mispredict: most nodes are known, at home
+  for (int i = 0; i < count; ++i) {  // no branch to mispredict: most nodes are there, at home
     node[i] = neighbors[i];
-    const Entry home = Load(Home(node[i]));
-    const bool known = (home.node == node[i]) & (home.label < kPending);
-    neighbors[i] = static_cast<int32_t>(home.label);
+    const uint32_t place = Home(node[i]), mine = kPending | static_cast<uint32_t>(edge + i);
+    const Entry home = Load(place);
+    const uint32_t pending = 0 - (home.label >> 31);  // all ones or zero
+    neighbors[i] = static_cast<int32_t>((home.label & ~pending) | (~place & pending));
     missed[num_missed] = static_cast<uint8_t>(i);
-    num_missed += !known;
+    num_missed += !((home.node == node[i]) & (home.label < mine));
   }
+  uint64_t firsts[kMost];
+  int num_firsts = 0;
+  int64_t num_new = 0;
   for (int m = 0; m < num_missed; ++m) {
     const int i = missed[m];
-    neighbors[i] = InsertOne(chunk, edge + i, node[i]);
-  }
-  int64_t& unreported = chunks_[chunk].unreported;
-  if (unreported <= kUnreported - kMost) return true;
-  const int64_t num_new = unreported;
-  unreported = 0;
-  return known_.fetch_add(num_new, std::memory_order_relaxed) + num_new <= capacity_;
-}
-
-inline int32_t Relabeler::InsertOne(int64_t chunk, int64_t edge, int32_t node) {
-  const Entry mine{node, kPending | static_cast<uint32_t>(edge)};
-  for (uint32_t place = Home(node);; place = (place + 1) & mask_) {
+    const Entry mine{node[i], kPending | static_cast<uint32_t>(edge + i)};
+    uint32_t place = Home(node[i]);
     Entry found = Load(place);
-    if (found.node == kEmpty && Exchange(place, found, mine)) {
-      chunks_[chunk].firsts.push_back({static_cast<uint32_t>(edge), place});
-      ++chunks_[chunk].unreported;
-      return static_cast<int32_t>(~place);
-    }
-    if (found.node != node) continue;
-    if (found.label < kPending) return static_cast<int32_t>(found.label);
-    while (mine.label < found.label) {  // a later appearance was seen first
-      if (Exchange(place, found, mine)) {
-        chunks_[chunk].firsts.push_back({static_cast<uint32_t>(edge), place});
-        Lose(found.label & ~kPending);
-        break;
+    while (found.node != node[i]) {
+      if (found.node == kEmpty) {
+        if (Exchange(place, found, mine)) break;
+      } else {
+        place = (place + 1) & mask_;
+        found = Load(place);
       }
     }
-    return static_cast<int32_t>(~place);
+    const bool is_new = found.node == kEmpty;
+    bool is_first = is_new;
+    while (!is_new && found.label >= kPending && mine.label < found.label) {
+      if (!Exchange(place, found, mine)) continue;
+      Lose(found.label & ~kPending);  // a later appearance was seen first
+      is_first = true;
+      break;
+    }
+    const bool known = !is_new && found.label < kPending;
+    neighbors[i] = static_cast<int32_t>(known ? found.label : ~place);
+    firsts[num_firsts] = static_cast<uint64_t>(edge + i) << 32 | place;
+    num_firsts += is_first;
+    num_new += is_new;
   }
+  Chunk& mine = chunks_[chunk];
+  mine.firsts.insert(mine.firsts.end(), firsts, firsts + num_firsts);
+  mine.unreported += num_new;
+  if (mine.unreported <= kUnreported - kMost) return true;
+  num_new = std::exchange(mine.unreported, 0);
+  return known_.fetch_add(num_new, std::memory_order_relaxed) + num_new <= capacity_;
 }
 
 // The edge is no longer its node's first appearance.
@@ -133,18 +140,22 @@ int64_t Relabeler::Number() {
 }
 
 Relabeler::Range Relabeler::Label(int64_t chunk, int32_t* nodes) {
-  const std::vector<First>& firsts = chunks_[chunk].firsts;
+  const std::vector<uint64_t>& firsts = chunks_[chunk].firsts;
   const int64_t num_firsts = static_cast<int64_t>(firsts.size());
   int64_t id = chunks_[chunk].first_id;
   for (int64_t i = 0; i < num_firsts; ++i) {
-    if (i + kAhead < num_firsts) __builtin_prefetch(&table_[firsts[i + kAhead].place], 1);
-    Entry entry = Load(firsts[i].place);
-    if (entry.label != (kPending | firsts[i].edge)) continue;  // lost
+    if (i + kAhead < num_firsts) {
+      __builtin_prefetch(&table_[static_cast<uint32_t>(firsts[i + kAhead])], 1);
+    }
+    const uint32_t edge = static_cast<uint32_t>(firsts[i] >> 32);
+    const uint32_t place = static_cast<uint32_t>(firsts[i]);
+    Entry entry = Load(place);
+    if (entry.label != (kPending | edge)) continue;  // lost
     nodes[id] = entry.node;
     entry.label = static_cast<uint32_t>(id++);
     uint64_t word;
     std::memcpy(&word, &entry, sizeof word);
-    __atomic_store_n(reinterpret_cast<Word*>(&table_[firsts[i].place]), word, __ATOMIC_RELAXED);
+    __atomic_store_n(reinterpret_cast<Word*>(&table_[place]), word, __ATOMIC_RELAXED);
   }
   return {chunks_[chunk].first_id, id};
 }

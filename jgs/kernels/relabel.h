@@ -66,12 +66,11 @@ class Relabeler {
   static constexpr uint32_t kPending = 1u << 31;
   static constexpr int64_t kUnreported = 1024;  // new nodes that a chunk may not have reported
 
-  // An edge that was its node's first appearance when it was inserted.
-  struct First {
-    uint32_t edge, place;
-  };
   struct Chunk {
-    std::vector<First> firsts;
+    // The edges that were their nodes' first appearances when inserted, ascending: the edge's
+    // number in the upper half, the place of the entry in the lower (as one integer: written
+    // in parts and read as a whole, it would stall).
+    std::vector<uint64_t> firsts;
     int64_t num_lost;    // firsts that turned out to have an earlier one, in another chunk
     int64_t unreported;  // new nodes
     int64_t first_id;
@@ -82,7 +81,6 @@ class Relabeler {
   }
   Entry Load(uint32_t place) const;
   bool Exchange(uint32_t place, Entry& expected, Entry desired);
-  int32_t InsertOne(int64_t chunk, int64_t edge, int32_t node);
   void Lose(int64_t edge);
 
   Scratch<Entry> table_;
