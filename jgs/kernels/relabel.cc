@@ -6,26 +6,51 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kAhead = 16;       // how far ahead entries are prefetched
-constexpr int64_t kChunk = 1 << 13;  // edges a thread takes at a time
+constexpr int64_t kAhead = 24;         // how far ahead entries are prefetched
+constexpr int64_t kPiece = 1 << 15;    // entries cleared at a time
+constexpr int64_t kStretch = 1 << 10;  // edges looked through at a time
 
 }  // namespace
 
-void Relabeler::Reset(const int32_t* targets, int64_t num_targets, int64_t capacity,
-                      const Executor& executor) {
-  // At most three quarters full, and room for what threads insert before they report it.
-  const int64_t most = capacity + kUnreported * executor.num_threads;
+inline Relabeler::Entry Relabeler::Load(uint32_t place) const {
+  const uint64_t word =
+      __atomic_load_n(reinterpret_cast<const Word*>(&table_[place]), __ATOMIC_RELAXED);
+  Entry entry;
+  std::memcpy(&entry, &word, sizeof entry);
+  return entry;
+}
+
+inline bool Relabeler::Exchange(uint32_t place, Entry& expected, Entry desired) {
+  uint64_t before, after;
+  std::memcpy(&before, &expected, sizeof before);
+  std::memcpy(&after, &desired, sizeof after);
+  const bool done = __atomic_compare_exchange_n(reinterpret_cast<Word*>(&table_[place]),
+                                                &before, after, false, __ATOMIC_RELAXED,
+                                                __ATOMIC_RELAXED);
+  std::memcpy(&expected, &before, sizeof before);
+  return done;
+}
+
+int64_t Relabeler::Reset(int64_t capacity, int64_t num_threads) {
+  // At most three quarters full, and room for what threads insert before they report it. 2**31
+  // entries are enough for all node ids there can be.
+  const int64_t most = capacity + kUnreported * num_threads;
   int bits = 10;
-  while (int64_t{3} << bits < 4 * most) ++bits;
+  while (bits < 31 && int64_t{3} << bits < 4 * most) ++bits;
   const int64_t size = int64_t{1} << bits;
   table_.Reserve(size);
   shift_ = 32 - bits;
   mask_ = static_cast<uint32_t>(size - 1);
+  piece_ = std::min(size, kPiece);
+  return size / piece_;
+}
+
+void Relabeler::Clear(int64_t piece) {
   static_assert(kEmpty == -1, "an entry of ones is free");
-  const int64_t pieces = std::max<int64_t>(1, size >> 15), piece = size / pieces;
-  ParallelFor(executor, pieces, [&](int64_t i) {
-    std::memset(static_cast<void*>(&table_[i * piece]), 0xFF, piece * sizeof(Entry));
-  });
+  std::memset(static_cast<void*>(&table_[piece * piece_]), 0xFF, piece_ * sizeof(Entry));
+}
+
+void Relabeler::AddTargets(const int32_t* targets, int64_t num_targets) {
   for (int64_t i = 0; i < num_targets; ++i) {
     if (i + kAhead < num_targets) Prefetch(targets[i + kAhead]);
     uint32_t s = Home(targets[i]);
@@ -35,54 +60,113 @@ void Relabeler::Reset(const int32_t* targets, int64_t num_targets, int64_t capac
   num_known_ = num_targets;
 }
 
-void Relabeler::Begin(int64_t num_edges, int64_t capacity) {
-  slot_.Reserve(num_edges);
-  first_.Reserve(num_edges);
+void Relabeler::Begin(const std::vector<int64_t>& starts, int64_t capacity) {
+  starts_ = &starts;
+  num_chunks_ = static_cast<int64_t>(starts.size()) - 1;
+  if (static_cast<int64_t>(chunks_.size()) < num_chunks_) chunks_.resize(num_chunks_);
+  for (int64_t c = 0; c < num_chunks_; ++c) {
+    chunks_[c].firsts.clear();
+    chunks_[c].num_lost = chunks_[c].unreported = 0;
+  }
   capacity_ = capacity;
   known_.store(num_known_, std::memory_order_relaxed);
 }
 
-void Relabeler::Move(int64_t from, int64_t to, int64_t count) {
-  std::memmove(&slot_[to], &slot_[from], count * sizeof(uint32_t));
-  std::memmove(&first_[to], &first_[from], count);
+bool Relabeler::Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int count) {
+  int32_t node[kMost];
+  uint8_t missed[kMost];
+  int num_missed = 0;
+  for (int i = 0; i < count; ++i) {  // no branch to mispredict: most nodes are known, at home
+    node[i] = neighbors[i];
+    const Entry home = Load(Home(node[i]));
+    const bool known = (home.node == node[i]) & (home.label < kPending);
+    neighbors[i] = static_cast<int32_t>(home.label);
+    missed[num_missed] = static_cast<uint8_t>(i);
+    num_missed += !known;
+  }
+  for (int m = 0; m < num_missed; ++m) {
+    const int i = missed[m];
+    neighbors[i] = InsertOne(chunk, edge + i, node[i]);
+  }
+  int64_t& unreported = chunks_[chunk].unreported;
+  if (unreported <= kUnreported - kMost) return true;
+  const int64_t num_new = unreported;
+  unreported = 0;
+  return known_.fetch_add(num_new, std::memory_order_relaxed) + num_new <= capacity_;
 }
 
-int64_t Relabeler::End(int32_t* neighbors, int64_t num_edges, int32_t* nodes,
-                       const Executor& executor) {
-  const int64_t num_nodes = known_.load(std::memory_order_relaxed);
-  if (num_nodes > capacity_) return -1;
-  const int64_t chunks = (num_edges + kChunk - 1) / kChunk;
-  const auto end = [=](int64_t chunk) { return std::min((chunk + 1) * kChunk, num_edges); };
-  count_.assign(chunks + 1, num_known_);
-  ParallelFor(executor, chunks, [&](int64_t chunk) {
-    int64_t count = 0;
-    for (int64_t e = chunk * kChunk; e < end(chunk); ++e) count += first_[e];
-    count_[chunk + 1] = count;
-  });
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) count_[chunk + 1] += count_[chunk];
-  ParallelFor(executor, chunks, [&](int64_t chunk) {
-    int64_t id = count_[chunk];
-    int32_t firsts[kChunk];
-    int64_t count = 0;
-    for (int64_t e = chunk * kChunk; e < end(chunk); ++e) {  // no branch to mispredict
-      firsts[count] = static_cast<int32_t>(e);
-      count += first_[e];
+inline int32_t Relabeler::InsertOne(int64_t chunk, int64_t edge, int32_t node) {
+  const Entry mine{node, kPending | static_cast<uint32_t>(edge)};
+  for (uint32_t place = Home(node);; place = (place + 1) & mask_) {
+    Entry found = Load(place);
+    if (found.node == kEmpty && Exchange(place, found, mine)) {
+      chunks_[chunk].firsts.push_back({static_cast<uint32_t>(edge), place});
+      ++chunks_[chunk].unreported;
+      return static_cast<int32_t>(~place);
     }
-    for (int64_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) __builtin_prefetch(&table_[slot_[firsts[i + kAhead]]], 1);
-      table_[slot_[firsts[i]]].label = static_cast<uint32_t>(id);
-      nodes[id++] = neighbors[firsts[i]];
+    if (found.node != node) continue;
+    if (found.label < kPending) return static_cast<int32_t>(found.label);
+    while (mine.label < found.label) {  // a later appearance was seen first
+      if (Exchange(place, found, mine)) {
+        chunks_[chunk].firsts.push_back({static_cast<uint32_t>(edge), place});
+        Lose(found.label & ~kPending);
+        break;
+      }
     }
-  });
-  ParallelFor(executor, chunks, [&](int64_t chunk) {
-    const int64_t last = end(chunk);
-    for (int64_t e = chunk * kChunk; e < last; ++e) {
-      if (e + kAhead < last) __builtin_prefetch(&table_[slot_[e + kAhead]]);
-      neighbors[e] = static_cast<int32_t>(table_[slot_[e]].label);
+    return static_cast<int32_t>(~place);
+  }
+}
+
+// The edge is no longer its node's first appearance.
+void Relabeler::Lose(int64_t edge) {
+  const auto after = std::upper_bound(starts_->begin(), starts_->end(), edge);
+  __atomic_fetch_add(&chunks_[after - starts_->begin() - 1].num_lost, 1, __ATOMIC_RELAXED);
+}
+
+int64_t Relabeler::Number() {
+  for (int64_t c = 0; c < num_chunks_; ++c) {
+    Chunk& chunk = chunks_[c];
+    chunk.first_id = num_known_;
+    num_known_ += static_cast<int64_t>(chunk.firsts.size()) - chunk.num_lost;
+  }
+  return num_known_ <= capacity_ ? num_known_ : -1;
+}
+
+Relabeler::Range Relabeler::Label(int64_t chunk, int32_t* nodes) {
+  const std::vector<First>& firsts = chunks_[chunk].firsts;
+  const int64_t num_firsts = static_cast<int64_t>(firsts.size());
+  int64_t id = chunks_[chunk].first_id;
+  for (int64_t i = 0; i < num_firsts; ++i) {
+    if (i + kAhead < num_firsts) __builtin_prefetch(&table_[firsts[i + kAhead].place], 1);
+    Entry entry = Load(firsts[i].place);
+    if (entry.label != (kPending | firsts[i].edge)) continue;  // lost
+    nodes[id] = entry.node;
+    entry.label = static_cast<uint32_t>(id++);
+    uint64_t word;
+    std::memcpy(&word, &entry, sizeof word);
+    __atomic_store_n(reinterpret_cast<Word*>(&table_[firsts[i].place]), word, __ATOMIC_RELAXED);
+  }
+  return {chunks_[chunk].first_id, id};
+}
+
+void Relabeler::Resolve(int32_t* neighbors, int64_t count) const {
+  int16_t open[kStretch];
+  for (int64_t at = 0; at < count; at += kStretch) {
+    const int64_t size = std::min(kStretch, count - at);
+    int32_t* some = neighbors + at;
+    int64_t num_open = 0;
+    for (int64_t i = 0; i < size; ++i) {  // no branch to mispredict
+      open[num_open] = static_cast<int16_t>(i);
+      num_open += some[i] < 0;
     }
-  });
-  num_known_ = num_nodes;
-  return num_nodes;
+    for (int64_t i = 0; i < num_open; ++i) {
+      if (i + kAhead < num_open) {
+        __builtin_prefetch(&table_[static_cast<uint32_t>(~some[open[i + kAhead]])], 0, 2);
+      }
+      int32_t& neighbor = some[open[i]];
+      neighbor = static_cast<int32_t>(Load(static_cast<uint32_t>(~neighbor)).label);
+    }
+  }
 }
 
 }  // namespace jgs
