@@ -47,11 +47,11 @@ def assert_direct(direct: jgs.MiniBatch, full: jgs.MiniBatch) -> None:
 
 @BOTH
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("fanouts", [(3,), (2, 3, 2), (2, -1)], ids=str)
+@pytest.mark.parametrize("fanouts", [(3,), (2, 3, -1)], ids=str)
 def test_only_the_names_of_the_inputs_differ(fanouts, mode, name, sample_with, make_graph):
     seeds = np.array([7, 300, 0, 7, 299, 150, 31, 8, 300])  # padding, and one twice
     args = (KEY, make_graph(300, 4000), seeds, fanouts)
-    capacity = Capacity((2000,) * len(fanouts), (3000,) * len(fanouts))
+    capacity = Capacity((5000,) * len(fanouts), (3000,) * len(fanouts))
     full = sample_with(name, *args, capacity, **mode, **EXTRAS)
     assert not full.overflow
     direct = sample_with(name, *args, capacity, **mode, **EXTRAS, relabel_inputs=False)

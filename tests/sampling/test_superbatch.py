@@ -33,8 +33,11 @@ def batch_of(batches: jgs.MiniBatch, i: int) -> jgs.MiniBatch:
     return jax.tree.map(lambda array: array[i], batches)
 
 
-@pytest.mark.parametrize("relabel_inputs", [True, False])
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize(
+    ("mode", "relabel_inputs"),
+    list(zip(MODES, (True, False, False, True), strict=True)),
+    ids=str,
+)
 def test_each_batch_is_a_call_of_its_own(
     mode, relabel_inputs, sample_with, same_bits, make_graph
 ):
@@ -115,17 +118,22 @@ def test_jit_and_vmap(name, sample_with, same_bits, make_graph):
     same_bits(jitted(KEYS[:4], graph, seeds), together)
     jitted(KEYS[1:], graph, seeds[::-1])
     assert len(traces) == 1
+    one = jax.vmap(lambda k, s: sample_with(name, k, graph, s, (3, 2)))
+    same_bits(one(KEYS[:4], seeds), together)
 
-    def one(key, seeds):
-        return sample_with(name, key, graph, seeds, (3, 2))
 
-    same_bits(jax.vmap(one)(KEYS[:4], seeds), together)
-    twice = jax.vmap(jax.vmap(one))(KEYS[:4].reshape(2, 2), seeds.reshape(2, 2, 8))
-    same_bits(jax.tree.map(lambda a: a.reshape(4, *a.shape[2:]), twice), together)
-    shared = jax.vmap(one, in_axes=(None, 0))(KEYS[0], seeds)  # one key for all
-    same_bits(batch_of(shared, 3), one(KEYS[0], seeds[3]))
-    both = jax.vmap(one)(KEYS[:4].reshape(2, 2), seeds.reshape(2, 2, 8))  # of calls of 2
-    same_bits(jax.tree.map(lambda a: a.reshape(4, *a.shape[2:]), both), together)
+def test_vmap_of_vmap_and_of_super_batches(sample_with, same_bits, make_graph):
+    graph, seeds = make_graph(300, 4000), seeds_of(4, 8)
+
+    def sample(key, seeds):
+        return sample_with("kernel", key, graph, seeds, (3, 2))
+
+    together = sample(KEYS[:4], seeds)
+    for mapped in (jax.vmap(jax.vmap(sample)), jax.vmap(sample)):
+        pairs = mapped(KEYS[:4].reshape(2, 2), seeds.reshape(2, 2, 8))
+        same_bits(jax.tree.map(lambda a: a.reshape(4, *a.shape[2:]), pairs), together)
+    shared = jax.vmap(sample, in_axes=(None, 0))(KEYS[0], seeds)  # one key for all
+    same_bits(batch_of(shared, 3), sample(KEYS[0], seeds[3]))
 
 
 def test_vmap_is_one_call_of_the_kernel(sample_with, make_graph):
@@ -196,7 +204,7 @@ def test_batches_apart(name, monkeypatch, same_bits, make_graph):
             pytest.skip("the compiled kernels are not installed")
         monkeypatch.setattr(kernels, "NUM_THREADS", int(name.split()[1]))
     capacity = Capacity((80, 200), (100, 250))
-    together = Spec((3, 2), capacity, False, True, True, True, True)
+    together = Spec((3, 2), capacity, False, False, True, True, True)
     apart = together._replace(apart=True)
 
     def sample(words, seeds, spec):
@@ -209,6 +217,8 @@ def test_batches_apart(name, monkeypatch, same_bits, make_graph):
         assert len(batches) == 4
         for i, batch in enumerate(batches):
             same_bits(batch, batch_of(expected, i))
+        if name == "plain":  # vmaps by itself
+            return
         pairs = (words.reshape(2, 2, 2), seeds.reshape(2, 2, 8))
         first, second = jax.vmap(lambda w, s: sample(w, s, apart))(*pairs)
         same_bits(first, jax.tree.map(lambda a: a[::2], expected))
