@@ -76,7 +76,7 @@ class WeightedDraws {
 
  private:
   static constexpr int kLine = 8;      // prefix sums in a cache line
-  static constexpr int kGuesses = 4;   // by interpolation, then by halves
+  static constexpr int kGuesses = 6;   // by interpolation, then by halves
 
   struct Bits {
     Key key;
@@ -153,6 +153,7 @@ class WeightedDraws {
         const int r = searching_[i];
         if (Look(r, round)) {
           position[r] = low_[r];
+          __builtin_prefetch(&prefix[r][std::max(low_[r] - 1, 0)]);  // for Take
         } else {
           searching_[still++] = static_cast<uint8_t>(r);
         }

@@ -125,7 +125,8 @@ class Stream {
     }
     if (hop_.edge_id != nullptr) std::copy_n(edges, count, hop_.edge_id + next_);
     if (hop_.edge_weight != nullptr) {
-      for (int i = 0; i < count; ++i) hop_.edge_weight[next_ + i] = graph_.edge_weight[edges[i]];
+      float* weights = hop_.edge_weight + next_;
+      for (int i = 0; i < count; ++i) weights[i] = graph_.edge_weight[edges[i]];
     }
     next_ += count;
   }
@@ -256,7 +257,8 @@ class Sampler {
   }
 
   void Resolve(const Unresolved& hop, int64_t chunk) {
-    w_.relabeler.Resolve(hop.indices + hop.begin[chunk], hop.begin[chunk + 1] - hop.begin[chunk]);
+    const int64_t begin = hop.begin[chunk], end = hop.begin[chunk + 1];
+    w_.relabeler.Resolve(hop.indices + begin, end - begin);
   }
 
   int64_t End(int64_t chunk) const { return std::min((chunk + 1) * rows_, num_targets_); }
@@ -290,6 +292,7 @@ class Sampler {
     } else {
       Draws draws(k);
       WeightedDraws by_weight(draws, replace_);
+      int64_t ahead = chunk * rows_;  // the first row whose weight is not prefetched
       for (int64_t first = chunk * rows_, last = first; first < end; first = last) {
         draws.num_rows = 0;
         for (; last < end && draws.num_rows < kLanes; ++last) {
@@ -299,7 +302,10 @@ class Sampler {
           draws.degree[row] = static_cast<uint32_t>(w_.degree[last]);
           if (!weighted_) continue;
           by_weight.prefix[row] = graph_.weight_prefix + w_.row_start[last];
-          PrefetchFar(&by_weight.prefix[row][w_.degree[last] - 1]);
+        }
+        for (; weighted_ && ahead < std::min(last + 2 * kLanes, end); ++ahead) {
+          const int64_t last_of_row = w_.row_start[ahead] + w_.degree[ahead] - 1;
+          PrefetchFar(&graph_.weight_prefix[std::max<int64_t>(last_of_row, 0)]);
         }
         if (draws.num_rows > 0) {
           draws.MakeRoom();
