@@ -6,7 +6,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h) jgs/kernels/CMakeLists.txt
+KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
 
 .PHONY: train test check sanitize bench clean
 

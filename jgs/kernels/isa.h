@@ -7,7 +7,7 @@ namespace jgs {
 enum class Isa { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
 
 #ifndef JGS_MAX_ISA
-#define JGS_MAX_ISA 2  // as a number: the build option JGS_ISA lowers it, for tests
+#define JGS_MAX_ISA 2  // as a number; tests build with a lower one
 #endif
 
 namespace internal {

@@ -1,0 +1,51 @@
+"""`keep_freed_memory`: what is freed is not handed back to the system."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+import jgs
+import jgs.train.__main__ as command
+
+PROGRAM = """
+import resource, sys
+import numpy as np
+import jgs
+if sys.argv[1] == "keep":
+    assert jgs.keep_freed_memory()
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(16 << 20, np.float32)  # 64 MiB: 16,384 pages of 4 KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+@pytest.mark.parametrize("mode", ["keep", "leave"])
+def test_freed_memory_is_used_again(mode):
+    run = [sys.executable, "-c", PROGRAM, mode]
+    faults = int(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
+    if mode == "keep":
+        assert faults < 100
+    else:  # importing jgs changes nothing: pages are new each time, be they huge ones
+        assert faults >= 30
+
+
+def test_another_system_is_left_alone(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert jgs.keep_freed_memory() is False
+
+
+@pytest.mark.parametrize(("flags", "wanted"), [([], 1), (["--no-keep-memory"], 0)])
+def test_the_training_command_keeps_memory_unless_told_not_to(monkeypatch, flags, wanted):
+    calls = []
+    monkeypatch.setattr(command, "keep_freed_memory", lambda: calls.append(1))
+    missing = ["--dataset", "no-such-data", *flags]
+    assert command.main(missing) == 2
+    assert len(calls) == wanted
