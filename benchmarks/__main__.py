@@ -32,7 +32,7 @@ from benchmarks.contenders import (
 )
 
 _REPOSITORY = Path(__file__).parents[1]
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jgs/benchmarks"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jgs/benchmarks"
 _LIMIT = 1200  # seconds a process may take
 # Settings of the user's that would change what "as installed" means.
 _NOT_PASSED_ON = {"LD_PRELOAD", "GLIBC_TUNABLES", "XLA_FLAGS"}
@@ -115,7 +115,7 @@ def _arguments() -> argparse.Namespace:
     add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
     add("--iterations", type=int, help="timed in each process (default: 20, quick: 4)")
     add("--no-peers", action="store_true", help="jgs alone")
-    add("--cache", type=Path, default=_CACHE, help="(default: %(default)s)")
+    add("--cache", type=Path, default=CACHE, help="(default: %(default)s)")
     add("--json", type=Path, help="where to write (default: results.json in the cache)")
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)

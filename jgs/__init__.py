@@ -3,13 +3,21 @@
 import importlib
 from typing import Any
 
+from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
 from jgs.features import SparseFeatures
 from jgs.graph import Block, Graph, MiniBatch
 
 __version__ = "0.1.0"
 
-__all__ = ["Block", "Graph", "InputError", "MiniBatch", "SparseFeatures"]
+__all__ = [
+    "Block",
+    "Graph",
+    "InputError",
+    "MiniBatch",
+    "SparseFeatures",
+    "keep_freed_memory",
+]
 
 _SUBMODULES = ("data", "models", "ops", "sampling", "train")
 

@@ -28,7 +28,7 @@ def _kernel_with(num_threads: int):
     def sample(words, graph, seeds, spec):
         before, kernels.NUM_THREADS = kernels.NUM_THREADS, num_threads  # read while tracing
         try:
-            return neighbors._sample_kernel(words, graph, seeds, spec)
+            return neighbors.sample_kernel(words, graph, seeds, spec)
         finally:
             kernels.NUM_THREADS = before
 
@@ -36,8 +36,8 @@ def _kernel_with(num_threads: int):
 
 
 _IMPLEMENTATIONS = {
-    "plain": jax.jit(neighbors._sample_plain, static_argnames="spec"),
-    "plain, no jit": neighbors._sample_plain,
+    "plain": jax.jit(neighbors.sample_plain, static_argnames="spec"),
+    "plain, no jit": neighbors.sample_plain,
     "kernel": _kernel_with(0),
     "kernel, 1 thread": _kernel_with(1),
     "kernel, 2 threads": _kernel_with(2),

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import contenders, graph, table
+import jgs
+from benchmarks import contenders, graph, superbatch, table
 
 SIZE = graph.Size(10, 9_001)
 
@@ -99,3 +100,11 @@ def test_the_table_without_peers():
     text = table.render(results)
     assert "DGL's best" not in text
     assert "| 2.0 | 1.00× |" in text
+
+
+def test_super_batches_are_measured_with_every_size():
+    data = jgs.Graph(*graph.rmat(SIZE))
+    rates, chosen = superbatch.measure(data, np.arange(200), 32, (3, 2), rounds=1)
+    assert tuple(rates) == superbatch.SIZES
+    assert min(rates.values()) > 0
+    assert chosen == 7  # an epoch is no longer

@@ -30,6 +30,8 @@ HANDLERS = {
     "jgs_gather_sparse": "JgsGatherSparse",
     "jgs_gather_aggregate": "JgsGatherAggregate",
     "jgs_gather_aggregate_sparse": "JgsGatherAggregateSparse",
+    "jgs_linear": "JgsLinear",
+    "jgs_linear_grad": "JgsLinearGrad",
 }
 
 

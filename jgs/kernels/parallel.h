@@ -1,4 +1,4 @@
-// Work sharing for the kernels: a loop over chunks that any number of threads may join.
+// Work sharing for the kernels: loops over chunks that any number of threads may join.
 //
 // The kernels never own threads. XLA lends its pool through an `Executor`; tests lend their
 // own. A chunk's result may depend on its number only, never on the thread that ran it.
@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace jgs {
 
@@ -22,66 +23,140 @@ struct Executor {
   std::function<void(std::function<void()>)> schedule;
 };
 
-// Calls body(chunk) for every chunk in [0, num_chunks), on the calling thread and on up to
-// num_threads - 1 helpers, and returns when all calls have. The caller takes its share and
-// waits only for helpers that have started, so a pool that never runs them costs time but
-// cannot deadlock. An exception of `body` ends the loop and is thrown to the caller.
+// A thread and up to num_threads - 1 helpers that stay with it for several loops, so that the
+// pool is asked once. Between loops a helper spins for some microseconds, then sleeps.
+//
+// The calling thread takes its share of every loop and waits only for helpers that are inside
+// one, so a pool that never runs them costs time but cannot deadlock.
+class Team {
+ public:
+  explicit Team(const Executor& executor) : executor_(executor) {}
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+  ~Team() {
+    if (state_ == nullptr) return;
+    state_->gate.fetch_or(kFinished);
+    state_->Wake();
+  }
+
+  int64_t num_threads() const { return executor_.num_threads; }
+
+  // Calls body(chunk) for every chunk in [0, num_chunks), each once, on whichever threads there
+  // are, and returns when all calls have. An exception of `body` ends the loop and is thrown
+  // to the caller. Only the thread that made the team may call this.
+  template <typename Body>
+  void For(int64_t num_chunks, const Body& body) {
+    if (num_chunks <= 1 || executor_.num_threads <= 1) {
+      for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);
+      return;
+    }
+    if (state_ == nullptr) Gather();
+    State& s = *state_;
+    s.body = &body;
+    s.run = [](const void* b, int64_t chunk) { (*static_cast<const Body*>(b))(chunk); };
+    s.num_chunks = num_chunks;
+    s.next.store(0, std::memory_order_relaxed);
+    s.gate.store(++loop_ * kLoop + kOpen);
+    s.Wake();
+    s.Drain();
+    s.gate.fetch_sub(kOpen);
+    // `body` lives on this thread's stack: no helper may be inside when it goes.
+    s.Wait([](uint64_t gate) { return gate % kOpen == 0; });
+    if (s.error) std::rethrow_exception(std::exchange(s.error, nullptr));
+  }
+
+ private:
+  // The gate: how many helpers are inside the loop, whether more may enter, whether there will
+  // be no more loops, and the loop's number.
+  static constexpr uint64_t kOpen = 1u << 16, kFinished = 1u << 17, kLoop = 1u << 18;
+  static constexpr int kSpins = 2000;  // about 50 microseconds
+
+  struct State {
+    std::atomic<uint64_t> gate{0};
+    std::atomic<int64_t> next{0};
+    // The loop: written while nobody is inside.
+    const void* body = nullptr;
+    void (*run)(const void*, int64_t) = nullptr;
+    int64_t num_chunks = 0;
+    std::mutex mutex;
+    std::condition_variable changed;  // the gate
+    std::atomic<int> sleepers{0};
+    std::exception_ptr error;  // guarded by mutex
+
+    void Drain() {
+      try {
+        for (;;) {
+          const int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
+          if (chunk >= num_chunks) return;
+          run(body, chunk);
+        }
+      } catch (...) {
+        next.store(num_chunks, std::memory_order_relaxed);
+        std::lock_guard<std::mutex> lock(mutex);
+        error = std::current_exception();
+      }
+    }
+
+    // Returns the gate as soon as it satisfies `enough`.
+    template <typename Enough>
+    uint64_t Wait(const Enough& enough) {
+      for (int spin = 0; spin < kSpins; ++spin) {
+        const uint64_t now = gate.load(std::memory_order_acquire);
+        if (enough(now)) return now;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+      }
+      std::unique_lock<std::mutex> lock(mutex);
+      sleepers.fetch_add(1);
+      uint64_t now;
+      changed.wait(lock, [&] { return enough(now = gate.load()); });
+      sleepers.fetch_sub(1);
+      return now;
+    }
+
+    // After every change of the gate. A sleeper counts itself before it looks at the gate a
+    // last time, so either it sees the change or it is seen here.
+    void Wake() {
+      if (sleepers.load() == 0) return;
+      { std::lock_guard<std::mutex> lock(mutex); }
+      changed.notify_all();
+    }
+
+    void Help() {
+      uint64_t last = 0;  // the loop helped with
+      for (;;) {
+        uint64_t now = Wait([last](uint64_t g) {
+          return (g & kFinished) != 0 || ((g & kOpen) != 0 && g / kLoop != last);
+        });
+        if ((now & kFinished) != 0) return;
+        if (!gate.compare_exchange_weak(now, now + 1)) continue;
+        last = now / kLoop;
+        Drain();
+        gate.fetch_sub(1);
+        Wake();
+      }
+    }
+  };
+
+  // Asks the pool for helpers. One that comes late finds the team finished and leaves.
+  void Gather() {
+    state_ = std::make_shared<State>();
+    const int64_t helpers = std::min<int64_t>(executor_.num_threads, kOpen) - 1;
+    for (int64_t i = 0; i < helpers; ++i) {
+      executor_.schedule([state = state_] { state->Help(); });
+    }
+  }
+
+  const Executor& executor_;
+  std::shared_ptr<State> state_;
+  uint64_t loop_ = 0;
+};
+
+// One loop with a team of its own.
 template <typename Body>
 void ParallelFor(const Executor& executor, int64_t num_chunks, const Body& body) {
-  const int64_t helpers = std::min(executor.num_threads, num_chunks) - 1;
-  if (helpers <= 0) {
-    for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);
-    return;
-  }
-  struct State {
-    std::atomic<int64_t> next{0};
-    std::mutex mutex;
-    std::condition_variable idle;
-    int64_t active = 0;   // guarded by mutex
-    bool closed = false;  // guarded by mutex; no helper may start any more
-    std::exception_ptr error;  // guarded by mutex
-  };
-  auto state = std::make_shared<State>();
-  auto drain = [num_chunks, &body](State& s) {
-    try {
-      for (;;) {
-        const int64_t chunk = s.next.fetch_add(1, std::memory_order_relaxed);
-        if (chunk >= num_chunks) return;
-        body(chunk);
-      }
-    } catch (...) {
-      s.next.store(num_chunks, std::memory_order_relaxed);
-      std::lock_guard<std::mutex> lock(s.mutex);
-      s.error = std::current_exception();
-    }
-  };
-  // `drain` and `body` live on the caller's stack: a helper touches them only while it is
-  // counted as active, and the caller does not leave before `active` is 0, nor by exception.
-  struct Close {
-    State& state;
-    ~Close() {
-      std::unique_lock<std::mutex> lock(state.mutex);
-      state.closed = true;
-      state.idle.wait(lock, [this] { return state.active == 0; });
-    }
-  };
-  {
-    Close close{*state};
-    for (int64_t i = 0; i < helpers; ++i) {
-      executor.schedule([state, drain_ptr = &drain] {
-        {
-          std::lock_guard<std::mutex> lock(state->mutex);
-          if (state->closed) return;
-          ++state->active;
-        }
-        (*drain_ptr)(*state);
-        std::lock_guard<std::mutex> lock(state->mutex);
-        if (--state->active == 0) state->idle.notify_one();
-      });
-    }
-    drain(*state);
-  }
-  if (state->error) std::rethrow_exception(state->error);
+  Team(executor).For(num_chunks, body);
 }
 
 }  // namespace jgs

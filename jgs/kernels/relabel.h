@@ -4,112 +4,94 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
-#include "parallel.h"
 #include "scratch.h"
 
 namespace jgs {
 
 // Nodes that have a local id, and the neighbours of one hop that may yet get one.
 //
-// Reset, then for every hop: Begin, Insert for each neighbour from any number of threads, End.
-// The local ids do not depend on the threads: the edge number of a node's first appearance is
-// settled by taking the smallest.
+// Reset, Clear of every piece, AddTargets; then for every hop: Begin; Insert for the edges of
+// every chunk; Number; Label for every chunk; Resolve for all edges. What is done for a piece,
+// a chunk or some edges may be done by any number of threads at once. The local ids do not
+// depend on the threads: the edge of a node's first appearance is settled by taking the
+// smallest.
 class Relabeler {
  public:
-  // Starts anew with room for `capacity` nodes: targets[i] gets the local id i, if it is the
-  // first occurrence of its node.
-  void Reset(const int32_t* targets, int64_t num_targets, int64_t capacity,
-             const Executor& executor);
+  static constexpr int kMost = 32;  // edges inserted at once
 
-  // Prepares for a hop of at most num_edges neighbours, after which at most `capacity` nodes
-  // may be known.
-  void Begin(int64_t num_edges, int64_t capacity);
+  // Starts anew with room for `capacity` nodes and `num_threads` threads; returns the number of
+  // pieces to clear.
+  int64_t Reset(int64_t capacity, int64_t num_threads);
+  void Clear(int64_t piece);
+
+  // targets[i] gets the local id i, if it is the first occurrence of its node.
+  void AddTargets(const int32_t* targets, int64_t num_targets);
+
+  // Prepares for a hop whose chunk c inserts edges from number starts[c] to starts[c + 1] (not
+  // all of them need exist), after which at most `capacity` nodes may be known.
+  void Begin(const std::vector<int64_t>& starts, int64_t capacity);
 
   // Loads the node's entry into the cache.
-  void Prefetch(int32_t node) const { __builtin_prefetch(&table_[Home(node)], 1); }
+  void Prefetch(int32_t node) const { __builtin_prefetch(&table_[Home(node)], 0, 2); }
 
-  // Says that edge number `edge` leads to `node`; returns whether the node was new to the
-  // table. Any order, any thread, each edge once.
-  bool Insert(int32_t node, int64_t edge);
+  // Takes note of the neighbours that edges [edge, edge + count) of a chunk lead to, count <=
+  // kMost, the chunk's edges in ascending order. Each is replaced by its local id if it had one
+  // before this hop, otherwise by ~(the place of its entry). False once more nodes are known
+  // than fit.
+  bool Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int count);
 
-  // Reports nodes that were new; false once there are more than fit. Insertions that a thread
-  // has not reported may number kUnreported at most.
-  static constexpr int64_t kUnreported = 1024;
-  bool Report(int64_t num_new) {
-    return known_.fetch_add(num_new, std::memory_order_relaxed) + num_new <= capacity_;
-  }
+  // After all insertions: how many nodes are known now, or -1 if that is more than fit.
+  int64_t Number();
 
-  // Gives the new nodes their local ids, appends them to `nodes` and writes the local id of
-  // every edge's neighbour to `local`. Returns the number of nodes known, or -1 if that is
-  // more than fit.
-  int64_t End(const int32_t* neighbors, int64_t num_edges, int32_t* nodes, int32_t* local,
-              const Executor& executor);
+  struct Range {
+    int64_t begin, end;
+  };
 
-  // Moves the edges [from, from + count) to [to, to + count), to <= from: after Insert, before
-  // End, with the neighbours moved alike.
-  void Move(int64_t from, int64_t to, int64_t count);
+  // Gives the nodes that first appeared in a chunk their local ids, the range returned, and
+  // writes them to `nodes` there.
+  Range Label(int64_t chunk, int32_t* nodes);
+
+  // Replaces each ~place among `neighbors` by the local id. Also while a later hop inserts.
+  void Resolve(int32_t* neighbors, int64_t count) const;
 
  private:
   struct alignas(8) Entry {
     int32_t node;    // kEmpty: free
     uint32_t label;  // a local id, or kPending | edge number of the first appearance
   };
-  using Word = uint64_t __attribute__((may_alias));  // an Entry, claimed as a whole
+  using Word = uint64_t __attribute__((may_alias));  // an Entry, read and written as a whole
   static constexpr int32_t kEmpty = -1;
   static constexpr uint32_t kPending = 1u << 31;
+  static constexpr int64_t kUnreported = 1024;  // new nodes that a chunk may not have reported
+
+  struct Chunk {
+    // The edges that were their nodes' first appearances when inserted, ascending: the edge's
+    // number in the upper half, the place of the entry in the lower (as one integer: written
+    // in parts and read as a whole, it would stall).
+    std::vector<uint64_t> firsts;
+    int64_t num_lost;    // firsts that turned out to have an earlier one, in another chunk
+    int64_t unreported;  // new nodes
+    int64_t first_id;
+  };
 
   uint32_t Home(int32_t node) const {
     return (static_cast<uint32_t>(node) * 0x9E3779B1u) >> shift_;
   }
+  Entry Load(uint32_t place) const;
+  bool Exchange(uint32_t place, Entry& expected, Entry desired);
+  void Lose(int64_t edge);
 
   Scratch<Entry> table_;
-  Scratch<uint32_t> slot_;   // [edges] each neighbour's entry
-  Scratch<uint8_t> first_;   // [edges] whether it is its node's first appearance
-  std::vector<int64_t> count_;
+  std::vector<Chunk> chunks_;  // never shrinks: their memory is used again
+  const std::vector<int64_t>* starts_ = nullptr;
+  int64_t num_chunks_ = 0, piece_ = 0;
   std::atomic<int64_t> known_{0};
   int64_t capacity_ = 0, num_known_ = 0;
   uint32_t mask_ = 0;
   int shift_ = 32;
 };
-
-inline bool Relabeler::Insert(int32_t node, int64_t edge) {
-  const uint32_t label = kPending | static_cast<uint32_t>(edge);
-  for (uint32_t s = Home(node);; s = (s + 1) & mask_) {
-    Entry& entry = table_[s];
-    int32_t found = __atomic_load_n(&entry.node, __ATOMIC_RELAXED);
-    if (found == kEmpty) {
-      // `first_` is set before the entry is visible: whoever takes it over clears it after.
-      __atomic_store_n(&first_[edge], 1, __ATOMIC_RELAXED);
-      const Entry mine{node, label};
-      uint64_t expected = ~uint64_t{0}, desired;
-      std::memcpy(&desired, &mine, sizeof desired);
-      if (__atomic_compare_exchange_n(reinterpret_cast<Word*>(&entry), &expected, desired,
-                                      false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-        slot_[edge] = s;
-        return true;
-      }
-      Entry now;
-      std::memcpy(&now, &expected, sizeof now);
-      found = now.node;
-    }
-    if (found != node) continue;
-    slot_[edge] = s;
-    uint32_t current = __atomic_load_n(&entry.label, __ATOMIC_RELAXED);
-    while (label < current) {  // a later appearance was seen first
-      __atomic_store_n(&first_[edge], 1, __ATOMIC_RELAXED);
-      if (__atomic_compare_exchange_n(&entry.label, &current, label, false, __ATOMIC_ACQ_REL,
-                                      __ATOMIC_RELAXED)) {
-        __atomic_store_n(&first_[current & ~kPending], 0, __ATOMIC_RELAXED);
-        return false;
-      }
-    }
-    __atomic_store_n(&first_[edge], 0, __ATOMIC_RELAXED);
-    return false;
-  }
-}
 
 }  // namespace jgs
 

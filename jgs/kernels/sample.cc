@@ -7,24 +7,30 @@
 #include <mutex>
 
 #include "draw.h"
+#include "draw_weighted.h"
 #include "relabel.h"
 #include "scratch.h"
 
 namespace jgs {
 namespace {
 
-constexpr int64_t kRows = 512;  // targets a thread takes at a time
-constexpr int64_t kAhead = 16;  // rows ahead whose offsets are prefetched
-constexpr int kFlight = 32;     // edges whose reads are in flight together
+constexpr int64_t kMostRows = 512;     // targets a thread takes at a time, at most
+constexpr int64_t kAhead = 16;         // rows ahead whose offsets are prefetched
+constexpr int kFlight = 32;            // edges whose reads are in flight together
+static_assert(kFlight <= Relabeler::kMost, "they are inserted together");
+
+// Reads to the second-level cache: more of them can be under way than to the first.
+template <typename T>
+void PrefetchFar(const T* address) {
+  __builtin_prefetch(address, 0, 2);
+}
 
 // Memory that a call needs and the next call can use again.
 struct Workspace {
-  Scratch<int64_t> row_start;   // [targets] first edge of each target's row
-  Scratch<int32_t> degree;      // [targets] that row's length
-  Scratch<int32_t> row_count;   // [targets] how many were drawn (by weight only)
-  Scratch<int32_t> neighbors;   // [edges] global ids
-  std::vector<int64_t> bound;   // [chunks + 1] where each chunk's sample starts, at most
-  std::vector<int64_t> begin;   // [chunks + 1] where it starts
+  Scratch<int64_t> row_start;  // [targets] first edge of each target's row
+  Scratch<int32_t> degree;     // [targets] that row's length
+  std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample starts, at most
+  std::vector<int64_t> begin;  // [chunks + 1] where it starts
   Relabeler relabeler;
 };
 
@@ -53,25 +59,42 @@ WorkspacePool& Pool() {
   return *pool;
 }
 
-// Takes the drawn edges of a chunk one by one and carries each through three stages, a batch
-// apart, so that no read waits: prefetch its neighbour; read the neighbour and prefetch its
-// table entry; insert it.
+// Takes the drawn edges of a chunk and carries each through three stages, a batch apart, so
+// that no read waits: prefetch its neighbour; read the neighbour and prefetch its table entry;
+// insert it. Without `relabel` the neighbour is all there is to read.
 class Stream {
  public:
-  Stream(const GraphView& graph, const Hop& hop, Workspace& work, int64_t first_edge)
-      : graph_(graph), hop_(hop), work_(work), next_(first_edge) {}
+  Stream(const GraphView& graph, const Hop& hop, bool relabel, Workspace& work, int64_t chunk)
+      : graph_(graph),
+        hop_(hop),
+        relabel_(relabel),
+        relabeler_(work.relabeler),
+        chunk_(chunk),
+        next_(work.bound[chunk]) {}
 
-  void Add(int64_t edge) {
-    __builtin_prefetch(&graph_.indices[edge]);
-    if (hop_.edge_weight != nullptr) __builtin_prefetch(&graph_.edge_weight[edge]);
-    batch_[now_][filled_] = edge;
-    if (++filled_ == kFlight) Advance();
+  // Adds the edges edge_of(0), ..., edge_of(count - 1).
+  template <typename EdgeOf>
+  void Add(int64_t count, const EdgeOf& edge_of) {
+    for (int64_t i = 0; i < count;) {
+      int64_t* free = &batch_[now_][filled_];
+      const int some = static_cast<int>(std::min<int64_t>(count - i, kFlight - filled_));
+      for (int j = 0; j < some; ++j) {
+        const int64_t edge = edge_of(i + j);
+        free[j] = edge;
+        PrefetchFar(&graph_.indices[edge]);
+      }
+      if (hop_.edge_weight != nullptr) {
+        for (int j = 0; j < some; ++j) PrefetchFar(&graph_.edge_weight[free[j]]);
+      }
+      i += some;
+      filled_ += some;
+      if (filled_ == kFlight) Advance();
+    }
   }
 
   // Finishes the edges under way.
   void Finish() {
     for (int stage = 0; stage < 3; ++stage) Advance();
-    fits_ &= work_.relabeler.Report(new_);
   }
 
   int64_t num_edges() const { return num_edges_; }
@@ -80,168 +103,230 @@ class Stream {
 
  private:
   void Advance() {
-    Insert(inserting_);
-    inserting_ = Read(batch_[now_ ^ 1], read_);
+    if (relabel_ && fits_ && good_ && inserting_ > 0) {
+      fits_ = relabeler_.Insert(chunk_, next_ - inserting_, hop_.indices + next_ - inserting_,
+                                inserting_);
+    }
+    Read(batch_[now_ ^ 1], read_);
+    inserting_ = read_;
     read_ = filled_;
     num_edges_ += filled_;
     filled_ = 0;
     now_ ^= 1;
   }
 
-  struct Range {
-    int64_t begin, end;
-  };
-
-  Range Read(const int64_t* edges, int count) {
-    const Range range{next_, next_ + count};
+  void Read(const int64_t* edges, int count) {
+    int32_t* neighbors = hop_.indices + next_;
     for (int i = 0; i < count; ++i) {
-      const int64_t edge = edges[i], e = next_ + i;
-      const int32_t node = graph_.indices[edge];
+      const int32_t node = graph_.indices[edges[i]];
       good_ &= node >= 0 && node < graph_.num_nodes;
-      work_.neighbors[e] = node;
-      work_.relabeler.Prefetch(node);
-      if (hop_.edge_id != nullptr) hop_.edge_id[e] = edge;
-      if (hop_.edge_weight != nullptr) hop_.edge_weight[e] = graph_.edge_weight[edge];
+      neighbors[i] = node;
+      if (relabel_) relabeler_.Prefetch(node);
+    }
+    if (hop_.edge_id != nullptr) std::copy_n(edges, count, hop_.edge_id + next_);
+    if (hop_.edge_weight != nullptr) {
+      float* weights = hop_.edge_weight + next_;
+      for (int i = 0; i < count; ++i) weights[i] = graph_.edge_weight[edges[i]];
     }
     next_ += count;
-    return range;
-  }
-
-  void Insert(Range range) {
-    if (!fits_ || !good_) return;
-    for (int64_t e = range.begin; e < range.end; ++e) {
-      new_ += work_.relabeler.Insert(work_.neighbors[e], e);
-    }
-    if (new_ > Relabeler::kUnreported - kFlight) {
-      fits_ = work_.relabeler.Report(new_);
-      new_ = 0;
-    }
   }
 
   const GraphView& graph_;
   const Hop& hop_;
-  Workspace& work_;
+  const bool relabel_;
+  Relabeler& relabeler_;
+  const int64_t chunk_;
   int64_t batch_[2][kFlight];
-  int now_ = 0, filled_ = 0, read_ = 0;
-  Range inserting_{0, 0};
-  int64_t next_, num_edges_ = 0, new_ = 0;
+  int now_ = 0, filled_ = 0, read_ = 0, inserting_ = 0;
+  int64_t next_, num_edges_ = 0;
   bool good_ = true, fits_ = true;
 };
 
 class Sampler {
  public:
-  Sampler(const GraphView& graph, bool replace, bool weighted, const Executor& executor,
+  Sampler(const GraphView& graph, bool replace, bool weighted, int32_t* nodes, Team& team,
           Workspace& work)
-      : graph_(graph), replace_(replace), weighted_(weighted), executor_(executor), w_(work) {}
+      : graph_(graph),
+        replace_(replace),
+        weighted_(weighted),
+        nodes_(nodes),
+        team_(team),
+        w_(work) {}
 
-  // Samples one hop of the first `num_targets` nodes; false on overflow or bad input.
-  bool Run(Hop& hop, int32_t* nodes, int64_t num_targets) {
-    num_targets_ = num_targets;
-    num_chunks_ = (num_targets + kRows - 1) / kRows;
-    Bounds(hop, nodes);
-    const int64_t bound = w_.bound[num_chunks_];
-    if (bad_.load() || bound > hop.edge_capacity) return false;
-    w_.neighbors.Reserve(bound);
-    if (weighted_) w_.row_count.Reserve(num_targets);
-    w_.begin.assign(num_chunks_ + 1, 0);
-    w_.relabeler.Begin(bound, hop.source_capacity);
-    ParallelFor(executor_, num_chunks_, [&](int64_t chunk) { DrawChunk(hop, nodes, chunk); });
-    if (bad_.load() || full_.load()) return false;
-    if (weighted_) CloseGaps(hop);
-    const int64_t num_edges = weighted_ ? w_.begin[num_chunks_] : bound;
-    const int64_t num_sources = w_.relabeler.End(w_.neighbors.data(), num_edges, nodes,
-                                                 hop.indices, executor_);
-    if (num_sources < 0) return false;
-    hop.indptr[num_targets] = static_cast<int32_t>(num_edges);
-    hop.num_targets = static_cast<int32_t>(num_targets);
-    hop.num_sources = static_cast<int32_t>(num_sources);
-    hop.num_edges = static_cast<int32_t>(num_edges);
-    return true;
+  // Samples the hops for the first `num_targets` nodes, those from number `relabelled` on
+  // without local ids; returns how many of `nodes` are used then, or -1 on overflow or bad
+  // input.
+  int64_t Run(std::vector<Hop>& hops, size_t relabelled, int64_t num_targets) {
+    Start(hops, relabelled, num_targets);
+    for (size_t h = 0; h < hops.size() && !bad_.load(); ++h) {
+      relabel_ = h < relabelled;
+      num_targets_ = num_targets;
+      if (!RunHop(hops[h], h + 1 < hops.size())) return -1;
+      if (relabel_) num_targets = hops[h].num_sources;
+    }
+    if (bad_.load()) return -1;
+    team_.For(unresolved_.num_chunks(), [&](int64_t chunk) { Resolve(unresolved_, chunk); });
+    return num_targets;
   }
 
   bool bad() const { return bad_.load(); }
 
  private:
-  int64_t End(int64_t chunk) const { return std::min((chunk + 1) * kRows, num_targets_); }
+  // A hop whose indices still name places instead of local ids.
+  struct Unresolved {
+    int32_t* indices = nullptr;
+    std::vector<int64_t> begin;  // [chunks + 1]
+    int64_t num_chunks() const {
+      return indices == nullptr ? 0 : static_cast<int64_t>(begin.size()) - 1;
+    }
+  };
 
-  int64_t Bound(int64_t fanout, int64_t degree) const {
-    if (fanout < 0) return degree;
-    if (replace_) return degree > 0 ? fanout : 0;
-    return std::min(fanout, degree);
+  void Start(const std::vector<Hop>& hops, size_t relabelled, int64_t num_targets) {
+    int64_t most_targets = num_targets;
+    for (const Hop& hop : hops) most_targets = std::max(most_targets, hop.target_capacity);
+    w_.row_start.Reserve(most_targets);
+    w_.degree.Reserve(most_targets);
+    int64_t pieces = 0;
+    if (relabelled > 0) {
+      const int64_t capacity = hops[relabelled - 1].source_capacity;
+      pieces = w_.relabeler.Reset(capacity, team_.num_threads());
+    }
+    const int64_t seeds = (num_targets + kMostRows - 1) / kMostRows;
+    team_.For(pieces + seeds, [&](int64_t task) {
+      if (task < pieces) return w_.relabeler.Clear(task);
+      const int64_t begin = (task - pieces) * kMostRows;
+      FindRows(begin, std::min(begin + kMostRows, num_targets));
+    });
+    if (relabelled > 0) w_.relabeler.AddTargets(nodes_, num_targets);
   }
 
-  // Where each target's row lies, and where each chunk's sample may start.
-  void Bounds(const Hop& hop, const int32_t* nodes) {
-    w_.row_start.Reserve(num_targets_);
-    w_.degree.Reserve(num_targets_);
-    w_.bound.assign(num_chunks_ + 1, 0);
-    ParallelFor(executor_, num_chunks_, [&](int64_t chunk) {
-      int64_t sum = 0;
-      const int64_t end = End(chunk);
-      for (int64_t t = chunk * kRows; t < end; ++t) {
-        if (t + kAhead < end) __builtin_prefetch(&graph_.indptr[nodes[t + kAhead]]);
-        const int64_t node = nodes[t];
-        int64_t start = 0, degree = 0;
-        if (node < graph_.num_nodes) {  // else padding among the seeds
-          start = graph_.indptr[node];
-          degree = graph_.indptr[node + 1] - start;
-          if (start < 0 || degree < 0 || degree > std::numeric_limits<int32_t>::max() ||
-              degree > graph_.num_edges - start) {
-            bad_.store(true);
-            start = degree = 0;
-          }
+  // Where the rows of nodes [begin, end) lie.
+  void FindRows(int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      if (t + kAhead < end) PrefetchFar(&graph_.indptr[nodes_[t + kAhead]]);
+      const int64_t node = nodes_[t];
+      int64_t start = 0, degree = 0;
+      if (node < graph_.num_nodes) {  // else padding among the seeds
+        start = graph_.indptr[node];
+        degree = graph_.indptr[node + 1] - start;
+        if (start < 0 || degree < 0 || degree > std::numeric_limits<int32_t>::max() ||
+            degree > graph_.num_edges - start) {
+          bad_.store(true);
+          start = degree = 0;
         }
-        w_.row_start[t] = start;
-        w_.degree[t] = static_cast<int32_t>(degree);
-        sum += Bound(hop.fanout, degree);
       }
-      w_.bound[chunk + 1] = sum;
+      w_.row_start[t] = start;
+      w_.degree[t] = static_cast<int32_t>(degree);
+    }
+  }
+
+  // Samples one hop of the first num_targets_ nodes; false on overflow or bad input. With
+  // `more` hops to come, finds the rows of the new nodes.
+  bool RunHop(Hop& hop, bool more) {
+    Bound(hop.fanout);
+    const int64_t bound = w_.bound[num_chunks_];
+    if (bound > hop.edge_capacity) return false;
+    w_.begin.assign(num_chunks_ + 1, 0);
+    if (relabel_) w_.relabeler.Begin(w_.bound, hop.source_capacity);
+    // The hop before is resolved on the side: its small tasks come last and fill the time in
+    // which a thread would wait for another.
+    team_.For(num_chunks_ + unresolved_.num_chunks(), [&](int64_t task) {
+      if (task < num_chunks_) return DrawChunk(hop, task);
+      Resolve(unresolved_, task - num_chunks_);
     });
-    for (int64_t c = 0; c < num_chunks_; ++c) w_.bound[c + 1] += w_.bound[c];
+    unresolved_.indices = nullptr;
+    if (bad_.load() || full_.load()) return false;
+    CloseGaps(hop);
+    const int64_t num_edges = w_.begin[num_chunks_];
+    int64_t num_sources = graph_.num_nodes;
+    if (relabel_) {
+      num_sources = w_.relabeler.Number();
+      if (num_sources < 0) return false;
+      team_.For(num_chunks_, [&](int64_t chunk) {
+        const Relabeler::Range found = w_.relabeler.Label(chunk, nodes_);
+        if (more) FindRows(found.begin, found.end);
+      });
+      unresolved_.indices = hop.indices;
+      unresolved_.begin.swap(w_.begin);
+    }
+    hop.indptr[num_targets_] = static_cast<int32_t>(num_edges);
+    hop.num_targets = static_cast<int32_t>(num_targets_);
+    hop.num_sources = static_cast<int32_t>(num_sources);
+    hop.num_edges = static_cast<int32_t>(num_edges);
+    return !bad_.load();
+  }
+
+  void Resolve(const Unresolved& hop, int64_t chunk) {
+    const int64_t begin = hop.begin[chunk], end = hop.begin[chunk + 1];
+    w_.relabeler.Resolve(hop.indices + begin, end - begin);
+  }
+
+  int64_t End(int64_t chunk) const { return std::min((chunk + 1) * rows_, num_targets_); }
+
+  // How the targets are cut into chunks, and where each chunk's sample may start.
+  void Bound(int64_t fanout) {
+    const int64_t share = num_targets_ / (16 * team_.num_threads());
+    rows_ = std::min(std::max(share / kLanes, int64_t{1}) * kLanes, kMostRows);
+    num_chunks_ = (num_targets_ + rows_ - 1) / rows_;
+    w_.bound.assign(num_chunks_ + 1, 0);
+    const int32_t most = static_cast<int32_t>(
+        std::min<int64_t>(fanout < 0 ? std::numeric_limits<int32_t>::max() : fanout,
+                          std::numeric_limits<int32_t>::max()));
+    for (int64_t c = 0; c < num_chunks_; ++c) {
+      int64_t sum = 0;
+      for (int64_t t = c * rows_; t < End(c); ++t) {
+        const int32_t degree = w_.degree[t];
+        sum += replace_ && fanout >= 0 ? (degree > 0 ? fanout : 0) : std::min(degree, most);
+      }
+      w_.bound[c + 1] = w_.bound[c] + sum;
+    }
   }
 
   // Draws for a chunk of targets, reads the neighbours drawn and writes the rows' starts.
-  void DrawChunk(const Hop& hop, const int32_t* nodes, int64_t chunk) {
-    Stream stream(graph_, hop, w_, w_.bound[chunk]);
+  void DrawChunk(const Hop& hop, int64_t chunk) {
+    Stream stream(graph_, hop, relabel_, w_, chunk);
     const int64_t end = End(chunk), k = hop.fanout;
     int64_t edges = w_.bound[chunk];
     if (k < 0) {
-      for (int64_t t = chunk * kRows; t < end; ++t) edges = Row(hop, t, edges, All(t, stream));
+      for (int64_t t = chunk * rows_; t < end; ++t) edges = Row(hop, t, edges, All(t, stream));
     } else {
       Draws draws(k);
-      std::vector<int64_t> position;
-      std::vector<Interval> drawn;
-      for (int64_t first = chunk * kRows, last = first; first < end; first = last) {
+      WeightedDraws by_weight(draws, replace_);
+      int64_t ahead = chunk * rows_;  // the first row whose weight is not prefetched
+      for (int64_t first = chunk * rows_, last = first; first < end; first = last) {
         draws.num_rows = 0;
         for (; last < end && draws.num_rows < kLanes; ++last) {
           if (!Random(k, w_.degree[last])) continue;
-          draws.node[draws.num_rows] = static_cast<uint32_t>(nodes[last]);
-          draws.degree[draws.num_rows++] = static_cast<uint32_t>(w_.degree[last]);
-          if (weighted_) {
-            __builtin_prefetch(&graph_.weight_prefix[w_.row_start[last] + w_.degree[last] - 1]);
-          }
+          const int row = draws.num_rows++;
+          draws.node[row] = static_cast<uint32_t>(nodes_[last]);
+          draws.degree[row] = static_cast<uint32_t>(w_.degree[last]);
+          if (!weighted_) continue;
+          by_weight.prefix[row] = graph_.weight_prefix + w_.row_start[last];
+        }
+        for (; weighted_ && ahead < std::min(last + 2 * kLanes, end); ++ahead) {
+          const int64_t last_of_row = w_.row_start[ahead] + w_.degree[ahead] - 1;
+          PrefetchFar(&graph_.weight_prefix[std::max<int64_t>(last_of_row, 0)]);
         }
         if (draws.num_rows > 0) {
           draws.MakeRoom();
-          if (weighted_) position.resize(k);
-          DrawBatch(hop.key, draws);
+          if (weighted_) {
+            by_weight.Draw(hop.key, isa_);
+          } else if (replace_) {
+            RunOn(isa_, DrawRows<Mode::kRepeated>{hop.key, draws});
+          } else {
+            RunOn(isa_, DrawRows<Mode::kDistinct>{hop.key, draws});
+          }
         }
         int row = 0;
         for (int64_t t = first; t < last; ++t) {
           int64_t count;
-          if (!Random(k, w_.degree[t])) {
-            count = All(t, stream);
-          } else if (weighted_) {
+          if (Random(k, w_.degree[t])) {
+            count = weighted_ ? by_weight.count[row] : k;
             const int64_t start = w_.row_start[t];
-            const int64_t* prefix = graph_.weight_prefix + start;
-            count = replace_ ? WeightedRepeated(draws, row, prefix, position.data())
-                             : WeightedDistinct(draws, row, prefix, drawn, position.data());
-            for (int64_t i = 0; i < count; ++i) stream.Add(start + position[i]);
-            ++row;
+            const int32_t* position = &draws.position[row++];
+            stream.Add(count, [=](int64_t i) { return start + position[i * kLanes]; });
           } else {
-            count = k;
-            const int32_t* at = &draws.position[row++];
-            for (int64_t i = 0; i < k; ++i) stream.Add(w_.row_start[t] + at[i * kLanes]);
+            count = All(t, stream);
           }
           edges = Row(hop, t, edges, count);
         }
@@ -259,49 +344,41 @@ class Sampler {
     return edges + count;
   }
 
-  void DrawBatch(Key key, Draws& draws) const {
-    if (weighted_) {
-      jgs::Draw<Mode::kBits>(key, draws);
-    } else if (replace_) {
-      jgs::Draw<Mode::kRepeated>(key, draws);
-    } else {
-      jgs::Draw<Mode::kDistinct>(key, draws);
-    }
-  }
-
   // Whether a row needs random bits; otherwise all its neighbours are taken.
   bool Random(int64_t k, int64_t degree) const { return replace_ ? degree > 0 : degree > k; }
 
   // Takes every neighbour of target t, by weight those that weigh something.
   int64_t All(int64_t t, Stream& stream) {
     const int64_t start = w_.row_start[t], degree = w_.degree[t];
+    if (!weighted_) {
+      stream.Add(degree, [=](int64_t i) { return start + i; });
+      return degree;
+    }
     int64_t count = 0, before = 0;
     for (int64_t i = 0; i < degree; ++i) {
-      if (weighted_) {
-        const int64_t through = graph_.weight_prefix[start + i];
-        const bool nothing = through == before;
-        before = through;
-        if (nothing) continue;
-      }
-      stream.Add(start + i);
+      const int64_t through = graph_.weight_prefix[start + i];
+      const bool nothing = through == before;
+      before = through;
+      if (nothing) continue;
+      stream.Add(1, [=](int64_t) { return start + i; });
       ++count;
     }
     return count;
   }
 
-  // Chunks that drew less than their bound have left gaps: moves their edges together.
+  // Turns the chunks' numbers of edges into where they begin, and moves the edges together
+  // where chunks have drawn less than their bound and left gaps (by weight only).
   void CloseGaps(const Hop& hop) {
     for (int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
       const int64_t from = w_.bound[chunk], to = w_.begin[chunk], count = w_.begin[chunk + 1];
       w_.begin[chunk + 1] += to;
       if (from == to) continue;
-      std::copy_n(&w_.neighbors[from], count, &w_.neighbors[to]);
-      w_.relabeler.Move(from, to, count);
+      std::copy_n(hop.indices + from, count, hop.indices + to);
       if (hop.edge_id != nullptr) std::copy_n(hop.edge_id + from, count, hop.edge_id + to);
       if (hop.edge_weight != nullptr) {
         std::copy_n(hop.edge_weight + from, count, hop.edge_weight + to);
       }
-      for (int64_t t = chunk * kRows; t < End(chunk); ++t) {
+      for (int64_t t = chunk * rows_; t < End(chunk); ++t) {
         hop.indptr[t] -= static_cast<int32_t>(from - to);
       }
     }
@@ -309,17 +386,22 @@ class Sampler {
 
   const GraphView& graph_;
   const bool replace_, weighted_;
-  const Executor& executor_;
+  int32_t* const nodes_;
+  Team& team_;
   Workspace& w_;
-  int64_t num_targets_ = 0, num_chunks_ = 0;
+  const Isa isa_ = BestIsa();
+  Unresolved unresolved_;
+  bool relabel_ = true;
+  int64_t num_targets_ = 0, rows_ = 0, num_chunks_ = 0;
   std::atomic<bool> bad_{false}, full_{false};
 };
 
-void Pad(Hop& hop) {
+// Fills what the sample left free; `no_source` is the padding of `indices`.
+void Pad(Hop& hop, int64_t no_source) {
   std::fill(hop.indptr + hop.num_targets + 1, hop.indptr + hop.target_capacity + 1,
             hop.num_edges);
   std::fill(hop.indices + hop.num_edges, hop.indices + hop.edge_capacity,
-            static_cast<int32_t>(hop.source_capacity));
+            static_cast<int32_t>(no_source));
   if (hop.edge_id != nullptr) {
     std::fill(hop.edge_id + hop.num_edges, hop.edge_id + hop.edge_capacity, int64_t{-1});
   }
@@ -331,8 +413,9 @@ void Pad(Hop& hop) {
 }  // namespace
 
 std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
-                            bool replace, bool weighted, std::vector<Hop>& hops,
-                            int32_t* nodes, bool* overflow, const Executor& executor) {
+                            bool replace, bool weighted, bool relabel_inputs,
+                            std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
+                            const Executor& executor) {
   int64_t num_targets = 0;
   for (int64_t i = 0; i < num_seeds; ++i) {
     if (seeds[i] < 0 || seeds[i] > graph.num_nodes) {
@@ -342,33 +425,36 @@ std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_
     }
     if (seeds[i] < graph.num_nodes) num_targets = i + 1;
   }
-  const int64_t capacity = hops.empty() ? num_seeds : hops.back().source_capacity;
+  const size_t relabelled = relabel_inputs || hops.empty() ? hops.size() : hops.size() - 1;
+  const int64_t capacity =
+      relabelled > 0 ? hops[relabelled - 1].source_capacity
+                     : hops.empty() ? num_seeds : hops[0].target_capacity;
   auto work = Pool().Take();
-  work->relabeler.Reset(seeds, num_targets, capacity, executor);
+  Team team(executor);
   std::copy_n(seeds, num_targets, nodes);
-  Sampler sampler(graph, replace, weighted, executor, *work);
-  bool fits = true;
-  for (Hop& hop : hops) {
-    fits = sampler.Run(hop, nodes, num_targets);
-    if (!fits) break;
-    num_targets = hop.num_sources;
-  }
+  Sampler sampler(graph, replace, weighted, nodes, team, *work);
+  const int64_t num_nodes = sampler.Run(hops, relabelled, num_targets);
   Pool().Give(std::move(work));
   if (sampler.bad()) {
     return "the graph's arrays must be valid: indptr not decreasing and within the edges, "
            "indices in [0, " + std::to_string(graph.num_nodes) + "). Its files are damaged: "
            "write the graph again";
   }
-  *overflow = !fits;
-  if (!fits) {
-    num_targets = 0;
+  *overflow = num_nodes < 0;
+  if (*overflow) {
     for (Hop& hop : hops) {
       hop.num_targets = hop.num_sources = hop.num_edges = 0;
       hop.indptr[0] = 0;
     }
   }
-  for (Hop& hop : hops) Pad(hop);
-  std::fill(nodes + num_targets, nodes + capacity, static_cast<int32_t>(graph.num_nodes));
+  team.For(hops.size() + 1, [&](int64_t h) {
+    if (h < static_cast<int64_t>(hops.size())) {
+      const bool local = h < static_cast<int64_t>(relabelled);
+      return Pad(hops[h], local ? hops[h].source_capacity : graph.num_nodes);
+    }
+    std::fill(nodes + std::max<int64_t>(num_nodes, 0), nodes + capacity,
+              static_cast<int32_t>(graph.num_nodes));
+  });
   return "";
 }
 

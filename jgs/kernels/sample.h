@@ -35,9 +35,14 @@ struct Hop {
 // Samples `hops` (seed-first), writes every hop's arrays and counts and the input nodes
 // ([source_capacity of the last hop]), padding included. Returns what is wrong with the
 // input, or "". On overflow every output is empty and *overflow is true.
+//
+// Without `relabel_inputs` the sources of the last hop are all of the graph's nodes: its
+// `indices` are node ids (padding: num_nodes), its num_sources is num_nodes, its
+// source_capacity is not used, and `nodes` holds its targets ([target_capacity]).
 std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
-                            bool replace, bool weighted, std::vector<Hop>& hops,
-                            int32_t* nodes, bool* overflow, const Executor& executor);
+                            bool replace, bool weighted, bool relabel_inputs,
+                            std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
+                            const Executor& executor);
 
 }  // namespace jgs
 

@@ -1,4 +1,5 @@
-// The XLA binding of SampleNeighbors. Its Python side is jgs/sampling/neighbors.py.
+// The XLA binding of SampleNeighbors. Its Python side is jgs/sampling/neighbors_kernel.py.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,17 +12,59 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Results: per hop indptr, indices, edge_id ([0]: not wanted), edge_weight (likewise); then
-// the nodes, the counts [hops, 3] (targets, sources, edges) and the overflow flag.
-ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
+// Takes the results of one batch, one after the other. Batches may share their results: then
+// each has an equal part of every one.
+class Results {
+ public:
+  Results(ffi::RemainingRets& results, size_t first, int64_t part, int64_t num_parts)
+      : results_(results), next_(first), part_(part), num_parts_(num_parts) {}
+
+  // Where the batch's part of the next result begins; null if it is empty. Sets `size`.
+  template <ffi::DataType dtype>
+  ffi::NativeType<dtype>* Next(int64_t* size = nullptr) {
+    auto buffer = results_.get<ffi::Buffer<dtype>>(next_++);
+    if (!buffer) {
+      good_ = false;
+      return nullptr;
+    }
+    const int64_t part_size = static_cast<int64_t>((*buffer)->element_count()) / num_parts_;
+    if (size != nullptr) *size = part_size;
+    return part_size > 0 ? (*buffer)->typed_data() + part_ * part_size : nullptr;
+  }
+
+  bool good() const { return good_; }  // every result had its type
+
+ private:
+  ffi::RemainingRets& results_;
+  size_t next_;
+  const int64_t part_, num_parts_;
+  bool good_ = true;
+};
+
+// The key of hop h: jax.random.fold_in(key, h).
+Key HopKey(const uint32_t* key, size_t h) {
+  Key folded{{0, static_cast<uint32_t>(h)}};
+  Threefry({{key[0], key[1]}}, folded.word[0], folded.word[1]);
+  return folded;
+}
+
+// Samples the batches of seeds [..., B] with the keys [..., 2], each on its own.
+//
+// Results: for every hop the fields of jgs.Block, then the nodes and the overflow flag, with
+// the leading axes of the seeds. Or, with S times as many results and seeds [..., S, B], those
+// of the first of S batches, then those of the second, and so on.
+ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
                   ffi::Buffer<ffi::S64> weight_prefix, ffi::Buffer<ffi::F32> edge_weight,
-                  ffi::Buffer<ffi::S32> seeds, ffi::RemainingRets results,
+                  ffi::Buffer<ffi::S32> seeds, ffi::RemainingRets rets,
                   ffi::Span<const int64_t> fanouts, ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, bool replace, bool weighted,
-                  int64_t num_threads) {
+                  bool relabel_inputs, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const size_t num_hops = fanouts.size();
+    const int64_t num_seeds = static_cast<int64_t>(seeds.element_count());
+    if (num_seeds == 0) return "jgs_sample_neighbors: there are no seeds";
+    const int64_t batch_size = seeds.dimensions().back(), num_batches = num_seeds / batch_size;
     GraphView graph;
     graph.indptr = indptr.typed_data();
     graph.num_nodes = static_cast<int64_t>(indptr.element_count()) - 1;
@@ -32,53 +75,63 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
     const auto lacks_edges = [&](size_t size) {
       return static_cast<int64_t>(size) != graph.num_edges;
     };
-    if (graph.num_nodes < 0 || hop_keys.element_count() != 2 * num_hops ||
+    if (graph.num_nodes < 0 || keys.element_count() != 2 * static_cast<size_t>(num_batches) ||
         edge_capacity.size() != num_hops || source_capacity.size() != num_hops ||
         (weighted && lacks_edges(weight_prefix.element_count())) ||
         (edge_weight.element_count() != 0 && lacks_edges(edge_weight.element_count()))) {
       return "jgs_sample_neighbors: arguments do not have the expected sizes";
     }
-    std::vector<Hop> hops(num_hops);
-    for (size_t h = 0; h < num_hops; ++h) {
-      Hop& hop = hops[h];
-      auto hop_indptr = results.get<ffi::Buffer<ffi::S32>>(4 * h);
-      auto hop_indices = results.get<ffi::Buffer<ffi::S32>>(4 * h + 1);
-      auto hop_edge_id = results.get<ffi::Buffer<ffi::S64>>(4 * h + 2);
-      auto hop_weight = results.get<ffi::Buffer<ffi::F32>>(4 * h + 3);
-      if (!hop_indptr || !hop_indices || !hop_edge_id || !hop_weight) {
-        return "jgs_sample_neighbors: results do not have the expected types";
+    const size_t num_results = 7 * num_hops + 2;
+    const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(rets.size() / num_results));
+    const auto sample = [&](int64_t batch, const Executor& executor) -> std::string {
+      Results results(rets, batch % groups * num_results, batch / groups, num_batches / groups);
+      std::vector<Hop> hops(num_hops);
+      std::vector<int32_t*> counts;
+      for (size_t h = 0; h < num_hops; ++h) {
+        Hop& hop = hops[h];
+        hop.key = HopKey(keys.typed_data() + 2 * batch, h);
+        hop.fanout = fanouts[h];
+        hop.edge_capacity = edge_capacity[h];
+        hop.source_capacity = source_capacity[h];
+        hop.indptr = results.Next<ffi::S32>(&hop.target_capacity);
+        --hop.target_capacity;
+        hop.indices = results.Next<ffi::S32>();
+        for (int i = 0; i < 3; ++i) counts.push_back(results.Next<ffi::S32>());
+        hop.edge_id = results.Next<ffi::S64>();
+        hop.edge_weight = results.Next<ffi::F32>();
+        if (hop.edge_weight != nullptr && lacks_edges(edge_weight.element_count())) {
+          return "jgs_sample_neighbors: the graph has no edge weights to return";
+        }
       }
-      hop.key = {{hop_keys.typed_data()[2 * h], hop_keys.typed_data()[2 * h + 1]}};
-      hop.fanout = fanouts[h];
-      hop.edge_capacity = edge_capacity[h];
-      hop.source_capacity = source_capacity[h];
-      hop.indptr = (*hop_indptr)->typed_data();
-      hop.target_capacity = static_cast<int64_t>((*hop_indptr)->element_count()) - 1;
-      hop.indices = (*hop_indices)->typed_data();
-      hop.edge_id = (*hop_edge_id)->element_count() ? (*hop_edge_id)->typed_data() : nullptr;
-      hop.edge_weight = (*hop_weight)->element_count() ? (*hop_weight)->typed_data() : nullptr;
-      if (hop.edge_weight != nullptr && lacks_edges(edge_weight.element_count())) {
-        return "jgs_sample_neighbors: the graph has no edge weights to return";
+      int32_t* nodes = results.Next<ffi::S32>();
+      bool* overflow = results.Next<ffi::PRED>();
+      if (!results.good()) return "jgs_sample_neighbors: results do not have the expected types";
+      const std::string error = SampleNeighbors(
+          graph, seeds.typed_data() + batch * batch_size, batch_size, replace, weighted,
+          relabel_inputs, hops, nodes, overflow, executor);
+      if (!error.empty()) {
+        return num_batches > 1 ? "batch " + std::to_string(batch) + ": " + error : error;
+      }
+      for (size_t h = 0; h < num_hops; ++h) {
+        *counts[3 * h] = hops[h].num_targets;
+        *counts[3 * h + 1] = hops[h].num_sources;
+        *counts[3 * h + 2] = hops[h].num_edges;
+      }
+      return "";
+    };
+    const Executor executor = PoolExecutor(pool, num_threads);
+    std::vector<std::string> errors(num_batches);
+    if (num_batches >= executor.num_threads) {  // a thread a batch: nothing to wait for
+      ParallelFor(executor, num_batches,
+                  [&](int64_t batch) { errors[batch] = sample(batch, Executor{}); });
+    } else {
+      for (int64_t batch = 0; batch < num_batches; ++batch) {
+        errors[batch] = sample(batch, executor);
       }
     }
-    auto nodes = results.get<ffi::Buffer<ffi::S32>>(4 * num_hops);
-    auto counts = results.get<ffi::Buffer<ffi::S32>>(4 * num_hops + 1);
-    auto overflow = results.get<ffi::Buffer<ffi::PRED>>(4 * num_hops + 2);
-    if (!nodes || !counts || !overflow) {
-      return "jgs_sample_neighbors: results do not have the expected types";
-    }
-    const std::string error = SampleNeighbors(
-        graph, seeds.typed_data(), static_cast<int64_t>(seeds.element_count()), replace,
-        weighted, hops, (*nodes)->typed_data(), (*overflow)->typed_data(),
-        PoolExecutor(pool, num_threads));
-    if (!error.empty()) return error;
-    int32_t* count = (*counts)->typed_data();
-    for (const Hop& hop : hops) {
-      *count++ = hop.num_targets;
-      *count++ = hop.num_sources;
-      *count++ = hop.num_edges;
-    }
-    return "";
+    const auto is_error = [](const std::string& error) { return !error.empty(); };
+    const auto first = std::find_if(errors.begin(), errors.end(), is_error);
+    return first == errors.end() ? "" : *first;
   });
 }
 
@@ -88,7 +141,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> hop_keys,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::Buffer<xla::ffi::U32>>()  // hop_keys
+                                  .Arg<xla::ffi::Buffer<xla::ffi::U32>>()  // keys
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // indptr
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
@@ -100,4 +153,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                                   .Attr<xla::ffi::Span<const int64_t>>("source_capacity")
                                   .Attr<bool>("replace")
                                   .Attr<bool>("weighted")
+                                  .Attr<bool>("relabel_inputs")
                                   .Attr<int64_t>("num_threads"));

@@ -1,5 +1,6 @@
-"""Flax NNX modules that take `(batch, x)`; their dropout is `jgs.models.dropout.dropout`."""
+"""Flax NNX modules that take `(batch, x)`; their dropout is `jgs.ops.dropout`."""
 
+from jgs.models.inputs import Inputs, read_inputs
 from jgs.models.sage import GraphSAGE, SAGEConv
 
-__all__ = ["GraphSAGE", "SAGEConv"]
+__all__ = ["GraphSAGE", "Inputs", "SAGEConv", "read_inputs"]

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block, MiniBatch
-from jgs.models.dropout import dropout as drop_units
-from jgs.ops import REDUCTIONS, aggregate
+from jgs.models.inputs import Inputs
+from jgs.ops import REDUCTIONS, aggregate, dropout_mask, linear
+from jgs.ops import dropout as drop_units
+from jgs.ops.dropout import Mask
 
 NORMS = (None, "layer", "l2")
 
@@ -26,11 +30,12 @@ class SAGEConv(nnx.Module):
       reduce: `"mean"`, `"sum"` or `"max"`, as in `jgs.ops.aggregate`.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`. It equals
-    `conv.update(x[:T], aggregate(block, conv.message(x), conv.reduce))` on the real rows.
-    Rows of `x` beyond `block.num_sources` may hold anything and change neither result nor
-    gradient; with `real` bool `[S]` so may all rows where it is False. Raises `InputError`
-    for another width or an unknown `reduce`.
+    `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`, zeros in
+    padding. It equals `conv.update(x[:T], aggregate(block, conv.message(x), conv.reduce))` on
+    the real rows. Rows of `x` beyond `block.num_sources` may hold anything and change neither
+    result nor gradient; with `real` bool `[S]` so may all rows where it is False. `x` may also
+    be `Inputs`, the same to rounding without the sources' rows. Raises `InputError` for another
+    width or an unknown `reduce`.
     """
 
     def __init__(
@@ -58,25 +63,58 @@ class SAGEConv(nnx.Module):
         """
         return self.reduce != "max" and self.in_features > self.out_features
 
-    def __call__(self, block: Block, x: jax.Array, real: jax.Array | bool = True) -> jax.Array:
+    def __call__(
+        self,
+        block: Block,
+        x: jax.Array | Inputs,
+        real: jax.Array | None = None,
+        *,
+        relu: bool = False,
+        drop: Mask | None = None,
+    ) -> jax.Array:
+        if isinstance(x, Inputs):
+            for rows in x:
+                _check_width(rows, self.in_features)
+            kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
+            num_targets = block.num_targets
+            return linear(x, kernels, self.bias[...], num_targets, relu=relu, drop=drop)
         _check_width(x, self.in_features)
-        # 0 * NaN is NaN in a weight's gradient: rows that are not real must enter no product.
-        real = real & (jnp.arange(x.shape[0]) < block.num_sources)
-        num = block.target_capacity
-        x_self = _zero_unless(real[:num] & (jnp.arange(num) < block.num_targets), x[:num])
+        own = x
+        if real is not None:
+            # 0 * NaN is NaN in a weight's gradient: rows that are not real enter no product.
+            num = block.target_capacity
+            own = _zero_unless(real[:num], x[:num])
+            if self.projects_first:
+                x = _zero_unless(real, x)
+        aggregated = aggregate(block, self.message(x, block.num_sources), self.reduce)
+        return self.update(own, aggregated, block.num_targets, relu=relu, drop=drop)
+
+    def message(self, x: jax.Array, num_sources: jax.Array | None = None) -> jax.Array:
+        """What is aggregated, `[S, in]` or, if `projects_first`, `[S, out]`; `num_sources` of
+        the rows are real, by default all."""
         if self.projects_first:
-            x = _zero_unless(real, x)
-        return self.update(x_self, aggregate(block, self.message(x), self.reduce))
+            return linear([x], [self.neighbor_kernel[...]], None, num_sources)
+        return x
 
-    def message(self, x: jax.Array) -> jax.Array:
-        """What is aggregated, `[S, in]` or, if `projects_first`, `[S, out]`."""
-        return x @ self.neighbor_kernel[...] if self.projects_first else x
-
-    def update(self, x_self: jax.Array, aggregated: jax.Array) -> jax.Array:
-        """`[T, out]` from the targets' own rows `[T, in]` and the aggregated messages."""
-        if not self.projects_first:
-            aggregated = aggregated @ self.neighbor_kernel[...]
-        return x_self @ self.self_kernel[...] + aggregated + self.bias[...]
+    def update(
+        self,
+        own: jax.Array,
+        aggregated: jax.Array,
+        num_targets: jax.Array | None = None,
+        *,
+        relu: bool = False,
+        drop: Mask | None = None,
+    ) -> jax.Array:
+        """`[T, out]` from the targets' own rows `[T, in]` (or more: the first `T` are read) and
+        the aggregated messages;
+        `num_targets` of the rows are real, by default all. `relu` and `drop` as in
+        `jgs.ops.linear`."""
+        kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
+        inputs, add = [own, aggregated], None
+        if self.projects_first:
+            inputs, kernels, add = [own], kernels[:1], aggregated
+        bias = self.bias[...]
+        return linear(inputs, kernels, bias, num_targets, add=add, relu=relu, drop=drop)
 
 
 class GraphSAGE(nnx.Module):
@@ -92,12 +130,19 @@ class GraphSAGE(nnx.Module):
         norm after it, as line 7 of the paper's Algorithm 1; or None. Hidden layers only.
       rngs: its `params` stream makes the weights; nothing of it is kept.
 
-    `model(batch, x, key=None)`, with `x` `[S, in]` = `jgs.ops.gather(features, batch.nodes)`,
-    returns `[B, out]`: one row a seed slot, in padding of no meaning but finite. Dropout is on
-    exactly when a `key` is given, and depends on `(key, layer, node, unit)` alone (see
-    `jgs.models.dropout`). Rows of `x` beyond the real nodes change neither result nor gradient.
+    `model(batch, x, key=None)` returns `[B, out]`: one row a seed slot, in padding of no
+    meaning but finite. Dropout is on exactly when a `key` is given, and depends on `(key,
+    layer, node, unit)` alone (see `jgs.ops.dropout`). `x` is either of
 
-    Raises `InputError` when the batch has another number of blocks or `x` another shape.
+    - `read_inputs(features, batch, reduce)`, of a batch sampled with `relabel_inputs=False`:
+      the faster way, without `input_dropout`;
+    - `[S, in]` = `jgs.ops.gather(features, batch.nodes)`. Rows beyond the real nodes change
+      neither result nor gradient.
+
+    The two are equal to rounding.
+
+    Raises `InputError` when the batch has another number of blocks, `x` another shape, or for
+    `Inputs` where `input_dropout` would drop from the rows that they no longer hold.
     """
 
     def __init__(
@@ -132,31 +177,52 @@ class GraphSAGE(nnx.Module):
         norms = hidden if norm == "layer" else 0
         self.norms = nnx.List([nnx.LayerNorm(hidden_features, rngs=rngs) for _ in range(norms)])
 
-    def __call__(
-        self, batch: MiniBatch, x: jax.Array, *, key: jax.Array | None = None
-    ) -> jax.Array:
+    def __call__(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> jax.Array:
         if len(batch.blocks) != len(self.convs):
             raise InputError(
                 "a batch must have one block for each layer of the model",
                 f"{len(batch.blocks)} blocks for {len(self.convs)} layers",
                 "Sample with one fanout for each layer.",
             )
-        _check_width(x, self.convs[0].in_features)
-        if x.shape[0] != batch.nodes.shape[0]:
-            raise InputError(
-                "x must have one row for each of batch.nodes",
-                f"{x.shape[0]} rows for {batch.nodes.shape[0]} nodes",
-                "Pass jgs.ops.gather(features, batch.nodes).",
-            )
-        h = x
-        if key is not None:
-            h = drop_units(key, h, batch.nodes, 0, self.input_dropout)
-        nodes = batch.nodes
+        x, real = self._enter(batch, x, key)
         for i, (conv, block) in enumerate(zip(self.convs, batch.blocks, strict=True)):
-            h = conv(block, h, nodes < batch.num_nodes)  # seeds may be padded anywhere
             nodes = batch.target_nodes(i)
-            h = self.activate(i, h, nodes, key)
-        return h
+            if i < len(self.convs) - 1 and self.norm is None:
+                drop = None
+                if key is not None and self.dropout > 0:
+                    drop = dropout_mask(key, nodes, i + 1, self.dropout)
+                x = conv(block, x, real, relu=True, drop=drop)
+            else:
+                x = self.activate(i, conv(block, x, real), nodes, key)
+            real = None  # what follows is finite everywhere
+        return x
+
+    def _enter(
+        self, batch: MiniBatch, x: Any, key: jax.Array | None
+    ) -> tuple[Any, jax.Array | None]:
+        """The first layer's input, and which of its rows are real (None: all, or 0)."""
+        if isinstance(x, Inputs):
+            if self.input_dropout > 0 and key is not None:
+                raise InputError(
+                    "input_dropout needs the rows of all input nodes",
+                    f"Inputs, and a rate of {self.input_dropout}",
+                    "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
+                )
+            rows, name = x.own.shape[0], "Inputs"
+        else:
+            _check_width(x, self.convs[0].in_features)
+            rows, name = x.shape[0], "x"
+        if rows != batch.nodes.shape[0]:
+            raise InputError(
+                f"{name} must have one row for each of batch.nodes",
+                f"{rows} rows for {batch.nodes.shape[0]} nodes",
+                "Pass jgs.ops.gather(features, batch.nodes) or read_inputs(features, batch).",
+            )
+        if isinstance(x, Inputs):
+            return x, None
+        if key is not None:
+            x = drop_units(key, x, batch.nodes, 0, self.input_dropout)
+        return x, batch.nodes < batch.num_nodes  # seeds may be padded anywhere
 
     def activate(
         self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None

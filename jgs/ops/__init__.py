@@ -1,4 +1,4 @@
-"""Message passing over a block, and feature rows for its nodes.
+"""Message passing over a block, feature rows for its nodes, and dense layers on them.
 
 Each operation is written twice: in plain `jax.numpy`, which is its meaning and runs on any
 XLA device, and as a C++ kernel, which XLA:CPU calls through its FFI. The kernel is taken on
@@ -7,7 +7,17 @@ the CPU where `jgs.kernels.available()`, for float32 (and `SparseFeatures`).
 
 from jgs.ops.aggregate import aggregate
 from jgs.ops.checks import REDUCTIONS
+from jgs.ops.dropout import dropout, dropout_mask
 from jgs.ops.gather import gather
 from jgs.ops.gather_aggregate import gather_aggregate
+from jgs.ops.linear import linear
 
-__all__ = ["REDUCTIONS", "aggregate", "gather", "gather_aggregate"]
+__all__ = [
+    "REDUCTIONS",
+    "aggregate",
+    "dropout",
+    "dropout_mask",
+    "gather",
+    "gather_aggregate",
+    "linear",
+]

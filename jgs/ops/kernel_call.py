@@ -31,10 +31,10 @@ def either(num_threads, kernel, plain, *operands):
     return run(*operands)
 
 
-def call(target, out, arguments, num_threads, reduce=None):
+def call(target, out, arguments, num_threads, reduce=None, **attributes):
     """The FFI target's result, shaped like `out`, from `arguments`."""
     run = jax.ffi.ffi_call(target, out, vmap_method="sequential")
-    attributes = {"num_threads": np.int64(num_threads)}
+    attributes["num_threads"] = np.int64(num_threads)
     if reduce is not None:
         attributes["reduce"] = np.int64(REDUCTIONS.index(reduce))
     arguments = vary_alike(*arguments)

@@ -13,6 +13,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.sampling.checks import check_fanouts, check_graph, check_seed_ids, require_int
 from jgs.sampling.random import key_words
 
 _INT32_MAX = 2**31 - 1
@@ -45,22 +46,6 @@ def round_up(size: int) -> int:
     return -(-size // step) * step
 
 
-def check_fanouts(fanouts: Any) -> tuple[int, ...]:
-    """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
-    rule = "fanouts must be static positive ints, or -1 for all neighbours, one a hop"
-    remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
-    if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
-        raise InputError(rule, fanouts, remedy)
-    if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
-        raise InputError(rule, fanouts, remedy)
-    for k in fanouts:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not (k > 0 or k == -1):
-            raise InputError(rule, fanouts, remedy)
-    if not len(fanouts):
-        raise InputError(rule, fanouts, remedy)
-    return tuple(int(k) for k in fanouts)
-
-
 def worst_case(
     num_nodes: int,
     num_edges: int,
@@ -87,37 +72,6 @@ def worst_case(
         targets = min(targets + most, num_nodes + batch_size)
         sources.append(targets)
     return Capacity(tuple(edges), tuple(sources))
-
-
-def check_seed_ids(seeds: Any, num_nodes: int) -> np.ndarray:
-    """`seeds` as int32 `[n]`, at least one, each in `[0, num_nodes)`; raises `InputError`."""
-    try:
-        array = np.asarray(seeds)
-    except ValueError:  # ragged
-        array = np.empty(0)
-    if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
-        raise InputError(
-            "the seeds to draw batches from must be a one-dimensional integer array, not empty",
-            f"{array.dtype}{list(array.shape)}",
-            "Give the training nodes' ids.",
-        )
-    if array.min() < 0 or array.max() >= num_nodes:
-        at = int(np.argmax((array < 0) | (array >= num_nodes)))
-        raise InputError(
-            f"seeds must be node ids in [0, {num_nodes})",
-            f"{int(array[at])} at position {at}",
-            "Check where the seeds come from.",
-        )
-    return array.astype(np.int32)
-
-
-def require_int(name: str, value: Any, least: int) -> int:
-    """`value` as an int of at least `least`; raises `InputError`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(
-            f"{name} must be an int of at least {least}", repr(value), "Change it."
-        )
-    return int(value)
 
 
 def check_capacity(capacity: Any, batch_size: int, num_hops: int) -> Capacity:
@@ -175,7 +129,7 @@ def plan_capacity(
     `Capacity.enlarge`; `Loader` does so by itself. What the plan cost and saved is logged to
     the logger `jgs` at level INFO. Raises `InputError`.
     """
-    from jgs.sampling.neighbors import check_graph, sample_neighbors  # it needs this module
+    from jgs.sampling.neighbors import sample_neighbors  # it needs this module
 
     fanouts = check_fanouts(fanouts)
     check_graph(graph, weighted)

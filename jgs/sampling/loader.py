@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import jax
@@ -16,17 +13,18 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
+from jgs.sampling.ahead import Ahead
 from jgs.sampling.capacity import (
     Capacity,
     check_capacity,
-    check_fanouts,
-    check_seed_ids,
     plan_capacity,
-    require_int,
     worst_case,
 )
-from jgs.sampling.neighbors import check_graph, sample_neighbors
-from jgs.sampling.random import key_words, node_bits
+from jgs.sampling.checks import check_fanouts, check_graph, check_seed_ids, require_int
+from jgs.sampling.neighbors import sample_batches
+from jgs.sampling.neighbors_plain import Spec
+from jgs.sampling.random import fold_each, key_words, node_bits
+from jgs.sampling.superbatch import choose_super_batch
 
 _UINT32_MAX = 2**32 - 1
 
@@ -45,18 +43,22 @@ class Loader:
       graph: the graph `[N]`.
       seeds: int `[n]` node ids, `n >= batch_size`.
       batch_size: `B`.
-      fanouts, replace, weighted, return_edge_ids, return_edge_weights: as for
-        `sample_neighbors`.
+      fanouts, replace, weighted, return_edge_ids, return_edge_weights, relabel_inputs: as
+        for `sample_neighbors`.
       key: a random key; batch `i` of epoch `e` is sampled with
         `fold_in(fold_in(key, e), 1 + i)`, the order of the seeds comes from
         `fold_in(fold_in(key, e), 0)`.
       shuffle: otherwise the seeds keep their order.
       capacity: None plans one (`plan_capacity`), which draws a few batches.
-      prefetch: how many batches may wait; 0 samples in the caller's thread.
+      prefetch: how many batches may wait, rounded up to whole super-batches; 0 samples in
+        the caller's thread.
+      super_batch: how many batches are sampled in one call, which makes small ones cheaper
+        and changes none; None chooses (`choose_super_batch`), 1 turns it off.
 
     Attributes:
       epoch, step: the position; `step` batches of `epoch` have been yielded.
       capacity: the planned `Capacity`.
+      super_batch: how many batches a call samples.
       redraws: how many batches were drawn again.
       waited: seconds the caller has waited for samples.
 
@@ -78,14 +80,18 @@ class Loader:
         weighted: bool = False,
         return_edge_ids: bool = False,
         return_edge_weights: bool = False,
+        relabel_inputs: bool = True,
         prefetch: int = 2,
+        super_batch: int | None = None,
     ):
         fanouts = check_fanouts(fanouts)
         self._words = np.asarray(key_words(key))
         check_graph(graph, weighted, return_edge_weights)
         self._graph, self._seeds = graph, check_seed_ids(seeds, graph.num_nodes)
         batch_size = _check_batch_size(batch_size, self._seeds.size)
-        prefetch = require_int("prefetch", prefetch, 0)
+        self._prefetch = require_int("prefetch", prefetch, 0)
+        if super_batch is not None:
+            super_batch = require_int("super_batch", super_batch, 1)
         if capacity is None:
             capacity = plan_capacity(
                 graph,
@@ -103,25 +109,22 @@ class Loader:
         # What else decides the batches, as one int, so that a state of others is noticed.
         settings = repr((fanouts, bool(replace), bool(weighted), bool(shuffle)))
         self._digest = zlib.crc32(settings.encode(), zlib.crc32(self._seeds.tobytes()))
-        self._batch_size, self._shuffle, self._prefetch = batch_size, shuffle, prefetch
-
-        def draw(key, graph, seeds, capacity):
-            return sample_neighbors(
-                key,
-                graph,
-                seeds,
-                fanouts,
-                capacity,
-                replace,
-                weighted,
-                return_edge_ids,
-                return_edge_weights,
-            )
-
-        self._draw = jax.jit(draw, static_argnums=3)
+        self._batch_size, self._shuffle = batch_size, shuffle
+        self._spec = Spec(
+            fanouts,
+            self.capacity,
+            bool(replace),
+            bool(weighted),
+            bool(return_edge_ids),
+            bool(return_edge_weights),
+            bool(relabel_inputs),
+            apart=True,
+        )
+        self.super_batch = min(super_batch or choose_super_batch(self._spec), len(self))
+        self._draw = jax.jit(_draw, static_argnums=3)
         self.epoch = self.step = self.redraws = 0
         self.waited = 0.0
-        self._ahead: _Ahead | None = None
+        self._ahead: Ahead | None = None
 
     def __len__(self) -> int:
         return -(-self._seeds.size // self._batch_size)
@@ -129,11 +132,10 @@ class Loader:
     def __iter__(self) -> Iterator[MiniBatch]:
         self.close()
         first = self.step
+        samples, ahead = self._super_batches(self.epoch, first), None
         if self._prefetch and first < len(self):
-            ahead = self._ahead = _Ahead(self._batches(self.epoch, first), self._prefetch)
-            batches: Iterator[MiniBatch] = iter(ahead)
-        else:
-            ahead, batches = None, self._batches(self.epoch, first)
+            samples = ahead = Ahead(samples, -(-self._prefetch // self.super_batch))
+        self._ahead, batches = ahead, _each(samples)
         try:
             for step in range(first, len(self)):
                 began = time.perf_counter()
@@ -148,32 +150,42 @@ class Loader:
             if ahead is not None:
                 ahead.stop()
 
-    def _batches(self, epoch: int, first: int) -> Iterator[MiniBatch]:
-        key = jax.random.wrap_key_data(jnp.asarray(self._words), impl="threefry2x32")
-        epoch_key = jax.random.fold_in(key, epoch)
+    def _super_batches(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
+        """The batches of an epoch from step `first` on, `super_batch` at a time."""
+        epoch_words = fold_each(self._words, [epoch])[0]
         seeds = self._seeds
         if self._shuffle:
-            seeds = seeds[_order(jax.random.fold_in(epoch_key, 0), seeds.size)]
-        for step in range(first, len(self)):
-            some = seeds[step * self._batch_size : (step + 1) * self._batch_size]
-            padded = np.full(self._batch_size, self._graph.num_nodes, np.int32)
-            padded[: some.size] = some
-            yield self._sample(jax.random.fold_in(epoch_key, 1 + step), padded)
+            seeds = seeds[_order(fold_each(epoch_words, [0])[0], seeds.size)]
+        padded = np.full(
+            (len(self) + self.super_batch, self._batch_size), self._graph.num_nodes, np.int32
+        )
+        padded.reshape(-1)[: seeds.size] = seeds
+        words = fold_each(epoch_words, 1 + np.arange(len(padded)))
+        for step in range(first, len(self), self.super_batch):
+            some = slice(step, step + self.super_batch)
+            yield self._sample(words[some], padded[some])[: len(self) - step]
 
-    def _sample(self, key: jax.Array, seeds: np.ndarray) -> MiniBatch:
-        capacity = self.capacity
-        batch = self._draw(key, self._graph, seeds, capacity)
-        while batch.overflow:
+    def _sample(self, words: np.ndarray, seeds: np.ndarray) -> list[MiniBatch]:
+        batches, overflow = self._draw(words, self._graph, seeds, self._spec)
+        for i in np.flatnonzero(overflow):
+            batches[i] = self._redraw(words[i : i + 1], seeds[i : i + 1])
+        return jax.block_until_ready(batches)
+
+    def _redraw(self, words: np.ndarray, seeds: np.ndarray) -> MiniBatch:
+        """The one batch of these keys and seeds, with as large a capacity as it needs."""
+        capacity, overflow = self.capacity, True
+        while overflow:
             if capacity == self._worst:
                 raise InputError(
                     "a batch must fit the worst case of distinct seeds",
-                    f"seeds repeated in a batch with fanout -1: {seeds.tolist()[:10]}...",
+                    f"seeds repeated in a batch with fanout -1: {seeds[0].tolist()[:10]}...",
                     "Remove the repetitions from the loader's seeds.",
                 )
             self.redraws += 1
             capacity = capacity.enlarge(self._worst)
-            batch = self._draw(key, self._graph, seeds, capacity)
-        return jax.block_until_ready(batch)
+            spec = self._spec._replace(capacity=capacity)
+            (batch,), overflow = self._draw(words, self._graph, seeds, spec)
+        return batch
 
     def state_dict(self) -> dict[str, int]:
         """The position and what it means: ints that `load_state_dict` takes back."""
@@ -234,67 +246,24 @@ class Loader:
         self.close()
 
 
-class _Ahead:
-    """Runs an iterator in a background thread, at most `size` items ahead."""
-
-    def __init__(self, items: Iterator[Any], size: int):
-        self._ready: queue.SimpleQueue = queue.SimpleQueue()
-        self._free = threading.Semaphore(size)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=_fill,
-            args=(items, self._ready, self._free, self._stopping),
-            name="jgs-loader",
-            daemon=True,
-        )
-        # Also at exit and when forgotten: a thread inside XLA must not outlive Python.
-        self.stop: Callable[[], object] = weakref.finalize(
-            self, _stop, self._free, self._stopping, self._thread
-        )
-        self._thread.start()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        item, error = self._ready.get()
-        self._free.release()
-        if error is not None:
-            raise error
-        return item
+def _draw(
+    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> tuple[list[MiniBatch], jax.Array]:
+    """The batches, and bool `[S]`: which of them overflowed."""
+    batches = sample_batches(words, graph, seeds, spec)
+    return batches, jnp.stack([batch.overflow for batch in batches])
 
 
-def _fill(
-    items: Iterator[Any],
-    ready: queue.SimpleQueue,
-    free: threading.Semaphore,
-    stopping: threading.Event,
-) -> None:
-    while True:
-        free.acquire()
-        if stopping.is_set():
-            return
-        try:
-            ready.put((next(items), None))
-        except StopIteration:
-            return
-        except BaseException as error:
-            ready.put((None, error))
-            return
+def _each(super_batches: Iterator[list[MiniBatch]]) -> Iterator[MiniBatch]:
+    for batches in super_batches:
+        while batches:
+            yield batches.pop(0)  # and keep no reference to it
 
 
-def _stop(
-    free: threading.Semaphore, stopping: threading.Event, thread: threading.Thread
-) -> None:
-    stopping.set()
-    free.release()
-    thread.join()
-
-
-def _order(key: jax.Array, n: int) -> np.ndarray:
-    """A permutation of `n`: positions sorted by the 64 random bits that `key` gives each."""
+def _order(words: np.ndarray, n: int) -> np.ndarray:
+    """A permutation of `n`: positions sorted by the 64 random bits that the key gives each."""
     with jax.enable_x64(True):
-        bits = node_bits(jax.random.key_data(key), jnp.arange(n, dtype=jnp.int32), 0)
+        bits = node_bits(jnp.asarray(words), jnp.arange(n, dtype=jnp.int32), 0)
         return np.argsort(np.asarray(bits), kind="stable")
 
 

@@ -12,22 +12,27 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.random import threefry_2x32
 
 from jgs.errors import InputError
 
 
-def key_words(key: Any) -> jax.Array:
-    """The two uint32 words of a Threefry key, typed (`jax.random.key`) or raw (`PRNGKey`)."""
+def key_words(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
+    """The two uint32 words of a Threefry key, typed (`jax.random.key`) or raw (`PRNGKey`).
+
+    With `shape` those of an array of keys, `[*shape, 2]`.
+    """
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        if key.shape != () or jax.random.key_impl(key) != "threefry2x32":
+        if key.shape != shape or jax.random.key_impl(key) != "threefry2x32":
+            split = f", and jax.random.split it in {shape[0]}" if shape else ""
             raise InputError(
-                "the key must be one Threefry key: samples must be the same everywhere",
+                f"the key must be {_keys(shape)}: samples must be the same everywhere",
                 f"{jax.random.key_impl(key)}{list(key.shape)}",
-                'Make it with jax.random.key(seed, impl="threefry2x32").',
+                f'Make it with jax.random.key(seed, impl="threefry2x32"){split}.',
             )
         return jax.random.key_data(key)
-    if getattr(key, "shape", None) == (2,) and key.dtype == jnp.uint32:
+    if getattr(key, "shape", None) == (*shape, 2) and key.dtype == jnp.uint32:
         return jnp.asarray(key)
     raise InputError(
         "the first argument must be a JAX random key",
@@ -36,10 +41,22 @@ def key_words(key: Any) -> jax.Array:
     )
 
 
+def _keys(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} Threefry keys, one a batch" if shape else "one Threefry key"
+
+
 def fold(words: jax.Array, data: Any) -> jax.Array:
     """The words of `jax.random.fold_in(key, data)`."""
     counter = jnp.stack([jnp.uint32(0), jnp.asarray(data, jnp.uint32)])
     return threefry_2x32(words, counter)
+
+
+def fold_each(words: Any, data: Any) -> np.ndarray:
+    """uint32 `[n, 2]` on the host: `fold` of one key with each of `data` `[n]`."""
+    data = np.asarray(data, np.uint32)
+    counter = jnp.asarray(np.stack([np.zeros_like(data), data]))
+    bits = threefry_2x32(jnp.asarray(words), counter.reshape(-1))
+    return np.ascontiguousarray(np.asarray(bits).reshape(2, -1).T)
 
 
 def node_bits(words: jax.Array, node: jax.Array, draw: Any) -> jax.Array:

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
 from jgs.train import config, folder
 from jgs.train.progress import say
@@ -25,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logger.propagate = False  # a library may have given the root a handler: no line twice
     try:
         settings = folder.configure(config.parse(argv))
+        if settings.keep_memory:
+            keep_freed_memory()
         # Only now: importing the rest takes a second, and errors above need none of it.
         from jgs.train import loop
 

@@ -91,6 +91,9 @@ class Config:
     prefetch: int = _flag(
         2, "batches sampled ahead, in the background; 0: none", identity=False
     )
+    keep_memory: bool = _flag(
+        True, "let the allocator keep freed memory: faster steps", identity=False
+    )
     progress: bool = _flag(True, "show a progress bar on a terminal", identity=False)
 
     def __post_init__(self) -> None:

@@ -18,7 +18,8 @@ import jgs.ops
 from jgs.data import Dataset
 from jgs.errors import InputError
 from jgs.features import SparseFeatures
-from jgs.models import GraphSAGE
+from jgs.graph import MiniBatch
+from jgs.models import GraphSAGE, Inputs, read_inputs
 from jgs.sampling import Loader
 from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
@@ -29,6 +30,7 @@ from jgs.train.progress import Bar, Meter, say
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
 gather = jax.jit(jgs.ops.gather)
+read = jax.jit(read_inputs, static_argnames="reduce")
 
 
 class Interrupted(Exception):
@@ -56,6 +58,7 @@ def run(config: Config) -> dict[str, Any]:
 
 def _run(config: Config, data: Dataset, run_dir: Path, started: float) -> dict[str, Any]:
     params_key, loader_key, dropout_key = jax.random.split(jax.random.key(config.seed), 3)
+    model = make_model(config, data, params_key)
     with Loader(
         data.graph,
         data.train_idx,
@@ -65,8 +68,8 @@ def _run(config: Config, data: Dataset, run_dir: Path, started: float) -> dict[s
         replace=config.replace,
         weighted=config.weighted,
         prefetch=config.prefetch,
+        relabel_inputs=model.input_dropout > 0,  # else their rows are aggregated as read
     ) as loader:
-        model = make_model(config, data, params_key)
         training = _Training(config, run_dir, data, loader, model, dropout_key, started)
         if config.resume:
             training.restore()
@@ -98,6 +101,7 @@ class _Training:
         self.labels = jnp.asarray(data.labels)
         self.metric = "accuracy" if data.labels.ndim == 1 else "micro-F1"
         self.step = make_train_step(graphdef, optimizer)
+        self.input_dropout = model.input_dropout
         self.infer = make_inference(
             model, data.graph, data.features, config.eval_memory << 20, run_dir, config.weighted
         )
@@ -108,6 +112,11 @@ class _Training:
 
     def accuracy(self, params: Any, nodes: np.ndarray) -> float:
         return accuracy(self.infer(params, nodes), self.data.labels[nodes])
+
+    def inputs(self, batch: MiniBatch) -> jax.Array | Inputs:
+        if self.input_dropout > 0:
+            return gather(self.data.features, batch.nodes)
+        return read(self.data.features, batch, reduce=self.config.reduce)
 
     # -- checkpoints ---------------------------------------------------------------------------
 
@@ -201,7 +210,7 @@ class _Training:
         with stop_flag("step") as stopped:
             for batch in loader:
                 with meter.timing("features"):
-                    x = jax.block_until_ready(gather(self.data.features, batch.nodes))
+                    x = jax.block_until_ready(self.inputs(batch))
                 with meter.timing("computing"):
                     self.state = self.step(self.state, self.key, batch, x, self.labels)
                     jax.block_until_ready(self.state.step)

@@ -11,6 +11,7 @@ import optax
 from flax import nnx
 
 from jgs.graph import MiniBatch
+from jgs.models import Inputs
 
 
 class TrainState(NamedTuple):
@@ -32,7 +33,9 @@ class TrainState(NamedTuple):
     num_seeds: jax.Array
 
 
-TrainStep = Callable[[TrainState, jax.Array, MiniBatch, jax.Array, jax.Array], TrainState]
+TrainStep = Callable[
+    [TrainState, jax.Array, MiniBatch, jax.Array | Inputs, jax.Array], TrainState
+]
 
 
 def make_optimizer(lr: float, weight_decay: float = 0.0) -> optax.GradientTransformation:
@@ -60,9 +63,10 @@ def make_train_step(
 ) -> TrainStep:
     """`train_step(state, key, batch, x, labels) -> state`, jitted, its state donated.
 
-    The returned function takes the batch's input features `x` `[S, F]` and the labels of
-    all nodes, int `[N]` or float `[N, C]`, as arguments: nothing is captured. `key` is the
-    run's dropout key; step `t` uses `fold_in(key, t)`. Padding changes nothing.
+    The returned function takes what the model does of the features, `x` `[S, F]` or `Inputs`,
+    and the labels of all nodes, int `[N]` or float `[N, C]`, as arguments: nothing is
+    captured. `key` is the run's dropout key; step `t` uses `fold_in(key, t)`. Padding changes
+    nothing.
     """
 
     def train_step(state, key, batch, x, labels):

@@ -1,5 +1,8 @@
 // The sampler's plain C++ layer on threads of its own, without XLA: for ThreadSanitizer.
-// Every thread count must give the bytes that one thread gives. Run by `make sanitize`.
+// Every thread count must give the bytes that one thread gives, a sample whose inputs are not
+// relabelled must be the relabelled one in other words, and every instruction set must draw
+// what a plain loop draws. Run by `make sanitize` and by test_isa.py.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -7,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "draw_weighted.h"
 #include "sample.h"
 
 namespace {
@@ -50,7 +54,7 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
 }
 
 Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool replace,
-           bool weighted, int64_t edge_limit, int num_threads) {
+           bool weighted, bool relabel_inputs, int64_t edge_limit, int num_threads) {
   const int64_t num_nodes = g.indptr.size() - 1;
   const jgs::GraphView view{g.indptr.data(), num_nodes, g.indices.data(),
                             static_cast<int64_t>(g.indices.size()), g.prefix.data(),
@@ -81,13 +85,13 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
     hops.push_back(hop);
     targets = sources;
   }
-  s.nodes.assign(targets, -7);
+  s.nodes.assign(relabel_inputs ? targets : hops.back().target_capacity, -7);
   std::vector<std::thread> threads;
   jgs::Executor executor{num_threads, [&](std::function<void()> task) {
                            threads.emplace_back(std::move(task));
                          }};
-  s.error = jgs::SampleNeighbors(view, seeds.data(), batch, replace, weighted, hops,
-                                 s.nodes.data(), &s.overflow, executor);
+  s.error = jgs::SampleNeighbors(view, seeds.data(), batch, replace, weighted,
+                                 relabel_inputs, hops, s.nodes.data(), &s.overflow, executor);
   for (auto& thread : threads) thread.join();
   for (const auto& hop : hops) {
     s.counts.insert(s.counts.end(), {hop.num_targets, hop.num_sources, hop.num_edges});
@@ -95,22 +99,132 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
   return s;
 }
 
+// What `relabelled` is when its inputs are not relabelled.
+Sample WithoutInputs(Sample relabelled, int32_t num_nodes) {
+  Sample& s = relabelled;
+  int32_t* counts = &s.counts[s.counts.size() - 3];
+  auto& indices = s.indices.back();
+  for (int32_t& i : indices) i = &i - indices.data() < counts[2] ? s.nodes[i] : num_nodes;
+  s.nodes.resize(s.indptr.back().size() - 1);
+  std::fill(s.nodes.begin() + counts[0], s.nodes.end(), num_nodes);
+  if (!s.overflow) counts[1] = num_nodes;
+  return relabelled;
+}
+
+// One random draw of a row in a plain loop: its 64 bits.
+uint64_t PlainBits(jgs::Key key, uint32_t node, int64_t draw) {
+  uint32_t x0 = node, x1 = static_cast<uint32_t>(draw);
+  jgs::Threefry(key, x0, x1);
+  return static_cast<uint64_t>(x0) << 32 | x1;
+}
+
+// Floyd's algorithm, or uniform draws with replacement.
+std::vector<int32_t> PlainUniform(jgs::Key key, uint32_t node, int64_t degree, int64_t fanout,
+                                  bool replace) {
+  std::vector<int32_t> drawn;
+  for (int64_t i = 0; i < fanout; ++i) {
+    const int64_t n = replace ? degree : degree - fanout + i + 1;
+    int32_t at = jgs::Below(PlainBits(key, node, i), n);
+    if (!replace && std::count(drawn.begin(), drawn.end(), at) > 0) at = n - 1;
+    drawn.push_back(at);
+  }
+  return drawn;
+}
+
+// Successive draws by weight: those drawn weigh nothing any more, if without replacement.
+std::vector<int32_t> PlainWeighted(jgs::Key key, uint32_t node, std::vector<int64_t> weight,
+                                   int64_t fanout, bool replace) {
+  std::vector<int32_t> drawn;
+  for (int64_t i = 0; i < fanout; ++i) {
+    int64_t left = 0;
+    for (int64_t w : weight) left += w;
+    if (left == 0) break;
+    int64_t point = jgs::Below(PlainBits(key, node, i), left);
+    int32_t at = 0;
+    while (point >= weight[at]) point -= weight[at++];
+    drawn.push_back(at);
+    if (!replace) weight[at] = 0;
+  }
+  return drawn;
+}
+
+bool Equal(const std::vector<int32_t>& plain, const jgs::Draws& draws, int row, int64_t count) {
+  if (static_cast<int64_t>(plain.size()) != count) return false;
+  for (int64_t i = 0; i < count; ++i) {
+    if (plain[i] != draws.position[i * jgs::kLanes + row]) return false;
+  }
+  return true;
+}
+
+// Whether every instruction set draws rows of all sizes as the plain loops do.
+bool DrawsAreRight(jgs::Isa isa, int64_t fanout, bool replace, int num_rows) {
+  std::mt19937_64 random(fanout);
+  const jgs::Key key{{7, static_cast<uint32_t>(fanout)}};
+  jgs::Draws draws(fanout);
+  draws.MakeRoom();
+  draws.num_rows = num_rows;
+  jgs::WeightedDraws by_weight(draws, replace);
+  std::vector<std::vector<int64_t>> weight(num_rows), prefix(num_rows);
+  for (int r = 0; r < num_rows; ++r) {
+    draws.node[r] = random() % 1000;
+    draws.degree[r] = fanout + 1 + random() % (r % 3 == 0 ? 3000 : 30);
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < draws.degree[r]; ++i) {
+      // Even, skewed over many powers of two, mostly nothing, or nothing at all.
+      const int64_t even = random() % 100;
+      const int64_t w[] = {even, int64_t{1} << (random() % 45), even == 0 ? 1 : 0, 0};
+      weight[r].push_back(w[r % 9 == 8 ? 3 : r % 3]);
+      prefix[r].push_back(sum += weight[r].back());
+    }
+    by_weight.prefix[r] = prefix[r].data();
+  }
+  if (replace) {
+    jgs::RunOn(isa, jgs::DrawRows<jgs::Mode::kRepeated>{key, draws});
+  } else {
+    jgs::RunOn(isa, jgs::DrawRows<jgs::Mode::kDistinct>{key, draws});
+  }
+  for (int r = 0; r < num_rows; ++r) {
+    const auto plain = PlainUniform(key, draws.node[r], draws.degree[r], fanout, replace);
+    if (!Equal(plain, draws, r, fanout)) return false;
+  }
+  by_weight.Draw(key, isa);
+  for (int r = 0; r < num_rows; ++r) {
+    const auto plain = PlainWeighted(key, draws.node[r], weight[r], fanout, replace);
+    if (!Equal(plain, draws, r, by_weight.count[r])) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int main() {
+  for (int isa = 0; isa <= static_cast<int>(jgs::BestIsa()); ++isa) {
+    for (int64_t fanout : {1, 5, 40}) {
+      for (int mode = 0; mode < 4; ++mode) {
+        if (!DrawsAreRight(static_cast<jgs::Isa>(isa), fanout, mode & 1, mode & 2 ? 64 : 37)) {
+          std::printf("instruction set %d, fanout %d, mode %d: another draw\n", isa,
+                      static_cast<int>(fanout), mode);
+          return EXIT_FAILURE;
+        }
+      }
+    }
+  }
   const Graph graph = RandomGraph(20000, 12);
   int runs = 0;
   for (const auto& fanouts : std::vector<std::vector<int64_t>>{{5, 6}, {-1, 2}, {3, -1}, {100}}) {
     for (int mode = 0; mode < 4; ++mode) {
       for (int64_t limit : {int64_t{1} << 40, int64_t{20000}}) {
-        const Sample one = Run(graph, 4000, fanouts, mode & 1, mode & 2, limit, 1);
+        const auto run = [&](bool relabel_inputs, int threads) {
+          return Run(graph, 4000, fanouts, mode & 1, mode & 2, relabel_inputs, limit, threads);
+        };
+        const Sample one = run(true, 1), other = WithoutInputs(one, 20000);
         if (!one.error.empty() || (limit > 20000 && one.overflow)) {
           std::printf("mode %d: %s, overflow %d\n", mode, one.error.c_str(), one.overflow);
           return EXIT_FAILURE;
         }
-        for (int threads : {2, 3, 4, 8}) {
-          ++runs;
-          if (!(Run(graph, 4000, fanouts, mode & 1, mode & 2, limit, threads) == one)) {
+        for (int threads : {1, 2, 3, 4, 8}) {
+          runs += 2;
+          if (!(run(true, threads) == one) || !(run(false, threads) == other)) {
             std::printf("mode %d, %d threads: another sample\n", mode, threads);
             return EXIT_FAILURE;
           }
@@ -118,6 +232,7 @@ int main() {
       }
     }
   }
-  std::printf("sample_test: %d runs equal\n", runs);
+  std::printf("sample_test: %d runs equal, instruction sets up to %d\n", runs,
+              static_cast<int>(jgs::BestIsa()));
   return EXIT_SUCCESS;
 }

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.sparse
 from flax import nnx
 
-from jgs import Block, Graph, InputError, MiniBatch, ops
-from jgs.models import GraphSAGE, SAGEConv
+import jgs
+from jgs import Block, Graph, InputError, MiniBatch, kernels, ops
+from jgs.models import GraphSAGE, SAGEConv, read_inputs
 
 NUM_NODES, IN, HIDDEN, OUT = 30, 7, 12, 5
 
@@ -234,3 +236,67 @@ def test_bad_arguments_are_refused(graph):
     for options in ({"reduce": "min"}, {"norm": "batch"}, {"dropout": 1.0}, {"num_layers": 0}):
         with pytest.raises(InputError, match=next(iter(options))):
             model(**options)
+
+
+# -- the first layer's inputs, without the rows of all input nodes
+
+
+def both_batches(graph, seeds, fanouts=(3, 2)):
+    """A batch, and the same one whose input side has node ids."""
+    key = jax.random.key(5)
+    return [
+        jgs.sampling.sample_neighbors(key, graph, seeds, fanouts, relabel_inputs=relabel)
+        for relabel in (True, False)
+    ]
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum", "max"])
+@pytest.mark.parametrize("hidden", [4, 12])  # narrower and wider than the features
+@pytest.mark.parametrize("kernels_on", [True, False])
+def test_inputs_equal_the_rows_of_all_input_nodes(
+    graph, reduce, hidden, kernels_on, monkeypatch
+):
+    monkeypatch.setattr(kernels, "_AVAILABLE", kernels_on and kernels.available())
+    sage = GraphSAGE(IN, hidden, OUT, 2, reduce=reduce, dropout=0.4, rngs=nnx.Rngs(1))
+    graphdef, params = nnx.split(sage)
+    seeds = np.array([3, 4, NUM_NODES, 9, 20, 7, NUM_NODES])  # padded in the middle too
+    full, direct = both_batches(graph, seeds)
+    x, key = jnp.asarray(features()), jax.random.key(8)
+
+    def result(batch, inputs):
+        def loss(params):
+            return loss_of(nnx.merge(graphdef, params), batch, inputs, key=key)
+
+        return jax.value_and_grad(loss)(params)
+
+    wanted = result(full, ops.gather(x, full.nodes))
+    got = result(
+        direct, jax.jit(read_inputs, static_argnames="reduce")(x, direct, reduce=reduce)
+    )
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_of_sparse_features(graph):
+    dense = features() * (features(1) > 0.5)
+    sparse = jgs.SparseFeatures.from_scipy(scipy.sparse.csr_array(dense))
+    _, direct = both_batches(graph, np.arange(9))
+    for a, b in zip(
+        read_inputs(sparse, direct), read_inputs(jnp.asarray(dense), direct), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_inputs_refuse_what_they_cannot_be(graph):
+    full, direct = both_batches(graph, np.arange(9))
+    x = jnp.asarray(features())
+    with pytest.raises(InputError, match="relabel_inputs=False"):
+        read_inputs(x, full)
+    inputs = read_inputs(x, direct)
+    with pytest.raises(InputError, match="input_dropout needs the rows"):
+        model(input_dropout=0.5)(direct, inputs, key=jax.random.key(0))
+    assert np.isfinite(model(input_dropout=0.5)(direct, inputs)).all()  # no key: no dropout
+    with pytest.raises(InputError, match="Inputs must have one row"):
+        model()(full, inputs)
+    with pytest.raises(InputError, match="7 input features"):
+        model()(direct, jax.tree.map(lambda rows: rows[:, 1:], inputs))

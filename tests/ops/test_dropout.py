@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jgs import InputError
-from jgs.models.dropout import dropout
+from jgs.ops import dropout
 
 KEY = jax.random.key(20240501)
 

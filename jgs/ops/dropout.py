@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
 
-_GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio: neighbours end up far apart
+GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio: neighbours end up far apart
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Mask:
+    """What `dropout` drops from the rows of some nodes, without the bits themselves.
+
+    Fields:
+      low, high: uint32 `[K]`; a hash of each row's `(key, layer, node)`, from which its units'
+        bits follow.
+      rate: static; in `[0, 1)`.
+    """
+
+    low: jax.Array
+    high: jax.Array
+    rate: float = field(metadata={"static": True})
+
+    @property
+    def scale(self) -> float:
+        """What the units that stay are multiplied by."""
+        return 1.0 / (1.0 - self.rate)
+
+    @property
+    def threshold(self) -> int:
+        """The units whose bits are below it are dropped."""
+        return int(self.rate * 2**32)
+
+    def keep(self, num_units: int) -> jax.Array:
+        """bool `[K, num_units]`: which units stay."""
+        units = jnp.arange(num_units, dtype=jnp.uint32) * np.uint32(GOLDEN)
+        bits = _mix(_mix(units + self.low[:, None]) ^ self.high[:, None])
+        return bits >= np.uint32(self.threshold)
 
 
 def dropout(
@@ -31,26 +65,25 @@ def dropout(
 
     Raises `InputError` for another rate, or shapes that do not match.
     """
-    if isinstance(rate, jax.core.Tracer) or not 0 <= rate < 1:
-        raise InputError(
-            "a dropout rate must be a Python number in [0, 1)", rate, "0 switches dropout off."
-        )
     if x.ndim != 2 or nodes.shape != x.shape[:1]:
         raise InputError(
             "dropout takes a matrix and one node for each of its rows",
             f"shapes {list(x.shape)} and {list(nodes.shape)}",
             "Pass the node ids of x's rows, padding included.",
         )
-    if rate == 0:
-        return x
+    mask = dropout_mask(key, nodes, layer, rate)
+    return x if rate == 0 else jnp.where(mask.keep(x.shape[1]), x * mask.scale, 0)
+
+
+def dropout_mask(key: jax.Array, nodes: jax.Array, layer: int | jax.Array, rate: float) -> Mask:
+    """The `Mask` of `dropout(key, x, nodes, layer, rate)`, for `jgs.ops.linear`."""
+    if isinstance(rate, jax.core.Tracer) or not 0 <= rate < 1:
+        raise InputError(
+            "a dropout rate must be a Python number in [0, 1)", rate, "0 switches dropout off."
+        )
     low, high = _key_words(key, layer)
     rows = nodes.astype(jnp.uint32)
-    row_low = _mix(_mix(rows ^ low) + high)[:, None]
-    row_high = _mix(_mix(rows + high) ^ low)[:, None]
-    units = jnp.arange(x.shape[1], dtype=jnp.uint32) * np.uint32(_GOLDEN)
-    bits = _mix(_mix(units + row_low) ^ row_high)
-    keep = bits >= np.uint32(int(rate * 2**32))
-    return jnp.where(keep, x * (1.0 / (1.0 - rate)), 0)
+    return Mask(_mix(_mix(rows ^ low) + high), _mix(_mix(rows + high) ^ low), float(rate))
 
 
 def _key_words(key: jax.Array, layer: int | jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -64,10 +97,10 @@ def _key_words(key: jax.Array, layer: int | jax.Array) -> tuple[jax.Array, jax.A
             f"{key.dtype}{list(key.shape)}",
             "Make it with jax.random.key or jax.random.fold_in.",
         )
-    low = high = _mix(jnp.asarray(layer).astype(jnp.uint32) + np.uint32(_GOLDEN))
+    low = high = _mix(jnp.asarray(layer).astype(jnp.uint32) + np.uint32(GOLDEN))
     for i in range(words.shape[0]):
         low = _mix(low ^ words[i])
-        high = _mix((high + words[i]) * np.uint32(_GOLDEN))
+        high = _mix((high + words[i]) * np.uint32(GOLDEN))
     return low, high
 
 

@@ -1,0 +1,31 @@
+"""glibc's allocator, told to keep the memory that a program frees."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+# glibc's <malloc.h>
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
+
+
+def keep_freed_memory() -> bool:
+    """Lets the process keep freed memory for its next allocations; returns whether it could.
+
+    glibc gives large blocks back to the system when they are freed, and XLA:CPU allocates its
+    temporaries anew at every call: without this, up to half of a CPU training step is the
+    system's handing out of zeroed pages. `python -m jgs.train` calls this at its start
+    (`--no-keep-memory` leaves it out); other programs call it before their first large
+    allocation, once. Importing jgs changes nothing.
+
+    It sets, by `mallopt`: one arena, no blocks of their own by `mmap`, 256 MiB more at a time,
+    and no trimming below 2 GiB. The process then holds its peak until it ends. False on
+    systems without glibc, where nothing is changed.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None)
+    if not (hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version")):
+        return False
+    settings = {_ARENA_MAX: 1, _MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1, _TOP_PAD: 1 << 28}
+    return all(libc.mallopt(name, value) == 1 for name, value in settings.items())

@@ -1,0 +1,62 @@
+// Instruction sets, chosen at run time: one library runs everywhere and gives equal bits.
+#ifndef JGS_KERNELS_ISA_H_
+#define JGS_KERNELS_ISA_H_
+
+namespace jgs {
+
+enum class Isa { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
+
+#ifndef JGS_MAX_ISA
+#define JGS_MAX_ISA 2  // as a number: the build option JGS_ISA lowers it, for tests
+#endif
+
+namespace internal {
+
+// `Body` must be inlined, so that it is compiled for the caller's instruction set.
+#if defined(__x86_64__)
+template <typename Body>
+__attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))) void OnAvx512(
+    const Body& body) {
+  body();
+}
+template <typename Body>
+__attribute__((target("avx2"))) void OnAvx2(const Body& body) {
+  body();
+}
+#endif
+
+inline Isa BestIsa() {
+#if defined(__x86_64__)
+  if (JGS_MAX_ISA >= 2 && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    return Isa::kAvx512;
+  }
+  if (JGS_MAX_ISA >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    return Isa::kAvx2;
+  }
+#endif
+  return Isa::kBaseline;
+}
+
+}  // namespace internal
+
+// The best one that this CPU has and the build allows.
+inline Isa BestIsa() {
+  static const Isa best = internal::BestIsa();
+  return best;
+}
+
+// Calls `body`, a functor whose operator() is JGS_INLINE, compiled for `isa`.
+#define JGS_INLINE __attribute__((always_inline))
+template <typename Body>
+inline void RunOn(Isa isa, const Body& body) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return internal::OnAvx512(body);
+  if (isa == Isa::kAvx2) return internal::OnAvx2(body);
+#endif
+  body();
+}
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_ISA_H_

@@ -1,0 +1,49 @@
+"""What a model's first layer reads of the stored features, without the matrix of all inputs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+
+from jgs.errors import InputError
+from jgs.features import SparseFeatures
+from jgs.graph import MiniBatch
+from jgs.ops import gather, gather_aggregate
+
+
+class Inputs(NamedTuple):
+    """The first layer's input, in place of the rows `x` of all input nodes.
+
+    Fields, each `[T, F]`, a row for every target of the batch's first block:
+      own: the target's own features; in padding 0.
+      aggregated: the reduction of its sampled neighbours' features; in padding 0.
+    """
+
+    own: jax.Array
+    aggregated: jax.Array
+
+
+def read_inputs(
+    features: jax.Array | SparseFeatures, batch: MiniBatch, reduce: str = "mean"
+) -> Inputs:
+    """The `Inputs` of a batch sampled with `relabel_inputs=False`.
+
+    The rows of the sampled neighbours are reduced as they are read: a batch has about three
+    times as many input nodes as targets in its first block, and their rows are never stored.
+
+    Args:
+      features: `[N, F]`, as for `jgs.ops.gather_aggregate`.
+      batch: from `sample_neighbors` or `Loader` with `relabel_inputs=False`.
+      reduce: the first layer's.
+
+    Raises `InputError` for other features or batches.
+    """
+    block = batch.blocks[0]
+    if batch.nodes.shape[0] != block.target_capacity:
+        raise InputError(
+            "read_inputs takes a batch whose first block names its neighbours by node id",
+            f"{batch.nodes.shape[0]} nodes for {block.target_capacity} targets",
+            "Sample with relabel_inputs=False, or use jgs.ops.gather(features, batch.nodes).",
+        )
+    return Inputs(gather(features, batch.nodes), gather_aggregate(features, block, reduce))

@@ -1,0 +1,66 @@
+"""`Ahead`: an iterator that runs in a background thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+class Ahead:
+    """Runs an iterator in a background thread, at most `size` items ahead."""
+
+    def __init__(self, items: Iterator[Any], size: int):
+        self._ready: queue.SimpleQueue = queue.SimpleQueue()
+        self._free = threading.Semaphore(size)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=_fill,
+            args=(items, self._ready, self._free, self._stopping),
+            name="jgs-loader",
+            daemon=True,
+        )
+        # Also at exit and when forgotten: a thread inside XLA must not outlive Python.
+        self.stop: Callable[[], object] = weakref.finalize(
+            self, _stop, self._free, self._stopping, self._thread
+        )
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        item, error = self._ready.get()
+        self._free.release()
+        if error is not None:
+            raise error
+        return item
+
+
+def _fill(
+    items: Iterator[Any],
+    ready: queue.SimpleQueue,
+    free: threading.Semaphore,
+    stopping: threading.Event,
+) -> None:
+    while True:
+        free.acquire()
+        if stopping.is_set():
+            return
+        try:
+            ready.put((next(items), None))
+        except StopIteration:
+            return
+        except BaseException as error:
+            ready.put((None, error))
+            return
+
+
+def _stop(
+    free: threading.Semaphore, stopping: threading.Event, thread: threading.Thread
+) -> None:
+    stopping.set()
+    free.release()
+    thread.join()

@@ -1,0 +1,144 @@
+"""What the samplers' arguments must be: each check raises `InputError`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+
+
+def check_fanouts(fanouts: Any) -> tuple[int, ...]:
+    """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
+    rule = "fanouts must be static positive ints, or -1 for all neighbours, one a hop"
+    remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
+    if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
+        raise InputError(rule, fanouts, remedy)
+    if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
+        raise InputError(rule, fanouts, remedy)
+    for k in fanouts:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not (k > 0 or k == -1):
+            raise InputError(rule, fanouts, remedy)
+    if not len(fanouts):
+        raise InputError(rule, fanouts, remedy)
+    return tuple(int(k) for k in fanouts)
+
+
+def require_int(name: str, value: Any, least: int) -> int:
+    """`value` as an int of at least `least`; raises `InputError`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(
+            f"{name} must be an int of at least {least}", repr(value), "Change it."
+        )
+    return int(value)
+
+
+def check_seed_ids(seeds: Any, num_nodes: int) -> np.ndarray:
+    """`seeds` as int32 `[n]`, at least one, each in `[0, num_nodes)`; raises `InputError`."""
+    try:
+        array = np.asarray(seeds)
+    except ValueError:  # ragged
+        array = np.empty(0)
+    if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            "the seeds to draw batches from must be a one-dimensional integer array, not empty",
+            f"{array.dtype}{list(array.shape)}",
+            "Give the training nodes' ids.",
+        )
+    if array.min() < 0 or array.max() >= num_nodes:
+        at = int(np.argmax((array < 0) | (array >= num_nodes)))
+        raise InputError(
+            f"seeds must be node ids in [0, {num_nodes})",
+            f"{int(array[at])} at position {at}",
+            "Check where the seeds come from.",
+        )
+    return array.astype(np.int32)
+
+
+def _seeds_error(seeds: np.ndarray, num_nodes: int) -> InputError | None:
+    outside = (seeds < 0) | (seeds > num_nodes)
+    if not outside.any():
+        return None
+    *batch, at = (int(i) for i in np.argwhere(outside)[0])
+    where = f"batch {batch[0]}: " if batch else ""
+    return InputError(
+        f"{where}seeds must be node ids in [0, {num_nodes}), or {num_nodes} for padding",
+        f"{int(seeds[(*batch, at)])} at position {at}",
+        "Check where the seeds come from",
+    )
+
+
+def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
+    """`seeds` as int32 `[B]` or `[S, B]`; values are checked when they are known already."""
+    if not isinstance(seeds, jax.Array):
+        seeds = np.asarray(seeds)
+    integers = jnp.issubdtype(seeds.dtype, jnp.integer)
+    if seeds.ndim not in (1, 2) or seeds.size == 0 or not integers:
+        raise InputError(
+            "seeds must be a one-dimensional integer array of node ids, or a two-dimensional "
+            "one, a batch a row, with at least one",
+            f"{seeds.dtype}{list(seeds.shape)}",
+            "Give one id a seed.",
+        )
+    if not isinstance(seeds, jax.core.Tracer) and (
+        error := _seeds_error(np.asarray(seeds), num_nodes)
+    ):
+        raise error
+    if not jnp.can_cast(seeds.dtype, jnp.int32):  # wide ids must not wrap into the range
+        seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
+    return jnp.asarray(seeds, jnp.int32)
+
+
+def refuse_outside(seeds: jax.Array, num_nodes: int) -> jax.Array:
+    """`seeds`; when the program runs and one is out of range, it fails with the message."""
+
+    def fail(values):
+        if error := _seeds_error(np.asarray(values), num_nodes):
+            raise error
+        return np.asarray(values)
+
+    def refuse(s):
+        return jax.pure_callback(
+            fail, jax.ShapeDtypeStruct(s.shape, s.dtype), s, vmap_method="sequential"
+        )
+
+    good = jnp.all((seeds >= 0) & (seeds <= num_nodes))
+    return jax.lax.cond(good, lambda s: s, refuse, seeds)
+
+
+def check_graph(graph: Any, weighted: bool, return_edge_weights: bool = False) -> None:
+    """Raises `InputError` unless `graph` is one that can be sampled from as asked."""
+    if not isinstance(graph, Graph):
+        raise InputError(
+            "the second argument must be a jgs.Graph",
+            type(graph).__name__,
+            "Make one with Graph.from_edges, from_scipy, from_networkx, from_npz or open.",
+        )
+    num_edges = jnp.shape(graph.indices)
+    for name, dtype, shape in (
+        ("indptr", jnp.int64, jnp.shape(graph.indptr)),
+        ("indices", jnp.int32, num_edges),
+        ("edge_weight", jnp.float32, num_edges),
+        ("edge_weight_prefix", jnp.int64, num_edges),
+    ):
+        array = getattr(graph, name)
+        if array is not None and (array.dtype != dtype or array.shape != shape or not shape):
+            raise InputError(
+                f"the graph's {name} must be {jnp.dtype(dtype)}{list(shape)}",
+                f"{array.dtype}{list(array.shape)}",
+                "Build the graph with Graph(...): its arrays keep their dtypes outside x64.",
+            )
+    missing = (weighted and graph.edge_weight_prefix is None) or (
+        return_edge_weights and graph.edge_weight is None
+    )
+    if missing:
+        raise InputError(
+            "weighted sampling needs a graph with edge weights",
+            "a graph without",
+            "Give edge_weight when you make the graph, outside jax.jit.",
+        )

@@ -1,0 +1,122 @@
+"""A loader that samples several batches a call yields what it yields without."""
+
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from jgs import InputError, kernels
+from jgs.sampling import Capacity, Loader
+from jgs.sampling.neighbors_plain import Spec
+from jgs.sampling.superbatch import choose_super_batch
+
+KEY = jax.random.key(1)
+SEEDS = np.random.default_rng(0).permutation(300)[:100]
+CAPACITY = Capacity((80, 200), (100, 250))
+
+
+@pytest.fixture
+def graph(make_graph):
+    return make_graph(300, 4000)
+
+
+def make(graph, super_batch, **options) -> Loader:
+    defaults = {"key": KEY, "capacity": CAPACITY}
+    return Loader(graph, SEEDS, 16, (3, 2), super_batch=super_batch, **(defaults | options))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("super_batch", [2, 3, 7, 50])
+def test_the_batches_are_the_same(super_batch, prefetch, graph, same_bits):
+    single, several = make(graph, 1), make(graph, super_batch, prefetch=prefetch)
+    assert (single.super_batch, several.super_batch) == (1, min(super_batch, 7))
+    for _ in range(2):
+        steps = []
+        for a, b in zip(single, several, strict=True):
+            same_bits(a, b)
+            steps.append(several.step)
+            assert several.state_dict() == single.state_dict()
+        assert steps == list(range(1, 8))
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4, 6, 7])
+def test_resuming_within_a_super_batch(stop, graph, same_bits):
+    expected = list(make(graph, 1))
+    begun = make(graph, 3)
+    batches = iter(begun)
+    for _ in range(stop):
+        next(batches)
+    batches.close()
+    resumed = make(graph, 4, key=jax.random.key(77))
+    resumed.load_state_dict(begun.state_dict())
+    rest = [*begun, *resumed]
+    assert len(rest) == 2 * (7 - stop)
+    for a, b in zip(rest, 2 * expected[stop:], strict=True):
+        same_bits(a, b)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_only_the_batch_that_overflowed_is_redrawn(prefetch, graph, same_bits):
+    roomy = list(make(graph, 1))
+    most = max(int(batch.blocks[0].num_sources) for batch in roomy)
+    small = {"capacity": Capacity((80, 200), (100, most - 1)), "prefetch": prefetch}
+    single, several = make(graph, 1, **small), make(graph, 4, **small)
+    for a, b in zip(single, several, strict=True):
+        same_bits(a, b)
+        assert not b.overflow
+    assert 1 <= several.redraws == single.redraws < 7
+
+
+@pytest.mark.parametrize(("prefetch", "waiting"), [(1, 3), (2, 3), (3, 3), (4, 6)])
+def test_whole_super_batches_wait(prefetch, waiting, graph, monkeypatch):
+    batches = make(graph, 3, prefetch=prefetch)
+    drawn, real = [], batches._draw
+    monkeypatch.setattr(batches, "_draw", lambda *args: (drawn.append(None), real(*args))[1])
+    for step, _ in enumerate(batches):
+        time.sleep(0.05)
+        assert 3 * len(drawn) <= 3 * (step // 3 + 1) + waiting
+
+
+def test_options_reach_every_batch(graph, same_bits):
+    options = {"return_edge_ids": True, "return_edge_weights": True, "relabel_inputs": False}
+    options |= {"weighted": True, "shuffle": False}
+    for a, b in zip(make(graph, 1, **options), make(graph, 3, **options), strict=True):
+        same_bits(a, b)
+
+
+def test_an_exception_in_the_sampler_reaches_the_loop(graph):
+    with pytest.raises(InputError, match="Remove the repetitions"):
+        list(Loader(graph, [0] * 40, 10, (-1,), key=KEY, super_batch=3))
+
+
+@pytest.mark.parametrize("super_batch", [0, -1, 2.5, True])
+def test_bad_sizes_are_refused(super_batch, graph):
+    with pytest.raises(InputError, match="super_batch must be an int of at least 1"):
+        make(graph, super_batch)
+
+
+@pytest.mark.parametrize(
+    ("threads", "edges", "chosen"),
+    [
+        (1, 1000, 8),
+        (2, 1000, 8),
+        (16, 1000, 64),
+        (2, 400_000, 6),
+        (2, 10**6, 2),
+        (2, 10**7, 1),
+        (16, 10**7, 1),
+    ],
+)
+def test_small_batches_are_put_together(threads, edges, chosen, monkeypatch):
+    monkeypatch.setattr(kernels, "NUM_THREADS", threads)
+    spec = Spec((5,), Capacity((edges,), (edges // 4,)), False, False, False, False, True)
+    assert choose_super_batch(spec) == chosen
+    with_ids = spec._replace(edge_ids=True)
+    assert choose_super_batch(with_ids) <= chosen
+
+
+def test_the_choice_is_told(graph, monkeypatch):
+    monkeypatch.setattr(kernels, "NUM_THREADS", 2)
+    assert make(graph, None).super_batch == 7  # the whole epoch
+    assert make(graph, np.int64(2)).super_batch == 2
