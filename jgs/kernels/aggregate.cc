@@ -139,6 +139,20 @@ void MaxEdges(const Executor& executor, const EdgeRows& edges, const float* x,
   }
 }
 
+// The largest of the indices [begin, end), read as unsigned: that of a negative one is large.
+struct LargestIndex {
+  const int32_t* indices;
+  uint32_t* largest;
+
+  JGS_INLINE void Run(int64_t begin, int64_t end) const {
+    uint32_t most = 0;
+    for (int64_t e = begin; e < end; ++e) {
+      most = std::max(most, static_cast<uint32_t>(indices[e]));
+    }
+    *largest = most;
+  }
+};
+
 std::string Outside(const std::string& name, int64_t low, const std::string& high_text,
                     int64_t high, int64_t value, const std::string& remedy) {
   return name + " must be in [" + std::to_string(low) + ", " + high_text + " = " +
@@ -172,13 +186,11 @@ std::string CheckBlock(const BlockView& block, const std::string& matrix) {
            std::to_string(edges - block.indptr[block.num_targets]) +
            " edges there. Set num_targets to the number of rows.";
   }
-  bool inside = true;
   const uint32_t limit =
       static_cast<uint32_t>(std::min<int64_t>(block.num_rows, int64_t{1} << 31));
-  for (int64_t e = 0; e < edges; ++e) {
-    inside &= static_cast<uint32_t>(block.indices[e]) < limit;
-  }
-  for (int64_t e = 0; !inside && e < edges; ++e) {
+  uint32_t largest = 0;
+  RunHere(LargestIndex{block.indices, &largest}, 0, edges);
+  for (int64_t e = 0; largest >= limit && e < edges; ++e) {
     if (static_cast<uint32_t>(block.indices[e]) >= limit) {
       return Outside("block.indices", 0, "rows of " + matrix + " - 1", block.num_rows - 1,
                      block.indices[e],

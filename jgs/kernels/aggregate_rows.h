@@ -100,6 +100,15 @@ inline bool HasAvx2() {
 }
 #endif
 
+// kernel.Run(begin, end), as compiled for this CPU.
+template <typename Kernel>
+void RunHere(const Kernel& kernel, int64_t begin, int64_t end) {
+#ifdef JGS_HAS_AVX2
+  if (HasAvx2()) return RunAvx2(kernel, begin, end);
+#endif
+  RunBaseline(kernel, begin, end);
+}
+
 // Runs a row kernel, whose Run(begin, end) does rows [begin, end), over all its rows, in chunks
 // of about equal numbers of edges plus rows.
 template <typename Kernel>
@@ -125,11 +134,7 @@ void RunRows(const Executor& executor, const Kernel& kernel) {
   };
   ParallelFor(executor, num_chunks, [&](int64_t chunk) {
     const int64_t begin = first_row(chunk);
-    const int64_t end = chunk + 1 == num_chunks ? rows : first_row(chunk + 1);
-#ifdef JGS_HAS_AVX2
-    if (HasAvx2()) return RunAvx2(kernel, begin, end);
-#endif
-    RunBaseline(kernel, begin, end);
+    RunHere(kernel, begin, chunk + 1 == num_chunks ? rows : first_row(chunk + 1));
   });
 }
 

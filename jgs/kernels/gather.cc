@@ -81,7 +81,9 @@ bool AggregateRow(const SparseRows& features, const BlockView& block, Reduce red
       }
       continue;
     }
-    for (int64_t i = entries.begin; i < entries.end; ++i) dense[column[i]] += features.values[i];
+    for (int64_t i = entries.begin; i < entries.end; ++i) {
+      dense[column[i]] += features.values[i];
+    }
     for (int64_t f = 0; f < width; ++f) {
       const float v = weight * dense[f];
       if (reduce != Reduce::kMax) {
