@@ -12,14 +12,14 @@ import optax
 from flax import nnx
 
 import jgs
-from jgs.models import GraphSAGE
+from jgs.models import GraphSAGE, read_inputs
 from jgs.sampling import Loader
 
 
 @nnx.jit
 def train_step(model, optimizer, key, batch, features, labels):
     def loss_of(model):
-        x = jgs.ops.gather(features, batch.nodes)
+        x = read_inputs(features, batch)  # the first layer, straight from the feature store
         logits = model(batch, x, key=key)
         targets = labels.at[batch.seeds].get(mode="fill", fill_value=0)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
@@ -37,7 +37,14 @@ def main(epochs: int = 3) -> float:
     model = GraphSAGE(features.shape[1], 64, data.num_classes, num_layers=2, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
     key = jax.random.key(1)
-    with Loader(data.graph, data.train_idx, 256, (10, 10), key=jax.random.key(0)) as loader:
+    with Loader(
+        data.graph,
+        data.train_idx,
+        256,
+        (10, 10),
+        key=jax.random.key(0),
+        relabel_inputs=False,
+    ) as loader:
         for epoch in range(epochs):
             losses = []
             for step, batch in enumerate(loader):

@@ -1,4 +1,4 @@
-"""The kernels draw the same on a CPU with fewer instructions: JGS_MAX_ISA makes such a build."""
+"""The kernels draw the same on a CPU with fewer instructions (built with JGS_MAX_ISA)."""
 
 import os
 import shutil
