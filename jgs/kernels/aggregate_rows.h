@@ -4,20 +4,8 @@
 #define JGS_KERNELS_AGGREGATE_ROWS_H_
 
 #include "aggregate.h"
+#include "isa.h"
 
-// The row loops are compiled twice on x86: for any CPU, and for AVX2, chosen at run time.
-// Both give the same bits: each feature is summed by itself, without fused multiply-adds.
-// (Not `target_clones`: its resolver runs before the sanitizers are ready.)
-#if defined(__GNUC__)
-#define JGS_INLINE inline __attribute__((always_inline))
-#define JGS_PREFETCH(address) __builtin_prefetch(address, 0, 2)  // into the second-level cache
-#else
-#define JGS_INLINE inline
-#define JGS_PREFETCH(address)
-#endif
-#if defined(__x86_64__) && defined(__GNUC__)
-#define JGS_HAS_AVX2 1
-#endif
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -31,9 +19,10 @@ constexpr int64_t kPrefetchEdges = 16;  // how far ahead of its use a row is ask
 constexpr int64_t kPrefetchFloats = 512;  // of a longer row the hardware fetches the rest
 constexpr int64_t kLineFloats = 16;
 
-JGS_INLINE void PrefetchRow(const float* row, int64_t num_features) {
+JGS_INLINE inline void PrefetchRow(const float* row, int64_t num_features) {
   const int64_t end = std::min(num_features, kPrefetchFloats);
-  for (int64_t f = 0; f < end; f += kLineFloats) JGS_PREFETCH(row + f);
+  // Into the second-level cache.
+  for (int64_t f = 0; f < end; f += kLineFloats) __builtin_prefetch(row + f, 0, 2);
 }
 
 // Results of this many bytes leave the caches before anyone reads them.
@@ -52,7 +41,7 @@ inline bool StreamsRows(const float* out, int64_t num_rows, int64_t width) {
 }
 
 // Copies a row past the caches, where StreamsRows.
-JGS_INLINE void StreamRow(const float* row, int64_t width, float* out) {
+JGS_INLINE inline void StreamRow(const float* row, int64_t width, float* out) {
 #if defined(__SSE2__)
   for (int64_t f = 0; f < width; f += 4) _mm_stream_ps(out + f, _mm_loadu_ps(row + f));
 #else
@@ -83,30 +72,12 @@ inline EdgeRows ByTarget(const BlockView& block) {
   return {block.indptr, block.indices, block.weight, block.target_capacity};
 }
 
-template <typename Kernel>
-void RunBaseline(const Kernel& kernel, int64_t begin, int64_t end) {
-  kernel.Run(begin, end);
-}
-
-#ifdef JGS_HAS_AVX2
-template <typename Kernel>
-__attribute__((target("avx2"))) void RunAvx2(const Kernel& kernel, int64_t begin, int64_t end) {
-  kernel.Run(begin, end);
-}
-
-inline bool HasAvx2() {
-  static const bool has = __builtin_cpu_supports("avx2");
-  return has;
-}
-#endif
-
-// kernel.Run(begin, end), as compiled for this CPU.
+// kernel.Run(begin, end), as compiled for this CPU. Vectors wider than AVX2's gain nothing: memory
+// is the limit. All give the same bits: each feature is summed by itself, without fused
+// multiply-adds.
 template <typename Kernel>
 void RunHere(const Kernel& kernel, int64_t begin, int64_t end) {
-#ifdef JGS_HAS_AVX2
-  if (HasAvx2()) return RunAvx2(kernel, begin, end);
-#endif
-  RunBaseline(kernel, begin, end);
+  RunOn(std::min(BestIsa(), Isa::kAvx2), [&]() JGS_INLINE { kernel.Run(begin, end); });
 }
 
 // Runs a row kernel, whose Run(begin, end) does rows [begin, end), over all its rows, in chunks
