@@ -17,6 +17,7 @@ from jgs.sampling.checks import check_fanouts, check_graph, check_seed_ids, requ
 from jgs.sampling.random import key_words
 
 _INT32_MAX = 2**31 - 1
+_MODEST = 1 << 20  # edges for which memory is no concern
 
 
 class Capacity(NamedTuple):
@@ -141,23 +142,40 @@ def plan_capacity(
     key = jax.random.wrap_key_data(words, impl="threefry2x32")
     pool = np.arange(graph.num_nodes) if seeds is None else seeds
     pool = np.unique(check_seed_ids(pool, graph.num_nodes))
-    worst = worst_case(graph.num_nodes, graph.num_edges, batch_size, fanouts, replace, True)
     began = time.perf_counter()
     chooser = np.random.default_rng(np.asarray(words).tolist())
-    capacity = _first_guess(graph, batch_size, fanouts, worst)
     sample = jax.jit(sample_neighbors, static_argnums=(3, 4, 5, 6))
-    need = np.zeros((2, len(fanouts)), np.int64)
-    for trial in range(trials):
-        some = chooser.choice(pool, min(batch_size, pool.size), replace=False)
-        batch_seeds = np.full(batch_size, graph.num_nodes, np.int32)
-        batch_seeds[: some.size] = some
+
+    def needed(trial: int, size: int, capacity: Capacity) -> tuple[np.ndarray, Capacity]:
+        """What a batch of `size` seeds needs, and the capacity in which it could be drawn."""
+        some = chooser.choice(pool, min(size, pool.size), replace=False)
+        seeds = np.full(size, graph.num_nodes, np.int32)
+        seeds[: some.size] = some
         trial_key = jax.random.fold_in(key, trial)
-        batch = sample(trial_key, graph, batch_seeds, fanouts, capacity, replace, weighted)
+        batch = sample(trial_key, graph, seeds, fanouts, capacity, replace, weighted)
         while batch.overflow:  # ends at the worst case: the seeds are distinct
-            capacity = capacity.enlarge(worst)
-            batch = sample(trial_key, graph, batch_seeds, fanouts, capacity, replace, weighted)
-        need = np.maximum(need, _need(graph, batch, fanouts, weighted and not replace))
-    planned = _with_margin(need, margin, batch_size, worst)
+            capacity = capacity.enlarge(worst(size))
+            batch = sample(trial_key, graph, seeds, fanouts, capacity, replace, weighted)
+        return np.array(_need(graph, batch, fanouts, weighted and not replace)), capacity
+
+    def worst(size: int) -> Capacity:
+        return worst_case(graph.num_nodes, graph.num_edges, size, fanouts, replace, True)
+
+    def guess(size: int) -> Capacity:
+        """Where the worst case would take much memory, twice what half the seeds need: on
+        average a batch needs no more than its halves together."""
+        first = _first_guess(graph, size, fanouts, worst(size))
+        if sum(first.edges) <= _MODEST or size == 1:
+            return first
+        half = -(-size // 2)
+        need, _ = needed(trials, half, guess(half))
+        return _with_margin(2 * need, margin, size, worst(size))
+
+    need, capacity = np.zeros((2, len(fanouts)), np.int64), guess(batch_size)
+    for trial in range(trials):
+        more, capacity = needed(trial, batch_size, capacity)
+        need = np.maximum(need, more)
+    planned = _with_margin(need, margin, batch_size, worst(batch_size))
     logging.getLogger("jgs").info(
         "capacity planned from %d batches in %.2f s: edges %s, sources %s; the worst case "
         "would take %.1f times the edges",
@@ -165,7 +183,7 @@ def plan_capacity(
         time.perf_counter() - began,
         planned.edges,
         planned.sources,
-        sum(worst.edges) / max(1, sum(planned.edges)),
+        sum(worst(batch_size).edges) / max(1, sum(planned.edges)),
     )
     return planned
 
