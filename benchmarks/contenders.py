@@ -99,7 +99,11 @@ BENCHMARKS = (
     ),
     Benchmark(
         "step",
-        (Contender("jgs", "step_jgs"), Contender("DGL", "step_dgl", True)),
+        (
+            Contender("jgs", "step_jgs"),
+            Contender("DGL", "step_dgl", True),
+            Contender("jgs, as jgs.train runs", "step_jgs", task={"keep_memory": True}),
+        ),
         (
             {
                 "name": "GraphSAGE, 100-256-256-47, B=1024 (5, 10, 15), dropout 0.5, Adam",

@@ -74,6 +74,8 @@ def measure(task: dict, setting: dict) -> dict:
 
 def main() -> None:
     task = worker.task()
+    if task.get("keep_memory"):
+        jgs.keep_freed_memory()
     worker.report([measure(task, setting) for setting in task["settings"]])
 
 
