@@ -3,144 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <memory>
-#include <mutex>
 
 #include "draw.h"
 #include "draw_weighted.h"
-#include "relabel.h"
-#include "scratch.h"
+#include "sample_stream.h"
 
 namespace jgs {
 namespace {
 
-constexpr int64_t kMostRows = 512;     // targets a thread takes at a time, at most
-constexpr int64_t kAhead = 16;         // rows ahead whose offsets are prefetched
-constexpr int kFlight = 32;            // edges whose reads are in flight together
-static_assert(kFlight <= Relabeler::kMost, "they are inserted together");
-
-// Reads to the second-level cache: more of them can be under way than to the first.
-template <typename T>
-void PrefetchFar(const T* address) {
-  __builtin_prefetch(address, 0, 2);
-}
-
-// Memory that a call needs and the next call can use again.
-struct Workspace {
-  Scratch<int64_t> row_start;  // [targets] first edge of each target's row
-  Scratch<int32_t> degree;     // [targets] that row's length
-  std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample starts, at most
-  std::vector<int64_t> begin;  // [chunks + 1] where it starts
-  Relabeler relabeler;
-};
-
-// Workspaces wait here between calls; as many exist as calls ever ran at the same time.
-class WorkspacePool {
- public:
-  std::unique_ptr<Workspace> Take() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (free_.empty()) return std::make_unique<Workspace>();
-    auto workspace = std::move(free_.back());
-    free_.pop_back();
-    return workspace;
-  }
-  void Give(std::unique_ptr<Workspace> workspace) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    free_.push_back(std::move(workspace));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Workspace>> free_;
-};
-
-WorkspacePool& Pool() {
-  static auto* pool = new WorkspacePool;  // never destroyed: calls may outlive main
-  return *pool;
-}
-
-// Takes the drawn edges of a chunk and carries each through three stages, a batch apart, so
-// that no read waits: prefetch its neighbour; read the neighbour and prefetch its table entry;
-// insert it. Without `relabel` the neighbour is all there is to read.
-class Stream {
- public:
-  Stream(const GraphView& graph, const Hop& hop, bool relabel, Workspace& work, int64_t chunk)
-      : graph_(graph),
-        hop_(hop),
-        relabel_(relabel),
-        relabeler_(work.relabeler),
-        chunk_(chunk),
-        next_(work.bound[chunk]) {}
-
-  // Adds the edges edge_of(0), ..., edge_of(count - 1).
-  template <typename EdgeOf>
-  void Add(int64_t count, const EdgeOf& edge_of) {
-    for (int64_t i = 0; i < count;) {
-      int64_t* free = &batch_[now_][filled_];
-      const int some = static_cast<int>(std::min<int64_t>(count - i, kFlight - filled_));
-      for (int j = 0; j < some; ++j) {
-        const int64_t edge = edge_of(i + j);
-        free[j] = edge;
-        PrefetchFar(&graph_.indices[edge]);
-      }
-      if (hop_.edge_weight != nullptr) {
-        for (int j = 0; j < some; ++j) PrefetchFar(&graph_.edge_weight[free[j]]);
-      }
-      i += some;
-      filled_ += some;
-      if (filled_ == kFlight) Advance();
-    }
-  }
-
-  // Finishes the edges under way.
-  void Finish() {
-    for (int stage = 0; stage < 3; ++stage) Advance();
-  }
-
-  int64_t num_edges() const { return num_edges_; }
-  bool good() const { return good_; }  // every neighbour was a node
-  bool fits() const { return fits_; }
-
- private:
-  void Advance() {
-    if (relabel_ && fits_ && good_ && inserting_ > 0) {
-      fits_ = relabeler_.Insert(chunk_, next_ - inserting_, hop_.indices + next_ - inserting_,
-                                inserting_);
-    }
-    Read(batch_[now_ ^ 1], read_);
-    inserting_ = read_;
-    read_ = filled_;
-    num_edges_ += filled_;
-    filled_ = 0;
-    now_ ^= 1;
-  }
-
-  void Read(const int64_t* edges, int count) {
-    int32_t* neighbors = hop_.indices + next_;
-    for (int i = 0; i < count; ++i) {
-      const int32_t node = graph_.indices[edges[i]];
-      good_ &= node >= 0 && node < graph_.num_nodes;
-      neighbors[i] = node;
-      if (relabel_) relabeler_.Prefetch(node);
-    }
-    if (hop_.edge_id != nullptr) std::copy_n(edges, count, hop_.edge_id + next_);
-    if (hop_.edge_weight != nullptr) {
-      float* weights = hop_.edge_weight + next_;
-      for (int i = 0; i < count; ++i) weights[i] = graph_.edge_weight[edges[i]];
-    }
-    next_ += count;
-  }
-
-  const GraphView& graph_;
-  const Hop& hop_;
-  const bool relabel_;
-  Relabeler& relabeler_;
-  const int64_t chunk_;
-  int64_t batch_[2][kFlight];
-  int now_ = 0, filled_ = 0, read_ = 0, inserting_ = 0;
-  int64_t next_, num_edges_ = 0;
-  bool good_ = true, fits_ = true;
-};
+constexpr int64_t kMostRows = 512;  // targets a thread takes at a time, at most
+constexpr int64_t kAhead = 16;      // rows ahead whose offsets are prefetched
 
 class Sampler {
  public:
