@@ -19,6 +19,8 @@
 
 #include "gather.h"
 
+#include "threads.h"
+
 namespace {
 
 using jgs::BlockView;
@@ -31,18 +33,6 @@ void Expect(bool good, const std::string& what) {
   ++failures;
   std::fprintf(stderr, "FAILED: %s\n", what.c_str());
 }
-
-// An Executor that starts a thread for each task, and joins them all at the end.
-struct Threads {
-  std::vector<std::thread> threads;
-  jgs::Executor Get(int64_t num_threads) {
-    return {num_threads,
-            [this](std::function<void()> task) { threads.emplace_back(std::move(task)); }};
-  }
-  ~Threads() {
-    for (std::thread& thread : threads) thread.join();
-  }
-};
 
 struct RandomBlock {
   std::vector<int32_t> indptr, indices;

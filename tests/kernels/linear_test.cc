@@ -9,18 +9,9 @@
 #include <thread>
 #include <vector>
 
-namespace {
+#include "threads.h"
 
-struct Threads {
-  std::vector<std::thread> threads;
-  jgs::Executor Get(int64_t num_threads) {
-    return {num_threads,
-            [this](std::function<void()> task) { threads.emplace_back(std::move(task)); }};
-  }
-  ~Threads() {
-    for (std::thread& thread : threads) thread.join();
-  }
-};
+namespace {
 
 std::vector<float> Random(int64_t size, int seed) {
   std::mt19937 generator(seed);

@@ -41,6 +41,9 @@ def test_a_build_limited_to_avx2_is_plain(tmp_path):
     include = ["-isystem", jax.ffi.include_dir()]
     limited = ["-O1", "-shared", "-fPIC", "-DJGS_MAX_ISA=1"]
     run("c++", *limited, *FLAGS, *include, *sorted(SOURCES.glob("*.cc")), "-o", library)
-    test = "tests/sampling/test_equality.py::test_kernel_is_plain_at_parallel_sizes"
+    tests = [
+        "tests/sampling/test_equality.py::test_kernel_is_plain_at_parallel_sizes",
+        "tests/ops/test_linear.py::test_add_relu_and_dropout",
+    ]
     options = ["-q", "-p", "no:cacheprovider"]
-    run(sys.executable, "-m", "pytest", *options, test, JGS_KERNELS=str(library))
+    run(sys.executable, "-m", "pytest", *options, *tests, JGS_KERNELS=str(library))
