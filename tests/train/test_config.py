@@ -16,7 +16,7 @@ def test_the_command_line_has_every_field_and_round_trips():
         --fanouts 5 -1 --hidden 8 --reduce max --norm layer --dropout 0.25
         --input-dropout 0.1 --replace --weighted --batch-size 4 --epochs 2 --lr 0.5
         --weight-decay 1e-3 --seed 9 --eval-memory 7 --run-dir d --resume
-        --checkpoint-every 3 --keep 2 --prefetch 1 --no-progress
+        --checkpoint-every 3 --keep 2 --prefetch 1 --no-keep-memory --no-progress
     """
     argv = argv.split()
     given = parse(argv)
