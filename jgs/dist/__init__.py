@@ -1,0 +1,1 @@
+"""Distributed training: communicators, partitions, and the exchange of feature rows."""

@@ -1,0 +1,167 @@
+"""`Communicator`: what distributed code asks of the network, and its form for one rank.
+
+A *program* is a function that every rank runs at the same time, written for one rank; the
+collectives are called inside it. `Communicator.program` compiles it: under MPI with
+`jax.jit`, on a mesh of devices with `jax.shard_map`.
+
+An argument or result of a program is either `OWN`, each rank has its own, or `SAME`, all ranks
+have an equal one. Outside a program an `OWN` value is opaque (on a mesh its arrays have a
+leading axis of ranks, elsewhere they are the rank's own): `own` makes it of a list, an item for
+each rank of this process, and `local` makes it a list again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec
+
+AXIS = "rank"
+OWN, SAME = PartitionSpec(AXIS), PartitionSpec()
+Spec = PartitionSpec
+
+
+@dataclass
+class Counters:
+    """What one rank has sent: `rounds`, the collectives it took part in, and `bytes`, what it
+    handed to the network for others (padding included, its own part not)."""
+
+    rounds: int = 0
+    bytes: int = 0
+
+
+class Communicator(Protocol):
+    """Ranks `rank`, ..., `rank + num_local - 1` of `size` are in this process.
+
+    The collectives may be called inside a program only; each is one round.
+    """
+
+    rank: int
+    size: int
+    num_local: int
+    counters: Counters
+
+    def index(self) -> jax.Array:
+        """int32 scalar: the rank that runs this program."""
+
+    def all_to_all(self, x: jax.Array) -> jax.Array:
+        """`[size, ...]`: row `p` goes to rank `p`; row `p` of the result comes from it."""
+
+    def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
+        """The sum (or `op="max"`) over ranks, the same bits on each."""
+
+    def all_gather(self, x: jax.Array) -> jax.Array:
+        """`[size, ...]`: every rank's `x`."""
+
+    def program(
+        self,
+        function: Callable,
+        in_specs: Sequence[Spec],
+        out_specs: Any,
+        donate: Sequence[int] = (),
+    ) -> Callable:
+        """`function`, compiled. It takes as many positional arguments (pytrees) as there are
+        `in_specs`, each `OWN` or `SAME`; `out_specs` is one of them for all results, or a
+        tuple of one each. `donate`: positions of arguments whose buffers it may take over."""
+
+    def own(self, values: Sequence[Any]) -> Any:
+        """An `OWN` value of pytrees of equal structure and shapes, one a local rank."""
+
+    def same(self, value: Any) -> Any:
+        """A `SAME` value of a pytree that is equal on all ranks."""
+
+    def local(self, value: Any) -> list[Any]:
+        """The pytrees of an `OWN` value, one a local rank."""
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it."""
+
+    def close(self) -> None:
+        """Leaves the communicator; nothing may be called after it."""
+
+
+class Counted:
+    """Counts what programs send: known from their shapes when they are traced."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self._traced = Counters()
+
+    def count(self, num_bytes: int) -> None:
+        """One round of so many bytes, in the program being traced."""
+        self._traced.rounds += 1
+        self._traced.bytes += num_bytes
+
+    def counting(self, compiled: Callable) -> Callable:
+        """`compiled`, a jitted program, adding to `counters` at every call."""
+        costs: dict[Any, Counters] = {}
+
+        def call(*args):
+            shapes = tuple((a.shape, a.dtype) for a in jax.tree.leaves(args))
+            if shapes not in costs:
+                self._traced = Counters()
+                compiled.trace(*args)  # cached: calling it traces no second time
+                costs[shapes] = self._traced
+            result = compiled(*args)
+            self.counters.rounds += costs[shapes].rounds
+            self.counters.bytes += costs[shapes].bytes
+            return result
+
+        return call
+
+
+class Alone:
+    """The communicator of one rank: every collective is the identity, and no round."""
+
+    rank, size, num_local = 0, 1, 1
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+
+    def index(self) -> jax.Array:
+        return jax.numpy.int32(0)
+
+    def all_to_all(self, x: jax.Array) -> jax.Array:
+        return x
+
+    def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
+        return x
+
+    def all_gather(self, x: jax.Array) -> jax.Array:
+        return x[None]
+
+    def program(
+        self,
+        function: Callable,
+        in_specs: Sequence[Spec],
+        out_specs: Any,
+        donate: Sequence[int] = (),
+    ) -> Callable:
+        return jax.jit(function, donate_argnums=tuple(donate))
+
+    def own(self, values: Sequence[Any]) -> Any:
+        (value,) = values
+        return value
+
+    def same(self, value: Any) -> Any:
+        return value
+
+    def local(self, value: Any) -> list[Any]:
+        return [value]
+
+    def barrier(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:
+    """`[size, k]` on the host: every rank's row of `k` 32-bit numbers, of which `rows` has one
+    for each local rank."""
+    gather = comm.program(comm.all_gather, (OWN,), SAME)
+    return np.asarray(gather(comm.own([np.asarray(row) for row in rows])))

@@ -1,0 +1,118 @@
+"""`Mesh`: the communicator of JAX's own collectives, one rank a device.
+
+`jax.shard_map` over a mesh of all devices: several of one process, one or more of each process
+under `jax.distributed` (gloo between CPUs, NCCL between GPUs). `jax.pmap` would do the same,
+but is in maintenance mode: shard_map is its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from jgs.dist.comm import AXIS, OWN, SAME, Counted, Spec
+
+
+class Mesh(Counted):
+    """See `Communicator`. `devices`: of all processes, by default every one there is."""
+
+    def __init__(self, devices: Sequence[jax.Device] | None = None):
+        super().__init__()
+        devices = list(devices or jax.devices())
+        process = jax.process_index()
+        self._local = [d for d in devices if d.process_index == process]
+        self.size, self.num_local = len(devices), len(self._local)
+        self.rank = devices.index(self._local[0])
+        self._mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+
+    def index(self) -> jax.Array:
+        return jax.lax.axis_index(AXIS)
+
+    def all_to_all(self, x: jax.Array) -> jax.Array:
+        self.count(x.nbytes // self.size * (self.size - 1))
+        return jax.lax.all_to_all(x, AXIS, 0, 0)
+
+    def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
+        self.count(2 * x.nbytes * (self.size - 1) // self.size)
+        return {"sum": jax.lax.psum, "max": jax.lax.pmax}[op](x, AXIS)
+
+    def all_gather(self, x: jax.Array) -> jax.Array:
+        self.count(x.nbytes * (self.size - 1))
+        return jax.lax.all_gather(x, AXIS)
+
+    def program(
+        self,
+        function: Callable,
+        in_specs: Sequence[Spec],
+        out_specs: Any,
+        donate: Sequence[int] = (),
+    ) -> Callable:
+        def one_device(*args):
+            results = function(
+                *(_first(a) if s == OWN else a for a, s in zip(args, in_specs, strict=True))
+            )
+            if out_specs in (OWN, SAME):
+                return _with_axis(results) if out_specs == OWN else results
+            return tuple(
+                _with_axis(r) if s == OWN else r
+                for r, s in zip(results, out_specs, strict=True)
+            )
+
+        sharded = jax.shard_map(
+            one_device,
+            mesh=self._mesh,
+            in_specs=tuple(in_specs),
+            out_specs=out_specs,
+            check_vma=False,  # gradients are summed where the step says so, not by shard_map
+        )
+        return self.counting(jax.jit(sharded, donate_argnums=tuple(donate)))
+
+    def own(self, values: Sequence[Any]) -> Any:
+        def stack(*arrays):
+            shape = (self.size, *arrays[0].shape)
+            return self._assemble(shape, OWN, [a[None] for a in arrays])
+
+        return jax.tree.map(stack, *values)
+
+    def same(self, value: Any) -> Any:
+        def replicate(array):
+            array = array if hasattr(array, "shape") else np.asarray(array)
+            return self._assemble(array.shape, SAME, [array] * self.num_local)
+
+        return jax.tree.map(replicate, value)
+
+    def _assemble(self, shape: tuple[int, ...], spec: Spec, arrays: Sequence[Any]) -> jax.Array:
+        sharding = NamedSharding(self._mesh, spec)
+        with jax.enable_x64(True):  # else int64 offsets would be cut to int32
+            pieces = [
+                jax.device_put(a, d, may_alias=True)
+                for a, d in zip(arrays, self._local, strict=True)
+            ]
+            return jax.make_array_from_single_device_arrays(shape, sharding, pieces)
+
+    def local(self, value: Any) -> list[Any]:
+        leaves, structure = jax.tree.flatten(value)
+        rows = [sorted(a.addressable_shards, key=lambda s: s.index[0].start) for a in leaves]
+        return [
+            jax.tree.unflatten(structure, [shards[i].data[0] for shards in rows])
+            for i in range(self.num_local)
+        ]
+
+    def barrier(self) -> None:
+        one = self.own([np.zeros(1, np.int32)] * self.num_local)
+        jax.block_until_ready(self.program(self.all_reduce, (OWN,), SAME)(one))
+
+    def close(self) -> None:
+        pass
+
+
+def _first(value: Any) -> Any:
+    return jax.tree.map(lambda a: a[0], value)
+
+
+def _with_axis(value: Any) -> Any:
+    return jax.tree.map(lambda a: a[None], value)
