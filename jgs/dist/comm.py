@@ -37,12 +37,14 @@ class Counters:
 class Communicator(Protocol):
     """Ranks `rank`, ..., `rank + num_local - 1` of `size` are in this process.
 
-    The collectives may be called inside a program only; each is one round.
+    The collectives may be called inside a program only; each is one round. `uniform`: the
+    arrays of an `OWN` value must have the same shape on every rank.
     """
 
     rank: int
     size: int
     num_local: int
+    uniform: bool
     counters: Counters
 
     def index(self) -> jax.Array:
@@ -96,7 +98,7 @@ class Counted:
         self._traced.rounds += 1
         self._traced.bytes += num_bytes
 
-    def counting(self, compiled: Callable) -> Callable:
+    def counting(self, compiled: Any) -> Callable:
         """`compiled`, a jitted program, adding to `counters` at every call."""
         costs: dict[Any, Counters] = {}
 
@@ -111,13 +113,14 @@ class Counted:
             self.counters.bytes += costs[shapes].bytes
             return result
 
+        call.lower = compiled.lower  # type: ignore[attr-defined]
         return call
 
 
 class Alone:
     """The communicator of one rank: every collective is the identity, and no round."""
 
-    rank, size, num_local = 0, 1, 1
+    rank, size, num_local, uniform = 0, 1, 1, False
 
     def __init__(self) -> None:
         self.counters = Counters()

@@ -20,6 +20,8 @@ from jgs.dist.comm import AXIS, OWN, SAME, Counted, Spec
 class Mesh(Counted):
     """See `Communicator`. `devices`: of all processes, by default every one there is."""
 
+    uniform = True
+
     def __init__(self, devices: Sequence[jax.Device] | None = None):
         super().__init__()
         devices = list(devices or jax.devices())
