@@ -23,6 +23,7 @@ from jgs.graph import as_device
 from jgs.ops import gather
 
 WIRE = ("float32", "float16", "bfloat16")
+_OVERFLOW = 2**31 - 1
 
 
 class Store(NamedTuple):
@@ -40,7 +41,7 @@ class Store(NamedTuple):
 
 
 class FeatureExchange:
-    """`exchange(nodes) -> x`: float32 `[S, F]`, the rows of nodes `[S]`, both `OWN`.
+    """`x, _ = exchange(nodes)`: float32 `[S, F]`, the rows of nodes int32 `[S]`, both `OWN`.
 
     Args:
       comm: the communicator.
@@ -91,18 +92,25 @@ class FeatureExchange:
         """Sets `capacity`, on all ranks alike; the next call compiles."""
         self.capacity = max(int(capacity), 1)
         one_round, raw_rows = partial(self._one_round), partial(self._raw_rows)  # traced anew
-        self._fetch = self.comm.program(one_round, (OWN, OWN, SAME, SAME), (OWN, SAME))
+        self._fetch = self.comm.program(one_round, (OWN, OWN, OWN, SAME, SAME), (OWN, SAME))
         self._ask_only = self.comm.program(raw_rows, (OWN, OWN, SAME), OWN)
 
-    def __call__(self, nodes: Any) -> Any:
-        x, rounds = self._fetch(self._store, nodes, self._offsets, self.comm.same(np.int32(0)))
-        for nth in range(1, int(rounds)):
-            more, _ = self._fetch(
-                self._store, nodes, self._offsets, self.comm.same(np.int32(nth))
-            )
+    def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
+        """The rows, and whether a rank's sample had overflowed: then they are to be drawn again
+        by all. `overflow`: `OWN` bool scalars, by default False."""
+        if overflow is None:
+            overflow = self.comm.own([np.zeros((), bool)] * self.comm.num_local)
+        x, rounds = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(0))
+        if (num := int(rounds)) == _OVERFLOW:
+            return x, True
+        for nth in range(1, num):
+            more, _ = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(nth))
             x = jax.tree.map(jnp.add, x, more)
             self.extra_rounds += 2
-        return x
+        return x, False
+
+    def _nth(self, number: int) -> Any:
+        return self.comm.same(np.int32(number))
 
     def cache(self, nodes: Sequence[np.ndarray]) -> None:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
@@ -140,23 +148,35 @@ class FeatureExchange:
     # -- inside the program: one rank ------------------------------------------------------------
 
     def _one_round(
-        self, store: Store, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
+        self,
+        store: Store,
+        nodes: jax.Array,
+        overflow: jax.Array,
+        offsets: jax.Array,
+        nth: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
-        place, replies, rounds = self._ask(store, nodes, offsets, nth)
+        place, replies, rounds = self._ask(store, nodes, overflow, offsets, nth)
         return self._read(store, place, replies), rounds
 
     def _raw_rows(self, store: Store, nodes: jax.Array, offsets: jax.Array) -> jax.Array:
         """Rows of other ranks' nodes as they are sent, those on the wire in 32 bits."""
-        place, replies, _ = self._ask(store, nodes, offsets, jnp.int32(0))
+        zero = jnp.int32(0)
+        place, replies, _ = self._ask(store, nodes, jnp.zeros((), bool), offsets, zero)
         num_own = _num_rows(store.own)
         at = jnp.where(place >= num_own, place - num_own, replies.shape[0])
         rows = replies.at[at].get(mode="fill", fill_value=0)
         return rows if self._row is not None else rows.astype(jnp.float32)
 
     def _ask(
-        self, store: Store, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
+        self,
+        store: Store,
+        nodes: jax.Array,
+        overflow: jax.Array,
+        offsets: jax.Array,
+        nth: jax.Array,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need."""
+        """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need, or
+        `_OVERFLOW` if a rank's sample has overflowed: the request tells all ranks both."""
         comm, rank = self.comm, self.comm.index()
         requests, place = route(
             nodes,
@@ -168,9 +188,10 @@ class FeatureExchange:
             num_own=_num_rows(store.own),
             num_cached=store.cached.shape[0],
         )
+        rounds = jnp.where(overflow, _OVERFLOW, requests[:, -1])
         if comm.size == 1:
-            return place, store.cached[:0].astype(self._sent), jnp.int32(1)
-        asked = comm.all_to_all(requests)
+            return place, store.cached[:0].astype(self._sent), jnp.maximum(rounds[0], 1)
+        asked = comm.all_to_all(requests.at[:, -1].set(rounds))
         wanted, first = asked[:, :-1], offsets[rank]
         mine = (wanted >= first) & (wanted < offsets[rank + 1])
         rows = self._pack(store.own, jnp.where(mine, wanted - first, -1).reshape(-1))

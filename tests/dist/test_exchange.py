@@ -52,7 +52,8 @@ def batches(size, seed=0):
 
 
 def check(exchange, comm, matrix, nodes, rtol=0):
-    x = comm.local(exchange(comm.own([jnp.asarray(n) for n in nodes])))
+    x, _ = exchange(comm.own([jnp.asarray(n) for n in nodes]))
+    x = comm.local(x)
     matrix = np.vstack([matrix, np.zeros((1, matrix.shape[1]))])
     for rows, ids in zip(x, nodes, strict=True):
         assert rows.dtype == jnp.float32
@@ -106,12 +107,22 @@ def test_a_cache_changes_no_bit_and_asks_for_less(make):
     check(exchange, comm, matrix, nodes)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_one_ranks_overflow_is_told_to_all(size):
+    comm, offsets, nodes = make_comm(size), OFFSETS[size], batches(size)
+    exchange = FeatureExchange(comm, offsets, dense(offsets), 3)
+    flags = comm.own([np.array(r == size - 1) for r in range(size)])
+    _, overflow = exchange(comm.own([jnp.asarray(n) for n in nodes]), flags)
+    assert overflow
+    assert comm.counters.rounds == (0 if size == 1 else 2)
+
+
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
 def test_rows_lose_precision_on_the_wire_only(wire):
     comm, offsets, nodes = make_comm(2), OFFSETS[2], batches(2)
     exchange = FeatureExchange(comm, offsets, dense(offsets), 40, wire)
     check(exchange, comm, DENSE, nodes, rtol=2**-7)
-    x = comm.local(exchange(comm.own([jnp.asarray(n) for n in nodes])))[0]
+    x = comm.local(exchange(comm.own([jnp.asarray(n) for n in nodes]))[0])[0]
     own = nodes[0] < 29
     np.testing.assert_array_equal(np.asarray(x)[own], DENSE[nodes[0][own]])
     assert np.any(
@@ -131,12 +142,9 @@ def test_the_mesh_program_has_two_collectives():
     comm, offsets = make_comm(4), OFFSETS[4]
     exchange = FeatureExchange(comm, offsets, dense(offsets), 8)
     nodes = comm.own([jnp.asarray(n) for n in batches(4)])
-    zero = comm.same(np.int32(0))
-    text = (
-        exchange._fetch.lower(exchange._store, nodes, exchange._offsets, zero)
-        .compile()
-        .as_text()
-    )
+    flags = comm.own([np.zeros((), bool)] * 4)
+    operands = (exchange._store, nodes, flags, exchange._offsets, exchange._nth(0))
+    text = exchange._fetch.lower(*operands).compile().as_text()
     assert text.count(" all-to-all(") == 2
     assert not any(f" {other}(" in text for other in ("all-reduce", "all-gather"))
 
