@@ -57,6 +57,7 @@ class FeatureExchange:
     rows of zeros.
 
     Attributes:
+      width: `F`.
       extra_rounds: rounds beyond 2 a call so far.
     """
 
@@ -78,15 +79,20 @@ class FeatureExchange:
                 "Give each rank a contiguous range of nodes.",
             )
         self.comm, self.wire, self.extra_rounds = comm, jnp.dtype(wire), 0
-        most = int(np.diff(offsets).max(initial=0))
-        own, self._width, self._row = _tables(comm, features, most)
-        empty = np.zeros((0, self._width if self._row is None else 2 * self._row))
+        self._most = int(np.diff(offsets).max(initial=0))
+        self._own, self.width, self._row = _tables(comm, features, self._most)
+        empty = np.zeros((0, self.width if self._row is None else 2 * self._row))
         dtype = np.float32 if self._row is None else np.int32
         self._sent = self.wire if self._row is None else jnp.dtype(np.int32)
         self._no_cache = (as_device(empty.astype(dtype)), as_device(np.zeros(0, np.int32)))
-        self._own, self._offsets = own, comm.same(offsets)
+        self._offsets = comm.same(offsets)
         self._num_nodes, self._store = int(offsets[-1]), self._with(self._no_cache)
         self.resize(capacity)
+
+    def replace(self, features: Sequence[Sequence[Any] | SparseFeatures]) -> None:
+        """Other rows of the same shapes; nothing stays cached."""
+        self._own, self.width, self._row = _tables(self.comm, features, self._most)
+        self._store = self._with(self._no_cache)
 
     def resize(self, capacity: int) -> None:
         """Sets `capacity`, on all ranks alike; the next call compiles."""
@@ -223,7 +229,7 @@ class FeatureExchange:
         sent = jnp.concatenate([store.cached, replies])
         if sent.shape[0] == 0:
             return own
-        return own + gather(_unpack(sent, self._row, self._width), jnp.where(there, place - num_own, -1))
+        return own + gather(_unpack(sent, self._row, self.width), jnp.where(there, place - num_own, -1))
 
 
 def _unpack(sent: jax.Array, row: int, width: int) -> SparseFeatures:

@@ -45,8 +45,9 @@ def make_inference(
       weighted: leave out the edges of weight 0, which weighted sampling never draws; the
         weights change nothing else, as they change nothing but the draws in training.
     """
-    graphdef, own = nnx.split(model)
+    own = nnx.state(model)
     layers = [(conv.projects_first, conv.reduce) for conv in model.convs]
+    message, update = layer_functions(model)
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     weight = np.asarray(graph.edge_weight) if weighted else None
     num_nodes = graph.num_nodes
@@ -55,26 +56,16 @@ def make_inference(
     typical = 2 * num_rows * indices.size // max(num_nodes, 1)
     on_host = jax.default_backend() == "cpu"
 
-    @partial(jax.jit, static_argnames="layer")
-    def message(params, x, layer):
-        return nnx.merge(graphdef, params).convs[layer].message(x)
-
-    @partial(jax.jit, static_argnames="layer")
-    def update(params, x_self, total, degree, ids, layer):
-        combined = _finish(total, degree, layers[layer][1])
-        merged = nnx.merge(graphdef, params)
-        return merged.activate(layer, merged.convs[layer].update(x_self, combined), ids, None)
-
     def settle(output: np.ndarray) -> Rows:
         return as_device(output) if on_host or output.nbytes <= memory else output
 
     def chunks(nodes: np.ndarray) -> Iterator[np.ndarray]:
         return (nodes[at : at + num_rows] for at in range(0, len(nodes), num_rows))
 
-    def pieces(targets: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def pieces_of(targets: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         # 32 bytes an edge of indices; `width` floats too where its source row is fetched
         size = max(1, min(memory // (32 + 8 * width), typical, indices.size, 1 << 30))
-        return _pieces(indptr, indices, weight, targets, num_rows, size, num_nodes)
+        return pieces(indptr, indices, weight, targets, num_rows, size, num_nodes)
 
     def with_neighbours(nodes: np.ndarray) -> np.ndarray:
         if len(nodes) == num_nodes:
@@ -82,16 +73,16 @@ def make_inference(
         found = np.zeros(num_nodes + 1, bool)  # and one for padding
         found[nodes] = True
         for targets in chunks(nodes):
-            for _, sources in pieces(targets, 0):
+            for _, sources in pieces_of(targets, 0):
                 found[sources] = True
         return np.flatnonzero(found[:-1]).astype(np.int32)
 
     def project(params: Any, rows: Rows, nodes: np.ndarray, layer: int) -> Rows:
         output = None
         for chunk in chunks(nodes):
-            x = message(params, _take(rows, _padded(chunk, num_rows, num_nodes)), layer)
+            x = message(params, take(rows, padded(chunk, num_rows, num_nodes)), layer)
             if output is None:
-                output = _empty((num_nodes, x.shape[1]), memory, scratch)
+                output = empty((num_nodes, x.shape[1]), memory, scratch)
             output[chunk] = np.asarray(x)[: len(chunk)]
         return rows if output is None else settle(output)
 
@@ -102,18 +93,16 @@ def make_inference(
         whole = isinstance(messages, jax.Array) and messages.dtype == jnp.float32
         total = jnp.full((num_rows, width), -jnp.inf if reduce == "max" else 0, jnp.float32)
         degree = np.zeros(num_rows, np.float32)
-        for row_starts, sources in pieces(targets, 0 if whole else width):
+        for row_starts, sources in pieces_of(targets, 0 if whole else width):
             degree += np.diff(row_starts)
             if whole:  # the kernel reads the rows where they lie
-                total = _combine(
-                    total, _block(row_starts, sources, num_nodes), messages, reduce
-                )
+                total = combine(total, block(row_starts, sources, num_nodes), messages, reduce)
                 continue
             ids, local = np.unique(sources, return_inverse=True)
             num_sources = max(len(sources), num_rows)  # a block has a source for every target
-            x = _take(messages, _padded(ids, num_sources, num_nodes))
-            block = _block(row_starts, local.astype(np.int32), num_sources)
-            total = _combine(total, block, x, reduce)
+            x = take(messages, padded(ids, num_sources, num_nodes))
+            part = block(row_starts, local.astype(np.int32), num_sources)
+            total = combine(total, part, x, reduce)
         return total, degree
 
     def infer(params: Any, nodes: np.ndarray) -> np.ndarray:
@@ -130,11 +119,11 @@ def make_inference(
             output, done = None, 0
             for targets in chunks(wanted[layer]):
                 total, degree = aggregate(messages, targets, reduce)
-                ids = _padded(targets, num_rows, num_nodes)
-                h = update(params, _take(rows, ids), total, degree, ids, layer)
+                ids = padded(targets, num_rows, num_nodes)
+                h = update(params, take(rows, ids), total, degree, ids, layer)
                 if output is None:
                     shape = (len(asked) if last else num_nodes, h.shape[1])
-                    output = _empty(shape, memory, scratch)
+                    output = empty(shape, memory, scratch)
                 at = np.arange(done, done + len(targets)) if last else targets
                 output[at] = np.asarray(h)[: len(targets)]
                 done += len(targets)
@@ -145,6 +134,26 @@ def make_inference(
     return infer
 
 
+def layer_functions(model: Any) -> tuple[Callable, Callable]:
+    """What a layer does before and after the aggregation, jitted: `message(params, x, layer)`
+    and `update(params, x_self, total, degree, ids, layer)`, with `total` and `degree` the
+    combined pieces of the targets `ids`."""
+    graphdef, _ = nnx.split(model)
+
+    @partial(jax.jit, static_argnames="layer")
+    def message(params, x, layer):
+        return nnx.merge(graphdef, params).convs[layer].message(x)
+
+    @partial(jax.jit, static_argnames="layer")
+    def update(params, x_self, total, degree, ids, layer):
+        merged = nnx.merge(graphdef, params)
+        conv = merged.convs[layer]
+        combined = _finish(total, degree, conv.reduce)
+        return merged.activate(layer, conv.update(x_self, combined), ids, None)
+
+    return message, update
+
+
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
     """The fraction of rows classified rightly; of multi-label data the micro-averaged F1.
 
@@ -152,15 +161,20 @@ def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
       logits: float `[n, C]`.
       labels: int `[n]`, or 0 and 1 `[n, C]`: a label is predicted where its logit is above 0.
     """
+    right, asked = right_and_asked(logits, labels)
+    return right / max(asked, 1)
+
+
+def right_and_asked(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
+    """Two counts whose sums over any pieces give the `accuracy` of all rows, as a fraction."""
     if labels.ndim == 1:
-        return float(np.mean(np.argmax(logits, axis=1) == labels))
+        return int(np.count_nonzero(np.argmax(logits, axis=1) == labels)), len(labels)
     predicted, true = logits > 0, labels > 0.5
-    wrong = int(np.count_nonzero(predicted != true))
-    right = int(np.count_nonzero(predicted & true))
-    return 2 * right / max(2 * right + wrong, 1)
+    right = 2 * int(np.count_nonzero(predicted & true))
+    return right, right + int(np.count_nonzero(predicted != true))
 
 
-def _pieces(
+def pieces(
     indptr: np.ndarray,
     indices: np.ndarray,
     weight: np.ndarray | None,
@@ -184,17 +198,17 @@ def _pieces(
         if weight is not None:
             drawn = weight[edges] > 0
             local, edges = np.r_[0, np.cumsum(drawn)][local], edges[drawn]
-        row_starts = _padded(local.astype(np.int32), num_rows + 1, local[-1])
-        yield row_starts, _padded(indices[edges], size, padding)
+        row_starts = padded(local.astype(np.int32), num_rows + 1, local[-1])
+        yield row_starts, padded(indices[edges], size, padding)
 
 
-def _block(row_starts: np.ndarray, sources: np.ndarray, num_sources: int) -> Block:
+def block(row_starts: np.ndarray, sources: np.ndarray, num_sources: int) -> Block:
     counts = (len(row_starts) - 1, num_sources, row_starts[-1])
     return Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnames="reduce", donate_argnames="total")
-def _combine(total: jax.Array, block: Block, x: jax.Array, reduce: str) -> jax.Array:
+def combine(total: jax.Array, block: Block, x: jax.Array, reduce: str) -> jax.Array:
     if reduce != "max":
         return total + jgs.ops.aggregate(block, x, "sum")
     here = jnp.diff(block.indptr)[:, None] > 0
@@ -211,7 +225,7 @@ def _finish(total: jax.Array, degree: jax.Array, reduce: str) -> jax.Array:
 _gather = jax.jit(jgs.ops.gather)
 
 
-def _take(rows: Rows, ids: np.ndarray) -> jax.Array:
+def take(rows: Any, ids: np.ndarray) -> jax.Array:
     """float32 `[len(ids), F]`; zeros for ids from the number of rows on."""
     if not isinstance(rows, np.ndarray):
         return _gather(rows, ids)
@@ -219,11 +233,11 @@ def _take(rows: Rows, ids: np.ndarray) -> jax.Array:
     return jnp.asarray(np.where(real[:, None], rows[np.where(real, ids, 0)], 0), jnp.float32)
 
 
-def _padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:
+def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:
     return np.pad(ids, (0, size - len(ids)), constant_values=value)
 
 
-def _empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarray:
+def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarray:
     """Float32, in memory if it fits, else in a temporary file."""
     if 4 * shape[0] * shape[1] <= memory:
         return np.empty(shape, np.float32)

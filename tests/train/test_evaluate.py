@@ -96,13 +96,13 @@ def test_layers_that_stay_on_the_host_are_fetched_piece_by_piece(monkeypatch):
 def test_chunks_and_pieces_bound_the_memory(monkeypatch):
     graph = hub_graph(2)
     seen = []
-    pieces = evaluate._pieces
+    pieces = evaluate.pieces
 
     def spy(indptr, indices, weight, targets, num_rows, size, padding):
         seen.append((len(targets), num_rows, size))
         return pieces(indptr, indices, weight, targets, num_rows, size, padding)
 
-    monkeypatch.setattr(evaluate, "_pieces", spy)
+    monkeypatch.setattr(evaluate, "pieces", spy)
     model = model_of("mean")
     make_inference(model, graph, jnp.zeros((N, 6)), 1500)(nnx.split(model)[1], np.arange(N))
     assert {(rows, size) for _, rows, size in seen} == {(seen[0][1], seen[0][2])}
@@ -135,12 +135,12 @@ def test_other_parameters_and_compiles_once():
     infer = make_inference(model, graph, x)
     graphdef, params = nnx.split(model)
     infer(params, np.arange(N))
-    before = evaluate._combine._cache_size()
+    before = evaluate.combine._cache_size()
     doubled = jax.tree.map(lambda p: 2 * p, params)
     got = infer(doubled, np.arange(3, 20))
     expected = dense(nnx.merge(graphdef, doubled), graph, x)[3:20]
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-    assert evaluate._combine._cache_size() == before
+    assert evaluate.combine._cache_size() == before
 
 
 def test_accuracy():

@@ -1,0 +1,61 @@
+"""Evaluation by ranks against evaluation on one machine."""
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from flax import nnx
+
+from jgs.dist.comm import Alone
+from jgs.dist.mesh import Mesh
+from jgs.features import SparseFeatures
+from jgs.models import GraphSAGE
+from jgs.train.evaluate import make_inference
+from jgs.train.evaluate_ranks import make_rank_inference
+
+N = 120
+OFFSETS = {1: [0, N], 2: [0, 50, N], 4: [0, 31, 31, 80, N]}
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("reduce", ["mean", "max"])
+@pytest.mark.parametrize("memory", [256 << 20, 40_000])  # one piece, and many
+def test_equals_one_machine(make_graph, size, reduce, memory, tmp_path):
+    graph = make_graph(N, 900)
+    rng = np.random.default_rng(size)
+    x = rng.standard_normal((N, 7)).astype(np.float32)
+    check(graph, [x], size, reduce, memory, tmp_path, 0)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_sparse_features_and_weights(make_graph, size, tmp_path):
+    graph = make_graph(N, 900)
+    x = scipy.sparse.random(N, 30, 0.1, "csr", np.float32, np.random.default_rng(1))
+    check(graph, x, size, "mean", 256 << 20, tmp_path, 1)
+
+
+def check(graph, x, size, reduce, memory, scratch, weighted):
+    comm = Mesh(jax.devices()[:size]) if size > 1 else Alone()
+    offsets = np.array(OFFSETS[size])
+    widths = (30, 12) if weighted else (7, 12)
+    # The last layer is narrower than its input: it projects before it aggregates.
+    model = GraphSAGE(*widths, 3, 3, reduce=reduce, rngs=nnx.Rngs(0))
+    params = nnx.state(model)
+    asked = np.array([0, 3, 30, 31, 49, 50, 79, 81, 110, N - 1], np.int32)
+    parts = list(pairwise(offsets))
+    if weighted:
+        features = [SparseFeatures.from_scipy(x[a:b]) for a, b in parts]
+        whole = SparseFeatures.from_scipy(x)
+    else:
+        features, whole = [[x[0][a:b]] for a, b in parts], jnp.asarray(x[0])
+    want = make_inference(model, graph, whole, weighted=bool(weighted))(params, asked)
+    nodes = [asked[(asked >= a) & (asked < b)] for a, b in parts]
+    infer = make_rank_inference(
+        comm, model, [graph] * size, offsets, features, memory, scratch, bool(weighted)
+    )
+    for _ in range(2):  # again with the programs and shapes of the first time
+        got = np.concatenate(infer(params, nodes))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
