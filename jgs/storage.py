@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import math
 import os
 import reprlib
 import shutil
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +32,19 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+class Chunks(NamedTuple):
+    """An array that is written piece by piece: never whole in memory.
+
+    Fields:
+      shape, dtype: of the whole.
+      pieces: arrays that make it up, one after the other along the first axis.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    pieces: Iterable[np.ndarray]
+
+
 def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write `arrays` to `folder` with a manifest of shapes, dtypes and checksums.
 
@@ -36,11 +52,35 @@ def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.nd
     is replaced: an empty folder, or one of the same `kind` with nothing else in it. Raises
     `InputError` for any other, and when it cannot be written.
     """
+    with replacing(folder, kind, lambda old: array_files(old, kind)) as fresh:
+        write_arrays(fresh, kind, arrays)
+
+
+@contextmanager
+def replacing(
+    folder: str | os.PathLike, kind: str, files: Callable[[Path], set[str]]
+) -> Iterator[Path]:
+    """An empty folder that takes the place of `folder` at the end, if nothing is raised.
+
+    See `check_replaceable` for what may be there. It goes in one rename, so that there is
+    either the old folder or the new one, whatever happens. An `OSError` inside becomes an
+    `InputError`, as does anything that prevents the rename.
+    """
     folder = Path(os.path.realpath(folder))  # so that `.` has a name, and a link stays one
+    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     try:
-        if os.path.lexists(folder):
-            _check_replaceable(folder, kind)
-        _write_arrays(folder, kind, arrays)
+        check_replaceable(folder, kind, files)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        try:
+            yield fresh
+            if folder.exists():
+                _exchange(fresh, folder)
+            else:
+                fresh.rename(folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
     except OSError as error:
         raise InputError(
             f"{folder} must be a folder that can be written",
@@ -49,20 +89,33 @@ def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.nd
         ) from None
 
 
-def _check_replaceable(folder: Path, kind: str) -> None:
-    """Raises `InputError` if replacing `folder` would lose something of the user's."""
-    found = {p.name: p for p in folder.iterdir()} if folder.is_dir() else None
-    if found == {}:
+def check_replaceable(
+    folder: str | os.PathLike, kind: str, files: Callable[[Path], set[str]]
+) -> None:
+    """Raises `InputError` if replacing `folder` would lose something of the user's.
+
+    It may be missing, empty, or hold nothing but `files(folder)`, relative paths of what jgs
+    wrote there; `files` raises `InputError` for a folder of another kind.
+    """
+    folder = Path(os.path.realpath(folder))
+    if not os.path.lexists(folder):
         return
     value = "a file"
-    if found is not None:
+    if folder.is_dir():
+        found = {str(p.relative_to(folder)): p for p in folder.rglob("*")}
+        if not found:
+            return
         try:
-            entries = _read_manifest(folder, kind)
+            ours = files(folder)
         except InputError as error:
             value = f"something else ({error.value})"
         else:
-            ours = {MANIFEST, *(entry["file"] for entry in entries.values())}
-            others = sorted(n for n, p in found.items() if n not in ours or not p.is_file())
+            folders = {str(parent) for name in ours for parent in Path(name).parents}
+            others = sorted(
+                name
+                for name, path in found.items()
+                if name not in (ours if path.is_file() else folders)
+            )
             if not others:
                 return
             value = f"{', '.join(map(repr, others[:3]))} in it"
@@ -74,33 +127,53 @@ def _check_replaceable(folder: Path, kind: str) -> None:
     )
 
 
-def _write_arrays(folder: Path, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
-    try:
-        entries = {}
-        for name, array in arrays.items():
-            file = fresh / f"{name}.npy"
-            np.save(file, array, allow_pickle=False)
-            entries[name] = {
-                "file": file.name,
-                "shape": list(array.shape),
-                "dtype": array.dtype.str,
-                "sha256": sha256(file),
-            }
-        manifest = {"kind": kind, "version": 1, "arrays": entries}
-        (fresh / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
-        if folder.exists():
-            old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-            folder.rename(old)
-            fresh.rename(folder)
-            shutil.rmtree(old)
+def array_files(folder: Path, kind: str) -> set[str]:
+    """The names of the files that `write_arrays` wrote there; raises `InputError`."""
+    return {MANIFEST, *(entry["file"] for entry in _read_manifest(folder, kind).values())}
+
+
+def write_arrays(folder: Path, kind: str, arrays: Mapping[str, np.ndarray | Chunks]) -> None:
+    """Write `arrays` and their manifest into an existing folder; raises `OSError`."""
+    entries = {}
+    for name, array in arrays.items():
+        file = folder / f"{name}.npy"
+        if isinstance(array, Chunks):
+            _write_chunks(file, array)
         else:
-            fresh.rename(folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+            np.save(file, array, allow_pickle=False)
+        entries[name] = {
+            "file": file.name,
+            "shape": list(array.shape),
+            "dtype": np.dtype(array.dtype).str,
+            "sha256": sha256(file),
+        }
+    manifest = {"kind": kind, "version": 1, "arrays": entries}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+
+
+def _write_chunks(path: Path, array: Chunks) -> None:
+    dtype = np.dtype(array.dtype)
+    header = {"descr": dtype.str, "fortran_order": False, "shape": tuple(array.shape)}
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        begin = file.tell()
+        for piece in array.pieces:
+            assert (piece.dtype, piece.shape[1:]) == (dtype, tuple(array.shape)[1:])
+            file.write(np.ascontiguousarray(piece).data)
+        assert file.tell() - begin == math.prod(array.shape) * dtype.itemsize
+
+
+def _exchange(fresh: Path, folder: Path) -> None:
+    """Swaps two folders, in one step where the system can."""
+    with suppress(OSError, AttributeError):
+        rename = ctypes.CDLL(None, use_errno=True).renameat2  # Linux
+        here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        if rename(here, os.fsencode(fresh), here, os.fsencode(folder), swap) == 0:
+            return
+    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    folder.rename(old)
+    fresh.rename(folder)
+    old.rename(fresh)
 
 
 def open_arrays(

@@ -10,8 +10,9 @@ import os
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
+from jgs.command import Parser, option_values
 from jgs.errors import InputError
 
 
@@ -135,7 +136,7 @@ class Config:
 
     def data_arguments(self) -> dict[str, Any]:
         """`data_options` as keyword arguments: ints, floats and booleans, or else text."""
-        return {k: _literal(v) for k, _, v in (o.partition("=") for o in self.data_options)}
+        return option_values(self.data_options)
 
     def to_json(self) -> str:
         """The saved form: every field but where the run lies and whether it is resumed."""
@@ -177,13 +178,7 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
     Raises `InputError` for flags or values that do not parse. `--help` exits.
     """
-    parser = _Parser(
-        prog="python -m jgs.train",
-        description="Train GraphSAGE from sampled mini-batches.",
-        argument_default=argparse.SUPPRESS,
-        formatter_class=_Formatter,
-        allow_abbrev=False,
-    )
+    parser = Parser("python -m jgs.train", "Train GraphSAGE from sampled mini-batches.")
     types = typing.get_type_hints(Config)
     for field in dataclasses.fields(Config):
         options: dict[str, Any] = {"help": field.metadata["help"], "dest": field.name}
@@ -213,16 +208,6 @@ def flag(name: str) -> str:
 def as_typed(value: Any) -> str:
     """A field's value as on the command line."""
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InputError("the command line must parse", message, f"See {self.prog} --help.")
-
-
-class _Formatter(argparse.HelpFormatter):
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=28, width=96)
 
 
 def _saved(field: dataclasses.Field) -> bool:
@@ -257,12 +242,3 @@ def _absolute(dataset: str) -> str:
     from jgs.data import LOADERS  # a slow import, for paths only
 
     return dataset if dataset in LOADERS else os.path.abspath(dataset)
-
-
-def _literal(text: str) -> Any:
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            pass
-    return {"true": True, "false": False}.get(text.lower(), text)

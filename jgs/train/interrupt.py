@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from jgs.train.progress import say
+from jgs.command import say
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from flax import nnx
 
 import jgs.data
 import jgs.ops
+from jgs.command import say
 from jgs.data import Dataset
 from jgs.errors import InputError
 from jgs.features import SparseFeatures
@@ -26,7 +27,7 @@ from jgs.train.config import Config
 from jgs.train.evaluate import accuracy, make_inference
 from jgs.train.fingerprint import fingerprint
 from jgs.train.interrupt import stop_flag
-from jgs.train.progress import Bar, Meter, say
+from jgs.train.progress import Bar, Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
 gather = jax.jit(jgs.ops.gather)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,8 +88,3 @@ class Bar:
     def show(self, done: int, loss: float, meter: Meter) -> None:
         self._next = time.perf_counter() + 0.2
         self._progress.update(self._task, completed=done, status=f"loss {loss:.4f}  {meter}")
-
-
-def say(text: str) -> None:
-    """One line on standard error, above the bar where there is one."""
-    print(text, file=sys.stderr, flush=True)
