@@ -15,9 +15,9 @@ _EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 
 class Adjacency(NamedTuple):
     """Fields (NumPy, may be memory-mapped):
-      indptr: int64 `[N+1]`; the neighbours of `v` are `indptr[v]:indptr[v+1]`.
-      indices: integer `[E]`.
-      edge_weight: integer `[E]`, what cutting each edge costs, or None: 1 each.
+    indptr: int64 `[N+1]`; the neighbours of `v` are `indptr[v]:indptr[v+1]`.
+    indices: integer `[E]`.
+    edge_weight: integer `[E]`, what cutting each edge costs, or None: 1 each.
     """
 
     indptr: np.ndarray

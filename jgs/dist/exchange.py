@@ -229,7 +229,9 @@ class FeatureExchange:
         sent = jnp.concatenate([store.cached, replies])
         if sent.shape[0] == 0:
             return own
-        return own + gather(_unpack(sent, self._row, self.width), jnp.where(there, place - num_own, -1))
+        return own + gather(
+            _unpack(sent, self._row, self.width), jnp.where(there, place - num_own, -1)
+        )
 
 
 def _unpack(sent: jax.Array, row: int, width: int) -> SparseFeatures:

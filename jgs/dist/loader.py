@@ -49,7 +49,7 @@ class HybridSampler:
         replace: bool = False,
         weighted: bool = False,
     ):
-        self._comm, self._graph = comm, comm.same(jax.tree.map(np.asarray, graph))
+        self._comm, self._graph = comm, comm.same(graph)
         self._spec = Spec(tuple(fanouts), capacity, replace, weighted, False, False, True)
         self._worst = worst_case(
             graph.num_nodes, graph.num_edges, batch_size, fanouts, replace, True

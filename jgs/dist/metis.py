@@ -97,7 +97,8 @@ def _library(largest: int) -> tuple[ctypes.CDLL, type]:
         extension = importlib.import_module("pymetis._internal")
         library = ctypes.CDLL(extension.__file__)
         bits = extension._idx_type_width()
-        assert library.METIS_PartGraphKway and bits in (32, 64)
+        assert library.METIS_PartGraphKway
+        assert bits in (32, 64)
     except (ImportError, OSError, AttributeError, AssertionError) as error:
         raise InputError(
             "the method metis needs METIS, in the package pymetis",

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from jgs.checks import node_ids
-from jgs.dist.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
+from jgs.dist.adjacency import connected, in_neighbors, subgraph, symmetric
 from jgs.dist.deal import fill
 from jgs.dist.metis import check_metis, metis_partition
-from jgs.dist.rebalance import limits, part_loads, rebalance
+from jgs.dist.rebalance import limits, rebalance
 from jgs.dist.streaming import ldg_partition
 from jgs.errors import InputError
 from jgs.graph import Graph
@@ -96,9 +96,7 @@ def check_choice(num_parts: int, method: str, seed: int) -> None:
             "the number of parts must be a positive int", repr(num_parts), "Give one a rank."
         )
     if type(seed) is not int or not 0 <= seed < 2**31:
-        raise InputError(
-            "the seed must be an int in [0, 2**31)", repr(seed), "Choose another."
-        )
+        raise InputError("the seed must be an int in [0, 2**31)", repr(seed), "Choose another.")
     if method == "metis":
         check_metis(0)
 

@@ -111,7 +111,8 @@ class Parts:
         features: jax.Array | SparseFeatures
         if described["sparse"]:
             indptr, indices, values = (
-                as_device(arrays[f"features_{name}"]) for name in ("indptr", "indices", "values")
+                as_device(arrays[f"features_{name}"])
+                for name in ("indptr", "indices", "values")
             )
             width, longest = described["shape"][1], described["max_row"]
             features = SparseFeatures(indptr, indices, values, width, longest)

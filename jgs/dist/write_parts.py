@@ -18,6 +18,7 @@ from jgs.dist.adjacency import (
     row_positions,
 )
 from jgs.dist.deal import deal_seeds
+from jgs.dist.partition import CONSTRAINTS, constraint_weights, max_over_mean
 from jgs.dist.parts import (
     GRAPH,
     GRAPH_KIND,
@@ -25,11 +26,10 @@ from jgs.dist.parts import (
     PART_KIND,
     SHARED,
     SHARED_KIND,
-    parts_files,
     part_name,
+    parts_files,
     write_manifest,
 )
-from jgs.dist.partition import CONSTRAINTS, constraint_weights, max_over_mean
 from jgs.dist.rebalance import part_loads
 from jgs.features import SparseFeatures
 from jgs.storage import MANIFEST, Chunks, check_replaceable, replacing, sha256, write_arrays

@@ -21,6 +21,7 @@ def _flag(default: Any, help: str, **metadata: Any) -> Any:
 
 
 _INT32 = 2**31 - 1
+_TOGETHER = ("batch_size", "ranks")
 _BOUNDS = {
     "hidden": (1, 1 << 16),
     "batch_size": (1, _INT32),
@@ -29,6 +30,8 @@ _BOUNDS = {
     "eval_memory": (1, 1 << 24),  # 16 TiB
     "checkpoint_every": (0, _INT32),
     "prefetch": (0, 1 << 10),
+    "ranks": (1, 1 << 20),
+    "cache_memory": (1, 1 << 24),
 }
 
 
@@ -51,6 +54,12 @@ class Config:
     data_options: tuple[str, ...] = _flag(
         (), "the data set's own options, e.g. num_nodes=10000 seed=1", metavar="NAME=VALUE"
     )
+    partition: str | None = _flag(
+        None,
+        "folder of python -m jgs.partition: train on its parts, with one rank or many "
+        "(--dataset is then its)",
+        identity=False,
+    )
     fanouts: tuple[int, ...] = _flag(
         (10, 10), "neighbours to draw per node, seeds' hop first; -1 draws all; one a layer"
     )
@@ -70,7 +79,8 @@ class Config:
         False,
         "draw neighbours in proportion to their edge weights; evaluation leaves out weight 0",
     )
-    batch_size: int = _flag(1000, "seeds a batch")
+    batch_size: int = _flag(1000, "seeds a batch; of each rank")
+    ranks: int = _flag(1, "", flag=False)
     epochs: int = _flag(5, "passes over the training nodes; may grow on --resume")
     lr: float = _flag(1e-2, "Adam's learning rate")
     weight_decay: float = _flag(0.0, "L2 penalty, added to the gradient before Adam")
@@ -92,6 +102,42 @@ class Config:
     prefetch: int = _flag(
         2, "batches sampled ahead, in the background; 0: none", identity=False
     )
+    comm: str = _flag(
+        "auto",
+        "how ranks communicate: mpi (mpi4jax), jax (jax.distributed), none; auto: as launched",
+        choices=("auto", "mpi", "jax", "none"), identity=False, saved=False,
+    )  # fmt: skip
+    coordinator: str | None = _flag(
+        None, "HOST:PORT of rank 0, for --comm jax where the launcher does not say",
+        identity=False, saved=False, metavar="ADDRESS",
+    )  # fmt: skip
+    num_processes: int | None = _flag(
+        None, "how many processes, likewise", identity=False, saved=False
+    )
+    process_id: int | None = _flag(
+        None, "the number of this process, likewise", identity=False, saved=False
+    )
+    mode: str = _flag(
+        "hybrid",
+        "hybrid: every rank has the whole topology; vanilla: it is split like the features",
+        choices=("hybrid", "vanilla"), identity=False,
+    )  # fmt: skip
+    cache: str = _flag(
+        "none",
+        "which rows of other ranks to keep: those of high degree, or those that the epoch's "
+        "samples, drawn before, read most",
+        choices=("none", "degree", "planned"), identity=False,
+    )  # fmt: skip
+    cache_memory: int = _flag(
+        64, "MiB of rows that a rank may keep", identity=False, metavar="MIB"
+    )
+    wire: str = _flag(
+        "float32", "dtype of feature rows on their way between ranks",
+        choices=("float32", "float16", "bfloat16"),
+    )  # fmt: skip
+    watchdog: float = _flag(
+        60.0, "seconds after which a rank that is not heard of ends the run", identity=False
+    )
     keep_memory: bool = _flag(
         True, "let the allocator keep freed memory: faster steps", identity=False
     )
@@ -112,6 +158,8 @@ class Config:
         # Absolute, to resume from anywhere.
         object.__setattr__(self, "root", os.path.abspath(self.root))
         object.__setattr__(self, "dataset", _absolute(self.dataset))
+        if self.partition is not None:
+            object.__setattr__(self, "partition", os.path.abspath(self.partition))
         if not self.dataset:
             raise InputError("--dataset must name a data set", "''", "See --help.")
         if not self.fanouts or any(f != -1 and not 1 <= f <= _INT32 for f in self.fanouts):
@@ -129,6 +177,7 @@ class Config:
         decay = self.weight_decay
         _require("weight_decay", 0 <= decay < math.inf, decay, "finite and not negative")
         _require("dropout", 0 <= self.dropout < 1, self.dropout, "in [0, 1)")
+        _require("watchdog", 1 <= self.watchdog < math.inf, self.watchdog, "at least 1")
         rate = self.input_dropout
         _require("input_dropout", rate is None or 0 <= rate < 1, rate, "in [0, 1)")
         for option in self.data_options:
@@ -167,9 +216,13 @@ class Config:
         names = [
             f.name
             for f in dataclasses.fields(self)
-            if f.metadata.get("identity", True) and f.name != "epochs"
+            if f.metadata.get("identity", True) and f.name not in ("epochs", *_TOGETHER)
         ]
         pairs = {n: (getattr(self, n), getattr(other, n)) for n in names}
+        # Other ranks may share the same batches.
+        seeds = [c.batch_size * c.ranks for c in (self, other)]
+        if seeds[0] != seeds[1]:
+            pairs |= {n: (getattr(self, n), getattr(other, n)) for n in _TOGETHER}
         return {n: (a, b) for n, (a, b) in pairs.items() if a != b}
 
 
@@ -181,6 +234,8 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser = Parser("python -m jgs.train", "Train GraphSAGE from sampled mini-batches.")
     types = typing.get_type_hints(Config)
     for field in dataclasses.fields(Config):
+        if not field.metadata.get("flag", True):
+            continue
         options: dict[str, Any] = {"help": field.metadata["help"], "dest": field.name}
         kind = types[field.name]
         if kind is bool:

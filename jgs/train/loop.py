@@ -3,79 +3,108 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-import jgs.data
-import jgs.ops
 from jgs.command import say
-from jgs.data import Dataset
+from jgs.dist.comm import Communicator
+from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
-from jgs.graph import MiniBatch
-from jgs.models import GraphSAGE, Inputs, read_inputs
-from jgs.sampling import Loader
+from jgs.models import GraphSAGE
 from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
-from jgs.train.evaluate import accuracy, make_inference
-from jgs.train.fingerprint import fingerprint
 from jgs.train.interrupt import stop_flag
+from jgs.train.local import LocalJob
 from jgs.train.progress import Bar, Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
-gather = jax.jit(jgs.ops.gather)
-read = jax.jit(read_inputs, static_argnames="reduce")
+
+class Job(Protocol):
+    """What a run trains on: a data set on one machine, or parts of one on many ranks.
+
+    Fields:
+      name: of the data set.
+      num_features, num_classes: widths.
+      sparse: whether the features are.
+      multilabel: whether a node can have several labels.
+      num_seeds, batch_size: of all ranks together.
+      comm: of the training step; nobody else uses it.
+      labels: of all nodes, as the training step takes them.
+      digests: by which a resumed run knows its data again.
+      loader: has `epoch`, `step`, a length, `state_dict` and `load_state_dict`; after `start`.
+    """
+
+    name: str
+    num_features: int
+    num_classes: int
+    sparse: bool
+    multilabel: bool
+    num_seeds: int
+    batch_size: int
+    comm: Communicator
+    labels: Any
+    digests: dict[str, str]
+    loader: Any
+
+    def start(self, model: GraphSAGE, key: jax.Array, scratch: Path | None) -> None:
+        """Makes the loader, whose draws `key` decides, and what `accuracy` needs."""
+
+    def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
+        """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
+
+    def accuracy(self, params: Any, split: str) -> float:
+        """Of "val" or "test": micro-F1 for multi-label data."""
+
+    def close(self) -> None:
+        """Stops what runs in the background."""
 
 
 class Interrupted(Exception):
     """Training was asked to stop; a checkpoint of that moment is in the run folder."""
 
 
-def run(config: Config) -> dict[str, Any]:
-    """Loads the data set, trains in the run folder, and returns the result.
+def run(config: Config, make_job: Callable[[Config], Job] = LocalJob) -> dict[str, Any]:
+    """Trains in the run folder, and returns the result.
 
     Returns the keys of the command's JSON line: `test_accuracy` (with the parameters of the
     epoch of best validation accuracy), `val_accuracy` (that epoch's), `best_epoch`,
     `epochs`, `seconds` (earlier sessions of a resumed run included), `params_sha256` (of the
     last parameters) and `run_dir`. Accuracy is micro-F1 for multi-label data.
 
+    All ranks of the job, by default a `LocalJob`, call it; the one of rank 0 alone shows
+    progress and has the run folder.
+
     Ctrl-C during the training steps lets the step end, writes a checkpoint and raises
     `Interrupted`; elsewhere it raises KeyboardInterrupt (after a
     checkpoint being written). Raises `InputError`.
     """
     started = time.perf_counter()
-    data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
-    _check(config, data)
-    with folder.claimed(config) as run_dir:
-        return _run(config, data, run_dir, started)
+    job = make_job(config)
+    with ExitStack() as stack:
 
+        def claim() -> Path | None:
+            return stack.enter_context(folder.claimed(config)) if job.comm.rank == 0 else None
 
-def _run(config: Config, data: Dataset, run_dir: Path, started: float) -> dict[str, Any]:
-    params_key, loader_key, dropout_key = jax.random.split(jax.random.key(config.seed), 3)
-    model = make_model(config, data, params_key)
-    with Loader(
-        data.graph,
-        data.train_idx,
-        config.batch_size,
-        config.fanouts,
-        key=loader_key,
-        replace=config.replace,
-        weighted=config.weighted,
-        prefetch=config.prefetch,
-        relabel_inputs=model.input_dropout > 0,  # else their rows are aggregated as read
-    ) as loader:
-        training = _Training(config, run_dir, data, loader, model, dropout_key, started)
+        run_dir = everywhere(job.comm, claim)
+        params_key, loader_key, dropout_key = jax.random.split(jax.random.key(config.seed), 3)
+        model = make_model(config, job.num_features, job.num_classes, job.sparse, params_key)
+        job.start(model, loader_key, run_dir)
+        stack.callback(job.close)
+        training = _Training(config, run_dir, job, model, dropout_key, started)
         if config.resume:
             training.restore()
-        with Bar(config.progress) as bar:
-            while loader.epoch < config.epochs:
+        with Bar(config.progress and run_dir is not None) as bar:
+            while job.loader.epoch < config.epochs:
                 training.one_epoch(bar)
         return training.result()
 
@@ -86,51 +115,40 @@ class _Training:
     def __init__(
         self,
         config: Config,
-        run_dir: Path,
-        data: Dataset,
-        loader: Loader,
+        run_dir: Path | None,
+        job: Job,
         model: GraphSAGE,
         dropout_key: jax.Array,
         started: float,
     ):
-        self.config, self.run_dir, self.data, self.loader = config, run_dir, data, loader
-        self.key, self.started, self.earlier = dropout_key, started, 0.0
+        self.config, self.run_dir, self.job, self.loader = config, run_dir, job, job.loader
+        self.started, self.earlier = started, 0.0
         self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
-        graphdef, self.best_params = nnx.split(model)
+        graphdef, params = nnx.split(model)
+        self.best_params = _on_host(params)
         optimizer = make_optimizer(config.lr, config.weight_decay)
-        self.state = init_state(self.best_params, optimizer)
-        self.labels = jnp.asarray(data.labels)
-        self.metric = "accuracy" if data.labels.ndim == 1 else "micro-F1"
-        self.step = make_train_step(graphdef, optimizer)
-        self.input_dropout = model.input_dropout
-        self.infer = make_inference(
-            model, data.graph, data.features, config.eval_memory << 20, run_dir, config.weighted
-        )
-        self.data_digests = fingerprint(data)
+        self.state = job.comm.same(init_state(params, optimizer))
+        self.key = jax.random.key_data(dropout_key)
+        self.metric = "micro-F1" if job.multilabel else "accuracy"
+        self.step = make_train_step(graphdef, optimizer, True, job.comm)
 
     def seconds(self) -> float:
         return round(self.earlier + time.perf_counter() - self.started, 3)
 
-    def accuracy(self, params: Any, nodes: np.ndarray) -> float:
-        return accuracy(self.infer(params, nodes), self.data.labels[nodes])
-
-    def inputs(self, batch: MiniBatch) -> jax.Array | Inputs:
-        if self.input_dropout > 0:
-            return gather(self.data.features, batch.nodes)
-        return read(self.data.features, batch, reduce=self.config.reduce)
-
     # -- checkpoints ---------------------------------------------------------------------------
 
     def _arrays(self) -> dict[str, Any]:
-        key = jax.random.key_data(self.key)
-        return {"state": self.state, "key": key, "best_params": self.best_params}
+        arrays = {"state": self.state, "key": self.key, "best_params": self.best_params}
+        return _on_host(arrays)
 
     def save(self) -> None:
+        if self.run_dir is None:
+            return
         loader = self.loader
         record = self.best | {
             "seconds": self.seconds(),
             "loader": loader.state_dict(),
-            "data": self.data_digests,
+            "data": self.job.digests,
         }
         step = loader.epoch * len(loader) + loader.step
         place = self.run_dir / folder.CHECKPOINTS
@@ -141,27 +159,41 @@ class _Training:
 
     def restore(self) -> None:
         """Continues from the newest whole checkpoint, or from the start without one."""
-        loader = self.loader
-        found = checkpoint.restore(self.run_dir / folder.CHECKPOINTS, self._arrays())
-        if found is None:
-            say("no checkpoint to resume from: starting at the beginning")
-        else:
-            # Copied into buffers of JAX's own, which the steps can take over.
-            arrays, record = jax.tree.map(jnp.array, found[0]), found[1]
-            self._check_data(record.pop("data", {}))
-            self.state, self.best_params = arrays["state"], arrays["best_params"]
-            self.key = jax.random.wrap_key_data(arrays["key"])
-            loader.load_state_dict(record.pop("loader"))
-            self.earlier = record.pop("seconds")
-            self.best = record
-            say(f"resuming after {loader.epoch} epochs and {loader.step} steps")
-        folder.truncate_metrics(self.run_dir, loader.epoch)
+        comm, arrays = self.job.comm, self._arrays()
+
+        def read() -> str:
+            assert self.run_dir is not None
+            found = checkpoint.restore(self.run_dir / folder.CHECKPOINTS, arrays)
+            if found is None:
+                say("no checkpoint to resume from: starting at the beginning")
+                folder.truncate_metrics(self.run_dir, 0)
+                return "{}"
+            arrays.update(found[0])
+            self._check_data(found[1].pop("data", {}))
+            folder.truncate_metrics(self.run_dir, found[1]["loader"]["epoch"])
+            return json.dumps(found[1])
+
+        record = json.loads(text_of_first(comm, read))
+        if not record:
+            return
+        # Copied into buffers of JAX's own, which the steps can take over.
+        arrays = jax.tree.map(jnp.array, arrays_of_first(comm, arrays))
+        self.state, self.best_params = (
+            comm.same(arrays["state"]),
+            _on_host(arrays["best_params"]),
+        )
+        self.key = arrays["key"]
+        self.loader.load_state_dict(record.pop("loader"))
+        self.earlier = record.pop("seconds")
+        self.best = record
+        if self.run_dir is not None:
+            say(f"resuming after {self.loader.epoch} epochs and {self.loader.step} steps")
 
     def _check_data(self, saved: dict[str, str]) -> None:
-        mine = self.data_digests
+        mine = self.job.digests
         if changed := [part for part in mine if saved.get(part) != mine[part]]:
             raise InputError(
-                f"a run must be resumed on the data set that it began with, {self.data.name}",
+                f"a run must be resumed on the data set that it began with, {self.job.name}",
                 f"other {', '.join(changed)}",
                 "Restore its files, or start a new run in another --run-dir.",
             )
@@ -174,13 +206,12 @@ class _Training:
         name = f"epoch {epoch}/{self.config.epochs}"
         meter = self._steps(name, bar)
         loss = self._finite_loss(name)
-        self.state = start_epoch(self.state)
-        begun = time.perf_counter()
-        value = self.accuracy(self.state.params, self.data.val_idx)
+        self.state = self.job.comm.same(start_epoch(self.state))
+        begun, params = time.perf_counter(), _on_host(self.state.params)
+        value = self.job.accuracy(params, "val")
         evaluation = time.perf_counter() - begun
         if value > self.best["val_accuracy"]:
-            self.best = {"best_epoch": epoch, "val_accuracy": value}
-            self.best_params = jax.tree.map(jnp.copy, self.state.params)
+            self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
         row = {"epoch": epoch, "train_loss": loss, "val_accuracy": value}
         row |= {f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()}
         row |= {
@@ -188,13 +219,15 @@ class _Training:
             "seeds_per_second": round(meter.seeds_per_second(), 1),
             "seconds": self.seconds(),
         }
+        if self.run_dir is None:
+            return
         folder.append_metrics(self.run_dir, row)  # before the checkpoint that says it is there
         self.save()
         say(f"{name}  loss {loss:.4f}  val {self.metric} {value:.4f}  {meter}")
 
     def _finite_loss(self, name: str) -> float:
         """The loss so far; asked before every checkpoint, so that each can be continued."""
-        loss = float(self.state.loss_sum / self.state.num_seeds)
+        loss = self._loss()
         if not math.isfinite(loss):
             raise InputError(
                 "the training loss must stay finite",
@@ -203,25 +236,25 @@ class _Training:
             )
         return loss
 
+    def _loss(self) -> float:
+        return float(self.state.loss_sum) / max(float(self.state.num_seeds), 1.0)
+
     def _steps(self, name: str, bar: Bar) -> Meter:
-        loader, every = self.loader, self.config.checkpoint_every
-        batch_size, num_seeds = self.config.batch_size, len(self.data.train_idx)
+        job, loader, every = self.job, self.loader, self.config.checkpoint_every
         bar.epoch(name, loader.step, len(loader))
-        meter, waited = Meter(), loader.waited
+        meter, key = Meter(), job.comm.same(self.key)
         with stop_flag("step") as stopped:
-            for batch in loader:
-                with meter.timing("features"):
-                    x = jax.block_until_ready(self.inputs(batch))
+            for batch, x in job.batches(meter):
                 with meter.timing("computing"):
-                    self.state = self.step(self.state, self.key, batch, x, self.labels)
+                    stop = job.comm.own([np.float32(stopped())] * job.comm.num_local)
+                    self.state = self.step(self.state, key, batch, x, job.labels, stop)
                     jax.block_until_ready(self.state.step)
-                meter.seconds["sampling"] = loader.waited - waited
-                meter.count(min(batch_size, num_seeds - (loader.step - 1) * batch_size))
+                done = (loader.step - 1) * job.batch_size
+                meter.count(min(job.batch_size, job.num_seeds - done))
                 if bar.due():
-                    bar.show(
-                        loader.step, float(self.state.loss_sum / self.state.num_seeds), meter
-                    )
-                if stopped():
+                    bar.show(loader.step, self._loss(), meter)
+                # Of several ranks all stop after the step in which one has said so.
+                if stopped() if job.comm.size == 1 else float(self.state.stop) > 0:
                     self._finite_loss(name)
                     self.save()
                     raise Interrupted(f"{name}, step {loader.step} of {len(loader)}")
@@ -235,15 +268,9 @@ class _Training:
     # -- the end -------------------------------------------------------------------------------
 
     def result(self) -> dict[str, Any]:
-        test = self.accuracy(self.best_params, self.data.test_idx)
-        rows = folder.read_metrics(self.run_dir, self.config.epochs)
-        title = f"{self.data.name}: test {self.metric} {test:.4f}"
-        try:
-            curve.draw(self.run_dir / "curve.png", rows, title)
-        except ImportError:
-            say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
-        except OSError as error:
-            say(f"no curve.png: {error}")
+        test = self.job.accuracy(self.best_params, "test")
+        if self.run_dir is not None:
+            self._draw(test)
         return {
             "test_accuracy": test,
             **self.best,
@@ -253,16 +280,29 @@ class _Training:
             "run_dir": str(self.run_dir),
         }
 
+    def _draw(self, test: float) -> None:
+        assert self.run_dir is not None
+        rows = folder.read_metrics(self.run_dir, self.config.epochs)
+        title = f"{self.job.name}: test {self.metric} {test:.4f}"
+        try:
+            curve.draw(self.run_dir / "curve.png", rows, title)
+        except ImportError:
+            say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
+        except OSError as error:
+            say(f"no curve.png: {error}")
 
-def make_model(config: Config, data: Dataset, key: jax.Array) -> GraphSAGE:
+
+def make_model(
+    config: Config, num_features: int, num_classes: int, sparse: bool, key: jax.Array
+) -> GraphSAGE:
     """The model of a configuration, its parameters drawn by `key`."""
     input_dropout = config.input_dropout
     if input_dropout is None:  # bags of words are redundant, dense features seldom
-        input_dropout = config.dropout if isinstance(data.features, SparseFeatures) else 0.0
+        input_dropout = config.dropout if sparse else 0.0
     return GraphSAGE(
-        data.features.shape[1],
+        num_features,
         config.hidden,
-        data.num_classes,
+        num_classes,
         len(config.fanouts),
         reduce=config.reduce,
         dropout=config.dropout,
@@ -280,20 +320,6 @@ def digest(params: Any) -> str:
     return total.hexdigest()
 
 
-def _check(config: Config, data: Dataset) -> None:
-    """What only the data set can tell about a configuration; raises `InputError`."""
-    for split in ("train", "val", "test"):
-        if len(getattr(data, f"{split}_idx")) == 0:
-            raise InputError(
-                f"the {split} split must not be empty", data.name, "Name its nodes."
-            )
-    if config.batch_size > len(data.train_idx):
-        raise InputError(
-            "--batch-size must not exceed the number of training nodes",
-            f"{config.batch_size} for {len(data.train_idx)}",
-            "Lower it.",
-        )
-    if config.weighted and data.graph.edge_weight is None:
-        raise InputError(
-            "--weighted must have a graph with edge weights", data.name, "Leave it out."
-        )
+def _on_host(arrays: Any) -> Any:
+    """Copies in NumPy: steps donate their state, and ranks compute on other devices."""
+    return jax.tree.map(np.array, arrays)

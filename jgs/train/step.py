@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.flatten_util import ravel_pytree
 
-from jgs.graph import MiniBatch
-from jgs.models import Inputs
+from jgs.dist.comm import OWN, SAME, Communicator
 
 
 class TrainState(NamedTuple):
@@ -24,6 +24,7 @@ class TrainState(NamedTuple):
       loss_sum: float32 scalar, sum of the seeds' losses in this epoch.
       num_seeds: float32 scalar, number of seeds in this epoch; the loss so far is
         `loss_sum / num_seeds`.
+      stop: float32 scalar, how many ranks asked to stop, in the last step.
     """
 
     params: Any
@@ -31,11 +32,10 @@ class TrainState(NamedTuple):
     step: jax.Array
     loss_sum: jax.Array
     num_seeds: jax.Array
+    stop: jax.Array
 
 
-TrainStep = Callable[
-    [TrainState, jax.Array, MiniBatch, jax.Array | Inputs, jax.Array], TrainState
-]
+TrainStep = Callable[..., TrainState]
 
 
 def make_optimizer(lr: float, weight_decay: float = 0.0) -> optax.GradientTransformation:
@@ -47,29 +47,39 @@ def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainSta
     """The state before the first step. The parameters are copied: steps donate theirs."""
     params = jax.tree.map(jnp.copy, params)
     opt_state, zero = optimizer.init(params), jnp.zeros((), jnp.int32)
-    return start_epoch(TrainState(params, opt_state, zero, zero, zero))
+    return start_epoch(TrainState(params, opt_state, zero, zero, zero, zero))
 
 
 def start_epoch(state: TrainState) -> TrainState:
     """The state with the loss of a new epoch, nothing so far."""
-    # Two arrays, not one twice: a step donates each.
-    return state._replace(
-        loss_sum=jnp.zeros((), jnp.float32), num_seeds=jnp.zeros((), jnp.float32)
-    )
+    # Three arrays, not one thrice: a step donates each.
+    fresh = {name: jnp.zeros((), jnp.float32) for name in ("loss_sum", "num_seeds", "stop")}
+    return state._replace(**fresh)
 
 
 def make_train_step(
-    graphdef: nnx.GraphDef, optimizer: optax.GradientTransformation, jit: bool = True
+    graphdef: nnx.GraphDef,
+    optimizer: optax.GradientTransformation,
+    jit: bool = True,
+    comm: Communicator | None = None,
 ) -> TrainStep:
-    """`train_step(state, key, batch, x, labels) -> state`, jitted, its state donated.
+    """`train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, its state donated.
 
     The returned function takes what the model does of the features, `x` `[S, F]` or `Inputs`,
     and the labels of all nodes, int `[N]` or float `[N, C]`, as arguments: nothing is
     captured. `key` is the run's dropout key; step `t` uses `fold_in(key, t)`. Padding changes
     nothing.
-    """
 
-    def train_step(state, key, batch, x, labels):
+    With `comm` all ranks take the step together, each on its own batch (`batch`, `x` and `stop`
+    are `OWN`, the rest `SAME`, and `key` its data, uint32 `[2]`): every seed weighs the same,
+    whichever rank has it, and the gradients, the loss and `stop` are added up in one
+    all_reduce.
+    """
+    ranks = comm if comm is not None and comm.size > 1 else None
+
+    def train_step(state, key, batch, x, labels, stop=0.0):
+        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+            key = jax.random.wrap_key_data(key)
         dropout_key = jax.random.fold_in(key, state.step)
         seed_labels = jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)
         mask = batch.seed_mask
@@ -79,17 +89,33 @@ def make_train_step(
             return masked_loss(model(batch, x, key=dropout_key), seed_labels, mask)
 
         loss, gradients = jax.value_and_grad(loss_of)(state.params)
+        count, stop = jnp.sum(mask, dtype=jnp.float32), jnp.asarray(stop, jnp.float32)
+        if ranks is not None:
+            loss, gradients, count, stop = _over_ranks(ranks, loss, gradients, count, stop)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-        count = jnp.sum(mask, dtype=jnp.float32)
         return TrainState(
             optax.apply_updates(state.params, updates),
             opt_state,
             state.step + 1,
             state.loss_sum + loss * count,
             state.num_seeds + count,
+            stop,
         )
 
-    return jax.jit(train_step, donate_argnums=0) if jit else train_step
+    if comm is None:
+        return jax.jit(train_step, donate_argnums=0) if jit else train_step
+    return comm.program(train_step, (SAME, SAME, OWN, OWN, SAME, OWN), SAME, donate=(0,))
+
+
+def _over_ranks(
+    comm: Communicator, loss: jax.Array, gradients: Any, count: jax.Array, stop: jax.Array
+) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
+    """The means over the seeds of all ranks, their number, and the sum of `stop`."""
+    mine = jax.tree.map(lambda a: a * count, (loss, gradients))
+    buffer, unravel = ravel_pytree((*mine, count, stop))
+    loss, gradients, count, stop = unravel(comm.all_reduce(buffer))
+    mean = jax.tree.map(lambda a: a / jnp.maximum(count, 1), (loss, gradients))
+    return (*mean, count, stop)
 
 
 def masked_loss(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:

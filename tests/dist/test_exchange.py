@@ -1,5 +1,7 @@
 """`FeatureExchange`: rows, rounds and bytes against the whole matrix, on a mesh of 1 to 4."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,11 +34,11 @@ def make_comm(size):
 
 
 def dense(offsets, dtype=np.float32):
-    return [[DENSE[a:b].astype(dtype)] for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [[DENSE[a:b].astype(dtype)] for a, b in itertools.pairwise(offsets)]
 
 
 def sparse(offsets):
-    pieces = zip(offsets, offsets[1:], strict=False)
+    pieces = itertools.pairwise(offsets)
     return [SparseFeatures.from_scipy(SPARSE[a:b]) for a, b in pieces]
 
 
@@ -82,7 +84,7 @@ def test_what_exceeds_the_capacity_comes_in_further_rounds(size):
     asked = [
         sum(a <= n < b for n in ids)
         for r, ids in enumerate(nodes)
-        for p, (a, b) in enumerate(zip(offsets, offsets[1:], strict=False))
+        for p, (a, b) in enumerate(itertools.pairwise(offsets))
         if p != r
     ]
     assert comm.counters.rounds == 2 * -(-max(asked) // 4)

@@ -1,0 +1,69 @@
+"""What one rank does for all: a result or an error reaches every rank, and none waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
+
+T = TypeVar("T")
+
+
+class FailedElsewhere(Exception):
+    """Another rank has failed, and says why; this one only ends."""
+
+
+def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
+    """What `function` returns on this process; all call it. If it raises on one, all raise: that
+    one its own error, the others `FailedElsewhere`, once every process has tried."""
+    result, error = None, None
+    try:
+        result = function()
+    except Exception as raised:  # told to the others, then raised
+        error = raised
+    if comm.size == 1:
+        failed = []
+    else:
+        mine = [np.array([error is not None], np.int32)] * comm.num_local
+        failed = np.flatnonzero(all_gather_rows(comm, mine)[:, 0]).tolist()
+    if error is not None:
+        raise error
+    if failed:
+        raise FailedElsewhere(f"rank {failed[0]} failed")
+    return result  # type: ignore[return-value]
+
+
+def text_of_first(comm: Communicator, function: Callable[[], str]) -> str:
+    """The text that `function` returns on the process of rank 0, where alone it is called."""
+    text = everywhere(comm, function if comm.rank == 0 else str)
+    if comm.size == 1:
+        return text
+    data = np.frombuffer(text.encode(), np.uint8)
+    length = all_gather_rows(comm, [np.array([data.size], np.int32)] * comm.num_local)[0, 0]
+    return arrays_of_first(comm, np.resize(data, length) if length else data).tobytes().decode()
+
+
+def arrays_of_first(comm: Communicator, arrays: Any) -> Any:
+    """Rank 0's values of a pytree of arrays, as NumPy; the others' give their shapes only."""
+    leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, arrays))
+    if comm.size == 1 or not leaves:
+        return jax.tree.unflatten(structure, leaves)
+    flat = np.concatenate([np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in leaves])
+    words = np.zeros(-(-flat.size // 4), np.int32)
+    words.view(np.uint8)[: flat.size] = flat
+    # Zeros added to the bits of rank 0's: integers, so that they stay as they are.
+    mine = [
+        words if comm.rank + i == 0 else np.zeros_like(words) for i in range(comm.num_local)
+    ]
+    total = comm.program(comm.all_reduce, (OWN,), SAME)(comm.own(list(map(jnp.asarray, mine))))
+    flat, begin = np.asarray(total).view(np.uint8), 0
+    found = []
+    for leaf in leaves:
+        found.append(flat[begin : begin + leaf.nbytes].view(leaf.dtype).reshape(leaf.shape))
+        begin += leaf.nbytes
+    return jax.tree.unflatten(structure, found)

@@ -1,0 +1,126 @@
+"""Plans for the exchange: how many rows a rank asks for, and which of them to keep.
+
+A sample is a function of its key, so what an epoch will need is known before it begins: drawn
+once for counting, it says which remote rows are worth keeping (RapidGNN, arXiv 2509.05207, has
+9.7 to 15.4 times fewer remote fetches from knowing the samples in advance).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from jgs.dist.comm import Communicator, all_gather_rows
+from jgs.dist.loader import Sampler, steps
+from jgs.graph import Graph
+from jgs.sampling.schedule import Schedule
+
+POLICIES = ("none", "degree", "planned")
+
+
+class Remote:
+    """The nodes of other ranks that each local rank's batches read.
+
+    Args:
+      comm: the communicator.
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      sampler, schedules: draw the batches.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        offsets: np.ndarray,
+        sampler: Sampler,
+        schedules: Sequence[Schedule],
+    ):
+        self.comm, self.offsets = comm, np.asarray(offsets)
+        self._sampler, self._schedules = sampler, schedules
+
+    def nodes(self, epoch: int, which: Sequence[int]) -> Iterator[list[np.ndarray]]:
+        """Of each of these steps the distinct remote nodes, int32, for each local rank. All ranks
+        call it alike: in vanilla mode drawing communicates."""
+        for words, seeds in steps(self.comm, self._schedules, epoch, which):
+            batches = self.comm.local(self._drawn(words, seeds))
+            yield [self._remote(i, np.asarray(b.nodes)) for i, b in enumerate(batches)]
+
+    def _drawn(self, words: np.ndarray, seeds: Any) -> Any:
+        for level in range(64):
+            batch = self._sampler(words, seeds, level)
+            mine = [np.asarray(b.overflow, np.int32)[None] for b in self.comm.local(batch)]
+            if self.comm.size == 1 or not all_gather_rows(self.comm, mine).any():
+                return batch
+        raise AssertionError("a capacity enlarged 64 times exceeds every worst case")
+
+    def _remote(self, local: int, nodes: np.ndarray) -> np.ndarray:
+        first, last = self.offsets[self.comm.rank + local :][:2]
+        real = nodes[nodes < self.offsets[-1]]
+        return np.unique(real[(real < first) | (real >= last)])
+
+    def most_asked(self, nodes: Sequence[np.ndarray]) -> int:
+        """The most of these nodes, an array for each local rank, that any owner has."""
+        counts = [np.diff(np.searchsorted(np.sort(n), self.offsets)) for n in nodes]
+        return int(max(count.max() for count in counts))
+
+
+def request_capacity(
+    remote: Remote,
+    epoch: int,
+    num_steps: int,
+    cached: Sequence[np.ndarray] | None = None,
+    trials: int = 8,
+    margin: float = 0.03,
+) -> int:
+    """How many nodes a rank asks another for at most, with a margin; equal on all ranks.
+
+    Args:
+      remote: draws the batches; `trials` of the epoch's `num_steps`, evenly spaced.
+      cached: of each local rank the nodes it need not ask for.
+    """
+    which = np.unique(np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int))
+    most = 0
+    for nodes in remote.nodes(epoch, which.tolist()):
+        if cached is not None:
+            nodes = [np.setdiff1d(n, c) for n, c in zip(nodes, cached, strict=True)]
+        most = max(most, remote.most_asked(nodes))
+    mine = [np.array([most], np.int32)] * remote.comm.num_local
+    most = int(all_gather_rows(remote.comm, mine).max())
+    return -(-math.ceil(most * (1 + margin)) // 64) * 64
+
+
+def planned_cache(
+    remote: Remote, epoch: int, num_steps: int, num_rows: int
+) -> list[np.ndarray]:
+    """For each local rank the `num_rows` remote nodes that its batches of the epoch read most
+    often, int32, padded with `N`."""
+    num_nodes, num_local = int(remote.offsets[-1]), remote.comm.num_local
+    counts = np.zeros((num_local, num_nodes), np.int32)
+    for nodes in remote.nodes(epoch, range(num_steps)):
+        for count, some in zip(counts, nodes, strict=True):
+            count[some] += 1
+    return [_top(count, num_rows) for count in counts]
+
+
+def degree_cache(
+    comm: Communicator, offsets: np.ndarray, graphs: Sequence[Graph], num_rows: int
+) -> list[np.ndarray]:
+    """For each local rank the `num_rows` remote nodes that are most often a neighbour in its
+    graph, int32, padded with `N`."""
+    cached = []
+    for local, graph in enumerate(graphs):
+        count = np.bincount(np.asarray(graph.indices), minlength=int(offsets[-1]))
+        count[offsets[comm.rank + local] : offsets[comm.rank + local + 1]] = 0
+        cached.append(_top(count, num_rows))
+    return cached
+
+
+def _top(count: np.ndarray, num: int) -> np.ndarray:
+    """The `num` positions of the largest positive counts, padded with the length."""
+    found = np.full(num, count.size, np.int32)
+    positive = np.flatnonzero(count)
+    best = positive[np.argsort(-count[positive], kind="stable")[:num]]
+    found[: best.size] = best
+    return found
