@@ -32,6 +32,9 @@ HANDLERS = {
     "jgs_gather_aggregate_sparse": "JgsGatherAggregateSparse",
     "jgs_linear": "JgsLinear",
     "jgs_linear_grad": "JgsLinearGrad",
+    "jgs_relabel": "JgsRelabel",
+    "jgs_route_rows": "JgsRouteRows",
+    "jgs_merge_rows": "JgsMergeRows",
 }
 
 
