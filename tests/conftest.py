@@ -4,6 +4,9 @@ import functools
 import os
 from pathlib import Path
 
+# Before JAX starts: a mesh of four devices in this process (all else uses the first).
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
 import jax
 import numpy as np
 import pytest

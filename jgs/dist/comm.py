@@ -37,13 +37,25 @@ class Counters:
 class Communicator(Protocol):
     """Ranks `rank`, ..., `rank + num_local - 1` of `size` are in this process.
 
-    The collectives may be called inside a program only; each is one round.
+    The collectives may be called inside a program only; each is one round. (They are counted
+    when the program is traced: call them at its top level, not in a loop or a function with a
+    `jax.jit` of its own.)
+
+    `concurrent`: two threads may run programs at once, each with its own `clone`. Where that
+    is not so, every process must call all programs in the same order, from one thread.
+
+    `uniform`: the arrays of an `OWN` value must have the same shape on every rank.
     """
 
     rank: int
     size: int
     num_local: int
+    concurrent: bool
+    uniform: bool
     counters: Counters
+
+    def clone(self) -> Communicator:
+        """The same ranks, other counters. Every rank calls it, in the same order."""
 
     def index(self) -> jax.Array:
         """int32 scalar: the rank that runs this program."""
@@ -52,7 +64,7 @@ class Communicator(Protocol):
         """`[size, ...]`: row `p` goes to rank `p`; row `p` of the result comes from it."""
 
     def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
-        """The sum (or `op="max"`) over ranks, the same bits on each."""
+        """The sum (or `op="max"`) over ranks, the same bits on each; no sum of booleans."""
 
     def all_gather(self, x: jax.Array) -> jax.Array:
         """`[size, ...]`: every rank's `x`."""
@@ -96,12 +108,14 @@ class Counted:
         self._traced.rounds += 1
         self._traced.bytes += num_bytes
 
-    def counting(self, compiled: Callable) -> Callable:
+    def counting(self, compiled: Any) -> Callable:
         """`compiled`, a jitted program, adding to `counters` at every call."""
         costs: dict[Any, Counters] = {}
 
         def call(*args):
-            shapes = tuple((a.shape, a.dtype) for a in jax.tree.leaves(args))
+            shapes = tuple(
+                (np.shape(a), jax.dtypes.result_type(a)) for a in jax.tree.leaves(args)
+            )
             if shapes not in costs:
                 self._traced = Counters()
                 compiled.trace(*args)  # cached: calling it traces no second time
@@ -111,16 +125,20 @@ class Counted:
             self.counters.bytes += costs[shapes].bytes
             return result
 
+        call.lower = compiled.lower  # type: ignore[attr-defined]
         return call
 
 
 class Alone:
     """The communicator of one rank: every collective is the identity, and no round."""
 
-    rank, size, num_local = 0, 1, 1
+    rank, size, num_local, concurrent, uniform = 0, 1, 1, True, False
 
     def __init__(self) -> None:
         self.counters = Counters()
+
+    def clone(self) -> Alone:
+        return Alone()
 
     def index(self) -> jax.Array:
         return jax.numpy.int32(0)

@@ -20,6 +20,9 @@ from jgs.dist.comm import AXIS, OWN, SAME, Counted, Spec
 class Mesh(Counted):
     """See `Communicator`. `devices`: of all processes, by default every one there is."""
 
+    concurrent = False  # XLA runs collectives in the order in which each process called them
+    uniform = True
+
     def __init__(self, devices: Sequence[jax.Device] | None = None):
         super().__init__()
         devices = list(devices or jax.devices())
@@ -28,6 +31,9 @@ class Mesh(Counted):
         self.size, self.num_local = len(devices), len(self._local)
         self.rank = devices.index(self._local[0])
         self._mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+
+    def clone(self) -> Mesh:
+        return Mesh(list(self._mesh.devices))
 
     def index(self) -> jax.Array:
         return jax.lax.axis_index(AXIS)

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator
+from jgs.dist.loader import enlarged
 from jgs.dist.rows import merge_rows, route_rows
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch, as_device
-from jgs.sampling.capacity import Capacity, check_capacity, round_up
+from jgs.sampling.capacity import Capacity, check_capacity, round_up, worst_case
 from jgs.sampling.checks import check_fanouts, require_int
 from jgs.sampling.neighbors import sample_batches
 from jgs.sampling.neighbors_plain import Spec, empty_if
@@ -57,7 +58,7 @@ def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> G
 
 
 class VanillaSampler:
-    """Samples where each rank has the in-edges of its own nodes only.
+    """A `Sampler` for ranks that each have the in-edges of their own nodes only.
 
     Args:
       comm: the communicator. Alone (one rank, which then has the whole graph) every hop is
@@ -66,9 +67,10 @@ class VanillaSampler:
         their in-edges (see `hold_rows`).
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, of
         which the last is `N`.
+      num_edges: `E` of the whole graph.
+      batch_size: `B`, a rank's seeds in a batch, which must be distinct.
       fanouts, replace, weighted, relabel_inputs: as for `sample_neighbors`.
-      batch_size: `B`, of each rank.
-      capacity: of the mini-batches, the same on all ranks.
+      capacity: of the mini-batches, equal on all ranks.
       held: `OWN` bool `[N]`, nodes whose in-edges the rank has beside its own: foreign seeds
         dealt to it, halo nodes. None: there are none.
       rows: what ranks exchange; None: twice what an even split of the capacity takes. See
@@ -89,8 +91,9 @@ class VanillaSampler:
         comm: Communicator,
         graph: Any,
         offsets: Sequence[int],
-        fanouts: Sequence[int],
+        num_edges: int,
         batch_size: int,
+        fanouts: Sequence[int],
         capacity: Capacity,
         *,
         replace: bool = False,
@@ -101,34 +104,36 @@ class VanillaSampler:
     ):
         fanouts = check_fanouts(fanouts)
         self._comm, self._graph, self._held = comm, graph, held
+        if held is not None:
+            self._held_here = [np.asarray(each) for each in comm.local(held)]
         self._bounds = _check_offsets(offsets, comm.size)
         self._offsets = comm.same(self._bounds)
         self._batch_size = require_int("batch_size", batch_size, 1)
         capacity = check_capacity(capacity, self._batch_size, len(fanouts))
         modes = (bool(replace), bool(weighted), False, False, bool(relabel_inputs))
         self._spec = Spec(fanouts, capacity, *modes)
-        worst = _worst(capacity)
+        self._worst = worst_case(
+            int(self._bounds[-1]), num_edges, self._batch_size, fanouts, bool(replace), True
+        )
+        worst = _worst_rows(capacity)
         share = [[min(w, round_up(-(-2 * w // comm.size))) for w in each] for each in worst]
         self.rows = rows or RowCapacity(*map(tuple, share))
         self.extra_rounds = 0
         self._programs: dict[tuple[Capacity, RowCapacity], Any] = {}
 
-    def __call__(self, words: Any, seeds: Any, capacity: Capacity | None = None) -> Any:
-        """`OWN` `MiniBatch` by the key `words`, `SAME` uint32 `[2]`, of `seeds`, `OWN` int32
-        `[B]`, each a node whose in-edges the rank has, or `N`.
-
-        `capacity`: instead of the planned one, on all ranks, to draw a batch again that
-        overflowed on one of them.
-        """
-        capacity = self._spec.capacity if capacity is None else capacity
+    def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        """The `OWN` MiniBatch of the `OWN` int32 seeds `[B]` by the key `words` uint32 `[2]`. Its
+        capacity has been enlarged `level` times. Each seed is a node whose in-edges the rank
+        has, or `N` for padding."""
+        capacity = enlarged(self._spec.capacity, self._worst, level)
         return self._sample(words, seeds, capacity, self.rows)[0]
 
-    def plan(self, batches: Iterable[tuple[Any, Any]], margin: float = 0.1) -> RowCapacity:
+    def plan(self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1) -> RowCapacity:
         """Sets `rows` to what `batches`, pairs of words and seeds, need, and a margin.
 
         All ranks come to the same, for each sees the largest need of all.
         """
-        capacity, worst = self._spec.capacity, _worst(self._spec.capacity)
+        capacity, worst = self._spec.capacity, _worst_rows(self._spec.capacity)
         needs, rows = np.zeros((len(worst.nodes), 2)), self.rows
         for words, seeds in batches:
             _, need, rows = self._sample(words, seeds, capacity, rows)
@@ -141,11 +146,11 @@ class VanillaSampler:
         return self.rows
 
     def _sample(
-        self, words: Any, seeds: Any, capacity: Capacity, rows: RowCapacity
+        self, words: np.ndarray, seeds: Any, capacity: Capacity, rows: RowCapacity
     ) -> tuple[Any, np.ndarray, RowCapacity]:
         """The batches, int `[L-1, 2]` what was needed of `rows`, and those that were enough."""
         self._check_seeds(seeds)
-        operands = (words, self._graph, self._offsets, self._held, seeds)
+        operands = (self._comm.same(words), self._graph, self._offsets, self._held, seeds)
         while True:
             with jax.enable_x64(True):  # edge offsets are 64-bit
                 batch, need = self._program(capacity, rows)(*operands)
@@ -153,7 +158,7 @@ class VanillaSampler:
             if (need <= np.array(rows).T[: len(need)]).all():  # alone there is no need
                 return batch, need, rows
             self.extra_rounds += 2 * len(need)
-            rows = _enlarge(rows, need, _worst(capacity))
+            rows = _enlarge(rows, need, _worst_rows(capacity))
 
     def _program(self, capacity: Capacity, rows: RowCapacity) -> Any:
         if (capacity, rows) not in self._programs:
@@ -167,15 +172,12 @@ class VanillaSampler:
 
     def _check_seeds(self, seeds: Any) -> None:
         """The rows of all seeds must be here: a row that is not would seem to be empty."""
-        held = [None] * self._comm.num_local
-        if self._held is not None:
-            held = [np.asarray(h) for h in self._comm.local(self._held)]
         for i, each in enumerate(self._comm.local(seeds)):
             ids, rank, num_nodes = np.asarray(each), self._comm.rank + i, self._bounds[-1]
             good = (ids >= self._bounds[rank]) & (ids < self._bounds[rank + 1])
             good |= ids == num_nodes
-            if held[i] is not None:
-                good |= (ids >= 0) & held[i][np.clip(ids, 0, num_nodes - 1)]
+            if self._held is not None:
+                good |= (ids >= 0) & self._held_here[i][np.clip(ids, 0, num_nodes - 1)]
             if ids.shape != (self._batch_size,) or not good.all():
                 raise InputError(
                     f"the seeds of rank {rank} must be {self._batch_size} nodes that it owns "
@@ -198,7 +200,7 @@ def _check_offsets(offsets: Any, size: int) -> np.ndarray:
     return array.astype(np.int32)
 
 
-def _worst(capacity: Capacity) -> RowCapacity:
+def _worst_rows(capacity: Capacity) -> RowCapacity:
     """What no batch that fits `capacity` exceeds: one rank is asked for everything."""
     return RowCapacity(
         tuple(max(1, c) for c in capacity.sources[:-1]),

@@ -30,6 +30,7 @@ HANDLERS = {
     "jgs_gather_sparse": "JgsGatherSparse",
     "jgs_gather_aggregate": "JgsGatherAggregate",
     "jgs_gather_aggregate_sparse": "JgsGatherAggregateSparse",
+    "jgs_route": "JgsRoute",
     "jgs_linear": "JgsLinear",
     "jgs_linear_grad": "JgsLinearGrad",
     "jgs_relabel": "JgsRelabel",

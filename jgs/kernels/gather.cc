@@ -102,19 +102,26 @@ bool AggregateRow(const SparseRows& features, const BlockView& block, Reduce red
 
 }  // namespace
 
-void Gather(const Executor& executor, const float* features, int64_t num_rows,
-            int64_t num_features, const int32_t* ids, int64_t num_ids, float* out) {
-  const auto is_row = [=](int64_t i) { return ids[i] >= 0 && ids[i] < num_rows; };
+void Gather(const Executor& executor, const std::vector<Table>& tables, int64_t num_features,
+            const int32_t* ids, int64_t num_ids, float* out) {
+  const auto row_of = [&, num_features](int64_t i) -> const float* {
+    int64_t row = ids[i];
+    if (row < 0) return nullptr;
+    for (const Table& table : tables) {
+      if (row < table.num_rows) return table.rows + row * num_features;
+      row -= table.num_rows;
+    }
+    return nullptr;
+  };
   const size_t bytes = static_cast<size_t>(num_features) * sizeof(float);
   const std::vector<float> zeros(num_features, 0.0f);
   ShareRows(executor, num_ids, num_features, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t ahead = i + kPrefetchEdges;
-      if (ahead < num_ids && is_row(ahead)) {
-        PrefetchRow(features + ids[ahead] * num_features, num_features);
-      }
-      const float* row = is_row(i) ? features + ids[i] * num_features : zeros.data();
-      std::memcpy(out + i * num_features, row, bytes);
+      const float* row = ahead < num_ids ? row_of(ahead) : nullptr;
+      if (row != nullptr) PrefetchRow(row, num_features);
+      row = row_of(i);
+      std::memcpy(out + i * num_features, row != nullptr ? row : zeros.data(), bytes);
     }
   });
 }

@@ -7,16 +7,23 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "aggregate.h"
 #include "parallel.h"
 
 namespace jgs {
 
-// out[i] = row ids[i] of features [num_rows, num_features], zeros where ids[i] is no row;
+// Rows in memory: those of one matrix below those of another.
+struct Table {
+  const float* rows = nullptr;  // [num_rows, num_features]
+  int64_t num_rows = 0;
+};
+
+// out[i] = row ids[i] of the tables, one below the other; zeros where ids[i] is no row;
 // out: [num_ids, num_features].
-void Gather(const Executor& executor, const float* features, int64_t num_rows,
-            int64_t num_features, const int32_t* ids, int64_t num_ids, float* out);
+void Gather(const Executor& executor, const std::vector<Table>& tables, int64_t num_features,
+            const int32_t* ids, int64_t num_ids, float* out);
 
 // The arrays of a `jgs.SparseFeatures`.
 struct SparseRows {

@@ -8,15 +8,21 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-ffi::Error GatherFfi(ffi::ThreadPool pool, Matrix features, Ints ids, ffi::Result<Matrix> out,
-                     int64_t num_threads) {
+ffi::Error GatherFfi(ffi::ThreadPool pool, Ints ids, ffi::RemainingArgs matrices,
+                     ffi::Result<Matrix> out, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const int64_t num_ids = static_cast<int64_t>(ids.element_count());
-    const int64_t width = features.dimensions()[1];
+    const int64_t width = out->dimensions()[1];
+    std::vector<Table> tables;
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      auto matrix = matrices.get<Matrix>(i);
+      if (!matrix || matrix->dimensions()[1] != width) return kShapes;
+      tables.push_back({matrix->typed_data(), matrix->dimensions()[0]});
+    }
     if (!HasShape(*out, num_ids, width)) return kShapes;
     AdviseHugePages(out);
-    Gather(PoolExecutor(pool, num_threads), features.typed_data(), features.dimensions()[0],
-           width, ids.typed_data(), num_ids, out->typed_data());
+    Gather(PoolExecutor(pool, num_threads), tables, width, ids.typed_data(), num_ids,
+           out->typed_data());
     return "";
   });
 }
@@ -101,8 +107,8 @@ namespace ffi = xla::ffi;
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsGather, jgs::GatherFfi,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
-                                  .Arg<jgs::Matrix>()
                                   .Arg<jgs::Ints>()
+                                  .RemainingArgs()
                                   .Ret<jgs::Matrix>()
                                   .Attr<int64_t>("num_threads"));
 

@@ -1,4 +1,5 @@
 // The XLA bindings of rows.h. Their Python side is jgs/dist/rows.py.
+#include <cstdint>
 #include <string>
 
 #include "ffi.h"
@@ -28,6 +29,7 @@ ffi::Error Route(Ints nodes, Ints offsets, Flags held, Scalar rank,
     const int64_t capacity = requests->dimensions()[1] - 1;
     const bool good = owners.num_ranks >= 1 && owners.rank >= 0 &&
                       owners.rank < owners.num_ranks && capacity >= 0 &&
+                      owners.num_ranks * capacity <= INT32_MAX &&
                       requests->dimensions()[0] == owners.num_ranks &&
                       Size(*own) == Size(nodes) && Size(*place) == Size(nodes);
     if (!good) return kShapes;

@@ -89,6 +89,25 @@ def check_features(features: Any) -> None:
     check_rows("features", features, real=True)
 
 
+def check_tables(tables: tuple[Any, ...]) -> None:
+    """Matrices of one width, together with fewer than 2**31 rows."""
+    for table in tables:
+        if isinstance(table, SparseFeatures):
+            raise InputError(
+                "features in several tables must be JAX arrays",
+                "SparseFeatures",
+                "Join them with scipy.sparse.vstack.",
+            )
+        check_features(table)
+    widths = {table.shape[1] for table in tables}
+    if len(widths) != 1 or sum(table.shape[0] for table in tables) >= 2**31:
+        raise InputError(
+            "features in several tables must have one width and fewer than 2**31 rows in all",
+            ", ".join(str(list(table.shape)) for table in tables) or "no table",
+            "Pass matrices [N_i, F].",
+        )
+
+
 def check_ids(ids: Any, num_rows: int) -> jax.Array:
     """`ids` as int32; 64-bit ids beyond 32 bits become padding, not other nodes."""
     if not isinstance(ids, jax.Array):

@@ -7,19 +7,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs import kernels
 from jgs.features import SparseFeatures
-from jgs.ops.checks import check_features, check_ids
+from jgs.ops.checks import check_features, check_ids, check_tables
 from jgs.ops.kernel_call import FILL, call, either, floats, vary_alike
 
 
-def gather(features: jax.Array | SparseFeatures, ids: Any) -> jax.Array:
+def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: Any) -> jax.Array:
     """Dense feature rows of the nodes `ids`.
 
     Args:
-      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`. An argument of
-        the jitted function, never a constant in it.
+      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`; or a tuple of
+        arrays `[N_i, F]`, read as one that has the rows of the first, then those of the second
+        and so on, `N` in all, without building it. An argument of the jitted function, never a
+        constant in it.
       ids: int32 (or int64) `[K]`. What lies outside `[0, N)` is padding.
 
     Returns:
@@ -28,9 +31,14 @@ def gather(features: jax.Array | SparseFeatures, ids: Any) -> jax.Array:
 
     Raises `InputError` for other types and ranks.
     """
-    check_features(features)
-    ids = check_ids(ids, features.shape[0])
-    return _gather(features, ids, num_threads_for(features, ids.shape[0]))
+    if not isinstance(features, tuple):
+        check_features(features)
+        ids = check_ids(ids, features.shape[0])
+        return _gather(features, ids, num_threads_for(features, ids.shape[0]))
+    check_tables(features)
+    ids = check_ids(ids, sum(table.shape[0] for table in features))
+    every = {num_threads_for(table, ids.shape[0]) for table in features if table.shape[0] > 0}
+    return _gather(features, ids, every.pop() if len(every) == 1 else None)
 
 
 def num_threads_for(features: jax.Array | SparseFeatures, num_rows: int) -> int | None:
@@ -43,11 +51,14 @@ def num_threads_for(features: jax.Array | SparseFeatures, num_rows: int) -> int 
 @partial(jax.jit, static_argnums=2)
 def _gather(features, ids, num_threads):
     def kernel(features, ids):
-        out = floats((ids.shape[0], features.shape[1]))
         if isinstance(features, SparseFeatures):
+            out = floats((ids.shape[0], features.shape[1]))
             arrays = (features.indptr, features.indices, features.values, ids)
             return call("jgs_gather_sparse", out, arrays, num_threads)
-        return call("jgs_gather", out, (features, ids), num_threads)
+        every = features if isinstance(features, tuple) else (features,)
+        tables = [table for table in every if table.shape[0] > 0]
+        out = floats((ids.shape[0], tables[0].shape[1]))
+        return call("jgs_gather", out, (ids, *tables), num_threads)
 
     return either(num_threads, kernel, gather_plain, *vary_alike(features, ids))
 
@@ -55,6 +66,13 @@ def _gather(features, ids, num_threads):
 def gather_plain(features, ids):
     if isinstance(features, SparseFeatures):
         return _gather_sparse_plain(features, ids)
+    if isinstance(features, tuple):
+        first = np.cumsum([0, *(table.shape[0] for table in features)]).tolist()
+        rows = [
+            gather_plain(table, jnp.where(ids >= begin, ids - begin, -1))
+            for table, begin in zip(features, first, strict=False)
+        ]
+        return sum(rows[1:], start=rows[0])  # of which each row has at most one that is not 0
     if features.shape[0] == 0:
         return jnp.zeros((ids.shape[0], features.shape[1]), jnp.float32)
     return features.at[ids].get(**FILL).astype(jnp.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -23,10 +22,8 @@ from jgs.sampling.capacity import (
 from jgs.sampling.checks import check_fanouts, check_graph, check_seed_ids, require_int
 from jgs.sampling.neighbors import sample_batches
 from jgs.sampling.neighbors_plain import Spec
-from jgs.sampling.random import fold_each, key_words, node_bits
+from jgs.sampling.schedule import Deal, Schedule
 from jgs.sampling.superbatch import choose_super_batch
-
-_UINT32_MAX = 2**32 - 1
 
 
 class Loader:
@@ -85,10 +82,12 @@ class Loader:
         super_batch: int | None = None,
     ):
         fanouts = check_fanouts(fanouts)
-        self._words = np.asarray(key_words(key))
         check_graph(graph, weighted, return_edge_weights)
-        self._graph, self._seeds = graph, check_seed_ids(seeds, graph.num_nodes)
-        batch_size = _check_batch_size(batch_size, self._seeds.size)
+        self._graph, seeds = graph, check_seed_ids(seeds, graph.num_nodes)
+        # What else decides the batches, so that a state of others is noticed.
+        settings = repr((fanouts, bool(replace), bool(weighted), bool(shuffle)))
+        deal = Deal.whole(seeds)
+        self._schedule = Schedule(key, deal, batch_size, graph.num_nodes, shuffle, settings)
         self._prefetch = require_int("prefetch", prefetch, 0)
         if super_batch is not None:
             super_batch = require_int("super_batch", super_batch, 1)
@@ -97,19 +96,15 @@ class Loader:
                 graph,
                 batch_size,
                 fanouts,
-                seeds=self._seeds,
+                seeds=seeds,
                 replace=replace,
                 weighted=weighted,
             )
         self.capacity = check_capacity(capacity, batch_size, len(fanouts))
-        distinct = np.unique(self._seeds).size == self._seeds.size
+        distinct = np.unique(seeds).size == seeds.size
         self._worst = worst_case(
             graph.num_nodes, graph.num_edges, batch_size, fanouts, replace, distinct
         )
-        # What else decides the batches, as one int, so that a state of others is noticed.
-        settings = repr((fanouts, bool(replace), bool(weighted), bool(shuffle)))
-        self._digest = zlib.crc32(settings.encode(), zlib.crc32(self._seeds.tobytes()))
-        self._batch_size, self._shuffle = batch_size, shuffle
         self._spec = Spec(
             fanouts,
             self.capacity,
@@ -122,12 +117,19 @@ class Loader:
         )
         self.super_batch = min(super_batch or choose_super_batch(self._spec), len(self))
         self._draw = jax.jit(_draw, static_argnums=3)
-        self.epoch = self.step = self.redraws = 0
-        self.waited = 0.0
+        self.redraws, self.waited = 0, 0.0
         self._ahead: Ahead | None = None
 
     def __len__(self) -> int:
-        return -(-self._seeds.size // self._batch_size)
+        return len(self._schedule)
+
+    @property
+    def epoch(self) -> int:
+        return self._schedule.epoch
+
+    @property
+    def step(self) -> int:
+        return self._schedule.step
 
     def __iter__(self) -> Iterator[MiniBatch]:
         self.close()
@@ -141,29 +143,21 @@ class Loader:
                 began = time.perf_counter()
                 batch = next(batches)
                 self.waited += time.perf_counter() - began
-                self.step = step + 1
+                self._schedule.step = step + 1
                 yield batch
                 if self._ahead is not ahead or self.step != step + 1:
                     raise RuntimeError("the loader was closed or moved inside its loop")
-            self.epoch, self.step = self.epoch + 1, 0
+            self._schedule.epoch, self._schedule.step = self.epoch + 1, 0
         finally:
             if ahead is not None:
                 ahead.stop()
 
     def _super_batches(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
         """The batches of an epoch from step `first` on, `super_batch` at a time."""
-        epoch_words = fold_each(self._words, [epoch])[0]
-        seeds = self._seeds
-        if self._shuffle:
-            seeds = seeds[_order(fold_each(epoch_words, [0])[0], seeds.size)]
-        padded = np.full(
-            (len(self) + self.super_batch, self._batch_size), self._graph.num_nodes, np.int32
-        )
-        padded.reshape(-1)[: seeds.size] = seeds
-        words = fold_each(epoch_words, 1 + np.arange(len(padded)))
+        words, seeds = self._schedule.batches(epoch, self.super_batch)
         for step in range(first, len(self), self.super_batch):
             some = slice(step, step + self.super_batch)
-            yield self._sample(words[some], padded[some])[: len(self) - step]
+            yield self._sample(words[some], seeds[some])[: len(self) - step]
 
     def _sample(self, words: np.ndarray, seeds: np.ndarray) -> list[MiniBatch]:
         batches, overflow = self._draw(words, self._graph, seeds, self._spec)
@@ -189,49 +183,12 @@ class Loader:
 
     def state_dict(self) -> dict[str, int]:
         """The position and what it means: ints that `load_state_dict` takes back."""
-        return {
-            "epoch": self.epoch,
-            "step": self.step,
-            "key_0": int(self._words[0]),
-            "key_1": int(self._words[1]),
-            "num_seeds": self._seeds.size,
-            "batch_size": self._batch_size,
-            "digest": self._digest,
-        }
+        return self._schedule.state_dict()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue where the state was taken: the next batch is the one that came next there.
-
-        The key is restored too. Raises `InputError` when the state is of other seeds, batch
-        size, fanouts or modes, for then the batches would not be the same.
-        """
-        mine = self.state_dict()
-        if set(state) != set(mine):
-            raise InputError(
-                f"a loader's state must have the entries {sorted(mine)}",
-                sorted(state),
-                "Pass what Loader.state_dict returned.",
-            )
-        most = {"epoch": _UINT32_MAX, "step": len(self)}
-        for name, value in state.items():
-            limit = most.get(name, _UINT32_MAX)
-            if require_int(f"the state's {name}", value, 0) > limit:
-                raise InputError(
-                    f"the state's {name} must be at most {limit}",
-                    value,
-                    "Pass what Loader.state_dict returned.",
-                )
-        for name in ("num_seeds", "batch_size", "digest"):
-            if state[name] != mine[name]:
-                raise InputError(
-                    f"the state's {name} must be the loader's, {mine[name]}",
-                    state[name],
-                    "Make the loader as it was when the state was taken: the same seeds, "
-                    "batch size, fanouts and modes.",
-                )
+        """Continue where the state was taken; see `Schedule.load_state_dict`."""
+        self._schedule.load_state_dict(state)
         self.close()
-        self._words = np.array([state["key_0"], state["key_1"]], np.uint32)
-        self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
     def close(self) -> None:
         """Stop sampling ahead. The position stays; a new loop goes on from it."""
@@ -258,20 +215,3 @@ def _each(super_batches: Iterator[list[MiniBatch]]) -> Iterator[MiniBatch]:
     for batches in super_batches:
         while batches:
             yield batches.pop(0)  # and keep no reference to it
-
-
-def _order(words: np.ndarray, n: int) -> np.ndarray:
-    """A permutation of `n`: positions sorted by the 64 random bits that the key gives each."""
-    with jax.enable_x64(True):
-        bits = node_bits(jnp.asarray(words), jnp.arange(n, dtype=jnp.int32), 0)
-        return np.argsort(np.asarray(bits), kind="stable")
-
-
-def _check_batch_size(batch_size: Any, num_seeds: int) -> int:
-    if require_int("batch_size", batch_size, 1) > num_seeds:
-        raise InputError(
-            f"the batch size must be at most {num_seeds}, the number of seeds",
-            batch_size,
-            "Choose a smaller batch.",
-        )
-    return int(batch_size)

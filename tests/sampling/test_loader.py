@@ -13,7 +13,7 @@ import pytest
 
 import jgs
 from jgs import InputError
-from jgs.sampling import Capacity, Loader, loader, sample_neighbors
+from jgs.sampling import Capacity, Loader, sample_neighbors, schedule
 
 KEY = jax.random.key(1)
 SEEDS = np.random.default_rng(0).permutation(300)[:100]
@@ -61,7 +61,7 @@ def test_shuffles_are_uniform():
     from scipy import stats
 
     keys = np.asarray(jax.random.key_data(jax.random.split(KEY, 4800)))
-    orders = [tuple(loader._order(words, 4)) for words in keys]
+    orders = [tuple(schedule._order(words, 4, 0)) for words in keys]
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert counts.size == 24
     assert stats.chisquare(counts).pvalue > 1e-4

@@ -1,0 +1,276 @@
+"""`FeatureExchange`: the feature rows of a batch's nodes, wherever they lie.
+
+Every rank holds the rows of its own nodes. The missing ones come by one request and one reply
+(DistDGL, Zheng et al. 2020, section 5.4; FastSample 2023, section 4: the 2 rounds of hybrid
+partitioning), each an all_to_all of equal parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.route import route
+from jgs.errors import InputError
+from jgs.features import SparseFeatures
+from jgs.graph import as_device
+from jgs.ops import gather
+
+WIRE = ("float32", "float16", "bfloat16")
+_OVERFLOW = 2**31 - 1
+
+
+class Store(NamedTuple):
+    """What one rank has.
+
+    Fields:
+      own: tuple of `[n_i, F]`, the rows of its own nodes in order; or `SparseFeatures`.
+      cached: float32 `[C, F]`, or of sparse features int32 `[C, 2K]` as they are sent.
+      cache_slot: int32 `[N]`, each node's row in `cached` or -1; `[0]` without a cache.
+    """
+
+    own: Any
+    cached: jax.Array
+    cache_slot: jax.Array
+
+
+class FeatureExchange:
+    """`x, _ = exchange(nodes)`: float32 `[S, F]`, the rows of nodes int32 `[S]`, both `OWN`.
+
+    Args:
+      comm: the communicator.
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      features: for each local rank the rows of its own nodes: matrices `[n_i, F]` (float32 or
+        float16, NumPy or JAX, e.g. memory maps, used where they lie), or `SparseFeatures`.
+      capacity: the most nodes asked of a rank in a round. Where some rank needs more, all do
+        further rounds: nothing is dropped. Equal on all ranks.
+      wire: the dtype of dense rows on their way, one of `WIRE`.
+
+    All ranks must call it equally often; a call is 2 rounds, and 2 more for each time
+    `capacity` that the most wanted rank is asked for more. Padding (outside `[0, N)`) gets
+    rows of zeros.
+
+    Attributes:
+      extra_rounds: rounds beyond 2 a call so far.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        offsets: Any,
+        features: Sequence[Sequence[Any] | SparseFeatures],
+        capacity: int,
+        wire: str = "float32",
+    ):
+        if wire not in WIRE:
+            raise InputError(f"wire must be one of {', '.join(WIRE)}", repr(wire), "Choose.")
+        offsets = np.asarray(offsets, np.int32)
+        if offsets.shape != (comm.size + 1,):
+            raise InputError(
+                "offsets must have one entry more than there are ranks",
+                f"{offsets.shape} for {comm.size} ranks",
+                "Give each rank a contiguous range of nodes.",
+            )
+        self.comm, self.wire, self.extra_rounds = comm, jnp.dtype(wire), 0
+        most = int(np.diff(offsets).max(initial=0))
+        own, self._width, self._row = _tables(comm, features, most)
+        empty = np.zeros((0, self._width if self._row is None else 2 * self._row))
+        dtype = np.float32 if self._row is None else np.int32
+        self._sent = self.wire if self._row is None else jnp.dtype(np.int32)
+        self._no_cache = (as_device(empty.astype(dtype)), as_device(np.zeros(0, np.int32)))
+        self._own, self._offsets = own, comm.same(offsets)
+        self._num_nodes, self._store = int(offsets[-1]), self._with(self._no_cache)
+        self.resize(capacity)
+
+    def resize(self, capacity: int) -> None:
+        """Sets `capacity`, on all ranks alike; the next call compiles."""
+        self.capacity = max(int(capacity), 1)
+        one_round, raw_rows = partial(self._one_round), partial(self._raw_rows)  # traced anew
+        self._fetch = self.comm.program(one_round, (OWN, OWN, OWN, SAME, SAME), (OWN, SAME))
+        self._ask_only = self.comm.program(raw_rows, (OWN, OWN, SAME), OWN)
+
+    def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
+        """The rows, and whether a rank's sample had overflowed: then they are to be drawn again
+        by all. `overflow`: `OWN` bool scalars, by default False."""
+        if overflow is None:
+            overflow = self.comm.own([np.zeros((), bool)] * self.comm.num_local)
+        x, rounds = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(0))
+        if (num := int(rounds)) == _OVERFLOW:
+            return x, True
+        for nth in range(1, num):
+            more, _ = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(nth))
+            x = jax.tree.map(jnp.add, x, more)
+            self.extra_rounds += 2
+        return x, False
+
+    def _nth(self, number: int) -> Any:
+        return self.comm.same(np.int32(number))
+
+    def cache(self, nodes: Sequence[np.ndarray]) -> None:
+        """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
+
+        All ranks call it, with equal `C`; padding, `N`, fills up. Costs a request and a reply
+        for each `capacity` nodes.
+        """
+        size = nodes[0].size
+        self._store = self._with(self._no_cache)
+        if self.comm.size == 1:  # there is nobody to ask
+            return
+        pieces = []
+        for begin in range(0, size, self.capacity):
+            chunk = [
+                _padded(n[begin : begin + self.capacity], self.capacity, self._num_nodes)
+                for n in nodes
+            ]
+            rows = self._ask_only(self._store, self.comm.own(chunk), self._offsets)
+            pieces.append(self.comm.local(rows))
+        if not pieces:
+            return
+        caches = []
+        for ids, rows in zip(nodes, zip(*pieces, strict=True), strict=True):
+            slot = np.full(self._num_nodes + 1, -1, np.int32)
+            slot[ids] = np.arange(size, dtype=np.int32)
+            cached = np.concatenate([np.asarray(r) for r in rows])[:size]
+            caches.append((as_device(cached), as_device(slot[:-1].copy())))
+        self._store = self._with(*caches)
+
+    def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
+        if len(caches) == 1:
+            caches = caches * self.comm.num_local
+        return self.comm.own([Store(o, *c) for o, c in zip(self._own, caches, strict=True)])
+
+    # -- inside the program: one rank ------------------------------------------------------------
+
+    def _one_round(
+        self,
+        store: Store,
+        nodes: jax.Array,
+        overflow: jax.Array,
+        offsets: jax.Array,
+        nth: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
+        place, replies, rounds = self._ask(store, nodes, overflow, offsets, nth)
+        return self._read(store, place, replies), rounds
+
+    def _raw_rows(self, store: Store, nodes: jax.Array, offsets: jax.Array) -> jax.Array:
+        """Rows of other ranks' nodes as they are sent, those on the wire in 32 bits."""
+        zero = jnp.int32(0)
+        place, replies, _ = self._ask(store, nodes, jnp.zeros((), bool), offsets, zero)
+        num_own = _num_rows(store.own)
+        at = jnp.where(place >= num_own, place - num_own, replies.shape[0])
+        rows = replies.at[at].get(mode="fill", fill_value=0)
+        return rows if self._row is not None else rows.astype(jnp.float32)
+
+    def _ask(
+        self,
+        store: Store,
+        nodes: jax.Array,
+        overflow: jax.Array,
+        offsets: jax.Array,
+        nth: jax.Array,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need, or
+        `_OVERFLOW` if a rank's sample has overflowed: the request tells all ranks both."""
+        comm, rank = self.comm, self.comm.index()
+        requests, place = route(
+            nodes,
+            offsets,
+            store.cache_slot,
+            rank,
+            nth,
+            capacity=self.capacity,
+            num_own=_num_rows(store.own),
+            num_cached=store.cached.shape[0],
+        )
+        rounds = jnp.where(overflow, _OVERFLOW, requests[:, -1])
+        if comm.size == 1:
+            return place, store.cached[:0].astype(self._sent), jnp.maximum(rounds[0], 1)
+        asked = comm.all_to_all(requests.at[:, -1].set(rounds))
+        wanted, first = asked[:, :-1], offsets[rank]
+        mine = (wanted >= first) & (wanted < offsets[rank + 1])
+        rows = self._pack(store.own, jnp.where(mine, wanted - first, -1).reshape(-1))
+        replies = comm.all_to_all(rows.reshape(comm.size, self.capacity, -1))
+        return place, replies.reshape(rows.shape), jnp.max(asked[:, -1])
+
+    def _pack(self, own: Any, ids: jax.Array) -> jax.Array:
+        """Rows as they are sent: `[n, F]`, or of sparse ones columns and values `[n, 2K]`."""
+        if self._row is None:
+            return gather(own, ids).astype(self._sent)
+        with jax.enable_x64(True):  # entries are counted in 64 bits
+            real = (ids >= 0) & (ids < own.shape[0])
+            start = own.indptr[jnp.where(real, ids, 0)]
+            stop = jnp.where(real, own.indptr[jnp.where(real, ids, 0) + 1], start)
+            entry = start[:, None] + jnp.arange(self._row, dtype=jnp.int64)
+            there = entry < stop[:, None]
+            at = jnp.where(there, entry, own.indices.shape[0])
+            columns = own.indices.at[at].get(mode="fill", fill_value=0)
+            values = own.values.at[at].get(mode="fill", fill_value=0)
+        bits = jax.lax.bitcast_convert_type(values, jnp.int32)
+        return jnp.concatenate([columns, bits], axis=1)
+
+    def _read(self, store: Store, place: jax.Array, replies: jax.Array) -> jax.Array:
+        if self._row is None:
+            return gather((*store.own, store.cached, replies.astype(jnp.float32)), place)
+        num_own = _num_rows(store.own)
+        there = place >= num_own
+        own = gather(store.own, jnp.where(there, -1, place))
+        sent = jnp.concatenate([store.cached, replies])
+        if sent.shape[0] == 0:
+            return own
+        return own + gather(_unpack(sent, self._row, self._width), jnp.where(there, place - num_own, -1))
+
+
+def _unpack(sent: jax.Array, row: int, width: int) -> SparseFeatures:
+    """Columns and values `[n, 2 * row]`, as `_pack` sends them, as features `[n, width]`."""
+    columns, bits = jnp.split(sent, 2, axis=1)
+    values = jax.lax.bitcast_convert_type(bits, jnp.float32)
+    with jax.enable_x64(True):
+        indptr = jnp.arange(sent.shape[0] + 1, dtype=jnp.int64) * row
+    return SparseFeatures(indptr, columns.reshape(-1), values.reshape(-1), width, row)
+
+
+def _tables(
+    comm: Communicator, features: Sequence[Sequence[Any] | SparseFeatures], most: int
+) -> tuple[list[Any], int, int | None]:
+    """Each local rank's rows, of equal shapes where the communicator wants it (`most` rows);
+    their width; and the most entries of any rank's row, None of dense ones."""
+    sparse = [f for f in features if isinstance(f, SparseFeatures)]
+    dense = [[np.asarray(t) for t in f] for f in features if not isinstance(f, SparseFeatures)]
+    if not sparse:
+        width = dense[0][0].shape[1]
+        if comm.uniform:
+            return [(_padded(np.concatenate(f), most),) for f in dense], width, None
+        return [tuple(map(as_device, f)) for f in dense], width, None
+    mine = [np.array([f.max_row, f.indices.shape[0]], np.int32) for f in sparse]
+    longest, entries = all_gather_rows(comm, mine).max(axis=0).tolist()
+    if not comm.uniform:
+        entries = most = 0
+    own = [
+        SparseFeatures(
+            as_device(_padded(np.asarray(f.indptr), most + 1, f.indices.shape[0])),
+            as_device(_padded(np.asarray(f.indices), entries)),
+            as_device(_padded(np.asarray(f.values), entries)),
+            f.num_features,
+            longest,
+        )
+        for f in sparse
+    ]
+    return own, sparse[0].num_features, longest
+
+
+def _padded(array: np.ndarray, length: int, fill: Any = 0) -> np.ndarray:
+    """`array` with rows of `fill` up to `length` rows, or as it is."""
+    if len(array) >= length:
+        return array
+    padding = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
+    return np.pad(array, padding, constant_values=fill)
+
+
+def _num_rows(own: Any) -> int:
+    return own.shape[0] if isinstance(own, SparseFeatures) else sum(t.shape[0] for t in own)

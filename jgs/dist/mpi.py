@@ -1,0 +1,107 @@
+"""`Mpi`: the communicator of mpi4jax, one rank a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.dist.comm import Counted, Spec
+from jgs.errors import InputError
+
+
+class Mpi(Counted):
+    """See `Communicator`. `world`: an mpi4py communicator, by default all processes.
+
+    It is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls. Two
+    threads may run programs at once, each on its own clone (MPI is at `THREAD_MULTIPLE`, and
+    JAX orders mpi4jax's calls by thread).
+
+    Raises:
+      ImportError: mpi4jax is not installed.
+    """
+
+    num_local, concurrent, uniform = 1, True, False
+
+    def __init__(self, world: Any = None):
+        super().__init__()
+        import mpi4jax
+        from mpi4py import MPI
+
+        self._mpi = mpi4jax
+        self._ops = {"sum": MPI.SUM, "max": MPI.MAX, "or": MPI.LOR}
+        self._comm = (MPI.COMM_WORLD if world is None else world).Clone()
+        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+
+    def clone(self) -> Mpi:
+        return Mpi(self._comm)
+
+    def index(self) -> jax.Array:
+        return jnp.int32(self.rank)
+
+    def all_to_all(self, x: jax.Array) -> jax.Array:
+        self.count(x.nbytes // self.size * (self.size - 1))
+        return _on_the_wire(x, lambda wire: self._mpi.alltoall(wire, comm=self._comm))
+
+    def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
+        # MPI has no 16-bit floats: they are added in float32, and rounded once.
+        wire = x.astype(jnp.float32) if _is_half(x) else x
+        self.count(2 * wire.nbytes * (self.size - 1) // self.size)
+        mpi_op = self._ops["or" if x.dtype == bool and op == "max" else op]
+        reduced = self._mpi.allreduce(_checked(wire), op=mpi_op, comm=self._comm)
+        return reduced.astype(x.dtype) if _is_half(x) else reduced
+
+    def all_gather(self, x: jax.Array) -> jax.Array:
+        self.count(x.nbytes * (self.size - 1))
+        return _on_the_wire(x, lambda wire: self._mpi.allgather(wire, comm=self._comm))
+
+    def program(
+        self,
+        function: Callable,
+        in_specs: Sequence[Spec],
+        out_specs: Any,
+        donate: Sequence[int] = (),
+    ) -> Callable:
+        return self.counting(jax.jit(function, donate_argnums=tuple(donate)))
+
+    def own(self, values: Sequence[Any]) -> Any:
+        (value,) = values
+        return value
+
+    def same(self, value: Any) -> Any:
+        return value
+
+    def local(self, value: Any) -> list[Any]:
+        return [value]
+
+    def barrier(self) -> None:
+        jax.effects_barrier()  # what this thread has dispatched comes first
+        self._comm.Barrier()
+
+    def close(self) -> None:
+        jax.effects_barrier()
+        self._comm.Free()
+
+
+def _is_half(x: jax.Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 2
+
+
+def _on_the_wire(x: jax.Array, exchange: Callable) -> jax.Array:
+    """`exchange(x)`, 16-bit floats as the integers of the same bytes: MPI has no such type."""
+    if _is_half(x):
+        bits = jax.lax.bitcast_convert_type(x, jnp.uint16)
+        return jax.lax.bitcast_convert_type(exchange(_checked(bits)), x.dtype)
+    return exchange(_checked(x))
+
+
+def _checked(x: jax.Array) -> jax.Array:
+    if x.size >= 2**31:  # mpi4jax casts the count to a C int, without a word
+        raise InputError(
+            "MPI takes fewer than 2^31 numbers a call",
+            f"{x.size} (shape {x.shape})",
+            "Exchange fewer rows at a time: a smaller batch, or more rounds.",
+        )
+    return x

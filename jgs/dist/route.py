@@ -1,0 +1,79 @@
+"""`route`: which rank to ask for the feature row of each node of a batch."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs import kernels
+
+
+def route(
+    nodes: jax.Array,
+    offsets: jax.Array,
+    cache_slot: jax.Array,
+    rank: jax.Array,
+    round: jax.Array,
+    *,
+    capacity: int,
+    num_own: int,
+    num_cached: int,
+) -> tuple[jax.Array, jax.Array]:
+    """The requests of one round, and where each node's row will be.
+
+    Args:
+      nodes: int32 `[S]`; what lies outside `[0, N)` is padding.
+      offsets: int32 `[R+1]`, not decreasing, from 0 to `N`: rank `r` owns the nodes from
+        `offsets[r]` to `offsets[r+1]`.
+      cache_slot: int32 `[N]`, each node's row in this rank's cache or -1; `[0]`: no cache.
+      rank, round: int32 scalars; the first round is 0.
+      capacity: `c`, the most nodes to ask a rank for in a round.
+      num_own, num_cached: rows of the own tables (at least the rank's nodes) and the cache.
+
+    Returns:
+      requests int32 `[R, c+1]`: the nodes to ask each rank for, in order, padded with `N`; the
+      last column holds the number of rounds that these nodes need, the largest of all ranks'.
+      place int32 `[S]`: the node's row in a table of the own rows, then the cache's, then the
+      replies `[R * c]`; -1 for padding and for the nodes of other rounds, of which own and
+      cached ones belong to the first.
+    """
+    static = {"capacity": capacity, "num_own": num_own, "num_cached": num_cached}
+
+    def kernel(*operands):
+        shapes = ((offsets.shape[0] - 1, capacity + 1), nodes.shape)
+        results = [jax.ShapeDtypeStruct(s, jnp.int32) for s in shapes]
+        sizes = {"num_own": np.int64(num_own), "num_cached": np.int64(num_cached)}
+        return tuple(jax.ffi.ffi_call("jgs_route", results)(*operands, **sizes))
+
+    def plain(*operands):
+        return _plain(*operands, **static)
+
+    operands = (nodes, offsets, cache_slot, rank, round)
+    if not kernels.available():
+        return plain(*operands)
+    return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+
+
+def _plain(nodes, offsets, cache_slot, rank, round, *, capacity, num_own, num_cached):
+    num_ranks, last = offsets.shape[0] - 1, offsets[-1]
+    real = (nodes >= 0) & (nodes < last)
+    owner = jnp.searchsorted(offsets, nodes, side="right").astype(jnp.int32) - 1
+    slot = jnp.full_like(nodes, -1)
+    if cache_slot.shape[0] > 0:
+        slot = jnp.where(real, cache_slot.at[nodes].get(mode="clip"), -1)
+    own = real & (owner == rank)
+    remote = real & ~own & (slot < 0)
+    mine = remote[:, None] & (owner[:, None] == jnp.arange(num_ranks))
+    before = jnp.cumsum(mine, axis=0, dtype=jnp.int32)
+    nth = jnp.sum(jnp.where(mine, before, 0), axis=1) - 1 - round * capacity
+    now = remote & (nth >= 0) & (nth < capacity)
+    rounds = -(-jnp.max(before[-1:], initial=0) // max(capacity, 1))
+    requests = jnp.full((num_ranks, capacity + 1), last, jnp.int32).at[:, capacity].set(rounds)
+    at = (jnp.where(now, owner, num_ranks), jnp.where(now, nth, 0))
+    requests = requests.at[at].set(nodes, mode="drop")
+    place = jnp.where(now, num_own + num_cached + owner * capacity + nth, -1)
+    first = round == 0
+    place = jnp.where(first & own, nodes - offsets[rank], place)
+    place = jnp.where(first & real & ~own & (slot >= 0), num_own + slot, place)
+    return requests, place.astype(jnp.int32)

@@ -1,0 +1,156 @@
+"""`Schedule`: which seeds each batch of an epoch has, and the key it is sampled with."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.sampling.checks import require_int
+from jgs.sampling.random import fold_each, key_words, node_bits
+
+_UINT32_MAX = 2**32 - 1
+
+
+class Deal(NamedTuple):
+    """Seeds dealt to the parts of a graph.
+
+    Every batch takes as many of each part: the batch of a rank with all parts is the union of
+    the batches of ranks that share them.
+
+    Fields:
+      parts: int32 `[n_p]` each; the seeds of the parts that are sampled here.
+      first: the number of the first of them among all.
+      num_parts, num_seeds, longest: of all parts; the most seeds that one has.
+      digest: int, equal wherever the parts are dealt alike.
+    """
+
+    parts: Sequence[np.ndarray]
+    first: int
+    num_parts: int
+    num_seeds: int
+    longest: int
+    digest: int
+
+    @classmethod
+    def whole(cls, seeds: np.ndarray) -> Deal:
+        """All seeds in one part."""
+        return cls([seeds], 0, 1, seeds.size, seeds.size, zlib.crc32(seeds.tobytes()))
+
+
+class Schedule:
+    """The batches of every epoch, by (key, epoch, step): pure functions of them.
+
+    Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`; the order of the seeds
+    comes from `fold_in(fold_in(key, e), 0)`, in part `p` by draw number `p`.
+
+    Args:
+      key: a random key.
+      deal: the seeds; of each part there are at least `batch_size`, if of one part alone.
+      batch_size: seeds of a part in a batch; a batch has `batch_size * len(deal.parts)`.
+      num_nodes: what seeds are padded with.
+      shuffle: otherwise the seeds keep their order.
+      settings: what else decides the batches, as text.
+
+    Attributes: epoch, step: the position, moved by the user of it.
+    """
+
+    def __init__(
+        self,
+        key: Any,
+        deal: Deal,
+        batch_size: int,
+        num_nodes: int,
+        shuffle: bool = True,
+        settings: str = "",
+    ):
+        self._words = np.asarray(key_words(key))
+        self._deal, self._shuffle, self._num_nodes = deal, shuffle, num_nodes
+        self._batch_size = _check_batch_size(batch_size, deal.longest)
+        self._digest = zlib.crc32(settings.encode(), deal.digest)
+        self.epoch = self.step = 0
+
+    def __len__(self) -> int:
+        return -(-self._deal.longest // self._batch_size)
+
+    def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """uint32 `[len + more, 2]`, the key of every batch of an epoch, and its seeds, int32
+        `[len + more, batch_size * len(parts)]`; those beyond the epoch's end are padding."""
+        epoch_words = fold_each(self._words, [epoch])[0]
+        order_words = fold_each(epoch_words, [0])[0]
+        steps, columns = len(self) + more, []
+        for part, seeds in enumerate(self._deal.parts, self._deal.first):
+            if self._shuffle:
+                seeds = seeds[_order(order_words, seeds.size, part)]
+            padded = np.full((steps, self._batch_size), self._num_nodes, np.int32)
+            padded.reshape(-1)[: seeds.size] = seeds
+            columns.append(padded)
+        seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+        return fold_each(epoch_words, 1 + np.arange(steps)), seeds
+
+    def state_dict(self) -> dict[str, int]:
+        """The position and what it means: ints that `load_state_dict` takes back."""
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "key_0": int(self._words[0]),
+            "key_1": int(self._words[1]),
+            "num_seeds": self._deal.num_seeds,
+            "batch_size": self._batch_size * self._deal.num_parts,
+            "digest": self._digest,
+        }
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue where the state was taken: the next batch is the one that came next there.
+
+        The key is restored too. Raises `InputError` when the state is of other seeds, batch
+        size, fanouts or modes, for then the batches would not be the same.
+        """
+        mine = self.state_dict()
+        if set(state) != set(mine):
+            raise InputError(
+                f"a loader's state must have the entries {sorted(mine)}",
+                sorted(state),
+                "Pass what Loader.state_dict returned.",
+            )
+        most = {"epoch": _UINT32_MAX, "step": len(self)}
+        for name, value in state.items():
+            limit = most.get(name, _UINT32_MAX)
+            if require_int(f"the state's {name}", value, 0) > limit:
+                raise InputError(
+                    f"the state's {name} must be at most {limit}",
+                    value,
+                    "Pass what Loader.state_dict returned.",
+                )
+        for name in ("num_seeds", "batch_size", "digest"):
+            if state[name] != mine[name]:
+                raise InputError(
+                    f"the state's {name} must be the loader's, {mine[name]}",
+                    state[name],
+                    "Make the loader as it was when the state was taken: the same seeds, "
+                    "batch size, fanouts and modes.",
+                )
+        self._words = np.array([state["key_0"], state["key_1"]], np.uint32)
+        self.epoch, self.step = int(state["epoch"]), int(state["step"])
+
+
+def _order(words: np.ndarray, n: int, part: int) -> np.ndarray:
+    """A permutation of `n`: positions sorted by the 64 random bits that the key gives each."""
+    with jax.enable_x64(True):
+        bits = node_bits(jnp.asarray(words), jnp.arange(n, dtype=jnp.int32), part)
+        return np.argsort(np.asarray(bits), kind="stable")
+
+
+def _check_batch_size(batch_size: Any, num_seeds: int) -> int:
+    if require_int("batch_size", batch_size, 1) > num_seeds:
+        raise InputError(
+            f"the batch size must be at most {num_seeds}, the number of seeds",
+            batch_size,
+            "Choose a smaller batch.",
+        )
+    return int(batch_size)

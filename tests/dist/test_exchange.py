@@ -1,0 +1,190 @@
+"""`FeatureExchange`: rows, rounds and bytes against the whole matrix, on a mesh of 1 to 4."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+from jgs import InputError, kernels
+from jgs.dist.comm import Alone
+from jgs.dist.exchange import FeatureExchange
+from jgs.dist.mesh import Mesh
+from jgs.dist.route import route
+from jgs.features import SparseFeatures
+
+N = 50
+OFFSETS = {1: [0, 50], 2: [0, 29, 50], 3: [0, 10, 10, 50], 4: [0, 1, 20, 37, 50]}
+RNG = np.random.default_rng(0)
+DENSE = RNG.standard_normal((N, 6)).astype(np.float32)
+SPARSE = scipy.sparse.random(N, 40, 0.1, "csr", np.float32, np.random.default_rng(1))
+
+
+@pytest.fixture(params=["plain", "kernel"], autouse=True)
+def implementation(request, monkeypatch):
+    if request.param == "kernel" and not kernels.available():
+        pytest.skip("kernels are not in use")
+    monkeypatch.setattr(kernels, "available", lambda: request.param == "kernel")
+
+
+def make_comm(size):
+    return Mesh(jax.devices()[:size]) if size > 1 else Alone()
+
+
+def dense(offsets, dtype=np.float32):
+    return [[DENSE[a:b].astype(dtype)] for a, b in zip(offsets, offsets[1:], strict=False)]
+
+
+def sparse(offsets):
+    pieces = zip(offsets, offsets[1:], strict=False)
+    return [SparseFeatures.from_scipy(SPARSE[a:b]) for a, b in pieces]
+
+
+def batches(size, seed=0):
+    """Nodes of a batch each, with padding in between, and none at all on the last rank."""
+    rng = np.random.default_rng(seed)
+    nodes = [
+        np.insert(rng.permutation(N)[:30], [0, 7], N).astype(np.int32) for _ in range(size)
+    ]
+    if size > 1:
+        nodes[-1][:] = N
+    return nodes
+
+
+def check(exchange, comm, matrix, nodes, rtol=0):
+    x, _ = exchange(comm.own([jnp.asarray(n) for n in nodes]))
+    x = comm.local(x)
+    matrix = np.vstack([matrix, np.zeros((1, matrix.shape[1]))])
+    for rows, ids in zip(x, nodes, strict=True):
+        assert rows.dtype == jnp.float32
+        np.testing.assert_allclose(rows, matrix[ids], rtol=rtol)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("make", [dense, sparse])
+def test_rows_are_those_of_the_whole_matrix(size, make):
+    comm, offsets = make_comm(size), OFFSETS[size]
+    matrix = DENSE if make is dense else SPARSE.toarray()
+    nodes = batches(size)
+    exchange = FeatureExchange(comm, offsets, make(offsets), 40)
+    check(exchange, comm, matrix, nodes)
+    rounds, row = (2, 6 if make is dense else 2 * int(np.diff(SPARSE.indptr).max()))
+    assert comm.counters.rounds == (0 if size == 1 else rounds + (make is sparse))
+    sent = (size - 1) * 4 * (41 + 40 * row + (2 if make is sparse else 0))
+    assert comm.counters.bytes == sent
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_exceeds_the_capacity_comes_in_further_rounds(size):
+    comm, offsets, nodes = make_comm(size), OFFSETS[size], batches(size)
+    exchange = FeatureExchange(comm, offsets, dense(offsets), 4)
+    check(exchange, comm, DENSE, nodes)
+    asked = [
+        sum(a <= n < b for n in ids)
+        for r, ids in enumerate(nodes)
+        for p, (a, b) in enumerate(zip(offsets, offsets[1:], strict=False))
+        if p != r
+    ]
+    assert comm.counters.rounds == 2 * -(-max(asked) // 4)
+    assert exchange.extra_rounds == comm.counters.rounds - 2
+
+
+@pytest.mark.parametrize("make", [dense, sparse])
+def test_a_cache_changes_no_bit_and_asks_for_less(make):
+    comm, offsets, nodes = make_comm(2), OFFSETS[2], batches(2)
+    matrix = DENSE if make is dense else SPARSE.toarray()
+    exchange = FeatureExchange(comm, offsets, make(offsets), 3)
+    check(exchange, comm, matrix, nodes)
+    without = exchange.extra_rounds
+    remote = [[n for n in nodes[0] if 29 <= n < N], []]
+    cached = [np.array((r + [N] * 7)[:7], np.int32) for r in remote]
+    exchange.cache(cached)
+    before = exchange.extra_rounds
+    check(exchange, comm, matrix, nodes)
+    assert exchange.extra_rounds - before < without
+    exchange.cache([np.zeros(0, np.int32)] * 2)  # and none again
+    exchange.resize(50)
+    check(exchange, comm, matrix, nodes)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_one_ranks_overflow_is_told_to_all(size):
+    comm, offsets, nodes = make_comm(size), OFFSETS[size], batches(size)
+    exchange = FeatureExchange(comm, offsets, dense(offsets), 3)
+    flags = comm.own([np.array(r == size - 1) for r in range(size)])
+    _, overflow = exchange(comm.own([jnp.asarray(n) for n in nodes]), flags)
+    assert overflow
+    assert comm.counters.rounds == (0 if size == 1 else 2)
+
+
+@pytest.mark.parametrize("wire", ["float16", "bfloat16"])
+def test_rows_lose_precision_on_the_wire_only(wire):
+    comm, offsets, nodes = make_comm(2), OFFSETS[2], batches(2)
+    exchange = FeatureExchange(comm, offsets, dense(offsets), 40, wire)
+    check(exchange, comm, DENSE, nodes, rtol=2**-7)
+    x = comm.local(exchange(comm.own([jnp.asarray(n) for n in nodes]))[0])[0]
+    own = nodes[0] < 29
+    np.testing.assert_array_equal(np.asarray(x)[own], DENSE[nodes[0][own]])
+    assert np.any(
+        np.asarray(x)[~own & (nodes[0] < N)] != DENSE[nodes[0][~own & (nodes[0] < N)]]
+    )
+    assert comm.counters.bytes == 2 * (41 * 4 + 40 * 6 * 2)
+
+
+def test_several_tables_and_float16_rows_are_read_where_they_lie():
+    comm = Alone()
+    tables = [[DENSE[:20].astype(np.float16), DENSE[20:21].astype(np.float16), DENSE[21:]]]
+    matrix = np.vstack([DENSE[:21].astype(np.float16).astype(np.float32), DENSE[21:]])
+    check(FeatureExchange(comm, [0, N], tables, 1), comm, matrix, batches(1))
+
+
+def test_the_mesh_program_has_two_collectives():
+    comm, offsets = make_comm(4), OFFSETS[4]
+    exchange = FeatureExchange(comm, offsets, dense(offsets), 8)
+    nodes = comm.own([jnp.asarray(n) for n in batches(4)])
+    flags = comm.own([np.zeros((), bool)] * 4)
+    operands = (exchange._store, nodes, flags, exchange._offsets, exchange._nth(0))
+    text = exchange._fetch.lower(*operands).compile().as_text()
+    assert text.count(" all-to-all(") == 2
+    assert not any(f" {other}(" in text for other in ("all-reduce", "all-gather"))
+
+
+def test_hostile_requests_read_nothing_outside():
+    nodes = jnp.array([-1, 2**31 - 1, 50, 49, 0], jnp.int32)
+    slot = jnp.zeros(3, jnp.int32)  # shorter than the graph
+    offsets = jnp.array([0, 10, 50], jnp.int32)
+    requests, place = route(
+        nodes, offsets, slot, jnp.int32(0), jnp.int32(0), capacity=2, num_own=10, num_cached=0
+    )
+    assert place.tolist()[:3] == [-1, -1, -1]
+    assert requests.shape == (2, 3)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(InputError, match="wire"):
+        FeatureExchange(Alone(), [0, N], dense([0, N]), 3, "int8")
+    with pytest.raises(InputError, match="offsets"):
+        FeatureExchange(Alone(), [0, 10, N], dense([0, N]), 3)
+
+
+def test_route_is_its_plain_twin():
+    from jgs.dist import route as module
+
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        size = int(rng.integers(1, 5))
+        offsets = np.sort(np.r_[0, rng.integers(0, 41, size - 1), 40]).astype(np.int32)
+        nodes = rng.integers(-2, 44, 60).astype(np.int32)
+        slot = np.where(rng.random(40) < 0.3, rng.integers(0, 9, 40), -1).astype(np.int32)
+        operands = (
+            nodes,
+            offsets,
+            slot,
+            np.int32(rng.integers(size)),
+            np.int32(rng.integers(3)),
+        )
+        sizes = {"capacity": int(rng.integers(1, 20)), "num_own": 41, "num_cached": 9}
+        found = route(*map(jnp.asarray, operands), **sizes)
+        want = module._plain(*map(jnp.asarray, operands), **sizes)
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_array_equal(a, b)
