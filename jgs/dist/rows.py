@@ -5,6 +5,8 @@ On CPU devices C++ (`jgs/kernels/rows.cc`) does the same, bit for bit.
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,9 +41,7 @@ def route_rows(
         out = [_ints(num), _ints(num_ranks, 1 + capacity), _ints(num)]
         return tuple(jax.ffi.ffi_call("jgs_route_rows", out)(*operands))
 
-    def plain(*operands):
-        return _route_plain(*operands, capacity)
-
+    plain = partial(_route_plain, capacity=capacity)
     return _either(kernel, plain, nodes, offsets, held, rank)
 
 
@@ -74,9 +74,7 @@ def merge_rows(
         sizes = {"capacity": np.int64(capacity), "num_nodes": np.int64(num_nodes)}
         return tuple(jax.ffi.ffi_call("jgs_merge_rows", out)(*operands, **sizes))
 
-    def plain(*operands):
-        return _merge_plain(*operands, capacity, edge_capacity, num_nodes)
-
+    plain = partial(_merge_plain, capacity=capacity, room=edge_capacity, num_nodes=num_nodes)
     return _either(kernel, plain, place, own_indptr, own_indices, replies)
 
 

@@ -77,10 +77,13 @@ class Ranks:
         return [whole_sample(key, self.whole, seeds, **args) for seeds in self.seeds]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("mode", MODES, ids=str)
+EACH = [(size, mode) for size in (2, 4) for mode in MODES]
+EACH += [(size, mode) for size in (1, 3) for mode in (MODES[0], MODES[2])]
+
+
+@pytest.mark.parametrize(("size", "mode"), EACH, ids=str)
 def test_the_sample_of_the_whole_graph(size, mode, same_bits):
-    seed = 4 * MODES.index(mode) + size  # twenty graphs
+    seed = 4 * MODES.index(mode) + size  # each on a graph of its own
     ranks = Ranks(size, random_graph(seed), random_seeds(seed, size), **mode)
     for key in jax.random.split(jax.random.key(seed), 2):
         whole = ranks.whole_samples(key)
