@@ -33,6 +33,9 @@ HANDLERS = {
     "jgs_route": "JgsRoute",
     "jgs_linear": "JgsLinear",
     "jgs_linear_grad": "JgsLinearGrad",
+    "jgs_relabel": "JgsRelabel",
+    "jgs_route_rows": "JgsRouteRows",
+    "jgs_merge_rows": "JgsMergeRows",
 }
 
 

@@ -42,13 +42,14 @@ class Results {
 };
 
 // The key of hop h: jax.random.fold_in(key, h).
-Key HopKey(const uint32_t* key, size_t h) {
+Key HopKey(const uint32_t* key, int64_t h) {
   Key folded{{0, static_cast<uint32_t>(h)}};
   Threefry({{key[0], key[1]}}, folded.word[0], folded.word[1]);
   return folded;
 }
 
-// Samples the batches of seeds [..., B] with the keys [..., 2], each on its own.
+// Samples the batches of seeds [..., B] with the keys [..., 2], each on its own. The fanouts are
+// those of hops first_hop, first_hop + 1, ...
 //
 // Results: for every hop the fields of jgs.Block, then the nodes and the overflow flag, with
 // the leading axes of the seeds. Or, with S times as many results and seeds [..., S, B], those
@@ -59,7 +60,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S32> seeds, ffi::RemainingRets rets,
                   ffi::Span<const int64_t> fanouts, ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, bool replace, bool weighted,
-                  bool relabel_inputs, int64_t num_threads) {
+                  bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const size_t num_hops = fanouts.size();
     const int64_t num_seeds = static_cast<int64_t>(seeds.element_count());
@@ -89,7 +90,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
       std::vector<int32_t*> counts;
       for (size_t h = 0; h < num_hops; ++h) {
         Hop& hop = hops[h];
-        hop.key = HopKey(keys.typed_data() + 2 * batch, h);
+        hop.key = HopKey(keys.typed_data() + 2 * batch, first_hop + static_cast<int64_t>(h));
         hop.fanout = fanouts[h];
         hop.edge_capacity = edge_capacity[h];
         hop.source_capacity = source_capacity[h];
@@ -154,4 +155,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                                   .Attr<bool>("replace")
                                   .Attr<bool>("weighted")
                                   .Attr<bool>("relabel_inputs")
+                                  .Attr<int64_t>("first_hop")
                                   .Attr<int64_t>("num_threads"));

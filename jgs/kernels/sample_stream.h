@@ -1,18 +1,13 @@
-// How sample.cc reads the graph without waiting for it, and the memory it keeps between calls.
-// Included by it only.
+// How sample.cc reads the graph without waiting for it. Included by it only.
 #ifndef JGS_KERNELS_SAMPLE_STREAM_H_
 #define JGS_KERNELS_SAMPLE_STREAM_H_
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <mutex>
-#include <utility>
-#include <vector>
 
 #include "relabel.h"
 #include "sample.h"
-#include "scratch.h"
+#include "workspace.h"
 
 namespace jgs {
 
@@ -23,40 +18,6 @@ static_assert(kFlight <= Relabeler::kMost, "they are inserted together");
 template <typename T>
 inline void PrefetchFar(const T* address) {
   __builtin_prefetch(address, 0, 2);
-}
-
-// Memory that a call needs and the next call can use again.
-struct Workspace {
-  Scratch<int64_t> row_start;  // [targets] first edge of each target's row
-  Scratch<int32_t> degree;     // [targets] that row's length
-  std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample starts, at most
-  std::vector<int64_t> begin;  // [chunks + 1] where it starts
-  Relabeler relabeler;
-};
-
-// Workspaces wait here between calls; as many exist as calls ever ran at the same time.
-class WorkspacePool {
- public:
-  std::unique_ptr<Workspace> Take() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (free_.empty()) return std::make_unique<Workspace>();
-    auto workspace = std::move(free_.back());
-    free_.pop_back();
-    return workspace;
-  }
-  void Give(std::unique_ptr<Workspace> workspace) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    free_.push_back(std::move(workspace));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Workspace>> free_;
-};
-
-inline WorkspacePool& Pool() {
-  static auto* pool = new WorkspacePool;  // never destroyed: calls may outlive main
-  return *pool;
 }
 
 // Takes the drawn edges of a chunk and carries each through three stages, a batch apart, so

@@ -78,6 +78,7 @@ def _call(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[
         replace=np.bool_(spec.replace),
         weighted=np.bool_(spec.weighted),
         relabel_inputs=np.bool_(spec.relabel_inputs),
+        first_hop=np.int64(spec.first_hop),
         num_threads=np.int64(kernels.NUM_THREADS),
     )
     unwanted = {} if spec.edge_ids else {"edge_id": None}

@@ -27,6 +27,7 @@ class Spec(NamedTuple):
     edge_weights: bool
     relabel_inputs: bool
     apart: bool = False  # S batches in arrays of their own, not in common ones
+    first_hop: int = 0  # the number of the first of `fanouts`: hop h draws by fold(key, h)
 
     def relabels(self, h: int) -> bool:
         """Whether the neighbours of hop `h` get local ids."""
@@ -59,11 +60,12 @@ def _sample_batch(words: jax.Array, nodes: jax.Array, graph: Graph, spec: Spec) 
     overflow = jnp.zeros((), bool)
     blocks = []
     for h in range(len(spec.fanouts)):
-        block, nodes, exceeded = _hop_plain(fold(words, h), graph, nodes, num_targets, spec, h)
+        key = fold(words, spec.first_hop + h)
+        block, nodes, exceeded = _hop_plain(key, graph, nodes, num_targets, spec, h)
         overflow |= exceeded
         num_targets = block.num_sources
         blocks.append(block)
-    blocks = [_empty_if(overflow, block, spec, h, num_nodes) for h, block in enumerate(blocks)]
+    blocks = [empty_if(overflow, block, spec, h, num_nodes) for h, block in enumerate(blocks)]
     return blocks, jnp.where(overflow, num_nodes, nodes), overflow
 
 
@@ -169,7 +171,8 @@ def _close_gaps(edge: jax.Array, row: jax.Array, num_rows: int) -> tuple[jax.Arr
     return closed, jnp.cumsum(count, dtype=jnp.int32)
 
 
-def _empty_if(overflow: jax.Array, block: Block, spec: Spec, h: int, num_nodes: int) -> Block:
+def empty_if(overflow: jax.Array, block: Block, spec: Spec, h: int, num_nodes: int) -> Block:
+    """`block`, of hop `h`, or the empty one that an overflowed sample has in its place."""
     padding = spec.capacity.sources[h] if spec.relabels(h) else num_nodes
     empty = Block(
         indptr=jnp.zeros_like(block.indptr),

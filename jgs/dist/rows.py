@@ -1,0 +1,132 @@
+"""Rows of a topology that is split over ranks: whom to ask for which, and the answers merged.
+
+On CPU devices C++ (`jgs/kernels/rows.cc`) does the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs import kernels
+
+NUM_HEADERS = 2  # columns of a reply before where its rows end
+
+
+def route_rows(
+    nodes: jax.Array, offsets: jax.Array, held: jax.Array, rank: jax.Array, capacity: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Which of the nodes' rows are here, and whom to ask for the others.
+
+    Args:
+      nodes: int32 `[T]`; what no rank owns is padding.
+      offsets: int32 `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      held: bool `[N]` (or `[0]`: none): nodes whose rows are here beside the own ones.
+      rank: int32 scalar, the own one.
+      capacity: `C`, the most nodes to ask a rank for.
+
+    Returns:
+      own int32 `[T]`: the nodes whose rows are here, `offsets[R]` in the place of others;
+      requests int32 `[R, 1+C]`: in column 0 the most nodes that any one rank has to be asked
+      for, then the nodes to ask each rank for, in their order, the first `C` of them, padded
+      with `offsets[R]`; and place int32 `[T]`: `r * C + i` where the row is answer `i` of
+      rank `r`, else -1.
+    """
+
+    def kernel(*operands):
+        num, num_ranks = nodes.shape[0], offsets.shape[0] - 1
+        out = [_ints(num), _ints(num_ranks, 1 + capacity), _ints(num)]
+        return tuple(jax.ffi.ffi_call("jgs_route_rows", out)(*operands))
+
+    plain = partial(_route_plain, capacity=capacity)
+    return _either(kernel, plain, nodes, offsets, held, rank)
+
+
+def merge_rows(
+    place: jax.Array,
+    own_indptr: jax.Array,
+    own_indices: jax.Array,
+    replies: jax.Array,
+    capacity: int,
+    edge_capacity: int,
+    num_nodes: int,
+) -> tuple[jax.Array, jax.Array]:
+    """The rows in the order of the nodes that `route_rows` had.
+
+    Args:
+      place: int32 `[T]` of `route_rows`, with its `capacity`, at least 1.
+      own_indptr, own_indices: int32 `[T+1]` and `[E']`: of each node the neighbours drawn
+        here (none where another rank draws).
+      replies: int32 `[R, 2+C+E'']`: two numbers that are not read here, where the row of
+        each node that was asked for ends, and their neighbours.
+      edge_capacity: `E`. What exceeds it is dropped.
+      num_nodes: padding.
+
+    Returns int32 `[T+1]` and `[E]`: each row's neighbours. The kernel fails on replies that
+    are none, with a message.
+    """
+
+    def kernel(*operands):
+        out = [_ints(place.shape[0] + 1), _ints(edge_capacity)]
+        sizes = {"capacity": np.int64(capacity), "num_nodes": np.int64(num_nodes)}
+        return tuple(jax.ffi.ffi_call("jgs_merge_rows", out)(*operands, **sizes))
+
+    plain = partial(_merge_plain, capacity=capacity, room=edge_capacity, num_nodes=num_nodes)
+    return _either(kernel, plain, place, own_indptr, own_indices, replies)
+
+
+def _either(kernel, plain, *operands):
+    if not kernels.available():
+        return plain(*operands)
+    return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+
+
+def _ints(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def _route_plain(nodes, offsets, held, rank, capacity):
+    num_ranks, padding = offsets.shape[0] - 1, offsets[-1]
+    owner = jnp.searchsorted(offsets, nodes, side="right").astype(jnp.int32) - 1
+    real = (owner >= 0) & (owner < num_ranks)
+    here = owner == rank
+    if held.shape[0]:
+        here |= held.at[nodes].get(mode="fill", fill_value=False, wrap_negative_indices=False)
+    asked = jnp.where(real & ~here, owner, num_ranks)  # of whom; num_ranks: of nobody
+
+    slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
+    order = jnp.argsort(asked, stable=True)
+    ordered = asked[order]
+    starts = jnp.searchsorted(ordered, jnp.arange(num_ranks + 1)).astype(jnp.int32)
+    nth = jnp.zeros_like(slot).at[order].set(slot - starts[ordered])
+    keep = (asked < num_ranks) & (nth < capacity)
+    column = jnp.where(keep, 1 + nth, 1 + capacity)
+    requests = jnp.full((num_ranks, 1 + capacity), padding, jnp.int32)
+    requests = requests.at[asked, column].set(nodes, mode="drop")
+    requests = requests.at[:, 0].set(jnp.max(starts[1:] - starts[:-1]))
+    place = jnp.where(keep, asked * capacity + nth, -1)
+    return jnp.where(real & here, nodes, padding), requests, place
+
+
+def _merge_plain(place, own_indptr, own_indices, replies, capacity, room, num_nodes):
+    ends = replies[:, NUM_HEADERS : NUM_HEADERS + capacity]
+    begins = jnp.pad(ends, ((0, 0), (1, 0)))[:, :-1]
+    answered = place >= 0
+    rank, nth = jnp.where(answered, place, 0) // capacity, place % capacity
+    begin = jnp.where(answered, begins[rank, nth], own_indptr[:-1])
+    end = jnp.where(answered, ends[rank, nth], own_indptr[1:])
+    first = jnp.pad(jnp.cumsum(end - begin), (1, 0))
+    indptr = jnp.minimum(first, room).astype(jnp.int32)
+
+    slot = jnp.arange(room, dtype=jnp.int32)
+    row = jnp.searchsorted(indptr[1:], slot, side="right")
+    at = begin.at[row].get(mode="clip") + slot - first.at[row].get(mode="clip")
+    there = replies.at[rank.at[row].get(mode="clip"), NUM_HEADERS + capacity + at].get(
+        mode="clip"
+    )
+    here = own_indices.at[at].get(mode="clip") if own_indices.shape[0] else there
+    neighbors = jnp.where(answered.at[row].get(mode="clip"), there, here)
+    return indptr, jnp.where(slot < indptr[-1], neighbors, num_nodes).astype(jnp.int32)

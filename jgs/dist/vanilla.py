@@ -1,0 +1,331 @@
+"""Vanilla mode: topology split over ranks, neighbours of other ranks' nodes drawn by their owner.
+
+The sample is that of `sample_neighbors` on the whole graph, bit for bit: what a node draws at a
+hop depends on the key, the hop and the node alone, so it does not matter who draws it. Every hop
+below the seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5): nodes are
+asked for, neighbours come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.comm import OWN, SAME, Communicator
+from jgs.dist.loader import enlarged
+from jgs.dist.rows import merge_rows, route_rows
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, MiniBatch, as_device
+from jgs.sampling.capacity import Capacity, check_capacity, round_up, worst_case
+from jgs.sampling.checks import check_fanouts, require_int
+from jgs.sampling.neighbors import sample_batches
+from jgs.sampling.neighbors_plain import Spec, empty_if
+from jgs.sampling.relabel_kernel import relabel_edges
+
+
+class RowCapacity(NamedTuple):
+    """The padded sizes of what two ranks exchange, an entry for each hop but the first.
+
+    Fields:
+      nodes: the most nodes that one rank asks another for.
+      edges: the most edges of its answer (by weight: before those without weight are left out).
+    """
+
+    nodes: tuple[int, ...]
+    edges: tuple[int, ...]
+
+
+def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> Graph:
+    """The graph of all `N` nodes with the in-edges of those `held` (bool `[N]`) alone.
+
+    `num_edges` pads the edges, for ranks on one mesh must have equally many.
+    """
+    degree = np.diff(np.asarray(graph.indptr))
+    keep = np.repeat(held, degree)
+    indptr = np.zeros(held.size + 1, np.int64)
+    np.cumsum(np.where(held, degree, 0), out=indptr[1:])
+    padding = 0 if num_edges is None else num_edges - int(indptr[-1])
+    edges = [
+        None if a is None else as_device(np.pad(np.asarray(a)[keep], (0, padding)))
+        for a in (graph.indices, graph.edge_weight, graph.edge_weight_prefix)
+    ]
+    return Graph._unchecked(as_device(indptr), *edges)
+
+
+class VanillaSampler:
+    """A `Sampler` for ranks that each have the in-edges of their own nodes only.
+
+    Args:
+      comm: the communicator. Alone (one rank, which then has the whole graph) every hop is
+        drawn and relabelled in calls of their own: what the fused kernel saves.
+      graph: `OWN` `Graph`s of all `N` nodes, in which the nodes that a rank owns or holds have
+        their in-edges (see `hold_rows`).
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, of
+        which the last is `N`.
+      num_edges: `E` of the whole graph.
+      batch_size: `B`, a rank's seeds in a batch, which must be distinct.
+      fanouts, replace, weighted, relabel_inputs: as for `sample_neighbors`.
+      capacity: of the mini-batches, equal on all ranks.
+      held: `OWN` bool `[N]`, nodes whose in-edges the rank has beside its own: foreign seeds
+        dealt to it, halo nodes. None: there are none.
+      rows: what ranks exchange; None: twice what an even split of the capacity takes. See
+        `plan`.
+
+    Attributes:
+      rows: the planned `RowCapacity`.
+      extra_rounds: rounds beyond the `2 (L-1)` of a batch, for `L` hops. If one rank needs more
+        than `rows`, which all see in what they receive, all draw the batch again with larger
+        ones: nothing is dropped.
+
+    Every method that samples must be called by all ranks, in the same order. Raises
+    `InputError`.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        graph: Any,
+        offsets: Sequence[int],
+        num_edges: int,
+        batch_size: int,
+        fanouts: Sequence[int],
+        capacity: Capacity,
+        *,
+        replace: bool = False,
+        weighted: bool = False,
+        relabel_inputs: bool = True,
+        held: Any = None,
+        rows: RowCapacity | None = None,
+    ):
+        fanouts = check_fanouts(fanouts)
+        self._comm, self._graph, self._held = comm, graph, held
+        if held is not None:
+            self._held_here = [np.asarray(each) for each in comm.local(held)]
+        self._bounds = _check_offsets(offsets, comm.size)
+        self._offsets = comm.same(self._bounds)
+        self._batch_size = require_int("batch_size", batch_size, 1)
+        capacity = check_capacity(capacity, self._batch_size, len(fanouts))
+        modes = (bool(replace), bool(weighted), False, False, bool(relabel_inputs))
+        self._spec = Spec(fanouts, capacity, *modes)
+        self._worst = worst_case(
+            int(self._bounds[-1]), num_edges, self._batch_size, fanouts, bool(replace), True
+        )
+        worst = _worst_rows(capacity)
+        share = [[min(w, round_up(-(-2 * w // comm.size))) for w in each] for each in worst]
+        self.rows = rows or RowCapacity(*map(tuple, share))
+        self.extra_rounds = 0
+        self._programs: dict[tuple[Capacity, RowCapacity], Any] = {}
+
+    def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        """The `OWN` MiniBatch of the `OWN` int32 seeds `[B]` by the key `words` uint32 `[2]`. Its
+        capacity has been enlarged `level` times. Each seed is a node whose in-edges the rank
+        has, or `N` for padding."""
+        capacity = enlarged(self._spec.capacity, self._worst, level)
+        return self._sample(words, seeds, capacity, self.rows)[0]
+
+    def plan(self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1) -> RowCapacity:
+        """Sets `rows` to what `batches`, pairs of words and seeds, need, and a margin.
+
+        All ranks come to the same, for each sees the largest need of all.
+        """
+        capacity, worst = self._spec.capacity, _worst_rows(self._spec.capacity)
+        needs, rows = np.zeros((len(worst.nodes), 2)), self.rows
+        for words, seeds in batches:
+            _, need, rows = self._sample(words, seeds, capacity, rows)
+            needs = np.maximum(needs, need)
+        planned = [
+            tuple(min(w, round_up(int(n * (1 + margin)) + 1)) for n, w in zip(*both, strict=True))
+            for both in zip(needs.T, worst, strict=True)
+        ]
+        self.rows = RowCapacity(*planned)
+        return self.rows
+
+    def _sample(
+        self, words: np.ndarray, seeds: Any, capacity: Capacity, rows: RowCapacity
+    ) -> tuple[Any, np.ndarray, RowCapacity]:
+        """The batches, int `[L-1, 2]` what was needed of `rows`, and those that were enough."""
+        self._check_seeds(seeds)
+        operands = (self._comm.same(words), self._graph, self._offsets, self._held, seeds)
+        while True:
+            with jax.enable_x64(True):  # edge offsets are 64-bit
+                batch, need = self._program(capacity, rows)(*operands)
+            need = np.asarray(need)  # the same on all ranks, and so is what follows from it
+            if (need <= np.array(rows).T[: len(need)]).all():  # alone there is no need
+                return batch, need, rows
+            self.extra_rounds += 2 * len(need)
+            rows = _enlarge(rows, need, _worst_rows(capacity))
+
+    def _program(self, capacity: Capacity, rows: RowCapacity) -> Any:
+        if (capacity, rows) not in self._programs:
+            sample = partial(
+                _sample_rows, self._comm, self._spec._replace(capacity=capacity), rows
+            )
+            self._programs[capacity, rows] = self._comm.program(
+                sample, (SAME, OWN, SAME, OWN, OWN), (OWN, SAME)
+            )
+        return self._programs[capacity, rows]
+
+    def _check_seeds(self, seeds: Any) -> None:
+        """The rows of all seeds must be here: a row that is not would seem to be empty."""
+        for i, each in enumerate(self._comm.local(seeds)):
+            ids, rank, num_nodes = np.asarray(each), self._comm.rank + i, self._bounds[-1]
+            good = (ids >= self._bounds[rank]) & (ids < self._bounds[rank + 1])
+            good |= ids == num_nodes
+            if self._held is not None:
+                good |= (ids >= 0) & self._held_here[i][np.clip(ids, 0, num_nodes - 1)]
+            if ids.shape != (self._batch_size,) or not good.all():
+                raise InputError(
+                    f"the seeds of rank {rank} must be {self._batch_size} nodes that it owns "
+                    f"or holds, or {num_nodes} for padding",
+                    ids[~good].tolist()[:10] if ids.shape == good.shape else ids.shape,
+                    "Deal each rank seeds whose in-edges its part has.",
+                )
+
+
+def _check_offsets(offsets: Any, size: int) -> np.ndarray:
+    array = np.asarray(offsets)
+    good = array.shape == (size + 1,) and np.issubdtype(array.dtype, np.integer)
+    if not good or array[0] != 0 or (np.diff(array) < 0).any():
+        raise InputError(
+            f"offsets must be {size + 1} ints that do not decrease, from 0 to the number of "
+            "nodes",
+            array.tolist(),
+            "Give where each rank's own nodes begin, and the number of nodes.",
+        )
+    return array.astype(np.int32)
+
+
+def _worst_rows(capacity: Capacity) -> RowCapacity:
+    """What no batch that fits `capacity` exceeds: one rank is asked for everything."""
+    return RowCapacity(
+        tuple(max(1, c) for c in capacity.sources[:-1]),
+        tuple(max(1, c) for c in capacity.edges[1:]),
+    )
+
+
+def _enlarge(rows: RowCapacity, need: np.ndarray, worst: RowCapacity) -> RowCapacity:
+    """As large as needed where that is more, and at least half as large again."""
+    grown = [
+        tuple(
+            have if n <= have else min(w, round_up(max(int(n), have + have // 2)))
+            for have, n, w in zip(*each, strict=True)
+        )
+        for each in zip(rows, need.T, worst, strict=True)
+    ]
+    return RowCapacity(*grown)
+
+
+def _sample_rows(
+    comm: Communicator,
+    spec: Spec,
+    rows: RowCapacity,
+    words: jax.Array,
+    graph: Graph,
+    offsets: jax.Array,
+    held: jax.Array | None,
+    seeds: jax.Array,
+) -> tuple[MiniBatch, jax.Array]:
+    """One rank's part of a batch: the mini-batch, and int32 `[L-1, 2]`, the largest need of all
+    ranks for `rows`. Where that exceeds them, the mini-batch is of no use."""
+    nodes, num_nodes = seeds, graph.num_nodes
+    held = jnp.zeros(0, bool) if held is None else held
+    draw = partial(_draw, graph, spec)
+    overflow, blocks, needs = jnp.zeros((), bool), [], []
+    for h, room in enumerate(spec.capacity.edges):
+        if h == 0 or comm.size == 1:
+            drawn = draw(words, nodes, h, room)
+            indptr, neighbors = drawn.blocks[0].indptr, drawn.blocks[0].indices
+            overflow |= drawn.overflow
+        else:
+            num, num_edges = rows.nodes[h - 1], rows.edges[h - 1]
+            own, requests, place = route_rows(nodes, offsets, held, comm.index(), num)
+            asked = comm.all_to_all(requests)
+            answers = draw(words, asked[:, 1:], h, num_edges)
+            replies = comm.all_to_all(_reply(answers, graph, spec, h, num_edges))
+            drawn = draw(words, own, h, room)
+            total = _bound(drawn, graph, spec, h).astype(jnp.int64) + jnp.sum(
+                replies[:, 1], dtype=jnp.int64
+            )
+            overflow |= drawn.overflow | (total > room)
+            own_rows = (drawn.blocks[0].indptr, drawn.blocks[0].indices)
+            indptr, neighbors = merge_rows(place, *own_rows, replies, num, room, num_nodes)
+            # More than the room is an overflow, not a reason for more rounds.
+            edges = jnp.minimum(jnp.max(replies[:, 0]), max(1, room))
+            needs.append(jnp.stack([jnp.max(asked[:, 0]), edges]))
+        block, nodes, exceeded = _relabel(nodes, indptr, neighbors, num_nodes, spec, h)
+        overflow |= exceeded
+        nodes = jnp.where(overflow, num_nodes, nodes)  # then nothing more is drawn
+        blocks.append(block)
+    blocks = [empty_if(overflow, b, spec, h, num_nodes) for h, b in enumerate(blocks)]
+    batch = MiniBatch(seeds, nodes, tuple(blocks[::-1]), overflow, num_nodes)
+    return batch, jnp.array(needs, jnp.int32).reshape(-1, 2)
+
+
+def _draw(
+    graph: Graph, spec: Spec, words: jax.Array, nodes: jax.Array, h: int, num_edges: int
+) -> MiniBatch:
+    """What each of `nodes` `[..., T]` draws at hop `h`: node ids, not yet relabelled."""
+    one_hop = spec._replace(
+        fanouts=spec.fanouts[h : h + 1],
+        capacity=Capacity((num_edges,), nodes.shape[-1:]),
+        relabel_inputs=False,
+        first_hop=h,
+    )
+    words = jnp.broadcast_to(words, (*nodes.shape[:-1], 2))
+    (batch,) = sample_batches(words, graph, nodes, one_hop)
+    return batch
+
+
+def _bound(drawn: MiniBatch, graph: Graph, spec: Spec, h: int) -> jax.Array:
+    """int32 `[...]`: the edges that count for a capacity. Drawing by weight without repetition
+    they are more than those drawn, and one hop's draw does not say how many."""
+    if not spec.weighted:
+        return drawn.blocks[0].num_edges
+    k, nodes = spec.fanouts[h], drawn.seeds
+    begin, end = (graph.indptr.at[nodes + i].get(mode="clip") for i in (0, 1))
+    degree = jnp.where(nodes < graph.num_nodes, end - begin, 0)
+    if k >= 0:
+        degree = jnp.where(degree > 0, k, 0) if spec.replace else jnp.minimum(degree, k)
+    most = jnp.iinfo(jnp.int32).max
+    return jnp.minimum(jnp.sum(degree, axis=-1), most).astype(jnp.int32)
+
+
+def _reply(
+    answers: MiniBatch, graph: Graph, spec: Spec, h: int, num_edges: int
+) -> jax.Array:
+    """int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank has to be sent, the
+    edges that it has to be sent, where each node's end, and the edges' neighbours."""
+    block = answers.blocks[0]
+    bound = _bound(answers, graph, spec, h)
+    bound = jnp.where(answers.overflow, jnp.maximum(bound, num_edges + 1), bound)
+    headers = jnp.stack([jnp.broadcast_to(jnp.max(bound), bound.shape), bound], axis=1)
+    return jnp.concatenate([headers, block.indptr[:, 1:], block.indices], axis=1)
+
+
+def _relabel(
+    targets: jax.Array,
+    indptr: jax.Array,
+    neighbors: jax.Array,
+    num_nodes: int,
+    spec: Spec,
+    h: int,
+) -> tuple[Block, jax.Array, jax.Array]:
+    """Hop `h`'s block, the nodes known after it, and whether they are too many."""
+    slot = jnp.arange(1, targets.shape[0] + 1, dtype=jnp.int32)
+    num_targets = jnp.max(slot, initial=0, where=targets < num_nodes)
+    num_edges = indptr[-1]
+    sources, num_sources, indices = targets, jnp.int32(num_nodes), neighbors
+    exceeded = jnp.zeros((), bool)
+    if spec.relabels(h):
+        capacity = spec.capacity.sources[h]
+        sources, num_sources, indices = relabel_edges(
+            targets, num_targets, neighbors, num_edges, capacity, num_nodes
+        )
+        exceeded = num_sources > capacity
+    block = Block(indptr, indices, num_targets, num_sources, num_edges)
+    return block, sources, exceeded

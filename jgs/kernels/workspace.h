@@ -1,0 +1,52 @@
+// The memory that sampling keeps between calls.
+#ifndef JGS_KERNELS_WORKSPACE_H_
+#define JGS_KERNELS_WORKSPACE_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "relabel.h"
+#include "scratch.h"
+
+namespace jgs {
+
+// Memory that a call needs and the next call can use again.
+struct Workspace {
+  Scratch<int64_t> row_start;  // [targets] first edge of each target's row
+  Scratch<int32_t> degree;     // [targets] that row's length
+  std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample starts, at most
+  std::vector<int64_t> begin;  // [chunks + 1] where it starts
+  Relabeler relabeler;
+};
+
+// Workspaces wait here between calls; as many exist as calls ever ran at the same time.
+class WorkspacePool {
+ public:
+  std::unique_ptr<Workspace> Take() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (free_.empty()) return std::make_unique<Workspace>();
+    auto workspace = std::move(free_.back());
+    free_.pop_back();
+    return workspace;
+  }
+  void Give(std::unique_ptr<Workspace> workspace) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(std::move(workspace));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> free_;
+};
+
+inline WorkspacePool& Pool() {
+  static auto* pool = new WorkspacePool;  // never destroyed: calls may outlive main
+  return *pool;
+}
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_WORKSPACE_H_

@@ -1,0 +1,220 @@
+"""`VanillaSampler`: the sample of `sample_neighbors` on the whole graph, in its rounds."""
+
+import jax
+import numpy as np
+import pytest
+
+from jgs import Graph, InputError, kernels
+from jgs.dist.comm import Alone
+from jgs.dist.mesh import Mesh
+from jgs.dist.vanilla import RowCapacity, VanillaSampler, hold_rows
+from jgs.sampling import Capacity, sample_neighbors
+from jgs.sampling.capacity import worst_case
+
+N, E, B = 300, 4000, 12
+CUTS = {1: [0, N], 2: [0, 120, N], 3: [0, 40, 40, N], 4: [0, 1, 90, 200, N]}
+ROOMY = Capacity((60, 3000, 1200), (60, 312, 312))
+ENOUGH = RowCapacity((60, 312), (3000, 1200))  # for all that fits it
+MODES = [
+    {"fanouts": (3, -1, 2)},
+    {"fanouts": (3, 4, 2), "replace": True},
+    {"fanouts": (3, -1, 2), "weighted": True},
+    {"fanouts": (4, 3, 2), "weighted": True, "replace": True},
+    {"fanouts": (4, 3, 2), "relabel_inputs": False},
+]
+STATIC = ("fanouts", "capacity", "replace", "weighted", "relabel_inputs")
+whole_sample = jax.jit(sample_neighbors, static_argnames=STATIC)
+
+
+def random_graph(seed):
+    """In-degrees from 0 to hundreds, parallel edges, a third of the weights 0."""
+    rng = np.random.default_rng(seed)
+    dst = (rng.random(E) ** 3 * N).astype(int)
+    weight = rng.random(E) * (rng.random(E) > 1 / 3)
+    return Graph.from_edges(rng.integers(0, N, E), dst, N, weight.astype(np.float32))
+
+
+def random_seeds(seed, size):
+    """With repetitions and padding anywhere; the last rank has none at all."""
+    rng = np.random.default_rng(seed)
+    seeds = [rng.choice([*range(N), N, N, N, 3, 3], B).astype(np.int32) for _ in range(size)]
+    if size > 1:
+        seeds[-1][:] = N
+    return seeds
+
+
+class Ranks:
+    """`size` ranks that have the rows of their nodes, of their seeds and of `halo`."""
+
+    def __init__(self, size, graph, seeds, halo=(), capacity=ROOMY, **mode):
+        self.comm = Mesh(jax.devices()[:size]) if size > 1 else Alone()
+        self.whole, self.seeds, self.mode = graph, seeds, mode
+        held = np.zeros((size, N + 1), bool)
+        for r, (begin, end) in enumerate(zip(CUTS[size], CUTS[size][1:], strict=False)):
+            held[r, begin:end] = held[r, list(halo)] = held[r, seeds[r]] = True
+        held = held[:, :N]
+        parts = [hold_rows(graph, h, E) for h in held]
+        rest = {k: v for k, v in mode.items() if k != "fanouts"}
+        self.sampler = VanillaSampler(
+            self.comm,
+            self.comm.own(parts),
+            CUTS[size],
+            E,
+            B,
+            mode["fanouts"],
+            capacity,
+            held=self.comm.own(list(held)),
+            rows=ENOUGH,
+            **rest,
+        )
+
+    def sample(self, key, level=0):
+        words = np.asarray(jax.random.key_data(key))
+        return self.comm.local(self.sampler(words, self.comm.own(self.seeds), level))
+
+    def whole_samples(self, key, capacity=ROOMY):
+        args = {"capacity": capacity, **self.mode}
+        return [whole_sample(key, self.whole, seeds, **args) for seeds in self.seeds]
+
+
+EACH = [(size, mode) for size in (2, 4) for mode in MODES]
+EACH += [(size, mode) for size in (1, 3) for mode in (MODES[0], MODES[2])]
+
+
+@pytest.mark.parametrize(("size", "mode"), EACH, ids=str)
+def test_the_sample_of_the_whole_graph(size, mode, same_bits):
+    seed = 4 * MODES.index(mode) + size  # each on a graph of its own
+    ranks = Ranks(size, random_graph(seed), random_seeds(seed, size), **mode)
+    for key in jax.random.split(jax.random.key(seed), 2):
+        whole = ranks.whole_samples(key)
+        assert not any(batch.overflow for batch in whole)
+        assert whole[0].blocks[0].num_edges > 50
+        same_bits(ranks.sample(key), whole)
+    assert ranks.comm.counters.rounds == (8 if size > 1 else 0)
+    assert ranks.sampler.extra_rounds == 0
+
+
+@pytest.mark.parametrize("mode", [MODES[0], MODES[2]], ids=str)
+def test_without_kernels(mode, same_bits, monkeypatch):
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    ranks = Ranks(2, random_graph(0), random_seeds(0, 2), **mode)
+    same_bits(ranks.sample(jax.random.key(1)), ranks.whole_samples(jax.random.key(1)))
+
+
+@pytest.mark.parametrize("mode", [MODES[0], MODES[2]], ids=str)
+def test_more_rounds_where_ranks_exchange_more(mode, same_bits):
+    ranks = Ranks(3, random_graph(2), random_seeds(2, 3), **mode)
+    ranks.sampler.rows = RowCapacity((8, 64), (1024, 128))
+    key = jax.random.key(4)
+    same_bits(ranks.sample(key), ranks.whole_samples(key))
+    assert ranks.sampler.extra_rounds > 0
+    assert ranks.comm.counters.rounds == 4 + ranks.sampler.extra_rounds
+    assert ranks.sampler.rows == RowCapacity((8, 64), (1024, 128))  # for this batch only
+
+
+def test_a_plan_is_enough_and_tight(same_bits):
+    ranks = Ranks(3, random_graph(2), random_seeds(2, 3), **MODES[0])
+    key = jax.random.key(4)
+    words, seeds = np.asarray(jax.random.key_data(key)), ranks.comm.own(ranks.seeds)
+    rows = ranks.sampler.plan([(words, seeds)])
+    assert rows == ranks.sampler.rows
+    assert np.sum(rows) < np.sum(ENOUGH)
+    extra = ranks.sampler.extra_rounds
+    same_bits(ranks.sample(key), ranks.whole_samples(key))
+    assert ranks.sampler.extra_rounds == extra
+
+
+@pytest.mark.parametrize(
+    ("mode", "capacity"),
+    [
+        (MODES[0], Capacity((60, 500, 1200), (60, 312, 312))),
+        (MODES[0], Capacity((8, 3000, 1200), (60, 312, 312))),
+        (MODES[0], Capacity((60, 3000, 1200), (60, 100, 312))),
+        (MODES[2], Capacity((60, 500, 1200), (60, 312, 312))),
+    ],
+    ids=str,
+)
+def test_overflow_is_that_of_the_whole_graph(mode, capacity, same_bits):
+    """And only that rank's."""
+    ranks = Ranks(2, random_graph(1), random_seeds(1, 2), capacity=capacity, **mode)
+    key = jax.random.key(0)
+    whole = ranks.whole_samples(key, capacity)
+    assert [bool(batch.overflow) for batch in whole] == [True, False]
+    same_bits(ranks.sample(key), whole)
+    assert ranks.sampler.extra_rounds == 0
+
+
+def test_a_level_is_a_larger_capacity(same_bits):
+    capacity = Capacity((24, 500, 700), (40, 312, 312))
+    ranks = Ranks(2, random_graph(1), random_seeds(1, 2), capacity=capacity, **MODES[0])
+    worst = worst_case(N, E, B, MODES[0]["fanouts"], False, True)
+    for level in range(3):
+        whole = ranks.whole_samples(jax.random.key(0), capacity)
+        same_bits(ranks.sample(jax.random.key(0), level), whole)
+        capacity = capacity.enlarge(worst)
+
+
+def test_edges_without_weight_count_for_an_overflow(same_bits):
+    """By weight the capacity bounds what could be drawn, not what was."""
+    graph = random_graph(3)
+    seeds, key = random_seeds(3, 2), jax.random.key(2)
+    mode = {"fanouts": (3, -1, 2), "weighted": True}
+    ranks = Ranks(2, graph, seeds, **mode)
+    drawn = int(ranks.whole_samples(key)[0].blocks[1].num_edges)
+    capacity = ROOMY._replace(edges=(60, drawn + 8, 1200))
+    ranks = Ranks(2, graph, seeds, capacity=capacity, **mode)
+    whole = ranks.whole_samples(key, capacity)
+    assert whole[0].overflow
+    same_bits(ranks.sample(key), whole)
+
+
+def test_halo_nodes_are_not_asked_for(same_bits):
+    graph, seeds, key = random_graph(0), random_seeds(0, 2), jax.random.key(0)
+    sent = []
+    for halo in ((), range(0, N, 2)):
+        ranks = Ranks(2, graph, seeds, halo, **MODES[0])
+        words = np.asarray(jax.random.key_data(key))
+        sent.append(np.sum(ranks.sampler.plan([(words, ranks.comm.own(seeds))], margin=0)))
+        same_bits(ranks.sample(key), ranks.whole_samples(key))
+    assert sent[0] > 1.5 * sent[1]
+
+
+def test_rounds_in_the_program():
+    """2 (L-1) collectives, and no other."""
+    ranks = Ranks(4, random_graph(0), random_seeds(0, 4), **MODES[0])
+    text = []
+    compile_program = ranks.comm.counting
+
+    def keep(jitted):
+        def call(*args):
+            text.append(jitted.lower(*args).compile().as_text())
+            return jitted(*args)
+
+        return compile_program(jitted) and call
+
+    ranks.comm.counting = keep
+    ranks.sample(jax.random.key(0))
+    count = {name: text[0].count(f" {name}(") for name in ("all-to-all", "all-gather")}
+    assert count == {"all-to-all": 4, "all-gather": 0}
+    assert " all-reduce(" not in text[0]
+
+
+def test_first_guess_of_what_is_exchanged():
+    for size, nodes, edges in ((1, (60, 312), (3000, 1200)), (4, (30, 156), (1500, 600))):
+        comm = Mesh(jax.devices()[:size]) if size > 1 else Alone()
+        rows = VanillaSampler(comm, None, CUTS[size], E, B, (3, -1, 2), ROOMY).rows
+        assert np.all(np.array(rows) >= (nodes, edges))
+        assert np.all(np.array(rows) <= 1.1 * np.array((nodes, edges)))
+
+
+def test_bad_arguments():
+    graph, seeds = random_graph(0), random_seeds(0, 2)
+    ranks = Ranks(2, graph, seeds, **MODES[0])
+    for cuts in ([0, N], [0, 200, 100], [1, 2, N], "ab"):
+        with pytest.raises(InputError, match="offsets must be 3 ints"):
+            VanillaSampler(ranks.comm, None, cuts, E, B, (3, -1, 2), ROOMY)
+    ranks.seeds = [seed.copy() for seed in ranks.seeds]
+    missing = np.setdiff1d(np.arange(120), ranks.seeds[1])
+    ranks.seeds[1][5] = missing[0]
+    with pytest.raises(InputError, match=f"seeds of rank 1 must be 12 nodes .* got .{missing[0]}"):
+        ranks.sample(jax.random.key(0))

@@ -1,0 +1,141 @@
+"""The kernels of vanilla mode are their plain twins, and refuse what is no reply."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jgs import kernels
+from jgs.dist.rows import merge_rows, route_rows
+from jgs.sampling.relabel_kernel import relabel_edges
+
+pytestmark = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
+
+N, T, C, ROOM = 40, 30, 7, 64
+
+
+def both(function, static, arrays):
+    """The results of the kernel and of the plain twin."""
+    compiled = []
+    for available in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "available", lambda available=available: available)
+            compiled.append(jax.jit(lambda *a: function(*a, *static)).lower(*arrays).compile())
+    return lambda *arrays: [run(*arrays) for run in compiled]
+
+
+def examples(size=40):
+    return settings(max_examples=size, deadline=None, derandomize=True)
+
+
+@pytest.mark.parametrize("num_held", [0, N])
+def test_route(num_held, same_bits):
+    def inputs(seed, cuts, rank):
+        rng = np.random.default_rng(seed)
+        nodes = rng.integers(-2, N + 3, T).astype(np.int32)
+        offsets = np.array([0, *sorted(cuts), N], np.int32)
+        return nodes, offsets, rng.random(num_held) > 0.7, np.int32(rank)
+
+    run = both(route_rows, (C,), inputs(0, [3, 4, 5], 0))
+
+    @examples()
+    @given(st.integers(0, 2**32 - 1), st.tuples(*[st.integers(0, N)] * 3), st.integers(0, 3))
+    def check(seed, cuts, rank):
+        kernel, plain = run(*inputs(seed, cuts, rank))
+        same_bits(kernel, plain)
+
+    check()
+
+
+def replies_and_rows(seed, num_ranks=3, num_edges=20):
+    """Replies of three ranks, own rows, and a place for each node."""
+    rng = np.random.default_rng(seed)
+    replies = np.full((num_ranks, 2 + C + num_edges), N, np.int32)
+    for reply in replies:
+        ends = np.sort(rng.integers(0, num_edges + 1, C))
+        reply[2 : 2 + C] = ends
+        reply[2 + C :][: ends[-1]] = rng.integers(0, N, ends[-1])
+    place = np.where(rng.random(T) < 0.5, rng.integers(0, num_ranks * C, T), -1)
+    counts = np.where(place < 0, rng.integers(0, 4, T), 0)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return place.astype(np.int32), indptr, rng.integers(0, N, 100, np.int32), replies
+
+
+@pytest.mark.parametrize("room", [400, ROOM])  # enough, and too little
+def test_merge(room, same_bits):
+    run = both(merge_rows, (C, room, N), replies_and_rows(0))
+
+    @examples()
+    @given(st.integers(0, 2**32 - 1))
+    def check(seed):
+        place, indptr, indices, replies = replies_and_rows(seed)
+        (starts, neighbors), plain = run(place, indptr, indices, replies)
+        same_bits((starts, neighbors), tuple(plain))
+        rows = []
+        for t in range(T):
+            if place[t] < 0:
+                rows.append(indices[indptr[t] : indptr[t + 1]])
+            else:
+                reply = replies[place[t] // C]
+                ends = [0, *reply[2 : 2 + C]]
+                rows.append(reply[2 + C :][ends[place[t] % C] : ends[place[t] % C + 1]])
+        expected = np.concatenate(rows)[:room]
+        np.testing.assert_array_equal(neighbors[: starts[-1]], expected)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [(2, -1), (2 + C - 1, 21), (3, 1 << 30), (2 + C, -5), (2 + C, N)]
+)
+def test_a_damaged_reply_is_refused(column, value):
+    place, indptr, indices, replies = replies_and_rows(1)
+    place[:C] = np.arange(C)
+    indptr[:] = 0
+    replies[0, 2 : 2 + C] = np.arange(1, C + 1)
+    jax.block_until_ready(merge_rows(place, indptr, indices, replies, C, ROOM, N))
+    replies[0, column] = value
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="a rank's reply must"):
+        jax.block_until_ready(merge_rows(place, indptr, indices, replies, C, ROOM, N))
+
+
+def test_relabel(same_bits):
+    def inputs(seed, num_targets, num_edges, num_ids):
+        rng = np.random.default_rng(seed)
+        targets = rng.integers(0, num_ids, T, dtype=np.int32)
+        neighbors = rng.integers(0, num_ids, 200, dtype=np.int32)
+        return targets, np.int32(num_targets), neighbors, np.int32(num_edges)
+
+    run = both(relabel_edges, (ROOM, N), inputs(0, 1, 1, N))
+
+    @examples(80)
+    @given(
+        st.integers(0, 2**32 - 1), st.integers(0, T), st.integers(0, 200), st.integers(1, 2000)
+    )
+    def check(seed, num_targets, num_edges, num_ids):
+        kernel, plain = run(*inputs(seed, num_targets, num_edges, num_ids))
+        same_bits(kernel, plain)
+
+    check()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 4])
+@pytest.mark.parametrize("capacity", [20_000, 9_000])  # enough, and too little
+def test_relabel_at_parallel_sizes(num_threads, capacity, same_bits, monkeypatch):
+    monkeypatch.setattr(kernels, "NUM_THREADS", num_threads)
+    rng = np.random.default_rng(0)
+    targets = rng.permutation(20_000)[:1000].astype(np.int32)
+    neighbors = rng.integers(0, 20_000, 60_000, dtype=np.int32)
+    arrays = (targets, np.int32(1000), neighbors, np.int32(50_000))
+    kernel, plain = both(relabel_edges, (capacity, 20_000), arrays)(*arrays)
+    assert (kernel[1] > capacity) == (capacity == 9_000)
+    same_bits(kernel, plain)
+
+
+def test_relabel_refuses_what_is_no_node():
+    for targets, neighbors in ([-1, 5], [2, 3]), ([1, 2], [3, -1]):
+        arrays = [jnp.array(a, jnp.int32) for a in (targets, 2, neighbors, 2)]
+        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="must be node ids"):
+            jax.block_until_ready(relabel_edges(*arrays, 8, N))
