@@ -102,14 +102,14 @@ def check_replaceable(
         return
     value = "a file"
     if folder.is_dir():
-        found = {str(p.relative_to(folder)): p for p in folder.rglob("*")}
-        if not found:
+        if not any(folder.iterdir()):
             return
         try:
             ours = files(folder)
         except InputError as error:
             value = f"something else ({error.value})"
         else:
+            found = {str(p.relative_to(folder)): p for p in folder.rglob("*")}
             folders = {str(parent) for name in ours for parent in Path(name).parents}
             others = sorted(
                 name

@@ -51,7 +51,7 @@ def metis_partition(
 
     options: np.ndarray = np.empty(_OPTIONS, dtype)
     library.METIS_SetDefaultOptions(_pointer(options))
-    options[_SEED] = seed
+    options[_SEED] = seed + 1  # C's srand takes 0 for 1
     parts: np.ndarray = np.zeros(num_nodes, dtype)
     arguments = (
         array([num_nodes]),

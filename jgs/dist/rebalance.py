@@ -7,8 +7,7 @@ import numpy as np
 from jgs.dist.adjacency import Adjacency, neighbors_per_part
 
 _ROUNDS = 500
-_STEEPNESS = 50.0  # a part 2 % fuller counts e times as much
-_STEP = 0.01  # of a limit: what moves in a round, at least
+_STEEPNESS = 2.0, 50.0  # the sum's exponents, far from the limits and near them
 
 
 def part_loads(parts: np.ndarray, weights: np.ndarray, num_parts: int) -> np.ndarray:
@@ -34,9 +33,10 @@ def rebalance(
       limit: int64 `[C]`.
 
     Each round the part that exceeds a limit the most gives nodes away, those first that lose
-    the fewest edges by what they even out: the sum of `exp(50 load / limit)` over all parts
-    and constraints falls with every move, so that parts may also swap, hubs for many leaves
-    say. It ends when no node helps (one may be heavier than a limit) or after 500 rounds.
+    the fewest edges by what they even out: the sum of `exp(k load / limit)` over all parts
+    and constraints falls, so that parts may also swap, hubs for many leaves say. `k` grows
+    with nearness to the limits. It ends when no node helps (one may be heavier than a limit)
+    or after 500 rounds.
     """
     parts = parts.copy()
     load = part_loads(parts, weights, num_parts)
@@ -46,29 +46,28 @@ def rebalance(
         worst = (load[source] / limit).max()
         if worst <= 1:
             break
+        scale = np.clip(2 / (worst - 1), *_STEEPNESS) / limit
         nodes = np.flatnonzero((parts == source) & weights.any(axis=1))
         near = neighbors_per_part(graph, nodes, parts, num_parts)
         for least in (0.5, 0.0):  # first no shuffling between parts that are full alike
-            targets, score = _best_moves(near, weights[nodes], load, limit, source, least)
+            targets, score = _best_moves(near, weights[nodes], load, scale, source, least)
             order = np.argsort(score, kind="stable")[: np.count_nonzero(score < np.inf)]
             if order.size:
                 break
         else:
             break
         nodes, targets = nodes[order], targets[order]
-        step = np.maximum(_STEP, (worst - 1) / 2) * limit
-        moved = _up_to(weights[nodes], targets, step)
-        parts[nodes[moved]] = targets[moved]
+        count = _useful(weights[nodes], targets, load, limit, scale, source)
+        parts[nodes[:count]] = targets[:count]
         load = part_loads(parts, weights, num_parts)
     return parts
 
 
-def _best_moves(near, weights, load, limit, source, least) -> tuple[np.ndarray, np.ndarray]:
+def _best_moves(near, weights, load, scale, source, least) -> tuple[np.ndarray, np.ndarray]:
     """Each node's best target, and the edges lost by how much it evens out.
 
     Infinite where the sum falls by no more than `least` of what the source is relieved of.
     """
-    scale = _STEEPNESS / limit
     top = (load * scale).max()  # keeps the exponentials finite
     left = np.exp(load[source] * scale - top) - np.exp((load[source] - weights) * scale - top)
     relief = left.sum(axis=1)
@@ -87,11 +86,19 @@ def _best_moves(near, weights, load, limit, source, least) -> tuple[np.ndarray, 
     return best, lowest
 
 
-def _up_to(weights: np.ndarray, targets: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """bool: the first moves, until one part would get more than `step`; at least the first."""
-    total = np.zeros(targets.size, bool)
-    for target in np.unique(targets):
-        mine = np.flatnonzero(targets == target)
-        total[mine] = (np.cumsum(weights[mine], axis=0) > step).any(axis=1)
-    count = int(np.argmax(total)) if total.any() else total.size
-    return np.arange(targets.size) < max(1, count)
+def _useful(weights, targets, load, limit, scale, source: int) -> int:
+    """How many of the moves to make at once: no more than the source must lose, and halved
+    until the sum falls (each alone lets it fall, together they may overshoot)."""
+    excess = np.maximum(load[source] - limit, 0)
+    enough = (np.cumsum(weights, axis=0) >= excess).all(axis=1)
+    count = int(np.argmax(enough)) + 1 if enough.any() else targets.size
+    top = (load * scale).max()
+    before = np.exp(load * scale - top).sum()
+    while count > 1:
+        after = load.copy()
+        after[source] -= weights[:count].sum(axis=0)
+        np.add.at(after, targets[:count], weights[:count])
+        if np.exp(after * scale - top).sum() < before:
+            break
+        count //= 2
+    return count
