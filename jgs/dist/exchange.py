@@ -69,13 +69,7 @@ class FeatureExchange:
     ):
         if wire not in WIRE:
             raise InputError(f"wire must be one of {', '.join(WIRE)}", repr(wire), "Choose.")
-        offsets = np.asarray(offsets, np.int32)
-        if offsets.shape != (comm.size + 1,):
-            raise InputError(
-                "offsets must have one entry more than there are ranks",
-                f"{offsets.shape} for {comm.size} ranks",
-                "Give each rank a contiguous range of nodes.",
-            )
+        offsets = check_offsets(comm, offsets)
         self.comm, self.wire, self.extra_rounds = comm, jnp.dtype(wire), 0
         most = int(np.diff(offsets).max(initial=0))
         own, self._width, self._row = _tables(comm, features, most)
@@ -157,12 +151,12 @@ class FeatureExchange:
         self, store: Store, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need."""
-        comm, rank = self.comm, self.comm.index()
+        comm = self.comm
         requests, place = route(
             nodes,
             offsets,
             store.cache_slot,
-            rank,
+            comm.index(),
             nth,
             capacity=self.capacity,
             num_own=_num_rows(store.own),
@@ -170,12 +164,10 @@ class FeatureExchange:
         )
         if comm.size == 1:
             return place, store.cached[:0].astype(self._sent), jnp.int32(1)
-        asked = comm.all_to_all(requests)
-        wanted, first = asked[:, :-1], offsets[rank]
-        mine = (wanted >= first) & (wanted < offsets[rank + 1])
-        rows = self._pack(store.own, jnp.where(mine, wanted - first, -1).reshape(-1))
+        asked, rounds = ask(comm, requests, offsets)
+        rows = self._pack(store.own, asked)
         replies = comm.all_to_all(rows.reshape(comm.size, self.capacity, -1))
-        return place, replies.reshape(rows.shape), jnp.max(asked[:, -1])
+        return place, replies.reshape(rows.shape), rounds
 
     def _pack(self, own: Any, ids: jax.Array) -> jax.Array:
         """Rows as they are sent: `[n, F]`, or of sparse ones columns and values `[n, 2K]`."""
@@ -203,6 +195,32 @@ class FeatureExchange:
         if sent.shape[0] == 0:
             return own
         return own + gather(_unpack(sent, self._row, self._width), jnp.where(there, place - num_own, -1))
+
+
+def check_offsets(comm: Communicator, offsets: Any) -> np.ndarray:
+    """`offsets` as int32 `[R+1]`; raises `InputError` unless each rank has its range."""
+    offsets = np.asarray(offsets, np.int32)
+    if offsets.shape != (comm.size + 1,):
+        raise InputError(
+            "offsets must have one entry more than there are ranks",
+            f"{offsets.shape} for {comm.size} ranks",
+            "Give each rank a contiguous range of nodes.",
+        )
+    return offsets
+
+
+def ask(
+    comm: Communicator, requests: jax.Array, offsets: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Sends the requests of `route`, int32 `[R, c+1]`, in one round.
+
+    Returns int32 `[R * c]`, which of its own rows this rank is asked for by each rank in turn,
+    -1 for none; and the number of rounds that all ranks need.
+    """
+    received, rank = comm.all_to_all(requests), comm.index()
+    wanted, first = received[:, :-1], offsets[rank]
+    mine = (wanted >= first) & (wanted < offsets[rank + 1])
+    return jnp.where(mine, wanted - first, -1).reshape(-1), jnp.max(received[:, -1])
 
 
 def _unpack(sent: jax.Array, row: int, width: int) -> SparseFeatures:
