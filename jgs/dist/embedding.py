@@ -21,9 +21,11 @@ from jgs.dist.route import route
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.ops import aggregate, gather
+from jgs.ops.kernel_call import FILL
 from jgs.sampling.random import key_words
 
 _INIT_ROWS = 1 << 16  # made at a time: the random bits of a large table need not fit in RAM
+_STEP_ROWS = 1 << 10  # updated at a time: they and the optimiser's state stay in cache
 
 
 class Table(NamedTuple):
@@ -124,9 +126,7 @@ class ShardedEmbedding:
         self._pending: tuple[Token, Any] | None = None
         make = comm.program(self._make, (SAME, SAME), OWN)
         self._table, self._slots = make(self._offsets, comm.same(words))
-        self._fetch = comm.program(
-            self._one_round, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME)
-        )
+        self._fetch = comm.program(self._one_round, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME))
         self._apply = comm.program(self._update, (OWN, OWN, OWN, OWN), OWN, donate=(0, 1))
 
     def pull(self, nodes: Any) -> tuple[Any, Token]:
@@ -214,7 +214,7 @@ class ShardedEmbedding:
             self._table.rows, nodes, self._offsets, self.comm.same(np.int32(nth))
         )
 
-    # -- inside a program: one rank --------------------------------------------------------------
+    # -- inside a program: one rank ----------------------------------------------------------
 
     def _make(self, offsets: jax.Array, words: jax.Array) -> tuple[Table, jax.Array]:
         """The table, and int32 `[n]` for `_update` to write to."""
@@ -270,17 +270,19 @@ class ShardedEmbedding:
         if self.comm.size > 1:
             ids += [one.asked for one in token]
             gradients += [self._send(gradients[0], one.place) for one in token]
-        at, total, slots = _add_equal(jnp.concatenate(ids), jnp.concatenate(gradients), slots)
+        every = jnp.concatenate(ids), jnp.concatenate(gradients)
+        rows, total, num, slots = _add_equal(*every, slots)
 
-        touched = jax.tree.map(lambda a: _read(a, at), table)
-        step = jax.vmap(self._optimizer.update)
-        updates, opt_state = step(total, touched.opt_state, touched.rows)
-        stepped = Table(optax.apply_updates(touched.rows, updates), opt_state)
+        def step(i, table):
+            at = jax.lax.dynamic_slice_in_dim(rows, i * _STEP_ROWS, _STEP_ROWS)
+            gradient = jax.lax.dynamic_slice_in_dim(total, i * _STEP_ROWS, _STEP_ROWS)
+            touched = jax.tree.map(lambda a: _read(a, at), table)
+            update = jax.vmap(self._optimizer.update)
+            updates, opt_state = update(gradient, touched.opt_state, touched.rows)
+            stepped = Table(optax.apply_updates(touched.rows, updates), opt_state)
+            return jax.tree.map(lambda a, new: _write(a, at, new), table, stepped)
 
-        def write(array, new):
-            return array.at[at].set(new, mode="drop", unique_indices=True)
-
-        return jax.tree.map(write, table, stepped), slots
+        return jax.lax.fori_loop(0, -(-num // _STEP_ROWS), step, table), slots
 
     def _send(self, gradient: jax.Array, place: jax.Array) -> jax.Array:
         """`[R * c, F]`: the gradients of the rows that this rank was asked for in a round."""
@@ -294,31 +296,46 @@ class ShardedEmbedding:
 
 def _add_equal(
     ids: jax.Array, gradients: jax.Array, slots: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Adds the rows of `gradients` `[M, F]` that belong to the same row of the table.
 
     `ids` int32 `[M]` says which of the table's `n` rows, or -1 for none; `slots` int32 `[n]`
     may hold anything, and is returned with something else in it.
 
-    Returns int32 `[M]`, each touched row once and elsewhere distinct numbers from `n` on; and
-    the sums `[M, F]`, of meaning where a row is touched.
+    Returns the touched rows, each once, int32 `[M']` with `M'` a multiple of `_STEP_ROWS` of at
+    least `M`, and -1 behind them; their sums `[M', F]`, of no meaning behind; and their number.
     """
-    num_rows, nth = slots.shape[0], jnp.arange(ids.shape[0], dtype=jnp.int32)
+    num_slots, nth = slots.shape[0], jnp.arange(ids.shape[0], dtype=jnp.int32)
     real = ids >= 0
-    at = jnp.where(real, ids, num_rows)
-    # One of each row's positions stands for all. No sort, and nothing of the table's size.
+    at = jnp.where(real, ids, num_slots)
+    # One of each row's positions leads the others. No sort, and nothing of the table's size.
     slots = slots.at[at].set(nth, mode="drop")
-    leader = jnp.where(real, slots.at[at].get(mode="fill", fill_value=0), nth)
-    num = jnp.int32(ids.shape[0])
-    block = Block(jnp.arange(ids.shape[0] + 1, dtype=jnp.int32), leader, num, num, num)
+    leader = jnp.where(real, slots.at[at].get(mode="fill", fill_value=0), 0)
+    leads = real & (leader == nth)
+    place = jnp.cumsum(leads, dtype=jnp.int32) - 1
+    num = jnp.sum(leads, dtype=jnp.int32)
+    # What belongs nowhere goes behind, to a place each: all in one would be a long row.
+    behind = num + jnp.cumsum(~real, dtype=jnp.int32) - 1
+    size = -(-ids.shape[0] // _STEP_ROWS) * _STEP_ROWS
+    touched = (
+        jnp.full(size, -1, jnp.int32).at[jnp.where(leads, place, size)].set(ids, mode="drop")
+    )
     # To add rows into their places is the derivative of reading them from there.
-    zeros = jnp.zeros_like(gradients)
+    every = jnp.int32(ids.shape[0])
+    indptr = jnp.arange(ids.shape[0] + 1, dtype=jnp.int32)
+    block = Block(indptr, jnp.where(real, place[leader], behind), every, every, every)
+    zeros = jnp.zeros((size, gradients.shape[1]))
     _, transpose = jax.vjp(lambda x: aggregate(block, x, "sum"), zeros)
     (total,) = transpose(gradients)
-    return jnp.where(real & (leader == nth), ids, num_rows + nth), total, slots
+    return touched, total, num, slots
 
 
 def _read(array: jax.Array, ids: jax.Array) -> jax.Array:
     if array.ndim == 2 and array.dtype == jnp.float32:
         return gather(array, ids)
-    return array.at[ids].get(mode="fill", fill_value=0)
+    return array.at[ids].get(**FILL)
+
+
+def _write(array: jax.Array, ids: jax.Array, rows: jax.Array) -> jax.Array:
+    # Padding, -1, would wrap around.
+    return array.at[jnp.where(ids >= 0, ids, array.shape[0])].set(rows, mode="drop")

@@ -87,8 +87,9 @@ class Dense:
             second = second + g * g
             update = 0.1 * g / np.sqrt(second + 1e-10)
         where = touched[:, None]
-        self.first, self.second = np.where(where, first, self.first), np.where(
-            where, second, self.second
+        self.first, self.second = (
+            np.where(where, first, self.first),
+            np.where(where, second, self.second),
         )
         self.rows = np.where(where, self.rows - update, self.rows)
 
@@ -101,6 +102,7 @@ def test_steps_are_those_of_a_dense_table(size, optimizer, use_kernels, monkeypa
     if use_kernels and not kernels.available():
         pytest.skip("kernels are not in use")
     monkeypatch.setattr(kernels, "available", lambda: use_kernels)
+    monkeypatch.setattr(embedding, "_STEP_ROWS", 8)  # several at a time
     table = make(size, optimizer)
     dense = Dense(whole(table).rows, optimizer)
     for t in range(4):
@@ -161,9 +163,7 @@ def test_what_exceeds_the_capacity_goes_in_further_rounds(size):
         nodes, gradient = batches(t, size)
         before, extra = counters.rounds, tiny.extra_rounds
         rounds = tiny.comm.counters.rounds
-        for a, b in zip(
-            step(roomy, nodes, gradient), step(tiny, nodes, gradient), strict=True
-        ):
+        for a, b in zip(step(roomy, nodes, gradient), step(tiny, nodes, gradient), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
         assert counters.rounds == before + 3
         asked = [
@@ -261,9 +261,7 @@ def test_sage_on_cora_without_features_trains(data_folder):
         GraphSAGE(32, 32, data.num_classes, 2, dropout=0.5, rngs=nnx.Rngs(0))
     )
     small = jax.nn.initializers.normal(0.01)
-    table = ShardedEmbedding(
-        comm, [0, num_nodes], 32, KEY, optax.adam(0.05), init=small
-    )
+    table = ShardedEmbedding(comm, [0, num_nodes], 32, KEY, optax.adam(0.05), init=small)
     optimizer = optax.adam(0.01)
     opt_state, labels = optimizer.init(params), jnp.asarray(data.labels)
 
@@ -291,6 +289,6 @@ def test_sage_on_cora_without_features_trains(data_folder):
     batch = sample_neighbors(jax.random.key(1), data.graph, seeds, (20, 20))
     logits = nnx.merge(graphdef, params)(batch, table.pull(batch.nodes)[0])
     accuracy = float(jnp.mean(jnp.argmax(logits, -1) == labels[seeds]))
-    print('ACC', accuracy)
+    print("ACC", accuracy)
     # The largest class is 0.32 of the test nodes; with rows that stay noise it is 0.25.
     assert accuracy > 0.5, accuracy
