@@ -71,13 +71,7 @@ class FeatureExchange:
     ):
         if wire not in WIRE:
             raise InputError(f"wire must be one of {', '.join(WIRE)}", repr(wire), "Choose.")
-        offsets = np.asarray(offsets, np.int32)
-        if offsets.shape != (comm.size + 1,):
-            raise InputError(
-                "offsets must have one entry more than there are ranks",
-                f"{offsets.shape} for {comm.size} ranks",
-                "Give each rank a contiguous range of nodes.",
-            )
+        offsets = check_offsets(comm, offsets)
         self.comm, self.wire, self.extra_rounds = comm, jnp.dtype(wire), 0
         self._most = int(np.diff(offsets).max(initial=0))
         self._own, self.width, self._row = _tables(comm, features, self._most)
@@ -151,7 +145,7 @@ class FeatureExchange:
             caches = caches * self.comm.num_local
         return self.comm.own([Store(o, *c) for o, c in zip(self._own, caches, strict=True)])
 
-    # -- inside the program: one rank ------------------------------------------------------------
+    # -- inside the program: one rank --
 
     def _one_round(
         self,
@@ -181,14 +175,19 @@ class FeatureExchange:
         offsets: jax.Array,
         nth: jax.Array,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
+<<<<<<< HEAD
         """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need, or
         `_OVERFLOW` if a rank's sample has overflowed: the request tells all ranks both."""
         comm, rank = self.comm, self.comm.index()
+=======
+        """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need."""
+        comm = self.comm
+>>>>>>> embed
         requests, place = route(
             nodes,
             offsets,
             store.cache_slot,
-            rank,
+            comm.index(),
             nth,
             capacity=self.capacity,
             num_own=_num_rows(store.own),
@@ -196,13 +195,19 @@ class FeatureExchange:
         )
         rounds = jnp.where(overflow, _OVERFLOW, requests[:, -1])
         if comm.size == 1:
+<<<<<<< HEAD
             return place, store.cached[:0].astype(self._sent), jnp.maximum(rounds[0], 1)
         asked = comm.all_to_all(requests.at[:, -1].set(rounds))
         wanted, first = asked[:, :-1], offsets[rank]
         mine = (wanted >= first) & (wanted < offsets[rank + 1])
         rows = self._pack(store.own, jnp.where(mine, wanted - first, -1).reshape(-1))
+=======
+            return place, store.cached[:0].astype(self._sent), jnp.int32(1)
+        asked, rounds = ask(comm, requests, offsets)
+        rows = self._pack(store.own, asked)
+>>>>>>> embed
         replies = comm.all_to_all(rows.reshape(comm.size, self.capacity, -1))
-        return place, replies.reshape(rows.shape), jnp.max(asked[:, -1])
+        return place, replies.reshape(rows.shape), rounds
 
     def _pack(self, own: Any, ids: jax.Array) -> jax.Array:
         """Rows as they are sent: `[n, F]`, or of sparse ones columns and values `[n, 2K]`."""
@@ -232,6 +237,32 @@ class FeatureExchange:
         return own + gather(
             _unpack(sent, self._row, self.width), jnp.where(there, place - num_own, -1)
         )
+
+
+def check_offsets(comm: Communicator, offsets: Any) -> np.ndarray:
+    """`offsets` as int32 `[R+1]`; raises `InputError` unless each rank has its range."""
+    offsets = np.asarray(offsets, np.int32)
+    if offsets.shape != (comm.size + 1,):
+        raise InputError(
+            "offsets must have one entry more than there are ranks",
+            f"{offsets.shape} for {comm.size} ranks",
+            "Give each rank a contiguous range of nodes.",
+        )
+    return offsets
+
+
+def ask(
+    comm: Communicator, requests: jax.Array, offsets: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Sends the requests of `route`, int32 `[R, c+1]`, in one round.
+
+    Returns int32 `[R * c]`, which of its own rows this rank is asked for by each rank in turn,
+    -1 for none; and the number of rounds that all ranks need.
+    """
+    received, rank = comm.all_to_all(requests), comm.index()
+    wanted, first = received[:, :-1], offsets[rank]
+    mine = (wanted >= first) & (wanted < offsets[rank + 1])
+    return jnp.where(mine, wanted - first, -1).reshape(-1), jnp.max(received[:, -1])
 
 
 def _unpack(sent: jax.Array, row: int, width: int) -> SparseFeatures:

@@ -1,4 +1,4 @@
-"""What one rank does for all: a result or an error reaches every rank, and none waits for it."""
+"""What one rank does for all: its result, or its error, reaches every rank."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class FailedElsewhere(Exception):
 
 
 def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
-    """What `function` returns on this process; all call it. If it raises on one, all raise: that
-    one its own error, the others `FailedElsewhere`, once every process has tried."""
+    """What `function` returns on this process; all call it. If it raises on one, all raise,
+    once every process has tried: that one its own error, the others `FailedElsewhere`."""
     result, error = None, None
     try:
         result = function()

@@ -1,6 +1,6 @@
 """A partitioned data set on the disk: `open_parts`. Its layout:
 
-    manifest.json         what is written by `write_parts`, with the SHA-256 of the manifests below
+    manifest.json         what `write_parts` wrote, with the SHA-256 of the manifests below
     graph/                the whole graph in new ids, as `jgs.Graph.save` writes it
     shared/               labels, val_idx, test_idx, original_ids
     part-00000/ ...       what one rank needs of its own:

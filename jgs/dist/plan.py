@@ -41,8 +41,9 @@ class Remote:
         self._sampler, self._schedules = sampler, schedules
 
     def nodes(self, epoch: int, which: Sequence[int]) -> Iterator[list[np.ndarray]]:
-        """Of each of these steps the distinct remote nodes, int32, for each local rank. All ranks
-        call it alike: in vanilla mode drawing communicates."""
+        """Of each of these steps the distinct remote nodes, int32, for each local rank.
+
+        All ranks call it alike: in vanilla mode drawing communicates."""
         for words, seeds in steps(self.comm, self._schedules, epoch, which):
             batches = self.comm.local(self._drawn(words, seeds))
             yield [self._remote(i, np.asarray(b.nodes)) for i, b in enumerate(batches)]

@@ -128,7 +128,9 @@ class VanillaSampler:
         capacity = enlarged(self._spec.capacity, self._worst, level)
         return self._sample(words, seeds, capacity, self.rows)[0]
 
-    def plan(self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1) -> RowCapacity:
+    def plan(
+        self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1
+    ) -> RowCapacity:
         """Sets `rows` to what `batches`, pairs of words and seeds, need, and a margin.
 
         All ranks come to the same, for each sees the largest need of all.
@@ -139,7 +141,9 @@ class VanillaSampler:
             _, need, rows = self._sample(words, seeds, capacity, rows)
             needs = np.maximum(needs, need)
         planned = [
-            tuple(min(w, round_up(int(n * (1 + margin)) + 1)) for n, w in zip(*both, strict=True))
+            tuple(
+                min(w, round_up(int(n * (1 + margin)) + 1)) for n, w in zip(*both, strict=True)
+            )
             for both in zip(needs.T, worst, strict=True)
         ]
         self.rows = RowCapacity(*planned)
@@ -295,9 +299,7 @@ def _bound(drawn: MiniBatch, graph: Graph, spec: Spec, h: int) -> jax.Array:
     return jnp.minimum(jnp.sum(degree, axis=-1), most).astype(jnp.int32)
 
 
-def _reply(
-    answers: MiniBatch, graph: Graph, spec: Spec, h: int, num_edges: int
-) -> jax.Array:
+def _reply(answers: MiniBatch, graph: Graph, spec: Spec, h: int, num_edges: int) -> jax.Array:
     """int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank has to be sent, the
     edges that it has to be sent, where each node's end, and the edges' neighbours."""
     block = answers.blocks[0]

@@ -261,5 +261,7 @@ def test_seeds_are_dealt_evenly_and_mostly_to_their_owners(made):
     # No more move than must: a part that gave some away ends with what it may keep.
     assert np.count_nonzero(dealt != owner) == np.maximum(had - count, 0).sum()
     share = -(-owner.size // num_parts)
-    assert np.count_nonzero(dealt != owner) <= np.maximum(had - owner.size // num_parts, 0).sum()
+    assert (
+        np.count_nonzero(dealt != owner) <= np.maximum(had - owner.size // num_parts, 0).sum()
+    )
     assert (count[had >= share] >= owner.size // num_parts).all()

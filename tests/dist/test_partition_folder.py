@@ -28,7 +28,9 @@ def make_data(num_nodes, num_edges, seed=0, sparse=False, weighted=True, multila
     graph = Graph.from_edges(src, dst, num_nodes, weight)
     features = rng.random((num_nodes, 5)).astype(np.float16)
     if sparse:
-        features = scipy.sparse.csr_array(features.astype(np.float32) * (rng.random((num_nodes, 5)) > 0.6))
+        features = scipy.sparse.csr_array(
+            features.astype(np.float32) * (rng.random((num_nodes, 5)) > 0.6)
+        )
     labels = rng.integers(0, 3, num_nodes)
     if multilabel:
         labels = (rng.random((num_nodes, 3)) > 0.5).astype(np.float32)
@@ -160,7 +162,9 @@ def test_the_manifest_says_what_is_there(tmp_path):
     assignment = partition_nodes(data.graph, 4, **splits)
     written = write(tmp_path / "parts", data, 4, assignment, seed=7)
     parts = open_parts(tmp_path / "parts")
-    assert parts.manifest == written == json.loads((tmp_path / "parts/manifest.json").read_text())
+    assert (
+        parts.manifest == written == json.loads((tmp_path / "parts/manifest.json").read_text())
+    )
     assert (parts.name, parts.num_classes, written["seed"]) == ("made", 3, 7)
     assert (parts.num_nodes, parts.num_edges, parts.num_parts) == (400, 4000, 4)
     # The cut and the counts, from what was written.

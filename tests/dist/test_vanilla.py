@@ -216,5 +216,7 @@ def test_bad_arguments():
     ranks.seeds = [seed.copy() for seed in ranks.seeds]
     missing = np.setdiff1d(np.arange(120), ranks.seeds[1])
     ranks.seeds[1][5] = missing[0]
-    with pytest.raises(InputError, match=f"seeds of rank 1 must be 12 nodes .* got .{missing[0]}"):
+    with pytest.raises(
+        InputError, match=f"seeds of rank 1 must be 12 nodes .* got .{missing[0]}"
+    ):
         ranks.sample(jax.random.key(0))

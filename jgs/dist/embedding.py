@@ -1,0 +1,341 @@
+"""`ShardedEmbedding`: a learned row for every node, kept and updated by the rank that owns it.
+
+DistDGL's distributed embeddings (Zheng et al. 2020, section 5.4, the KVStore): rows are fetched
+like features, and the gradients of the fetched rows alone go back to their owners, where a
+sparse optimiser updates these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jgs.dist.comm import OWN, SAME, Communicator
+from jgs.dist.exchange import ask, check_offsets
+from jgs.dist.route import route
+from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.ops import aggregate, gather
+from jgs.ops.kernel_call import FILL
+from jgs.sampling.random import key_words
+
+_INIT_ROWS = 1 << 16  # made at a time: the random bits of a large table need not fit in RAM
+_STEP_ROWS = 1 << 10  # updated at a time: they and the optimiser's state stay in cache
+
+
+class Table(NamedTuple):
+    """What is learned; of one rank `n` rows, or of the whole graph `N`.
+
+    Fields:
+      rows: float32 `[n, F]`.
+      opt_state: the optimiser's state of each row: a leading axis `n` in every leaf.
+    """
+
+    rows: Any
+    opt_state: Any
+
+
+class Round(NamedTuple):
+    """What one rank remembers of a round of a pull.
+
+    Fields:
+      place: int32 `[S]`, of `route`: where each node's row was.
+      asked: int32 `[R * c]`, the own rows that others asked for; -1 for none.
+    """
+
+    place: jax.Array
+    asked: jax.Array
+
+
+Token = list[Round]  # `OWN`; the rounds of a pull
+
+
+class ShardedEmbedding:
+    """A table float32 `[N, F]` of learned rows, split over the ranks like features.
+
+    `rows, token = table.pull(nodes)`: float32 `[S, F]`, the rows of nodes int32 `[S]`, both
+    `OWN`. `table.push(token, gradient)`: takes the gradient `[S, F]`, `OWN`, with respect to
+    those rows, and steps the optimiser. With `Alone()`, the communicator of one rank, nodes,
+    rows and gradients are plain arrays: a table for any loop on one machine.
+
+    Args:
+      comm: the communicator.
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      width: `F`.
+      key: a Threefry key. The first row of node `v` is `init(fold_in(key, v), (F,))`: it
+        depends on `(key, v)` alone, not on the number of ranks.
+      optimizer: of optax, e.g. `optax.adam(1e-2)` or `optax.adagrad(1e-2)`.
+      capacity: the most nodes asked of a rank in a round. Where some rank needs more, all do
+        further rounds: nothing is dropped. Equal on all ranks. By default the most rows that
+        a rank has: of several ranks give what a batch needs, messages are padded to it.
+      init: an initializer as those of `jax.nn.initializers`; by default normal with a standard
+        deviation of `1 / sqrt(F)`, as Flax's `Embed`.
+      late: the update of a push waits until after the next pull, so that it overlaps the step
+        in between. That pull then reads rows without the update (one step stale): results
+        differ from `late=False`, and still not with the number of ranks.
+
+    The sparse update: a row is touched when some rank pulled it, whatever its gradient is. Its
+    gradients, of all ranks and of repeated nodes, are added: own ones first, then those of
+    rank 0, 1, ... and each rank's in batch order, so on the CPU the same bits every time. Then
+    the optimiser steps each touched row alone, from that row's own state. A row's state,
+    Adam's count included, moves only when the row is touched, as in DGL's `SparseAdam`
+    (`torch.optim.SparseAdam` has one count for the table): untouched rows neither decay nor
+    drift, and a row goes where dense Adam would take it if the other steps had not been. DGL
+    takes the mean where we add; then a node that two ranks pulled would learn half as fast as
+    on one rank. Options that mix rows (clipping by the global norm) see one row at a time. The
+    cost follows the rows touched, not the table.
+
+    All ranks must call it equally often. A pull is 2 rounds and a push 1, and as many more for
+    each time `capacity` that the most wanted rank is asked for more. Padding, nodes outside
+    `[0, N)`, gets zeros, and its gradients go nowhere.
+
+    Raises `InputError` for what breaks these rules.
+
+    Attributes:
+      extra_rounds: rounds beyond these so far.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        offsets: Any,
+        width: int,
+        key: Any,
+        optimizer: optax.GradientTransformation,
+        *,
+        capacity: int | None = None,
+        init: Callable[[jax.Array, tuple[int, ...]], jax.Array] | None = None,
+        late: bool = False,
+    ):
+        self._ranges, words = check_offsets(comm, offsets), key_words(key)
+        self._num_own = int(np.diff(self._ranges).max())  # on the rank with the most
+        capacity = max(self._num_own, 1) if capacity is None else int(capacity)
+        for name, value in (("width", width), ("capacity", capacity)):
+            if value < 1:
+                raise InputError(f"{name} must be at least 1", value, "Raise it.")
+        self.comm, self.width, self.capacity, self.late = comm, width, capacity, late
+        self.extra_rounds = 0
+        self._optimizer = optimizer
+        self._init = init or jax.nn.initializers.normal(width**-0.5)
+        self._offsets = comm.same(self._ranges)
+        self._pending: tuple[Token, Any] | None = None
+        make = comm.program(self._make, (SAME, SAME), OWN)
+        self._table, self._slots = make(self._offsets, comm.same(words))
+        self._fetch = comm.program(self._one_round, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME))
+        self._apply = comm.program(self._update, (OWN, OWN, OWN, OWN), OWN, donate=(0, 1))
+
+    def pull(self, nodes: Any) -> tuple[Any, Token]:
+        """The rows of `nodes`, and what `push` needs. Without a push nothing is touched."""
+        rows, first, rounds = self._round(nodes, 0)
+        token = [first]
+        for nth in range(1, int(rounds)):
+            more, further, _ = self._round(nodes, nth)
+            rows = jax.tree.map(jnp.add, rows, more)
+            token.append(further)
+        self.extra_rounds += 2 * (len(token) - 1)
+        self.flush()
+        return rows, token
+
+    def push(self, token: Token, gradient: Any) -> None:
+        """Adds up what all ranks say of the rows that they pulled, and updates these.
+
+        `gradient` is of the loss of all ranks' seeds: a mean over a rank's own seeds must be
+        weighed by its share of them.
+        """
+        self.flush()
+        self._pending = (token, gradient)
+        self.extra_rounds += len(token) - 1
+        if not self.late:
+            self.flush()
+
+    def flush(self) -> None:
+        """Applies the push that `late` holds back, if any."""
+        if self._pending is not None:
+            (token, gradient), self._pending = self._pending, None
+            self._table, self._slots = self._apply(self._table, self._slots, token, gradient)
+
+    def state(self) -> list[Table]:
+        """NumPy copies for each local rank, rows `offsets[r]` to `offsets[r+1]` of the whole.
+
+        Joined in rank order they are the table of `N` rows, whatever the number of ranks; no
+        rank ever holds another's. A pending push is applied first: a run that saves its state
+        equals one that is resumed from it.
+        """
+        self.flush()
+        tables = self.comm.local(self._table)
+        return [
+            jax.tree.map(lambda a, n=stop - begin: np.array(a[:n]), table)
+            for table, (begin, stop) in zip(tables, self._local_ranges(), strict=True)
+        ]
+
+    def load_state(self, whole: Table) -> None:
+        """Continues from a state of any number of ranks.
+
+        Each leaf of `whole` has `N` rows and can be sliced; of memory maps a rank reads its own
+        rows only.
+        """
+        self._pending, num_nodes = None, int(self._ranges[-1])
+        like = self.comm.local(self._table)[0]
+        given, wanted = str(jax.tree.structure(whole)), str(jax.tree.structure(like))
+        if given != wanted:
+            raise InputError(
+                "the state must be of the same optimizer", given, f"Make one of {wanted}."
+            )
+        for leaf, own in zip(jax.tree.leaves(whole), jax.tree.leaves(like), strict=True):
+            if leaf.shape != (num_nodes, *own.shape[1:]) or leaf.dtype != own.dtype:
+                raise InputError(
+                    f"the state must have {num_nodes} rows of {own.dtype}{list(own.shape[1:])}",
+                    f"{leaf.dtype}{list(leaf.shape)}",
+                    "Join the ranks' states in order; keep the graph and the width.",
+                )
+        self._table = self.comm.own(
+            [
+                jax.tree.map(lambda a, b=begin, e=stop: self._padded(a[b:e]), whole)
+                for begin, stop in self._local_ranges()
+            ]
+        )
+
+    def _local_ranges(self) -> list[tuple[int, int]]:
+        ranks = range(self.comm.rank, self.comm.rank + self.comm.num_local)
+        return [(int(self._ranges[r]), int(self._ranges[r + 1])) for r in ranks]
+
+    def _padded(self, rows: Any) -> jax.Array:
+        padded = np.zeros((self._num_own, *rows.shape[1:]), rows.dtype)
+        padded[: len(rows)] = rows
+        return jnp.asarray(padded)
+
+    def _round(self, nodes: Any, nth: int) -> tuple[Any, Any, Any]:
+        return self._fetch(
+            self._table.rows, nodes, self._offsets, self.comm.same(np.int32(nth))
+        )
+
+    # -- inside a program: one rank ----------------------------------------------------------
+
+    def _make(self, offsets: jax.Array, words: jax.Array) -> tuple[Table, jax.Array]:
+        """The table, and int32 `[n]` for `_update` to write to."""
+        key = jax.random.wrap_key_data(words, impl="threefry2x32")
+        nodes = offsets[self.comm.index()] + jnp.arange(self._num_own, dtype=jnp.int32)
+
+        def row(node):
+            made = self._init(jax.random.fold_in(key, node), (self.width,))
+            return made.astype(jnp.float32)
+
+        rows = jax.lax.map(row, nodes, batch_size=_INIT_ROWS)
+        return Table(rows, jax.vmap(self._optimizer.init)(rows)), jnp.zeros_like(nodes)
+
+    def _one_round(
+        self, rows: jax.Array, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
+    ) -> tuple[jax.Array, Round, jax.Array]:
+        if nodes.ndim != 1 or nodes.dtype != jnp.int32:
+            raise InputError(
+                "nodes must be int32 [S]",
+                f"{nodes.dtype}{list(nodes.shape)}",
+                "Pass a batch's nodes.",
+            )
+        comm, none = self.comm, jnp.zeros(0, jnp.int32)
+        requests, place = route(
+            nodes,
+            offsets,
+            none,
+            comm.index(),
+            nth,
+            capacity=self.capacity,
+            num_own=self._num_own,
+            num_cached=0,
+        )
+        if comm.size == 1:
+            return gather(rows, place), Round(place, none), jnp.int32(1)
+        asked, rounds = ask(comm, requests, offsets)
+        replies = comm.all_to_all(gather(rows, asked).reshape(comm.size, self.capacity, -1))
+        rows = gather((rows, replies.reshape(-1, self.width)), place)
+        return rows, Round(place, asked), rounds
+
+    def _update(
+        self, table: Table, slots: jax.Array, token: Token, gradient: jax.Array
+    ) -> tuple[Table, jax.Array]:
+        if gradient.shape != (*token[0].place.shape, self.width):
+            raise InputError(
+                "the gradient must have the shape of the rows that were pulled",
+                f"{list(gradient.shape)} for {token[0].place.shape[0]} rows",
+                "Push the gradient with respect to what `pull` returned.",
+            )
+        place = token[0].place  # own rows come in the first round only
+        ids = [jnp.where(place < self._num_own, place, -1)]
+        gradients = [gradient.astype(jnp.float32)]
+        if self.comm.size > 1:
+            ids += [one.asked for one in token]
+            gradients += [self._send(gradients[0], one.place) for one in token]
+        every = jnp.concatenate(ids), jnp.concatenate(gradients)
+        rows, total, num, slots = _add_equal(*every, slots)
+
+        def step(i, table):
+            at = jax.lax.dynamic_slice_in_dim(rows, i * _STEP_ROWS, _STEP_ROWS)
+            gradient = jax.lax.dynamic_slice_in_dim(total, i * _STEP_ROWS, _STEP_ROWS)
+            touched = jax.tree.map(lambda a: _read(a, at), table)
+            update = jax.vmap(self._optimizer.update)
+            updates, opt_state = update(gradient, touched.opt_state, touched.rows)
+            stepped = Table(optax.apply_updates(touched.rows, updates), opt_state)
+            return jax.tree.map(lambda a, new: _write(a, at, new), table, stepped)
+
+        return jax.lax.fori_loop(0, -(-num // _STEP_ROWS), step, table), slots
+
+    def _send(self, gradient: jax.Array, place: jax.Array) -> jax.Array:
+        """`[R * c, F]`: the gradients of the rows that this rank was asked for in a round."""
+        num = self.comm.size * self.capacity
+        slot = jnp.where(place >= self._num_own, place - self._num_own, num)
+        batch = jnp.arange(place.shape[0], dtype=jnp.int32)
+        sender = jnp.full(num, -1, jnp.int32).at[slot].set(batch, mode="drop")
+        sent = gather(gradient, sender).reshape(self.comm.size, self.capacity, -1)
+        return self.comm.all_to_all(sent).reshape(num, -1)
+
+
+def _add_equal(
+    ids: jax.Array, gradients: jax.Array, slots: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Adds the rows of `gradients` `[M, F]` that belong to the same row of the table.
+
+    `ids` int32 `[M]` says which of the table's `n` rows, or -1 for none; `slots` int32 `[n]`
+    may hold anything, and is returned with something else in it.
+
+    Returns the touched rows, each once, int32 `[M']` with `M'` a multiple of `_STEP_ROWS` of at
+    least `M`, and -1 behind them; their sums `[M', F]`, of no meaning behind; and their number.
+    """
+    num_slots, nth = slots.shape[0], jnp.arange(ids.shape[0], dtype=jnp.int32)
+    real = ids >= 0
+    at = jnp.where(real, ids, num_slots)
+    # One of each row's positions leads the others. No sort, and nothing of the table's size.
+    slots = slots.at[at].set(nth, mode="drop")
+    leader = jnp.where(real, slots.at[at].get(mode="fill", fill_value=0), 0)
+    leads = real & (leader == nth)
+    place = jnp.cumsum(leads, dtype=jnp.int32) - 1
+    num = jnp.sum(leads, dtype=jnp.int32)
+    # What belongs nowhere goes behind, to a place each: all in one would be a long row.
+    behind = num + jnp.cumsum(~real, dtype=jnp.int32) - 1
+    size = -(-ids.shape[0] // _STEP_ROWS) * _STEP_ROWS
+    touched = (
+        jnp.full(size, -1, jnp.int32).at[jnp.where(leads, place, size)].set(ids, mode="drop")
+    )
+    # To add rows into their places is the derivative of reading them from there.
+    every = jnp.int32(ids.shape[0])
+    indptr = jnp.arange(ids.shape[0] + 1, dtype=jnp.int32)
+    block = Block(indptr, jnp.where(real, place[leader], behind), every, every, every)
+    zeros = jnp.zeros((size, gradients.shape[1]))
+    _, transpose = jax.vjp(lambda x: aggregate(block, x, "sum"), zeros)
+    (total,) = transpose(gradients)
+    return touched, total, num, slots
+
+
+def _read(array: jax.Array, ids: jax.Array) -> jax.Array:
+    if array.ndim == 2 and array.dtype == jnp.float32:
+        return gather(array, ids)
+    return array.at[ids].get(**FILL)
+
+
+def _write(array: jax.Array, ids: jax.Array, rows: jax.Array) -> jax.Array:
+    # Padding, -1, would wrap around.
+    return array.at[jnp.where(ids >= 0, ids, array.shape[0])].set(rows, mode="drop")
