@@ -175,14 +175,9 @@ class FeatureExchange:
         offsets: jax.Array,
         nth: jax.Array,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-<<<<<<< HEAD
         """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need, or
         `_OVERFLOW` if a rank's sample has overflowed: the request tells all ranks both."""
-        comm, rank = self.comm, self.comm.index()
-=======
-        """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need."""
         comm = self.comm
->>>>>>> embed
         requests, place = route(
             nodes,
             offsets,
@@ -195,17 +190,9 @@ class FeatureExchange:
         )
         rounds = jnp.where(overflow, _OVERFLOW, requests[:, -1])
         if comm.size == 1:
-<<<<<<< HEAD
             return place, store.cached[:0].astype(self._sent), jnp.maximum(rounds[0], 1)
-        asked = comm.all_to_all(requests.at[:, -1].set(rounds))
-        wanted, first = asked[:, :-1], offsets[rank]
-        mine = (wanted >= first) & (wanted < offsets[rank + 1])
-        rows = self._pack(store.own, jnp.where(mine, wanted - first, -1).reshape(-1))
-=======
-            return place, store.cached[:0].astype(self._sent), jnp.int32(1)
-        asked, rounds = ask(comm, requests, offsets)
+        asked, rounds = ask(comm, requests.at[:, -1].set(rounds), offsets)
         rows = self._pack(store.own, asked)
->>>>>>> embed
         replies = comm.all_to_all(rows.reshape(comm.size, self.capacity, -1))
         return place, replies.reshape(rows.shape), rounds
 
