@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
-import time
 
 import jax
 import numpy as np
 
+from jgs.dist import rendezvous
 from jgs.dist.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.mesh import Mesh
 from jgs.dist.mpi import Mpi
@@ -148,9 +147,10 @@ def _initialize(
     timeout: float,
 ) -> None:
     """`jax.distributed.initialize`, with errors that a user can act on."""
-    if coordinator and rank:
-        _wait_for(coordinator, timeout)
+    if coordinator and num_ranks is not None and rank is not None:
+        _roll_call(coordinator, num_ranks, rank, timeout)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
     try:
         jax.distributed.initialize(
             coordinator,
@@ -170,23 +170,19 @@ def _initialize(
         ) from error
 
 
-def _wait_for(coordinator: str, timeout: float) -> None:
-    """Until the first process listens. (JAX's own attempt ends the process when it fails.)"""
+def _roll_call(coordinator: str, num_ranks: int, rank: int, timeout: float) -> None:
+    """All processes meet before JAX's own attempt, which aborts the process when it fails."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdigit():
         raise InputError("coordinator must be host:port", repr(coordinator), "Give both.")
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            return socket.create_connection((host.strip("[]"), int(port)), 2).close()
-        except OSError as error:
-            if time.monotonic() > end:
-                raise InputError(
-                    f"rank 0 must listen at {coordinator} within {timeout:g} s",
-                    error,
-                    "Start rank 0 too, and give every rank an address at which it is reached.",
-                ) from error
-        time.sleep(0.1)
+    meeting = f"a run of {num_ranks} ranks"
+    if rank == 0:
+        with rendezvous.listen(int(port)) as listener:
+            peers = rendezvous.gather(listener, range(1, num_ranks), meeting, timeout)
+        for peer in peers.values():
+            peer.close()
+    else:
+        rendezvous.join([(host.strip("[]"), int(port))], rank, meeting, timeout).close()
 
 
 def agree(comm: Communicator, what: dict[str, str]) -> None:
@@ -197,7 +193,7 @@ def agree(comm: Communicator, what: dict[str, str]) -> None:
       InputError: which of them differ, and on which ranks.
     """
     said = json.dumps(what, sort_keys=True).encode()
-    length = int(all_gather_rows(comm, [np.uint32([len(said)])] * comm.num_local).max())
+    length = int(all_gather_rows(comm, [np.array([len(said)], np.uint32)] * comm.num_local).max())
     row = np.frombuffer(said.ljust(-(-length // 4) * 4), np.uint32)  # spaces: JSON skips them
     rows = all_gather_rows(comm, [row] * comm.num_local)
     told = [json.loads(np.ascontiguousarray(r).tobytes()) for r in rows]
