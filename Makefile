@@ -28,8 +28,10 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # Editable: the Python files are used where they lie; a changed kernel is built again.
+# mpi4jax is compiled against the MPICH of the environment, so that comes before it.
 $(VENV)/installed: pyproject.toml $(KERNELS) | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet --editable '.[test,viz]'
+	$(BIN)/python tools/install_mpi.py || echo 'warning: without MPI (--comm mpi), all else works' >&2
 	@touch $@
 
 $(VENV)/bin/pip:

@@ -1,0 +1,73 @@
+"""`Emulated`: a communicator that takes the time another network would take."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from jgs.dist.comm import Communicator, Spec
+
+
+class Emulated:
+    """`comm`, with `latency` seconds more for every round of a program and its bytes over
+    `bandwidth` (bytes a second) more: 25 Gbit/s and 50 µs are `Emulated(comm, 50e-6, 25e9 / 8)`.
+
+    A program's call returns when its results are there and that time has passed. The bytes are
+    `Counters.bytes`, what one rank sends; clones share the link, as they would share a network
+    card. `seconds` is what has been added, over all clones.
+    """
+
+    def __init__(self, comm: Communicator, latency: float, bandwidth: float):
+        self._comm, self._latency, self._bandwidth = comm, latency, bandwidth
+        self._link = _Link()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+    @property
+    def seconds(self) -> float:
+        return self._link.seconds
+
+    def clone(self) -> Emulated:
+        other = Emulated(self._comm.clone(), self._latency, self._bandwidth)
+        other._link = self._link
+        return other
+
+    def program(
+        self,
+        function: Callable,
+        in_specs: Sequence[Spec],
+        out_specs: Any,
+        donate: Sequence[int] = (),
+    ) -> Callable:
+        program = self._comm.program(function, in_specs, out_specs, donate)
+
+        def call(*args):
+            counters = self._comm.counters
+            rounds, num_bytes = counters.rounds, counters.bytes
+            result = jax.block_until_ready(program(*args))
+            self._link.wait(
+                (counters.rounds - rounds) * self._latency,
+                (counters.bytes - num_bytes) / self._bandwidth,
+            )
+            return result
+
+        return call
+
+
+class _Link:
+    """What the clones of a process share: one message at a time is on the wire."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._wire = threading.Lock()
+
+    def wait(self, latency: float, transfer: float) -> None:
+        time.sleep(latency)  # of several messages at once
+        with self._wire:
+            time.sleep(transfer)
+            self.seconds += latency + transfer

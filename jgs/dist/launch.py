@@ -1,0 +1,213 @@
+"""`connect`: from how the processes were started to the communicator between them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+
+import jax
+import numpy as np
+
+from jgs.dist import rendezvous
+from jgs.dist.comm import Alone, Communicator, all_gather_rows
+from jgs.dist.mesh import Mesh
+from jgs.dist.mpi import Mpi
+from jgs.errors import InputError
+
+KINDS = ("auto", "mpi", "jax", "none")
+TIMEOUT = 60.0
+
+# The number of processes and this one's, as launchers of MPI programs tell them: MPICH and Intel
+# MPI, Open MPI, MVAPICH.
+_LAUNCHERS = (
+    ("PMI_SIZE", "PMI_RANK"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
+)
+
+
+def connect(
+    kind: str = "auto",
+    *,
+    coordinator: str | None = None,
+    num_ranks: int | None = None,
+    rank: int | None = None,
+    timeout: float = TIMEOUT,
+) -> Communicator:
+    """The communicator of all ranks. Call it before anything else uses JAX's devices.
+
+    Args:
+      kind: `"mpi"`: mpi4jax. `"jax"`: JAX's collectives between all devices of all processes
+        (gloo on CPUs, NCCL on GPUs), or between the devices of this process if it is the only
+        one. `"none"`: this process alone. `"auto"`: MPI where an MPI launcher started several
+        processes and mpi4jax is installed; JAX where Slurm, Kubernetes or another launcher did,
+        or `coordinator` is given; otherwise alone.
+      coordinator, num_ranks, rank: for JAX where no launcher tells them: `"host:port"` on which
+        the first process listens, the number of processes, and this one's number.
+      timeout: seconds after which it gives up waiting for other processes.
+
+    Raises:
+      InputError: what is missing or wrong, and what to do.
+    """
+    if kind not in KINDS:
+        raise InputError("comm must be one of " + ", ".join(KINDS), repr(kind), "Choose one.")
+    by_hand = (coordinator, num_ranks, rank) != (None, None, None)
+    if kind in ("mpi", "none") and by_hand:
+        raise InputError(
+            "coordinator, number of ranks and rank are for JAX's own runtime",
+            f"comm {kind!r}",
+            "Leave them out, or choose comm 'jax'.",
+        )
+    launched = _launched()
+    if kind == "none":
+        return Alone()
+    if kind == "mpi" or (kind == "auto" and not by_hand and launched and _has("mpi4jax")):
+        return _connect_mpi(launched)
+    if kind == "auto" and not by_hand and not launched and not _cluster():
+        return Alone()
+    return _connect_jax(coordinator, num_ranks, rank, launched, timeout)
+
+
+def _launched() -> tuple[int, int] | None:
+    """(number of processes, this one's) of an MPI launcher that started several."""
+    for size, rank in _LAUNCHERS:
+        if int(os.environ.get(size, 1)) > 1:
+            return int(os.environ[size]), int(os.environ[rank])
+    return None
+
+
+def _cluster() -> bool:
+    """Several processes of a kind that `jax.distributed.initialize` recognises by itself."""
+    slurm = int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_NODELIST" in os.environ
+    kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
+    return slurm or kubernetes or "JAX_COORDINATOR_ADDRESS" in os.environ
+
+
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _connect_mpi(launched: tuple[int, int] | None) -> Communicator:
+    # A rank that runs programs in two threads needs a thread of XLA's for each: with one, the
+    # collective of the first keeps the second's from starting, and the ranks wait in a circle.
+    if len(os.sched_getaffinity(0)) < 2:
+        os.environ.setdefault("PJRT_NPROC", "2")
+    try:
+        comm = Mpi()
+    except (ImportError, RuntimeError) as error:  # mpi4py's RuntimeError: no MPI library
+        raise InputError(
+            "comm 'mpi' needs mpi4jax and an MPI library",
+            " ".join(str(error).split()) or type(error).__name__,
+            "Run `pip install mpich mpi4py`, then `pip install mpi4jax`, or use --comm jax.",
+        ) from error
+    if launched and comm.size != launched[0]:
+        raise InputError(
+            "mpiexec must be of the MPI library that mpi4py loads",
+            f"{launched[0]} processes by the launcher, {comm.size} by MPI",
+            "Use the mpiexec beside this Python, or install mpi4jax with that MPI.",
+        )
+    return comm if comm.size > 1 else Alone()
+
+
+def _connect_jax(
+    coordinator: str | None,
+    num_ranks: int | None,
+    rank: int | None,
+    launched: tuple[int, int] | None,
+    timeout: float,
+) -> Communicator:
+    if launched and (num_ranks, rank) == (None, None) and coordinator:
+        num_ranks, rank = launched
+    given = {"coordinator": coordinator, "number of ranks": num_ranks, "rank": rank}
+    missing = [name for name, value in given.items() if value is None]
+    if num_ranks is not None and not 0 <= (rank or 0) < num_ranks:
+        raise InputError(
+            "ranks are numbered from 0 to one less than their number",
+            f"rank {rank} of {num_ranks}",
+            "Give every process a number of its own.",
+        )
+    if num_ranks != 1 and (len(missing) < 3 or launched or _cluster()):
+        if missing and not _cluster() and not (launched and _has("mpi4py")):
+            raise InputError(
+                "JAX's runtime needs coordinator (host:port), number of ranks and rank",
+                "no " + ", no ".join(missing),
+                "Give all three, or `pip install mpich mpi4py` under mpiexec.",
+            )
+        _initialize(coordinator, num_ranks, rank, bool(missing and launched), timeout)
+    comm = Mesh()
+    return comm if comm.size > 1 else Alone()
+
+
+def _initialize(
+    coordinator: str | None,
+    num_ranks: int | None,
+    rank: int | None,
+    ask_mpi4py: bool,
+    timeout: float,
+) -> None:
+    """`jax.distributed.initialize`, with errors that a user can act on."""
+    if coordinator and num_ranks is not None and rank is not None:
+        _roll_call(coordinator, num_ranks, rank, timeout)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            num_ranks,
+            rank,
+            cluster_detection_method="mpi4py" if ask_mpi4py else None,
+            initialization_timeout=max(1, round(timeout)),
+            # At the end of a run the last rank may be evaluating while others wait for it.
+            shutdown_timeout_seconds=max(1, round(timeout)),
+        )
+    except (ValueError, RuntimeError) as error:
+        raise InputError(
+            f"all {num_ranks or ''} processes must find the first one within {timeout:g} s",
+            " ".join(str(error).split()),
+            "Start every rank with the same coordinator and number of ranks, each with a rank "
+            "of its own, and before anything else uses JAX; open the port in firewalls.",
+        ) from error
+
+
+def _roll_call(coordinator: str, num_ranks: int, rank: int, timeout: float) -> None:
+    """All processes meet before JAX's own attempt, which aborts the process when it fails."""
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise InputError("coordinator must be host:port", repr(coordinator), "Give both.")
+    meeting = f"a run of {num_ranks} ranks"
+    if rank == 0:
+        with rendezvous.listen(int(port)) as listener:
+            peers = rendezvous.gather(listener, range(1, num_ranks), meeting, timeout)
+        for peer in peers.values():
+            peer.close()
+    else:
+        rendezvous.join([(host.strip("[]"), int(port))], rank, meeting, timeout).close()
+
+
+def agree(comm: Communicator, what: dict[str, str]) -> None:
+    """Every rank calls it with its settings, versions and checksums, by name: they are equal
+    on all ranks, or every rank raises the same error.
+
+    Raises:
+      InputError: which of them differ, and on which ranks.
+    """
+    said = json.dumps(what, sort_keys=True).encode()
+    length = int(all_gather_rows(comm, [np.array([len(said)], np.uint32)] * comm.num_local).max())
+    row = np.frombuffer(said.ljust(-(-length // 4) * 4), np.uint32)  # spaces: JSON skips them
+    rows = all_gather_rows(comm, [row] * comm.num_local)
+    told = [json.loads(np.ascontiguousarray(r).tobytes()) for r in rows]
+    differences = []
+    for name in sorted(set().union(*told)):
+        ranks: dict[str, list[str]] = {}
+        for rank, one in enumerate(told):
+            ranks.setdefault(one.get(name, "missing"), []).append(str(rank))
+        if len(ranks) > 1:
+            sides = (f"{v} on rank {', '.join(r)}" for v, r in ranks.items())
+            differences.append(f"{name}: {'; '.join(sides)}")
+    if differences:
+        raise InputError(
+            "every rank must have the same settings, versions and parts",
+            " | ".join(differences),
+            "Start all ranks with the same command, installation and files.",
+        )
