@@ -164,18 +164,18 @@ def plan_capacity(
     def guess(size: int) -> Capacity:
         """Where the worst case would take much memory, twice what half the seeds need: on
         average a batch needs no more than its halves together."""
-        first = _first_guess(graph, size, fanouts, worst(size))
+        first = first_guess(graph.num_nodes, graph.num_edges, size, fanouts, replace)
         if sum(first.edges) <= _MODEST or size == 1:
             return first
         half = -(-size // 2)
         need, _ = needed(trials, half, guess(half))
-        return _with_margin(2 * need, margin, size, worst(size))
+        return with_margin(2 * need, margin, size, worst(size))
 
     need, capacity = np.zeros((2, len(fanouts)), np.int64), guess(batch_size)
     for trial in range(trials):
         more, capacity = needed(trial, batch_size, capacity)
         need = np.maximum(need, more)
-    planned = _with_margin(need, margin, batch_size, worst(batch_size))
+    planned = with_margin(need, margin, batch_size, worst(batch_size))
     logging.getLogger("jgs").info(
         "capacity planned from %d batches in %.2f s: edges %s, sources %s; the worst case "
         "would take %.1f times the edges",
@@ -188,11 +188,13 @@ def plan_capacity(
     return planned
 
 
-def _first_guess(
-    graph: Graph, batch_size: int, fanouts: Sequence[int], worst: Capacity
+def first_guess(
+    num_nodes: int, num_edges: int, batch_size: int, fanouts: Sequence[int], replace: bool
 ) -> Capacity:
-    """The worst case, but twice the mean degree where all neighbours are taken."""
-    mean_degree = 1 + graph.num_edges // max(1, graph.num_nodes)
+    """The worst case of distinct seeds, but twice the mean degree where all neighbours are
+    taken."""
+    worst = worst_case(num_nodes, num_edges, batch_size, fanouts, replace, True)
+    mean_degree = 1 + num_edges // max(1, num_nodes)
     edges, sources, targets = [], [], batch_size
     for h, k in enumerate(fanouts):
         edges.append(min(worst.edges[h], targets * (k if k > 0 else 2 * mean_degree)))
@@ -216,7 +218,7 @@ def _need(graph: Graph, batch: Any, fanouts: Sequence[int], bounded: bool) -> li
     return [edges, [int(block.num_sources) for block in blocks]]
 
 
-def _with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacity) -> Capacity:
+def with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacity) -> Capacity:
     edges, sources = (
         [min(round_up(math.ceil(n * (1 + margin))), w) for n, w in zip(row, limit, strict=True)]
         for row, limit in zip(need.tolist(), worst, strict=True)
