@@ -7,10 +7,7 @@
 #include "isa.h"
 #include "product.h"
 #include "scratch.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "stream.h"
 
 namespace jgs {
 namespace {
@@ -20,20 +17,6 @@ constexpr int64_t kDepth = 512;     // of the weights' rows, likewise
 // The weights' gradients are summed in parts, each of at least so many chunks of rows.
 constexpr int64_t kChunksPerPart = 6, kMostParts = 16;
 constexpr int64_t kStreamed = 1 << 21;  // floats of a result too large for the caches
-
-// Copies past the caches what will not be read again soon.
-void Stream(const float* from, int64_t size, float* to) {
-#if defined(__x86_64__)
-  if (reinterpret_cast<uintptr_t>(to) % 16 == 0) {
-    int64_t i = 0;
-    for (; i + 4 <= size; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
-    std::copy(from + i, from + size, to + i);
-    _mm_sfence();
-    return;
-  }
-#endif
-  std::copy_n(from, size, to);
-}
 
 // The finaliser lowbias32, as in jgs/ops/dropout.py.
 JGS_INLINE inline uint32_t Mix(uint32_t bits) {
@@ -89,7 +72,7 @@ struct MaskGrad {
 void Linear(const Executor& executor, const std::vector<Term>& terms, const float* bias,
             const float* add, const Activation& activation, int64_t num_rows, int64_t capacity,
             int64_t width, float* out) {
-  const bool streams = capacity * width >= kStreamed;
+  const bool streams = capacity * width >= kStreamed && CanStream(out, width);
   ParallelFor(executor, (capacity + kRows - 1) / kRows, [&](int64_t chunk) {
     const int64_t begin = chunk * kRows, end = std::min(begin + kRows, capacity);
     const int64_t real = std::max(begin, std::min(end, num_rows)), rows = real - begin;
@@ -122,7 +105,10 @@ void Linear(const Executor& executor, const std::vector<Term>& terms, const floa
       }
     }
     if (activation.relu) RunOn(BestIsa(), Activate{activation, begin, rows, width, sum});
-    if (streams) Stream(sum, rows * width, out + begin * width);
+    if (streams) {
+      Stream(sum, rows * width, out + begin * width);
+      EndStream();
+    }
     std::fill(out + real * width, out + end * width, 0.0f);
   });
 }
