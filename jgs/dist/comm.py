@@ -184,7 +184,8 @@ def as_jax_arrays(value: Any) -> Any:
     """A pytree's NumPy arrays as JAX's, of the same dtype; see `Communicator.own`."""
     with jax.enable_x64(True):  # else int64 offsets would be cut to int32
         return jax.tree.map(
-            lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a, value
+            lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a,
+            value,
         )
 
 

@@ -82,7 +82,7 @@ class RankJob:
             raise InputError(
                 "--weighted must have a graph with edge weights", self.name, "Leave it out."
             )
-        sampler = self._sampler(graphs, schedules)
+        self._sampler = sampler = self._make_sampler(graphs, schedules)
         self._remote = Remote(comm, self._offsets, sampler, schedules)
         self._graphs, self._num_steps = graphs, len(schedules[0])
         capacity = request_capacity(self._remote, 0, self._num_steps)
@@ -135,6 +135,14 @@ class RankJob:
         right, asked = all_gather_rows(self.comm, counts).astype(np.int64).sum(axis=0).tolist()
         return right / max(asked, 1)
 
+    def rounds(self) -> int:
+        """The rounds of drawing batches so far, sampling and features."""
+        return self._background.counters.rounds
+
+    def extra_rounds(self) -> int:
+        """Those of them that a larger capacity would have saved."""
+        return self._exchange.extra_rounds + getattr(self._sampler, "extra_rounds", 0)
+
     def close(self) -> None:
         self.loader.close()
 
@@ -153,7 +161,7 @@ class RankJob:
             )
         return schedules
 
-    def _sampler(self, graphs: Sequence[Graph], schedules: Sequence[Schedule]) -> Sampler:
+    def _make_sampler(self, graphs: Sequence[Graph], schedules: Sequence[Schedule]) -> Sampler:
         config, comm = self.config, self._background
         fixed = (config.batch_size, config.fanouts)
         if config.mode == "vanilla":
