@@ -154,7 +154,7 @@ def request_capacity(
     num_steps: int,
     cached: Sequence[np.ndarray] | None = None,
     trials: int = 8,
-    margin: float = 0.03,
+    margin: float = 0.02,
 ) -> int:
     """How many nodes a rank asks another for at most, with a margin; equal on all ranks.
 
