@@ -175,9 +175,9 @@ class FeatureExchange:
         offsets: jax.Array,
         nth: jax.Array,
     ) -> tuple[jax.Array, list[jax.Array], jax.Array]:
-        """Where each node's row is, the replies, `[c, W]` of each other rank, and the rounds that
-        all need, or `_OVERFLOW` if a rank's sample has overflowed: the request tells all ranks
-        both."""
+        """Where each node's row is, the replies, `[c, W]` of each other rank, and the rounds
+        that all need, or `_OVERFLOW` if a rank's sample has overflowed: the request tells all
+        ranks both."""
         comm, others = self.comm, self.comm.size - 1
         requests, place = route(
             nodes,
