@@ -15,9 +15,11 @@ from jgs.errors import InputError
 class Mpi(Counted):
     """See `Communicator`. `world`: an mpi4py communicator, by default all processes.
 
-    It is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls. Two
-    threads may run programs at once, each on its own clone (MPI is at `THREAD_MULTIPLE`, and
-    JAX orders mpi4jax's calls by thread).
+    It is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls. Threads
+    may run programs at once, each on its own clone (MPI is at `THREAD_MULTIPLE`, and JAX orders
+    mpi4jax's calls by thread), up to as many as XLA has threads (the CPUs it may use, or the
+    environment variable PJRT_NPROC): a call that waits for its peers blocks one, and where all
+    are blocked the ranks may wait in a circle. `jgs.dist.launch.connect` sees to two.
 
     Raises:
       ImportError: mpi4jax is not installed.
