@@ -112,6 +112,11 @@ class FeatureExchange:
     def _nth(self, number: int) -> Any:
         return self.comm.same(np.int32(number))
 
+    @property
+    def row_bytes(self) -> int:
+        """What a cached row takes."""
+        return 4 * self.width if self._row is None else 8 * self._row
+
     def cache(self, nodes: Sequence[np.ndarray]) -> None:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
 
