@@ -12,6 +12,7 @@ each rank of this process, and `local` makes it a list again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -196,8 +197,13 @@ def as_jax_arrays(value: Any) -> Any:
         )
 
 
+@functools.lru_cache(maxsize=16)
+def _gather_program(comm: Communicator) -> Callable:
+    return comm.program(comm.all_gather, (OWN,), SAME)
+
+
 def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:
     """`[size, k]` on the host: every rank's row of `k` 32-bit numbers, of which `rows` has one
     for each local rank."""
-    gather = comm.program(comm.all_gather, (OWN,), SAME)
+    gather = _gather_program(comm)
     return np.asarray(gather(comm.own([np.asarray(row) for row in rows])))

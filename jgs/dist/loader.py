@@ -166,6 +166,7 @@ class DistLoader:
             self._move(self.epoch + 1, 0)
         finally:
             if ahead is not None:
+                ahead.settle()
                 ahead.stop()
 
     def _move(self, epoch: int, step: int) -> None:
@@ -203,8 +204,10 @@ class DistLoader:
         self.close()
 
     def close(self) -> None:
-        """Stop drawing ahead. The position stays; a new loop goes on from it."""
+        """Stop drawing ahead. The position stays; a new loop goes on from it. All ranks close
+        at the same position: what they are drawing together is drawn first."""
         if self._ahead is not None:
+            self._ahead.settle()
             self._ahead.stop()
             self._ahead = None
 

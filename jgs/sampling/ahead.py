@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ class Ahead:
 
     def __init__(self, items: Iterator[Any], size: int):
         self._ready: queue.SimpleQueue = queue.SimpleQueue()
+        self._size = size
         self._free = threading.Semaphore(size)
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -30,6 +32,12 @@ class Ahead:
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    def settle(self) -> None:
+        """Waits until as many items are ready as may be, or there are no more: threads that
+        draw together must stop after the same item."""
+        while self._thread.is_alive() and self._ready.qsize() < self._size:
+            time.sleep(0.001)
 
     def __next__(self) -> Any:
         item, error = self._ready.get()
