@@ -12,9 +12,10 @@ each rank of this process, and `local` makes it a list again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import jax
 import numpy as np
@@ -93,6 +94,9 @@ class Communicator(Protocol):
 
     def close(self) -> None:
         """Leaves the communicator; nothing may be called after it."""
+
+    def abort(self, status: int) -> NoReturn:
+        """Ends this process at once, and the others where the launcher can."""
 
 
 class Counted:
@@ -174,6 +178,9 @@ class Alone:
 
     def close(self) -> None:
         pass
+
+    def abort(self, status: int) -> NoReturn:
+        os._exit(status)
 
 
 def as_jax_arrays(value: Any) -> Any:

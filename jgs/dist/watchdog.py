@@ -9,8 +9,9 @@ that it lives and which step it is in. Each of these ends every other process:
   more: those furthest behind are named. While any rank is outside the steps (`step` is None:
   compiling, evaluating, writing a checkpoint), or no step has been timed, for `patience` seconds.
 
-The others print one line, which names the rank and the last checkpoint, and exit with status
-`LOST` without waiting for anything: a collective may be what they hang in.
+The others print one line, which names the rank and the last checkpoint, and end without waiting
+for anything, as a collective may be what they hang in: with status `LOST`, or, under mpiexec, by
+SIGKILL, for mpiexec to end too (its status is 9 or 255).
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class Watchdog:
         last_checkpoint: Callable[[], str] = lambda: "none known",
     ):
         self._ranks = range(comm.rank, comm.rank + comm.num_local)
+        self._abort = comm.abort
         self._timeout, self._patience = timeout, max(patience, timeout)
         self._beat = min(BEAT, timeout / 4)
         self._last_checkpoint = last_checkpoint
@@ -245,7 +247,8 @@ class Watchdog:
             flush=True,
         )
         self._part({"failed": problem})
-        os._exit(LOST)
+        time.sleep(self._beat)  # the others may yet say the same: aborting MPI ends them
+        self._abort(LOST)
 
     def _leave(self, message: dict) -> None:
         self._closing.set()
