@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -90,6 +91,7 @@ class Mpi(Counted):
     def abort(self, status: int) -> NoReturn:
         # Hydra, MPICH's mpiexec, ends the ranks of other hosts (stopped ones too) when a signal
         # kills one, not when one exits; MPI_Abort hangs where another thread is within MPI.
+        time.sleep(0.5)  # the others of this host may yet say why they end
         os.kill(os.getpid(), signal.SIGKILL)
         os._exit(status)
 

@@ -11,7 +11,8 @@ that it lives and which step it is in. Each of these ends every other process:
 
 The others print one line, which names the rank and the last checkpoint, and end without waiting
 for anything, as a collective may be what they hang in: with status `LOST`, or, under mpiexec, by
-SIGKILL, for mpiexec to end too (its status is 9 or 255).
+SIGKILL, for mpiexec to end too (its status is 9 or 255). Where the first process of
+`jax.distributed` is lost, JAX may end the others itself meanwhile (SIGABRT).
 """
 
 from __future__ import annotations
@@ -247,7 +248,6 @@ class Watchdog:
             flush=True,
         )
         self._part({"failed": problem})
-        time.sleep(self._beat)  # the others may yet say the same: aborting MPI ends them
         self._abort(LOST)
 
     def _leave(self, message: dict) -> None:
