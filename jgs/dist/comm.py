@@ -13,9 +13,10 @@ each rank of this process, and `local` makes it a list again.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import jax
 import numpy as np
@@ -102,6 +103,9 @@ class Communicator(Protocol):
     def close(self) -> None:
         """Leaves the communicator; nothing may be called after it."""
 
+    def abort(self, status: int) -> NoReturn:
+        """Ends this process at once, and the others where the launcher can."""
+
 
 class Counted:
     """Counts what programs send: known from their shapes when they are traced."""
@@ -187,6 +191,9 @@ class Alone:
     def close(self) -> None:
         pass
 
+    def abort(self, status: int) -> NoReturn:
+        os._exit(status)
+
 
 def as_jax_arrays(value: Any) -> Any:
     """A pytree's NumPy arrays as JAX's, of the same dtype; see `Communicator.own`."""
@@ -205,5 +212,5 @@ def _gather_program(comm: Communicator) -> Callable:
 def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:
     """`[size, k]` on the host: every rank's row of `k` 32-bit numbers, of which `rows` has one
     for each local rank."""
-    gather = _gather_program(comm)
+    gather = _gather_program(comm)  # type: ignore[arg-type]
     return np.asarray(gather(comm.own([np.asarray(row) for row in rows])))

@@ -14,7 +14,7 @@ from jgs.dist.comm import Communicator, Spec
 
 class Emulated:
     """`comm`, with `latency` seconds more for every round of a program and its bytes over
-    `bandwidth` (bytes a second) more: 25 Gbit/s and 50 µs are `Emulated(comm, 50e-6, 25e9 / 8)`.
+    `bandwidth` (bytes a second) more: `Emulated(comm, 50e-6, 25e9 / 8)` is 25 Gbit/s, 50 µs.
 
     A program's call returns when its results are there and that time has passed. The bytes are
     `Counters.bytes`, what one rank sends; clones share the link, as they would share a network

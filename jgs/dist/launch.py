@@ -18,8 +18,8 @@ from jgs.errors import InputError
 KINDS = ("auto", "mpi", "jax", "none")
 TIMEOUT = 60.0
 
-# The number of processes and this one's, as launchers of MPI programs tell them: MPICH and Intel
-# MPI, Open MPI, MVAPICH.
+# The number of processes and this one's, as launchers of MPI programs tell them: MPICH and
+# Intel MPI, Open MPI, MVAPICH.
 _LAUNCHERS = (
     ("PMI_SIZE", "PMI_RANK"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),

@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from jgs.errors import InputError
 
@@ -113,10 +114,8 @@ def _refused(problem: str) -> InputError:
 
 
 def _answer(peer: socket.socket, text: str) -> None:
-    try:
+    with suppress(OSError):  # whoever has gone by now is noticed by its silence
         peer.sendall(text.encode() + b"\n")
-    except OSError:
-        pass  # whoever has gone by now is noticed by its silence
 
 
 def _read_line(peer: socket.socket) -> str:

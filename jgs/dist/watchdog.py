@@ -7,10 +7,12 @@ that it lives and which step it is in. Each of these ends every other process:
 - nothing is heard from it for `timeout` seconds (stopped, or cut off from the network);
 - no rank's `step` moves for `timeout` seconds, or for twenty times as long as usual, if that is
   more: those furthest behind are named. While any rank is outside the steps (`step` is None:
-  compiling, evaluating, writing a checkpoint), or no step has been timed, for `patience` seconds.
+  compiling, evaluating, writing a checkpoint), or no step has been timed, for `patience` s.
 
-The others print one line, which names the rank and the last checkpoint, and exit with status
-`LOST` without waiting for anything: a collective may be what they hang in.
+The others print one line, which names the rank and the last checkpoint, and end without waiting
+for anything, as a collective may be what they hang in: with status `LOST`, or, under mpiexec,
+by SIGKILL, for mpiexec to end too (its status is 9 or 255). Where the first process of
+`jax.distributed` is lost, JAX may end the others itself meanwhile (SIGABRT).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +94,7 @@ class Watchdog:
         last_checkpoint: Callable[[], str] = lambda: "none known",
     ):
         self._ranks = range(comm.rank, comm.rank + comm.num_local)
+        self._abort = comm.abort
         self._timeout, self._patience = timeout, max(patience, timeout)
         self._beat = min(BEAT, timeout / 4)
         self._last_checkpoint = last_checkpoint
@@ -143,7 +147,7 @@ class Watchdog:
         self.close() if error is None else self.failed(error)
 
     def _connect(self, comm: Communicator) -> dict[int, _Peer]:
-        """To the first process, or as the first process to all others; each by its first rank."""
+        """To the first process, or as the first to all others; each by its first rank."""
         if comm.size == comm.num_local:
             return {}
         listener = rendezvous.listen() if comm.rank == 0 else None
@@ -184,7 +188,7 @@ class Watchdog:
             for key, _ in selector.select(self._beat / 2):
                 if not self._read(key.data):
                     selector.unregister(key.fileobj)
-            # All that had arrived has been read: a pause of this process is no silence of others.
+            # All that had arrived has been read: its own pause is no one's silence.
             self._check()
 
     def _read(self, rank: int) -> bool:
@@ -246,7 +250,7 @@ class Watchdog:
             flush=True,
         )
         self._part({"failed": problem})
-        os._exit(LOST)
+        self._abort(LOST)
 
     def _leave(self, message: dict) -> None:
         self._closing.set()
@@ -271,10 +275,9 @@ class Watchdog:
     def _send(self, message: dict) -> None:
         line = json.dumps(message).encode() + b"\n"
         for peer in list(self._peers.values()):
-            try:
+            # It may be gone, or stopped with full buffers: its silence tells.
+            with suppress(OSError):
                 peer.connection.sendall(line)
-            except OSError:
-                pass  # it is gone, or stopped with full buffers: its silence tells
 
     def _own_name(self) -> str:
         return rendezvous.names(self._ranks)

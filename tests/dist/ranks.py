@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -92,12 +93,8 @@ def _kill(process: subprocess.Popen) -> None:
     """The process and its children, which a stopped or hung one may have."""
     if process.poll() is None:
         process.terminate()  # mpiexec ends its ranks, which are not in its process group
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(5)
-        except subprocess.TimeoutExpired:
-            pass
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
