@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,19 @@ def distdgl(python: Path, hosts: list[Host], task: dict, tuned: bool) -> list[di
 
 def ranks_jgs(hosts: Sequence[Host], num_ranks: int, task: dict, tuned: bool) -> list[dict]:
     """The result of every rank: one on each host, or all here where there are none."""
-    program = Path(sys.executable).parent / "mpiexec"
-    command = [sys.executable, "-m", "benchmarks.ranks_jgs", json.dumps(task)]
+    program = _mpiexec()
     variables = environment(task["threads"], tuned)
     with tempfile.TemporaryDirectory() as folder:
+        task = json.dumps(task | {"out": folder})
+        command = [sys.executable, "-m", "benchmarks.ranks_jgs", task]
         if hosts:
             start = mpiexec(program, list(hosts), Path(folder))
             variables |= MPICH
         else:
             start = [str(program), "-n", str(num_ranks)]
-        (said,) = _together([[*start, *command]], variables)
-    return _results(said)
+        _together([[*start, *command]], variables)
+        files = [Path(folder) / f"{rank}.json" for rank in range(num_ranks)]
+        return [json.loads(file.read_text()) for file in files]
 
 
 def alone(python: Path, module: str, task: dict, tuned: bool) -> list[dict]:
@@ -122,3 +125,12 @@ def _results(said: str) -> list[dict]:
     """What the processes reported by `worker.report`, whatever else they and others said."""
     lines = (line for line in said.splitlines() if line.startswith("[{"))
     return [result for line in lines for result in json.loads(line)]
+
+
+def _mpiexec() -> Path:
+    """The one of the MPI library that mpi4py loads: both are installed beside each other."""
+    mpich = files("mpich") or []
+    found = [file for file in mpich if file.name == "mpiexec"]
+    if not found:
+        raise Failed("no mpiexec: pip install mpich mpi4py mpi4jax")
+    return Path(found[0].locate()).resolve()
