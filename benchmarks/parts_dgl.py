@@ -5,6 +5,7 @@ how many; `out`, the folder to write.
 """
 
 import dgl
+import numpy as np
 import torch
 
 from benchmarks import dgl_graph, worker
@@ -18,7 +19,7 @@ def main() -> None:
     for name in ("features", "labels"):
         graph.ndata[name] = torch.from_numpy(worker.array(task["features"], name))
     train = torch.zeros(graph.num_nodes(), dtype=torch.bool)
-    train[torch.from_numpy(worker.array(*task["train"])).long()] = True
+    train[torch.from_numpy(np.load(task["train"])).long()] = True
     graph.ndata["train"] = train
     dgl.distributed.partition_graph(
         graph,

@@ -4,8 +4,8 @@ Nothing is drawn ahead (`prefetch=0`), so that the parts add up to the iteration
 `keep_memory` the allocator is as `python -m jgs.train` sets it. Task (JSON): `parts`, the
 partition's folder; fields of `jgs.train.config.Config` as `config`; `classes`; `unfused`, each
 hop drawn and relabelled in calls of their own; `network`, null or latency (seconds) and
-bandwidth (bytes a second) to emulate; `epochs` to measure, after one to warm up; and
-`iterations`, null or how many of the last to report; `out`, a folder for the result.
+bandwidth (bytes a second) to emulate; `epochs` to run after one to warm up, of which the last
+is reported; `out`, a folder for the result.
 """
 
 import json
@@ -23,11 +23,12 @@ import numpy as np
 from flax import nnx
 
 import jgs
-from benchmarks import wire, worker
+from benchmarks import replay, wire, worker
+from benchmarks.replay import Recorded
 from jgs.dist.comm import Alone
 from jgs.dist.emulate import Emulated
 from jgs.dist.launch import connect
-from jgs.dist.plan import planned_vanilla
+from jgs.dist.vanilla import VanillaSampler
 from jgs.train.config import Config
 from jgs.train.loop import make_model
 from jgs.train.progress import Meter
@@ -39,10 +40,9 @@ class UnfusedJob(RankJob):
     """Every rank has the whole topology, but draws and relabels hop by hop."""
 
     def _sampler(self, graphs, schedules):
-        config, graph = self.config, graphs[0]
-        whole = np.array([0, graph.num_nodes])
-        fixed = (whole, graph.num_edges, config.batch_size, config.fanouts, schedules)
-        return planned_vanilla(Alone(), [graph], *fixed, held=[np.ones(graph.num_nodes, bool)])
+        fused, graph, config = super()._sampler(graphs, schedules), graphs[0], self.config
+        fixed = ([0, graph.num_nodes], graph.num_edges, config.batch_size, config.fanouts)
+        return VanillaSampler(Alone(), graph, *fixed, fused._spec.capacity)
 
 
 def measure(task: dict) -> dict:
@@ -50,6 +50,7 @@ def measure(task: dict) -> dict:
     comm = connect("mpi")
     if task["network"]:
         comm = Emulated(comm, *task["network"])
+    comm = Recorded(comm)
     job = (UnfusedJob if task["unfused"] else RankJob)(config, comm)
     model_key, loader_key, dropout_key = jax.random.split(jax.random.key(0), 3)
     model = make_model(config, job.num_features, task["classes"], job.sparse, model_key)
@@ -69,11 +70,17 @@ def measure(task: dict) -> dict:
             comm.barrier()
             seconds = job.loader.seconds.copy()
             before = [wire.num_bytes(), *_counts(clones), getattr(comm, "seconds", 0.0)]
+            comm.log.clear()
             began = time.perf_counter()
             batch, x = next(batches)
-            drawn = time.perf_counter()
+            drawn, in_drawing = time.perf_counter(), len(comm.log)
             state = jax.block_until_ready(step(state, key, batch, x, job.labels, stop))
             ended = time.perf_counter()
+            collectives = (
+                comm.log[: in_drawing - 2],
+                comm.log[in_drawing - 2 : in_drawing],  # the request and the reply
+                comm.log[in_drawing:],
+            )
             comm.barrier()
             after = [wire.num_bytes(), *_counts(clones), getattr(comm, "seconds", 0.0)]
             for name in seconds:
@@ -86,7 +93,9 @@ def measure(task: dict) -> dict:
         next(batches, None)  # ends the epoch
         epochs.append(time.perf_counter() - whole)
     assert np.isfinite(float(state.loss_sum))
-    last = slice(-task["iterations"] if task["iterations"] else len(job.loader), None)
+    alone = [replay.milliseconds(comm, some) for some in collectives]
+    last = slice(-len(job.loader), None)
+    gradients = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     return {
         "rank": comm.rank,
         "ms": total[last],
@@ -94,6 +103,8 @@ def measure(task: dict) -> dict:
         "bytes": moved[last],
         "rounds": rounds[last],
         "sent": sent[last],
+        "communication": dict(zip(parts, alone, strict=True)),
+        "gradient_bytes": len(job.loader) * 2 * gradients * (comm.size - 1) // comm.size,
         "network_ms": [1e3 * s for s in network[last]],
         "epoch_seconds": epochs[1:],
         "steps": len(job.loader),
