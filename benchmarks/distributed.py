@@ -3,8 +3,9 @@
     python -m benchmarks.distributed [--quick] [--rounds N] [--only distdgl figure6 cache]
 
 `distdgl`: two hosts of one core each (`network.py`) train GraphSAGE (100-256-256-47, dropout
-0.5, Adam) on 2 parts of the RMAT graph of 8 million directed edges, 2 x 1000 seeds an iteration,
-fanouts (5, 10, 15); beside them DGL in one process of two threads, with all 2000 seeds.
+0.5, Adam) on 2 parts of the RMAT graph of 8 million directed edges, 2 x 1000 seeds an
+iteration, fanouts (5, 10, 15); beside them DGL in one process of two threads, with all 2000
+seeds.
 `figure6`: vanilla mode, hybrid mode with a call for each hop, and hybrid mode with the fused
 kernel, on 2 and 4 ranks of this machine, plain and under an emulated network of 25 Gbit/s and
 50 microseconds. `cache`: what is sent under each policy and budget. All take their turn,
@@ -53,7 +54,7 @@ def main() -> int:
             python = _peers(arguments)
         jobs = _Jobs(arguments, hosts, python)
         for number in range(arguments.rounds):
-            for contender in contenders(arguments.only):
+            for contender in contenders(arguments.only, arguments.ranks):
                 what = contender.described() | {"round": number}
                 turn = f"round {number + 1}/{arguments.rounds}"
                 say(f"{time.perf_counter() - began:5.0f} s  {turn}  {contender.title()}")
@@ -79,6 +80,7 @@ def _arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="a smaller graph, one round")
     add("--only", nargs="+", choices=KEYS, default=KEYS, help="some of the benchmarks")
+    add("--ranks", type=int, nargs="+", default=[2, 4], help="of figure6 (default: 2 4)")
     add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
     add("--no-peers", action="store_true", help="jgs alone")
     add("--cache", type=Path, default=CACHE, help="(default: %(default)s)")

@@ -39,12 +39,12 @@ class Contender(NamedTuple):
         return ", ".join(words)
 
 
-def contenders(only: Sequence[str]) -> Iterator[Contender]:
-    """In the order of their turns."""
+def contenders(only: Sequence[str], ranks: Sequence[int]) -> Iterator[Contender]:
+    """In the order of their turns; `ranks`: the numbers of ranks of Figure 6."""
     if "distdgl" in only:
         yield from _distdgl()
     if "figure6" in only:
-        yield from _figure6()
+        yield from _figure6(ranks)
     if "cache" in only:
         yield from _cache()
 
@@ -73,9 +73,9 @@ def _distdgl() -> Iterator[Contender]:
             yield Contender(*key, "jgs, allocator untouched", 2, tuned, _task(False))
 
 
-def _figure6() -> Iterator[Contender]:
+def _figure6(ranks: Sequence[int]) -> Iterator[Contender]:
     for emulated in (False, True):
-        for num_ranks in (2, 4):
+        for num_ranks in ranks:
             for name, config in MODES.items():
                 task = _task(True, name == "hybrid", emulated, **config)
                 yield Contender("figure6", name, num_ranks, False, task, emulated=emulated)

@@ -8,9 +8,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib.metadata import files
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from benchmarks.__main__ import environment
 from benchmarks.network import MPICH, Host, mpiexec
@@ -31,8 +32,11 @@ def distdgl(python: Path, hosts: list[Host], task: dict, tuned: bool) -> list[di
         ip_config.write_text("".join(f"{address}\n" for address in addresses))
         task = task | {"hosts": addresses, "ip_config": str(ip_config)}
         commands = [
-            [*_on(host, core), python, "-m", "benchmarks.ranks_dgl"]
-            + [json.dumps(task | {"role": role, "rank": core})]
+            [
+                *(*host.enter, "taskset", "-c", str(core), python),
+                *("-m", "benchmarks.ranks_dgl"),
+                json.dumps(task | {"role": role, "rank": core}),
+            ]
             for role in ("server", "trainer")
             for core, host in enumerate(hosts)
         ]
@@ -64,52 +68,40 @@ def alone(python: Path, module: str, task: dict, tuned: bool) -> list[dict]:
     return _results(said)
 
 
-def _on(host: Host, core: int) -> list[Any]:
-    return [*host.enter, "taskset", "-c", str(core)]
-
-
 def _together(commands: list[list[Any]], variables: dict[str, str]) -> list[str]:
     """What the commands, run at the same time, say on standard output; raises `Failed`."""
-    with tempfile.TemporaryDirectory() as folder:
-        errors = [open(Path(folder) / str(i), "w+") for i in range(len(commands))]
-        outputs = [open(Path(folder) / f"out{i}", "w+") for i in range(len(commands))]
-        running: list[subprocess.Popen] = []
-        try:
-            for command, out, err in zip(commands, outputs, errors, strict=True):
-                running.append(
-                    subprocess.Popen(
-                        command,
-                        cwd=_REPOSITORY,
-                        env=variables,
-                        stdin=subprocess.DEVNULL,
-                        stdout=out,
-                        stderr=err,
-                        start_new_session=True,  # Ctrl-C is for us to handle
-                    )
-                )
-            until = time.monotonic() + _LIMIT
-            while any(process.poll() is None for process in running):
-                bad = [i for i, process in enumerate(running) if process.poll()]
-                if bad or time.monotonic() > until:
-                    what = f"exit status {running[bad[0]].returncode}" if bad else "too slow"
-                    errors[bad[0] if bad else 0].seek(0)
-                    said = errors[bad[0] if bad else 0].read().strip().splitlines()
-                    raise Failed(f"{what}: {' / '.join(said[-3:])}")
-                time.sleep(0.05)
-            for i, process in enumerate(running):
-                if process.returncode:
-                    errors[i].seek(0)
-                    raise Failed(errors[i].read().strip()[-400:])
-            said = []
-            for out in outputs:
-                out.seek(0)
-                said.append(out.read())
-            return said
-        finally:
-            for process in running:
-                _end(process)
-            for file in (*errors, *outputs):
-                file.close()
+    with ExitStack() as stack:
+        running, outputs, errors = [], [], []
+        for command in commands:
+            outputs.append(stack.enter_context(tempfile.TemporaryFile("w+")))
+            errors.append(stack.enter_context(tempfile.TemporaryFile("w+")))
+            process = subprocess.Popen(
+                command,
+                cwd=_REPOSITORY,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=outputs[-1],
+                stderr=errors[-1],
+                start_new_session=True,  # Ctrl-C is for us to handle
+            )
+            stack.callback(_end, process)
+            running.append(process)
+        until, states = time.monotonic() + _LIMIT, [None]
+        while None in states and not any(states):
+            if time.monotonic() > until:
+                raise Failed(f"took more than {_LIMIT} s")
+            time.sleep(0.05)
+            states = [process.poll() for process in running]
+        for status, file in zip(states, errors, strict=True):
+            if status:
+                lines = _read(file).strip().splitlines() or ["nothing"]
+                raise Failed(f"exit status {status}: {' / '.join(lines[-3:])}")
+        return [_read(file) for file in outputs]
+
+
+def _read(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
 
 
 def _end(process: subprocess.Popen) -> None:

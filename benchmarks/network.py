@@ -40,7 +40,18 @@ def two_hosts() -> Iterator[list[Host]]:
     with ExitStack() as stack:
         pids = [_start(stack) for _ in _ADDRESSES]
         ends = [["netns", str(pid)] for pid in pids]
-        _ip("link", "add", _INTERFACE, *ends[0], "type", "veth", "peer", "name", _INTERFACE, *ends[1])
+        _ip(
+            "link",
+            "add",
+            _INTERFACE,
+            *ends[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            _INTERFACE,
+            *ends[1],
+        )
         hosts = [_host(pid, address) for pid, address in zip(pids, _ADDRESSES, strict=True)]
         for host in hosts:
             _ip("addr", "add", f"{host.address}/24", "dev", _INTERFACE, on=host)
@@ -63,7 +74,8 @@ def _start(stack: ExitStack) -> int:
     except OSError as error:
         raise NotPermitted(f"unshare: {error}") from None
     stack.callback(_end, owner)
-    assert owner.stdout is not None and owner.stderr is not None
+    assert owner.stdout
+    assert owner.stderr
     if owner.stdout.readline() != "ready\n":
         raise NotPermitted(owner.stderr.read().strip() or "unshare failed")
     return owner.pid
@@ -71,7 +83,7 @@ def _start(stack: ExitStack) -> int:
 
 def _end(owner: subprocess.Popen) -> None:
     """Its first process ends with the pipe, and all others of the host with that one."""
-    assert owner.stdin is not None
+    assert owner.stdin
     owner.stdin.close()
     try:
         owner.wait(_SECONDS)
@@ -98,7 +110,7 @@ def _ip(*arguments: str, on: Host | None = None) -> None:
 def launcher(folder: Path, hosts: list[Host]) -> Path:
     """A script for `mpiexec -launcher ssh -launcher-exec`: it skips ssh's options, takes the
     host's address, and runs the rest there."""
-    cases = [f"{host.address}) exec {' '.join(host.enter)} sh -c \"$*\" ;;" for host in hosts]
+    cases = [f'{host.address}) exec {" ".join(host.enter)} sh -c "$*" ;;' for host in hosts]
     lines = [
         "#!/bin/sh",
         'while [ "${1#-}" != "$1" ]; do shift; done',

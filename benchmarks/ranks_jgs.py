@@ -10,13 +10,8 @@ is reported; `out`, a folder for the result.
 
 import json
 import os
-from pathlib import Path
-
-os.sched_setaffinity(
-    0, {int(os.environ.get("PMI_RANK", 0)) % os.cpu_count()} & os.sched_getaffinity(0)
-)
-
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -65,7 +60,7 @@ def measure(task: dict) -> dict:
     clones = (comm, job._background)
     for _ in range(1 + task["epochs"]):
         comm.barrier()
-        batches, first, whole = iter(job.batches(Meter())), len(total), time.perf_counter()
+        batches, whole = iter(job.batches(Meter())), time.perf_counter()
         for _ in range(len(job.loader)):
             comm.barrier()
             seconds = job.loader.seconds.copy()
@@ -122,6 +117,9 @@ def _counts(clones: tuple) -> tuple[int, int]:
 
 def main() -> None:
     task = worker.task()
+    # Before JAX's first use: its threads inherit the core.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(os.environ.get("PMI_RANK", 0)) % len(cores)]})
     if task["keep_memory"]:
         jgs.keep_freed_memory()
     result = measure(task)  # in a file: mpiexec may mix what ranks print

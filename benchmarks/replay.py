@@ -59,7 +59,9 @@ def milliseconds(comm: Communicator, collectives: Sequence[tuple]) -> float:
     if not collectives:
         return 0.0
     programs = [comm.program(getattr(comm, name), (OWN,), OWN) for name, _, _ in collectives]
-    operands = [jnp.ones(shape, dtype) for _, shape, dtype in collectives]
+    operands = [
+        comm.own([jnp.ones(shape, dtype)] * comm.num_local) for _, shape, dtype in collectives
+    ]
     times = []
     for _ in range(_REPEATS):
         comm.barrier()
