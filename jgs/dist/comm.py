@@ -63,6 +63,10 @@ class Communicator(Protocol):
     def all_to_all(self, x: jax.Array) -> jax.Array:
         """`[size, ...]`: row `p` goes to rank `p`; row `p` of the result comes from it."""
 
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        """all_to_all without the own part, which is not copied: `xs[i]` goes to rank `r+1+i`,
+        and item `i` of the result comes from rank `r-1-i` (modulo `size`)."""
+
     def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
         """The sum (or `op="max"`) over ranks, the same bits on each; no sum of booleans."""
 
@@ -148,6 +152,9 @@ class Alone:
     def all_to_all(self, x: jax.Array) -> jax.Array:
         return x
 
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        return list(xs)
+
     def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
         return x
 
@@ -184,7 +191,8 @@ def as_jax_arrays(value: Any) -> Any:
     """A pytree's NumPy arrays as JAX's, of the same dtype; see `Communicator.own`."""
     with jax.enable_x64(True):  # else int64 offsets would be cut to int32
         return jax.tree.map(
-            lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a, value
+            lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a,
+            value,
         )
 
 

@@ -167,7 +167,8 @@ class Watchdog:
             connection.settimeout(self._beat)  # of writing: a stopped rank reads nothing
         # Ranks of the same process as rank r are named with it.
         self._of_process = {
-            r: [i for i in range(comm.size) if rows[i, 0] == r] for r in set(rows[:, 0].tolist())
+            r: [i for i in range(comm.size) if rows[i, 0] == r]
+            for r in set(rows[:, 0].tolist())
         }
         return {r: _Peer(c, heard=now) for r, c in connections.items()}
 

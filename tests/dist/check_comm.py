@@ -93,7 +93,10 @@ for rank, got in zip(mine, comm.local(twice), strict=True):
 agree(comm, {"lr": "0.1", "parts": "é"})
 if comm.num_local == 1:
     try:
-        agree(comm, {"lr": "0.1", "parts": str(comm.rank == 1), **({"x": "1"} if comm.rank else {})})
+        agree(
+            comm,
+            {"lr": "0.1", "parts": str(comm.rank == 1), **({"x": "1"} if comm.rank else {})},
+        )
         raise AssertionError("not noticed")
     except InputError as error:
         assert "parts: " in str(error) and "True on rank 1" in str(error), error
@@ -108,7 +111,10 @@ if comm.concurrent:
             x = c.all_to_all(jnp.tanh(x @ jnp.ones((64, 64))) * 0 + x + i)
             return c.all_to_all(x), c.all_reduce(x.sum(1)), c.all_gather(i)
 
-        step, sleep = c.program(step, (OWN, OWN), (OWN, SAME, SAME)), np.random.default_rng(c.rank)
+        step, sleep = (
+            c.program(step, (OWN, OWN), (OWN, SAME, SAME)),
+            np.random.default_rng(c.rank),
+        )
         x = jnp.arange(size * 64, dtype=jnp.float32).reshape(size, 64) + seed
         for i in range(num):
             rows, _, numbers = step(x, jnp.float32(i))

@@ -33,7 +33,9 @@ with Watchdog(comm, timeout=2, last_checkpoint=lambda: "checkpoints/7") as watch
                 time.sleep(1000)
             watchdog.request_stop()
         watchdog.step = n + 0.5
-        stop = jax.block_until_ready(reduce(comm.own([np.float32([watchdog.stop_requested()])])))
+        stop = jax.block_until_ready(
+            reduce(comm.own([np.float32([watchdog.stop_requested()])]))
+        )
         if stop[0]:
             break
         if n == 10:  # longer than the timeout, as an evaluation may be

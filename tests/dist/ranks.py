@@ -31,6 +31,7 @@ def run_ranks(
     `status` (of mpiexec, or the last status but 0 of the processes; None: any will do).
     """
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "JGS_NUM_THREADS": "1"} | (env or {})
+    environment.pop("XLA_FLAGS", None)  # pytest's own devices
     command = [PYTHON, str(script), *map(str, args)]
     if kind == "mpi":
         needs_mpi()

@@ -115,7 +115,7 @@ def test_jax_under_mpiexec():
 
 def test_an_mpiexec_of_another_mpi_is_noticed():
     needs_mpi()
-    output, _ = start("auto", {}, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0").communicate(
-        timeout=60
-    )
+    output, _ = start(
+        "auto", {}, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0"
+    ).communicate(timeout=60)
     assert "2 processes by the launcher, 1 by MPI" in output

@@ -18,7 +18,12 @@ SAID = {
 
 
 # mpiexec passes on a status of its ranks, which one depends on who was first.
-_STATUS = {("mpi", "stop"): LOST, ("mpi", "hang"): LOST, ("jax", "hang"): LOST, ("jax", "raise"): LOST}
+_STATUS = {
+    ("mpi", "stop"): LOST,
+    ("mpi", "hang"): LOST,
+    ("jax", "hang"): LOST,
+    ("jax", "raise"): LOST,
+}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +39,9 @@ _STATUS = {("mpi", "stop"): LOST, ("mpi", "hang"): LOST, ("jax", "hang"): LOST, 
     ],
 )
 def test_lost_rank_is_named_by_all_others(kind, n, harm, rank):
-    output = run_ranks(SCRIPT, kind, n, harm, rank, timeout=30, status=_STATUS.get((kind, harm)))
+    output = run_ranks(
+        SCRIPT, kind, n, harm, rank, timeout=30, status=_STATUS.get((kind, harm))
+    )
     for other in set(range(n)) - {rank}:
         line = f"rank {other} ends: {SAID[harm].format(rank)}; last checkpoint: checkpoints/7"
         assert line in output
