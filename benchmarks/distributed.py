@@ -121,7 +121,7 @@ class _Jobs:
         if contender.peer == "dgl":
             return self._dgl(contender.tuned)
         parts = given.parts_jgs(self._cache, self._setting, contender.num_ranks)
-        task = contender.task | {"parts": str(parts), "classes": given.NUM_CLASSES}
+        task = contender.task | {"parts": str(parts)}
         config = {"batch_size": self._setting.batch, "dropout": 0.5, "lr": 3e-3, "hidden": 256}
         task["config"] = config | {"fanouts": [5, 10, 15]} | contender.task["config"]
         hosts = self._hosts if contender.benchmark == "distdgl" else []

@@ -56,8 +56,8 @@ def _times(ranks: list[dict]) -> tuple[float, list[float]]:
 def _distdgl(found: dict[tuple, list[dict]]) -> str:
     lines = [
         "| distdgl | an iteration | range | over DistDGL | sampling + features + computing "
-        "and reducing | MB on the cable |",
-        "|---|---|---|---|---|---|",
+        "and reducing | MB on the cable | nodes / edges |",
+        "|---|---|---|---|---|---|---|",
     ]
     for (name, _, _, tuned), ranks in found.items():
         ms, parts = _times(ranks)
@@ -72,9 +72,19 @@ def _distdgl(found: dict[tuple, list[dict]]) -> str:
             ratio,
             " + ".join(f"{part:.1f}" for part in parts),
             f"{mean(moved) / 1e6:.2f}" if any(moved) else "",
+            _size(ranks),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _size(ranks: list[dict]) -> str:
+    """Of the last batch of a rank: that all do the same work."""
+    if "nodes" not in ranks[0]:
+        return ""
+    return " / ".join(
+        f"{mean(rank[name] for rank in ranks):,.0f}" for name in ("nodes", "edges")
+    )
 
 
 def _figure6(found: dict[tuple, list[dict]]) -> str:

@@ -2,7 +2,7 @@
 
 Nothing is drawn ahead (`prefetch=0`), so that the parts add up to the iteration; under
 `keep_memory` the allocator is as `python -m jgs.train` sets it. Task (JSON): `parts`, the
-partition's folder; fields of `jgs.train.config.Config` as `config`; `classes`; `unfused`, each
+partition's folder; fields of `jgs.train.config.Config` as `config`; `unfused`, each
 hop drawn and relabelled in calls of their own; `network`, null or latency (seconds) and
 bandwidth (bytes a second) to emulate; `epochs` to run after one to warm up, of which the last
 is reported; `out`, a folder for the result.
@@ -23,21 +23,13 @@ from benchmarks.replay import Recorded
 from jgs.dist.comm import Alone
 from jgs.dist.emulate import Emulated
 from jgs.dist.launch import connect
+from jgs.dist.parts import open_parts
+from jgs.dist.ranks import RankParts, rank_loader
 from jgs.dist.vanilla import VanillaSampler
+from jgs.graph import as_device
 from jgs.train.config import Config
 from jgs.train.loop import make_model
-from jgs.train.progress import Meter
-from jgs.train.ranks import RankJob
 from jgs.train.step import init_state, make_optimizer, make_train_step
-
-
-class UnfusedJob(RankJob):
-    """Every rank has the whole topology, but draws and relabels hop by hop."""
-
-    def _sampler(self, graphs, schedules):
-        fused, graph, config = super()._sampler(graphs, schedules), graphs[0], self.config
-        fixed = ([0, graph.num_nodes], graph.num_edges, config.batch_size, config.fanouts)
-        return VanillaSampler(Alone(), graph, *fixed, fused._spec.capacity)
 
 
 def measure(task: dict) -> dict:
@@ -46,30 +38,46 @@ def measure(task: dict) -> dict:
     if task["network"]:
         comm = Emulated(comm, *task["network"])
     comm = Recorded(comm)
-    job = (UnfusedJob if task["unfused"] else RankJob)(config, comm)
+    data = open_parts(task["parts"], verify=False)
+    labels = comm.same(as_device(data.labels))
     model_key, loader_key, dropout_key = jax.random.split(jax.random.key(0), 3)
-    model = make_model(config, job.num_features, task["classes"], job.sparse, model_key)
-    job.start(model, loader_key, None)
+    width = data.manifest["features"]["shape"][1]
+    model = make_model(config, width, data.num_classes, False, model_key)
+    loader = rank_loader(
+        comm,
+        RankParts(comm, data),
+        config.batch_size,
+        config.fanouts,
+        key=loader_key,
+        mode=config.mode,
+        cache=config.cache,
+        cache_memory=config.cache_memory << 20,
+        prefetch=0,
+    )
+    if task["unfused"]:
+        graph, capacity = data.graph, loader._sampler._spec.capacity
+        fixed = ([0, graph.num_nodes], graph.num_edges, config.batch_size, config.fanouts)
+        loader._sampler = VanillaSampler(Alone(), graph, *fixed, capacity)
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(config.lr)
     state = comm.same(init_state(params, optimizer))
     step = make_train_step(graphdef, optimizer, True, comm)
     key, stop = comm.same(jax.random.key_data(dropout_key)), comm.own([np.float32(0)])
     parts = {"sampling": [], "features": [], "computing": []}
-    total, moved, rounds, sent, network, epochs = [], [], [], [], [], []
-    clones = (comm, job._background)
+    total, moved, rounds, sent = [], [], [], []
+    counted = (comm, loader)
     for _ in range(1 + task["epochs"]):
         comm.barrier()
-        batches, whole = iter(job.batches(Meter())), time.perf_counter()
-        for _ in range(len(job.loader)):
+        batches = iter(loader)
+        for _ in range(len(loader)):
             comm.barrier()
-            seconds = job.loader.seconds.copy()
-            before = [wire.num_bytes(), *_counts(clones), getattr(comm, "seconds", 0.0)]
+            seconds = loader.seconds.copy()
+            before = [wire.num_bytes(), *_counts(counted)]
             comm.log.clear()
             began = time.perf_counter()
             batch, x = next(batches)
             drawn, in_drawing = time.perf_counter(), len(comm.log)
-            state = jax.block_until_ready(step(state, key, batch, x, job.labels, stop))
+            state = jax.block_until_ready(step(state, key, batch, x, labels, stop))
             ended = time.perf_counter()
             collectives = (
                 comm.log[: in_drawing - 2],
@@ -77,19 +85,18 @@ def measure(task: dict) -> dict:
                 comm.log[in_drawing:],
             )
             comm.barrier()
-            after = [wire.num_bytes(), *_counts(clones), getattr(comm, "seconds", 0.0)]
+            after = [wire.num_bytes(), *_counts(counted)]
             for name in seconds:
-                parts[name].append(1e3 * (job.loader.seconds[name] - seconds[name]))
+                parts[name].append(1e3 * (loader.seconds[name] - seconds[name]))
             parts["computing"].append(1e3 * (ended - drawn))
             total.append(1e3 * (ended - began))
             changes = (b - a for a, b in zip(before, after, strict=True))
-            for changed, change in zip((moved, rounds, sent, network), changes, strict=True):
+            for changed, change in zip((moved, rounds, sent), changes, strict=True):
                 changed.append(change)
         next(batches, None)  # ends the epoch
-        epochs.append(time.perf_counter() - whole)
     assert np.isfinite(float(state.loss_sum))
     alone = [replay.milliseconds(comm, some) for some in collectives]
-    last = slice(-len(job.loader), None)
+    last = slice(-len(loader), None)
     gradients = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     return {
         "rank": comm.rank,
@@ -99,19 +106,15 @@ def measure(task: dict) -> dict:
         "rounds": rounds[last],
         "sent": sent[last],
         "communication": dict(zip(parts, alone, strict=True)),
-        "gradient_bytes": len(job.loader) * 2 * gradients * (comm.size - 1) // comm.size,
-        "network_ms": [1e3 * s for s in network[last]],
-        "epoch_seconds": epochs[1:],
-        "steps": len(job.loader),
-        "nodes": int((np.asarray(batch.nodes) < job._parts.num_nodes).sum()),
+        "gradient_bytes": len(loader) * 2 * gradients * (comm.size - 1) // comm.size,
+        "nodes": int((np.asarray(batch.nodes) < data.num_nodes).sum()),
         "edges": sum(int(block.num_edges) for block in batch.blocks),
-        "extra_rounds": job._exchange.extra_rounds,
     }
 
 
-def _counts(clones: tuple) -> tuple[int, int]:
-    """Rounds and bytes sent so far, of all clones."""
-    counters = [comm.counters for comm in clones]
+def _counts(counted: tuple) -> tuple[int, int]:
+    """Rounds and bytes sent so far."""
+    counters = [each.counters for each in counted]
     return sum(c.rounds for c in counters), sum(c.bytes for c in counters)
 
 

@@ -140,6 +140,7 @@ def test_the_distributed_table():
         cached = contender.benchmark == "cache" and contender.name != "none"
         sent = {"sent": [3_000_000 if cached else 8_000_000] * 4, "gradient_bytes": 4_000_000}
         rank = {"ms": ms, "parts": parts, "bytes": [24_000_000] * 4, "rounds": [3] * 4}
+        rank |= {"nodes": 500, "edges": 2500}
         rank |= sent | {"communication": {name: some[0] / 2 for name, some in parts.items()}}
         runs.append(contender.described() | {"round": 0, "ranks": [rank, rank]})
     results = canned() | {"runs": runs, "planned_mib": 10, "hosts": "none"}
@@ -149,7 +150,9 @@ def test_the_distributed_table():
     assert (
         "| jgs, as jgs.train runs, as installed | 2.0 | 2-2 | 0.25 | 2.0 + 2.0 + 2.0 |" in text
     )
-    assert "| DistDGL, tuned | 8.0 | 8-8 | 1.00 | 8.0 + 8.0 + 8.0 | 24.00 |" in text
+    assert (
+        "| DistDGL, tuned | 8.0 | 8-8 | 1.00 | 8.0 + 8.0 + 8.0 | 24.00 | 500 / 2,500 |" in text
+    )
     assert (
         "| vanilla | 2 | emulated | 0.03 | 1.00 | 4.0 | 4.0 | 4.0 | 12.0 | 20.0 | 3 | 8.00 |"
         in text
@@ -190,11 +193,15 @@ def test_the_launcher_runs_a_command_on_the_host_it_names(tmp_path):
     assert said.stdout == "host-1 sh -c proxy --id\n"
 
 
-def test_replay_runs_the_collectives_of_a_step():
+def test_replay_knows_the_collectives_of_a_step():
     comm = replay.Recorded(Mesh(jax.devices()[:2]))
-    program = comm.program(lambda x: comm.all_reduce(x) + comm.all_to_all(x), (OWN,), OWN)
-    x = comm.own([np.ones((2, 3), np.float32)] * 2)
+
+    def step(x):
+        return comm.all_reduce(x) + comm.all_to_all(x) + comm.others([x])[0]
+
+    program, x = comm.program(step, (OWN,), OWN), comm.own([np.ones((2, 3), np.float32)] * 2)
     for _ in range(2):
         program(x)
-    assert [name for name, *_ in comm.log] == ["all_reduce", "all_to_all"] * 2
-    assert comm.log[0][1:] == ((2, 3), np.float32)
+    assert [name for name, _ in comm.log] == ["all_reduce", "all_to_all", "others"] * 2
+    assert {kinds for _, kinds in comm.log} == {(((2, 3), np.dtype(np.float32)),)}
+    assert replay.milliseconds(comm, comm.log) > 0
