@@ -161,7 +161,7 @@ class _Runner:
             done = subprocess.run(
                 command,
                 cwd=_REPOSITORY,
-                env=_environment(threads, tuned),
+                env=environment(threads, tuned),
                 capture_output=True,
                 text=True,
                 timeout=_LIMIT,
@@ -174,11 +174,13 @@ class _Runner:
         return json.loads(done.stdout.splitlines()[-1])
 
 
-def _environment(threads: int, tuned: bool) -> dict[str, str]:
+def environment(threads: int, tuned: bool, peer: bool = False) -> dict[str, str]:
+    """What a contender's process sees; of a peer's, without the packages on our path."""
+    left_out = _NOT_PASSED_ON | ({"PYTHONPATH"} if peer else set())
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name not in _NOT_PASSED_ON and not name.startswith("MALLOC_")
+        if name not in left_out and not name.startswith("MALLOC_")
     }
     pools = ("OMP", "MKL", "OPENBLAS", "JGS")
     environment |= {f"{name}_NUM_THREADS": str(threads) for name in pools}

@@ -1,13 +1,28 @@
 """The benchmark's graph is what it says, and its report can be printed. Nothing is timed."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import jgs
-from benchmarks import contenders, graph, superbatch, table
+from benchmarks import (
+    contenders,
+    distributed_contenders,
+    distributed_inputs,
+    distributed_table,
+    graph,
+    network,
+    replay,
+    superbatch,
+    table,
+)
+from jgs.dist.comm import OWN
+from jgs.dist.mesh import Mesh
 
 SIZE = graph.Size(10, 9_001)
 
@@ -108,3 +123,85 @@ def test_super_batches_are_measured_with_every_size():
     assert tuple(rates) == superbatch.SIZES
     assert min(rates.values()) > 0
     assert chosen == 7  # an epoch is no longer
+
+
+@pytest.mark.parametrize("module", ["ranks_dgl", "parts_dgl", "step_dgl", "wire"])
+def test_distributed_peers_import_no_jgs(module):
+    text = (Path(graph.__file__).parent / f"{module}.py").read_text()
+    assert not re.search(r"^\s*(import|from) jgs", text, re.MULTILINE)
+
+
+def test_the_distributed_table():
+    """jgs takes 2 ms, everyone else 8; half of every part is communication."""
+    runs = []
+    for contender in distributed_contenders.contenders(distributed_contenders.KEYS, [2]):
+        ms = [2.0] * 4 if contender.name.startswith("jgs") else [8.0] * 4
+        parts = dict.fromkeys(("sampling", "features", "computing"), ms)
+        cached = contender.benchmark == "cache" and contender.name != "none"
+        sent = {"sent": [3_000_000 if cached else 8_000_000] * 4, "gradient_bytes": 4_000_000}
+        rank = {"ms": ms, "parts": parts, "bytes": [24_000_000] * 4, "rounds": [3] * 4}
+        rank |= {"nodes": 500, "edges": 2500}
+        rank |= sent | {"communication": {name: some[0] / 2 for name, some in parts.items()}}
+        runs.append(contender.described() | {"round": 0, "ranks": [rank, rank]})
+    results = canned() | {"runs": runs, "planned_mib": 10, "hosts": "none"}
+    results["setting"] = distributed_inputs.FULL._asdict()
+    results["failures"] = [{"benchmark": "cache", "name": "none", "error": "oops"}]
+    text = distributed_table.render(results)
+    assert (
+        "| jgs, as jgs.train runs, as installed | 2.0 | 2-2 | 0.25 | 2.0 + 2.0 + 2.0 |" in text
+    )
+    assert (
+        "| DistDGL, tuned | 8.0 | 8-8 | 1.00 | 8.0 + 8.0 + 8.0 | 24.00 | 500 / 2,500 |" in text
+    )
+    assert (
+        "| vanilla | 2 | emulated | 0.03 | 1.00 | 4.0 | 4.0 | 4.0 | 12.0 | 20.0 | 3 | 8.00 |"
+        in text
+    )
+    assert "| none | 28.0 | 1.00 | 8.0 |" in text
+    assert "| planned, 5 MiB | 8.0 | 3.50 | 8.0 |" in text
+    assert "cache, none: oops" in text
+
+
+def test_two_hosts_reach_each_other_and_leave_nothing():
+    try:
+        with network.two_hosts() as hosts:
+            ping = f"echo hello >/dev/tcp/{hosts[1].address}/4000"
+            listen = (
+                "import socket; s = socket.create_server(('', 4000)); print('up', flush=True);"
+            )
+            listen += "print(s.accept()[0].makefile().read(), end='', flush=True)"
+            command = [*hosts[1].enter, sys.executable, "-c", listen]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listener:
+                assert listener.stdout.readline() == "up\n"
+                subprocess.run([*hosts[0].enter, "bash", "-c", ping], check=True, timeout=20)
+                assert listener.stdout.readline() == "hello\n"
+            counted = "from benchmarks import wire; print(wire.num_bytes())"
+            command = [*hosts[0].enter, sys.executable, "-c", counted]
+            root = Path(graph.__file__).parents[1]
+            said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+            assert 100 < int(said.stdout) < 100_000
+            left = subprocess.Popen([*hosts[0].enter, "sleep", "1000"])
+    except network.NotPermitted as reason:
+        pytest.skip(str(reason))
+    assert left.wait(timeout=20) != 0  # ended with its host
+
+
+def test_the_launcher_runs_a_command_on_the_host_it_names(tmp_path):
+    hosts = [network.Host(str(i), ["echo", f"host-{i}"], []) for i in range(2)]
+    script = network.launcher(tmp_path, hosts)
+    said = subprocess.run([script, "-x", "1", "proxy", "--id"], capture_output=True, text=True)
+    assert said.stdout == "host-1 sh -c proxy --id\n"
+
+
+def test_replay_knows_the_collectives_of_a_step():
+    comm = replay.Recorded(Mesh(jax.devices()[:2]))
+
+    def step(x):
+        return comm.all_reduce(x) + comm.all_to_all(x) + comm.others([x])[0]
+
+    program, x = comm.program(step, (OWN,), OWN), comm.own([np.ones((2, 3), np.float32)] * 2)
+    for _ in range(2):
+        program(x)
+    assert [name for name, _ in comm.log] == ["all_reduce", "all_to_all", "others"] * 2
+    assert {kinds for _, kinds in comm.log} == {(((2, 3), np.dtype(np.float32)),)}
+    assert replay.milliseconds(comm, comm.log) > 0

@@ -1,0 +1,158 @@
+"""jgs on several ranks: beside DistDGL, and FastSample's Figure 6.
+
+    python -m benchmarks.distributed [--quick] [--rounds N] [--only distdgl figure6 cache]
+
+`distdgl`: two hosts of one core each (`network.py`) train GraphSAGE (100-256-256-47, dropout
+0.5, Adam) on 2 parts of the RMAT graph of 8 million directed edges, 2 x 1000 seeds an
+iteration, fanouts (5, 10, 15); beside them DGL in one process of two threads, with all 2000
+seeds.
+`figure6`: vanilla mode, hybrid mode with a call for each hop, and hybrid mode with the fused
+kernel, on 2 and 4 ranks of this machine, plain and under an emulated network of 25 Gbit/s and
+50 microseconds. `cache`: what is sent under each policy and budget. All take their turn,
+`--rounds` times; nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks import distributed_inputs as given
+from benchmarks import distributed_runs as start
+from benchmarks import distributed_table as table
+from benchmarks import inputs, machine, network, peers
+from benchmarks.__main__ import CACHE, say
+from benchmarks.distributed_contenders import KEYS, PLANNED_MIB, Contender, contenders
+
+
+def main() -> int:
+    arguments = _arguments()
+    results: dict[str, Any] = {
+        "machine": machine.describe(),
+        "setting": arguments.setting._asdict(),
+        "planned_mib": PLANNED_MIB,
+        "hosts": "not asked for",
+        "runs": [],
+        "failures": [],
+    }
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        hosts, python = [], None
+        if "distdgl" in arguments.only:
+            try:
+                hosts = stack.enter_context(network.two_hosts())
+                results["hosts"] = "two network namespaces"
+            except network.NotPermitted as error:
+                results["hosts"] = f"no network namespaces ({error}): ranks share this machine"
+                say(results["hosts"])
+            python = _peers(arguments)
+        jobs = _Jobs(arguments, hosts, python)
+        for number in range(arguments.rounds):
+            for contender in contenders(arguments.only, arguments.ranks):
+                what = contender.described() | {"round": number}
+                turn = f"round {number + 1}/{arguments.rounds}"
+                say(f"{time.perf_counter() - began:5.0f} s  {turn}  {contender.title()}")
+                try:
+                    if (ranks := jobs.run(contender)) is not None:
+                        results["runs"].append(what | {"ranks": ranks})
+                except (start.Failed, subprocess.CalledProcessError) as error:
+                    results["failures"].append(what | {"error": str(error)})
+                    say(str(error))
+    results["seconds"] = round(time.perf_counter() - began, 1)
+    arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    print(table.render(results), flush=True)
+    say(f"everything measured is in {arguments.json}")
+    return 1 if results["failures"] else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.distributed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a smaller graph, one round")
+    add("--only", nargs="+", choices=KEYS, default=KEYS, help="some of the benchmarks")
+    add("--ranks", type=int, nargs="+", default=[2, 4], help="of figure6 (default: 2 4)")
+    add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
+    add("--no-peers", action="store_true", help="jgs alone")
+    add("--cache", type=Path, default=CACHE, help="(default: %(default)s)")
+    add("--json", type=Path, help="where to write (default: distributed.json in the cache)")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
+    arguments.setting = given.QUICK if arguments.quick else given.FULL
+    arguments.cache = arguments.cache.resolve()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    arguments.json = arguments.json or arguments.cache / "distributed.json"
+    return arguments
+
+
+def _peers(arguments: argparse.Namespace) -> Path | None:
+    if arguments.no_peers:
+        return None
+    say("the peers' environment ...")
+    try:
+        return peers.python(arguments.cache)
+    except peers.Missing as error:
+        say(f"the peers could not be installed: {error}")
+        return None
+
+
+class _Jobs:
+    """Runs contenders, on inputs that are made when first asked for."""
+
+    def __init__(self, arguments: argparse.Namespace, hosts: list, python: Path | None):
+        self._cache, self._setting = arguments.cache, arguments.setting
+        self._hosts, self._python = hosts, python
+
+    def run(self, contender: Contender) -> list[dict] | None:
+        """The results of its ranks; None where it cannot run here. Raises `Failed`."""
+        if contender.peer and self._python is None:
+            return None
+        if contender.peer == "distdgl":
+            return self._distdgl(contender.tuned) if self._hosts else None
+        if contender.peer == "dgl":
+            return self._dgl(contender.tuned)
+        parts = given.parts_jgs(self._cache, self._setting, contender.num_ranks)
+        task = contender.task | {"parts": str(parts)}
+        config = {"batch_size": self._setting.batch, "dropout": 0.5, "lr": 3e-3, "hidden": 256}
+        task["config"] = config | {"fanouts": [5, 10, 15]} | contender.task["config"]
+        hosts = self._hosts if contender.benchmark == "distdgl" else []
+        return start.ranks_jgs(hosts, contender.num_ranks, task, contender.tuned)
+
+    def _training(self) -> dict:
+        steps = self._setting.num_train // (2 * self._setting.batch)
+        training = {"fanouts": [5, 10, 15], "dropout": 0.5, "lr": 3e-3, "iterations": steps}
+        return training | {"batch": self._setting.batch}
+
+    def _distdgl(self, tuned: bool) -> list[dict]:
+        assert self._python is not None
+        parts = given.parts_dgl(self._cache, self._setting, 2, self._python)
+        task = self._training() | {"parts": str(parts), "threads": 1, "warmup": 5}
+        task["widths"] = [256, 256, given.NUM_CLASSES]
+        return start.distdgl(self._python, self._hosts, task, tuned)
+
+    def _dgl(self, tuned: bool) -> list[dict]:
+        assert self._python is not None
+        training = self._training()
+        training["batch"] *= 2
+        seeds = inputs.seeds(self._cache, self._setting.size)
+        training |= {"name": "alone", "hidden": 256, "classes": given.NUM_CLASSES}
+        task = {
+            "graph": str(self._cache / self._setting.size.name),
+            "features": str(given.features(self._cache, self._setting)),
+            "threads": 2,
+            "settings": [training | {"seeds": str(seeds)}],
+        }
+        return start.alone(self._python, "step_dgl", task, tuned)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

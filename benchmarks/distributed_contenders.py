@@ -1,0 +1,89 @@
+"""Who takes part in the distributed benchmarks: the rows of the report, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+KEYS = ("distdgl", "figure6", "cache")
+NETWORK = (50e-6, 25e9 / 8)  # seconds, bytes a second
+PLANNED_MIB = 10
+BUDGETS_MIB = (3, 5, 12, 25)  # 6, 10, 25 and 50 % of the remote rows on 2 ranks
+MODES = {
+    "vanilla": {"mode": "vanilla"},
+    "hybrid": {"mode": "hybrid"},
+    "hybrid, fused": {"mode": "hybrid"},
+}
+
+
+class Contender(NamedTuple):
+    """Fields: the benchmark's key; its name in the report; how many ranks; whether glibc's
+    allocator is tuned; what its ranks' task holds besides (see `ranks_jgs`); which peer it is
+    (`distdgl` or `dgl`), None: jgs; whether the network is emulated."""
+
+    benchmark: str
+    name: str
+    num_ranks: int
+    tuned: bool
+    task: dict[str, Any]
+    peer: str | None = None
+    emulated: bool = False
+
+    def described(self) -> dict[str, Any]:
+        names = ("benchmark", "name", "num_ranks", "tuned", "emulated")
+        return {name: getattr(self, name) for name in names}
+
+    def title(self) -> str:
+        words = [f"{self.benchmark}: {self.name}, {self.num_ranks} ranks"]
+        words += ["tuned"] * self.tuned + ["emulated network"] * self.emulated
+        return ", ".join(words)
+
+
+def contenders(only: Sequence[str], ranks: Sequence[int]) -> Iterator[Contender]:
+    """In the order of their turns; `ranks`: the numbers of ranks of Figure 6."""
+    if "distdgl" in only:
+        yield from _distdgl()
+    if "figure6" in only:
+        yield from _figure6(ranks)
+    if "cache" in only:
+        yield from _cache()
+
+
+def _task(keep_memory: bool, unfused: bool = False, emulated: bool = False, **config) -> dict:
+    return {
+        "threads": 1,
+        "keep_memory": keep_memory,
+        "unfused": unfused,
+        "network": NETWORK if emulated else None,
+        "epochs": 1,
+        "config": config,
+    }
+
+
+def _distdgl() -> Iterator[Contender]:
+    planned = {"cache": "planned", "cache_memory": PLANNED_MIB}
+    for tuned in (False, True):
+        key = ("distdgl",)
+        yield Contender(*key, "DistDGL", 2, tuned, {}, "distdgl")
+        # Under tunables there is nothing left for jgs.train to set.
+        yield Contender(*key, "jgs, as jgs.train runs", 2, tuned, _task(not tuned))
+        yield Contender(*key, "jgs, planned cache", 2, tuned, _task(not tuned, **planned))
+        yield Contender(*key, "DGL, one process", 1, tuned, {}, "dgl")
+        if not tuned:
+            yield Contender(*key, "jgs, allocator untouched", 2, tuned, _task(False))
+
+
+def _figure6(ranks: Sequence[int]) -> Iterator[Contender]:
+    for emulated in (False, True):
+        for num_ranks in ranks:
+            for name, config in MODES.items():
+                task = _task(True, name == "hybrid", emulated, **config)
+                yield Contender("figure6", name, num_ranks, False, task, emulated=emulated)
+
+
+def _cache() -> Iterator[Contender]:
+    yield Contender("cache", "none", 2, False, _task(True))
+    for mib in BUDGETS_MIB:
+        for policy in ("degree", "planned"):
+            task = _task(True, cache=policy, cache_memory=mib)
+            yield Contender("cache", f"{policy}, {mib} MiB", 2, False, task)

@@ -1,0 +1,96 @@
+"""What the distributed benchmark reads, made once in the cache: the graph, its training nodes,
+and its parts by jgs and by DistDGL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks import graph, inputs
+from benchmarks.__main__ import environment
+
+_REPOSITORY = Path(__file__).parents[1]
+NUM_FEATURES, NUM_CLASSES = 100, 47
+
+
+class Setting(NamedTuple):
+    """Fields: the graph's size; training nodes, a number that `batch` and the ranks divide;
+    seeds a batch and rank."""
+
+    size: graph.Size
+    num_train: int
+    batch: int
+
+
+FULL = Setting(graph.QUICK, 40_000, 1000)  # 8 million directed edges
+QUICK = Setting(graph.Size(14, 200_000), 4_000, 100)
+
+
+def folder(cache: Path, setting: Setting) -> Path:
+    """Of what is made of the graph, with the training nodes, `train.npy`, in it."""
+    place = cache / f"{setting.size.name}-distributed"
+    place.mkdir(parents=True, exist_ok=True)
+    graph.cached(cache, setting.size)
+    if not (place / "train.npy").is_file():
+        nodes = np.load(inputs.seeds(cache, setting.size))
+        np.save(place / "train.npy", np.sort(nodes[: setting.num_train]))
+    return place
+
+
+def features(cache: Path, setting: Setting) -> Path:
+    return inputs.features(cache, setting.size, NUM_FEATURES, NUM_CLASSES)
+
+
+def parts_jgs(cache: Path, setting: Setting, num_parts: int) -> Path:
+    """By METIS, as `python -m jgs.partition` writes them."""
+    place = folder(cache, setting) / f"jgs-{num_parts}"
+    if (place / "manifest.json").is_file():
+        return place
+    import jgs
+    from jgs.data import Dataset
+    from jgs.dist.partition import partition_nodes
+    from jgs.dist.write_parts import write_parts
+    from jgs.graph import as_device
+
+    whole = jgs.Graph.open(graph.cached(cache, setting.size), verify=False)
+    whole = jgs.Graph(whole.indptr, whole.indices)  # without the weights
+    read = features(cache, setting)
+    x, labels = (np.load(read / f"{name}.npy") for name in ("features", "labels"))
+    nodes = np.load(inputs.seeds(cache, setting.size))[setting.num_train :]
+    splits = {
+        "train_idx": np.load(place.parent / "train.npy"),
+        "val_idx": np.sort(nodes[: setting.batch]),
+        "test_idx": np.sort(nodes[setting.batch : 2 * setting.batch]),
+    }
+    data = Dataset("rmat", whole, as_device(x), labels, NUM_CLASSES, **splits)
+    assignment = partition_nodes(whole, num_parts, "metis", **splits)
+    write_parts(place, data, assignment, num_parts, method="metis")
+    return place
+
+
+def parts_dgl(cache: Path, setting: Setting, num_parts: int, python: Path) -> Path:
+    """By METIS with DistDGL's balance options. Raises `CalledProcessError`."""
+    place = folder(cache, setting) / f"dgl-{num_parts}"
+    done = place / "done"
+    if not done.is_file():
+        task = {
+            "graph": str(graph.cached(cache, setting.size)),
+            "features": str(features(cache, setting)),
+            "train": str(place.parent / "train.npy"),
+            "parts": num_parts,
+            "out": str(place),
+        }
+        subprocess.run(
+            [python, "-m", "benchmarks.parts_dgl", json.dumps(task)],
+            cwd=_REPOSITORY,
+            env=environment(os.cpu_count() or 1, False, peer=True),
+            check=True,
+            capture_output=True,
+        )
+        done.touch()
+    return place

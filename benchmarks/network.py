@@ -1,0 +1,143 @@
+"""Two hosts on this machine: network namespaces joined by a virtual Ethernet cable.
+
+Each host has a process namespace and a `/dev/shm` of its own too: DistDGL tells machines apart
+by address and shares memory by the graph's name. The namespaces belong to a process that lives
+as long as this one keeps its pipe: whatever ends this process ends the hosts, all that runs on
+them, and the cable.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+_INTERFACE = "eth0"  # on both: MPICH's netmod is told one name for all
+_ADDRESSES = ("10.131.7.1", "10.131.7.2")
+_HOST = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo ready && exec cat"
+_SECONDS = 10
+
+
+class NotPermitted(Exception):
+    """This system lets us have no namespaces; the message says why."""
+
+
+class Host(NamedTuple):
+    """Fields: its address; the start of a command that runs there; and of one that runs in its
+    network, but sees this machine's processes and files."""
+
+    address: str
+    enter: list[str]
+    network: list[str]
+
+
+@contextmanager
+def two_hosts() -> Iterator[list[Host]]:
+    """Raises `NotPermitted`."""
+    with ExitStack() as stack:
+        pids = [_start(stack) for _ in _ADDRESSES]
+        ends = [["netns", str(pid)] for pid in pids]
+        _ip(
+            "link",
+            "add",
+            _INTERFACE,
+            *ends[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            _INTERFACE,
+            *ends[1],
+        )
+        hosts = [_host(pid, address) for pid, address in zip(pids, _ADDRESSES, strict=True)]
+        for host in hosts:
+            _ip("addr", "add", f"{host.address}/24", "dev", _INTERFACE, on=host)
+            _ip("link", "set", _INTERFACE, "up", on=host)
+        yield hosts
+
+
+def _start(stack: ExitStack) -> int:
+    """The process that a new host's namespaces belong to."""
+    command = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--mount-proc"]
+    try:
+        owner = subprocess.Popen(
+            [*command, "sh", "-c", _HOST],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us to handle
+        )
+    except OSError as error:
+        raise NotPermitted(f"unshare: {error}") from None
+    stack.callback(_end, owner)
+    assert owner.stdout
+    assert owner.stderr
+    if owner.stdout.readline() != "ready\n":
+        raise NotPermitted(owner.stderr.read().strip() or "unshare failed")
+    return owner.pid
+
+
+def _end(owner: subprocess.Popen) -> None:
+    """Its first process ends with the pipe, and all others of the host with that one."""
+    assert owner.stdin
+    owner.stdin.close()
+    try:
+        owner.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        owner.kill()
+
+
+def _host(pid: int, address: str) -> Host:
+    network = ["nsenter", "-t", str(pid), "-n"]
+    processes = f"--pid=/proc/{pid}/ns/pid_for_children"
+    return Host(address, [*network, "-m", processes, "--wd=."], network)
+
+
+def _ip(*arguments: str, on: Host | None = None) -> None:
+    command = [*(on.network if on else []), "ip", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+    except OSError as error:
+        raise NotPermitted(f"ip: {error}") from None
+    if done.returncode != 0:
+        raise NotPermitted(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def launcher(folder: Path, hosts: list[Host]) -> Path:
+    """A script for `mpiexec -launcher ssh -launcher-exec`: it skips ssh's options, takes the
+    host's address, and runs the rest there."""
+    cases = [f'{host.address}) exec {" ".join(host.enter)} sh -c "$*" ;;' for host in hosts]
+    lines = [
+        "#!/bin/sh",
+        'while [ "${1#-}" != "$1" ]; do shift; done',
+        "host=$1",
+        "shift",
+        'case "$host" in',
+        *cases,
+        "esac",
+    ]
+    script = folder / "launcher.sh"
+    script.write_text("\n".join(lines) + "\n")
+    os.chmod(script, 0o755)
+    return script
+
+
+# What MPICH needs to take the cable although all ranks are on one machine.
+MPICH = {
+    "MPIR_CVAR_NOLOCAL": "1",
+    "MPIR_CVAR_CH4_NETMOD": "ucx",
+    "UCX_TLS": "tcp,self",
+    "UCX_NET_DEVICES": _INTERFACE,
+}
+
+
+def mpiexec(program: Path | str, hosts: list[Host], folder: Path) -> list[str]:
+    """The start of a command that runs a rank on each host."""
+    options = ["-iface", _INTERFACE, "-launcher", "ssh"]
+    options += ["-launcher-exec", str(launcher(folder, hosts))]
+    options += ["-hosts", ",".join(host.address for host in hosts)]
+    return [*hosts[0].network, str(program), *options, "-n", str(len(hosts)), "-ppn", "1"]

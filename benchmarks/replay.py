@@ -1,0 +1,83 @@
+"""What a step's communication takes alone: its collectives again, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.comm import OWN, Communicator
+
+_REPEATS = 20
+
+
+class Recorded:
+    """`comm`; `log` holds the name of every collective that ran, and each operand's shape and
+    dtype."""
+
+    def __init__(self, comm: Communicator, log: list | None = None):
+        self._comm, self.log = comm, [] if log is None else log
+        self._traced: list[tuple] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+    def clone(self) -> Recorded:
+        return Recorded(self._comm.clone(), self.log)
+
+    def all_to_all(self, x: jax.Array) -> jax.Array:
+        self._note("all_to_all", x)
+        return self._comm.all_to_all(x)
+
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        self._note("others", *xs)
+        return self._comm.others(xs)
+
+    def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
+        self._note("all_reduce", x)
+        return self._comm.all_reduce(x, op)
+
+    def all_gather(self, x: jax.Array) -> jax.Array:
+        self._note("all_gather", x)
+        return self._comm.all_gather(x)
+
+    def _note(self, name: str, *xs: jax.Array) -> None:
+        self._traced.append((name, tuple((x.shape, x.dtype) for x in xs)))
+
+    def program(self, *args, **options):
+        program, mine = self._comm.program(*args, **options), []
+
+        def call(*operands):
+            first = len(self._traced)
+            result = program(*operands)
+            if len(self._traced) > first:  # it has just been compiled
+                mine[:] = self._traced[first:]
+            self.log.extend(mine)
+            return result
+
+        return call
+
+
+def milliseconds(comm: Communicator, collectives: Sequence[tuple]) -> float:
+    """Median over repeats of all of these, one after the other."""
+    if not collectives:
+        return 0.0
+    programs, operands = [], []
+    for name, kinds in collectives:
+        collective = getattr(comm, name)
+        function = (lambda *xs, c=collective: c(xs)) if name == "others" else collective
+        programs.append(comm.program(function, (OWN,) * len(kinds), OWN))
+        ones = [jnp.ones(shape, dtype) for shape, dtype in kinds]
+        operands.append([comm.own([x] * comm.num_local) for x in ones])
+    times = []
+    for _ in range(_REPEATS):
+        comm.barrier()
+        began = time.perf_counter()
+        for program, operand in zip(programs, operands, strict=True):
+            jax.block_until_ready(program(*operand))
+        times.append(1e3 * (time.perf_counter() - began))
+    return float(np.median(times[_REPEATS // 4 :]))

@@ -1,0 +1,13 @@
+"""What has gone over this host's network card; imports nothing but the standard library."""
+
+from pathlib import Path
+
+
+def num_bytes(interface: str = "eth0") -> int:
+    """Sent and received so far, headers included; 0 where there is no such card."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == interface:
+            received, sent = (int(counts.split()[column]) for column in (0, 8))
+            return received + sent
+    return 0
