@@ -51,6 +51,14 @@ def merged(results):
     return steps
 
 
+def test_one_rank_draws_the_same_in_vanilla_mode(parts):
+    folder = parts(2, "metis")
+    got = check_training.train(Alone(), str(folder), "vanilla", "none", check_training.SEEDS)
+    assert merged([got]) == merged([alone(folder)])
+    for mine, whole in zip(got["params"], alone(folder)["params"], strict=True):
+        np.testing.assert_array_equal(mine, whole)
+
+
 @pytest.mark.parametrize(
     ("kind", "n", "num_parts", "method", "modes"),
     [
