@@ -33,7 +33,7 @@ def calibrate(work: Workload) -> Constants:
 
     It takes about 1.5 GiB and uses the threads that training would.
     """
-    process = _resident()
+    process = resident()
     rng = np.random.default_rng(0)
     num_nodes = min(max(_FEATURE_BYTES // (4 * work.num_features), 1 << 15), 1 << 21)
     indptr = np.arange(num_nodes + 1, dtype=np.int64) * _DEGREE
@@ -96,7 +96,7 @@ def _median(function: Callable[[int], Any]) -> float:
     return float(np.median(times))
 
 
-def _resident() -> float:
+def resident() -> float:
     """Bytes of memory that this process has now; the usual 300 MB where that is not told."""
     try:
         with open("/proc/self/statm") as file:
