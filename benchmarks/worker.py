@@ -45,8 +45,9 @@ def milliseconds(call: Callable[[Any], Any], arguments: Iterable[Any]) -> list[f
 def batches(setting: dict) -> np.ndarray:
     """int32 `[iterations, batch]`: the seeds of each batch, distinct as long as there are
     enough nodes for all batches."""
-    seeds = np.load(setting["seeds"], mmap_mode="r")
-    return np.resize(seeds, (setting["iterations"], setting["batch"]))
+    shape = setting["iterations"], setting["batch"]
+    seeds = np.load(setting["seeds"], mmap_mode="r")[: shape[0] * shape[1]]
+    return np.resize(seeds, shape)
 
 
 def array(folder: str, name: str) -> np.ndarray:

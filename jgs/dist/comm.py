@@ -81,7 +81,9 @@ class Communicator(Protocol):
         tuple of one each. `donate`: positions of arguments whose buffers it may take over."""
 
     def own(self, values: Sequence[Any]) -> Any:
-        """An `OWN` value of pytrees of equal structure and shapes, one a local rank."""
+        """An `OWN` value of pytrees of equal structure and shapes, one a local rank. A NumPy
+        array keeps its dtype, int64 too, and may not be changed afterwards: where it is
+        aligned, as memory maps are, it is not copied."""
 
     def same(self, value: Any) -> Any:
         """A `SAME` value of a pytree that is equal on all ranks."""
@@ -163,10 +165,10 @@ class Alone:
 
     def own(self, values: Sequence[Any]) -> Any:
         (value,) = values
-        return value
+        return as_jax_arrays(value)
 
     def same(self, value: Any) -> Any:
-        return value
+        return as_jax_arrays(value)
 
     def local(self, value: Any) -> list[Any]:
         return [value]
@@ -176,6 +178,15 @@ class Alone:
 
     def close(self) -> None:
         pass
+
+
+def as_jax_arrays(value: Any) -> Any:
+    """A pytree's NumPy arrays as JAX's, of the same dtype; see `Communicator.own`."""
+    with jax.enable_x64(True):  # else int64 offsets would be cut to int32
+        return jax.tree.map(
+            lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a,
+            value,
+        )
 
 
 def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:

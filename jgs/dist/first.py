@@ -20,7 +20,8 @@ class FailedElsewhere(Exception):
 
 def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
     """What `function` returns on this process; all call it. If it raises on one, all raise,
-    once every process has tried: that one its own error, the others `FailedElsewhere`."""
+    once every process has tried: that one its own error, with an attribute `told`, the others
+    `FailedElsewhere`."""
     result, error = None, None
     try:
         result = function()
@@ -32,6 +33,7 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
         mine = [np.array([error is not None], np.int32)] * comm.num_local
         failed = np.flatnonzero(all_gather_rows(comm, mine)[:, 0]).tolist()
     if error is not None:
+        error.told = True  # type: ignore[attr-defined]
         raise error
     if failed:
         raise FailedElsewhere(f"rank {failed[0]} failed")

@@ -80,7 +80,9 @@ def _launched() -> tuple[int, int] | None:
 def _cluster() -> bool:
     """Several processes of a kind that `jax.distributed.initialize` recognises by itself."""
     slurm = int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_NODELIST" in os.environ
-    kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
+    kubernetes = (
+        "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
+    )
     return slurm or kubernetes or "JAX_COORDINATOR_ADDRESS" in os.environ
 
 
@@ -193,7 +195,9 @@ def agree(comm: Communicator, what: dict[str, str]) -> None:
       InputError: which of them differ, and on which ranks.
     """
     said = json.dumps(what, sort_keys=True).encode()
-    length = int(all_gather_rows(comm, [np.array([len(said)], np.uint32)] * comm.num_local).max())
+    length = int(
+        all_gather_rows(comm, [np.array([len(said)], np.uint32)] * comm.num_local).max()
+    )
     row = np.frombuffer(said.ljust(-(-length // 4) * 4), np.uint32)  # spaces: JSON skips them
     rows = all_gather_rows(comm, [row] * comm.num_local)
     told = [json.loads(np.ascontiguousarray(r).tobytes()) for r in rows]

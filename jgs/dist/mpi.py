@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jgs.dist.comm import Counted, Spec
+from jgs.dist.comm import Counted, Spec, as_jax_arrays
 from jgs.errors import InputError
 
 
@@ -68,10 +68,10 @@ class Mpi(Counted):
 
     def own(self, values: Sequence[Any]) -> Any:
         (value,) = values
-        return value
+        return as_jax_arrays(value)
 
     def same(self, value: Any) -> Any:
-        return value
+        return as_jax_arrays(value)
 
     def local(self, value: Any) -> list[Any]:
         return [value]
@@ -81,8 +81,7 @@ class Mpi(Counted):
         self._comm.Barrier()
 
     def close(self) -> None:
-        jax.effects_barrier()
-        self._comm.Free()
+        jax.effects_barrier()  # not freed: another thread's program may still be in it
 
 
 def _is_half(x: jax.Array) -> bool:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.loader import Sampler, steps
-from jgs.graph import Graph
+from jgs.dist.vanilla import VanillaSampler
+from jgs.graph import Graph, as_device
+from jgs.sampling.capacity import Capacity, first_guess, with_margin, worst_case
 from jgs.sampling.schedule import Schedule
-
-POLICIES = ("none", "degree", "planned")
 
 
 class Remote:
@@ -45,10 +47,11 @@ class Remote:
 
         All ranks call it alike: in vanilla mode drawing communicates."""
         for words, seeds in steps(self.comm, self._schedules, epoch, which):
-            batches = self.comm.local(self._drawn(words, seeds))
+            batches = self.comm.local(self.drawn(words, seeds))
             yield [self._remote(i, np.asarray(b.nodes)) for i, b in enumerate(batches)]
 
-    def _drawn(self, words: np.ndarray, seeds: Any) -> Any:
+    def drawn(self, words: np.ndarray, seeds: Any) -> Any:
+        """The `OWN` batch of these seeds, with as large a capacity as all ranks need."""
         for level in range(64):
             batch = self._sampler(words, seeds, level)
             mine = [np.asarray(b.overflow, np.int32)[None] for b in self.comm.local(batch)]
@@ -65,6 +68,83 @@ class Remote:
         """The most of these nodes, an array for each local rank, that any owner has."""
         counts = [np.diff(np.searchsorted(np.sort(n), self.offsets)) for n in nodes]
         return int(max(count.max() for count in counts))
+
+
+def largest(comm: Communicator, capacities: Sequence[Capacity]) -> Capacity:
+    """The largest of all ranks', of which `capacities` has one for each local rank."""
+    rows = [np.array(c, np.int32).reshape(-1) for c in capacities]
+    edges, sources = all_gather_rows(comm, rows).max(axis=0).reshape(2, -1).tolist()
+    return Capacity(tuple(edges), tuple(sources))
+
+
+def planned_vanilla(
+    comm: Communicator,
+    graphs: Sequence[Graph],
+    offsets: np.ndarray,
+    num_edges: int,
+    batch_size: int,
+    fanouts: Sequence[int],
+    schedules: Sequence[Schedule],
+    *,
+    held: Sequence[np.ndarray],
+    replace: bool = False,
+    weighted: bool = False,
+    trials: int = 4,
+) -> VanillaSampler:
+    """A `VanillaSampler` whose capacities are planned from `trials` batches of epoch 0.
+
+    Args:
+      graphs: for each local rank its `Parts.local_graph`.
+      held: for each local rank bool `[N]`, the nodes beside its own whose in-edges it has.
+      the rest: as for `VanillaSampler`.
+    """
+    num_nodes = int(offsets[-1])
+    if comm.uniform:
+        sizes = [np.array([g.num_edges], np.int32) for g in graphs]
+        graphs = [_padded(g, int(all_gather_rows(comm, sizes).max())) for g in graphs]
+    make = partial(
+        VanillaSampler,
+        comm,
+        comm.own(graphs),
+        offsets.tolist(),
+        num_edges,
+        batch_size,
+        fanouts,
+        replace=replace,
+        weighted=weighted,
+        held=comm.own(held),
+    )
+    guess = first_guess(num_nodes, num_edges, batch_size, fanouts, replace)
+    sampler = make(guess)
+    num_steps = len(schedules[0])
+    which = np.unique(
+        np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int)
+    ).tolist()
+    remote, need = (
+        Remote(comm, offsets, sampler, schedules),
+        np.zeros((2, len(fanouts)), np.int64),
+    )
+    for words, seeds in steps(comm, schedules, 0, which):
+        for batch in comm.local(remote.drawn(words, seeds)):
+            blocks = batch.blocks[::-1]
+            counts = [[int(b.num_edges), int(b.num_sources)] for b in blocks]
+            need = np.maximum(need, np.array(counts).T)
+    if weighted:  # what zero weights leave out counts for a capacity too, and is not told
+        need[0] = np.maximum(need[0], guess.edges)
+    worst = worst_case(num_nodes, num_edges, batch_size, fanouts, replace, True)
+    capacity = largest(comm, [with_margin(need, 0.05, batch_size, worst)])
+    sampler = make(capacity)
+    sampler.plan(steps(comm, schedules, 0, which))
+    return sampler
+
+
+def _padded(graph: Graph, num_edges: int) -> Graph:
+    """With edges that no node has, for ranks on a mesh must have equally many."""
+    arrays = [
+        np.pad(np.asarray(a), (0, num_edges - graph.num_edges))
+        for a in jax.tree.leaves(graph)[1:]
+    ]
+    return Graph._unchecked(graph.indptr, *map(as_device, arrays))
 
 
 def request_capacity(

@@ -5,10 +5,9 @@ that it lives and which step it is in. Each of these ends every other process:
 
 - its connection breaks (it was killed), or it says that an error ended it: at once;
 - nothing is heard from it for `timeout` seconds (stopped, or cut off from the network);
-- the ranks that are furthest behind stay in one step for `timeout` seconds, or for ten times
-  as long as the longest step so far, if that is more;
-- while any rank is outside the steps (`step` is None: compiling, evaluating, writing a
-  checkpoint), or no step has been timed yet: they stay there for `patience` seconds.
+- no rank's `step` moves for `timeout` seconds, or for twenty times as long as usual, if that is
+  more: those furthest behind are named. While any rank is outside the steps (`step` is None:
+  compiling, evaluating, writing a checkpoint), or no step has been timed, for `patience` seconds.
 
 The others print one line, which names the rank and the last checkpoint, and exit with status
 `LOST` without waiting for anything: a collective may be what they hang in.
@@ -44,13 +43,12 @@ _MAX_ADDRESSES = 8
 
 @dataclass
 class _Peer:
-    """What is known of another process; `still` is how long it has been in `step`."""
+    """What is known of another process; `usual` is its time between two moves of `step`."""
 
     connection: socket.socket
     heard: float
     step: float | None = None
-    still: float = 0.0
-    longest: float = 0.0
+    usual: float = 0.0
     unread: bytes = b""
 
 
@@ -76,7 +74,7 @@ class Watchdog:
 
     Args:
       comm: any communicator. Nothing is watched where it has one process.
-      timeout: seconds of silence, or in one step, after which a rank counts as lost.
+      timeout: seconds of silence, or without a move, after which a rank counts as lost.
       patience: seconds that a rank may spend outside the steps.
       last_checkpoint: what to say to whoever wants to go on, e.g. the newest checkpoint.
 
@@ -98,7 +96,9 @@ class Watchdog:
         self._last_checkpoint = last_checkpoint
         self._stop, self._closing = threading.Event(), threading.Event()
         self._step: float | None = None
-        self._moved, self._longest = time.monotonic(), 0.0
+        self._moved, self._usual = time.monotonic(), 0.0
+        self._seen: dict[int, float] = {}  # how far each process was when one last moved
+        self._seen_moving = time.monotonic()
         self._peers = self._connect(comm)
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         if self._peers:
@@ -112,7 +112,7 @@ class Watchdog:
     def step(self, step: float | None) -> None:
         now = time.monotonic()
         if self._step is not None and step is not None:
-            self._longest = max(self._longest, now - self._moved)
+            self._usual += 0.1 * (now - self._moved - self._usual)
         self._step, self._moved = step, now
 
     def request_stop(self) -> None:
@@ -167,7 +167,8 @@ class Watchdog:
             connection.settimeout(self._beat)  # of writing: a stopped rank reads nothing
         # Ranks of the same process as rank r are named with it.
         self._of_process = {
-            r: [i for i in range(comm.size) if rows[i, 0] == r] for r in set(rows[:, 0].tolist())
+            r: [i for i in range(comm.size) if rows[i, 0] == r]
+            for r in set(rows[:, 0].tolist())
         }
         return {r: _Peer(c, heard=now) for r, c in connections.items()}
 
@@ -179,7 +180,7 @@ class Watchdog:
         while not self._closing.is_set() and self._peers:
             if (now := time.monotonic()) - beaten >= self._beat:
                 beaten = now
-                self._send({"step": self._step, "still": now - self._moved, "top": self._longest})
+                self._send({"step": self._step, "usual": self._usual})
             for key, _ in selector.select(self._beat / 2):
                 if not self._read(key.data):
                     selector.unregister(key.fileobj)
@@ -204,7 +205,7 @@ class Watchdog:
                 self._peers.pop(rank).connection.close()
                 return False
             peer.heard = time.monotonic()
-            peer.step, peer.still, peer.longest = line["step"], line["still"], line["top"]
+            peer.step, peer.usual = line["step"], line["usual"]
         return True
 
     def _check(self) -> None:
@@ -213,17 +214,20 @@ class Watchdog:
         if silent:
             wait = max(now - self._peers[r].heard for r in silent)
             self._end(f"nothing heard of {self._names(silent)} for {wait:.0f} s")
-        if self._ranks[0] != 0:
-            return  # rank 0 alone knows everybody's step
-        steps = {r: (p.step, p.still + now - p.heard) for r, p in self._peers.items()}
-        steps[0] = (self._step, now - self._moved)
-        longest = max([self._longest, *(p.longest for p in self._peers.values())])
-        order = {r: -1 if step is None else step for r, (step, _) in steps.items()}
-        last = [r for r in order if order[r] == min(order.values())]
-        still = min(steps[r][1] for r in last)
-        timed = min(order.values()) >= 0 and longest > 0
-        if still > (max(self._timeout, 10 * longest) if timed else self._patience):
-            step = steps[last[0]][0]
+        if self._ranks[0] == 0:  # the others do not know everybody's step
+            self._check_steps(now)
+
+    def _check_steps(self, now: float) -> None:
+        steps = {0: self._step} | {r: p.step for r, p in self._peers.items()}
+        far = {r: -1.0 if step is None else step for r, step in steps.items()}
+        if far != self._seen:
+            self._seen, self._seen_moving = far, now
+        usual = max([self._usual, *(p.usual for p in self._peers.values())])
+        timed = min(far.values()) >= 0 and usual > 0
+        still = now - self._seen_moving
+        if still > (max(self._timeout, 20 * usual) if timed else self._patience):
+            last = [r for r in far if far[r] == min(far.values())]
+            step = steps[last[0]]
             where = "outside the steps" if step is None else f"in step {int(step)}"
             who = "every rank" if len(last) == len(steps) else self._names(last)
             self._end(f"{who} has been {where} for {still:.0f} s")

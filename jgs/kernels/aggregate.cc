@@ -68,7 +68,7 @@ struct SumRows {
         const float count = static_cast<float>(degree);
         for (int64_t f = 0; f < num_features; ++f) sum[f] /= count;
       }
-      if (kStream) StreamRow(sum, num_features, out + r * num_features);
+      if (kStream) Stream(sum, num_features, out + r * num_features);
     }
     if (kStream) EndStream();
   }

@@ -5,10 +5,7 @@
 
 #include "aggregate.h"
 #include "isa.h"
-
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
+#include "stream.h"
 
 namespace jgs {
 
@@ -28,32 +25,10 @@ JGS_INLINE inline void PrefetchRow(const float* row, int64_t num_features) {
 // Results of this many bytes leave the caches before anyone reads them.
 constexpr int64_t kStreamBytes = int64_t{32} << 20;
 
-// Whether rows of `width` floats that are written to `out` in order are best written past the
-// caches: that saves reading every line before it is filled.
+// Whether rows of `width` floats that are written to `out` in order are best streamed.
 inline bool StreamsRows(const float* out, int64_t num_rows, int64_t width) {
-#if defined(__SSE2__)
-  const bool aligned = width % 4 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
-  return aligned && num_rows * width * static_cast<int64_t>(sizeof(float)) >= kStreamBytes;
-#else
-  (void)out, (void)num_rows, (void)width;
-  return false;
-#endif
-}
-
-// Copies a row past the caches, where StreamsRows.
-JGS_INLINE inline void StreamRow(const float* row, int64_t width, float* out) {
-#if defined(__SSE2__)
-  for (int64_t f = 0; f < width; f += 4) _mm_stream_ps(out + f, _mm_loadu_ps(row + f));
-#else
-  std::copy(row, row + width, out);
-#endif
-}
-
-// Makes streamed rows visible to whom this thread wakes afterwards.
-inline void EndStream() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
+  const int64_t bytes = num_rows * width * static_cast<int64_t>(sizeof(float));
+  return bytes >= kStreamBytes && CanStream(out, width);
 }
 
 // Rows of edges: row r has the edges indptr[r]:indptr[r+1]. Edge i reads row index[i] of a

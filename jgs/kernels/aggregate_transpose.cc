@@ -1,5 +1,7 @@
 #include "aggregate_transpose.h"
 
+#include "scratch.h"
+
 namespace jgs {
 namespace {
 
@@ -10,22 +12,24 @@ constexpr int64_t kSourcesPerEdge = 4;
 }  // namespace
 
 Transpose::Transpose(const Executor& executor, const BlockView& block, bool mean) {
+  thread_local Scratch<int32_t> integers;
+  thread_local Scratch<float> floats;
   const int64_t num_edges = block.num_edges, num_sources = block.num_rows;
   // The edges are cut in parts; every part counts, and later places, its own.
   const int64_t useful = 1 + kSourcesPerEdge * num_edges / (num_sources + 1);
   const int64_t num_parts =
       num_edges < kSmallEdges ? 1 : std::min(executor.num_threads, useful);
-  integers_.Reserve(num_sources + 1 + num_edges + num_parts * num_sources);
-  int32_t* indptr = integers_.data();
+  integers.Reserve(num_sources + 1 + num_edges + num_parts * num_sources);
+  int32_t* indptr = integers.data();
   int32_t* target = indptr + num_sources + 1;
   int32_t* next = target + num_edges;  // [num_parts, num_sources]
   float* coefficient = nullptr;
   if (block.weight != nullptr) {
-    floats_.Reserve(num_edges);
-    coefficient = floats_.data();
+    floats.Reserve(num_edges);
+    coefficient = floats.data();
   } else if (mean) {  // one a target: the rows that the edges read are the targets
-    floats_.Reserve(block.target_capacity);
-    coefficient = floats_.data();
+    floats.Reserve(block.target_capacity);
+    coefficient = floats.data();
     for (int64_t t = 0; t < block.target_capacity; ++t) {
       const int32_t degree = block.indptr[t + 1] - block.indptr[t];
       coefficient[t] = 1.0f / static_cast<float>(std::max(degree, 1));

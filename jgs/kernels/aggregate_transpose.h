@@ -3,7 +3,6 @@
 #define JGS_KERNELS_AGGREGATE_TRANSPOSE_H_
 
 #include "aggregate_rows.h"
-#include "scratch.h"
 
 namespace jgs {
 
@@ -11,7 +10,7 @@ class Transpose {
  public:
   // Row s has the edges out of source s, in edge order; each reads its target's row of a
   // gradient, times its weight, over the target's degree if `mean`. A counting sort that gives
-  // the same order at any number of threads.
+  // the same order at any number of threads. Its memory is the thread's, until its next one.
   Transpose(const Executor& executor, const BlockView& block, bool mean);
 
   EdgeRows Rows() const { return rows_; }
@@ -20,8 +19,6 @@ class Transpose {
   void Fill(const BlockView& block, bool mean, int64_t begin, int64_t end, int32_t* next,
             int32_t* target, float* coefficient);
 
-  Scratch<int32_t> integers_;
-  Scratch<float> floats_;
   EdgeRows rows_;
 };
 

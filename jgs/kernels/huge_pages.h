@@ -13,16 +13,17 @@ namespace jgs {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Asks for huge pages in the part of a buffer that holds whole ones: before its first write,
-// which then faults once for 512 small pages. XLA makes its outputs anew at every call. Advice
-// only: contents, and what happens where the system has no huge pages, stay the same.
+// Asks for huge pages in all that a buffer touches: before its first write, which then faults
+// once for 512 small pages. XLA makes its outputs anew at every call, and its temporaries as one
+// block, so that what lies beside a buffer is mostly another. Advice only: contents, and what
+// happens where the system has no huge pages, stay the same.
 inline void AdviseHugePages(void* buffer, size_t bytes) {
 #if defined(__linux__)
   if (bytes < 2 * kHugePage) return;
   const auto address = reinterpret_cast<uintptr_t>(buffer);
-  const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t end = (address + bytes) / kHugePage * kHugePage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  const uintptr_t begin = address / kHugePage * kHugePage;
+  const uintptr_t end = (address + bytes + kHugePage - 1) / kHugePage * kHugePage;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #else
   (void)buffer, (void)bytes;
 #endif

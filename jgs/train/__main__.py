@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,12 @@ from jgs import command
 from jgs.allocator import keep_freed_memory
 from jgs.command import say
 from jgs.train import config, folder
+
+# What launchers of several processes set.
+_LAUNCHERS = (
+    *("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"),
+    *("JOB_COMPLETION_INDEX", "JAX_COORDINATOR_ADDRESS"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,7 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
-    settings = folder.configure(config.parse(argv))
+    given = config.parse(argv)
+    if not _several(given):
+        settings = folder.configure(given)
+        if settings.partition is None:
+            return _run(settings)
+    from jgs.train import launched  # a slow import, as what it needs
+
+    return launched.train(given)
+
+
+def _run(settings: config.Config) -> dict[str, Any] | int:
     if settings.keep_memory:
         keep_freed_memory()
     # Only now: importing the rest takes a second, and errors above need none of it.
@@ -40,6 +57,14 @@ def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
     except loop.Interrupted as where:
         say(f"interrupted at {where}; --resume with the same --run-dir continues there")
         return 130
+
+
+def _several(given: dict[str, Any]) -> bool:
+    """Whether there may be other processes of this run; `jgs.dist.launch` knows."""
+    if given.get("comm") == "none":
+        return False
+    asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id"}
+    return bool(asked) or any(name in os.environ for name in _LAUNCHERS)
 
 
 if __name__ == "__main__":

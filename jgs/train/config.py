@@ -193,8 +193,9 @@ class Config:
         return json.dumps(saved, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Config:
-        """Reads `to_json`'s form; fields it lacks take their defaults. Raises `InputError`."""
+    def from_json(cls, text: str, **own: Any) -> Config:
+        """Reads `to_json`'s form; fields it lacks take their defaults, and `own` replaces any.
+        Raises `InputError`."""
         try:
             saved = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -209,7 +210,7 @@ class Config:
                 unknown,
                 "Resume with the version that wrote it, or choose another --run-dir.",
             )
-        return cls(**saved)
+        return cls(**saved | own)
 
     def differs_from(self, other: Config) -> dict[str, tuple[Any, Any]]:
         """The fields in which two runs differ, `epochs` aside: name to the two values."""

@@ -70,7 +70,7 @@ def configure(given: dict[str, Any]) -> Config:
             "Choose another --run-dir.",
         ) from None
     saved = Config.from_json(text)
-    config = dataclasses.replace(saved, **given)
+    config = dataclasses.replace(saved, **_shared(saved, given))
     if different := config.differs_from(saved):
         raise InputError(
             f"{folder} must belong to the same configuration",
@@ -86,6 +86,21 @@ def configure(given: dict[str, Any]) -> Config:
             "Leave it out to keep it.",
         )  # fmt: skip
     return config
+
+
+def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
+    """`given`, for as many ranks as there are now: they share the batches of the run."""
+    given = {"ranks": 1, **given}
+    seeds, ranks = saved.batch_size * saved.ranks, given["ranks"]
+    if ranks == saved.ranks or "batch_size" in given:
+        return given
+    if seeds % ranks:
+        raise InputError(
+            "a run must be resumed by a number of ranks that divides its batches",
+            f"{ranks} ranks for batches of {seeds} seeds",
+            f"Start {saved.ranks} ranks, as before, or another divisor.",
+        )
+    return {**given, "batch_size": seeds // ranks}
 
 
 @contextmanager

@@ -11,8 +11,9 @@ from jgs.command import say
 
 
 @contextmanager
-def stop_flag(after: str) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, which says so at once; again, it raises KeyboardInterrupt."""
+def stop_flag(after: str, speak: bool) -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, which says so at once if it may `speak`; again, it raises
+    KeyboardInterrupt."""
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield pressed.is_set
@@ -21,6 +22,8 @@ def stop_flag(after: str) -> Iterator[Callable[[], bool]]:
     def press(*_: object) -> None:
         pressed.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if not speak:
+            return
         with suppress(RuntimeError):  # pressed in the middle of another line's output
             say(f"stopping after this {after} (Ctrl-C again: at once)")
 

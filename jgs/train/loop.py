@@ -73,7 +73,12 @@ class Interrupted(Exception):
     """Training was asked to stop; a checkpoint of that moment is in the run folder."""
 
 
-def run(config: Config, make_job: Callable[[Config], Job] = LocalJob) -> dict[str, Any]:
+def run(
+    config: Config,
+    make_job: Callable[[Config], Job] = LocalJob,
+    at_step: Callable[[float | None], None] = lambda step: None,
+    at_checkpoint: Callable[[str], None] = lambda path: None,
+) -> dict[str, Any]:
     """Trains in the run folder, and returns the result.
 
     Returns the keys of the command's JSON line: `test_accuracy` (with the parameters of the
@@ -82,7 +87,8 @@ def run(config: Config, make_job: Callable[[Config], Job] = LocalJob) -> dict[st
     last parameters) and `run_dir`. Accuracy is micro-F1 for multi-label data.
 
     All ranks of the job, by default a `LocalJob`, call it; the one of rank 0 alone shows
-    progress and has the run folder.
+    progress and has the run folder. `at_step` is told how far this rank is, as
+    `jgs.dist.watchdog.Watchdog` wants it, and `at_checkpoint` where each checkpoint lies.
 
     Ctrl-C during the training steps lets the step end, writes a checkpoint and raises
     `Interrupted`; elsewhere it raises KeyboardInterrupt (after a
@@ -101,6 +107,7 @@ def run(config: Config, make_job: Callable[[Config], Job] = LocalJob) -> dict[st
         job.start(model, loader_key, run_dir)
         stack.callback(job.close)
         training = _Training(config, run_dir, job, model, dropout_key, started)
+        training.at_step, training.at_checkpoint = at_step, at_checkpoint
         if config.resume:
             training.restore()
         with Bar(config.progress and run_dir is not None) as bar:
@@ -123,6 +130,9 @@ class _Training:
     ):
         self.config, self.run_dir, self.job, self.loader = config, run_dir, job, job.loader
         self.started, self.earlier = started, 0.0
+        self.at_step: Callable[[float | None], None]
+        self.at_checkpoint: Callable[[str], None]
+        self.place = text_of_first(job.comm, lambda: str(run_dir))
         self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
         graphdef, params = nnx.split(model)
         self.best_params = _on_host(params)
@@ -142,17 +152,19 @@ class _Training:
         return _on_host(arrays)
 
     def save(self) -> None:
+        loader = self.loader
+        step = loader.epoch * len(loader) + loader.step
+        self.at_step(None)
+        self.at_checkpoint(f"that of step {step} in {self.place}")
         if self.run_dir is None:
             return
-        loader = self.loader
         record = self.best | {
             "seconds": self.seconds(),
             "loader": loader.state_dict(),
             "data": self.job.digests,
         }
-        step = loader.epoch * len(loader) + loader.step
         place = self.run_dir / folder.CHECKPOINTS
-        with stop_flag("checkpoint") as stopped:  # Orbax's threads take no interruption
+        with stop_flag("checkpoint", True) as stopped:  # Orbax's threads take no interruption
             checkpoint.save(place, loader.epoch, step, self._arrays(), record, self.config.keep)
         if stopped():
             raise KeyboardInterrupt
@@ -227,13 +239,17 @@ class _Training:
 
     def _finite_loss(self, name: str) -> float:
         """The loss so far; asked before every checkpoint, so that each can be continued."""
-        loss = self._loss()
-        if not math.isfinite(loss):
-            raise InputError(
-                "the training loss must stay finite",
-                f"{loss} in {name}",
-                "Start a new run in another --run-dir with a lower --lr.",
-            )
+        loss = self._loss()  # the same on all ranks
+
+        def check() -> None:
+            if self.job.comm.rank == 0 and not math.isfinite(loss):
+                raise InputError(
+                    "the training loss must stay finite",
+                    f"{loss} in {name}",
+                    "Start a new run in another --run-dir with a lower --lr.",
+                )
+
+        everywhere(self.job.comm, check)
         return loss
 
     def _loss(self) -> float:
@@ -243,8 +259,11 @@ class _Training:
         job, loader, every = self.job, self.loader, self.config.checkpoint_every
         bar.epoch(name, loader.step, len(loader))
         meter, key = Meter(), job.comm.same(self.key)
-        with stop_flag("step") as stopped:
+        first = loader.epoch * len(loader)
+        with stop_flag("step", job.comm.rank == 0) as stopped:
+            self.at_step(first + loader.step)
             for batch, x in job.batches(meter):
+                self.at_step(first + loader.step - 0.5)
                 with meter.timing("computing"):
                     stop = job.comm.own([np.float32(stopped())] * job.comm.num_local)
                     self.state = self.step(self.state, key, batch, x, job.labels, stop)
@@ -261,6 +280,8 @@ class _Training:
                 if every and loader.step % every == 0 and loader.step < len(loader):
                     self._finite_loss(name)
                     self.save()
+                self.at_step(first + loader.step)
+        self.at_step(None)
         if stopped():  # pressed after the last step was over
             raise KeyboardInterrupt
         return meter
@@ -277,7 +298,7 @@ class _Training:
             "epochs": self.config.epochs,
             "seconds": self.seconds(),
             "params_sha256": digest(self.state.params),
-            "run_dir": str(self.run_dir),
+            "run_dir": self.place,
         }
 
     def _draw(self, test: float) -> None:

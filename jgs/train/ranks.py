@@ -17,12 +17,19 @@ from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.loader import DistLoader, HybridSampler, Sampler
 from jgs.dist.parts import Part, Parts, open_parts
-from jgs.dist.plan import Remote, degree_cache, planned_cache, request_capacity
+from jgs.dist.plan import (
+    Remote,
+    degree_cache,
+    largest,
+    planned_cache,
+    planned_vanilla,
+    request_capacity,
+)
 from jgs.errors import InputError
 from jgs.features import SparseFeatures
 from jgs.graph import Graph, as_device
 from jgs.models import GraphSAGE
-from jgs.sampling.capacity import Capacity, plan_capacity
+from jgs.sampling.capacity import plan_capacity
 from jgs.sampling.schedule import Deal, Schedule
 from jgs.train.config import Config
 from jgs.train.evaluate import right_and_asked
@@ -75,7 +82,7 @@ class RankJob:
             raise InputError(
                 "--weighted must have a graph with edge weights", self.name, "Leave it out."
             )
-        sampler = self._sampler(graphs, schedules)
+        self._sampler = sampler = self._make_sampler(graphs, schedules)
         self._remote = Remote(comm, self._offsets, sampler, schedules)
         self._graphs, self._num_steps = graphs, len(schedules[0])
         capacity = request_capacity(self._remote, 0, self._num_steps)
@@ -128,6 +135,14 @@ class RankJob:
         right, asked = all_gather_rows(self.comm, counts).astype(np.int64).sum(axis=0).tolist()
         return right / max(asked, 1)
 
+    def rounds(self) -> int:
+        """The rounds of drawing batches so far, sampling and features."""
+        return self._background.counters.rounds
+
+    def extra_rounds(self) -> int:
+        """Those of them that a larger capacity would have saved."""
+        return self._exchange.extra_rounds + getattr(self._sampler, "extra_rounds", 0)
+
     def close(self) -> None:
         self.loader.close()
 
@@ -146,27 +161,30 @@ class RankJob:
             )
         return schedules
 
-    def _sampler(self, graphs: Sequence[Graph], schedules: Sequence[Schedule]) -> Sampler:
+    def _make_sampler(self, graphs: Sequence[Graph], schedules: Sequence[Schedule]) -> Sampler:
         config, comm = self.config, self._background
-        modes = {"replace": config.replace, "weighted": config.weighted}
+        fixed = (config.batch_size, config.fanouts)
         if config.mode == "vanilla":
-            raise NotImplementedError
+            held = [np.zeros(self._parts.num_nodes, bool) for _ in self._mine]
+            for mask, some in zip(held, self._mine, strict=True):
+                for part in some:
+                    mask[part.train_idx] = True  # also those of other ranks' nodes
+            return planned_vanilla(
+                comm, graphs, self._offsets, self._parts.num_edges, *fixed, schedules,
+                held=held, replace=config.replace, weighted=config.weighted,
+            )  # fmt: skip
         capacities = [
             plan_capacity(
                 graph,
-                config.batch_size,
-                config.fanouts,
+                *fixed,
                 seeds=np.concatenate([part.train_idx for part in some]),
-                **modes,
+                replace=config.replace,
+                weighted=config.weighted,
             )
             for graph, some in zip(graphs, self._mine, strict=True)
         ]
-        rows = [np.array(c, np.int32).reshape(-1) for c in capacities]
-        most = all_gather_rows(comm, rows).max(axis=0).reshape(2, -1).tolist()
-        capacity = Capacity(*map(tuple, most))
-        return HybridSampler(
-            comm, graphs[0], config.batch_size, config.fanouts, capacity, **modes
-        )
+        capacity = largest(comm, capacities)
+        return HybridSampler(comm, graphs[0], *fixed, capacity, config.replace, config.weighted)
 
     def _cache(self, epoch: int) -> None:
         """Fills the cache for an epoch, and asks for what is left."""

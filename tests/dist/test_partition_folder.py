@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jgs import Graph, InputError, SparseFeatures, storage
 from jgs.data.dataset import assemble
 from jgs.dist.adjacency import edge_cut, in_neighbors
-from jgs.dist.parts import open_parts, part_name
 from jgs.dist.partition import partition_nodes
+from jgs.dist.parts import open_parts, part_name
 from jgs.dist.write_parts import write_parts
 from jgs.sampling import sample_neighbors
 

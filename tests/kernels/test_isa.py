@@ -44,6 +44,7 @@ def test_a_build_limited_to_avx2_is_plain(tmp_path):
     tests = [
         "tests/sampling/test_equality.py::test_kernel_is_plain_at_parallel_sizes",
         "tests/ops/test_linear.py::test_add_relu_and_dropout",
+        "tests/ops/test_linear.py::test_inputs_and_gradients_that_are_mostly_zero",
     ]
     options = ["-q", "-p", "no:cacheprovider"]
     run(sys.executable, "-m", "pytest", *options, *tests, JGS_KERNELS=str(library))

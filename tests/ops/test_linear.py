@@ -83,6 +83,34 @@ def test_derivatives(path, capacity, real):
         np.testing.assert_allclose(grad_weights[i], x.astype(np.float64).T @ grad, **close)
 
 
+@pytest.mark.parametrize("widths", [(70, 12), (300, 64)])
+@pytest.mark.parametrize("out", [48, 9])
+def test_inputs_and_gradients_that_are_mostly_zero(path, widths, out):
+    # As a hidden layer's are: the kernel passes over the zeros.
+    capacity, real = 700, 650
+    rng = np.random.default_rng(5)
+    inputs, weights, bias = matrices(capacity, widths, out)
+    for x in inputs:
+        x[rng.random(x.shape) < 0.75] = 0
+    inputs[0][:400, 64] = 0  # a column that a chunk of rows never reads
+    add = np.where(rng.random((capacity, out)) < 0.75, -1e3, 1e3).astype(np.float32)
+
+    def layer(inputs, weights, bias):
+        return linear(inputs, weights, bias, real, add=add, relu=True)
+
+    result, pull = jax.vjp(layer, inputs, weights, bias)
+    exact = reference(inputs, weights, bias + add.astype(np.float64), real)
+    np.testing.assert_allclose(result, np.maximum(exact, 0), rtol=1e-5, atol=1e-3)
+    grad = rng.standard_normal((capacity, out)).astype(np.float32)
+    grad_inputs, grad_weights, grad_bias = pull(grad)
+    grad = np.where(exact > 0, grad, 0).astype(np.float64)
+    np.testing.assert_allclose(grad_bias, grad.sum(0), rtol=1e-4, atol=1e-3)
+    for i, x in enumerate(inputs):
+        np.testing.assert_allclose(grad_inputs[i], grad @ weights[i].T, rtol=1e-4, atol=1e-3)
+        wanted = x.astype(np.float64).T @ grad
+        np.testing.assert_allclose(grad_weights[i], wanted, rtol=1e-4, atol=1e-3)
+
+
 def test_reads_the_first_rows_of_longer_inputs(path):
     inputs, weights, bias = matrices(20)
     longer = [inputs[0], np.concatenate([inputs[1], np.full((7, 12), np.nan, np.float32)])]

@@ -1,0 +1,103 @@
+"""`python -m jgs.train` with `--partition`, or as one of several processes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+
+import jgs
+from jgs.allocator import keep_freed_memory
+from jgs.command import say
+from jgs.dist.comm import Communicator
+from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
+from jgs.dist.launch import agree, connect
+from jgs.dist.watchdog import Watchdog
+from jgs.errors import InputError
+from jgs.train import folder, loop
+from jgs.train.config import Config, as_typed, flag
+from jgs.train.ranks import RankJob
+
+# What may differ from rank to rank: paths of other machines, and the rank.
+_OWN = ("partition", "root", "run_dir", "process_id", "progress")
+
+
+def train(given: dict[str, Any]) -> dict[str, Any] | int:
+    """Trains with the flags `given`, together with all other ranks.
+
+    Returns the result on rank 0; elsewhere, and where there is none, the exit status. Raises
+    `InputError` on the rank that has the problem, or on rank 0 where all have.
+    """
+    comm = connect(
+        given.get("comm", "auto"),
+        coordinator=given.get("coordinator"),
+        num_ranks=given.get("num_processes"),
+        rank=given.get("process_id"),
+    )
+    if comm.rank > 0:  # one rank speaks; warnings are everybody's
+        logging.getLogger("jgs").setLevel(logging.WARNING)
+    saved = ["none yet"]
+    timeout = float(given.get("watchdog", 60.0))
+    with Watchdog(comm, timeout=timeout, last_checkpoint=lambda: saved[0]) as watchdog:
+        try:
+            return _train(comm, given, watchdog, saved)
+        except loop.Interrupted as where:
+            if comm.rank == 0:
+                say(f"interrupted at {where}; --resume with the same --run-dir continues there")
+            return 130
+        except FailedElsewhere:
+            return 2
+        except Exception as error:
+            if getattr(error, "told", False):
+                watchdog.close()  # all ranks end by themselves
+            raise
+
+
+def _train(
+    comm: Communicator, given: dict[str, Any], watchdog: Watchdog, saved: list[str]
+) -> dict[str, Any] | int:
+    _agree(comm, given)
+    given = {**given, "ranks": comm.size}
+    text = text_of_first(comm, lambda: folder.configure(given).to_json())
+    own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
+    config = everywhere(comm, lambda: Config.from_json(text, **own))
+    if config.keep_memory:
+        keep_freed_memory()
+
+    def make_job(config: Config) -> loop.Job:
+        return everywhere(comm, lambda: _job(config, comm))
+
+    def at_step(step: float | None) -> None:
+        watchdog.step = step
+
+    def at_checkpoint(path: str) -> None:
+        saved[0] = path
+
+    result = loop.run(config, make_job, at_step, at_checkpoint)
+    return result if comm.rank == 0 else 0
+
+
+def _job(config: Config, comm: Communicator) -> loop.Job:
+    if config.partition is not None:
+        return RankJob(config, comm)
+    if comm.size == 1:
+        return loop.LocalJob(config)
+    raise InputError(
+        "several ranks must have a partitioned data set",
+        f"{comm.size} ranks and no --partition",
+        "Write one with python -m jgs.partition, and give its folder.",
+    )
+
+
+def _agree(comm: Communicator, given: dict[str, Any]) -> None:
+    """Raises `InputError` on all ranks where they were started differently."""
+    said = {flag(n): as_typed(v) for n, v in given.items() if n not in _OWN}
+    said |= {"the version of jgs": jgs.__version__, "the version of JAX": jax.__version__}
+    try:
+        agree(comm, said)
+    except InputError as error:
+        error.told = True  # type: ignore[attr-defined]
+        if comm.rank > 0:
+            raise FailedElsewhere(str(error)) from None
+        raise

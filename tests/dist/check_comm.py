@@ -1,0 +1,145 @@
+"""Run by every rank (see ranks.py): what a communicator of any kind must do."""
+
+import sys
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ranks import connect_here
+
+from jgs.dist.comm import OWN, SAME, all_gather_rows
+from jgs.dist.emulate import Emulated
+from jgs.dist.launch import agree
+from jgs.errors import InputError
+
+comm = connect_here()
+size, mine = comm.size, range(comm.rank, comm.rank + comm.num_local)
+assert size == int(sys.argv[1]) > 1, size
+
+
+def own(function, dtype):
+    """The `OWN` value of `function(rank)`, without int64 being cut to int32."""
+    with jax.enable_x64(True):
+        return comm.own([np.asarray(function(r)).astype(dtype) for r in mine])
+
+
+def equal(got, want, dtype):
+    assert got.dtype == dtype, (got.dtype, dtype)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(want).astype(dtype))
+
+
+def collectives(x):
+    return comm.all_to_all(x), comm.all_reduce(x, "max"), comm.all_gather(x), comm.index()
+
+
+run = comm.program(collectives, (OWN,), (OWN, SAME, SAME, OWN))
+for dtype in ("int32", "int64", "uint8", "float32", "float16", jnp.bfloat16, "bool"):
+    dtype = jnp.dtype(dtype)
+
+    def value(rank, dtype=dtype):  # [size, 3]: rank and receiver can be told from it
+        numbers = np.arange(3 * size).reshape(size, 3) + 3 * size * rank
+        if dtype == bool:
+            return numbers % 2 == rank % 2
+        return numbers.astype(np.int64) + (2**40 if dtype == np.int64 else 0)
+
+    exchanged, highest, gathered, index = run(own(value, dtype))
+    for rank, rows, number in zip(mine, comm.local(exchanged), comm.local(index), strict=True):
+        equal(rows, [value(r)[rank] for r in range(size)], dtype)
+        equal(number, rank, np.int32)
+    equal(highest, np.max([value(r) for r in range(size)], axis=0), dtype)
+    equal(gathered, [value(r) for r in range(size)], dtype)
+
+# Sums have the same bits on every rank, and 16-bit floats theirs.
+random = [np.random.default_rng(r).standard_normal((1000,)) for r in range(size)]
+for dtype, tolerance in (("float32", 1e-5), ("float16", 1e-2), (jnp.bfloat16, 1e-1)):
+    add = comm.program(comm.all_reduce, (OWN,), SAME)
+    total = add(own(lambda r: random[r], dtype))
+    assert total.dtype == dtype
+    want = np.sum([x.astype(dtype).astype(np.float64) for x in random], axis=0)
+    np.testing.assert_allclose(np.asarray(total, np.float64), want, atol=tolerance)
+    bits = np.asarray(total).view(np.uint8).view(np.uint32)
+    everywhere = all_gather_rows(comm, [bits] * comm.num_local)
+    assert (everywhere == bits).all()
+
+# Counters: known from the shapes; a call adds, compiling does not.
+comm.barrier()
+before = comm.counters.rounds, comm.counters.bytes
+count = comm.program(
+    lambda x, y: (comm.all_to_all(x), comm.all_reduce(y), comm.all_gather(y)),
+    (OWN, SAME),
+    (OWN, SAME, SAME),
+    donate=(0,),
+)
+for _ in range(3):
+    given = own(lambda r: np.full((size, 5), r), np.float32)
+    rows, total, _ = count(given, comm.same(np.ones(7, np.float32)))
+    for got in comm.local(rows):
+        equal(got, np.repeat(np.arange(size), 5).reshape(size, 5), np.float32)
+    equal(total, np.full(7, size), np.float32)
+rounds, sent = comm.counters.rounds - before[0], comm.counters.bytes - before[1]
+assert rounds == 9, rounds
+each = (size - 1) * 5 * 4 + 2 * 28 * (size - 1) // size + 28 * (size - 1)
+assert sent == 3 * each, (sent, 3 * each)
+
+# Pytrees, and a rank's own values coming back as they were.
+tree = comm.own([{"a": np.full((2,), r, np.float32), "b": (np.int32([r]),)} for r in mine])
+twice = comm.program(lambda t: jax.tree.map(lambda x: 2 * x, t), (OWN,), OWN)(tree)
+for rank, got in zip(mine, comm.local(twice), strict=True):
+    assert float(got["a"][1]) == 2 * rank == int(got["b"][0][0])
+
+# Ranks that differ are named, on every rank alike.
+agree(comm, {"lr": "0.1", "parts": "é"})
+if comm.num_local == 1:
+    try:
+        agree(
+            comm,
+            {"lr": "0.1", "parts": str(comm.rank == 1), **({"x": "1"} if comm.rank else {})},
+        )
+        raise AssertionError("not noticed")
+    except InputError as error:
+        assert "parts: " in str(error) and "True on rank 1" in str(error), error
+        assert "x: missing on rank 0; 1 on rank 1" in str(error) and "lr" not in str(error)
+
+# Two threads, each with its own clone; several collectives a program.
+if comm.concurrent:
+    other = comm.clone()
+
+    def rounds_of(c, seed, num):
+        def step(x, i):
+            x = c.all_to_all(jnp.tanh(x @ jnp.ones((64, 64))) * 0 + x + i)
+            return c.all_to_all(x), c.all_reduce(x.sum(1)), c.all_gather(i)
+
+        step, sleep = (
+            c.program(step, (OWN, OWN), (OWN, SAME, SAME)),
+            np.random.default_rng(c.rank),
+        )
+        x = jnp.arange(size * 64, dtype=jnp.float32).reshape(size, 64) + seed
+        for i in range(num):
+            rows, _, numbers = step(x, jnp.float32(i))
+            if sleep.random() < 0.3:
+                time.sleep(sleep.random() * 1e-3)
+                equal(rows, x + i, np.float32)
+                equal(numbers, np.full(size, i), np.float32)
+
+    background = threading.Thread(target=rounds_of, args=(other, 1000, 300))
+    background.start()
+    rounds_of(comm, 0, 300)
+    background.join()
+    assert other.counters.rounds == 1200, other.counters
+    other.close()
+
+# An emulated network: same values, and the time it would take.
+slow = Emulated(comm.clone(), latency=2e-3, bandwidth=1e6)
+reduce = slow.program(slow.all_reduce, (OWN,), SAME)
+start = time.perf_counter()
+for _ in range(5):
+    equal(reduce(own(lambda r: [r, 1], np.float32))[1], size, np.float32)
+added = 5 * (2e-3 + 2 * 8 * (size - 1) // size / 1e6)
+assert abs(slow.seconds - added) < 1e-9 and time.perf_counter() - start >= added
+assert slow.counters.rounds == 5
+
+comm.barrier()
+print(f"rank {comm.rank} is content")
+comm.close()

@@ -1,0 +1,108 @@
+"""Run by each rank, or alone: 20 steps in each mode; draws and parameters go to files.
+
+Arguments: the folder of parts, the folder to write to, then modes as MODE-CACHE.
+"""
+
+import pickle
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jgs.models import GraphSAGE
+from jgs.train.config import Config
+from jgs.train.progress import Meter
+from jgs.train.ranks import RankJob
+from jgs.train.step import init_state, make_optimizer, make_train_step
+
+STEPS, SEEDS, FANOUTS = 20, 12, (3, 2)
+
+
+def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
+    """The parameters after `STEPS` steps, and what each node drew in the first of them."""
+    config = Config(
+        partition=parts,
+        mode=mode,
+        cache=cache,
+        cache_memory=1,
+        batch_size=per_rank,
+        fanouts=FANOUTS,
+        ranks=comm.size,
+        eval_memory=1,
+        **more,
+    )
+    job = RankJob(config, comm)
+    model = GraphSAGE(
+        job.num_features, 8, job.num_classes, 2, dropout=0.5, rngs=nnx.Rngs(jax.random.key(1))
+    )
+    graphdef, params = nnx.split(model)
+    optimizer = make_optimizer(0.01)
+    step = make_train_step(graphdef, optimizer, True, comm)
+    state = comm.same(init_state(params, optimizer))
+    key = comm.same(jax.random.key_data(jax.random.key(2)))
+    job.start(model, jax.random.key(3), None)
+    drawn, done, rounds = [], 0, []
+    zero = comm.own([np.float32(0)] * comm.num_local)
+    while done < STEPS:
+        for batch, x in job.batches(Meter()):
+            if done < 3:
+                drawn.append([draws(b) for b in comm.local(batch)])
+            before = comm.counters.rounds
+            state = step(state, key, batch, x, job.labels, zero)
+            rounds.append(comm.counters.rounds - before)
+            done += 1
+            if done == STEPS:
+                break
+    accuracy = job.accuracy(jax.tree.map(np.asarray, state.params), "val")
+    job.close()
+    leaves = [np.array(leaf) for leaf in jax.tree.leaves(state.params)]
+    return {"params": leaves, "drawn": drawn, "reductions": rounds, "accuracy": accuracy}
+
+
+def draws(batch) -> dict:
+    """{(hop, node): its neighbours}, and the features' nodes are those of the last hop."""
+    nodes, found = np.asarray(batch.nodes), {}
+    for hop, block in enumerate(batch.blocks[::-1]):
+        indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
+        for t in range(int(block.num_targets)):
+            if nodes[t] < batch.num_nodes:
+                row = nodes[indices[indptr[t] : indptr[t + 1]]]
+                found[hop, int(nodes[t])] = row.tolist()
+    return found
+
+
+def rounds_of_a_step(comm, parts: str, mode: str, per_rank: int) -> int:
+    """The rounds of drawing one batch, counted."""
+    config = Config(
+        partition=parts, mode=mode, batch_size=per_rank, fanouts=FANOUTS, ranks=comm.size,
+        prefetch=0,
+    )  # fmt: skip
+    job = RankJob(config, comm)
+    model = GraphSAGE(job.num_features, 8, job.num_classes, 2, rngs=nnx.Rngs(0))
+    job.start(model, jax.random.key(3), None)
+    batches = iter(job.batches(Meter()))
+    next(batches)
+    before, extra = job.rounds(), job.extra_rounds()
+    next(batches)
+    rounds, extra = job.rounds() - before, job.extra_rounds() - extra
+    batches.close()
+    return rounds - extra
+
+
+def main() -> None:
+    from ranks import connect_here
+
+    parts, out, *modes = sys.argv[1:]
+    comm = connect_here()
+    for each in modes:
+        mode, cache = each.split("-")
+        result = train(comm, parts, mode, cache, SEEDS // comm.size)
+        result["rounds"] = rounds_of_a_step(comm, parts, mode, SEEDS // comm.size)
+        Path(out, f"{each}-{comm.rank}.pickle").write_bytes(pickle.dumps(result))
+    comm.barrier()
+
+
+if __name__ == "__main__":
+    main()

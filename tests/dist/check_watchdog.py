@@ -1,0 +1,45 @@
+"""Run by every rank (see ranks.py): 40 steps in which one rank comes to harm.
+
+`check_watchdog.py HARM RANK`: kill, stop (SIGSTOP), raise, hang, or none: that rank asks all to
+stop.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import jax
+import numpy as np
+from ranks import connect_here
+
+from jgs.dist.comm import OWN, SAME
+from jgs.dist.watchdog import Watchdog
+
+harm, harmed = sys.argv[1], int(sys.argv[2])
+comm = connect_here()
+reduce = comm.program(comm.all_reduce, (OWN,), SAME)
+with Watchdog(comm, timeout=2, last_checkpoint=lambda: "checkpoints/7") as watchdog:
+    for n in range(40):
+        watchdog.step = n
+        if n == 20 and comm.rank == harmed:
+            if harm == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if harm == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if harm == "raise":
+                raise ValueError("no such\nfeature")
+            if harm == "hang":
+                time.sleep(1000)
+            watchdog.request_stop()
+        watchdog.step = n + 0.5
+        stop = jax.block_until_ready(
+            reduce(comm.own([np.float32([watchdog.stop_requested()])]))
+        )
+        if stop[0]:
+            break
+        if n == 10:  # longer than the timeout, as an evaluation may be
+            watchdog.step = None
+            time.sleep(2.5 * (comm.rank == harmed))
+print(f"stopped after {n}")
+comm.barrier()

@@ -1,0 +1,103 @@
+"""`run_ranks`: a Python file run by several ranks, and `connect_here`, which the file calls.
+
+Kinds: `"mpi"`, processes under mpiexec; `"jax"`, processes under jax.distributed with gloo;
+`"devices"`, devices of one process. Starting takes about 2 s a process on 2 cores: let one file
+check much.
+"""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PYTHON = sys.executable
+MPIEXEC = Path(sys.prefix, "bin", "mpiexec")
+
+
+def run_ranks(
+    script, kind: str, n: int, *args, timeout: float = 60, env=None, status: int | None = 0
+) -> str:
+    """What `n` ranks that run `script args...` print, standard error too.
+
+    After `timeout` seconds all are killed. Fails, with that output, unless the exit status is
+    `status` (of mpiexec, or the last status but 0 of the processes; None: any will do).
+    """
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JGS_NUM_THREADS": "1"} | (env or {})
+    environment.pop("XLA_FLAGS", None)  # pytest's own devices
+    command = [PYTHON, str(script), *map(str, args)]
+    if kind == "mpi":
+        needs_mpi()
+        commands = [[str(MPIEXEC), "-n", str(n), *command]]
+        environments = [environment | {"JGS_TEST_COMM": "mpi"}]
+    elif kind == "jax":
+        with socket.create_server(("localhost", 0)) as free:
+            port = free.getsockname()[1]
+        commands = [command] * n
+        environments = [
+            environment | {"JGS_TEST_COMM": f"jax localhost:{port} {n} {r}"} for r in range(n)
+        ]
+    else:
+        commands = [command]
+        environments = [environment | {"JGS_TEST_COMM": "jax", "JAX_NUM_CPU_DEVICES": str(n)}]
+    with tempfile.TemporaryFile("w+") as output:
+        processes = [
+            subprocess.Popen(
+                c, env=e, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            for c, e in zip(commands, environments, strict=True)
+        ]
+        end, hung = time.monotonic() + timeout, False
+        for process in processes:
+            try:
+                process.wait(max(end - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                hung = True
+        for process in processes:
+            _kill(process)
+        output.seek(0)
+        text = output.read()
+    statuses = [p.returncode for p in processes]
+    got = next((s for s in reversed(statuses) if s), 0)
+    if hung or status not in (None, got):
+        problem = f"hung for {timeout} s" if hung else f"ended with {statuses}, not {status}"
+        pytest.fail(f"{n} ranks of {script} ({kind}) {problem}:\n{text}", pytrace=False)
+    return text
+
+
+def needs_mpi() -> None:
+    """Skips where MPI is not installed; on CI, where `make` installs it, that is a failure."""
+    if importlib.util.find_spec("mpi4jax") is None or not MPIEXEC.is_file():
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("mpi4jax is not installed")
+
+
+def connect_here():
+    """The communicator that `run_ranks` means."""
+    from jgs.dist.launch import connect
+
+    kind, *where = os.environ["JGS_TEST_COMM"].split()
+    if not where:
+        return connect(kind)
+    return connect(kind, coordinator=where[0], num_ranks=int(where[1]), rank=int(where[2]))
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """The process and its children, which a stopped or hung one may have."""
+    if process.poll() is None:
+        process.terminate()  # mpiexec ends its ranks, which are not in its process group
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()

@@ -1,0 +1,121 @@
+"""What `connect` makes of the environment, and what it says when ranks are missing."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+from ranks import MPIEXEC, needs_mpi
+
+import jgs
+from jgs.dist import launch
+from jgs.dist.comm import Alone
+from jgs.dist.mesh import Mesh
+
+
+@pytest.fixture(autouse=True)
+def _no_launcher(monkeypatch):
+    for name in [n for n in os.environ if n.startswith(("PMI_", "OMPI_", "MV2_", "SLURM_"))]:
+        monkeypatch.delenv(name)
+
+
+def test_one_process_is_alone():
+    for kind in ("auto", "none"):
+        assert isinstance(launch.connect(kind), Alone)
+    single = len(jax.devices()) == 1
+    assert isinstance(launch.connect("jax"), Alone if single else Mesh)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"kind": "tcp"}, "comm must be one of auto, mpi, jax, none"),
+        ({"kind": "mpi", "coordinator": "a:1"}, "are for JAX's own runtime"),
+        ({"kind": "jax", "coordinator": "a:1"}, "no number of ranks, no rank"),
+        ({"kind": "auto", "num_ranks": 2, "rank": 0}, "no coordinator"),
+        ({"kind": "jax", "coordinator": "a:1", "num_ranks": 2, "rank": 2}, "rank 2 of 2"),
+        ({"kind": "jax", "coordinator": "a", "num_ranks": 2, "rank": 1}, "must be host:port"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(jgs.InputError, match=message):
+        launch.connect(**kwargs)
+
+
+@pytest.mark.parametrize(
+    ("environment", "kind"),
+    [
+        ({"PMI_SIZE": "4", "PMI_RANK": "1"}, "mpi"),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "mpi"),
+        ({"PMI_SIZE": "1", "PMI_RANK": "0"}, "alone"),
+        ({"SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "a,b"}, "jax"),
+        ({"SLURM_NTASKS": "2"}, "alone"),  # in an allocation, but not started by srun
+        ({"KUBERNETES_SERVICE_HOST": "x", "JOB_COMPLETION_INDEX": "0"}, "jax"),
+    ],
+)
+def test_launchers(environment, kind, monkeypatch):
+    monkeypatch.setattr(launch, "_connect_mpi", lambda *_: "mpi")
+    monkeypatch.setattr(launch, "_connect_jax", lambda *_: "jax")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    has = launch._has
+    monkeypatch.setattr(launch, "_has", lambda module: True)
+    found = launch.connect()
+    assert ("alone" if isinstance(found, Alone) else found) == kind
+    if kind == "mpi":  # without mpi4jax, JAX's runtime is asked
+        monkeypatch.setattr(launch, "_has", lambda m: m != "mpi4jax" and has(m))
+        assert launch.connect() == "jax"
+        assert launch.connect("mpi") == "mpi"
+
+
+CONNECT = """
+import sys
+from jgs.dist.launch import connect
+from jgs.errors import InputError
+try:
+    comm = connect(*sys.argv[1:2], **eval(sys.argv[2]))
+    print(type(comm).__name__, comm.rank, comm.size)
+except InputError as error:
+    print("InputError", error)
+"""
+
+
+def start(kind, kwargs, *before, **environment):
+    return subprocess.Popen(
+        [*before, sys.executable, "-c", CONNECT, kind, repr(kwargs)],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_missing_ranks_are_named_on_every_rank(unused_port):
+    where = {"coordinator": f"localhost:{unused_port}", "num_ranks": 4, "timeout": 3}
+    ranks = [start("jax", where | {"rank": r}) for r in (0, 2)]
+    for process in ranks:
+        assert "ranks 1, 3 did not connect within 3 s" in process.communicate(timeout=30)[0]
+    alone = start("jax", where | {"rank": 2, "timeout": 1})
+    assert "rank 2 did not find rank 0 within 1 s" in alone.communicate(timeout=30)[0]
+
+
+@pytest.fixture
+def unused_port():
+    import socket
+
+    with socket.create_server(("localhost", 0)) as free:
+        return free.getsockname()[1]
+
+
+def test_jax_under_mpiexec():
+    needs_mpi()
+    output, _ = start("jax", {}, str(MPIEXEC), "-n", "2").communicate(timeout=60)
+    assert {"Mesh 0 2", "Mesh 1 2"} <= set(output.splitlines())
+
+
+def test_an_mpiexec_of_another_mpi_is_noticed():
+    needs_mpi()
+    output, _ = start(
+        "auto", {}, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0"
+    ).communicate(timeout=60)
+    assert "2 processes by the launcher, 1 by MPI" in output

@@ -1,0 +1,79 @@
+"""N ranks with batch B against one rank that has all N parts and batch N * B."""
+
+import functools
+import pickle
+from pathlib import Path
+
+import check_training
+import numpy as np
+import pytest
+from ranks import run_ranks
+
+from jgs.dist.comm import Alone
+from jgs.partition import main as partition
+
+SCRIPT = Path(__file__).with_name("check_training.py")
+ALL = ["hybrid-none", "hybrid-degree", "hybrid-planned", "vanilla-none", "vanilla-planned"]
+FEW = ["hybrid-planned", "vanilla-none"]
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """Makes parts of a small data set: `parts(number, method)`."""
+
+    @functools.cache
+    def make(number, method):
+        folder = tmp_path_factory.mktemp("parts") / "parts"
+        options = ["num_nodes=600", "num_edges=4000", "num_features=5"]
+        argv = ["--dataset", "synthetic", "--data-options", *options]
+        argv += ["--parts", str(number), "--method", method, "--out", str(folder)]
+        assert partition(argv) == 0
+        return folder
+
+    return make
+
+
+@functools.cache
+def alone(folder):
+    return check_training.train(Alone(), str(folder), "hybrid", "none", check_training.SEEDS)
+
+
+def merged(results):
+    """What all ranks drew, step by step: a node draws alike wherever it is drawn for."""
+    steps = []
+    for step in range(3):
+        found = {}
+        for result in results:
+            for of_rank in result["drawn"][step]:
+                for at, row in of_rank.items():
+                    assert found.setdefault(at, row) == row
+        steps.append(found)
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "num_parts", "method", "modes"),
+    [
+        ("mpi", 2, 2, "metis", ALL),
+        ("mpi", 3, 3, "random", FEW),
+        ("mpi", 4, 4, "ldg", FEW),
+        ("jax", 2, 4, "ldg", FEW),  # two parts a rank
+        ("devices", 4, 4, "ldg", ALL),
+    ],
+)
+def test_ranks_draw_and_learn_what_one_does(parts, tmp_path, kind, n, num_parts, method, modes):
+    folder = parts(num_parts, method)
+    want = alone(folder)
+    run_ranks(SCRIPT, kind, n, folder, tmp_path, *modes, timeout=300)
+    for mode in modes:
+        files = sorted(tmp_path.glob(f"{mode}-*.pickle"))
+        assert len(files) == (1 if kind == "devices" else n)
+        results = [pickle.loads(file.read_bytes()) for file in files]
+        assert merged(results) == merged([want])
+        hops = len(check_training.FANOUTS)
+        for result in results:
+            assert result["rounds"] == (2 if mode.startswith("hybrid") else 2 * hops)
+            assert set(result["reductions"]) == {1}
+            assert result["accuracy"] == want["accuracy"]
+            for mine, whole in zip(result["params"], want["params"], strict=True):
+                assert np.abs(mine - whole).max() <= 1e-5 * np.abs(whole).max()

@@ -1,0 +1,64 @@
+"""A lost rank ends the run: the others name it, and the last checkpoint, and exit."""
+
+from pathlib import Path
+
+import pytest
+from ranks import run_ranks
+
+from jgs.dist.comm import Alone
+from jgs.dist.watchdog import LOST, Watchdog
+
+SCRIPT = Path(__file__).with_name("check_watchdog.py")
+SAID = {
+    "kill": "rank {} is gone (its connection broke)",
+    "stop": "nothing heard of rank {} for 2 s",
+    "raise": "rank {} failed: ValueError: no such feature",
+    "hang": "rank {} has been in step 20 for 2 s",
+}
+
+
+# mpiexec passes on a status of its ranks, which one depends on who was first.
+_STATUS = {
+    ("mpi", "stop"): LOST,
+    ("mpi", "hang"): LOST,
+    ("jax", "hang"): LOST,
+    ("jax", "raise"): LOST,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "harm", "rank"),
+    [
+        ("mpi", 3, "kill", 1),
+        ("mpi", 3, "stop", 0),
+        ("mpi", 3, "raise", 2),
+        ("mpi", 3, "hang", 1),
+        ("jax", 2, "kill", 1),
+        ("jax", 2, "raise", 0),
+        ("jax", 2, "hang", 0),
+    ],
+)
+def test_lost_rank_is_named_by_all_others(kind, n, harm, rank):
+    output = run_ranks(
+        SCRIPT, kind, n, harm, rank, timeout=30, status=_STATUS.get((kind, harm))
+    )
+    for other in set(range(n)) - {rank}:
+        line = f"rank {other} ends: {SAID[harm].format(rank)}; last checkpoint: checkpoints/7"
+        assert line in output
+    assert "stopped after" not in output
+
+
+@pytest.mark.parametrize(("kind", "n"), [("mpi", 2), ("jax", 2)])
+def test_all_stop_after_the_same_step_when_one_is_asked(kind, n):
+    output = run_ranks(SCRIPT, kind, n, "none", 1, timeout=30)
+    assert output.count("stopped after 20") == n
+    assert "ends:" not in output
+
+
+def test_one_process_has_nobody_to_watch():
+    with Watchdog(Alone(), timeout=0.1) as watchdog:
+        watchdog.step = 1
+        assert not watchdog.stop_requested()
+        watchdog.request_stop()
+        assert watchdog.stop_requested()
+    assert LOST not in (0, 1, 2, 130)  # what the command line says otherwise
