@@ -52,12 +52,13 @@ def write(folder: Path, _: str) -> None:
     graph = jgs.Graph(*rmat(SIZE))
     rng = np.random.default_rng(0)
     nodes = rng.permutation(np.flatnonzero(np.diff(np.asarray(graph.indptr)))).astype(np.int32)
-    train, val, test = (np.sort(n) for n in np.split(nodes[: SEEDS + 2000], [SEEDS, SEEDS + 1000]))
+    splits = np.split(nodes[: SEEDS + 2000], [SEEDS, SEEDS + 1000])
+    train, val, test = (np.sort(some) for some in splits)
     features = as_device(rng.random((graph.num_nodes, FEATURES), np.float32))
     labels = rng.integers(0, CLASSES, graph.num_nodes, np.int32)
     data = Dataset("rmat", graph, features, labels, CLASSES, train, val, test)
-    splits = {"train_idx": train, "val_idx": val, "test_idx": test}
-    assignment = partition_nodes(graph, 2, "metis", seed=0, **splits)
+    by_name = {"train_idx": train, "val_idx": val, "test_idx": test}
+    assignment = partition_nodes(graph, 2, "metis", seed=0, **by_name)
     manifest = write_parts(folder / "parts", data, assignment, 2, method="metis", seed=0)
     print("edge cut", manifest["edge_cut"], "nodes", [p["nodes"] for p in manifest["parts"]])
 
@@ -86,7 +87,6 @@ def one_rank(folder: Path, mode: str) -> None:
     from flax import nnx
 
     from jgs.allocator import keep_freed_memory
-    from jgs.dist.calibrate import resident
     from jgs.dist.mpi import Mpi
     from jgs.train.config import Config
     from jgs.train.loop import make_model
@@ -96,7 +96,6 @@ def one_rank(folder: Path, mode: str) -> None:
 
     keep_freed_memory()
     comm = Mpi()
-    before = resident()
     config = Config(
         partition=str(folder / "parts"),
         batch_size=BATCH,
@@ -135,18 +134,16 @@ def one_rank(folder: Path, mode: str) -> None:
     each = each[len(each) // 2 :]
     result = {name: float(np.median([e[name] for e in each])) for name in each[0]}
     result |= {"steps": len(job.loader), "redraws": job.loader.redraws}
-    result |= {"memory": resident(), "process": before}
-    result |= {"private": _private()}
+    result |= {"memory": _resident()}
     job.close()
     if comm.rank == 0:
         (folder / f"{mode}.json").write_text(json.dumps(result))
         print(mode, json.dumps(result))
 
 
-def _private() -> dict[str, int]:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    rows = [line.split() for line in lines if line.startswith("Rss")]
-    return {name.rstrip(":"): int(kib) * 1024 for name, kib, _ in rows}
+def _resident() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def table(folder: Path, _: str) -> None:

@@ -1,4 +1,4 @@
-"""`python -m jgs.plan`: memory, bytes and time of training on many machines, before renting them.
+"""`python -m jgs.plan`: memory, bytes and time on many machines, before they are rented.
 
 Standard error gets a table, standard output one JSON line.
 """
@@ -20,6 +20,7 @@ from jgs.errors import InputError
 
 if TYPE_CHECKING:
     from jgs.dist.cost import Constants, Cost, Draw, Workload
+    from jgs.graph import Graph
 
 _WIDTH = 120  # of the table where there is no terminal
 _CONSTANTS = {  # flags, and the fields that they set, in the flags' units
@@ -61,10 +62,13 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = {**_DEFAULTS, **vars(_parser().parse_args(argv))}
     _check(options)
     # Only now: errors above, and --help, need not wait for the import of JAX.
+    from jgs.allocator import keep_freed_memory
     from jgs.dist.cost import MODES, Network, cost
 
-    work, draw_of = _published(options) if _is_shape(options) else _at_hand(options)
-    constants = _constants(options, work)
+    keep_freed_memory()  # as training does: its steps are timed
+    open_work = _published if _is_shape(options) else _at_hand
+    work, draw_of, graph, seeds = open_work(options)
+    constants = _constants(options, work, graph, seeds)
     results = []
     for ranks in options["machines"]:
         draw = draw_of(ranks)
@@ -145,9 +149,10 @@ def _check(options: dict[str, Any]) -> None:
     numbers += [(name, n) for name in ("machines", "gbits") for n in options[name]]
     for name, number in numbers:
         if not 0 < number < math.inf:
-            raise InputError(f"--{name.replace('_', '-')} must be positive", number, "Correct it.")
-    if not 0 <= options["latency_us"] < math.inf:
-        raise InputError("--latency-us must be at least 0", options["latency_us"], "Correct it.")
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} must be positive", number, "Correct it.")
+    if (latency := options["latency_us"]) < 0 or not math.isfinite(latency):
+        raise InputError("--latency-us must be at least 0", latency, "Correct it.")
     if not all(f == -1 or f >= 1 for f in options["fanouts"]):
         raise InputError(
             "every fanout must be positive, or -1 for all", options["fanouts"], "Correct it."
@@ -196,17 +201,18 @@ def _cache_rows(options: dict[str, Any], work: Workload) -> int:
     return (options["cache_memory"] << 20) // (4 * work.num_features)
 
 
-def _published(options: dict[str, Any]) -> tuple[Workload, Callable[[int], Draw]]:
+def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]:
     from jgs.dist.shapes import SHAPES, expected_draw, lognormal_degrees
 
     name = options["dataset"]
     work = _workload(options, name=name, **SHAPES[name]._asdict())
     degrees = lognormal_degrees(work.num_nodes, work.num_edges)
     num_rows = _cache_rows(options, work)
-    return work, lambda ranks: expected_draw(work, degrees, ranks, num_rows, options["cut"])
+    cut = options["cut"]
+    return work, lambda ranks: expected_draw(work, degrees, ranks, num_rows, cut), None, None
 
 
-def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable[[int], Draw]]:
+def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.ndarray]:
     from jgs.dist.trial import measured_draw
 
     open_graph = _parts if "partition" in options else _dataset
@@ -218,7 +224,7 @@ def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable[[int], Draw]]:
         owner, seeds = owners(ranks)
         return measured_draw(work, graph, owner, seeds, num_rows, most)
 
-    return work, draw_of
+    return work, draw_of, graph, np.concatenate(owners(1)[1])
 
 
 def _check_machines(machines: Sequence[int], num_seeds: int) -> None:
@@ -230,7 +236,7 @@ def _check_machines(machines: Sequence[int], num_seeds: int) -> None:
         )
 
 
-def _dataset(options: dict[str, Any]) -> tuple[Any, Workload, Callable]:
+def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     import jgs.data
     from jgs.features import SparseFeatures
 
@@ -239,14 +245,15 @@ def _dataset(options: dict[str, Any]) -> tuple[Any, Workload, Callable]:
         options["root"],
         **command.option_values(options.get("data_options", ())),
     )
-    sparse = isinstance(data.features, SparseFeatures)
+    features = data.features
+    itemsize = 4 if isinstance(features, SparseFeatures) else features.dtype.itemsize
     work = _workload(
         options,
         name=data.name,
         num_nodes=data.graph.num_nodes,
         num_edges=data.graph.num_edges,
-        num_features=data.features.shape[1],
-        itemsize=4 if sparse else data.features.dtype.itemsize,
+        num_features=features.shape[1],
+        itemsize=itemsize,
         num_classes=data.num_classes,
         num_seeds=data.train_idx.size,
         weighted=data.graph.edge_weight is not None,
@@ -254,7 +261,7 @@ def _dataset(options: dict[str, Any]) -> tuple[Any, Workload, Callable]:
     return data.graph, work, lambda ranks: _random_parts(work, data.train_idx, ranks)
 
 
-def _parts(options: dict[str, Any]) -> tuple[Any, Workload, Callable]:
+def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     from jgs.dist.parts import open_parts
 
     parts = open_parts(options["partition"], verify=False)
@@ -300,7 +307,9 @@ def _random_parts(
 # -- constants and the table -------------------------------------------------------------------
 
 
-def _constants(options: dict[str, Any], work: Workload) -> Constants:
+def _constants(
+    options: dict[str, Any], work: Workload, graph: Graph | None, seeds: np.ndarray | None
+) -> Constants:
     from jgs.dist.cost import Constants
 
     given = {
@@ -312,7 +321,7 @@ def _constants(options: dict[str, Any], work: Workload) -> Constants:
         if field not in given:
             from jgs.dist.calibrate import calibrate
 
-            return calibrate(work)._replace(**given)
+            return calibrate(work, graph, seeds)._replace(**given)
     return Constants(**given)
 
 
@@ -334,14 +343,14 @@ def _show(
     table = Table(
         title=f"{work.name}: {work.num_nodes:,} nodes, {work.num_edges:,} edges, "
         f"{work.num_features} features; batches of {work.batch_size}, fanouts {work.fanouts}; "
-        f"{options['latency_us']:g} µs a round",
+        f"{options['latency_us']:g} µs a round; seconds an epoch by Gbit/s",
         caption=f"a rank of these machines: {constants.edge_seconds * 1e9:.1f} ns an edge "
         f"({constants.vanilla_edge_seconds * 1e9:.1f} vanilla), rows at "
         f"{constants.row_bandwidth / 1e9:.2f} GB/s, {constants.flops / 1e9:.1f} GFLOP/s",
         box=box.SIMPLE_HEAD,
     )
     names = ["machines", "mode", "GiB a rank", "steps", "rounds", "MB a step", "GB to fill"]
-    names += [f"s, {gbits:g} Gbit/s" for gbits in options["gbits"]]
+    names += [f"s at {gbits:g}" for gbits in options["gbits"]]
     for name in names:
         table.add_column(name, justify="left" if name == "mode" else "right")
     per_gbits = len(options["gbits"])
@@ -349,7 +358,7 @@ def _show(
         some = results[begin : begin + 3 * per_gbits]
         for m in range(3):
             first = some[m]
-            seconds = [f"{some[m + 3 * i]['overlapped_seconds']:,.1f}" for i in range(per_gbits)]
+            seconds = [f"{row['overlapped_seconds']:,.1f}" for row in some[m::3]]
             table.add_row(
                 str(first["machines"]) if m == 0 else "",
                 first["mode"],

@@ -1,8 +1,8 @@
 """Graphs known by their published size alone: what a batch is expected to draw from them.
 
-A graph is taken to be random but for its degrees, which are log-normal about the published mean:
-a drawn neighbour is a node with a probability in proportion to its degree, whatever the node
-that draws it. Real graphs have communities, so that a batch meets fewer distinct nodes.
+A graph is taken to be random but for its degrees, which are log-normal with the published
+mean: a drawn neighbour is a node with a probability in proportion to its degree, whatever the
+node that draws it. Real graphs have communities, so that a batch meets fewer distinct nodes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ SHAPES = {
         153,
         1_112_392,
     ),
-    # Khatua et al., "IGB" (2023): all of its node types; of the papers with one of 2,983 labels,
-    # 157,675,969, 60 % are for training (its `dataloader.py`).
+    # Khatua et al., "IGB" (2023): all of its node types; of the 157,675,969 papers with one of
+    # 2,983 labels 60 % are for training (its `dataloader.py`).
     "IGBH-full": Shape(547_306_935, 2 * 5_812_005_639, 1024, 4, 2983, 157_675_969 * 6 // 10),
 }
 
@@ -109,7 +109,7 @@ def expected_draw(
 
 
 def _most(mean: float, ranks: int) -> float:
-    """The largest of a Poisson number between all ranks, in all batches that are planned from."""
+    """The largest of Poisson numbers: of all pairs of ranks and batches that are planned from."""
     return mean + math.sqrt(2 * mean * math.log(max(2, _TRIALS * ranks * (ranks - 1))))
 
 
@@ -117,7 +117,7 @@ def _planned_hits(
     nodes: np.ndarray, met: np.ndarray, steps: int, cache_rows: int
 ) -> tuple[int, float]:
     """How many of the nodes that `steps` batches read most often are kept, and their share of
-    all that is read. A node met with probability `p` is read by `Binomial(steps, p)` batches."""
+    all that is read. A node met with probability `p` is read `Binomial(steps, p)` times."""
     total = float(nodes @ met) * steps
 
     def often(count: int) -> float:

@@ -41,7 +41,7 @@ def measured_draw(
     num_ranks, num_nodes = len(seeds), work.num_nodes
     sampled = [np.zeros((2, len(work.fanouts)))]
     asked = np.zeros((2, len(work.fanouts)))
-    asked_rows, read, batches = 0, np.zeros(num_nodes, np.int32), 0
+    asked_rows, read = 0, np.zeros(num_nodes, np.int32)
     capacity = plan_capacity(
         graph, work.batch_size, work.fanouts, seeds=np.concatenate(seeds), trials=4
     )
@@ -50,8 +50,8 @@ def measured_draw(
         most = most_batches if whole else _TRIALS
         for batch in _batches(work, graph, seeds[rank], capacity, rank, most):
             blocks = batch.blocks[::-1]
-            counts = [[int(b.num_edges) for b in blocks], [int(b.num_sources) for b in blocks]]
-            sampled.append(np.array(counts, float))
+            counts = [(int(b.num_edges), int(b.num_sources)) for b in blocks]
+            sampled.append(np.array(counts, float).T)
             nodes = np.asarray(batch.nodes)
             real = nodes[nodes < num_nodes]
             remote = real[owner[real] != rank]
@@ -62,9 +62,8 @@ def measured_draw(
                 )
             if whole:
                 read[remote] += 1
-                batches += 1
     mean = np.mean(sampled[1:], axis=0)
-    counts = np.sort(read)[::-1][:cache_rows]
+    best = np.sort(read)[::-1][:cache_rows]
     reads = int(read.sum(dtype=np.int64))
     return Draw(
         tuple(mean[0].tolist()),
@@ -72,8 +71,8 @@ def measured_draw(
         tuple(asked[0, 1:].tolist()),
         tuple(asked[1, 1:].tolist()),
         asked_rows,
-        int(np.count_nonzero(counts)),
-        float(counts.sum(dtype=np.int64) / reads) if reads else 0.0,
+        int(np.count_nonzero(best)),
+        float(best.sum(dtype=np.int64) / reads) if reads else 0.0,
         float(np.bincount(owner, minlength=num_ranks).max() / num_nodes),
     )
 
