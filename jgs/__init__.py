@@ -19,7 +19,7 @@ __all__ = [
     "keep_freed_memory",
 ]
 
-_SUBMODULES = ("data", "models", "ops", "sampling", "train")
+_SUBMODULES = ("data", "dist", "models", "ops", "sampling", "train")
 
 
 def __getattr__(name: str) -> Any:

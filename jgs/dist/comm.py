@@ -63,6 +63,10 @@ class Communicator(Protocol):
     def all_to_all(self, x: jax.Array) -> jax.Array:
         """`[size, ...]`: row `p` goes to rank `p`; row `p` of the result comes from it."""
 
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        """all_to_all without the own part, which is not copied: `xs[i]` goes to rank `r+1+i`,
+        and item `i` of the result comes from rank `r-1-i` (modulo `size`)."""
+
     def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
         """The sum (or `op="max"`) over ranks, the same bits on each; no sum of booleans."""
 
@@ -147,6 +151,9 @@ class Alone:
 
     def all_to_all(self, x: jax.Array) -> jax.Array:
         return x
+
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        return list(xs)
 
     def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
         return x

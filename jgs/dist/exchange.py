@@ -112,6 +112,11 @@ class FeatureExchange:
     def _nth(self, number: int) -> Any:
         return self.comm.same(np.int32(number))
 
+    @property
+    def row_bytes(self) -> int:
+        """What a cached row takes."""
+        return 4 * self.width if self._row is None else 8 * self._row
+
     def cache(self, nodes: Sequence[np.ndarray]) -> None:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
 
@@ -162,9 +167,9 @@ class FeatureExchange:
         """Rows of other ranks' nodes as they are sent, those on the wire in 32 bits."""
         zero = jnp.int32(0)
         place, replies, _ = self._ask(store, nodes, jnp.zeros((), bool), offsets, zero)
-        num_own = _num_rows(store.own)
-        at = jnp.where(place >= num_own, place - num_own, replies.shape[0])
-        rows = replies.at[at].get(mode="fill", fill_value=0)
+        num_own, sent = _num_rows(store.own), jnp.concatenate(replies)
+        at = jnp.where(place >= num_own, place - num_own, sent.shape[0])
+        rows = sent.at[at].get(mode="fill", fill_value=0)
         return rows if self._row is not None else rows.astype(jnp.float32)
 
     def _ask(
@@ -174,10 +179,11 @@ class FeatureExchange:
         overflow: jax.Array,
         offsets: jax.Array,
         nth: jax.Array,
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Where each node's row is, the replies `[R * c, W]`, and the rounds that all need, or
-        `_OVERFLOW` if a rank's sample has overflowed: the request tells all ranks both."""
-        comm = self.comm
+    ) -> tuple[jax.Array, list[jax.Array], jax.Array]:
+        """Where each node's row is, the replies, `[c, W]` of each other rank, and the rounds
+        that all need, or `_OVERFLOW` if a rank's sample has overflowed: the request tells all
+        ranks both."""
+        comm, others = self.comm, self.comm.size - 1
         requests, place = route(
             nodes,
             offsets,
@@ -190,11 +196,16 @@ class FeatureExchange:
         )
         rounds = jnp.where(overflow, _OVERFLOW, requests[:, -1])
         if comm.size == 1:
-            return place, store.cached[:0].astype(self._sent), jnp.maximum(rounds[0], 1)
+            return place, [], jnp.maximum(rounds[0], 1)
         asked, rounds = ask(comm, requests.at[:, -1].set(rounds), offsets)
-        rows = self._pack(store.own, asked)
-        replies = comm.all_to_all(rows.reshape(comm.size, self.capacity, -1))
-        return place, replies.reshape(rows.shape), rounds
+        asked, rank = asked.reshape(comm.size, -1), comm.index()
+        rows = [self._pack(store.own, asked[(rank + 1 + i) % comm.size]) for i in range(others)]
+        replies = comm.others(rows)
+        # `route` counts the replies from rank 0 on; they are in the order of `others`.
+        begin = _num_rows(store.own) + store.cached.shape[0]
+        owner, nth = jnp.divmod(place - begin, self.capacity)
+        answer = begin + (rank - 1 - owner) % comm.size * self.capacity + nth
+        return jnp.where(place >= begin, answer, place), replies, rounds
 
     def _pack(self, own: Any, ids: jax.Array) -> jax.Array:
         """Rows as they are sent: `[n, F]`, or of sparse ones columns and values `[n, 2K]`."""
@@ -212,13 +223,14 @@ class FeatureExchange:
         bits = jax.lax.bitcast_convert_type(values, jnp.int32)
         return jnp.concatenate([columns, bits], axis=1)
 
-    def _read(self, store: Store, place: jax.Array, replies: jax.Array) -> jax.Array:
+    def _read(self, store: Store, place: jax.Array, replies: list[jax.Array]) -> jax.Array:
         if self._row is None:
-            return gather((*store.own, store.cached, replies.astype(jnp.float32)), place)
+            tables = (*store.own, store.cached, *(r.astype(jnp.float32) for r in replies))
+            return gather(tables, place)
         num_own = _num_rows(store.own)
         there = place >= num_own
         own = gather(store.own, jnp.where(there, -1, place))
-        sent = jnp.concatenate([store.cached, replies])
+        sent = jnp.concatenate([store.cached, *replies])
         if sent.shape[0] == 0:
             return own
         return own + gather(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import jax
 import numpy as np
 
-from jgs.dist.comm import OWN, SAME, Communicator
+from jgs.dist.comm import OWN, SAME, Communicator, Counters
 from jgs.dist.exchange import FeatureExchange
 from jgs.errors import InputError
 from jgs.graph import Graph
@@ -126,6 +126,16 @@ class DistLoader:
         self._prefetch, self._before_epoch = prefetch, before_epoch
         self.seconds, self.waited, self.redraws = {"sampling": 0.0, "features": 0.0}, 0.0, 0
         self._ahead: Ahead | None = None
+
+    @property
+    def counters(self) -> Counters:
+        """What drawing has sent so far: sampling, features, and planning both."""
+        return self._comm.counters
+
+    @property
+    def extra_rounds(self) -> int:
+        """The rounds so far that larger planned capacities would have saved."""
+        return self._exchange.extra_rounds + getattr(self._sampler, "extra_rounds", 0)
 
     @property
     def epoch(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
@@ -41,6 +42,12 @@ class Mesh(Counted):
     def all_to_all(self, x: jax.Array) -> jax.Array:
         self.count(x.nbytes // self.size * (self.size - 1))
         return jax.lax.all_to_all(x, AXIS, 0, 0)
+
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        shift = self.index() + 1
+        x = jnp.roll(jnp.stack([*xs, jnp.zeros_like(xs[0])]), shift, axis=0)
+        received = jnp.roll(self.all_to_all(x), -self.index(), axis=0)
+        return list(received[:0:-1])
 
     def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
         self.count(2 * x.nbytes * (self.size - 1) // self.size)

@@ -15,9 +15,11 @@ from jgs.errors import InputError
 class Mpi(Counted):
     """See `Communicator`. `world`: an mpi4py communicator, by default all processes.
 
-    It is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls. Two
-    threads may run programs at once, each on its own clone (MPI is at `THREAD_MULTIPLE`, and
-    JAX orders mpi4jax's calls by thread).
+    It is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls. Threads
+    may run programs at once, each on its own clone (MPI is at `THREAD_MULTIPLE`, and JAX orders
+    mpi4jax's calls by thread), up to as many as XLA has threads (the CPUs it may use, or the
+    environment variable PJRT_NPROC): a call that waits for its peers blocks one, and where all
+    are blocked the ranks may wait in a circle. `jgs.dist.launch.connect` sees to two.
 
     Raises:
       ImportError: mpi4jax is not installed.
@@ -44,6 +46,18 @@ class Mpi(Counted):
     def all_to_all(self, x: jax.Array) -> jax.Array:
         self.count(x.nbytes // self.size * (self.size - 1))
         return _on_the_wire(x, lambda wire: self._mpi.alltoall(wire, comm=self._comm))
+
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        self.count(sum(x.nbytes for x in xs))
+        received = []
+        for i, x in enumerate(xs):
+            dest, source = (self.rank + 1 + i) % self.size, (self.rank - 1 - i) % self.size
+
+            def swap(wire, dest=dest, source=source):
+                return self._mpi.sendrecv(wire, wire, source=source, dest=dest, comm=self._comm)
+
+            received.append(_on_the_wire(x, swap))
+        return received
 
     def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
         # MPI has no 16-bit floats: they are added in float32, and rounded once.

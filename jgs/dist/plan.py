@@ -132,7 +132,8 @@ def planned_vanilla(
     if weighted:  # what zero weights leave out counts for a capacity too, and is not told
         need[0] = np.maximum(need[0], guess.edges)
     worst = worst_case(num_nodes, num_edges, batch_size, fanouts, replace, True)
-    capacity = largest(comm, [with_margin(need, 0.05, batch_size, worst)])
+    mine = with_margin(need, 0.05, batch_size, worst)
+    capacity = largest(comm, [mine] * comm.num_local)
     sampler = make(capacity)
     sampler.plan(steps(comm, schedules, 0, which))
     return sampler
@@ -153,7 +154,7 @@ def request_capacity(
     num_steps: int,
     cached: Sequence[np.ndarray] | None = None,
     trials: int = 8,
-    margin: float = 0.03,
+    margin: float = 0.02,
 ) -> int:
     """How many nodes a rank asks another for at most, with a margin; equal on all ranks.
 

@@ -1,9 +1,9 @@
-"""Vanilla mode: topology split over ranks, neighbours of other ranks' nodes drawn by their owner.
+"""Vanilla mode: topology split over ranks; a node's neighbours are drawn by its owner.
 
-The sample is that of `sample_neighbors` on the whole graph, bit for bit: what a node draws at a
-hop depends on the key, the hop and the node alone, so it does not matter who draws it. Every hop
-below the seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5): nodes are
-asked for, neighbours come back.
+The sample is that of `sample_neighbors` on the whole graph, bit for bit: what a node draws at
+a hop depends on the key, the hop and the node alone, so it does not matter who draws it. Every
+hop below the seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5): nodes
+are asked for, neighbours come back.
 """
 
 from __future__ import annotations
@@ -122,9 +122,11 @@ class VanillaSampler:
         self._programs: dict[tuple[Capacity, RowCapacity], Any] = {}
 
     def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        """The `OWN` MiniBatch of the `OWN` int32 seeds `[B]` by the key `words` uint32 `[2]`. Its
-        capacity has been enlarged `level` times. Each seed is a node whose in-edges the rank
-        has, or `N` for padding."""
+        """The `OWN` MiniBatch of the `OWN` int32 seeds `[B]` by the key `words` uint32 `[2]`.
+
+        Its capacity has been enlarged `level` times. Each seed is a node whose in-edges the
+        rank has, or `N` for padding.
+        """
         capacity = enlarged(self._spec.capacity, self._worst, level)
         return self._sample(words, seeds, capacity, self.rows)[0]
 

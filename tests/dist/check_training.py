@@ -84,9 +84,10 @@ def rounds_of_a_step(comm, parts: str, mode: str, per_rank: int) -> int:
     job.start(model, jax.random.key(3), None)
     batches = iter(job.batches(Meter()))
     next(batches)
-    before, extra = job.rounds(), job.extra_rounds()
+    loader = job.loader
+    before, extra = loader.counters.rounds, loader.extra_rounds
     next(batches)
-    rounds, extra = job.rounds() - before, job.extra_rounds() - extra
+    rounds, extra = loader.counters.rounds - before, loader.extra_rounds - extra
     batches.close()
     return rounds - extra
 

@@ -15,7 +15,8 @@ from jgs import storage
 from jgs.dist.parts import open_parts
 from jgs.partition import main
 
-DATA = ["--dataset", "synthetic", "--data-options", "num_nodes=500", "num_edges=4000", "num_features=4"]
+OPTIONS = ["num_nodes=500", "num_edges=4000", "num_features=4"]
+DATA = ["--dataset", "synthetic", "--data-options", *OPTIONS]
 
 
 @pytest.mark.parametrize("method", ["metis", "ldg", "random"])

@@ -1,9 +1,11 @@
-"""The folder of parts: the same graph under other ids, whole or not at all, told from others."""
+"""The folder of parts: the graph under other ids, whole or not at all, told from others."""
 
 import errno
 import json
 import os
 import shutil
+from itertools import pairwise
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -49,7 +51,7 @@ def rows(graph):
     """Each node's in-edges: sources, weights and prefix sums, in order."""
     indptr = np.asarray(graph.indptr)
     fields = [np.asarray(f) for f in jax.tree.leaves(graph)[1:]]
-    return [[f[a:b].tolist() for f in fields] for a, b in zip(indptr, indptr[1:], strict=False)]
+    return [[f[a:b].tolist() for f in fields] for a, b in pairwise(indptr)]
 
 
 def dense(features):
@@ -196,7 +198,7 @@ def test_everything_is_memory_mapped(tmp_path):
     assert isinstance(part.train_idx, np.memmap)
     assert isinstance(parts.original_ids, np.memmap)
     if local.indices.platform() == "cpu":
-        mapped = open("/proc/self/maps").read()
+        mapped = Path("/proc/self/maps").read_text()
         for array, file in ((local.indices, "indices"), (part.features, "features")):
             address, name = array.unsafe_buffer_pointer(), f"{part_name(1)}/{file}.npy"
             ranges = [line.split()[0] for line in mapped.splitlines() if line.endswith(name)]
@@ -269,10 +271,14 @@ def test_damage_is_named(tmp_path, damage):
     folder = tmp_path / "parts"
     write(folder, make_data(50, 300), 3)
     damage(folder)
-    with pytest.raises(InputError, match=DAMAGE[damage]):
+
+    def open_all():
         parts = open_parts(folder)
         assert parts.graph.num_nodes == 50
         parts.part(1)
+
+    with pytest.raises(InputError, match=DAMAGE[damage]):
+        open_all()
 
 
 def test_without_verify_sizes_are_checked_still(tmp_path):
@@ -360,7 +366,7 @@ def test_parts_replace_parts_and_nothing_else(tmp_path, monkeypatch, in_one_step
     data = make_data(50, 300)
     data.graph.save(tmp_path / "graph")
     for other in ("file", "graph"):
-        with pytest.raises(InputError, match="must not exist, be empty, or be a jgs.parts"):
+        with pytest.raises(InputError, match=r"must not exist, be empty, or be a jgs\.parts"):
             write(tmp_path / other, data, 3)
 
 

@@ -1,0 +1,244 @@
+"""`rank_loader`: from the parts of a graph to batches with their features, on every rank."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from jgs.dist.comm import Communicator, all_gather_rows
+from jgs.dist.exchange import FeatureExchange
+from jgs.dist.loader import DistLoader, HybridSampler, Sampler
+from jgs.dist.parts import Part, Parts
+from jgs.dist.plan import (
+    Remote,
+    degree_cache,
+    largest,
+    planned_cache,
+    planned_vanilla,
+    request_capacity,
+)
+from jgs.errors import InputError
+from jgs.features import SparseFeatures
+from jgs.graph import Graph
+from jgs.sampling.capacity import plan_capacity
+from jgs.sampling.schedule import Deal, Schedule
+
+MODES, POLICIES = ("hybrid", "vanilla"), ("none", "degree", "planned")
+
+
+class RankParts:
+    """The parts that the ranks of this process have: rank `r` of `R` has the `r`-th `P / R` of
+    the `P` parts.
+
+    Fields:
+      parts: all of them.
+      per_rank: how many a rank has.
+      offsets: int64 `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      mine: for each local rank its `Part`s.
+      features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them.
+
+    Raises `InputError`, also where `P` is no multiple of `R`.
+    """
+
+    def __init__(self, comm: Communicator, parts: Parts):
+        if parts.num_parts % comm.size:
+            raise InputError(
+                "the number of parts must be a multiple of the number of ranks",
+                f"{parts.num_parts} parts in {parts.folder} for {comm.size} ranks",
+                f"Start as many ranks as divide {parts.num_parts}, or partition again with "
+                f"--parts {comm.size}.",
+            )
+        self.parts, self.per_rank = parts, parts.num_parts // comm.size
+        self.offsets = parts.offsets[:: self.per_rank]
+        firsts = range(comm.rank, comm.rank + comm.num_local)
+        self.mine = [
+            [parts.part(first * self.per_rank + i) for i in range(self.per_rank)]
+            for first in firsts
+        ]
+        self.features = [_features(some) for some in self.mine]
+
+    def graphs(self, mode: str) -> list[Graph]:
+        """For each local rank its topology: all of it, or in vanilla mode its own nodes'."""
+        if mode == "hybrid":
+            return [self.parts.graph] * len(self.mine)
+        ranges = [(some[0].index, some[-1].index + 1) for some in self.mine]
+        return [self.parts.local_graph(*each) for each in ranges]
+
+    def schedules(
+        self, key: Any, batch_size: int, shuffle: bool, settings: str
+    ) -> list[Schedule]:
+        """For each local rank the batches of `batch_size` seeds, as many of each part."""
+        parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
+        per_part = batch_size // self.per_rank
+        if batch_size % self.per_rank or not 0 < per_part <= min(seeds):
+            raise InputError(
+                "a rank's batch must have as many seeds of each of its parts, at least one and "
+                f"at most the {min(seeds)} that the smallest part has",
+                f"--batch-size {batch_size} for {self.per_rank} parts a rank",
+                "Choose a multiple of the parts a rank has, within these bounds.",
+            )
+        total, longest = sum(seeds), max(seeds)
+        digest = zlib.crc32(parts.parts_id.encode())
+        deals = [
+            Deal(
+                [np.asarray(part.train_idx) for part in some],
+                some[0].index,
+                parts.num_parts,
+                total,
+                longest,
+                digest,
+            )
+            for some in self.mine
+        ]
+        return [
+            Schedule(key, deal, per_part, parts.num_nodes, shuffle, settings) for deal in deals
+        ]
+
+
+def rank_loader(
+    comm: Communicator,
+    ranks: RankParts,
+    batch_size: int,
+    fanouts: Sequence[int],
+    *,
+    key: Any,
+    shuffle: bool = True,
+    replace: bool = False,
+    weighted: bool = False,
+    mode: str = "hybrid",
+    graphs: Sequence[Graph] | None = None,
+    cache: str = "none",
+    cache_memory: int = 64 << 20,
+    wire: str = "float32",
+    prefetch: int = 2,
+) -> DistLoader:
+    """Batches of `batch_size` seeds a rank, and the features of their nodes.
+
+    Every step's batches are, together, what one rank with all parts draws with as many seeds:
+    the number of ranks, the mode and the cache change no sample. All ranks call it and iterate
+    alike.
+
+    Args:
+      comm: the communicator; a clone of it is used where two threads may communicate.
+      ranks: this process's parts.
+      batch_size: a multiple of the parts that a rank has.
+      fanouts, replace, weighted: as for `jgs.sampling.sample_neighbors`.
+      key: a random key, equal on all ranks.
+      shuffle: otherwise seeds keep their order.
+      mode: "hybrid": each rank has the whole topology, and drawing takes the 2 rounds of the
+        features. "vanilla": each has its own nodes', and drawing takes 2 rounds a hop.
+      graphs: what `ranks.graphs(mode)` gave, if it has been called.
+      cache: which rows of other ranks to keep: "none"; "degree", those that are most often a
+        neighbour; "planned", those that an epoch's batches, drawn before it begins, read most.
+      cache_memory: bytes of rows that a rank may keep.
+      wire: dtype of dense rows on their way.
+      prefetch: steps drawn ahead, where two threads may communicate.
+
+    Raises `InputError`.
+    """
+    for name, value, choices in (("mode", mode, MODES), ("cache", cache, POLICIES)):
+        if value not in choices:
+            raise InputError(
+                f"{name} must be one of {', '.join(choices)}", repr(value), "Choose one."
+            )
+    graphs = ranks.graphs(mode) if graphs is None else graphs
+    if weighted and graphs[0].edge_weight is None:
+        raise InputError(
+            "--weighted must have a graph with edge weights",
+            ranks.parts.name,
+            "Leave it out.",
+        )
+    background, fanouts = comm.clone(), tuple(fanouts)
+    settings = repr((fanouts, bool(replace), bool(weighted)))
+    schedules = ranks.schedules(key, batch_size, shuffle, settings)
+    make = _hybrid if mode == "hybrid" else _vanilla
+    sampler = make(background, ranks, graphs, schedules, batch_size, fanouts, replace, weighted)
+    remote = Remote(background, ranks.offsets, sampler, schedules)
+    capacity = request_capacity(remote, 0, len(schedules[0]))
+    exchange = FeatureExchange(background, ranks.offsets, ranks.features, capacity, wire)
+
+    def keep(epoch: int) -> None:
+        num_rows = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
+        if cache == "planned":
+            nodes = planned_cache(remote, epoch, len(schedules[0]), num_rows)
+        else:
+            nodes = degree_cache(background, ranks.offsets, graphs, num_rows)
+        used = [np.array([(n < ranks.parts.num_nodes).sum()], np.int32) for n in nodes]
+        most = int(all_gather_rows(background, used).max())
+        nodes = [n[:most] for n in nodes]
+        exchange.cache(nodes)
+        capacity = request_capacity(remote, epoch, len(schedules[0]), nodes)
+        if not 0.9 * exchange.capacity <= capacity <= exchange.capacity:
+            exchange.resize(capacity)
+
+    if cache == "degree":
+        keep(0)
+    return DistLoader(
+        background,
+        schedules,
+        sampler,
+        exchange,
+        prefetch=prefetch if comm.concurrent else 0,
+        before_epoch=keep if cache == "planned" else None,
+    )
+
+
+def _hybrid(
+    comm: Communicator,
+    ranks: RankParts,
+    graphs: Sequence[Graph],
+    schedules: Sequence[Schedule],
+    batch_size: int,
+    fanouts: tuple[int, ...],
+    replace: bool,
+    weighted: bool,
+) -> Sampler:
+    fixed: tuple[Any, ...] = (batch_size, fanouts)
+    modes: dict[str, Any] = {"replace": replace, "weighted": weighted}
+    seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
+    capacities = [
+        plan_capacity(graph, *fixed, seeds=own, **modes)
+        for graph, own in zip(graphs, seeds, strict=True)
+    ]
+    capacity = largest(comm, capacities)
+    return HybridSampler(comm, graphs[0], batch_size, fanouts, capacity, **modes)
+
+
+def _vanilla(
+    comm: Communicator,
+    ranks: RankParts,
+    graphs: Sequence[Graph],
+    schedules: Sequence[Schedule],
+    batch_size: int,
+    fanouts: tuple[int, ...],
+    replace: bool,
+    weighted: bool,
+) -> Sampler:
+    held = [np.zeros(ranks.parts.num_nodes, bool) for _ in ranks.mine]
+    for mask, some in zip(held, ranks.mine, strict=True):
+        for part in some:
+            mask[part.train_idx] = True  # also those of other ranks' nodes
+    sizes = (ranks.parts.num_edges, batch_size, fanouts)
+    modes: dict[str, Any] = {"replace": replace, "weighted": weighted}
+    return planned_vanilla(comm, graphs, ranks.offsets, *sizes, schedules, held=held, **modes)
+
+
+def _features(parts: Sequence[Part]) -> Any:
+    """One rank's rows: a matrix a part, used where it lies, or joined where sparse."""
+    features = [part.features for part in parts]
+    if not isinstance(features[0], SparseFeatures):
+        return features
+    if len(features) == 1:
+        return features[0]
+    rows = [
+        scipy.sparse.csr_matrix(
+            (np.asarray(f.values), np.asarray(f.indices), np.asarray(f.indptr)), f.shape
+        )
+        for f in features
+        if isinstance(f, SparseFeatures)
+    ]
+    return SparseFeatures.from_scipy(scipy.sparse.vstack(rows))
