@@ -152,7 +152,7 @@ def cost(
     edge_seconds = (
         constants.vanilla_edge_seconds if mode == "vanilla" else constants.edge_seconds
     )
-    moved = (draw.sources[-1] + (ranks * rows if ranks > 1 else 0)) * work.num_features * 4
+    moved = (draw.sources[-1] + (ranks - 1) * rows) * work.num_features * 4
     cpu = {
         "sampling": sum(draw.edges) * edge_seconds,
         "features": moved / constants.row_bandwidth,
@@ -263,7 +263,7 @@ def memory(
         "labels": 4 * nodes,
         # The rows, where each node's is, and the counts while it is planned.
         "cache": draw.cache_rows * width * 4 + 8 * nodes if cached else 0.0,
-        "exchange": 2 * ranks * (4 * (rows + 1) + rows * width * work.wire) * (ranks > 1),
+        "exchange": 2 * feature_bytes(ranks, rows, width, work.wire),
         "batches": (PREFETCH + 2) * batch,
         "step": step,
         "model": 6 * 4 * num_parameters(work.widths),

@@ -109,7 +109,7 @@ def expected_draw(
 
 
 def _most(mean: float, ranks: int) -> float:
-    """The largest of Poisson numbers: of all pairs of ranks and batches that are planned from."""
+    """The largest of Poisson numbers: of all pairs of ranks, in the batches of a plan."""
     return mean + math.sqrt(2 * mean * math.log(max(2, _TRIALS * ranks * (ranks - 1))))
 
 

@@ -68,7 +68,7 @@ def counted(parts, mode, cache):
     stop, seen = comm.own([np.float32(0)] * 2), []
     for batch, x in job.batches(Meter()):
         state = step(state, key, batch, x, job.labels, stop)
-        counters = (job._background.counters, comm.counters)
+        counters = (job.loader._comm.counters, comm.counters)
         seen.append((sum(c.rounds for c in counters), sum(c.bytes for c in counters)))
     job.close()
     return np.diff(seen, axis=0)[-1].tolist()
@@ -132,7 +132,7 @@ def test_expected_draw_of_a_random_graph():
     measured = measured_draw(work, graph, owner, [seeds[::2], seeds[1::2]], 5000)
     for name in ("edges", "sources", "asked_nodes", "asked_edges", "asked_rows", "hit"):
         np.testing.assert_allclose(
-            getattr(expected, name), getattr(measured, name), rtol=0.07, err_msg=name
+            getattr(expected, name), getattr(measured, name), rtol=0.1, err_msg=name
         )
     assert measured.cache_rows == 5000
     assert expected.cache_rows == pytest.approx(5000, abs=1)
