@@ -107,8 +107,9 @@ def _step_seconds(work: Workload, batch: Any, x: jax.Array, num_nodes: int) -> f
 
 
 def _median(function: Callable[[int], Any]) -> float:
-    """Of the seconds that a call takes, after one that compiles."""
-    jax.block_until_ready(function(0))
+    """Of the seconds that a call takes, once programs are compiled and buffers recycled."""
+    for number in range(_REPEATS):
+        jax.block_until_ready(function(number))
     times = []
     for number in range(_REPEATS):
         began = time.perf_counter()

@@ -166,3 +166,20 @@ def test_bad_input(arguments, words, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert words in err
+
+
+def test_a_data_set_is_sampled_and_this_machine_measured(capsys):
+    arguments = ["--dataset", "synthetic", "--data-options", "num_nodes=500", "num_edges=3000"]
+    arguments += ["--machines", "1", "3", "--batch-size", "20", "--fanouts", "3", "-1"]
+    arguments += ["--hidden", "8"]
+    assert plan.main([*arguments, "--gbits", "25", "100"]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    assert len(result["results"]) == 2 * 2 * len(cost.MODES)
+    assert all(0 < value < math.inf for value in result["constants"].values())
+    rows = {(r["machines"], r["gbits"], r["mode"]): r for r in result["results"]}
+    slow, fast = rows[3, 25.0, "hybrid"], rows[3, 100.0, "hybrid"]
+    assert slow["bytes"] == fast["bytes"] > 0
+    assert slow["epoch_seconds"] > fast["epoch_seconds"]
+    assert rows[1, 25.0, "hybrid"]["bytes"] == 0
+    assert "synthetic" in err
