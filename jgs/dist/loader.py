@@ -165,8 +165,8 @@ class DistLoader:
                     raise RuntimeError("the loader was closed or moved inside its loop")
             self._move(self.epoch + 1, 0)
         finally:
-            if ahead is not None:
-                ahead.stop()
+            if ahead is not None and self._ahead is ahead:
+                self.close()
 
     def _move(self, epoch: int, step: int) -> None:
         for schedule in self._schedules:
@@ -198,15 +198,18 @@ class DistLoader:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue where the state was taken, perhaps by another number of ranks."""
+        self.close()
         for schedule in self._schedules:
             schedule.load_state_dict(state)
-        self.close()
 
     def close(self) -> None:
-        """Stop drawing ahead. The position stays; a new loop goes on from it."""
+        """Stop drawing ahead. The position stays; a new loop goes on from it. All ranks call
+        it at the same position, and wait until all have drawn as many steps as any."""
         if self._ahead is not None:
-            self._ahead.stop()
-            self._ahead = None
+            ahead, self._ahead = self._ahead, None
+            if self.step:  # else its end has been reached
+                ahead.drain(min(self._prefetch, len(self) - self.step))
+            ahead.stop()
 
     def __enter__(self) -> Self:
         return self

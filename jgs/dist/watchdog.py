@@ -128,8 +128,10 @@ class Watchdog:
         goes on to its end, where it does not wait for them as MPI and JAX would (status 1)."""
         if self._peers and not self._closing.is_set():
             atexit.register(_exit_now)  # the last registered comes first
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            self._leave({"failed": f"{self._own_name()} failed: {text[:500]}"})
+            text = " ".join(f"failed: {type(error).__name__}: {error}".split())[:500]
+            if isinstance(error, KeyboardInterrupt):
+                text = "was interrupted"
+            self._leave({"failed": f"{self._own_name()} {text}"})
 
     def close(self) -> None:
         """The orderly end of this rank: from now on nobody misses it."""

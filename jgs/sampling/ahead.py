@@ -14,6 +14,7 @@ class Ahead:
 
     def __init__(self, items: Iterator[Any], size: int):
         self._ready: queue.SimpleQueue = queue.SimpleQueue()
+        self._failed = False
         self._free = threading.Semaphore(size)
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -35,8 +36,16 @@ class Ahead:
         item, error = self._ready.get()
         self._free.release()
         if error is not None:
+            self._failed = True
             raise error
         return item
+
+    def drain(self, items: int) -> None:
+        """Drops so many items, the most that the thread may be ahead, and waits for them: how
+        far it has gone no longer depends on when it is stopped."""
+        while items and not self._failed:
+            _, error = self._ready.get()
+            self._failed, items = error is not None, items - 1
 
 
 def _fill(
