@@ -22,8 +22,8 @@ from jgs.train import checkpoint, folder
 from jgs.train.files import locked
 
 FLAGS = "--fanouts 3 2 --hidden 8 --no-progress --watchdog 3 --checkpoint-every 2".split()
-EPOCHS = 24  # of 5 steps
-LIMIT = 60
+EPOCHS = 16  # of 5 steps
+LIMIT = 20
 
 
 @pytest.fixture(scope="module")
