@@ -19,9 +19,9 @@ class FailedElsewhere(Exception):
 
 
 def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
-    """What `function` returns on this process; all call it. If it raises on one, all raise,
-    once every process has tried: that one its own error, with an attribute `told`, the others
-    `FailedElsewhere`."""
+    """What `function` returns on this process; all call it, and in it nothing that waits for
+    others. If it raises on one, all raise, once every process has tried: the first rank that
+    failed its own error, with an attribute `told`, the others `FailedElsewhere`."""
     result, error = None, None
     try:
         result = function()
@@ -32,7 +32,7 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
     else:
         mine = [np.array([error is not None], np.int32)] * comm.num_local
         failed = np.flatnonzero(all_gather_rows(comm, mine)[:, 0]).tolist()
-    if error is not None:
+    if error is not None and failed[:1] in ([], [comm.rank]):
         error.told = True  # type: ignore[attr-defined]
         raise error
     if failed:

@@ -199,9 +199,9 @@ class DistLoader:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue where the state was taken, perhaps by another number of ranks."""
+        self.close()
         for schedule in self._schedules:
             schedule.load_state_dict(state)
-        self.close()
 
     def close(self) -> None:
         """Stop drawing ahead. The position stays; a new loop goes on from it. All ranks close

@@ -95,6 +95,10 @@ class Mesh(Counted):
     def same(self, value: Any) -> Any:
         def replicate(array):
             array = array if hasattr(array, "shape") else np.asarray(array)
+            if isinstance(array, jax.Array) and array.sharding == NamedSharding(
+                self._mesh, SAME
+            ):
+                return array  # other processes' copies cannot be moved from here
             return self._assemble(array.shape, SAME, [array] * self.num_local)
 
         return jax.tree.map(replicate, value)

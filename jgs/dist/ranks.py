@@ -68,19 +68,29 @@ class RankParts:
         ranges = [(some[0].index, some[-1].index + 1) for some in self.mine]
         return [self.parts.local_graph(*each) for each in ranges]
 
+    def check(self, graphs: Sequence[Graph], batch_size: int, weighted: bool) -> None:
+        """Raises `InputError`, on all ranks alike, where these parts cannot be trained on so."""
+        least = min(part["seeds"] for part in self.parts.manifest["parts"])
+        if batch_size % self.per_rank or not 0 < batch_size // self.per_rank <= least:
+            raise InputError(
+                "a rank's batch must have as many seeds of each of its parts, at least one and "
+                f"at most the {least} that the smallest part has",
+                f"--batch-size {batch_size} for {self.per_rank} parts a rank",
+                "Choose a multiple of the parts a rank has, within these bounds.",
+            )
+        if weighted and graphs[0].edge_weight is None:
+            raise InputError(
+                "--weighted must have a graph with edge weights",
+                self.parts.name,
+                "Leave it out.",
+            )
+
     def schedules(
         self, key: Any, batch_size: int, shuffle: bool, settings: str
     ) -> list[Schedule]:
         """For each local rank the batches of `batch_size` seeds, as many of each part."""
         parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
         per_part = batch_size // self.per_rank
-        if batch_size % self.per_rank or not 0 < per_part <= min(seeds):
-            raise InputError(
-                "a rank's batch must have as many seeds of each of its parts, at least one and "
-                f"at most the {min(seeds)} that the smallest part has",
-                f"--batch-size {batch_size} for {self.per_rank} parts a rank",
-                "Choose a multiple of the parts a rank has, within these bounds.",
-            )
         total, longest = sum(seeds), max(seeds)
         digest = zlib.crc32(parts.parts_id.encode())
         deals = [
@@ -146,12 +156,7 @@ def rank_loader(
                 f"{name} must be one of {', '.join(choices)}", repr(value), "Choose one."
             )
     graphs = ranks.graphs(mode) if graphs is None else graphs
-    if weighted and graphs[0].edge_weight is None:
-        raise InputError(
-            "--weighted must have a graph with edge weights",
-            ranks.parts.name,
-            "Leave it out.",
-        )
+    ranks.check(graphs, batch_size, weighted)
     background, fanouts = comm.clone(), tuple(fanouts)
     settings = repr((fanouts, bool(replace), bool(weighted)))
     schedules = ranks.schedules(key, batch_size, shuffle, settings)

@@ -129,11 +129,15 @@ class Watchdog:
 
     def failed(self, error: BaseException) -> None:
         """Tells all others that this rank ends because of `error`: they end too. This process
-        goes on to its end, where it does not wait for them as MPI and JAX would (status 1)."""
+        goes on to its end, where it does not wait for them as MPI and JAX would (status 1, or
+        130 after Ctrl-C)."""
         if self._peers and not self._closing.is_set():
-            atexit.register(_exit_now)  # the last registered comes first
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            self._leave({"failed": f"{self._own_name()} failed: {text[:500]}"})
+            status = 130 if isinstance(error, KeyboardInterrupt) else 1
+            atexit.register(_exit_now, status)  # the last registered comes first
+            text = " ".join(f"failed: {type(error).__name__}: {error}".split())[:500]
+            if isinstance(error, KeyboardInterrupt):
+                text = "was interrupted"
+            self._leave({"failed": f"{self._own_name()} {text}"})
 
     def close(self) -> None:
         """The orderly end of this rank: from now on nobody misses it."""
@@ -286,7 +290,7 @@ class Watchdog:
         return rendezvous.names(rank for p in processes for rank in self._of_process[p])
 
 
-def _exit_now() -> None:
+def _exit_now(status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(status)

@@ -86,7 +86,7 @@ def _write(folder: Path, name: str, host: Any, record: str) -> Path:
     try:
         fresh.mkdir()
         _ask_for_room(fresh, host)
-        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        with _checkpointer() as checkpointer:
             checkpointer.save(fresh / ARRAYS, args=ocp.args.StandardSave(host))
         (fresh / RECORD).write_text(record)
         (fresh / MANIFEST).write_text(json.dumps(_checksums(fresh), indent=1))
@@ -96,6 +96,16 @@ def _write(folder: Path, name: str, host: Any, record: str) -> Path:
         _remove_unfinished(folder)
         raise
     return folder / name
+
+
+def _checkpointer() -> ocp.Checkpointer:
+    """Of this process alone: by default Orbax waits for all that jax.distributed knows."""
+    me = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
+    )
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def _ask_for_room(folder: Path, arrays: Any) -> None:
@@ -115,7 +125,7 @@ def _remove_unfinished(folder: Path) -> None:
 def _read(path: Path, template: Any) -> Any:
     expected = jax.tree.map(np.asarray, template)
     try:
-        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        with _checkpointer() as checkpointer:
             arrays = checkpointer.restore(
                 path.resolve() / ARRAYS, args=ocp.args.StandardRestore(expected)
             )

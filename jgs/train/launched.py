@@ -48,6 +48,11 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
             return 130
         except FailedElsewhere:
             return 2
+        except KeyboardInterrupt as error:  # outside the steps: others may wait for this rank
+            watchdog.failed(error)
+            if comm.rank > 0:
+                return 130
+            raise
         except Exception as error:
             if getattr(error, "told", False):
                 watchdog.close()  # all ranks end by themselves

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -154,20 +155,29 @@ class _Training:
     def save(self) -> None:
         loader = self.loader
         step = loader.epoch * len(loader) + loader.step
+
+        def write() -> None:
+            if self.run_dir is None:
+                return
+            record = self.best | {
+                "seconds": self.seconds(),
+                "loader": loader.state_dict(),
+                "data": self.job.digests,
+            }
+            place, arrays = self.run_dir / folder.CHECKPOINTS, self._arrays()
+            checkpoint.save(place, loader.epoch, step, arrays, record, self.config.keep)
+
         self.at_step(None)
-        self.at_checkpoint(f"that of step {step} in {self.place}")
-        if self.run_dir is None:
-            return
-        record = self.best | {
-            "seconds": self.seconds(),
-            "loader": loader.state_dict(),
-            "data": self.job.digests,
-        }
-        place = self.run_dir / folder.CHECKPOINTS
-        with stop_flag("checkpoint", True) as stopped:  # Orbax's threads take no interruption
-            checkpoint.save(place, loader.epoch, step, self._arrays(), record, self.config.keep)
+        # Orbax's threads take no interruption.
+        with stop_flag("checkpoint", self.job.comm.rank == 0) as stopped:
+            everywhere(self.job.comm, write)
+        self._saved()
         if stopped():
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)  # for whoever handles it around us
+
+    def _saved(self) -> None:
+        step = self.loader.epoch * len(self.loader) + self.loader.step
+        self.at_checkpoint(f"that of step {step} in {self.place}")
 
     def restore(self) -> None:
         """Continues from the newest whole checkpoint, or from the start without one."""
@@ -198,6 +208,7 @@ class _Training:
         self.loader.load_state_dict(record.pop("loader"))
         self.earlier = record.pop("seconds")
         self.best = record
+        self._saved()
         if self.run_dir is not None:
             say(f"resuming after {self.loader.epoch} epochs and {self.loader.step} steps")
 
@@ -231,11 +242,12 @@ class _Training:
             "seeds_per_second": round(meter.seeds_per_second(), 1),
             "seconds": self.seconds(),
         }
-        if self.run_dir is None:
-            return
-        folder.append_metrics(self.run_dir, row)  # before the checkpoint that says it is there
+        run_dir = self.run_dir
+        if run_dir is not None:  # before the checkpoint that says it is there
+            folder.append_metrics(run_dir, row)
         self.save()
-        say(f"{name}  loss {loss:.4f}  val {self.metric} {value:.4f}  {meter}")
+        if run_dir is not None:
+            say(f"{name}  loss {loss:.4f}  val {self.metric} {value:.4f}  {meter}")
 
     def _finite_loss(self, name: str) -> float:
         """The loss so far; asked before every checkpoint, so that each can be continued."""

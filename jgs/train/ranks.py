@@ -41,10 +41,12 @@ class RankJob:
         self.batch_size = config.batch_size * comm.size
         self.labels = comm.same(as_device(parts.labels))
         self.digests = {"parts": parts.parts_id}
+        # Not in `start`, where other ranks may wait for this one: here errors reach them all.
+        self._graphs = self._ranks.graphs(config.mode)
+        self._ranks.check(self._graphs, config.batch_size, config.weighted)
 
     def start(self, model: GraphSAGE, key: jax.Array, scratch: Path | None) -> None:
-        config, ranks = self.config, self._ranks
-        graphs = ranks.graphs(config.mode)
+        config, ranks, graphs = self.config, self._ranks, self._graphs
         self.loader = rank_loader(
             self.comm,
             ranks,

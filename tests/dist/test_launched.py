@@ -1,0 +1,372 @@
+"""`python -m jgs.train --partition` as several processes: one voice, one run, and failures."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from ranks import MPIEXEC, needs_mpi
+from two_hosts import MPICH, NotPermitted, two_hosts
+
+from jgs.dist.watchdog import LOST
+from jgs.partition import main as partition
+from jgs.train import checkpoint, folder
+from jgs.train.files import locked
+
+FLAGS = [
+    "--fanouts",
+    "3",
+    "2",
+    "--hidden",
+    "8",
+    "--no-progress",
+    "--watchdog",
+    "3",
+    "--checkpoint-every",
+    "3",
+]
+EPOCHS = 12  # of 5 steps
+LIMIT = 20
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """One compilation cache for all the processes, so that they start quickly."""
+    return os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JGS_NUM_THREADS": "1",
+        "XLA_FLAGS": "",  # pytest's own devices
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return make_parts(tmp_path_factory.mktemp("parts") / "parts")
+
+
+def make_parts(out, seed=0):
+    options = ["num_nodes=600", "num_edges=4000", "num_features=5", f"seed={seed}"]
+    argv = ["--dataset", "synthetic", "--data-options", *options, "--parts", "4"]
+    assert partition([*argv, "--method", "ldg", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def start(environment):
+    """`start(kind, n, flags...)` starts the processes; all end with the test. `kind`: "mpi",
+    "jax", or the start of a command. Flags of one rank: a list of each rank's."""
+    started = []
+
+    def start(kind, n, *flags, each=None):
+        command = [sys.executable, "-m", "jgs.train", *map(str, flags)]
+        env = environment
+        if kind == "jax":
+            with socket.create_server(("localhost", 0)) as free:
+                port = free.getsockname()[1]
+            by_hand = ["--comm", "jax", "--coordinator", f"localhost:{port}"]
+            by_hand += ["--num-processes", str(n), "--process-id"]
+            each = each or [[]] * n
+            commands = [[*command, *by_hand, str(r), *each[r]] for r in range(n)]
+        elif n == 1:
+            commands = [command]
+        else:
+            needs_mpi()
+            before = [str(MPIEXEC), "-n", str(n)] if kind == "mpi" else kind
+            env = environment | (MPICH if kind != "mpi" else {})
+            commands = [[*before, *command]]
+        pipe = subprocess.PIPE
+        processes = [
+            subprocess.Popen(
+                c, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+            )
+            for c in commands
+        ]
+        started.extend(processes)
+        return processes
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.terminate()  # mpiexec ends its ranks
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.communicate()
+
+
+def finish(processes):
+    """Statuses, and what all wrote to standard output and standard error."""
+    end = time.monotonic() + LIMIT
+    said = [p.communicate(timeout=max(end - time.monotonic(), 1)) for p in processes]
+    outs, errs = zip(*said, strict=True)
+    return [p.returncode for p in processes], "".join(outs), "".join(errs)
+
+
+def result(processes):
+    statuses, out, err = finish(processes)
+    assert set(statuses) == {0}, err
+    assert out.count("\n") == 1, out
+    assert "Traceback" not in err
+    return json.loads(out), err
+
+
+def rank_pids(run_dir, n):
+    """The process of each rank, of a run started in `run_dir`."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().decode().split("\0")
+            if "python" in words[0] and str(run_dir) in words:
+                env = (place / "environ").read_bytes().decode().split("\0")
+                rank = next((e[9:] for e in env if e.startswith("PMI_RANK=")), None)
+                found[int(rank or words[words.index("--process-id") + 1])] = int(place.name)
+        except (OSError, IndexError):
+            continue  # it has ended
+    assert sorted(found) == list(range(n))
+    return found
+
+
+def wait_for(run_dir, processes, steps):
+    """Until the run has a checkpoint after so many further steps."""
+
+    def newest():
+        found = checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)
+        return int(found[-1].name.split("-")[1]) if found else 0
+
+    aim, end = newest() + steps, time.monotonic() + LIMIT
+    while newest() < aim:
+        assert all(p.poll() is None for p in processes), finish(processes)
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def arrays(run_dir):
+    """Every array of the last checkpoint, read without the model."""
+    import orbax.checkpoint as ocp
+
+    last = checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)[-1]
+    with ocp.PyTreeCheckpointer() as reader:
+        return jax.tree.leaves(reader.restore(last.resolve() / checkpoint.ARRAYS))
+
+
+@pytest.fixture(scope="module")
+def wholes():
+    return {}
+
+
+@pytest.fixture
+def whole(start, parts, wholes, tmp_path_factory):
+    """`whole(kind)`: the result of a run of 2 ranks that nothing interrupted."""
+
+    def make(kind):
+        if kind not in wholes:
+            run_dir = tmp_path_factory.mktemp(kind) / "run"
+            flags = (*FLAGS, "--partition", parts, "--epochs", EPOCHS, "--batch-size", 12)
+            wholes[kind] = result(start(kind, 2, *flags, "--run-dir", run_dir))
+        return wholes[kind]
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["mpi", "jax"])
+def test_one_rank_speaks_and_writes_the_run(whole, kind):
+    told, err = whole(kind)
+    run_dir = Path(told["run_dir"])
+    assert told["epochs"] == EPOCHS
+    lines = err.splitlines()
+    assert [sum(f"epoch {i + 1}/" in line for line in lines) for i in range(EPOCHS)] == [
+        1
+    ] * EPOCHS
+    held = {p.name for p in run_dir.iterdir() if p.name != ".lock"}
+    assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png"}
+    rows = folder.read_metrics(run_dir, EPOCHS)
+    assert [row["epoch"] for row in rows] == list(range(1, EPOCHS + 1))
+
+
+def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path):
+    want = arrays(Path(whole("mpi")[0]["run_dir"]))
+    run_dir = tmp_path / "run"
+    flags = ("--run-dir", run_dir, "--resume", "--no-progress", "--epochs")
+    new = (*FLAGS, "--partition", parts, "--batch-size", 24, "--run-dir", run_dir)
+    result(start("mpi", 1, *new, "--epochs", 3))
+    result(start("mpi", 4, *flags, 6))
+    result(start("mpi", 2, *flags, 9))
+    _told, err = result(start("mpi", 1, *flags, EPOCHS))
+    assert "resuming after 9 epochs" in err
+    for mine, theirs in zip(arrays(run_dir), want, strict=True):
+        assert np.abs(mine - theirs).max(initial=0) <= 1e-5 * np.abs(theirs).max(initial=0)
+
+
+def harm_and_resume(start, kind, whole, parts, run_dir, harms):
+    """A run that comes to each of `harms` in turn, resumed to its end."""
+    flags = (*FLAGS, "--partition", parts, "--epochs", EPOCHS, "--batch-size", 12)
+    flags = (*flags, "--run-dir", run_dir, "--resume")
+    for number, (harm, rank) in enumerate(harms):
+        processes = start(kind, 2, *flags)
+        wait_for(run_dir, processes, 6 + number)
+        pids = rank_pids(run_dir, 2)
+        began = time.monotonic()
+        if harm == signal.SIGINT and kind == "jax":
+            for process in processes:  # a terminal's whole group
+                process.send_signal(harm)
+        elif harm == signal.SIGINT:
+            os.killpg(processes[0].pid, harm)
+        else:
+            os.kill(pids[rank], harm)
+        if kind == "jax" and harm == signal.SIGSTOP:
+            processes[1 - rank].wait(LIMIT)
+            os.kill(pids[rank], signal.SIGKILL)  # nobody else's duty here
+        statuses, out, err = finish(processes)
+        print(f"{harm.name} of rank {rank}: {statuses} after {time.monotonic() - began:.2f} s")
+        print(out, err, sep="\n")
+        assert "Traceback" not in err
+        assert "test_accuracy" not in out
+        if harm == signal.SIGINT:
+            assert err.count("interrupted at epoch") == 1
+            assert "ends:" not in err
+            assert 130 in statuses
+        else:
+            lost = "is gone" if harm == signal.SIGKILL else "nothing heard of"
+            line = next(s for s in err.splitlines() if f"rank {1 - rank} ends:" in s)
+            assert lost in line
+            assert f"rank {rank}" in line
+            assert "last checkpoint: that of step" in line
+            assert str(run_dir) in line
+            if kind == "jax":
+                assert statuses[1 - rank] == LOST
+    told, err = result(start(kind, 2, *flags))
+    assert "resuming after" in err
+    assert told["params_sha256"] == whole["params_sha256"]
+    assert told["val_accuracy"] == whole["val_accuracy"]
+
+
+HARMS = [(signal.SIGKILL, 1), (signal.SIGINT, 0), (signal.SIGSTOP, 0)]
+
+
+@pytest.mark.parametrize("kind", ["mpi", "jax"])
+def test_a_lost_rank_and_ctrl_c_end_all_and_resume_is_exact(
+    start, whole, parts, tmp_path, kind
+):
+    harm_and_resume(start, kind, whole(kind)[0], parts, tmp_path / "run", HARMS)
+
+
+def test_two_hosts(start, whole, parts, tmp_path):
+    needs_mpi()
+    alone = whole("mpi")[0]
+    try:
+        with two_hosts(tmp_path, MPIEXEC) as command:
+            harms = [(signal.SIGKILL, 0), (signal.SIGSTOP, 1)]
+            harm_and_resume(start, command, alone, parts, tmp_path / "run", harms)
+    except NotPermitted as reason:
+        pytest.skip(f"two hosts need network namespaces, as root: {reason}")
+
+
+def without_parts(parts, tmp_path):
+    return 2, ["--epochs", 1], "no --partition"
+
+
+def three_ranks(parts, tmp_path):
+    return 3, ["--partition", parts], "4 parts"
+
+
+def missing_part(parts, tmp_path):
+    bad = shutil.copytree(parts, tmp_path / "bad")
+    shutil.rmtree(bad / "part-00003")  # of rank 1
+    return 2, ["--partition", bad], "part-00003"
+
+
+def part_of_another_graph(parts, tmp_path):
+    bad = shutil.copytree(parts, tmp_path / "bad")
+    other = make_parts(tmp_path / "other", seed=1)
+    for name in ("part-00001", "part-00003"):  # one of each rank
+        shutil.rmtree(bad / name)
+        shutil.copytree(other / name, bad / name)
+    return 2, ["--partition", bad], "a folder of another graph"
+
+
+def odd_batch(parts, tmp_path):
+    return 2, ["--partition", parts, "--batch-size", 13], "--batch-size 13 for 2 parts"
+
+
+def weighted_without_weights(parts, tmp_path):
+    return 2, ["--partition", parts, "--weighted"], "edge weights"
+
+
+def folder_not_empty(parts, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").touch()
+    return 2, ["--partition", parts], "thesis.txt"
+
+
+BAD = [
+    without_parts,
+    three_ranks,
+    missing_part,
+    part_of_another_graph,
+    odd_batch,
+    weighted_without_weights,
+    folder_not_empty,
+]
+
+
+def one_error(processes, expected):
+    statuses, out, err = finish(processes)
+    lines = [line for line in err.splitlines() if not line.startswith("capacity")]
+    assert len(lines) == 1, err
+    assert lines[0].startswith("error: ")
+    assert expected in lines[0]
+    assert set(statuses) == {2}
+    assert out == ""
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_input_is_one_line(start, parts, tmp_path, bad):
+    n, flags, expected = bad(parts, tmp_path)
+    flags = [*FLAGS, "--batch-size", 12, *flags, "--run-dir", tmp_path / "run"]
+    one_error(start("mpi", n, *flags), expected)
+
+
+def test_folder_in_use(start, parts, tmp_path):
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run"):
+        flags = [
+            *FLAGS,
+            "--partition",
+            parts,
+            "--run-dir",
+            tmp_path / "run",
+            "--batch-size",
+            12,
+        ]
+        one_error(start("mpi", 2, *flags), "in use by another")
+
+
+def test_ranks_started_differently(start, parts, tmp_path):
+    flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", tmp_path / "run"]
+    processes = start("jax", 2, *flags, each=[[], ["--hidden", "9"]])
+    one_error(processes, "--hidden: 8 on rank 0; 9 on rank 1")
+
+
+def test_full_disk(start, parts, tmp_path):
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(run_dir)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", run_dir]
+        one_error(start("mpi", 2, *flags), "with room on its disk")
+    finally:
+        subprocess.run(["umount", str(run_dir)], check=True)
