@@ -22,16 +22,20 @@ from jgs.train import checkpoint, folder
 from jgs.train.files import locked
 
 FLAGS = [
-    "--fanouts",
-    "3",
-    "2",
-    "--hidden",
-    "8",
-    "--no-progress",
-    "--watchdog",
-    "3",
-    "--checkpoint-every",
-    "3",
+    *(
+        "--fanouts",
+        "3",
+        "2",
+        "--hidden",
+        "8",
+        "--no-progress",
+    ),
+    *(
+        "--watchdog",
+        "3",
+        "--checkpoint-every",
+        "3",
+    ),
 ]
 EPOCHS = 12  # of 5 steps
 LIMIT = 20
