@@ -123,7 +123,7 @@ def one_rank(folder: Path, mode: str) -> None:
             state = step(state, key, batch, x, job.labels, np.float32(0))
             jax.block_until_ready(state.step)
             now = {"computing": time.perf_counter() - began, **job.loader.seconds}
-            counters = [job.loader._comm.counters, comm.counters]
+            counters = [job.loader.counters, comm.counters]
             now |= {"rounds": sum(c.rounds for c in counters)}
             now |= {"bytes": sum(c.bytes for c in counters)}
             if last is not None:

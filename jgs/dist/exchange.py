@@ -79,7 +79,7 @@ class FeatureExchange:
         dtype = np.float32 if self._row is None else np.int32
         self._sent = self.wire if self._row is None else jnp.dtype(np.int32)
         self._no_cache = (as_device(empty.astype(dtype)), as_device(np.zeros(0, np.int32)))
-        self._offsets = comm.same(offsets)
+        self._bounds, self._offsets = offsets, comm.same(offsets)
         self._num_nodes, self._store = int(offsets[-1]), self._with(self._no_cache)
         self.resize(capacity)
 
@@ -121,28 +121,30 @@ class FeatureExchange:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
 
         All ranks call it, with equal `C`; padding, `N`, fills up. Costs a request and a reply
-        for each `capacity` nodes.
+        for each `capacity` nodes of the owner that has most of them.
         """
-        size = nodes[0].size
         self._store = self._with(self._no_cache)
-        if self.comm.size == 1:  # there is nobody to ask
+        size, empty = nodes[0].size, np.asarray(self._no_cache[0])
+        if self.comm.size == 1 or size == 0:  # there is nobody, or nothing, to ask for
             return
-        pieces = []
-        for begin in range(0, size, self.capacity):
-            chunk = [
-                _padded(n[begin : begin + self.capacity], self.capacity, self._num_nodes)
-                for n in nodes
+        # As many of every owner at a time as one round may ask for.
+        turns = [_turns(ids, self._bounds, self.capacity) for ids in nodes]
+        mine = [np.array([turn.max()], np.int32) for turn in turns]
+        cached = [np.zeros((size, empty.shape[1]), empty.dtype) for _ in nodes]
+        for turn in range(int(all_gather_rows(self.comm, mine).max()) + 1):
+            now = [of_rank == turn for of_rank in turns]
+            asked = [
+                _padded(ids[which], self.capacity * self.comm.size, self._num_nodes)
+                for ids, which in zip(nodes, now, strict=True)
             ]
-            rows = self._ask_only(self._store, self.comm.own(chunk), self._offsets)
-            pieces.append(self.comm.local(rows))
-        if not pieces:
-            return
+            rows = self._ask_only(self._store, self.comm.own(asked), self._offsets)
+            for found, which, some in zip(cached, now, self.comm.local(rows), strict=True):
+                found[which] = np.asarray(some)[: np.count_nonzero(which)]
         caches = []
-        for ids, rows in zip(nodes, zip(*pieces, strict=True), strict=True):
+        for ids, found in zip(nodes, cached, strict=True):
             slot = np.full(self._num_nodes + 1, -1, np.int32)
             slot[ids] = np.arange(size, dtype=np.int32)
-            cached = np.concatenate([np.asarray(r) for r in rows])[:size]
-            caches.append((as_device(cached), as_device(slot[:-1].copy())))
+            caches.append((as_device(found), as_device(slot[:-1].copy())))
         self._store = self._with(*caches)
 
     def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
@@ -300,6 +302,16 @@ def _tables(
         for f in sparse
     ]
     return own, sparse[0].num_features, longest
+
+
+def _turns(nodes: np.ndarray, bounds: np.ndarray, capacity: int) -> np.ndarray:
+    """In which round of `capacity` nodes of every owner each node's turn is; -1 for padding."""
+    owner = np.searchsorted(bounds, nodes, "right") - 1
+    order = np.argsort(owner, kind="stable")
+    first = np.searchsorted(owner[order], owner[order], "left")
+    turns = np.empty(nodes.size, np.int64)
+    turns[order] = (np.arange(nodes.size) - first) // capacity
+    return np.where(nodes < bounds[-1], turns, -1)
 
 
 def _padded(array: np.ndarray, length: int, fill: Any = 0) -> np.ndarray:

@@ -68,7 +68,7 @@ def counted(parts, mode, cache):
     stop, seen = comm.own([np.float32(0)] * 2), []
     for batch, x in job.batches(Meter()):
         state = step(state, key, batch, x, job.labels, stop)
-        counters = (job.loader._comm.counters, comm.counters)
+        counters = (job.loader.counters, comm.counters)
         seen.append((sum(c.rounds for c in counters), sum(c.bytes for c in counters)))
     job.close()
     return np.diff(seen, axis=0)[-1].tolist()

@@ -190,3 +190,12 @@ def test_route_is_its_plain_twin():
         want = module._plain(*map(jnp.asarray, operands), **sizes)
         for a, b in zip(found, want, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_a_cache_asks_as_many_of_every_owner_in_a_round():
+    comm, offsets = make_comm(4), OFFSETS[4]
+    exchange = FeatureExchange(comm, offsets, dense(offsets), 5)
+    exchange.cache([np.r_[np.arange(1, 11), np.arange(20, 29), N].astype(np.int32)] * 4)
+    assert comm.counters.rounds == 1 + 2 * 2  # 10 of the one owner, 5 at a time
+    nodes = [np.r_[N, 1:11, 20:29].astype(np.int32)] * 4
+    check(exchange, comm, DENSE, nodes)
