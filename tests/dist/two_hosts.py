@@ -46,7 +46,7 @@ def two_hosts(folder: Path, mpiexec: Path, rate: str = "100mbit") -> Iterator[li
 
 def _start(stack: ExitStack) -> int:
     """The process that a new host's namespaces belong to."""
-    command = "unshare -n -m -p -f --kill-child --mount-proc sh -c".split()
+    command = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--mount-proc", "sh", "-c"]
     pipe = subprocess.PIPE
     try:
         owner = subprocess.Popen(
