@@ -209,6 +209,7 @@ class Watchdog:
         for line in map(json.loads, lines):
             if "failed" in line:
                 self._end(line["failed"])
+                return False  # this one was closing anyway
             if "bye" in line:
                 self._peers.pop(rank).connection.close()
                 return False

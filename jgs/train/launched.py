@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -29,6 +33,26 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
     Returns the result on rank 0; elsewhere, and where there is none, the exit status. Raises
     `InputError` on the rank that has the problem, or on rank 0 where all have.
     """
+    with _output_elsewhere():
+        return _connected(given)
+
+
+@contextmanager
+def _output_elsewhere() -> Iterator[None]:
+    """Libraries that write to standard output (gloo) write to standard error: there is to be
+    nothing but the result."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _connected(given: dict[str, Any]) -> dict[str, Any] | int:
     comm = connect(
         given.get("comm", "auto"),
         coordinator=given.get("coordinator"),

@@ -22,20 +22,16 @@ from jgs.train import checkpoint, folder
 from jgs.train.files import locked
 
 FLAGS = [
-    *(
-        "--fanouts",
-        "3",
-        "2",
-        "--hidden",
-        "8",
-        "--no-progress",
-    ),
-    *(
-        "--watchdog",
-        "3",
-        "--checkpoint-every",
-        "3",
-    ),
+    "--fanouts",
+    "3",
+    "2",
+    "--hidden",
+    "8",
+    "--no-progress",
+    "--watchdog",
+    "3",
+    "--checkpoint-every",
+    "3",
 ]
 EPOCHS = 12  # of 5 steps
 LIMIT = 20
@@ -115,7 +111,8 @@ def finish(processes):
     end = time.monotonic() + LIMIT
     said = [p.communicate(timeout=max(end - time.monotonic(), 1)) for p in processes]
     outs, errs = zip(*said, strict=True)
-    return [p.returncode for p in processes], "".join(outs), "".join(errs)
+    err = "".join(line for line in "".join(errs).splitlines(True) if "[Gloo]" not in line)
+    return [p.returncode for p in processes], "".join(outs), err
 
 
 def result(processes):
@@ -154,6 +151,19 @@ def wait_for(run_dir, processes, steps):
         assert all(p.poll() is None for p in processes), finish(processes)
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def wait_for_end(pid):
+    def running():
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    end = time.monotonic() + LIMIT
+    while running():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def arrays(run_dir):
@@ -207,7 +217,7 @@ def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path):
     result(start("mpi", 1, *new, "--epochs", 3))
     result(start("mpi", 4, *flags, 6))
     result(start("mpi", 2, *flags, 9))
-    _told, err = result(start("mpi", 1, *flags, EPOCHS))
+    told, err = result(start("mpi", 1, *flags, EPOCHS))
     assert "resuming after 9 epochs" in err
     for mine, theirs in zip(arrays(run_dir), want, strict=True):
         assert np.abs(mine - theirs).max(initial=0) <= 1e-5 * np.abs(theirs).max(initial=0)
@@ -229,17 +239,17 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
             os.killpg(processes[0].pid, harm)
         else:
             os.kill(pids[rank], harm)
-        if kind == "jax" and harm == signal.SIGSTOP:
-            processes[1 - rank].wait(LIMIT)
-            os.kill(pids[rank], signal.SIGKILL)  # nobody else's duty here
+        if kind != "mpi" and harm == signal.SIGSTOP:
+            wait_for_end(pids[1 - rank])
+            print(f"the other ended after {time.monotonic() - began:.2f} s")
+            os.kill(pids[rank], signal.SIGKILL)  # hydra does so on its own host only
         statuses, out, err = finish(processes)
         print(f"{harm.name} of rank {rank}: {statuses} after {time.monotonic() - began:.2f} s")
         print(out, err, sep="\n")
         assert "Traceback" not in err
         assert "test_accuracy" not in out
         if harm == signal.SIGINT:
-            assert err.count("interrupted at epoch") == 1
-            assert "ends:" not in err
+            assert err.count("interrupted") == 1
             assert 130 in statuses
         else:
             lost = "is gone" if harm == signal.SIGKILL else "nothing heard of"
