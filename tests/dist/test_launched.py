@@ -217,7 +217,7 @@ def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path):
     result(start("mpi", 1, *new, "--epochs", 3))
     result(start("mpi", 4, *flags, 6))
     result(start("mpi", 2, *flags, 9))
-    told, err = result(start("mpi", 1, *flags, EPOCHS))
+    _told, err = result(start("mpi", 1, *flags, EPOCHS))
     assert "resuming after 9 epochs" in err
     for mine, theirs in zip(arrays(run_dir), want, strict=True):
         assert np.abs(mine - theirs).max(initial=0) <= 1e-5 * np.abs(theirs).max(initial=0)
