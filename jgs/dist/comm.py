@@ -123,7 +123,7 @@ class Counted:
         """`compiled`, a jitted program, adding to `counters` at every call."""
         costs: dict[Any, Counters] = {}
 
-        def call(*args):
+        def cost(args) -> Counters:
             shapes = tuple(
                 (np.shape(a), jax.dtypes.result_type(a)) for a in jax.tree.leaves(args)
             )
@@ -131,12 +131,20 @@ class Counted:
                 self._traced = Counters()
                 compiled.trace(*args)  # cached: calling it traces no second time
                 costs[shapes] = self._traced
+            return costs[shapes]
+
+        def call(*args):
+            added = cost(args)
             result = compiled(*args)
-            self.counters.rounds += costs[shapes].rounds
-            self.counters.bytes += costs[shapes].bytes
+            self.counters.rounds += added.rounds
+            self.counters.bytes += added.bytes
             return result
 
-        call.lower = compiled.lower  # type: ignore[attr-defined]
+        def lower(*args):
+            cost(args)  # while its collectives are traced
+            return compiled.lower(*args)
+
+        call.lower = lower  # type: ignore[attr-defined]
         return call
 
 

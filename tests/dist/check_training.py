@@ -43,12 +43,15 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
     state = comm.same(init_state(params, optimizer))
     key = comm.same(jax.random.key_data(jax.random.key(2)))
     job.start(model, jax.random.key(3), None)
-    drawn, done, rounds = [], 0, []
+    drawn, done, rounds, hlo = [], 0, [], ""
     zero = comm.own([np.float32(0)] * comm.num_local)
     while done < STEPS:
         for batch, x in job.batches(Meter()):
             if done < 3:
                 drawn.append([draws(b) for b in comm.local(batch)])
+            if comm.uniform and not done:
+                program = step.lower(state, key, batch, x, job.labels, zero).compile()
+                hlo = program.as_text()
             before = comm.counters.rounds
             state = step(state, key, batch, x, job.labels, zero)
             rounds.append(comm.counters.rounds - before)
@@ -58,7 +61,8 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
     accuracy = job.accuracy(jax.tree.map(np.asarray, state.params), "val")
     job.close()
     leaves = [np.array(leaf) for leaf in jax.tree.leaves(state.params)]
-    return {"params": leaves, "drawn": drawn, "reductions": rounds, "accuracy": accuracy}
+    result = {"params": leaves, "drawn": drawn, "reductions": rounds, "accuracy": accuracy}
+    return result | {"hlo": hlo}
 
 
 def draws(batch) -> dict:

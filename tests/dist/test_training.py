@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import re
 from pathlib import Path
 
 import check_training
@@ -82,6 +83,9 @@ def test_ranks_draw_and_learn_what_one_does(parts, tmp_path, kind, n, num_parts,
         for result in results:
             assert result["rounds"] == (2 if mode.startswith("hybrid") else 2 * hops)
             assert set(result["reductions"]) == {1}
+            if kind != "mpi":  # one all_reduce, and nothing else that communicates
+                assert len(re.findall(r" all-reduce(-start)?\(", result["hlo"])) == 1
+                assert not re.search(r" (all-to-all|all-gather|permute)\(", result["hlo"])
             assert result["accuracy"] == want["accuracy"]
             for mine, whole in zip(result["params"], want["params"], strict=True):
                 assert np.abs(mine - whole).max() <= 1e-5 * np.abs(whole).max()
