@@ -69,7 +69,7 @@ class RankParts:
         return [self.parts.local_graph(*each) for each in ranges]
 
     def check(self, graphs: Sequence[Graph], batch_size: int, weighted: bool) -> None:
-        """Raises `InputError`, on all ranks alike, where parts cannot be trained on so."""
+        """Raises `InputError`, on all ranks alike, if these parts cannot be trained on so."""
         least = min(part["seeds"] for part in self.parts.manifest["parts"])
         if batch_size % self.per_rank or not 0 < batch_size // self.per_rank <= least:
             raise InputError(

@@ -21,20 +21,10 @@ from jgs.partition import main as partition
 from jgs.train import checkpoint, folder
 from jgs.train.files import locked
 
-FLAGS = [
-    "--fanouts",
-    "3",
-    "2",
-    "--hidden",
-    "8",
-    "--no-progress",
-    "--watchdog",
-    "3",
-    "--checkpoint-every",
-    "3",
-]
+FLAGS = ["--fanouts", "3", "2", "--hidden", "8", "--no-progress", "--watchdog", "3"]
+FLAGS += ["--checkpoint-every", "3"]
 EPOCHS = 12  # of 5 steps
-LIMIT = 20
+LIMIT = 60
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +207,7 @@ def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path):
     result(start("mpi", 1, *new, "--epochs", 3))
     result(start("mpi", 4, *flags, 6))
     result(start("mpi", 2, *flags, 9))
-    _told, err = result(start("mpi", 1, *flags, EPOCHS))
+    _, err = result(start("mpi", 1, *flags, EPOCHS))
     assert "resuming after 9 epochs" in err
     for mine, theirs in zip(arrays(run_dir), want, strict=True):
         assert np.abs(mine - theirs).max(initial=0) <= 1e-5 * np.abs(theirs).max(initial=0)
