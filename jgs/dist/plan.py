@@ -178,14 +178,14 @@ def planned_cache(
     remote: Remote, epoch: int, num_steps: int, num_rows: int
 ) -> list[np.ndarray]:
     """For each local rank the `num_rows` remote nodes that its batches of the epoch read most
-    often, int32, padded with `N`. Those that are read once are not kept: it would save nothing.
-    """
+    often, int32, padded with `N`. A row that is read once is worth its place too: it comes with
+    all others before the epoch, not while a step waits."""
     num_nodes, num_local = int(remote.offsets[-1]), remote.comm.num_local
     counts = np.zeros((num_local, num_nodes), np.int32)
     for nodes in remote.nodes(epoch, range(num_steps)):
         for count, some in zip(counts, nodes, strict=True):
             count[some] += 1
-    return [_top(np.where(count > 1, count, 0), num_rows) for count in counts]
+    return [_top(count, num_rows) for count in counts]
 
 
 def degree_cache(
