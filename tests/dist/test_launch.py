@@ -84,7 +84,8 @@ except InputError as error:
 def start(kind, kwargs, *before, **environment):
     return subprocess.Popen(
         [*before, sys.executable, "-c", CONNECT, kind, repr(kwargs)],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        # XLA_FLAGS: pytest's own devices
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | environment,
         stdout=subprocess.PIPE,
         text=True,
     )

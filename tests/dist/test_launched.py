@@ -243,11 +243,14 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
             assert 130 in statuses
         else:
             lost = "is gone" if harm == signal.SIGKILL else "nothing heard of"
-            line = next(s for s in err.splitlines() if f"rank {1 - rank} ends:" in s)
-            assert lost in line
-            assert f"rank {rank}" in line
-            assert "last checkpoint: that of step" in line
-            assert str(run_dir) in line
+            lines = [s for s in err.splitlines() if f"rank {1 - rank} ends:" in s]
+            # Of a killed rank mpiexec may tell and end the others before they speak.
+            assert lines or (harm == signal.SIGKILL and kind != "jax")
+            for line in lines:
+                assert lost in line
+                assert f"rank {rank}" in line
+                assert "last checkpoint: that of step" in line
+                assert str(run_dir) in line
             if kind == "jax":
                 assert statuses[1 - rank] == LOST
     told, err = result(start(kind, 2, *flags))
