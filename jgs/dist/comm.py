@@ -148,10 +148,26 @@ class Counted:
         return call
 
 
-class Alone:
+class OneLocal:
+    """Of communicators with one rank a process: values outside a program are as inside."""
+
+    num_local = 1
+
+    def own(self, values: Sequence[Any]) -> Any:
+        (value,) = values
+        return as_jax_arrays(value)
+
+    def same(self, value: Any) -> Any:
+        return as_jax_arrays(value)
+
+    def local(self, value: Any) -> list[Any]:
+        return [value]
+
+
+class Alone(OneLocal):
     """The communicator of one rank: every collective is the identity, and no round."""
 
-    rank, size, num_local, concurrent, uniform = 0, 1, 1, True, False
+    rank, size, concurrent, uniform = 0, 1, True, False
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -182,16 +198,6 @@ class Alone:
         donate: Sequence[int] = (),
     ) -> Callable:
         return jax.jit(function, donate_argnums=tuple(donate))
-
-    def own(self, values: Sequence[Any]) -> Any:
-        (value,) = values
-        return as_jax_arrays(value)
-
-    def same(self, value: Any) -> Any:
-        return as_jax_arrays(value)
-
-    def local(self, value: Any) -> list[Any]:
-        return [value]
 
     def barrier(self) -> None:
         pass

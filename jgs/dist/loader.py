@@ -21,7 +21,9 @@ from jgs.sampling.schedule import Schedule
 
 
 class Sampler(Protocol):
-    """Draws the batches of all ranks at one step."""
+    """Draws the batches of all ranks at one step. `extra_rounds`: see `DistLoader`."""
+
+    extra_rounds: int
 
     def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
         """The `OWN` MiniBatch of the `OWN` seeds `[B]` by the key `words` uint32 `[2]`. Its
@@ -38,6 +40,8 @@ class HybridSampler:
       capacity: equal on all ranks.
       fanouts, replace, weighted: as for `sample_neighbors`.
     """
+
+    extra_rounds = 0
 
     def __init__(
         self,
@@ -135,7 +139,7 @@ class DistLoader:
     @property
     def extra_rounds(self) -> int:
         """The rounds so far that larger planned capacities would have saved."""
-        return self._exchange.extra_rounds + getattr(self._sampler, "extra_rounds", 0)
+        return self._exchange.extra_rounds + self._sampler.extra_rounds
 
     @property
     def epoch(self) -> int:

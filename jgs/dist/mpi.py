@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from jgs.dist.comm import Counted, Spec, as_jax_arrays
+from jgs.dist.comm import Counted, OneLocal, Spec
 from jgs.errors import InputError
 
 
-class Mpi(Counted):
+class Mpi(OneLocal, Counted):
     """See `Communicator`. `world`: an mpi4py communicator, by default all processes.
 
     It is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls. Threads
@@ -28,7 +28,7 @@ class Mpi(Counted):
       ImportError: mpi4jax is not installed.
     """
 
-    num_local, concurrent, uniform = 1, True, False
+    concurrent, uniform = True, False
 
     def __init__(self, world: Any = None):
         super().__init__()
@@ -82,16 +82,6 @@ class Mpi(Counted):
         donate: Sequence[int] = (),
     ) -> Callable:
         return self.counting(jax.jit(function, donate_argnums=tuple(donate)))
-
-    def own(self, values: Sequence[Any]) -> Any:
-        (value,) = values
-        return as_jax_arrays(value)
-
-    def same(self, value: Any) -> Any:
-        return as_jax_arrays(value)
-
-    def local(self, value: Any) -> list[Any]:
-        return [value]
 
     def barrier(self) -> None:
         jax.effects_barrier()  # what this thread has dispatched comes first
