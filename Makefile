@@ -13,6 +13,8 @@ KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/ke
 train: $(VENV)/installed
 	$(BIN)/python -m jgs.train $(ARGS)
 
+# Test files in processes side by side; in one, and in order, with any ARGS.
+test: ARGS ?= -n logical --maxprocesses 4
 test: $(VENV)/installed
 	$(BIN)/python -m pytest $(ARGS)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -34,6 +36,7 @@ def run(
       interrupted: what to say after Ctrl-C.
       disk, memory: rule and remedy for when the disk or the memory refuse.
     """
+    _heed_interrupts()
     logger, handler = logging.getLogger("jgs"), _Lines()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
@@ -57,6 +60,14 @@ def run(
         return result
     print(json.dumps(result, allow_nan=False), flush=True)
     return 0
+
+
+def _heed_interrupts() -> None:
+    """Lets SIGINT interrupt a command that a script has started with `&`: shells have such
+    commands ignore it, and whoever sends it by `kill` means it."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _explained(

@@ -18,6 +18,13 @@ from jgs.sampling import neighbors
 REPOSITORY = Path(__file__).parents[1]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs():
+    """Drops a file's compiled programs: each holds memory maps, a process may have 65,530."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of the real graphs: JGS_TEST_DATA, by default ../shared/data."""

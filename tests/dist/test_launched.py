@@ -21,7 +21,7 @@ from jgs.partition import main as partition
 from jgs.train import checkpoint, folder
 from jgs.train.files import locked
 
-FLAGS = ["--fanouts", "3", "2", "--hidden", "8", "--no-progress", "--watchdog", "3"]
+FLAGS = ["--fanouts", "3", "2", "--hidden", "8", "--no-progress", "--watchdog", "8"]
 FLAGS += ["--checkpoint-every", "3"]
 EPOCHS = 12  # of 5 steps
 LIMIT = 60
@@ -138,7 +138,8 @@ def wait_for(run_dir, processes, steps):
 
     aim, end = newest() + steps, time.monotonic() + LIMIT
     while newest() < aim:
-        assert all(p.poll() is None for p in processes), finish(processes)
+        if any(p.poll() is not None for p in processes):
+            pytest.fail("\n".join(map(str, finish(processes))))  # whole, unlike an assertion's
         assert time.monotonic() < end
         time.sleep(0.005)
 

@@ -117,7 +117,8 @@ def test_a_disk_that_is_really_full(tmp_path, capsys):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def test_ctrl_c_during_metis_ends_at_once_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])  # a shell's `command &`
+def test_ctrl_c_during_metis_ends_at_once_and_leaves_nothing(tmp_path, handler):
     out = tmp_path / "parts"
     program = (  # a METIS that says when it begins, and takes ten minutes
         "import ctypes, sys\n"
@@ -132,8 +133,13 @@ def test_ctrl_c_during_metis_ends_at_once_and_leaves_nothing(tmp_path):
         "sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, "-c", program, *DATA, "--parts", "4", "--out", str(out)]
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        stderr=pipe,
+        stdout=pipe,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, handler),
     ) as process:
         try:
             for line in process.stderr:
