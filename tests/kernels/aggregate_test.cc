@@ -1,9 +1,6 @@
 // Self-test of aggregate.h and gather.h without Python or XLA, for the sanitizers (ThreadSanitizer above
 // all): random blocks against loops that read like the definition, on 1, 2 and 4 threads.
-//   g++ -std=c++17 -g -O1 -fsanitize=thread -Ijgs/kernels tests/kernels/aggregate_test.cc
-//       jgs/kernels/aggregate.cc jgs/kernels/aggregate_grad.cc
-//       jgs/kernels/aggregate_transpose.cc jgs/kernels/gather.cc -o aggregate_test -pthread &&
-//       ./aggregate_test
+// Run by `make sanitize`.
 #include "aggregate.h"
 
 #include <cmath>
@@ -247,8 +244,8 @@ void TestGather() {
   for (const int64_t num_threads : {1, 2, 4}) {
     Threads threads;
     std::vector<float> out(many.size() * 2, -1);
-    jgs::Gather(threads.Get(num_threads), features.data(), 3, 2, many.data(), 100000,
-                out.data());
+    const std::vector<jgs::Table> tables = {{features.data(), 2}, {features.data() + 4, 1}};
+    jgs::Gather(threads.Get(num_threads), tables, 2, many.data(), 100000, out.data());
     bool same = true;
     for (size_t i = 0; i < out.size(); ++i) same &= out[i] == wanted[i % wanted.size()];
     Expect(same, "Gather");

@@ -1,8 +1,6 @@
 // Self-test of relabel_edges.h without Python or XLA, for the sanitizers (ThreadSanitizer above
 // all): against a map filled edge by edge, on 1, 2 and 4 threads.
-//   g++ -std=c++17 -g -O1 -fsanitize=thread -Ijgs/kernels tests/kernels/relabel_edges_test.cc
-//       jgs/kernels/relabel_edges.cc jgs/kernels/relabel.cc -o relabel_edges_test -pthread &&
-//       ./relabel_edges_test
+// Run by `make sanitize`.
 #include "relabel_edges.h"
 
 #include <atomic>

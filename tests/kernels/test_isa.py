@@ -36,6 +36,12 @@ def test_every_instruction_set_draws_as_plain_loops_do(tmp_path):
     assert "runs equal" in run(program)
 
 
+def test_the_programs_for_the_sanitizers_compile():
+    programs = sorted((ROOT / "tests/kernels").glob("*_test.cc"))
+    assert len(programs) >= 4
+    run("c++", "-fsyntax-only", "-Wall", *FLAGS, *programs)
+
+
 def test_a_build_limited_to_avx2_is_plain(tmp_path):
     library = tmp_path / "libjgs_kernels.so"
     include = ["-isystem", jax.ffi.include_dir()]
