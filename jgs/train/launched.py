@@ -86,7 +86,9 @@ def _connected(given: dict[str, Any]) -> dict[str, Any] | int:
 def _train(
     comm: Communicator, given: dict[str, Any], watchdog: Watchdog, saved: list[str]
 ) -> dict[str, Any] | int:
-    _agree(comm, given)
+    said = {flag(n): as_typed(v) for n, v in given.items() if n not in _OWN}
+    versions = {"the version of jgs": jgs.__version__, "the version of JAX": jax.__version__}
+    _agree(comm, said | versions)
     given = {**given, "ranks": comm.size}
     text = text_of_first(comm, lambda: folder.configure(given).to_json())
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
@@ -95,7 +97,9 @@ def _train(
         keep_freed_memory()
 
     def make_job(config: Config) -> loop.Job:
-        return everywhere(comm, lambda: _job(config, comm))
+        job = everywhere(comm, lambda: _job(config, comm))
+        _agree(comm, {f"the {part}": digest[:12] for part, digest in job.digests.items()})
+        return job
 
     def at_step(step: float | None) -> None:
         watchdog.step = step
@@ -119,12 +123,10 @@ def _job(config: Config, comm: Communicator) -> loop.Job:
     )
 
 
-def _agree(comm: Communicator, given: dict[str, Any]) -> None:
-    """Raises `InputError` on all ranks where they were started differently."""
-    said = {flag(n): as_typed(v) for n, v in given.items() if n not in _OWN}
-    said |= {"the version of jgs": jgs.__version__, "the version of JAX": jax.__version__}
+def _agree(comm: Communicator, what: dict[str, str]) -> None:
+    """`agree`, whose error rank 0 alone raises as it is; the others `FailedElsewhere`."""
     try:
-        agree(comm, said)
+        agree(comm, what)
     except InputError as error:
         error.told = True  # type: ignore[attr-defined]
         if comm.rank > 0:

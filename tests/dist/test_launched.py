@@ -45,9 +45,10 @@ def parts(tmp_path_factory):
     return make_parts(tmp_path_factory.mktemp("parts") / "parts")
 
 
-def make_parts(out, seed=0):
+def make_parts(out, seed=0, num_parts=4):
     options = ["num_nodes=600", "num_edges=4000", "num_features=5", f"seed={seed}"]
-    argv = ["--dataset", "synthetic", "--data-options", *options, "--parts", "4"]
+    argv = ["--dataset", "synthetic", "--data-options", *options]
+    argv += ["--parts", str(num_parts)]
     assert partition([*argv, "--method", "ldg", "--out", str(out)]) == 0
     return out
 
@@ -366,6 +367,16 @@ def test_ranks_started_differently(start, parts, tmp_path):
     flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", tmp_path / "run"]
     processes = start("jax", 2, *flags, each=[[], ["--hidden", "9"]])
     one_error(processes, "--hidden: 8 on rank 0; 9 on rank 1")
+
+
+@pytest.mark.parametrize("num_parts", [2, 4])
+def test_ranks_with_other_parts(start, parts, tmp_path, num_parts):
+    """Of another number, or of as many nodes and seeds."""
+    other = make_parts(tmp_path / "other", seed=1, num_parts=num_parts)
+    flags = [*FLAGS, "--batch-size", 12, "--epochs", 1, "--run-dir", tmp_path / "run"]
+    each = [["--partition", str(parts)], ["--partition", str(other)]]
+    one_error(start("jax", 2, *flags, each=each), "the parts: ")
+    assert not (tmp_path / "run").exists()
 
 
 def test_full_disk(start, parts, tmp_path):
