@@ -273,7 +273,7 @@ class _Training:
         meter, key = Meter(), job.comm.same(self.key)
         first = loader.epoch * len(loader)
         with stop_flag("step", job.comm.rank == 0) as stopped:
-            self.at_step(first + loader.step)
+            # Not before the first batch is there: the epoch's cache may be planned first.
             for batch, x in job.batches(meter):
                 self.at_step(first + loader.step - 0.5)
                 with meter.timing("computing"):
