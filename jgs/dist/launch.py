@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import json
 import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -67,6 +74,39 @@ def connect(
     if kind == "auto" and not by_hand and not launched and not _cluster():
         return Alone()
     return _connect_jax(coordinator, num_ranks, rank, launched, timeout)
+
+
+@contextmanager
+def unmet() -> Iterator[None]:
+    """Around all that a command does before the ranks have met: `connect`, and what precedes.
+
+    Where an MPI launcher started several processes, the others would wait for one that ends
+    here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, and not when one exits
+    before MPI_Init. So Ctrl-C has its default action here, and an error that leaves the block
+    ends the process by SIGKILL at its exit, when the error has been printed; but one that all
+    ranks have been told (see `jgs.dist.first.everywhere`) leaves the exit as it is.
+    """
+    if not _launched():
+        yield
+        return
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL) if in_main else None
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "told", False):
+            atexit.register(_end_by_signal)  # the last registered comes first
+        raise
+    finally:
+        if in_main:
+            signal.signal(signal.SIGINT, before)
+
+
+def _end_by_signal() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(0.5)  # the others of this host may have errors of their own to print
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _launched() -> tuple[int, int] | None:

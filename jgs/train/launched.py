@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from jgs.allocator import keep_freed_memory
 from jgs.command import say
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
-from jgs.dist.launch import agree, connect
+from jgs.dist.launch import agree, connect, unmet
 from jgs.dist.watchdog import Watchdog
 from jgs.errors import InputError
 from jgs.train import folder, loop
@@ -34,7 +34,10 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
     `InputError` on the rank that has the problem, or on rank 0 where all have.
     """
     with _output_elsewhere():
-        return _connected(given)
+        try:
+            return _connected(given)
+        except FailedElsewhere:
+            return 2
 
 
 @contextmanager
@@ -53,25 +56,27 @@ def _output_elsewhere() -> Iterator[None]:
 
 
 def _connected(given: dict[str, Any]) -> dict[str, Any] | int:
-    comm = connect(
-        given.get("comm", "auto"),
-        coordinator=given.get("coordinator"),
-        num_ranks=given.get("num_processes"),
-        rank=given.get("process_id"),
-    )
-    if comm.rank > 0:  # one rank speaks; warnings are everybody's
-        logging.getLogger("jgs").setLevel(logging.WARNING)
     saved = ["none yet"]
-    timeout = float(given.get("watchdog", 60.0))
-    with Watchdog(comm, timeout=timeout, last_checkpoint=lambda: saved[0]) as watchdog:
+    with ExitStack() as stack:
+        with unmet():
+            comm = connect(
+                given.get("comm", "auto"),
+                coordinator=given.get("coordinator"),
+                num_ranks=given.get("num_processes"),
+                rank=given.get("process_id"),
+            )
+            if comm.rank > 0:  # one rank speaks; warnings are everybody's
+                logging.getLogger("jgs").setLevel(logging.WARNING)
+            timeout = everywhere(comm, lambda: Config(**given)).watchdog
+            watchdog = stack.enter_context(
+                Watchdog(comm, timeout=timeout, last_checkpoint=lambda: saved[0])
+            )
         try:
             return _train(comm, given, watchdog, saved)
         except loop.Interrupted as where:
             if comm.rank == 0:
                 say(f"interrupted at {where}; --resume with the same --run-dir continues there")
             return 130
-        except FailedElsewhere:
-            return 2
         except KeyboardInterrupt as error:  # outside the steps: others may wait for this rank
             watchdog.failed(error)
             if comm.rank > 0:

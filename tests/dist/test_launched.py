@@ -314,6 +314,10 @@ def weighted_without_weights(parts, tmp_path):
     return 2, ["--partition", parts, "--weighted"], "edge weights"
 
 
+def impatient(parts, tmp_path):
+    return 2, ["--partition", parts, "--watchdog", 0], "--watchdog must be at least 1"
+
+
 def folder_not_empty(parts, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").touch()
@@ -327,6 +331,7 @@ BAD = [
     part_of_another_graph,
     odd_batch,
     weighted_without_weights,
+    impatient,
     folder_not_empty,
 ]
 
@@ -376,6 +381,21 @@ def test_ranks_with_other_parts(start, parts, tmp_path, num_parts):
     flags = [*FLAGS, "--batch-size", 12, "--epochs", 1, "--run-dir", tmp_path / "run"]
     each = [["--partition", str(parts)], ["--partition", str(other)]]
     one_error(start("jax", 2, *flags, each=each), "the parts: ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bad_flag_of_one_rank_ends_all(environment, parts, tmp_path):
+    """It exits before MPI_Init, in which the other waits for it."""
+    needs_mpi()
+    flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", tmp_path / "run"]
+    command = [sys.executable, "-m", "jgs.train", *map(str, flags)]
+    ranks = ["-n", "1", *command, ":", "-n", "1", *command, "--hiden", "9"]
+    done = subprocess.run(
+        [str(MPIEXEC), *ranks], env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode
+    assert done.stderr.count("error: the command line must parse") == 1
+    assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 
 
