@@ -98,6 +98,7 @@ def _train(
     text = text_of_first(comm, lambda: folder.configure(given).to_json())
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
     config = everywhere(comm, lambda: Config.from_json(text, **own))
+    watchdog.timeout = config.watchdog  # a resumed run's, if none is given
     if config.keep_memory:
         keep_freed_memory()
 

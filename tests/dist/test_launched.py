@@ -16,7 +16,7 @@ import pytest
 from ranks import MPIEXEC, needs_mpi
 from two_hosts import MPICH, NotPermitted, two_hosts
 
-from jgs.dist.watchdog import LOST
+from jgs.dist.watchdog import LOST, Watchdog
 from jgs.partition import main as partition
 from jgs.train import checkpoint, folder
 from jgs.train.files import locked
@@ -397,6 +397,25 @@ def test_a_bad_flag_of_one_rank_ends_all(environment, parts, tmp_path):
     assert done.stderr.count("error: the command line must parse") == 1
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_resume_keeps_the_watchdog_s_patience(parts, tmp_path, monkeypatch):
+    from jgs.train import launched
+    from jgs.train.__main__ import main
+
+    made = []
+
+    def spy(*arguments, **options):
+        made.append(Watchdog(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(launched, "Watchdog", spy)
+    run_dir = ["--run-dir", str(tmp_path / "run")]
+    flags = [*FLAGS, "--batch-size", "12", "--partition", str(parts), "--no-keep-memory"]
+    assert main([*flags, *run_dir, "--epochs", "1", "--watchdog", "600"]) == 0
+    assert main([*run_dir, "--resume", "--epochs", "2"]) == 0
+    assert main([*run_dir, "--resume", "--watchdog", "7"]) == 0
+    assert [watchdog.timeout for watchdog in made] == [600, 600, 7]
 
 
 def test_full_disk(start, parts, tmp_path):
