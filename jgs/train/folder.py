@@ -1,6 +1,6 @@
 """The run folder: whose it is, its `config.json` and its `metrics.jsonl`.
 
-config.json     the configuration, written first
+config.json     the configuration, written first; anew once a resumed run has begun
 metrics.jsonl   one JSON object an epoch, appended before the epoch's checkpoint
 checkpoints/    see `jgs.train.checkpoint`
 curve.png       drawn at the end
@@ -80,6 +80,12 @@ def configure(given: dict[str, Any]) -> Config:
             ),
             "Choose another --run-dir, or leave these flags as they were.",
         )
+    if saved.partition is None and config.partition is not None:
+        raise InputError(
+            "a run on a whole data set must be resumed on it",
+            f"--partition {config.partition}",
+            "Leave it out, or start a new run in another --run-dir.",
+        )
     if config.epochs < saved.epochs:
         raise InputError(
             "--epochs must not shrink on --resume", f"{config.epochs} after {saved.epochs}",
@@ -105,7 +111,8 @@ def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def claimed(config: Config) -> Iterator[Path]:
-    """The run folder, made if it is not there, with its `config.json`; ours until the end.
+    """The run folder, made if it is not there, with its `config.json`; ours until the end. That
+    of a resumed run is left as it is: `keep_config` comes when its data have been accepted.
 
     Raises `InputError` where another process holds it, or has begun a run there since
     `configure`.
@@ -116,12 +123,19 @@ def claimed(config: Config) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
             configure(dataclasses.asdict(config))
-            write_whole(folder / CONFIG, config.to_json())
+            if not (folder / CONFIG).exists():
+                write_whole(folder / CONFIG, config.to_json())
         except OSError as error:
             raise InputError(
                 "the run folder must be writable", error, "Choose another --run-dir."
             ) from None
         yield folder
+
+
+def keep_config(folder: Path, config: Config) -> None:
+    """Writes the configuration that a resumed run goes on with."""
+    with writing(folder):
+        write_whole(folder / CONFIG, config.to_json())
 
 
 def append_metrics(folder: Path, row: dict[str, Any]) -> None:

@@ -111,6 +111,7 @@ def run(
         training.at_step, training.at_checkpoint = at_step, at_checkpoint
         if config.resume:
             training.restore()
+            everywhere(job.comm, lambda: run_dir and folder.keep_config(run_dir, config))
         with Bar(config.progress and run_dir is not None) as bar:
             while job.loader.epoch < config.epochs:
                 training.one_epoch(bar)

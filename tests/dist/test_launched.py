@@ -399,6 +399,20 @@ def test_a_bad_flag_of_one_rank_ends_all(environment, parts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_refused_resume_leaves_the_run_as_it_was(parts, tmp_path, capsys):
+    from jgs.train.__main__ import main
+
+    run_dir = ["--run-dir", str(tmp_path / "run")]
+    flags = [*FLAGS, "--batch-size", "12", "--partition", str(parts), "--no-keep-memory"]
+    assert main([*flags, *run_dir, "--epochs", "1"]) == 0
+    other = make_parts(tmp_path / "other", seed=1)
+    capsys.readouterr()
+    assert main([*run_dir, "--resume", "--partition", str(other)]) == 2
+    assert "other parts" in capsys.readouterr().err
+    assert main([*run_dir, "--resume", "--epochs", "2"]) == 0
+    assert main([*run_dir, "--resume"]) == 0
+
+
 def test_resume_keeps_the_watchdog_s_patience(parts, tmp_path, monkeypatch):
     from jgs.train import launched
     from jgs.train.__main__ import main

@@ -241,7 +241,15 @@ def test_one_process_a_folder(tmp_path):
     other.communicate()
     with folder.claimed(config):
         pass
-    assert (run / "config.json").read_bytes() != before
+    assert (run / "config.json").read_bytes() == before  # until its data are accepted
+    folder.keep_config(run, config)
+    assert folder.configure({"run_dir": str(run), "resume": True}).epochs == 9
+
+
+def test_a_run_on_a_whole_data_set_stays_on_it(tmp_path):
+    run = str(made(tmp_path / "run"))
+    with pytest.raises(InputError, match="resumed on it; got --partition"):
+        folder.configure({"run_dir": run, "resume": True, "partition": "parts"})
 
 
 def test_a_run_begun_by_another_since_the_check_is_noticed(tmp_path):

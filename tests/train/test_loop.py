@@ -298,7 +298,9 @@ def test_resume_on_changed_data_is_refused(tmp_path, capsys, monkeypatch):
 
     capsys.readouterr()
     monkeypatch.setattr(jgs.data, "load", changed)
-    assert train(run_dir, "--resume") == 2
+    before = (run_dir / folder.CONFIG).read_bytes()
+    assert train(run_dir, "--resume", "--keep", 1) == 2
+    assert (run_dir / folder.CONFIG).read_bytes() == before
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[-1].startswith("error: a run must be resumed on the data set")
