@@ -318,6 +318,24 @@ def impatient(parts, tmp_path):
     return 2, ["--partition", parts, "--watchdog", 0], "--watchdog must be at least 1"
 
 
+def no_validation(parts, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "data.npz",
+        edge_index=rng.integers(0, 90, (2, 600)).astype(np.int32),
+        features=rng.normal(size=(90, 4)).astype(np.float32),
+        labels=np.arange(90, dtype=np.int32) % 3,
+        num_nodes=np.int64(90),
+        num_classes=np.int64(3),
+        train_idx=np.arange(60, dtype=np.int32),
+        val_idx=np.arange(0, dtype=np.int32),
+        test_idx=np.arange(60, 90, dtype=np.int32),
+    )
+    argv = ["--dataset", str(tmp_path / "data.npz"), "--parts", "2", "--method", "random"]
+    assert partition([*argv, "--out", str(tmp_path / "few")]) == 0
+    return 2, ["--partition", tmp_path / "few"], "the val split must not be empty"
+
+
 def folder_not_empty(parts, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").touch()
@@ -332,6 +350,7 @@ BAD = [
     odd_batch,
     weighted_without_weights,
     impatient,
+    no_validation,
     folder_not_empty,
 ]
 
