@@ -37,6 +37,9 @@ def test_one_process_is_alone():
         ({"kind": "auto", "num_ranks": 2, "rank": 0}, "no coordinator"),
         ({"kind": "jax", "coordinator": "a:1", "num_ranks": 2, "rank": 2}, "rank 2 of 2"),
         ({"kind": "jax", "coordinator": "a", "num_ranks": 2, "rank": 1}, "must be host:port"),
+        ({"kind": "jax", "coordinator": "a:99999", "num_ranks": 2, "rank": 0}, "to 65535"),
+        ({"kind": "jax", "coordinator": "a:\u00b2", "num_ranks": 2, "rank": 0}, "to 65535"),
+        ({"coordinator": "..:1", "num_ranks": 2, "rank": 1, "timeout": 0.1}, "did not find"),
     ],
 )
 def test_wrong_arguments(kwargs, message):
@@ -68,6 +71,22 @@ def test_launchers(environment, kind, monkeypatch):
         monkeypatch.setattr(launch, "_has", lambda m: m != "mpi4jax" and has(m))
         assert launch.connect() == "jax"
         assert launch.connect("mpi") == "mpi"
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"PMI_SIZE": "abc"}, "PMI_SIZE must be a number, .* got 'abc'"),
+        ({"PMI_SIZE": "2"}, "PMI_RANK must be a number, .* got none"),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "-1"}, "_RANK .* got '-1'"),
+        ({"SLURM_NTASKS": ""}, "SLURM_NTASKS must be a number, .* got ''"),
+    ],
+)
+def test_what_no_launcher_sets(environment, message, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(jgs.InputError, match=message):
+        launch.connect()
 
 
 CONNECT = """
