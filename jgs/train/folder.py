@@ -23,6 +23,7 @@ from jgs.train.config import Config, as_typed, flag
 from jgs.train.files import locked, write_whole, writing
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
+_FOR_PARTS = ("mode", "cache", "cache_memory", "wire")
 
 
 def configure(given: dict[str, Any]) -> Config:
@@ -40,7 +41,7 @@ def configure(given: dict[str, Any]) -> Config:
                 "no --run-dir",
                 "Give its --run-dir.",
             )
-        return asked
+        return _of_its_data(asked)
     folder = Path(asked.run_dir)
     if folder.exists() and not folder.is_dir():
         raise InputError("--run-dir must be a folder", folder, "Choose another.")
@@ -50,7 +51,7 @@ def configure(given: dict[str, Any]) -> Config:
     except FileNotFoundError:
         held = []
     if not held:
-        return asked
+        return _of_its_data(asked)
     if not asked.resume:
         raise InputError(
             "the run folder of a new run must be empty",
@@ -91,6 +92,25 @@ def configure(given: dict[str, Any]) -> Config:
             "--epochs must not shrink on --resume", f"{config.epochs} after {saved.epochs}",
             "Leave it out to keep it.",
         )  # fmt: skip
+    return config if config.partition else _of_its_data(config)
+
+
+def _of_its_data(config: Config) -> Config:
+    """`config` with the name of the data set that its parts are of, where it has parts; raises
+    `InputError` where it has none and settings that are for parts."""
+    if config.partition is not None:
+        from jgs.dist.parts import read_manifest  # a slow import
+
+        return dataclasses.replace(
+            config, dataset=read_manifest(Path(config.partition))["dataset"]
+        )
+    for name in _FOR_PARTS:
+        if (value := getattr(config, name)) != getattr(Config, name):
+            raise InputError(
+                f"{', '.join(map(flag, _FOR_PARTS))} must have parts that ranks share",
+                f"{flag(name)} {as_typed(value)} and no --partition",
+                "Leave it out, or give --partition.",
+            )
     return config
 
 
