@@ -15,7 +15,7 @@ import optax
 from flax import nnx
 
 import jgs
-from jgs.dist import OWN, SAME, RankParts, open_parts, rank_loader
+from jgs.dist import OWN, SAME, RankParts, Watchdog, open_parts, rank_loader
 from jgs.dist.write_parts import write_parts
 from jgs.models import GraphSAGE
 
@@ -62,14 +62,19 @@ def train(comm, parts, epochs: int) -> float:
     step = make_step(comm, graphdef, optimizer)
     labels = comm.same(jnp.asarray(parts.labels))
     batch_size = 256 // comm.size
-    with rank_loader(comm, ranks, batch_size, (10, 10), key=jax.random.key(0)) as loader:
+    with (
+        Watchdog(comm) as watchdog,  # an error on one rank ends the others too
+        rank_loader(comm, ranks, batch_size, (10, 10), key=jax.random.key(0)) as loader,
+    ):
         for epoch in range(epochs):
             losses = []
             for batch, x in loader:
                 number = epoch * len(loader) + len(losses)
+                watchdog.step = number
                 key = jax.random.key_data(jax.random.fold_in(jax.random.key(1), number))
                 *state, loss = step(*state, comm.same(key), batch, x, labels)
                 losses.append(float(loss))
+            watchdog.step = None  # outside the steps, which it times
             if comm.rank == 0:
                 print(f"epoch {epoch}: loss {np.mean(losses):.3f}")
     return float(np.mean(losses))

@@ -17,11 +17,14 @@ T = TypeVar("T")
 class FailedElsewhere(Exception):
     """Another rank has failed, and says why; this one only ends."""
 
+    told = True
+
 
 def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
     """What `function` returns on this process; all call it, and in it nothing that waits for
     others. If it raises on one, all raise, once every process has tried: the first rank that
-    failed its own error, with an attribute `told`, the others `FailedElsewhere`."""
+    failed its own error, with an attribute `told`, the others `FailedElsewhere`, which has
+    it too."""
     result, error = None, None
     try:
         result = function()

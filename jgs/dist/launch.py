@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import json
 import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -69,17 +76,62 @@ def connect(
     return _connect_jax(coordinator, num_ranks, rank, launched, timeout)
 
 
+@contextmanager
+def unmet() -> Iterator[None]:
+    """Around all that a command does before the ranks have met: `connect`, and what precedes.
+
+    Where an MPI launcher started several processes, the others would wait for one that ends
+    here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, and not when one exits
+    before MPI_Init. So Ctrl-C has its default action here, and an error that leaves the block
+    ends the process by SIGKILL at its exit, when the error has been printed; but one that all
+    ranks have been told (see `jgs.dist.first.everywhere`) leaves the exit as it is.
+    """
+    if not _launched():
+        yield
+        return
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL) if in_main else None
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "told", False):
+            atexit.register(_end_by_signal)  # the last registered comes first
+        raise
+    finally:
+        if in_main:
+            signal.signal(signal.SIGINT, before)
+
+
+def _end_by_signal() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(0.5)  # the others of this host may have errors of their own to print
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _launched() -> tuple[int, int] | None:
     """(number of processes, this one's) of an MPI launcher that started several."""
     for size, rank in _LAUNCHERS:
-        if int(os.environ.get(size, 1)) > 1:
-            return int(os.environ[size]), int(os.environ[rank])
+        if (num_ranks := _number(size, 1)) > 1:
+            return num_ranks, _number(rank)
     return None
+
+
+def _number(variable: str, default: int | None = None) -> int:
+    """What a launcher has set an environment variable to; raises `InputError`."""
+    text = os.environ.get(variable, str(default))
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(
+            f"the environment variable {variable} must be a number, as launchers set it",
+            repr(os.environ[variable]) if variable in os.environ else "none",
+            "Unset it, and those beside it, or start the processes by their launcher.",
+        )
+    return int(text)
 
 
 def _cluster() -> bool:
     """Several processes of a kind that `jax.distributed.initialize` recognises by itself."""
-    slurm = int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_NODELIST" in os.environ
+    slurm = _number("SLURM_NTASKS", 1) > 1 and "SLURM_STEP_NODELIST" in os.environ
     kubernetes = (
         "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
     )
@@ -121,6 +173,8 @@ def _connect_jax(
 ) -> Communicator:
     if launched and (num_ranks, rank) == (None, None) and coordinator:
         num_ranks, rank = launched
+    if coordinator is not None:
+        _host_and_port(coordinator)
     given = {"coordinator": coordinator, "number of ranks": num_ranks, "rank": rank}
     missing = [name for name, value in given.items() if value is None]
     if num_ranks is not None and not 0 <= (rank or 0) < num_ranks:
@@ -174,17 +228,26 @@ def _initialize(
 
 def _roll_call(coordinator: str, num_ranks: int, rank: int, timeout: float) -> None:
     """All processes meet before JAX's own attempt, which aborts the process when it fails."""
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit():
-        raise InputError("coordinator must be host:port", repr(coordinator), "Give both.")
+    host, port = _host_and_port(coordinator)
     meeting = f"a run of {num_ranks} ranks"
     if rank == 0:
-        with rendezvous.listen(int(port)) as listener:
+        with rendezvous.listen(port) as listener:
             peers = rendezvous.gather(listener, range(1, num_ranks), meeting, timeout)
         for peer in peers.values():
             peer.close()
     else:
-        rendezvous.join([(host.strip("[]"), int(port))], rank, meeting, timeout).close()
+        rendezvous.join([(host, port)], rank, meeting, timeout).close()
+
+
+def _host_and_port(coordinator: str) -> tuple[str, int]:
+    host, _, port = coordinator.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise InputError(
+            "coordinator must be host:port, with a port from 1 to 65535",
+            repr(coordinator),
+            "Give both.",
+        )
+    return host.strip("[]"), int(port)
 
 
 def agree(comm: Communicator, what: dict[str, str]) -> None:

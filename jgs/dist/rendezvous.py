@@ -83,7 +83,10 @@ def join(places: Sequence[Address], rank: int, meeting: str, timeout: float) -> 
         for place in places:
             try:
                 peer = socket.create_connection(place, 2)
-            except OSError as error:
+            except (
+                OSError,
+                UnicodeError,
+            ) as error:  # the latter of names that no host can have
                 problem = f"{place[0]}:{place[1]}: {error}"
                 continue
             try:

@@ -1,7 +1,7 @@
 """`Watchdog`: a rank that dies or hangs ends the run, with its name, instead of blocking it.
 
-Every process keeps a TCP connection to the first one, beside MPI and JAX, and says every second
-that it lives and which step it is in. Each of these ends every other process:
+Every process keeps a TCP connection to the first one, beside MPI and JAX, and says four times a
+second that it lives and which step it is in. Each of these ends every other process:
 
 - its connection breaks (it was killed), or it says that an error ended it: at once;
 - nothing is heard from it for `timeout` seconds (stopped, or cut off from the network);
@@ -39,7 +39,7 @@ from jgs.dist.comm import Communicator, all_gather_rows
 LOST = 3
 """The exit status of a process that ends because another one was lost."""
 
-BEAT = 1.0  # seconds
+BEAT = 0.25  # seconds; the same for every timeout from 1 s on, so that it may change
 START = 30.0  # seconds in which the processes must have found each other
 _MAX_ADDRESSES = 8
 
@@ -77,7 +77,8 @@ class Watchdog:
 
     Args:
       comm: any communicator. Nothing is watched where it has one process.
-      timeout: seconds of silence, or without a move, after which a rank counts as lost.
+      timeout: seconds of silence, or without a move, after which a rank counts as lost. All
+        ranks may set the attribute `timeout` anew, of at least 1 s, when they know better.
       patience: seconds that a rank may spend outside the steps.
       last_checkpoint: what to say to whoever wants to go on, e.g. the newest checkpoint.
 
@@ -95,7 +96,7 @@ class Watchdog:
     ):
         self._ranks = range(comm.rank, comm.rank + comm.num_local)
         self._abort = comm.abort
-        self._timeout, self._patience = timeout, max(patience, timeout)
+        self.timeout, self._patience = timeout, patience
         self._beat = min(BEAT, timeout / 4)
         self._last_checkpoint = last_checkpoint
         self._stop, self._closing = threading.Event(), threading.Event()
@@ -161,7 +162,7 @@ class Watchdog:
         row = np.array([comm.rank, port, secrets.randbits(32), *packed], np.uint32)
         rows = all_gather_rows(comm, [row] * comm.num_local)
         first, meeting = rows[0], f"watchdog {rows[0, 2]}"
-        wait = max(START, self._timeout)
+        wait = max(START, self.timeout)
         if listener:
             others = set(rows[:, 0].tolist()) - {0}
             with listener:
@@ -219,7 +220,7 @@ class Watchdog:
 
     def _check(self) -> None:
         now = time.monotonic()
-        silent = [r for r, p in self._peers.items() if now - p.heard > self._timeout]
+        silent = [r for r, p in self._peers.items() if now - p.heard > self.timeout]
         if silent:
             wait = max(now - self._peers[r].heard for r in silent)
             self._end(f"nothing heard of {self._names(silent)} for {wait:.0f} s")
@@ -234,7 +235,7 @@ class Watchdog:
         usual = max([self._usual, *(p.usual for p in self._peers.values())])
         timed = min(far.values()) >= 0 and usual > 0
         still = now - self._seen_moving
-        if still > (max(self._timeout, 20 * usual) if timed else self._patience):
+        if still > max(self.timeout, 20 * usual if timed else self._patience):
             last = [r for r in far if far[r] == min(far.values())]
             step = steps[last[0]]
             where = "outside the steps" if step is None else f"in step {int(step)}"

@@ -10,6 +10,7 @@ from typing import Any
 from jgs import command
 from jgs.allocator import keep_freed_memory
 from jgs.command import say
+from jgs.dist.launch import unmet
 from jgs.train import config, folder
 
 # What launchers of several processes set.
@@ -36,13 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
-    given = config.parse(argv)
-    if not _several(given):
+    with unmet():
+        given = config.parse(argv)
+        if several := _several(given):
+            from jgs.train import launched  # a slow import, as what it needs
+    if not several:
         settings = folder.configure(given)
         if settings.partition is None:
             return _run(settings)
-    from jgs.train import launched  # a slow import, as what it needs
-
+        from jgs.train import launched
     return launched.train(given)
 
 

@@ -22,6 +22,7 @@ def _flag(default: Any, help: str, **metadata: Any) -> Any:
 
 _INT32 = 2**31 - 1
 _TOGETHER = ("batch_size", "ranks")
+_NAMING_DATA = ("dataset", "data_options")
 _BOUNDS = {
     "hidden": (1, 1 << 16),
     "batch_size": (1, _INT32),
@@ -57,7 +58,7 @@ class Config:
     partition: str | None = _flag(
         None,
         "folder of python -m jgs.partition: train on its parts, with one rank or many "
-        "(--dataset is then its)",
+        "(the data set is then theirs)",
         identity=False,
     )
     fanouts: tuple[int, ...] = _flag(
@@ -253,7 +254,14 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
         if kind is not bool and field.default not in (None, ()):
             options["help"] += f" (default: {as_typed(field.default)})"
         parser.add_argument(flag(field.name), **options)
-    return vars(parser.parse_args(argv))
+    given = vars(parser.parse_args(argv))
+    if "partition" in given and (others := [flag(n) for n in _NAMING_DATA if n in given]):
+        raise InputError(
+            "--partition must name the data alone",
+            f"{' and '.join(others)} beside it",
+            "Leave that out: the parts are of one data set.",
+        )
+    return given
 
 
 def flag(name: str) -> str:

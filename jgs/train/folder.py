@@ -1,6 +1,6 @@
 """The run folder: whose it is, its `config.json` and its `metrics.jsonl`.
 
-config.json     the configuration, written first
+config.json     the configuration, written first; anew once a resumed run has begun
 metrics.jsonl   one JSON object an epoch, appended before the epoch's checkpoint
 checkpoints/    see `jgs.train.checkpoint`
 curve.png       drawn at the end
@@ -23,6 +23,7 @@ from jgs.train.config import Config, as_typed, flag
 from jgs.train.files import locked, write_whole, writing
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
+_FOR_PARTS = ("mode", "cache", "cache_memory", "wire")
 
 
 def configure(given: dict[str, Any]) -> Config:
@@ -40,7 +41,7 @@ def configure(given: dict[str, Any]) -> Config:
                 "no --run-dir",
                 "Give its --run-dir.",
             )
-        return asked
+        return _of_its_data(asked)
     folder = Path(asked.run_dir)
     if folder.exists() and not folder.is_dir():
         raise InputError("--run-dir must be a folder", folder, "Choose another.")
@@ -50,7 +51,7 @@ def configure(given: dict[str, Any]) -> Config:
     except FileNotFoundError:
         held = []
     if not held:
-        return asked
+        return _of_its_data(asked)
     if not asked.resume:
         raise InputError(
             "the run folder of a new run must be empty",
@@ -80,11 +81,36 @@ def configure(given: dict[str, Any]) -> Config:
             ),
             "Choose another --run-dir, or leave these flags as they were.",
         )
+    if saved.partition is None and config.partition is not None:
+        raise InputError(
+            "a run on a whole data set must be resumed on it",
+            f"--partition {config.partition}",
+            "Leave it out, or start a new run in another --run-dir.",
+        )
     if config.epochs < saved.epochs:
         raise InputError(
             "--epochs must not shrink on --resume", f"{config.epochs} after {saved.epochs}",
             "Leave it out to keep it.",
         )  # fmt: skip
+    return config if config.partition else _of_its_data(config)
+
+
+def _of_its_data(config: Config) -> Config:
+    """`config` with the name of the data set that its parts are of, where it has parts; raises
+    `InputError` where it has none and settings that are for parts."""
+    if config.partition is not None:
+        from jgs.dist.parts import read_manifest  # a slow import
+
+        return dataclasses.replace(
+            config, dataset=read_manifest(Path(config.partition))["dataset"]
+        )
+    for name in _FOR_PARTS:
+        if (value := getattr(config, name)) != getattr(Config, name):
+            raise InputError(
+                f"{', '.join(map(flag, _FOR_PARTS))} must have parts that ranks share",
+                f"{flag(name)} {as_typed(value)} and no --partition",
+                "Leave it out, or give --partition.",
+            )
     return config
 
 
@@ -105,7 +131,8 @@ def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def claimed(config: Config) -> Iterator[Path]:
-    """The run folder, made if it is not there, with its `config.json`; ours until the end.
+    """The run folder, made if it is not there, with its `config.json`; ours until the end. That
+    of a resumed run is left as it is: `keep_config` comes when its data have been accepted.
 
     Raises `InputError` where another process holds it, or has begun a run there since
     `configure`.
@@ -116,12 +143,19 @@ def claimed(config: Config) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
             configure(dataclasses.asdict(config))
-            write_whole(folder / CONFIG, config.to_json())
+            if not (folder / CONFIG).exists():
+                write_whole(folder / CONFIG, config.to_json())
         except OSError as error:
             raise InputError(
                 "the run folder must be writable", error, "Choose another --run-dir."
             ) from None
         yield folder
+
+
+def keep_config(folder: Path, config: Config) -> None:
+    """Writes the configuration that a resumed run goes on with."""
+    with writing(folder):
+        write_whole(folder / CONFIG, config.to_json())
 
 
 def append_metrics(folder: Path, row: dict[str, Any]) -> None:

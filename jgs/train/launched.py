@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from jgs.allocator import keep_freed_memory
 from jgs.command import say
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
-from jgs.dist.launch import agree, connect
+from jgs.dist.launch import agree, connect, unmet
 from jgs.dist.watchdog import Watchdog
 from jgs.errors import InputError
 from jgs.train import folder, loop
@@ -34,7 +34,10 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
     `InputError` on the rank that has the problem, or on rank 0 where all have.
     """
     with _output_elsewhere():
-        return _connected(given)
+        try:
+            return _connected(given)
+        except FailedElsewhere:
+            return 2
 
 
 @contextmanager
@@ -53,25 +56,27 @@ def _output_elsewhere() -> Iterator[None]:
 
 
 def _connected(given: dict[str, Any]) -> dict[str, Any] | int:
-    comm = connect(
-        given.get("comm", "auto"),
-        coordinator=given.get("coordinator"),
-        num_ranks=given.get("num_processes"),
-        rank=given.get("process_id"),
-    )
-    if comm.rank > 0:  # one rank speaks; warnings are everybody's
-        logging.getLogger("jgs").setLevel(logging.WARNING)
     saved = ["none yet"]
-    timeout = float(given.get("watchdog", 60.0))
-    with Watchdog(comm, timeout=timeout, last_checkpoint=lambda: saved[0]) as watchdog:
+    with ExitStack() as stack:
+        with unmet():
+            comm = connect(
+                given.get("comm", "auto"),
+                coordinator=given.get("coordinator"),
+                num_ranks=given.get("num_processes"),
+                rank=given.get("process_id"),
+            )
+            if comm.rank > 0:  # one rank speaks; warnings are everybody's
+                logging.getLogger("jgs").setLevel(logging.WARNING)
+            timeout = everywhere(comm, lambda: Config(**given)).watchdog
+            watchdog = stack.enter_context(
+                Watchdog(comm, timeout=timeout, last_checkpoint=lambda: saved[0])
+            )
         try:
             return _train(comm, given, watchdog, saved)
         except loop.Interrupted as where:
             if comm.rank == 0:
                 say(f"interrupted at {where}; --resume with the same --run-dir continues there")
             return 130
-        except FailedElsewhere:
-            return 2
         except KeyboardInterrupt as error:  # outside the steps: others may wait for this rank
             watchdog.failed(error)
             if comm.rank > 0:
@@ -86,16 +91,21 @@ def _connected(given: dict[str, Any]) -> dict[str, Any] | int:
 def _train(
     comm: Communicator, given: dict[str, Any], watchdog: Watchdog, saved: list[str]
 ) -> dict[str, Any] | int:
-    _agree(comm, given)
+    said = {flag(n): as_typed(v) for n, v in given.items() if n not in _OWN}
+    versions = {"the version of jgs": jgs.__version__, "the version of JAX": jax.__version__}
+    _agree(comm, said | versions)
     given = {**given, "ranks": comm.size}
     text = text_of_first(comm, lambda: folder.configure(given).to_json())
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
     config = everywhere(comm, lambda: Config.from_json(text, **own))
+    watchdog.timeout = config.watchdog  # a resumed run's, if none is given
     if config.keep_memory:
         keep_freed_memory()
 
     def make_job(config: Config) -> loop.Job:
-        return everywhere(comm, lambda: _job(config, comm))
+        job = everywhere(comm, lambda: _job(config, comm))
+        _agree(comm, {f"the {part}": digest[:12] for part, digest in job.digests.items()})
+        return job
 
     def at_step(step: float | None) -> None:
         watchdog.step = step
@@ -119,12 +129,10 @@ def _job(config: Config, comm: Communicator) -> loop.Job:
     )
 
 
-def _agree(comm: Communicator, given: dict[str, Any]) -> None:
-    """Raises `InputError` on all ranks where they were started differently."""
-    said = {flag(n): as_typed(v) for n, v in given.items() if n not in _OWN}
-    said |= {"the version of jgs": jgs.__version__, "the version of JAX": jax.__version__}
+def _agree(comm: Communicator, what: dict[str, str]) -> None:
+    """`agree`, whose error rank 0 alone raises as it is; the others `FailedElsewhere`."""
     try:
-        agree(comm, said)
+        agree(comm, what)
     except InputError as error:
         error.told = True  # type: ignore[attr-defined]
         if comm.rank > 0:

@@ -31,11 +31,7 @@ class LocalJob:
 
     def __init__(self, config: Config):
         data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
-        for split in ("train", "val", "test"):
-            if len(getattr(data, f"{split}_idx")) == 0:
-                raise InputError(
-                    f"the {split} split must not be empty", data.name, "Name its nodes."
-                )
+        refuse_empty(data, "train", "val", "test")
         if config.batch_size > len(data.train_idx):
             raise InputError(
                 "--batch-size must not exceed the number of training nodes",
@@ -92,3 +88,12 @@ class LocalJob:
 
     def close(self) -> None:
         self.loader.close()
+
+
+def refuse_empty(data: Any, *splits: str) -> None:
+    """Raises `InputError` where a data set, or parts of one, have no nodes in one of them."""
+    for split in splits:
+        if len(getattr(data, f"{split}_idx")) == 0:
+            raise InputError(
+                f"the {split} split must not be empty", data.name, "Name its nodes."
+            )

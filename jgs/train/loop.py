@@ -102,6 +102,10 @@ def run(
         def claim() -> Path | None:
             return stack.enter_context(folder.claimed(config)) if job.comm.rank == 0 else None
 
+        def keep() -> None:
+            if run_dir is not None:
+                folder.keep_config(run_dir, config)
+
         run_dir = everywhere(job.comm, claim)
         params_key, loader_key, dropout_key = jax.random.split(jax.random.key(config.seed), 3)
         model = make_model(config, job.num_features, job.num_classes, job.sparse, params_key)
@@ -111,6 +115,7 @@ def run(
         training.at_step, training.at_checkpoint = at_step, at_checkpoint
         if config.resume:
             training.restore()
+            everywhere(job.comm, keep)
         with Bar(config.progress and run_dir is not None) as bar:
             while job.loader.epoch < config.epochs:
                 training.one_epoch(bar)
@@ -273,7 +278,7 @@ class _Training:
         meter, key = Meter(), job.comm.same(self.key)
         first = loader.epoch * len(loader)
         with stop_flag("step", job.comm.rank == 0) as stopped:
-            self.at_step(first + loader.step)
+            # Not before the first batch is there: the epoch's cache may be planned first.
             for batch, x in job.batches(meter):
                 self.at_step(first + loader.step - 0.5)
                 with meter.timing("computing"):

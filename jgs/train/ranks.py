@@ -18,6 +18,7 @@ from jgs.models import GraphSAGE
 from jgs.train.config import Config
 from jgs.train.evaluate import right_and_asked
 from jgs.train.evaluate_ranks import make_rank_inference
+from jgs.train.local import refuse_empty
 from jgs.train.progress import Meter
 
 
@@ -31,6 +32,7 @@ class RankJob:
     def __init__(self, config: Config, comm: Communicator):
         assert config.partition is not None
         parts = open_parts(config.partition)
+        refuse_empty(parts, "val", "test")  # of seeds, every part must have some
         self.config, self.comm, self._parts = config, comm, parts
         self._ranks = RankParts(comm, parts)
         described = parts.manifest["features"]

@@ -1,6 +1,7 @@
 """What `connect` makes of the environment, and what it says when ranks are missing."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -36,6 +37,9 @@ def test_one_process_is_alone():
         ({"kind": "auto", "num_ranks": 2, "rank": 0}, "no coordinator"),
         ({"kind": "jax", "coordinator": "a:1", "num_ranks": 2, "rank": 2}, "rank 2 of 2"),
         ({"kind": "jax", "coordinator": "a", "num_ranks": 2, "rank": 1}, "must be host:port"),
+        ({"kind": "jax", "coordinator": "a:99999", "num_ranks": 2, "rank": 0}, "to 65535"),
+        ({"kind": "jax", "coordinator": "a:\u00b2", "num_ranks": 2, "rank": 0}, "to 65535"),
+        ({"coordinator": "..:1", "num_ranks": 2, "rank": 1, "timeout": 0.1}, "did not find"),
     ],
 )
 def test_wrong_arguments(kwargs, message):
@@ -67,6 +71,22 @@ def test_launchers(environment, kind, monkeypatch):
         monkeypatch.setattr(launch, "_has", lambda m: m != "mpi4jax" and has(m))
         assert launch.connect() == "jax"
         assert launch.connect("mpi") == "mpi"
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"PMI_SIZE": "abc"}, "PMI_SIZE must be a number, .* got 'abc'"),
+        ({"PMI_SIZE": "2"}, "PMI_RANK must be a number, .* got none"),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "-1"}, "_RANK .* got '-1'"),
+        ({"SLURM_NTASKS": ""}, "SLURM_NTASKS must be a number, .* got ''"),
+    ],
+)
+def test_what_no_launcher_sets(environment, message, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(jgs.InputError, match=message):
+        launch.connect()
 
 
 CONNECT = """
@@ -120,3 +140,57 @@ def test_an_mpiexec_of_another_mpi_is_noticed():
         "auto", {}, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0"
     ).communicate(timeout=60)
     assert "2 processes by the launcher, 1 by MPI" in output
+
+
+UNMET = """
+import os, signal, sys
+from jgs.dist.first import FailedElsewhere
+from jgs.dist.launch import unmet
+
+def harm():
+    os.kill(os.getpid(), signal.SIGINT)
+
+def fail():
+    raise ValueError("said first")
+
+def told():
+    raise FailedElsewhere
+
+def leave():
+    sys.exit(7)
+
+with unmet():
+    print("unharmed", flush=True)
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, flush=True)
+for function in harm, fail, told, leave:
+    if not (child := os.fork()):
+        with unmet():
+            function()
+    print(function.__name__, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_a_rank_that_ends_before_it_meets_the_others_ends_by_a_signal():
+    """Hydra ends the others then, and not when one exits."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import signal\nsignal.signal(2, signal.default_int_handler){UNMET}",
+        ],
+        env=os.environ | {"PMI_SIZE": "2", "PMI_RANK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split("\n") == [
+        "unharmed", "True", f"harm {-signal.SIGINT}", f"fail {-signal.SIGKILL}", "told 1",
+        "leave 7", "",
+    ]  # fmt: skip
+    assert "ValueError: said first" in done.stderr
+
+
+def test_a_process_alone_ends_as_ever():
+    before = signal.getsignal(signal.SIGINT)
+    with launch.unmet():
+        assert signal.getsignal(signal.SIGINT) is before

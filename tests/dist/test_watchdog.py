@@ -53,6 +53,36 @@ def test_all_stop_after_the_same_step_when_one_is_asked(kind, n):
     assert "ends:" not in output
 
 
+EXAMPLE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import ranks_loop
+
+make = ranks_loop.make_step
+
+def faulty(comm, *rest):
+    step, calls = make(comm, *rest), []
+
+    def crash(*inputs):
+        calls.append(1)
+        if comm.rank == 1 and len(calls) == 3:
+            raise KeyError("a fault of rank 1")
+        return step(*inputs)
+
+    return crash
+
+ranks_loop.make_step = faulty
+ranks_loop.main(2)
+"""
+
+
+def test_an_error_on_one_rank_ends_the_example():
+    examples = SCRIPT.parents[2] / "examples"
+    output = run_ranks("-c", "mpi", 2, EXAMPLE, examples, timeout=60, status=None)
+    assert "rank 0 ends: rank 1 failed: KeyError: 'a fault of rank 1'" in output
+    assert "epoch 0" not in output
+
+
 def test_one_process_has_nobody_to_watch():
     with Watchdog(Alone(), timeout=0.1) as watchdog:
         watchdog.step = 1

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from jgs import InputError
+from jgs.dist.parts import write_manifest
 from jgs.train import folder
 from jgs.train.config import Config, flag, parse
 
@@ -17,11 +18,11 @@ def test_the_command_line_has_every_field_and_round_trips():
         --input-dropout 0.1 --replace --weighted --batch-size 4 --epochs 2 --lr 0.5
         --weight-decay 1e-3 --seed 9 --eval-memory 7 --run-dir d --resume
         --checkpoint-every 3 --keep 2 --prefetch 1 --no-keep-memory --no-progress
-        --partition p --comm mpi --coordinator a:1 --num-processes 2 --process-id 1
+        --comm mpi --coordinator a:1 --num-processes 2 --process-id 1
         --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
     """
     argv = argv.split()
-    given = parse(argv)
+    given = parse(argv) | parse(["--partition", "p"])  # no --dataset beside it
     config = Config(**given)
     fields = [f for f in dataclasses.fields(Config) if f.metadata.get("flag", True)]
     assert set(given) == {f.name for f in fields}
@@ -81,6 +82,8 @@ def test_help_describes_every_flag(capsys):
         ("--data-options noise", "--data-options"),
         ("--epoch 3", "--epoch"),
         ("cora", "cora"),
+        ("--partition p --dataset cora", "data alone; got --dataset beside it"),
+        ("--partition p --data-options seed=1", "--data-options beside"),
     ],
 )
 def test_bad_values_are_refused_by_name(argv, word):
@@ -148,6 +151,30 @@ def test_resume_refuses_folders_of_others_and_takes_empty_ones(tmp_path):
         folder.configure({"resume": True})
     # A job that always resumes must survive being killed before its folder was made.
     assert folder.configure({"run_dir": str(tmp_path / "new"), "resume": True}).resume
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"mode": "vanilla"}, {"cache": "planned"}, {"cache_memory": 5}, {"wire": "float16"}],
+)
+def test_settings_for_parts_need_parts(tmp_path, given):
+    run = str(made(tmp_path / "run"))
+    for where in ({}, {"run_dir": run, "resume": True}):
+        with pytest.raises(InputError, match=r"must have parts|same configuration"):
+            folder.configure({**given, **where})
+
+
+def test_a_run_on_parts_has_the_name_of_their_data_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parts").mkdir()
+    write_manifest(tmp_path / "parts", {"dataset": "cora"})
+    config = folder.configure({"partition": "parts"})
+    assert config.dataset == "cora"
+    with folder.claimed(config) as path:
+        assert path.name.startswith("cora-")
+    resumed = folder.configure({"run_dir": str(path), "resume": True, "cache": "planned"})
+    assert (resumed.dataset, resumed.cache) == ("cora", "planned")
+    assert resumed.partition == str(tmp_path / "parts")
 
 
 def test_runs_without_a_folder_each_get_their_own(tmp_path, monkeypatch):
@@ -241,7 +268,15 @@ def test_one_process_a_folder(tmp_path):
     other.communicate()
     with folder.claimed(config):
         pass
-    assert (run / "config.json").read_bytes() != before
+    assert (run / "config.json").read_bytes() == before  # until its data are accepted
+    folder.keep_config(run, config)
+    assert folder.configure({"run_dir": str(run), "resume": True}).epochs == 9
+
+
+def test_a_run_on_a_whole_data_set_stays_on_it(tmp_path):
+    run = str(made(tmp_path / "run"))
+    with pytest.raises(InputError, match="resumed on it; got --partition"):
+        folder.configure({"run_dir": run, "resume": True, "partition": "parts"})
 
 
 def test_a_run_begun_by_another_since_the_check_is_noticed(tmp_path):

@@ -232,6 +232,26 @@ def test_ctrl_c_after_the_last_step_of_an_epoch_is_not_lost(tmp_path, capsys, mo
     assert capsys.readouterr().err.splitlines()[-1].startswith("interrupted; --resume")
 
 
+def test_no_step_is_told_before_the_first_batch(tmp_path):
+    """What comes before it, such as planning a cache, may take longer than any step."""
+    told, epochs = [None], []
+
+    class Job(local.LocalJob):
+        def batches(self, meter):
+            for batch in super().batches(meter):
+                epochs.append(told[-1]) if self.loader.step == 1 else None
+                yield batch
+
+    options = ("num_nodes=400", "num_edges=3000", "num_features=8", "num_classes=3")
+    config = Config(
+        data_options=options, fanouts=(3,), hidden=8, batch_size=10, epochs=2, progress=False,
+        run_dir=str(tmp_path / "run"),
+    )  # fmt: skip
+    loop.run(config, Job, told.append)
+    assert epochs == [None, None]
+    assert [step for step in told if step is not None][:3] == [0.5, 1, 1.5]
+
+
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, capsys, monkeypatch, interrupted):
     """And no checkpoint of it takes the place of a good one."""
@@ -278,7 +298,9 @@ def test_resume_on_changed_data_is_refused(tmp_path, capsys, monkeypatch):
 
     capsys.readouterr()
     monkeypatch.setattr(jgs.data, "load", changed)
-    assert train(run_dir, "--resume") == 2
+    before = (run_dir / folder.CONFIG).read_bytes()
+    assert train(run_dir, "--resume", "--keep", 1) == 2
+    assert (run_dir / folder.CONFIG).read_bytes() == before
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[-1].startswith("error: a run must be resumed on the data set")
