@@ -68,24 +68,32 @@ def partition_nodes(
     weights = all_weights * has_edge[:, None]
     limit = limits(weights.sum(axis=0), num_parts, _AIM)
     weights = capped(weights, limit)
-    small = nodes.size < _METIS_NODES * num_parts
-    if method == "metis" and not small:
+    if (used := method_used(graph, num_parts, method)) != method:
+        log.info("fewer than %d nodes a part: %s instead of METIS", _METIS_NODES, used)
+    if used == "metis":
         adjacency = symmetric(adjacency)
         parts = np.zeros(graph.num_nodes, np.int32)
-        counted = weights[nodes][:, weights.any(axis=0)]
+        # Of fewer units than parts METIS makes nothing but empty parts.
+        counted = weights[nodes][:, weights.sum(axis=0) >= num_parts]
         parts[nodes] = metis_partition(subgraph(adjacency, nodes), counted, num_parts, seed)
-    elif method == "random":
+    elif used == "random":
         parts = np.zeros(graph.num_nodes, np.int32)
         shuffled = np.random.default_rng(seed).permutation(nodes)
         parts[shuffled] = np.arange(nodes.size) % num_parts
     else:
-        if method == "metis":
-            log.info("fewer than %d nodes a part: ldg instead of METIS", _METIS_NODES)
         parts = ldg_partition(adjacency, nodes, weights, num_parts, limit).clip(0)
     parts = rebalance(adjacency, weights, parts, num_parts, limit)
     _spread(parts, np.flatnonzero(~has_edge), splits, num_parts)
     _warn(part_loads(parts, all_weights, num_parts))
     return parts
+
+
+def method_used(graph: Graph, num_parts: int, method: str) -> str:
+    """`method`, or what `partition_nodes` uses instead where the graph is too small for it."""
+    if method == "metis" and num_parts > 1:
+        num_connected = np.count_nonzero(connected(in_neighbors(graph)))
+        return "ldg" if num_connected < _METIS_NODES * num_parts else method
+    return method
 
 
 def check_choice(num_parts: int, method: str, seed: int) -> None:

@@ -1,5 +1,6 @@
 """`partition_nodes`: every part even in every constraint, few edges cut, bad input refused."""
 
+import ctypes
 import sys
 
 import numpy as np
@@ -171,7 +172,31 @@ def test_metis_of_what_would_trouble_it(capfd):
     for name, (src, dst) in cases.items():
         parts = partition_nodes(Graph.from_edges(src, dst, 200), 4)
         assert max_over_mean(np.bincount(parts, minlength=4)) <= TOLERANCE, name
-    assert capfd.readouterr().out == ""  # METIS's warnings would spoil the JSON line
+    capfd.readouterr()
+    nodes = np.arange(400)
+    ring = Graph.from_edges(nodes, (nodes + 1) % 400, 400)
+    parts = partition_nodes(ring, 16, train_idx=[1, 1, 1, 2, 2, 3])
+    assert max_over_mean(np.bincount(parts, minlength=16)) <= TOLERANCE
+    said = capfd.readouterr()
+    assert "***" not in said.out + said.err  # its complaints
+
+
+def test_what_metis_prints_does_not_spoil_standard_output(monkeypatch, clustered, capfd):
+    class Library:
+        def METIS_SetDefaultOptions(self, *_):
+            pass
+
+        def METIS_PartGraphKway(self, *_):
+            ctypes.CDLL(None).printf(b"***Cannot bisect a graph with 0 vertices!\n")
+            return 1
+
+    monkeypatch.setattr(metis, "_library", lambda largest: (Library(), np.int64))
+    partition_nodes(clustered, 2)
+    print("{}", flush=True)
+    ctypes.CDLL(None).fflush(None)
+    said = capfd.readouterr()
+    assert said.out == "{}\n"
+    assert "***Cannot bisect" in said.err
 
 
 def test_symmetric_counts_an_edge_as_often_as_it_is_there():
