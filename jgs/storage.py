@@ -106,7 +106,8 @@ def open_arrays(
 
 def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
     """The entry of each array, its fields there and of their types; raises `InputError`."""
-    path, again = folder / MANIFEST, "Write the folder again."
+    path = folder / MANIFEST
+    again = f"Write it again, after moving {folder} away."
     try:
         manifest = json.loads(path.read_text("utf-8"))
         found = manifest["kind"], manifest["version"]
@@ -142,7 +143,7 @@ def _check_entry(name: str, entry: dict) -> None:
 
 
 def _open_one(folder: Path, entry: dict, verify: bool) -> np.ndarray:
-    again = "The file is damaged or incomplete: write the folder again."
+    again = f"It is damaged or incomplete: write it again, after moving {folder} away."
     path = folder / entry["file"]
     try:
         # A memory map of nothing is an error in every operating system.

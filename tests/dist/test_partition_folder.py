@@ -277,8 +277,13 @@ def test_damage_is_named(tmp_path, damage):
         assert parts.graph.num_nodes == 50
         parts.part(1)
 
-    with pytest.raises(InputError, match=DAMAGE[damage]):
+    with pytest.raises(InputError, match=DAMAGE[damage]) as error:
         open_all()
+    if folder.exists():  # which is not replaced where nothing says that it is of jgs
+        assert f"after moving {folder}" in str(error.value)
+        folder.rename(tmp_path / "away")
+    write(folder, make_data(50, 300), 3)
+    open_all()
 
 
 def test_without_verify_sizes_are_checked_still(tmp_path):
