@@ -5,7 +5,7 @@ Standard error gets a table, standard output one JSON line.
 
 from __future__ import annotations
 
-import math
+import reprlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,19 @@ _CONSTANTS = {  # flags, and the fields that they set, in the flags' units
     "gflops": ("flops", 1e9),
     "process_mib": ("process_bytes", 2.0**20),
 }
+_SPEED = 1e-9, 1e12  # in any unit
+# What a flag may be at least and at most, as for `jgs.train` where it has the flag.
+_BOUNDS = {
+    "machines": (1, 1 << 20),
+    "gbits": _SPEED,
+    "latency_us": (0, 1e12),
+    "batch_size": (1, 2**31 - 1),
+    "hidden": (1, 1 << 16),
+    "features": (1, 1 << 20),
+    "cache_memory": (1, 1 << 24),
+    "most_batches": (1, 2**31 - 1),
+    "cut": (1e-9, 1),
+}
 _DEFAULTS: dict[str, Any] = {
     "machines": [2, 4, 8, 16, 32, 64, 128, 256],
     "gbits": [25.0, 100.0, 400.0],
@@ -39,8 +52,6 @@ _DEFAULTS: dict[str, Any] = {
     "hidden": 256,
     "wire": "float32",
     "cache_memory": 4096,
-    "cut": 1.0,
-    "root": "data",
     "most_batches": 200,
 }
 
@@ -108,7 +119,12 @@ def _parser() -> command.Parser:
         metavar="NAME=VALUE",
         help="the data set's own options, e.g. num_nodes=10000 seed=1",
     )
-    add("--machines", nargs="+", type=int, help="how many (default: 2 4 8 ... 256)")
+    add(
+        "--machines",
+        nargs="+",
+        type=int,
+        help="how many (default: 2 4 8 ... 256, if all have a batch)",
+    )
     add("--gbits", nargs="+", type=float, help="of the network (default: 25 100 400)")
     add("--latency-us", type=float, help="of a round, in microseconds (default: 50)")
     add("--batch-size", type=int, help="seeds a batch, of each rank (default: 1000)")
@@ -120,7 +136,8 @@ def _parser() -> command.Parser:
     add(
         "--cut",
         type=float,
-        help="of a published shape: remote nodes over a random partition's (default: 1)",
+        help="of a published shape: remote nodes over a random partition's, up to 1 "
+        "(default: 1)",
     )
     add(
         "--most-batches",
@@ -129,7 +146,7 @@ def _parser() -> command.Parser:
     )
     for name in _CONSTANTS:
         add(
-            f"--{name.replace('_', '-')}",
+            _flag(name),
             type=float,
             help=f"sets {_CONSTANTS[name][0]} of a machine (default: measured on this one)",
         )
@@ -143,19 +160,27 @@ def _check(options: dict[str, Any]) -> None:
             "both" if "dataset" in options else "neither",
             "Name the graph.",
         )
-    positive = ("batch_size", "hidden", "features", "cache_memory", "most_batches", "cut")
-    numbers = [(name, options[name]) for name in positive if name in options]
-    numbers += [(name, options[name]) for name in _CONSTANTS if name in options]
-    numbers += [(name, n) for name in ("machines", "gbits") for n in options[name]]
-    for name, number in numbers:
-        if not 0 < number < math.inf:
-            flag = f"--{name.replace('_', '-')}"
-            raise InputError(f"{flag} must be positive", number, "Correct it.")
-    if (latency := options["latency_us"]) < 0 or not math.isfinite(latency):
-        raise InputError("--latency-us must be at least 0", latency, "Correct it.")
-    if not all(f == -1 or f >= 1 for f in options["fanouts"]):
+    if "partition" in options:
+        for name in ("root", "data_options"):
+            if name in options:
+                flag = _flag(name)
+                raise InputError(
+                    f"{flag} must be used with --dataset", "--partition", f"Leave {flag} out."
+                )
+    for name, (least, most) in {**_BOUNDS, **dict.fromkeys(_CONSTANTS, _SPEED)}.items():
+        numbers = options.get(name, [])
+        for number in numbers if isinstance(numbers, list) else [numbers]:
+            if not least <= number <= most:
+                raise InputError(
+                    f"{_flag(name)} must be from {least:g} to {most:g}",
+                    reprlib.repr(number),
+                    "Correct it.",
+                )
+    if not all(f == -1 or 1 <= f < 2**31 for f in options["fanouts"]):
         raise InputError(
-            "every fanout must be positive, or -1 for all", options["fanouts"], "Correct it."
+            "every fanout must be a positive 32-bit int, or -1 for all",
+            reprlib.repr(options["fanouts"]),
+            "Correct it.",
         )
     if options["wire"] not in ("float32", "float16", "bfloat16"):
         raise InputError("--wire must be a dtype of rows", options["wire"], "See --help.")
@@ -164,6 +189,10 @@ def _check(options: dict[str, Any]) -> None:
             raise InputError(
                 "--data-options must be of the form NAME=VALUE", repr(option), "See --help."
             )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 # -- what is trained on ------------------------------------------------------------------------
@@ -208,16 +237,20 @@ def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]
     work = _workload(options, name=name, **SHAPES[name]._asdict())
     degrees = lognormal_degrees(work.num_nodes, work.num_edges)
     num_rows = _cache_rows(options, work)
-    cut = options["cut"]
+    cut = options.get("cut", 1.0)
+    _check_machines(options, work.num_seeds)
     return work, lambda ranks: expected_draw(work, degrees, ranks, num_rows, cut), None, None
 
 
 def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.ndarray]:
     from jgs.dist.trial import measured_draw
 
+    if "cut" in options:
+        raise InputError(
+            "--cut must be used with a published shape", "a graph at hand", "Leave it out."
+        )
     open_graph = _parts if "partition" in options else _dataset
     graph, work, owners = open_graph(options)
-    _check_machines(options["machines"], work.num_seeds)
     num_rows, most = _cache_rows(options, work), options["most_batches"]
 
     def draw_of(ranks: int) -> Draw:
@@ -227,12 +260,30 @@ def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.nda
     return work, draw_of, graph, np.concatenate(owners(1)[1])
 
 
-def _check_machines(machines: Sequence[int], num_seeds: int) -> None:
-    if max(machines) > num_seeds:
+def _check_machines(
+    options: dict[str, Any], num_seeds: int, parts: Sequence[int] | None = None
+) -> None:
+    """Raises `InputError` unless each number of machines can train; of those that nobody gave
+    only the ones that can are kept. `parts`: the seeds of each."""
+    size, machines = options["batch_size"], options["machines"]
+
+    def can(ranks: int) -> bool:
+        if parts is None or len(parts) % ranks:
+            return ranks <= num_seeds and (ranks == 1 or size * ranks <= num_seeds)
+        each = len(parts) // ranks
+        return size % each == 0 and size // each <= min(parts)
+
+    fit = list(filter(can, machines))
+    if machines is _DEFAULTS["machines"] and fit:
+        options["machines"] = fit
+    elif fit != machines:
         raise InputError(
-            "every machine must have a training node",
-            f"{max(machines)} machines, {num_seeds} training nodes",
-            "Give fewer --machines.",
+            "every machine must have a training node, and as many as a batch has; of parts, a "
+            "batch must have equally many of each, no more than there are",
+            f"{next(m for m in machines if not can(m))} machines, {num_seeds} training nodes, "
+            f"batches of {size}"
+            + ("" if parts is None else f", {len(parts)} parts of at least {min(parts)}"),
+            "Give fewer --machines or another --batch-size.",
         )
 
 
@@ -242,7 +293,7 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
 
     data = jgs.data.load(
         options["dataset"],
-        options["root"],
+        options.get("root", "data"),
         **command.option_values(options.get("data_options", ())),
     )
     features = data.features
@@ -258,13 +309,14 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
         num_seeds=data.train_idx.size,
         weighted=data.graph.edge_weight is not None,
     )
+    _check_machines(options, work.num_seeds)
     return data.graph, work, lambda ranks: _random_parts(work, data.train_idx, ranks)
 
 
 def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     from jgs.dist.parts import open_parts
 
-    parts = open_parts(options["partition"], verify=False)
+    parts = open_parts(options["partition"])
     described = parts.manifest["features"]
     seeds = [np.asarray(parts.part(p).train_idx) for p in range(parts.num_parts)]
     work = _workload(
@@ -278,6 +330,8 @@ def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
         num_seeds=sum(s.size for s in seeds),
         weighted=parts.graph.edge_weight is not None,
     )
+
+    _check_machines(options, work.num_seeds, [s.size for s in seeds])
 
     def owners(ranks: int) -> tuple[np.ndarray, list[np.ndarray]]:
         if parts.num_parts % ranks:
