@@ -5,7 +5,6 @@ Standard error gets a table, standard output one JSON line.
 
 from __future__ import annotations
 
-import reprlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,43 +16,13 @@ from rich.table import Table
 
 from jgs import command
 from jgs.errors import InputError
+from jgs.plan_options import CONSTANTS, DEFAULTS, parse
 
 if TYPE_CHECKING:
     from jgs.dist.cost import Constants, Cost, Draw, Workload
     from jgs.graph import Graph
 
 _WIDTH = 120  # of the table where there is no terminal
-_CONSTANTS = {  # flags, and the fields that they set, in the flags' units
-    "ns_per_edge": ("edge_seconds", 1e-9),
-    "ns_per_edge_vanilla": ("vanilla_edge_seconds", 1e-9),
-    "row_gbytes": ("row_bandwidth", 1e9),
-    "gflops": ("flops", 1e9),
-    "process_mib": ("process_bytes", 2.0**20),
-}
-_SPEED = 1e-9, 1e12  # in any unit
-# What a flag may be at least and at most, as for `jgs.train` where it has the flag.
-_BOUNDS = {
-    "machines": (1, 1 << 20),
-    "gbits": _SPEED,
-    "latency_us": (0, 1e12),
-    "batch_size": (1, 2**31 - 1),
-    "hidden": (1, 1 << 16),
-    "features": (1, 1 << 20),
-    "cache_memory": (1, 1 << 24),
-    "most_batches": (1, 2**31 - 1),
-    "cut": (1e-9, 1),
-}
-_DEFAULTS: dict[str, Any] = {
-    "machines": [2, 4, 8, 16, 32, 64, 128, 256],
-    "gbits": [25.0, 100.0, 400.0],
-    "latency_us": 50.0,
-    "batch_size": 1000,
-    "fanouts": [5, 10, 15],
-    "hidden": 256,
-    "wire": "float32",
-    "cache_memory": 4096,
-    "most_batches": 200,
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,8 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
-    options = {**_DEFAULTS, **vars(_parser().parse_args(argv))}
-    _check(options)
+    options = parse(argv)
     # Only now: errors above, and --help, need not wait for the import of JAX.
     from jgs.allocator import keep_freed_memory
     from jgs.dist.cost import MODES, Network, cost
@@ -97,102 +65,6 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
         "latency_us": options["latency_us"],
         "results": results,
     }
-
-
-def _parser() -> command.Parser:
-    parser = command.Parser(
-        "python -m jgs.plan",
-        "Memory, bytes and time of training on many machines, one rank each.",
-    )
-    add = parser.add_argument
-    add(
-        "--dataset",
-        help="MAG240M or IGBH-full, of which the published sizes are enough, as of "
-        "ogbn-papers100M with --shape-only; or as of python -m jgs.train",
-    )
-    add("--partition", help="or a folder of python -m jgs.partition: its parts and their cut")
-    add("--shape-only", action="store_true", help="do not read ogbn-papers100M's files")
-    add("--root", help="folder of the data sets' files (default: data)")
-    add(
-        "--data-options",
-        nargs="+",
-        metavar="NAME=VALUE",
-        help="the data set's own options, e.g. num_nodes=10000 seed=1",
-    )
-    add(
-        "--machines",
-        nargs="+",
-        type=int,
-        help="how many (default: 2 4 8 ... 256, if all have a batch)",
-    )
-    add("--gbits", nargs="+", type=float, help="of the network (default: 25 100 400)")
-    add("--latency-us", type=float, help="of a round, in microseconds (default: 50)")
-    add("--batch-size", type=int, help="seeds a batch, of each rank (default: 1000)")
-    add("--fanouts", nargs="+", type=int, help="seeds' hop first (default: 5 10 15)")
-    add("--hidden", type=int, help="width of the hidden layers (default: 256)")
-    add("--features", type=int, help="width of the features (default: the data set's)")
-    add("--wire", help="float32, float16 or bfloat16 (default: float32)")
-    add("--cache-memory", type=int, help="MiB of rows that a rank keeps (default: 4096)")
-    add(
-        "--cut",
-        type=float,
-        help="of a published shape: remote nodes over a random partition's, up to 1 "
-        "(default: 1)",
-    )
-    add(
-        "--most-batches",
-        type=int,
-        help="of a graph at hand: how many are drawn to plan the cache (default: 200)",
-    )
-    for name in _CONSTANTS:
-        add(
-            _flag(name),
-            type=float,
-            help=f"sets {_CONSTANTS[name][0]} of a machine (default: measured on this one)",
-        )
-    return parser
-
-
-def _check(options: dict[str, Any]) -> None:
-    if ("dataset" in options) == ("partition" in options):
-        raise InputError(
-            "one of --dataset and --partition must be given",
-            "both" if "dataset" in options else "neither",
-            "Name the graph.",
-        )
-    if "partition" in options:
-        for name in ("root", "data_options"):
-            if name in options:
-                flag = _flag(name)
-                raise InputError(
-                    f"{flag} must be used with --dataset", "--partition", f"Leave {flag} out."
-                )
-    for name, (least, most) in {**_BOUNDS, **dict.fromkeys(_CONSTANTS, _SPEED)}.items():
-        numbers = options.get(name, [])
-        for number in numbers if isinstance(numbers, list) else [numbers]:
-            if not least <= number <= most:
-                raise InputError(
-                    f"{_flag(name)} must be from {least:g} to {most:g}",
-                    reprlib.repr(number),
-                    "Correct it.",
-                )
-    if not all(f == -1 or 1 <= f < 2**31 for f in options["fanouts"]):
-        raise InputError(
-            "every fanout must be a positive 32-bit int, or -1 for all",
-            reprlib.repr(options["fanouts"]),
-            "Correct it.",
-        )
-    if options["wire"] not in ("float32", "float16", "bfloat16"):
-        raise InputError("--wire must be a dtype of rows", options["wire"], "See --help.")
-    for option in options.get("data_options", ()):
-        if "=" not in option:
-            raise InputError(
-                "--data-options must be of the form NAME=VALUE", repr(option), "See --help."
-            )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 # -- what is trained on ------------------------------------------------------------------------
@@ -269,17 +141,17 @@ def _check_machines(
 
     def can(ranks: int) -> bool:
         if parts is None or len(parts) % ranks:
-            return ranks <= num_seeds and (ranks == 1 or size * ranks <= num_seeds)
+            return size * ranks <= num_seeds
         each = len(parts) // ranks
         return size % each == 0 and size // each <= min(parts)
 
     fit = list(filter(can, machines))
-    if machines is _DEFAULTS["machines"] and fit:
+    if machines is DEFAULTS["machines"] and fit:
         options["machines"] = fit
     elif fit != machines:
         raise InputError(
-            "every machine must have a training node, and as many as a batch has; of parts, a "
-            "batch must have equally many of each, no more than there are",
+            "every machine must have training nodes for a batch; of parts, a batch must have "
+            "equally many of each, no more than there are",
             f"{next(m for m in machines if not can(m))} machines, {num_seeds} training nodes, "
             f"batches of {size}"
             + ("" if parts is None else f", {len(parts)} parts of at least {min(parts)}"),
@@ -368,7 +240,7 @@ def _constants(
 
     given = {
         field: options[name] * unit
-        for name, (field, unit) in _CONSTANTS.items()
+        for name, (field, unit) in CONSTANTS.items()
         if name in options
     }
     for field in ("edge_seconds", "vanilla_edge_seconds", "row_bandwidth", "flops"):
