@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import logging
+import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from jgs.errors import InputError
@@ -60,6 +63,26 @@ def run(
         return result
     print(json.dumps(result, allow_nan=False), flush=True)
     return 0
+
+
+@contextmanager
+def output_elsewhere() -> Iterator[None]:
+    """Libraries that write to standard output (gloo, METIS) write to standard error: there is
+    to be nothing but the result."""
+    _flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        _flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    ctypes.CDLL(None).fflush(None)  # C has buffers of its own
 
 
 def _heed_interrupts() -> None:

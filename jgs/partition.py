@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -17,6 +17,9 @@ from rich.table import Table
 
 from jgs import command
 from jgs.errors import InputError
+
+if TYPE_CHECKING:
+    from jgs.data import Dataset
 
 # The table's columns: each part's numbers in the manifest.
 _COLUMNS = (
@@ -30,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
     return command.run(
         lambda: _partition(argv),
-        interrupted="interrupted; nothing was written",
+        interrupted="interrupted; --out is as it was, or holds all of the new parts",
         disk=(
             "every file must be readable and writable",
             "Free space or mend the permissions. Earlier parts are as they were.",
@@ -52,7 +55,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
             )
     # Only now: errors above, and --help, need not wait for the import of JAX.
     import jgs.data
-    from jgs.dist.partition import check_choice, check_partition, partition_nodes
+    from jgs.dist.partition import check_choice, check_partition, method_used, partition_nodes
     from jgs.dist.write_parts import check_out, write_parts
 
     method, seed = options.get("method", "metis"), options.get("seed", 0)
@@ -64,9 +67,11 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         **command.option_values(options.get("data_options", ())),
     )
     check_partition(data.graph, given.parts, method, seed)
+    _check_training(data, given.parts)
     began = time.perf_counter()
     splits = {f"{k}_idx": getattr(data, f"{k}_idx") for k in ("train", "val", "test")}
     assignment = partition_nodes(data.graph, given.parts, method, seed=seed, **splits)
+    method = method_used(data.graph, given.parts, method)
     partitioned = time.perf_counter()
     manifest = write_parts(given.out, data, assignment, given.parts, method=method, seed=seed)
     written = time.perf_counter()
@@ -84,6 +89,15 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
             "writing": round(written - partitioned, 3),
         },
     }
+
+
+def _check_training(data: Dataset, num_parts: int) -> None:
+    if 0 < data.train_idx.size < num_parts:
+        raise InputError(
+            f"there must be no more parts than training nodes, {data.train_idx.size:,}",
+            f"{num_parts:,}",
+            "Give fewer --parts: every rank must have something to train on.",
+        )
 
 
 def _parser() -> command.Parser:

@@ -5,7 +5,6 @@ Standard error gets a table, standard output one JSON line.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,32 +16,13 @@ from rich.table import Table
 
 from jgs import command
 from jgs.errors import InputError
+from jgs.plan_options import CONSTANTS, DEFAULTS, parse
 
 if TYPE_CHECKING:
     from jgs.dist.cost import Constants, Cost, Draw, Workload
     from jgs.graph import Graph
 
 _WIDTH = 120  # of the table where there is no terminal
-_CONSTANTS = {  # flags, and the fields that they set, in the flags' units
-    "ns_per_edge": ("edge_seconds", 1e-9),
-    "ns_per_edge_vanilla": ("vanilla_edge_seconds", 1e-9),
-    "row_gbytes": ("row_bandwidth", 1e9),
-    "gflops": ("flops", 1e9),
-    "process_mib": ("process_bytes", 2.0**20),
-}
-_DEFAULTS: dict[str, Any] = {
-    "machines": [2, 4, 8, 16, 32, 64, 128, 256],
-    "gbits": [25.0, 100.0, 400.0],
-    "latency_us": 50.0,
-    "batch_size": 1000,
-    "fanouts": [5, 10, 15],
-    "hidden": 256,
-    "wire": "float32",
-    "cache_memory": 4096,
-    "cut": 1.0,
-    "root": "data",
-    "most_batches": 200,
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,8 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
-    options = {**_DEFAULTS, **vars(_parser().parse_args(argv))}
-    _check(options)
+    options = parse(argv)
     # Only now: errors above, and --help, need not wait for the import of JAX.
     from jgs.allocator import keep_freed_memory
     from jgs.dist.cost import MODES, Network, cost
@@ -86,84 +65,6 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
         "latency_us": options["latency_us"],
         "results": results,
     }
-
-
-def _parser() -> command.Parser:
-    parser = command.Parser(
-        "python -m jgs.plan",
-        "Memory, bytes and time of training on many machines, one rank each.",
-    )
-    add = parser.add_argument
-    add(
-        "--dataset",
-        help="MAG240M or IGBH-full, of which the published sizes are enough, as of "
-        "ogbn-papers100M with --shape-only; or as of python -m jgs.train",
-    )
-    add("--partition", help="or a folder of python -m jgs.partition: its parts and their cut")
-    add("--shape-only", action="store_true", help="do not read ogbn-papers100M's files")
-    add("--root", help="folder of the data sets' files (default: data)")
-    add(
-        "--data-options",
-        nargs="+",
-        metavar="NAME=VALUE",
-        help="the data set's own options, e.g. num_nodes=10000 seed=1",
-    )
-    add("--machines", nargs="+", type=int, help="how many (default: 2 4 8 ... 256)")
-    add("--gbits", nargs="+", type=float, help="of the network (default: 25 100 400)")
-    add("--latency-us", type=float, help="of a round, in microseconds (default: 50)")
-    add("--batch-size", type=int, help="seeds a batch, of each rank (default: 1000)")
-    add("--fanouts", nargs="+", type=int, help="seeds' hop first (default: 5 10 15)")
-    add("--hidden", type=int, help="width of the hidden layers (default: 256)")
-    add("--features", type=int, help="width of the features (default: the data set's)")
-    add("--wire", help="float32, float16 or bfloat16 (default: float32)")
-    add("--cache-memory", type=int, help="MiB of rows that a rank keeps (default: 4096)")
-    add(
-        "--cut",
-        type=float,
-        help="of a published shape: remote nodes over a random partition's (default: 1)",
-    )
-    add(
-        "--most-batches",
-        type=int,
-        help="of a graph at hand: how many are drawn to plan the cache (default: 200)",
-    )
-    for name in _CONSTANTS:
-        add(
-            f"--{name.replace('_', '-')}",
-            type=float,
-            help=f"sets {_CONSTANTS[name][0]} of a machine (default: measured on this one)",
-        )
-    return parser
-
-
-def _check(options: dict[str, Any]) -> None:
-    if ("dataset" in options) == ("partition" in options):
-        raise InputError(
-            "one of --dataset and --partition must be given",
-            "both" if "dataset" in options else "neither",
-            "Name the graph.",
-        )
-    positive = ("batch_size", "hidden", "features", "cache_memory", "most_batches", "cut")
-    numbers = [(name, options[name]) for name in positive if name in options]
-    numbers += [(name, options[name]) for name in _CONSTANTS if name in options]
-    numbers += [(name, n) for name in ("machines", "gbits") for n in options[name]]
-    for name, number in numbers:
-        if not 0 < number < math.inf:
-            flag = f"--{name.replace('_', '-')}"
-            raise InputError(f"{flag} must be positive", number, "Correct it.")
-    if (latency := options["latency_us"]) < 0 or not math.isfinite(latency):
-        raise InputError("--latency-us must be at least 0", latency, "Correct it.")
-    if not all(f == -1 or f >= 1 for f in options["fanouts"]):
-        raise InputError(
-            "every fanout must be positive, or -1 for all", options["fanouts"], "Correct it."
-        )
-    if options["wire"] not in ("float32", "float16", "bfloat16"):
-        raise InputError("--wire must be a dtype of rows", options["wire"], "See --help.")
-    for option in options.get("data_options", ()):
-        if "=" not in option:
-            raise InputError(
-                "--data-options must be of the form NAME=VALUE", repr(option), "See --help."
-            )
 
 
 # -- what is trained on ------------------------------------------------------------------------
@@ -208,16 +109,20 @@ def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]
     work = _workload(options, name=name, **SHAPES[name]._asdict())
     degrees = lognormal_degrees(work.num_nodes, work.num_edges)
     num_rows = _cache_rows(options, work)
-    cut = options["cut"]
+    cut = options.get("cut", 1.0)
+    _check_machines(options, work.num_seeds)
     return work, lambda ranks: expected_draw(work, degrees, ranks, num_rows, cut), None, None
 
 
 def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.ndarray]:
     from jgs.dist.trial import measured_draw
 
+    if "cut" in options:
+        raise InputError(
+            "--cut must be used with a published shape", "a graph at hand", "Leave it out."
+        )
     open_graph = _parts if "partition" in options else _dataset
     graph, work, owners = open_graph(options)
-    _check_machines(options["machines"], work.num_seeds)
     num_rows, most = _cache_rows(options, work), options["most_batches"]
 
     def draw_of(ranks: int) -> Draw:
@@ -227,12 +132,30 @@ def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.nda
     return work, draw_of, graph, np.concatenate(owners(1)[1])
 
 
-def _check_machines(machines: Sequence[int], num_seeds: int) -> None:
-    if max(machines) > num_seeds:
+def _check_machines(
+    options: dict[str, Any], num_seeds: int, parts: Sequence[int] | None = None
+) -> None:
+    """Raises `InputError` unless each number of machines can train; of those that nobody gave
+    only the ones that can are kept. `parts`: the seeds of each."""
+    size, machines = options["batch_size"], options["machines"]
+
+    def can(ranks: int) -> bool:
+        if parts is None or len(parts) % ranks:
+            return size * ranks <= num_seeds
+        each = len(parts) // ranks
+        return size % each == 0 and size // each <= min(parts)
+
+    fit = list(filter(can, machines))
+    if machines is DEFAULTS["machines"] and fit:
+        options["machines"] = fit
+    elif fit != machines:
         raise InputError(
-            "every machine must have a training node",
-            f"{max(machines)} machines, {num_seeds} training nodes",
-            "Give fewer --machines.",
+            "every machine must have training nodes for a batch; of parts, a batch must have "
+            "equally many of each, no more than there are",
+            f"{next(m for m in machines if not can(m))} machines, {num_seeds} training nodes, "
+            f"batches of {size}"
+            + ("" if parts is None else f", {len(parts)} parts of at least {min(parts)}"),
+            "Give fewer --machines or another --batch-size.",
         )
 
 
@@ -242,7 +165,7 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
 
     data = jgs.data.load(
         options["dataset"],
-        options["root"],
+        options.get("root", "data"),
         **command.option_values(options.get("data_options", ())),
     )
     features = data.features
@@ -258,13 +181,14 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
         num_seeds=data.train_idx.size,
         weighted=data.graph.edge_weight is not None,
     )
+    _check_machines(options, work.num_seeds)
     return data.graph, work, lambda ranks: _random_parts(work, data.train_idx, ranks)
 
 
 def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     from jgs.dist.parts import open_parts
 
-    parts = open_parts(options["partition"], verify=False)
+    parts = open_parts(options["partition"])
     described = parts.manifest["features"]
     seeds = [np.asarray(parts.part(p).train_idx) for p in range(parts.num_parts)]
     work = _workload(
@@ -278,6 +202,8 @@ def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
         num_seeds=sum(s.size for s in seeds),
         weighted=parts.graph.edge_weight is not None,
     )
+
+    _check_machines(options, work.num_seeds, [s.size for s in seeds])
 
     def owners(ranks: int) -> tuple[np.ndarray, list[np.ndarray]]:
         if parts.num_parts % ranks:
@@ -314,7 +240,7 @@ def _constants(
 
     given = {
         field: options[name] * unit
-        for name, (field, unit) in _CONSTANTS.items()
+        for name, (field, unit) in CONSTANTS.items()
         if name in options
     }
     for field in ("edge_seconds", "vanilla_edge_seconds", "row_bandwidth", "flops"):

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
 import os
 import reprlib
-import shutil
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.replacing import replacing
 
 MANIFEST = "manifest.json"
 # What numpy.load raises of a damaged .npy file; its header is a Python literal.
@@ -54,77 +53,6 @@ def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.nd
     """
     with replacing(folder, kind, lambda old: array_files(old, kind)) as fresh:
         write_arrays(fresh, kind, arrays)
-
-
-@contextmanager
-def replacing(
-    folder: str | os.PathLike, kind: str, files: Callable[[Path], set[str]]
-) -> Iterator[Path]:
-    """An empty folder that takes the place of `folder` at the end, if nothing is raised.
-
-    See `check_replaceable` for what may be there. It goes in one rename, so that there is
-    either the old folder or the new one, whatever happens. An `OSError` inside becomes an
-    `InputError`, as does anything that prevents the rename.
-    """
-    folder = Path(os.path.realpath(folder))  # so that `.` has a name, and a link stays one
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
-    try:
-        check_replaceable(folder, kind, files)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir()
-        try:
-            yield fresh
-            if folder.exists():
-                _exchange(fresh, folder)
-            else:
-                fresh.rename(folder)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-    except OSError as error:
-        raise InputError(
-            f"{folder} must be a folder that can be written",
-            error,
-            "Choose another folder, free space or permit writing there.",
-        ) from None
-
-
-def check_replaceable(
-    folder: str | os.PathLike, kind: str, files: Callable[[Path], set[str]]
-) -> None:
-    """Raises `InputError` if replacing `folder` would lose something of the user's.
-
-    It may be missing, empty, or hold nothing but `files(folder)`, relative paths of what jgs
-    wrote there; `files` raises `InputError` for a folder of another kind.
-    """
-    folder = Path(os.path.realpath(folder))
-    if not os.path.lexists(folder):
-        return
-    value = "a file"
-    if folder.is_dir():
-        if not any(folder.iterdir()):
-            return
-        try:
-            ours = files(folder)
-        except InputError as error:
-            value = f"something else ({error.value})"
-        else:
-            found = {str(p.relative_to(folder)): p for p in folder.rglob("*")}
-            folders = {str(parent) for name in ours for parent in Path(name).parents}
-            others = sorted(
-                name
-                for name, path in found.items()
-                if name not in (ours if path.is_file() else folders)
-            )
-            if not others:
-                return
-            value = f"{', '.join(map(repr, others[:3]))} in it"
-    raise InputError(
-        f"{folder} must not exist, be empty, or be a {kind} folder that jgs wrote and nothing "
-        "was added to",
-        value,
-        "Choose another folder, or move this one away.",
-    )
 
 
 def array_files(folder: Path, kind: str) -> set[str]:
@@ -163,19 +91,6 @@ def _write_chunks(path: Path, array: Chunks) -> None:
         assert file.tell() - begin == math.prod(array.shape) * dtype.itemsize
 
 
-def _exchange(fresh: Path, folder: Path) -> None:
-    """Swaps two folders, in one step where the system can."""
-    with suppress(OSError, AttributeError):
-        rename = ctypes.CDLL(None, use_errno=True).renameat2  # Linux
-        here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-        if rename(here, os.fsencode(fresh), here, os.fsencode(folder), swap) == 0:
-            return
-    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    folder.rename(old)
-    fresh.rename(folder)
-    old.rename(fresh)
-
-
 def open_arrays(
     folder: str | os.PathLike, kind: str, verify: bool = True
 ) -> dict[str, np.ndarray]:
@@ -191,7 +106,8 @@ def open_arrays(
 
 def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
     """The entry of each array, its fields there and of their types; raises `InputError`."""
-    path, again = folder / MANIFEST, "Write the folder again."
+    path = folder / MANIFEST
+    again = f"Write it again, after moving {folder} away."
     try:
         manifest = json.loads(path.read_text("utf-8"))
         found = manifest["kind"], manifest["version"]
@@ -227,7 +143,7 @@ def _check_entry(name: str, entry: dict) -> None:
 
 
 def _open_one(folder: Path, entry: dict, verify: bool) -> np.ndarray:
-    again = "The file is damaged or incomplete: write the folder again."
+    again = f"It is damaged or incomplete: write it again, after moving {folder} away."
     path = folder / entry["file"]
     try:
         # A memory map of nothing is an error in every operating system.

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jgs.command import output_elsewhere
 from jgs.dist.adjacency import Adjacency
 from jgs.errors import InputError
 
@@ -41,7 +42,9 @@ def metis_partition(
       num_parts: at least 2.
 
     METIS aims at parts within 3 % of even in every constraint and may miss it. The same
-    arguments give the same parts. Ctrl-C is heeded at once. Raises `InputError`.
+    arguments give the same parts. What it prints goes to standard error. Ctrl-C is heeded at
+    once, and leaves a thread behind that runs until METIS, or the process, ends. Raises
+    `InputError`.
     """
     num_nodes, num_constraints = weights.shape
     library, dtype = _library(int(max(graph.indices.size, weights.sum(axis=0).max())))
@@ -75,9 +78,10 @@ def metis_partition(
 
     # In a thread that ends with the process, so that Ctrl-C need not wait hours for METIS.
     thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
+    with output_elsewhere():
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
     if status[0] == _OUT_OF_MEMORY:
         raise InputError(
             "METIS needs memory for several copies of the graph",

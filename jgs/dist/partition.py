@@ -16,7 +16,7 @@ from jgs.checks import node_ids
 from jgs.dist.adjacency import connected, in_neighbors, subgraph, symmetric
 from jgs.dist.deal import fill
 from jgs.dist.metis import check_metis, metis_partition
-from jgs.dist.rebalance import limits, rebalance
+from jgs.dist.rebalance import capped, limits, part_loads, rebalance
 from jgs.dist.streaming import ldg_partition
 from jgs.errors import InputError
 from jgs.graph import Graph
@@ -55,34 +55,45 @@ def partition_nodes(
     validation and test nodes. What the method left uneven by more than 4 % is mended by moving
     the nodes that cost the least cut. Nodes without edges cost none and are dealt out last, so
     that the parts have as many training, validation and test nodes, then nodes, as can be.
-    Raises `InputError`.
+    What ends more than 5 % uneven (a hub with most of the edges, say) is warned of. Raises
+    `InputError`.
     """
     check_partition(graph, num_parts, method, seed)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
     adjacency = in_neighbors(graph)
-    weights = constraint_weights(graph, train_idx, val_idx, test_idx)
-    has_edge = weights[:, 0] > 0
-    nodes, splits = np.flatnonzero(has_edge), weights[:, 2:]
-    weights = weights * has_edge[:, None]
+    all_weights = constraint_weights(graph, train_idx, val_idx, test_idx)
+    has_edge = all_weights[:, 0] > 0
+    nodes, splits = np.flatnonzero(has_edge), all_weights[:, 2:]
+    weights = all_weights * has_edge[:, None]
     limit = limits(weights.sum(axis=0), num_parts, _AIM)
-    small = nodes.size < _METIS_NODES * num_parts
-    if method == "metis" and not small:
+    weights = capped(weights, limit)
+    if (used := method_used(graph, num_parts, method)) != method:
+        log.info("fewer than %d nodes a part: %s instead of METIS", _METIS_NODES, used)
+    if used == "metis":
         adjacency = symmetric(adjacency)
         parts = np.zeros(graph.num_nodes, np.int32)
-        counted = weights[nodes][:, weights.any(axis=0)]
+        # Of fewer units than parts METIS makes nothing but empty parts.
+        counted = weights[nodes][:, weights.sum(axis=0) >= num_parts]
         parts[nodes] = metis_partition(subgraph(adjacency, nodes), counted, num_parts, seed)
-    elif method == "random":
+    elif used == "random":
         parts = np.zeros(graph.num_nodes, np.int32)
         shuffled = np.random.default_rng(seed).permutation(nodes)
         parts[shuffled] = np.arange(nodes.size) % num_parts
     else:
-        if method == "metis":
-            log.info("fewer than %d nodes a part: ldg instead of METIS", _METIS_NODES)
         parts = ldg_partition(adjacency, nodes, weights, num_parts, limit).clip(0)
     parts = rebalance(adjacency, weights, parts, num_parts, limit)
     _spread(parts, np.flatnonzero(~has_edge), splits, num_parts)
+    _warn(part_loads(parts, all_weights, num_parts))
     return parts
+
+
+def method_used(graph: Graph, num_parts: int, method: str) -> str:
+    """`method`, or what `partition_nodes` uses instead where the graph is too small for it."""
+    if method == "metis" and num_parts > 1:
+        num_connected = np.count_nonzero(connected(in_neighbors(graph)))
+        return "ldg" if num_connected < _METIS_NODES * num_parts else method
+    return method
 
 
 def check_choice(num_parts: int, method: str, seed: int) -> None:
@@ -130,6 +141,19 @@ def max_over_mean(counts: np.ndarray) -> float:
     """How much the largest part's count is of the mean; 1 where there is nothing."""
     mean = counts.mean()
     return float(counts.max() / mean) if mean else 1.0
+
+
+def _warn(load: np.ndarray) -> None:
+    most = limits(load.sum(axis=0), len(load), TOLERANCE)
+    uneven = [
+        f"{max_over_mean(counts):.2f} of {name.replace('_', ' ')}"
+        for name, counts, limit in zip(CONSTRAINTS, load.T, most, strict=True)
+        if counts.max() > limit
+    ]
+    if uneven:
+        log.warning(
+            "the parts are uneven: the largest has, times the mean, %s", ", ".join(uneven)
+        )
 
 
 def _spread(parts: np.ndarray, nodes: np.ndarray, splits: np.ndarray, num_parts: int) -> None:

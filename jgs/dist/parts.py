@@ -38,7 +38,6 @@ from jgs.graph import Graph, as_device
 KIND, SHARED_KIND, PART_KIND = "jgs.parts", "jgs.parts.shared", "jgs.parts.part"
 GRAPH_KIND = "jgs.graph"
 GRAPH, SHARED = "graph", "shared"
-_AGAIN = "Write the parts again with python -m jgs.partition."
 _EDGE_FIELDS = ("indices", "edge_weight", "edge_weight_prefix")
 
 
@@ -204,13 +203,15 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the parts in `folder`, whole and unaltered; raises `InputError`."""
     path = folder / storage.MANIFEST
+    # What is not known to be of jgs is not replaced.
+    again = f"Write the parts again with python -m jgs.partition, after moving {folder} away."
     try:
         manifest = json.loads(path.read_text("utf-8"))
         if (manifest["kind"], manifest["version"]) != (KIND, 1):
             raise InputError(
                 f"{folder} must be a {KIND} folder of version 1",
                 f"{manifest['kind']!r} version {manifest['version']!r}",
-                _AGAIN,
+                again,
             )
         if manifest["parts_id"] != _digest(manifest):
             raise ValueError("it is not as it was written")
@@ -218,12 +219,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{folder} must be a folder of parts, with a {storage.MANIFEST}",
             "no such file",
-            "Correct the path, or write the parts with python -m jgs.partition.",
+            again
+            if folder.is_dir()
+            else "Correct the path, or write the parts with python -m jgs.partition.",
         ) from None
     except InputError:
         raise
     except (ValueError, OSError, RecursionError, KeyError, TypeError) as error:
-        raise InputError(f"{path} must be whole", repr(error), _AGAIN) from None
+        raise InputError(f"{path} must be whole", repr(error), again) from None
     return manifest
 
 
@@ -253,14 +256,15 @@ def _check_folder(folder: Path, name: str, manifest: dict[str, Any]) -> None:
         raise InputError(
             f"{folder} must hold the folder {name}",
             error,
-            "Copy it there from where the parts were written, or write them again.",
+            "Copy it there from where the parts were written, or write them again after moving "
+            f"{folder} away.",
         ) from None
     if found != manifest["folders"][name]:
         raise InputError(
             f"{folder / name} must belong to the parts {manifest['parts_id'][:12]} of "
             f"{manifest['dataset']} in {folder}",
             "a folder of another graph or partition, or a damaged one",
-            "Copy the right one there, or write the parts again.",
+            f"Copy the right one there, or write the parts again after moving {folder} away.",
         )
 
 

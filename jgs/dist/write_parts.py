@@ -32,7 +32,8 @@ from jgs.dist.parts import (
 )
 from jgs.dist.rebalance import part_loads
 from jgs.features import SparseFeatures
-from jgs.storage import MANIFEST, Chunks, check_replaceable, replacing, sha256, write_arrays
+from jgs.replacing import check_replaceable, check_writable, replacing
+from jgs.storage import MANIFEST, Chunks, sha256, write_arrays
 
 _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
 
@@ -40,6 +41,7 @@ _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
 def check_out(folder: str | os.PathLike) -> None:
     """Raises `InputError` unless `write_parts` may write to `folder`."""
     check_replaceable(folder, KIND, parts_files)
+    check_writable(folder)
 
 
 def write_parts(

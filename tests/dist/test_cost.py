@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import jax
 import numpy as np
@@ -158,14 +159,51 @@ def test_a_cache_of_everything_serves_everything():
         (["--dataset", "MAG240M", "--machines", "0"], "--machines"),
         (["--dataset", "MAG240M", "--fanouts", "0"], "fanout"),
         (["--dataset", "MAG240M", "--wire", "int8"], "--wire"),
-        (["--dataset", "synthetic", "--machines", "999999999"], "training node"),
+        (["--dataset", "synthetic", "--machines", "999999"], "training nodes for a batch"),
+        (["--dataset", "MAG240M", "--machines", "1", "--batch-size", "1200000"], "for a batch"),
+        (["--dataset", "MAG240M", "--machines", "9" * 300], "--machines must be from 1 to"),
+        (["--dataset", "MAG240M", "--hidden", "9" * 300], "--hidden must be from 1 to"),
+        (["--dataset", "MAG240M", "--gbits", "1e-320"], "--gbits must be from 1e-09 to"),
+        (["--dataset", "MAG240M", "--gbits", "nan"], "--gbits must be from 1e-09 to"),
+        (["--dataset", "MAG240M", "--latency-us", "inf"], "--latency-us must be from 0 to"),
+        (["--dataset", "MAG240M", "--cut", "1e300"], "--cut must be from 1e-09 to 1"),
+        (["--dataset", "MAG240M", "--ns-per-edge", "0"], "--ns-per-edge must be from"),
+        (["--dataset", "MAG240M", "--machines", "1048576"], "nodes for a batch"),
+        (["--dataset", "synthetic", "--cut", "0.5"], "--cut must be used with a published"),
+        (["--partition", "PARTS", "--cut", "0.5"], "--cut must be used with a published"),
+        (["--partition", "PARTS", "--root", "data"], "--root must be used with --dataset"),
+        (["--partition", "PARTS", "--data-options", "seed=1"], "--data-options must be used"),
+        # 600 seeds a part, and 1,200 in all.
+        (["--partition", "PARTS", "--machines", "2", "--batch-size", "601"], "of at least 600"),
+        (["--partition", "PARTS", "--machines", "1", "--batch-size", "51"], "batches of 51"),
+        (["--partition", "PARTS", "--machines", "3", "--batch-size", "401"], "of 401"),
     ],
 )
-def test_bad_input(arguments, words, capsys):
-    assert plan.main(arguments) == 2
+def test_bad_input(parts, arguments, words, capsys):
+    assert plan.main([str(parts) if a == "PARTS" else a for a in arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert words in err
+    (line,) = err.splitlines()
+    assert words in line
+
+
+def test_damaged_parts_are_one_line(parts, tmp_path, capsys):
+    copy = tmp_path / "parts"
+    shutil.copytree(parts, copy)
+    path = copy / "part-00000" / "train_idx.npy"
+    path.write_bytes(path.read_bytes()[:-4] + b"\xff" * 4)
+    assert plan.main(["--partition", str(copy), "--machines", "2", "--batch-size", "10"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "train_idx.npy must have the manifest's checksum" in line
+
+
+def test_of_the_default_machines_those_that_can_train(parts, capsys):
+    arguments = ["--partition", str(parts), "--batch-size", "100", "--fanouts", "2", "2"]
+    arguments += ["--hidden", "8", "--gbits", "25", "--ns-per-edge", "10"]
+    arguments += ["--ns-per-edge-vanilla", "20", "--row-gbytes", "4", "--gflops", "50"]
+    assert plan.main(arguments) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert {r["machines"] for r in results} == {2, 4, 8}  # 12 batches in all
 
 
 def test_a_data_set_is_sampled_and_this_machine_measured(capsys):

@@ -1,5 +1,6 @@
 """`partition_nodes`: every part even in every constraint, few edges cut, bad input refused."""
 
+import ctypes
 import sys
 
 import numpy as np
@@ -171,7 +172,31 @@ def test_metis_of_what_would_trouble_it(capfd):
     for name, (src, dst) in cases.items():
         parts = partition_nodes(Graph.from_edges(src, dst, 200), 4)
         assert max_over_mean(np.bincount(parts, minlength=4)) <= TOLERANCE, name
-    assert capfd.readouterr().out == ""  # METIS's warnings would spoil the JSON line
+    capfd.readouterr()
+    nodes = np.arange(400)
+    ring = Graph.from_edges(nodes, (nodes + 1) % 400, 400)
+    parts = partition_nodes(ring, 16, train_idx=[1, 1, 1, 2, 2, 3])
+    assert max_over_mean(np.bincount(parts, minlength=16)) <= TOLERANCE
+    said = capfd.readouterr()
+    assert "***" not in said.out + said.err  # its complaints
+
+
+def test_what_metis_prints_does_not_spoil_standard_output(monkeypatch, clustered, capfd):
+    class Library:
+        def METIS_SetDefaultOptions(self, *_):
+            pass
+
+        def METIS_PartGraphKway(self, *_):
+            ctypes.CDLL(None).printf(b"***Cannot bisect a graph with 0 vertices!\n")
+            return 1
+
+    monkeypatch.setattr(metis, "_library", lambda largest: (Library(), np.int64))
+    partition_nodes(clustered, 2)
+    print("{}", flush=True)
+    ctypes.CDLL(None).fflush(None)
+    said = capfd.readouterr()
+    assert said.out == "{}\n"
+    assert "***Cannot bisect" in said.err
 
 
 def test_symmetric_counts_an_edge_as_often_as_it_is_there():
@@ -235,6 +260,42 @@ def test_a_node_heavier_than_a_limit_ends_the_moves():
     weights = np.diff(np.asarray(graph.indptr))[:, None]
     parts = rebalance(in_neighbors(graph), weights, np.zeros(10, np.int32), 3, np.array([30]))
     assert parts[3] not in np.delete(parts, 3)  # all that can be done
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("num_parts", [2, 4])
+def test_a_hub_spoils_the_balance_of_edges_alone(caplog, method, num_parts):
+    """Half of all edges end in one node. At 2 parts no node is heavier than a limit, and still
+    there are not enough nodes without in-edges to join the hub."""
+    rng, n = np.random.default_rng(0), 20_000
+    src = np.r_[np.arange(1, n), rng.integers(0, n, n)]
+    graph = Graph.from_edges(src, np.r_[np.zeros(n - 1, int), rng.integers(1, n, n)], n)
+    train = rng.permutation(n)[:4000]
+    parts = partition_nodes(graph, num_parts, method, train_idx=train)
+    loads = part_loads(parts, constraint_weights(graph, train, [], []), num_parts)
+    uneven = dict(zip(CONSTRAINTS, map(max_over_mean, loads.T), strict=True))
+    edges = uneven.pop("edges")
+    assert max(uneven.values()) <= TOLERANCE, uneven
+    assert edges <= num_parts / 2 + 0.15
+    (warned,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warned.endswith(f"times the mean, {edges:.2f} of edges")
+
+
+def test_two_hubs_do_not_share_a_part():
+    """Each has more edges than a part may have."""
+    rng = np.random.default_rng(0)
+    dst = np.r_[np.repeat([5, 6], 3000), rng.integers(10, 2000, 4000)]
+    graph = Graph.from_edges(rng.integers(10, 2000, dst.size), dst, 2000)
+    for method in METHODS:
+        for seed in range(3):
+            parts = partition_nodes(graph, 8, method, seed=seed)
+            assert parts[5] != parts[6], (method, seed)
+
+
+def test_an_even_partition_is_not_warned_of(caplog, skewed):
+    graph, splits = skewed
+    partition_nodes(graph, 4, "random", **splits)
+    assert not caplog.records
 
 
 @settings(max_examples=200, deadline=None)

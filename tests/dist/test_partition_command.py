@@ -43,6 +43,7 @@ def test_it_writes_parts_and_says_how_even_they_are(tmp_path, capsys, method):
     [
         (["--parts", "0"], "positive int; got 0"),
         (["--parts", "501"], "no more parts than nodes, 500; got 501"),
+        (["--parts", "101"], "no more parts than training nodes, 100; got 101"),
         (["--parts", "two"], "must parse"),
         (["--parts", "2", "--method", "scotch"], "metis, random, ldg; got 'scotch'"),
         (["--parts", "2", "--seed", "-1"], "seed"),
@@ -61,6 +62,25 @@ def test_bad_input_is_one_line(tmp_path, capsys, arguments, message):
     assert line.startswith("error: ")
     assert message in line
     assert not out.exists()
+
+
+def test_the_method_that_was_used_is_the_one_that_is_named(tmp_path, capsys):
+    out = tmp_path / "parts"
+    assert main([*DATA, "--parts", "40", "--out", str(out)]) == 0  # 12 nodes each
+    said = capsys.readouterr()
+    assert "ldg instead of METIS" in said.err
+    assert "40 parts by ldg" in said.err
+    assert json.loads(said.out)["method"] == open_parts(out).manifest["method"] == "ldg"
+
+
+def test_an_out_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
+    (tmp_path / "file").write_text("mine")
+    assert main([*DATA, "--parts", "2", "--out", str(tmp_path / "file" / "x")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must be a folder that can be written" in line
 
 
 def test_a_folder_of_the_users_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
@@ -151,5 +171,5 @@ def test_ctrl_c_during_metis_ends_at_once_and_leaves_nothing(tmp_path, handler):
         finally:
             process.kill()
     assert (process.returncode, out_text) == (130, "")
-    assert error.splitlines()[-1] == "interrupted; nothing was written"
+    assert error.splitlines()[-1].startswith("interrupted; --out is as it was")
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jgs import Graph, InputError, SparseFeatures, storage
+from jgs import Graph, InputError, SparseFeatures, replacing, storage
 from jgs.data.dataset import assemble
 from jgs.dist.adjacency import edge_cut, in_neighbors
 from jgs.dist.partition import partition_nodes
@@ -277,8 +277,13 @@ def test_damage_is_named(tmp_path, damage):
         assert parts.graph.num_nodes == 50
         parts.part(1)
 
-    with pytest.raises(InputError, match=DAMAGE[damage]):
+    with pytest.raises(InputError, match=DAMAGE[damage]) as error:
         open_all()
+    if folder.exists():  # which is not replaced where nothing says that it is of jgs
+        assert f"after moving {folder}" in str(error.value)
+        folder.rename(tmp_path / "away")
+    write(folder, make_data(50, 300), 3)
+    open_all()
 
 
 def test_without_verify_sizes_are_checked_still(tmp_path):
@@ -346,7 +351,7 @@ def test_a_write_that_the_disk_refuses_is_an_os_error(tmp_path):
 @pytest.mark.parametrize("in_one_step", [True, False])
 def test_parts_replace_parts_and_nothing_else(tmp_path, monkeypatch, in_one_step):
     if not in_one_step:  # a file system that cannot swap
-        monkeypatch.setattr(storage.ctypes, "CDLL", lambda *_, **__: object())
+        monkeypatch.setattr(replacing.ctypes, "CDLL", lambda *_, **__: object())
     folder = tmp_path / "parts"
     write(folder, make_data(50, 300), 3)
     last = write(folder, make_data(60, 300), 2)
