@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import jax
 
 import jgs
 from jgs.allocator import keep_freed_memory
-from jgs.command import say
+from jgs.command import output_elsewhere, say
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
 from jgs.dist.launch import agree, connect, unmet
@@ -33,26 +30,11 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
     Returns the result on rank 0; elsewhere, and where there is none, the exit status. Raises
     `InputError` on the rank that has the problem, or on rank 0 where all have.
     """
-    with _output_elsewhere():
+    with output_elsewhere():
         try:
             return _connected(given)
         except FailedElsewhere:
             return 2
-
-
-@contextmanager
-def _output_elsewhere() -> Iterator[None]:
-    """Libraries that write to standard output (gloo) write to standard error: there is to be
-    nothing but the result."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def _connected(given: dict[str, Any]) -> dict[str, Any] | int:
