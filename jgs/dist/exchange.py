@@ -291,6 +291,7 @@ def _tables(
     longest, entries = all_gather_rows(comm, mine).max(axis=0).tolist()
     if not comm.uniform:
         entries = most = 0
+    entries, longest = max(entries, 1), max(longest, 1)  # nothing is read from an empty array
     own = [
         SparseFeatures(
             as_device(_padded(np.asarray(f.indptr), most + 1, f.indices.shape[0])),
