@@ -8,7 +8,6 @@ partitioning), each an all_to_all of equal parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -91,9 +90,9 @@ class FeatureExchange:
     def resize(self, capacity: int) -> None:
         """Sets `capacity`, on all ranks alike; the next call compiles."""
         self.capacity = max(int(capacity), 1)
-        one_round, raw_rows = partial(self._one_round), partial(self._raw_rows)  # traced anew
-        self._fetch = self.comm.program(one_round, (OWN, OWN, OWN, SAME, SAME), (OWN, SAME))
-        self._ask_only = self.comm.program(raw_rows, (OWN, OWN, SAME), OWN)
+        operands = (OWN, OWN, OWN, SAME, SAME)
+        self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
+        self._ask_only = self.comm.program(self._raw_rows, (OWN, OWN, SAME), OWN)
 
     def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
         """The rows, and whether a rank's sample had overflowed: then they are to be drawn again

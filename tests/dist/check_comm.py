@@ -87,6 +87,12 @@ assert rounds == 9, rounds
 each = (size - 1) * 5 * 4 + 2 * 28 * (size - 1) // size + 28 * (size - 1)
 assert sent == 3 * each, (sent, 3 * each)
 
+# Of a second program of the same function too.
+before = comm.counters.rounds
+for _ in range(2):
+    comm.program(collectives, (OWN,), (OWN, SAME, SAME, OWN))(own(value, dtype))
+assert comm.counters.rounds == before + 6, comm.counters.rounds - before
+
 # Pytrees, and a rank's own values coming back as they were.
 tree = comm.own([{"a": np.full((2,), r, np.float32), "b": (np.int32([r]),)} for r in mine])
 twice = comm.program(lambda t: jax.tree.map(lambda x: 2 * x, t), (OWN,), OWN)(tree)
