@@ -93,6 +93,14 @@ for _ in range(2):
     comm.program(collectives, (OWN,), (OWN, SAME, SAME, OWN))(own(value, dtype))
 assert comm.counters.rounds == before + 6, comm.counters.rounds - before
 
+# Arrays without entries, and Python numbers.
+for got in comm.local(comm.own([(np.zeros((0, 3)), 0.5)] * len(mine))):
+    assert got[0].shape == (0, 3)
+    assert float(got[1]) == 0.5
+for function, spec in ((comm.own, OWN), (comm.same, SAME)):
+    given = function([0.5] * len(mine) if spec == OWN else 0.5)
+    assert comm.program(lambda x: 2 * x, (spec,), spec)(given).dtype == jnp.float32
+
 # Pytrees, and a rank's own values coming back as they were.
 tree = comm.own([{"a": np.full((2,), r, np.float32), "b": (np.int32([r]),)} for r in mine])
 twice = comm.program(lambda t: jax.tree.map(lambda x: 2 * x, t), (OWN,), OWN)(tree)
@@ -154,6 +162,7 @@ for num_last, entries in ((0, 6), (3, 6), (3, 0)) if size == 2 else ():
 # An emulated network: same values, and the time it would take.
 slow = Emulated(comm.clone(), latency=2e-3, bandwidth=1e6)
 reduce = slow.program(slow.all_reduce, (OWN,), SAME)
+reduce.lower(own(lambda r: [r, 1], np.float32))
 start = time.perf_counter()
 for _ in range(5):
     equal(reduce(own(lambda r: [r, 1], np.float32))[1], size, np.float32)
