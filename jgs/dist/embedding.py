@@ -118,6 +118,7 @@ class ShardedEmbedding:
         for name, value in (("width", width), ("capacity", capacity)):
             if value < 1:
                 raise InputError(f"{name} must be at least 1", value, "Raise it.")
+        capacity = capacity if comm.size > 1 else 1  # alone nobody is asked, and nothing padded
         self.comm, self.width, self.capacity, self.late = comm, width, capacity, late
         self.extra_rounds = 0
         self._optimizer = optimizer

@@ -89,7 +89,8 @@ class FeatureExchange:
 
     def resize(self, capacity: int) -> None:
         """Sets `capacity`, on all ranks alike; the next call compiles."""
-        self.capacity = max(int(capacity), 1)
+        # One rank asks nobody: no request need be padded.
+        self.capacity = max(int(capacity), 1) if self.comm.size > 1 else 1
         operands = (OWN, OWN, OWN, SAME, SAME)
         self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
         self._ask_only = self.comm.program(self._raw_rows, (OWN, OWN, SAME), OWN)
