@@ -49,7 +49,8 @@ class FeatureExchange:
         float16, NumPy or JAX, e.g. memory maps, used where they lie), or `SparseFeatures`.
       capacity: the most nodes asked of a rank in a round. Where some rank needs more, all do
         further rounds: nothing is dropped. Equal on all ranks.
-      wire: the dtype of dense rows on their way, one of `WIRE`.
+      wire: the dtype of dense rows on their way, one of `WIRE`. A rank's own rows are rounded
+        to it too: results do not depend on who owns what.
 
     All ranks must call it equally often; a call is 2 rounds, and 2 more for each time
     `capacity` that the most wanted rank is asked for more. Padding (outside `[0, N)`) gets
@@ -228,7 +229,11 @@ class FeatureExchange:
     def _read(self, store: Store, place: jax.Array, replies: list[jax.Array]) -> jax.Array:
         if self._row is None:
             tables = (*store.own, store.cached, *(r.astype(jnp.float32) for r in replies))
-            return gather(tables, place)
+            x = gather(tables, place)
+            if self.wire == jnp.float32:
+                return x
+            # Without a barrier XLA may leave out both casts, of "excess precision".
+            return jax.lax.optimization_barrier(x.astype(self.wire)).astype(jnp.float32)
         num_own = _num_rows(store.own)
         there = place >= num_own
         own = gather(store.own, jnp.where(there, -1, place))

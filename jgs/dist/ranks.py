@@ -145,7 +145,7 @@ def rank_loader(
       cache: which rows of other ranks to keep: "none"; "degree", those that are most often a
         neighbour; "planned", those that an epoch's batches, drawn before it begins, read most.
       cache_memory: bytes of rows that a rank may keep.
-      wire: dtype of dense rows on their way.
+      wire: the dtype that dense rows are rounded to, and have on their way.
       prefetch: steps drawn ahead, where two threads may communicate.
 
     Raises `InputError`.

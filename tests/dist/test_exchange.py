@@ -53,13 +53,13 @@ def batches(size, seed=0):
     return nodes
 
 
-def check(exchange, comm, matrix, nodes, rtol=0):
+def check(exchange, comm, matrix, nodes):
     x, _ = exchange(comm.own([jnp.asarray(n) for n in nodes]))
     x = comm.local(x)
     matrix = np.vstack([matrix, np.zeros((1, matrix.shape[1]))])
     for rows, ids in zip(x, nodes, strict=True):
         assert rows.dtype == jnp.float32
-        np.testing.assert_allclose(rows, matrix[ids], rtol=rtol)
+        np.testing.assert_array_equal(rows, matrix[ids])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -120,17 +120,17 @@ def test_one_ranks_overflow_is_told_to_all(size):
 
 
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
-def test_rows_lose_precision_on_the_wire_only(wire):
-    comm, offsets, nodes = make_comm(2), OFFSETS[2], batches(2)
-    exchange = FeatureExchange(comm, offsets, dense(offsets), 40, wire)
-    check(exchange, comm, DENSE, nodes, rtol=2**-7)
-    x = comm.local(exchange(comm.own([jnp.asarray(n) for n in nodes]))[0])[0]
-    own = nodes[0] < 29
-    np.testing.assert_array_equal(np.asarray(x)[own], DENSE[nodes[0][own]])
-    assert np.any(
-        np.asarray(x)[~own & (nodes[0] < N)] != DENSE[nodes[0][~own & (nodes[0] < N)]]
-    )
-    assert comm.counters.bytes == 2 * (41 * 4 + 40 * 6 * 2)
+def test_all_rows_are_rounded_to_the_wire_whoever_owns_them(wire):
+    nodes, rounded = batches(2), DENSE.astype(jnp.dtype(wire)).astype(np.float32)
+    for size in (1, 2):
+        comm, offsets = make_comm(size), OFFSETS[size]
+        exchange = FeatureExchange(comm, offsets, dense(offsets), 40, wire)
+        for cached in ([], [30, 31, 40, 49], []):
+            exchange.cache([np.array(cached, np.int32)] * size)
+            before = comm.counters.bytes
+            check(exchange, comm, rounded, nodes[:size])
+            sent = comm.counters.bytes - before
+            assert sent == (0 if size == 1 else 41 * 4 + 40 * 6 * 2)
 
 
 def test_several_tables_and_float16_rows_are_read_where_they_lie():
