@@ -158,7 +158,7 @@ def rank_loader(
     graphs = ranks.graphs(mode) if graphs is None else graphs
     ranks.check(graphs, batch_size, weighted)
     background, fanouts = comm.clone(), tuple(fanouts)
-    settings = repr((fanouts, bool(replace), bool(weighted)))
+    settings = repr((fanouts, bool(replace), bool(weighted), bool(shuffle)))
     schedules = ranks.schedules(key, batch_size, shuffle, settings)
     make = _hybrid if mode == "hybrid" else _vanilla
     sampler = make(background, ranks, graphs, schedules, batch_size, fanouts, replace, weighted)

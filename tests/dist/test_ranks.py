@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jgs import Graph
+from jgs import Graph, InputError
 from jgs.data import Dataset
 from jgs.dist import RankParts, open_parts, rank_loader
 from jgs.dist.comm import Alone
@@ -87,3 +87,10 @@ def test_a_graph_without_edges(parts, mode):
             for each, rows in zip(comm.local(batch), comm.local(x), strict=True):
                 assert each.blocks[0].num_edges == 0
                 assert np.any(rows[: each.blocks[0].num_sources])
+
+
+def test_a_state_of_another_order_is_refused(parts):
+    parts = parts(20000)
+    state = loader(Alone(), parts, 20).state_dict()
+    with pytest.raises(InputError, match="digest"):
+        loader(Alone(), parts, 20, shuffle=False).load_state_dict(state)
