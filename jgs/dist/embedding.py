@@ -16,8 +16,8 @@ import numpy as np
 import optax
 
 from jgs.dist.comm import OWN, SAME, Communicator
-from jgs.dist.exchange import ask, check_offsets
-from jgs.dist.route import route
+from jgs.dist.exchange import ask
+from jgs.dist.route import check_offsets, route
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.ops import aggregate, gather
@@ -112,7 +112,7 @@ class ShardedEmbedding:
         init: Callable[[jax.Array, tuple[int, ...]], jax.Array] | None = None,
         late: bool = False,
     ):
-        self._ranges, words = check_offsets(comm, offsets), key_words(key)
+        self._ranges, words = check_offsets(offsets, comm.size), key_words(key)
         self._num_own = int(np.diff(self._ranges).max())  # on the rank with the most
         capacity = max(self._num_own, 1) if capacity is None else int(capacity)
         for name, value in (("width", width), ("capacity", capacity)):

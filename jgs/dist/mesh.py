@@ -87,9 +87,9 @@ class Mesh(Counted):
 
     def own(self, values: Sequence[Any]) -> Any:
         def stack(*arrays):
-            arrays = list(map(_as_array, arrays))
-            shape = (self.size, *arrays[0].shape)
-            return self._assemble(shape, OWN, [a[None] for a in arrays])
+            given = [_as_array(a) for a in arrays]
+            shape = (self.size, *given[0].shape)
+            return self._assemble(shape, OWN, [a[None] for a in given])
 
         return jax.tree.map(stack, *values)
 

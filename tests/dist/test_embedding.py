@@ -249,6 +249,8 @@ def test_bad_input_is_refused():
         ShardedEmbedding(Alone(), [0, N], 0, KEY, optax.adam(1), capacity=1)
     with pytest.raises(InputError, match="offsets"):
         ShardedEmbedding(Alone(), [0, 9, N], F, KEY, optax.adam(1), capacity=1)
+    with pytest.raises(InputError, match="offsets"):
+        ShardedEmbedding(Mesh(jax.devices()[:2]), [0, N, 20], F, KEY, optax.adam(1))
     with pytest.raises(InputError, match="key"):
         ShardedEmbedding(Alone(), [0, N], F, 3, optax.adam(1), capacity=1)
     with pytest.raises(InputError, match="same optimizer"):
