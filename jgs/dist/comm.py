@@ -227,7 +227,7 @@ def _gather_program(comm: Communicator) -> Callable:
 
 
 def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:
-    """`[size, k]` on the host: every rank's row of `k` 32-bit numbers, of which `rows` has one
-    for each local rank."""
+    """`[size, k]` on the host: every rank's row of `k` numbers, 64-bit ones too, of which
+    `rows` has one for each local rank."""
     gather = _gather_program(comm)  # type: ignore[arg-type]
     return np.asarray(gather(comm.own([np.asarray(row) for row in rows])))

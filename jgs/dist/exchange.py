@@ -285,7 +285,7 @@ def _tables(
         if comm.uniform:
             return [(_padded(np.concatenate(f), most),) for f in dense], width, None
         return [tuple(map(as_device, f)) for f in dense], width, None
-    mine = [np.array([f.max_row, f.indices.shape[0]], np.int32) for f in sparse]
+    mine = [np.array([f.max_row, f.indices.shape[0]], np.int64) for f in sparse]
     longest, entries = all_gather_rows(comm, mine).max(axis=0).tolist()
     if not comm.uniform:
         entries = most = 0

@@ -100,7 +100,7 @@ def planned_vanilla(
     """
     num_nodes = int(offsets[-1])
     if comm.uniform:
-        sizes = [np.array([g.num_edges], np.int32) for g in graphs]
+        sizes = [np.array([g.num_edges], np.int64) for g in graphs]
         graphs = [_padded(g, int(all_gather_rows(comm, sizes).max())) for g in graphs]
     make = partial(
         VanillaSampler,

@@ -67,6 +67,12 @@ for dtype, tolerance in (("float32", 1e-5), ("float16", 1e-2), (jnp.bfloat16, 1e
     everywhere = all_gather_rows(comm, [bits] * comm.num_local)
     assert (everywhere == bits).all()
 
+equal(
+    all_gather_rows(comm, [np.array([2**40 + r]) for r in mine]),
+    2**40 + np.arange(size)[:, None],
+    np.int64,
+)
+
 # Counters: known from the shapes; a call adds, compiling does not.
 comm.barrier()
 before = comm.counters.rounds, comm.counters.bytes

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 from jgs import InputError, kernels
+from jgs.dist import exchange as module
 from jgs.dist.comm import Alone
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.mesh import Mesh
@@ -166,6 +167,17 @@ def test_hostile_requests_read_nothing_outside():
     )
     assert place.tolist()[:3] == [-1, -1, -1]
     assert requests.shape == (2, 3)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_rank_may_have_more_than_2_to_the_31_sparse_entries(size, monkeypatch):
+    num = 2**31 + 5
+    huge = [np.broadcast_to(x, num) for x in (np.int32(0), np.float32(1))]  # 4 bytes each
+    own = SparseFeatures(np.array([0, 3, num]), *huge, 40, 9)
+    monkeypatch.setattr(module, "as_device", lambda array: array)
+    bounds = np.arange(size + 1) * 2
+    tables, _, longest = module._tables(make_comm(size), [own] * size, bounds)
+    assert [(t.indices.size, longest) for t in tables] == [(num, 9)] * size
 
 
 def test_bad_input_is_refused():
