@@ -165,7 +165,8 @@ class ShardedEmbedding:
 
         Joined in rank order they are the table of `N` rows, whatever the number of ranks; no
         rank ever holds another's. A pending push is applied first: a run that saves its state
-        equals one that is resumed from it.
+        equals one that is resumed from it. (With `late` the next pull then sees that push, so
+        that results depend on when states are taken.)
         """
         self.flush()
         tables = self.comm.local(self._table)
