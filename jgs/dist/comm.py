@@ -12,10 +12,10 @@ each rank of this process, and `local` makes it a list again.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any, NoReturn, Protocol
 
 import jax
@@ -84,7 +84,10 @@ class Communicator(Protocol):
     ) -> Callable:
         """`function`, compiled. It takes as many positional arguments (pytrees) as there are
         `in_specs`, each `OWN` or `SAME`; `out_specs` is one of them for all results, or a
-        tuple of one each. `donate`: positions of arguments whose buffers it may take over."""
+        tuple of one each. `donate`: positions of arguments whose buffers it may take over.
+
+        Every program is traced anew (`jax.jit` shares what it traced of one function: the
+        counters would see nothing of the second program)."""
 
     def own(self, values: Sequence[Any]) -> Any:
         """An `OWN` value of pytrees of equal structure and shapes, one a local rank. A NumPy
@@ -197,7 +200,7 @@ class Alone(OneLocal):
         out_specs: Any,
         donate: Sequence[int] = (),
     ) -> Callable:
-        return jax.jit(function, donate_argnums=tuple(donate))
+        return jax.jit(partial(function), donate_argnums=tuple(donate))
 
     def barrier(self) -> None:
         pass
@@ -218,13 +221,13 @@ def as_jax_arrays(value: Any) -> Any:
         )
 
 
-@functools.lru_cache(maxsize=16)
+@lru_cache(maxsize=16)
 def _gather_program(comm: Communicator) -> Callable:
     return comm.program(comm.all_gather, (OWN,), SAME)
 
 
 def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:
-    """`[size, k]` on the host: every rank's row of `k` 32-bit numbers, of which `rows` has one
-    for each local rank."""
+    """`[size, k]` on the host: every rank's row of `k` numbers, 64-bit ones too, of which
+    `rows` has one for each local rank."""
     gather = _gather_program(comm)  # type: ignore[arg-type]
     return np.asarray(gather(comm.own([np.asarray(row) for row in rows])))

@@ -16,8 +16,8 @@ import numpy as np
 import optax
 
 from jgs.dist.comm import OWN, SAME, Communicator
-from jgs.dist.exchange import ask, check_offsets
-from jgs.dist.route import route
+from jgs.dist.exchange import ask
+from jgs.dist.route import check_offsets, route
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.ops import aggregate, gather
@@ -112,12 +112,13 @@ class ShardedEmbedding:
         init: Callable[[jax.Array, tuple[int, ...]], jax.Array] | None = None,
         late: bool = False,
     ):
-        self._ranges, words = check_offsets(comm, offsets), key_words(key)
+        self._ranges, words = check_offsets(offsets, comm.size), key_words(key)
         self._num_own = int(np.diff(self._ranges).max())  # on the rank with the most
         capacity = max(self._num_own, 1) if capacity is None else int(capacity)
         for name, value in (("width", width), ("capacity", capacity)):
             if value < 1:
                 raise InputError(f"{name} must be at least 1", value, "Raise it.")
+        capacity = capacity if comm.size > 1 else 1  # alone nobody is asked, and nothing padded
         self.comm, self.width, self.capacity, self.late = comm, width, capacity, late
         self.extra_rounds = 0
         self._optimizer = optimizer
@@ -164,7 +165,8 @@ class ShardedEmbedding:
 
         Joined in rank order they are the table of `N` rows, whatever the number of ranks; no
         rank ever holds another's. A pending push is applied first: a run that saves its state
-        equals one that is resumed from it.
+        equals one that is resumed from it. (With `late` the next pull then sees that push, so
+        that results depend on when states are taken.)
         """
         self.flush()
         tables = self.comm.local(self._table)

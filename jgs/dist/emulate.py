@@ -56,6 +56,7 @@ class Emulated:
             )
             return result
 
+        call.lower = program.lower  # type: ignore[attr-defined]
         return call
 
 

@@ -8,7 +8,6 @@ partitioning), each an all_to_all of equal parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
-from jgs.dist.route import route
+from jgs.dist.first import everywhere
+from jgs.dist.route import check_offsets, route
 from jgs.errors import InputError
 from jgs.features import SparseFeatures
 from jgs.graph import as_device
@@ -50,7 +50,11 @@ class FeatureExchange:
         float16, NumPy or JAX, e.g. memory maps, used where they lie), or `SparseFeatures`.
       capacity: the most nodes asked of a rank in a round. Where some rank needs more, all do
         further rounds: nothing is dropped. Equal on all ranks.
-      wire: the dtype of dense rows on their way, one of `WIRE`.
+      wire: the dtype of dense rows on their way, one of `WIRE`. A rank's own rows are rounded
+        to it too: results do not depend on who owns what.
+
+    Raises `InputError` on the rank whose features do not fit its offsets, and on the others
+    `jgs.dist.first.FailedElsewhere`.
 
     All ranks must call it equally often; a call is 2 rounds, and 2 more for each time
     `capacity` that the most wanted rank is asked for more. Padding (outside `[0, N)`) gets
@@ -71,10 +75,9 @@ class FeatureExchange:
     ):
         if wire not in WIRE:
             raise InputError(f"wire must be one of {', '.join(WIRE)}", repr(wire), "Choose.")
-        offsets = check_offsets(comm, offsets)
+        offsets = check_offsets(offsets, comm.size)
         self.comm, self.wire, self.extra_rounds = comm, jnp.dtype(wire), 0
-        self._most = int(np.diff(offsets).max(initial=0))
-        self._own, self.width, self._row = _tables(comm, features, self._most)
+        self._own, self.width, self._row = _tables(comm, features, offsets)
         empty = np.zeros((0, self.width if self._row is None else 2 * self._row))
         dtype = np.float32 if self._row is None else np.int32
         self._sent = self.wire if self._row is None else jnp.dtype(np.int32)
@@ -85,15 +88,16 @@ class FeatureExchange:
 
     def replace(self, features: Sequence[Sequence[Any] | SparseFeatures]) -> None:
         """Other rows of the same shapes; nothing stays cached."""
-        self._own, self.width, self._row = _tables(self.comm, features, self._most)
+        self._own, self.width, self._row = _tables(self.comm, features, self._bounds)
         self._store = self._with(self._no_cache)
 
     def resize(self, capacity: int) -> None:
         """Sets `capacity`, on all ranks alike; the next call compiles."""
-        self.capacity = max(int(capacity), 1)
-        one_round, raw_rows = partial(self._one_round), partial(self._raw_rows)  # traced anew
-        self._fetch = self.comm.program(one_round, (OWN, OWN, OWN, SAME, SAME), (OWN, SAME))
-        self._ask_only = self.comm.program(raw_rows, (OWN, OWN, SAME), OWN)
+        # One rank asks nobody: no request need be padded.
+        self.capacity = max(int(capacity), 1) if self.comm.size > 1 else 1
+        operands = (OWN, OWN, OWN, SAME, SAME)
+        self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
+        self._ask_only = self.comm.program(self._raw_rows, (OWN, OWN, SAME), OWN)
 
     def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
         """The rows, and whether a rank's sample had overflowed: then they are to be drawn again
@@ -228,7 +232,11 @@ class FeatureExchange:
     def _read(self, store: Store, place: jax.Array, replies: list[jax.Array]) -> jax.Array:
         if self._row is None:
             tables = (*store.own, store.cached, *(r.astype(jnp.float32) for r in replies))
-            return gather(tables, place)
+            x = gather(tables, place)
+            if self.wire == jnp.float32:
+                return x
+            # Without a barrier XLA may leave out both casts, of "excess precision".
+            return jax.lax.optimization_barrier(x.astype(self.wire)).astype(jnp.float32)
         num_own = _num_rows(store.own)
         there = place >= num_own
         own = gather(store.own, jnp.where(there, -1, place))
@@ -238,18 +246,6 @@ class FeatureExchange:
         return own + gather(
             _unpack(sent, self._row, self.width), jnp.where(there, place - num_own, -1)
         )
-
-
-def check_offsets(comm: Communicator, offsets: Any) -> np.ndarray:
-    """`offsets` as int32 `[R+1]`; raises `InputError` unless each rank has its range."""
-    offsets = np.asarray(offsets, np.int32)
-    if offsets.shape != (comm.size + 1,):
-        raise InputError(
-            "offsets must have one entry more than there are ranks",
-            f"{offsets.shape} for {comm.size} ranks",
-            "Give each rank a contiguous range of nodes.",
-        )
-    return offsets
 
 
 def ask(
@@ -276,10 +272,12 @@ def _unpack(sent: jax.Array, row: int, width: int) -> SparseFeatures:
 
 
 def _tables(
-    comm: Communicator, features: Sequence[Sequence[Any] | SparseFeatures], most: int
+    comm: Communicator, features: Sequence[Sequence[Any] | SparseFeatures], offsets: np.ndarray
 ) -> tuple[list[Any], int, int | None]:
-    """Each local rank's rows, of equal shapes where the communicator wants it (`most` rows);
-    their width; and the most entries of any rank's row, None of dense ones."""
+    """Each local rank's rows, of equal shapes where the communicator wants it; their width; and
+    the most entries of any rank's row, None of dense ones."""
+    everywhere(comm, lambda: _check_rows(comm, features, offsets))
+    most = int(np.diff(offsets).max())
     sparse = [f for f in features if isinstance(f, SparseFeatures)]
     dense = [[np.asarray(t) for t in f] for f in features if not isinstance(f, SparseFeatures)]
     if not sparse:
@@ -287,10 +285,11 @@ def _tables(
         if comm.uniform:
             return [(_padded(np.concatenate(f), most),) for f in dense], width, None
         return [tuple(map(as_device, f)) for f in dense], width, None
-    mine = [np.array([f.max_row, f.indices.shape[0]], np.int32) for f in sparse]
+    mine = [np.array([f.max_row, f.indices.shape[0]], np.int64) for f in sparse]
     longest, entries = all_gather_rows(comm, mine).max(axis=0).tolist()
     if not comm.uniform:
         entries = most = 0
+    entries, longest = max(entries, 1), max(longest, 1)  # nothing is read from an empty array
     own = [
         SparseFeatures(
             as_device(_padded(np.asarray(f.indptr), most + 1, f.indices.shape[0])),
@@ -302,6 +301,17 @@ def _tables(
         for f in sparse
     ]
     return own, sparse[0].num_features, longest
+
+
+def _check_rows(comm: Communicator, features: Sequence[Any], offsets: np.ndarray) -> None:
+    for own, rank in zip(features, range(comm.rank, comm.size), strict=False):
+        num, want = _num_rows(own), int(offsets[rank + 1] - offsets[rank])
+        if num != want:
+            raise InputError(
+                f"the features of rank {rank} must have a row for each of its {want} nodes",
+                f"{num} rows",
+                "Give each rank the rows from its offset to the next.",
+            )
 
 
 def _turns(nodes: np.ndarray, bounds: np.ndarray, capacity: int) -> np.ndarray:

@@ -87,14 +87,15 @@ class Mesh(Counted):
 
     def own(self, values: Sequence[Any]) -> Any:
         def stack(*arrays):
-            shape = (self.size, *arrays[0].shape)
-            return self._assemble(shape, OWN, [a[None] for a in arrays])
+            given = [_as_array(a) for a in arrays]
+            shape = (self.size, *given[0].shape)
+            return self._assemble(shape, OWN, [a[None] for a in given])
 
         return jax.tree.map(stack, *values)
 
     def same(self, value: Any) -> Any:
         def replicate(array):
-            array = array if hasattr(array, "shape") else np.asarray(array)
+            array = _as_array(array)
             if isinstance(array, jax.Array) and array.sharding == NamedSharding(
                 self._mesh, SAME
             ):
@@ -114,7 +115,9 @@ class Mesh(Counted):
 
     def local(self, value: Any) -> list[Any]:
         leaves, structure = jax.tree.flatten(value)
-        rows = [sorted(a.addressable_shards, key=lambda s: s.index[0].start) for a in leaves]
+        # By device: the index of a shard of an array without entries does not say which it is.
+        nth = {device: i for i, device in enumerate(self._local)}
+        rows = [sorted(a.addressable_shards, key=lambda s: nth[s.device]) for a in leaves]
         return [
             jax.tree.unflatten(structure, [shards[i].data[0] for shards in rows])
             for i in range(self.num_local)
@@ -129,6 +132,11 @@ class Mesh(Counted):
 
     def abort(self, status: int) -> NoReturn:
         os._exit(status)
+
+
+def _as_array(value: Any) -> Any:
+    """Python numbers with the dtype that `jax.jit` gives them."""
+    return value if hasattr(value, "shape") else jnp.asarray(value)
 
 
 def _first(value: Any) -> Any:

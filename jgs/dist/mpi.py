@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import jax
@@ -81,7 +82,7 @@ class Mpi(OneLocal, Counted):
         out_specs: Any,
         donate: Sequence[int] = (),
     ) -> Callable:
-        return self.counting(jax.jit(function, donate_argnums=tuple(donate)))
+        return self.counting(jax.jit(partial(function), donate_argnums=tuple(donate)))
 
     def barrier(self) -> None:
         jax.effects_barrier()  # what this thread has dispatched comes first

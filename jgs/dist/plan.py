@@ -100,7 +100,7 @@ def planned_vanilla(
     """
     num_nodes = int(offsets[-1])
     if comm.uniform:
-        sizes = [np.array([g.num_edges], np.int32) for g in graphs]
+        sizes = [np.array([g.num_edges], np.int64) for g in graphs]
         graphs = [_padded(g, int(all_gather_rows(comm, sizes).max())) for g in graphs]
     make = partial(
         VanillaSampler,
@@ -158,11 +158,14 @@ def request_capacity(
     margin: float = 0.02,
 ) -> int:
     """How many nodes a rank asks another for at most, with a margin; equal on all ranks.
+    At least 1.
 
     Args:
       remote: draws the batches; `trials` of the epoch's `num_steps`, evenly spaced.
       cached: of each local rank the nodes it need not ask for.
     """
+    if remote.comm.size == 1:  # nothing is remote
+        return 1
     which = np.unique(np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int))
     most = 0
     for nodes in remote.nodes(epoch, which.tolist()):
@@ -171,7 +174,7 @@ def request_capacity(
         most = max(most, remote.most_asked(nodes))
     mine = [np.array([most], np.int32)] * remote.comm.num_local
     most = int(all_gather_rows(remote.comm, mine).max())
-    return -(-math.ceil(most * (1 + margin)) // 64) * 64
+    return max(1, -(-math.ceil(most * (1 + margin)) // 64) * 64)
 
 
 def planned_cache(

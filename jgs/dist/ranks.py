@@ -24,7 +24,7 @@ from jgs.dist.plan import (
 from jgs.errors import InputError
 from jgs.features import SparseFeatures
 from jgs.graph import Graph
-from jgs.sampling.capacity import plan_capacity
+from jgs.sampling.capacity import plan_capacity, round_up
 from jgs.sampling.schedule import Deal, Schedule
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "degree", "planned")
@@ -145,7 +145,7 @@ def rank_loader(
       cache: which rows of other ranks to keep: "none"; "degree", those that are most often a
         neighbour; "planned", those that an epoch's batches, drawn before it begins, read most.
       cache_memory: bytes of rows that a rank may keep.
-      wire: dtype of dense rows on their way.
+      wire: the dtype that dense rows are rounded to, and have on their way.
       prefetch: steps drawn ahead, where two threads may communicate.
 
     Raises `InputError`.
@@ -158,7 +158,7 @@ def rank_loader(
     graphs = ranks.graphs(mode) if graphs is None else graphs
     ranks.check(graphs, batch_size, weighted)
     background, fanouts = comm.clone(), tuple(fanouts)
-    settings = repr((fanouts, bool(replace), bool(weighted)))
+    settings = repr((fanouts, bool(replace), bool(weighted), bool(shuffle)))
     schedules = ranks.schedules(key, batch_size, shuffle, settings)
     make = _hybrid if mode == "hybrid" else _vanilla
     sampler = make(background, ranks, graphs, schedules, batch_size, fanouts, replace, weighted)
@@ -166,20 +166,28 @@ def rank_loader(
     capacity = request_capacity(remote, 0, len(schedules[0]))
     exchange = FeatureExchange(background, ranks.offsets, ranks.features, capacity, wire)
 
+    room = 0
+
     def keep(epoch: int) -> None:
+        nonlocal room
+        first = room == 0
         num_rows = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
         if cache == "planned":
             nodes = planned_cache(remote, epoch, len(schedules[0]), num_rows)
         else:
             nodes = degree_cache(background, ranks.offsets, graphs, num_rows)
         used = [np.array([(n < ranks.parts.num_nodes).sum()], np.int32) for n in nodes]
-        most = int(all_gather_rows(background, used).max())
-        nodes = [n[:most] for n in nodes]
-        exchange.cache(nodes)
+        room = min(_grown(room, int(all_gather_rows(background, used).max())), num_rows)
+        nodes = [n[:room] for n in nodes]
         capacity = request_capacity(remote, epoch, len(schedules[0]), nodes)
-        if not 0.9 * exchange.capacity <= capacity <= exchange.capacity:
+        if not first:
+            capacity = _grown(exchange.capacity, capacity)
+        if capacity != exchange.capacity:
             exchange.resize(capacity)
+        exchange.cache(nodes)
 
+    if comm.size == 1:  # nothing is remote
+        cache = "none"
     if cache == "degree":
         keep(0)
     return DistLoader(
@@ -190,6 +198,11 @@ def rank_loader(
         prefetch=prefetch if comm.concurrent else 0,
         before_epoch=keep if cache == "planned" else None,
     )
+
+
+def _grown(have: int, need: int) -> int:
+    """`have` where it is enough, for programs of that size are compiled; or some to spare."""
+    return have if need <= have else round_up(need + need // 8)
 
 
 def _hybrid(

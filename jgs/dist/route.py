@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
+from jgs.errors import InputError
+
+_MOST = 2**31 - 1
+
+
+def check_offsets(offsets: Any, size: int) -> np.ndarray:
+    """`offsets` as int32 `[size + 1]`; raises `InputError` unless each rank has its range."""
+    array = np.asarray(offsets)
+    good = array.shape == (size + 1,) and np.issubdtype(array.dtype, np.integer)
+    if good:
+        array = array.astype(np.int64)  # unsigned ones have no differences below 0
+        good = array[0] == 0 and array[-1] <= _MOST and min(np.diff(array)) >= 0
+    if not good:
+        raise InputError(
+            f"offsets must be {size + 1} ints that do not decrease, from 0 to the number of "
+            f"nodes, at most {_MOST}",
+            array.tolist(),
+            "Give where each rank's own nodes begin, and the number of nodes.",
+        )
+    return array.astype(np.int32)
 
 
 def route(

@@ -18,6 +18,7 @@ import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator
 from jgs.dist.loader import enlarged
+from jgs.dist.route import check_offsets
 from jgs.dist.rows import merge_rows, route_rows
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch, as_device
@@ -106,7 +107,7 @@ class VanillaSampler:
         self._comm, self._graph, self._held = comm, graph, held
         if held is not None:
             self._held_here = [np.asarray(each) for each in comm.local(held)]
-        self._bounds = _check_offsets(offsets, comm.size)
+        self._bounds = check_offsets(offsets, comm.size)
         self._offsets = comm.same(self._bounds)
         self._batch_size = require_int("batch_size", batch_size, 1)
         capacity = check_capacity(capacity, self._batch_size, len(fanouts))
@@ -191,19 +192,6 @@ class VanillaSampler:
                     ids[~good].tolist()[:10] if ids.shape == good.shape else ids.shape,
                     "Deal each rank seeds whose in-edges its part has.",
                 )
-
-
-def _check_offsets(offsets: Any, size: int) -> np.ndarray:
-    array = np.asarray(offsets)
-    good = array.shape == (size + 1,) and np.issubdtype(array.dtype, np.integer)
-    if not good or array[0] != 0 or (np.diff(array) < 0).any():
-        raise InputError(
-            f"offsets must be {size + 1} ints that do not decrease, from 0 to the number of "
-            "nodes",
-            array.tolist(),
-            "Give where each rank's own nodes begin, and the number of nodes.",
-        )
-    return array.astype(np.int32)
 
 
 def _worst_rows(capacity: Capacity) -> RowCapacity:

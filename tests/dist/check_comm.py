@@ -8,12 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 from ranks import connect_here
 
 from jgs.dist.comm import OWN, SAME, all_gather_rows
 from jgs.dist.emulate import Emulated
+from jgs.dist.exchange import FeatureExchange
 from jgs.dist.launch import agree
 from jgs.errors import InputError
+from jgs.features import SparseFeatures
 
 comm = connect_here()
 size, mine = comm.size, range(comm.rank, comm.rank + comm.num_local)
@@ -64,6 +67,12 @@ for dtype, tolerance in (("float32", 1e-5), ("float16", 1e-2), (jnp.bfloat16, 1e
     everywhere = all_gather_rows(comm, [bits] * comm.num_local)
     assert (everywhere == bits).all()
 
+equal(
+    all_gather_rows(comm, [np.array([2**40 + r]) for r in mine]),
+    2**40 + np.arange(size)[:, None],
+    np.int64,
+)
+
 # Counters: known from the shapes; a call adds, compiling does not.
 comm.barrier()
 before = comm.counters.rounds, comm.counters.bytes
@@ -83,6 +92,20 @@ rounds, sent = comm.counters.rounds - before[0], comm.counters.bytes - before[1]
 assert rounds == 9, rounds
 each = (size - 1) * 5 * 4 + 2 * 28 * (size - 1) // size + 28 * (size - 1)
 assert sent == 3 * each, (sent, 3 * each)
+
+# Of a second program of the same function too.
+before = comm.counters.rounds
+for _ in range(2):
+    comm.program(collectives, (OWN,), (OWN, SAME, SAME, OWN))(own(value, dtype))
+assert comm.counters.rounds == before + 6, comm.counters.rounds - before
+
+# Arrays without entries, and Python numbers.
+for got in comm.local(comm.own([(np.zeros((0, 3)), 0.5)] * len(mine))):
+    assert got[0].shape == (0, 3)
+    assert float(got[1]) == 0.5
+for function, spec in ((comm.own, OWN), (comm.same, SAME)):
+    given = function([0.5] * len(mine) if spec == OWN else 0.5)
+    assert comm.program(lambda x: 2 * x, (spec,), spec)(given).dtype == jnp.float32
 
 # Pytrees, and a rank's own values coming back as they were.
 tree = comm.own([{"a": np.full((2,), r, np.float32), "b": (np.int32([r]),)} for r in mine])
@@ -129,9 +152,23 @@ if comm.concurrent:
     assert other.counters.rounds == 1200, other.counters
     other.close()
 
+# Sparse rows, of which the last rank has none, or none with entries.
+for num_last, entries in ((0, 6), (3, 6), (3, 0)) if size == 2 else ():
+    offsets = np.r_[np.arange(size) * 3, (size - 1) * 3 + num_last]
+    matrix = np.zeros((offsets[-1], 5), np.float32)
+    matrix.reshape(-1)[:entries] = np.arange(1, 1 + entries)
+    parts = [scipy.sparse.csr_matrix(matrix[offsets[r] : offsets[r + 1]]) for r in mine]
+    features = [SparseFeatures.from_scipy(part) for part in parts]
+    exchange = FeatureExchange(comm, offsets, features, capacity=4)
+    nodes = [np.r_[np.arange(3), offsets[-1] - 1, offsets[-1]].astype(np.int32) for _ in mine]
+    rows, _ = exchange(comm.own(nodes))
+    for got in comm.local(rows):
+        equal(got, np.vstack([matrix, np.zeros((1, 5))])[nodes[0]], np.float32)
+
 # An emulated network: same values, and the time it would take.
 slow = Emulated(comm.clone(), latency=2e-3, bandwidth=1e6)
 reduce = slow.program(slow.all_reduce, (OWN,), SAME)
+reduce.lower(own(lambda r: [r, 1], np.float32))
 start = time.perf_counter()
 for _ in range(5):
     equal(reduce(own(lambda r: [r, 1], np.float32))[1], size, np.float32)

@@ -228,6 +228,14 @@ def test_mesh_programs_have_two_collectives_and_one():
         assert not any(f" {other}(" in text for other in ("all-reduce", "all-gather"))
 
 
+def test_on_one_rank_a_pull_costs_its_rows_not_the_table():
+    num_nodes, nodes = 1 << 14, jnp.arange(8, dtype=jnp.int32)
+    table = ShardedEmbedding(Alone(), [0, num_nodes], 2, KEY, OPTIMIZERS["adam"])
+    pull = table._fetch.lower(table._table.rows, nodes, table._offsets, np.int32(0)).compile()
+    memory = pull.memory_analysis()
+    assert memory.temp_size_in_bytes + memory.output_size_in_bytes < num_nodes
+
+
 def test_bad_input_is_refused():
     table = make(1)
     _, token = table.pull(jnp.arange(3, dtype=jnp.int32))
@@ -241,6 +249,8 @@ def test_bad_input_is_refused():
         ShardedEmbedding(Alone(), [0, N], 0, KEY, optax.adam(1), capacity=1)
     with pytest.raises(InputError, match="offsets"):
         ShardedEmbedding(Alone(), [0, 9, N], F, KEY, optax.adam(1), capacity=1)
+    with pytest.raises(InputError, match="offsets"):
+        ShardedEmbedding(Mesh(jax.devices()[:2]), [0, N, 20], F, KEY, optax.adam(1))
     with pytest.raises(InputError, match="key"):
         ShardedEmbedding(Alone(), [0, N], F, 3, optax.adam(1), capacity=1)
     with pytest.raises(InputError, match="same optimizer"):

@@ -1,0 +1,96 @@
+"""`rank_loader`: what it plans, compiles and takes back, on a mesh and alone."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jgs import Graph, InputError
+from jgs.data import Dataset
+from jgs.dist import RankParts, open_parts, rank_loader
+from jgs.dist.comm import Alone
+from jgs.dist.exchange import FeatureExchange
+from jgs.dist.loader import HybridSampler
+from jgs.dist.mesh import Mesh
+from jgs.dist.write_parts import write_parts
+
+N = 3000
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """Makes two random parts of a graph of so many random edges, of which no train node has
+    one where there are none."""
+
+    def make(num_edges):
+        rng = np.random.default_rng(0)
+        graph = Graph.from_edges(*rng.integers(0, N, (2, num_edges)), num_nodes=N)
+        data = Dataset(
+            name="random",
+            graph=graph,
+            features=jnp.asarray(rng.standard_normal((N, 8)), jnp.float32),
+            labels=np.zeros(N, np.int32),
+            num_classes=2,
+            train_idx=np.arange(0, N, 30, dtype=np.int32),
+            val_idx=np.arange(1, 4, dtype=np.int32),
+            test_idx=np.arange(5, 9, dtype=np.int32),
+        )
+        folder = tmp_path_factory.mktemp("ranks") / "parts"
+        write_parts(folder, data, rng.integers(0, 2, N).astype(np.int32), 2, method="random")
+        return open_parts(folder)
+
+    return make
+
+
+def loader(comm, parts, batch_size=10, **options):
+    ranks = RankParts(comm, parts)
+    return rank_loader(comm, ranks, batch_size, (3, 3), key=jax.random.key(3), **options)
+
+
+def counted(monkeypatch, owner, name, counts):
+    method = getattr(owner, name)
+
+    def call(*args):
+        counts[name] += 1
+        return method(*args)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize("cache_memory", [1 << 20, 1 << 12])
+def test_a_planned_cache_compiles_in_the_first_epoch_only(parts, monkeypatch, cache_memory):
+    traces = collections.Counter()
+    counted(monkeypatch, FeatureExchange, "_one_round", traces)
+    counted(monkeypatch, FeatureExchange, "_raw_rows", traces)
+    comm = Mesh(jax.devices()[:2])
+    with loader(comm, parts(20000), cache="planned", cache_memory=cache_memory) as batches:
+        for epoch in range(4):
+            assert sum(1 for _ in batches) == 5
+            assert set(traces.values()) == {1}, (epoch, traces)
+
+
+def test_one_rank_plans_no_exchange(parts, monkeypatch):
+    draws = collections.Counter()
+    counted(monkeypatch, HybridSampler, "__call__", draws)
+    with loader(Alone(), parts(20000), 20, cache="planned") as batches:
+        num = sum(1 for _ in batches)
+    assert draws["__call__"] == num + batches.redraws == 5
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vanilla"])
+def test_a_graph_without_edges(parts, mode):
+    comm = Mesh(jax.devices()[:2])
+    with loader(comm, parts(0), mode=mode, cache="planned") as batches:
+        for batch, x in batches:
+            for each, rows in zip(comm.local(batch), comm.local(x), strict=True):
+                assert each.blocks[0].num_edges == 0
+                assert np.any(rows[: each.blocks[0].num_sources])
+
+
+def test_a_state_of_another_order_is_refused(parts):
+    parts = parts(20000)
+    state = loader(Alone(), parts, 20).state_dict()
+    with pytest.raises(InputError, match="digest"):
+        loader(Alone(), parts, 20, shuffle=False).load_state_dict(state)
