@@ -11,6 +11,7 @@ import scipy.sparse
 
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.exchange import FeatureExchange
+from jgs.dist.first import everywhere
 from jgs.dist.loader import DistLoader, HybridSampler, Sampler
 from jgs.dist.parts import Part, Parts
 from jgs.dist.plan import (
@@ -24,7 +25,7 @@ from jgs.dist.plan import (
 from jgs.errors import InputError
 from jgs.features import SparseFeatures
 from jgs.graph import Graph
-from jgs.sampling.capacity import plan_capacity, round_up
+from jgs.sampling.capacity import Capacity, plan_capacity, round_up
 from jgs.sampling.schedule import Deal, Schedule
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "degree", "planned")
@@ -218,11 +219,14 @@ def _hybrid(
     fixed: tuple[Any, ...] = (batch_size, fanouts)
     modes: dict[str, Any] = {"replace": replace, "weighted": weighted}
     seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
-    capacities = [
-        plan_capacity(graph, *fixed, seeds=own, **modes)
-        for graph, own in zip(graphs, seeds, strict=True)
-    ]
-    capacity = largest(comm, capacities)
+
+    def plan() -> list[Capacity]:
+        return [
+            plan_capacity(graph, *fixed, seeds=own, **modes)
+            for graph, own in zip(graphs, seeds, strict=True)
+        ]
+
+    capacity = largest(comm, everywhere(comm, plan))
     return HybridSampler(comm, graphs[0], batch_size, fanouts, capacity, **modes)
 
 

@@ -133,7 +133,7 @@ class Config:
         64, "MiB of rows that a rank may keep", identity=False, metavar="MIB"
     )
     wire: str = _flag(
-        "float32", "dtype of feature rows on their way between ranks",
+        "float32", "dtype that dense feature rows are rounded to, and have between ranks",
         choices=("float32", "float16", "bfloat16"),
     )  # fmt: skip
     watchdog: float = _flag(
