@@ -39,12 +39,19 @@ HANDLERS = {
 }
 
 
+_MOST_THREADS = 4096
+
+
 def _num_threads() -> int:
     text = os.environ.get("JGS_NUM_THREADS", "")
     if not text:
         return 0  # as many as XLA's pool has
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError("JGS_NUM_THREADS must be a positive integer", repr(text), "Unset it?")
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_THREADS:
+        raise InputError(
+            f"JGS_NUM_THREADS must be an integer from 1 to {_MOST_THREADS}",
+            repr(text),
+            "Unset it?",
+        )
     return int(text)
 
 

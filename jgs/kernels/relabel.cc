@@ -74,6 +74,8 @@ void Relabeler::Begin(const std::vector<int64_t>& starts, int64_t capacity) {
 }
 
 bool Relabeler::Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int count) {
+  // Full: nothing goes in any more, for a table without a free entry is searched for ever.
+  if (known_.load(std::memory_order_relaxed) > capacity_) return false;
   int32_t node[kMost];
   uint8_t missed[kMost];
   int num_missed = 0;
@@ -119,8 +121,11 @@ bool Relabeler::Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int coun
   Chunk& mine = chunks_[chunk];
   mine.firsts.insert(mine.firsts.end(), firsts, firsts + num_firsts);
   mine.unreported += num_new;
-  if (mine.unreported <= kUnreported - kMost) return true;
-  num_new = std::exchange(mine.unreported, 0);
+  return mine.unreported <= kUnreported - kMost || EndChunk(chunk);
+}
+
+bool Relabeler::EndChunk(int64_t chunk) {
+  const int64_t num_new = std::exchange(chunks_[chunk].unreported, 0);
   return known_.fetch_add(num_new, std::memory_order_relaxed) + num_new <= capacity_;
 }
 

@@ -13,7 +13,7 @@ namespace jgs {
 // Nodes that have a local id, and the neighbours of one hop that may yet get one.
 //
 // Reset, Clear of every piece, AddTargets; then for every hop: Begin; Insert for the edges of
-// every chunk; Number; Label for every chunk; Resolve for all edges. What is done for a piece,
+// every chunk, and EndChunk; Number; Label for every chunk; Resolve for all edges. What is done for a piece,
 // a chunk or some edges may be done by any number of threads at once. The local ids do not
 // depend on the threads: the edge of a node's first appearance is settled by taking the
 // smallest.
@@ -42,6 +42,10 @@ class Relabeler {
   // than fit.
   bool Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int count);
 
+  // After the chunk's last edge; false once more nodes are known than fit. Without it nobody
+  // would know of the nodes that are new in small chunks, and the table could fill up.
+  bool EndChunk(int64_t chunk);
+
   // After all insertions: how many nodes are known now, or -1 if that is more than fit.
   int64_t Number();
 
@@ -64,7 +68,7 @@ class Relabeler {
   using Word = uint64_t __attribute__((may_alias));  // an Entry, read and written as a whole
   static constexpr int32_t kEmpty = -1;
   static constexpr uint32_t kPending = 1u << 31;
-  static constexpr int64_t kUnreported = 1024;  // new nodes that a chunk may not have reported
+  static constexpr int64_t kUnreported = 1024;  // new nodes that a thread may not have reported
 
   struct Chunk {
     // The edges that were their nodes' first appearances when inserted, ascending: the edge's

@@ -29,6 +29,7 @@ bool Insert(Relabeler& relabeler, const EdgeList& edges, int64_t chunk, int64_t 
     if (full.load(std::memory_order_relaxed)) return true;
     if (!relabeler.Insert(chunk, at, indices + at, count)) full.store(true);
   }
+  if (!relabeler.EndChunk(chunk)) full.store(true);
   return true;
 }
 

@@ -56,6 +56,7 @@ class Stream {
   // Finishes the edges under way.
   void Finish() {
     for (int stage = 0; stage < 3; ++stage) Advance();
+    if (relabel_ && !relabeler_.EndChunk(chunk_)) fits_ = false;
   }
 
   int64_t num_edges() const { return num_edges_; }

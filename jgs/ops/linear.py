@@ -41,7 +41,8 @@ def linear(
 
     Returns:
       `[K, O]`, zeros in padding. What padded rows of the inputs, of `add` and of the gradient
-      hold changes nothing, NaN included: they enter no product.
+      hold changes nothing, NaN included: they enter no product. On the CPU zeros of the inputs
+      may enter none either: weights must be finite, for 0 * inf need not give NaN.
 
     On the CPU float32 layers are a kernel's (`jgs/kernels/linear.cc`), elsewhere XLA's: equal
     to rounding. The kernel's result does not depend on the number of threads. Differentiable

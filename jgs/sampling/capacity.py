@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -80,7 +81,7 @@ def worst_case(
 def check_capacity(capacity: Any, batch_size: int, num_hops: int) -> Capacity:
     """`capacity` as a `Capacity` that fits the seeds and hops; raises `InputError`."""
     try:
-        edges, sources = (tuple(int(c) for c in field) for field in capacity)
+        edges, sources = (tuple(map(operator.index, field)) for field in capacity)
         good = len(edges) == len(sources) == num_hops and min(edges) >= 0
         good = good and all(
             a <= b for a, b in zip((batch_size, *sources), sources, strict=False)

@@ -11,18 +11,21 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.ops.kernel_call import vary_alike
 
 
 def check_fanouts(fanouts: Any) -> tuple[int, ...]:
     """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
-    rule = "fanouts must be static positive ints, or -1 for all neighbours, one a hop"
+    rule = "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop"
     remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
     if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
         raise InputError(rule, fanouts, remedy)
     if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
         raise InputError(rule, fanouts, remedy)
     for k in fanouts:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not (k > 0 or k == -1):
+        if isinstance(k, bool) or not isinstance(k, int | np.integer):
+            raise InputError(rule, fanouts, remedy)
+        if not (0 < k < 2**31 or k == -1):
             raise InputError(rule, fanouts, remedy)
     if not len(fanouts):
         raise InputError(rule, fanouts, remedy)
@@ -103,9 +106,10 @@ def refuse_outside(seeds: jax.Array, num_nodes: int) -> jax.Array:
         return np.asarray(values)
 
     def refuse(s):
-        return jax.pure_callback(
+        told = jax.pure_callback(
             fail, jax.ShapeDtypeStruct(s.shape, s.dtype), s, vmap_method="sequential"
         )
+        return vary_alike(told, s)[0]
 
     good = jnp.all((seeds >= 0) & (seeds <= num_nodes))
     return jax.lax.cond(good, lambda s: s, refuse, seeds)

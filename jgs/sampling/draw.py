@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jgs.ops.kernel_call import vary_alike
 from jgs.sampling.random import below, node_bits
 
 _LARGEST = jnp.iinfo(jnp.int64).max
@@ -29,7 +30,8 @@ def distinct(words: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> ja
         taken = jnp.any((position == drawn[:, None]) & earlier, axis=1)
         return position.at[:, i].set(jnp.where(taken, last, drawn))
 
-    return jax.lax.fori_loop(0, k, draw, jnp.zeros((node.shape[0], k), jnp.int64))
+    start, _ = vary_alike(jnp.zeros((node.shape[0], k), jnp.int64), node)
+    return jax.lax.fori_loop(0, k, draw, start)
 
 
 def repeated(words: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
@@ -47,8 +49,9 @@ def find(prefix: jax.Array, start: jax.Array, degree: jax.Array, point: jax.Arra
         above = prefix.at[start + middle].get(mode="clip") > point
         return jnp.where(above, low, middle + 1), jnp.where(above, middle, high)
 
-    low, high = jnp.zeros_like(point), jnp.broadcast_to(degree, point.shape) - 1
-    return jax.lax.fori_loop(0, 32, halve, (low, jnp.maximum(high, 0)))[1]
+    high = jnp.maximum(jnp.broadcast_to(degree, point.shape) - 1, 0)
+    low, high, _ = vary_alike(jnp.zeros_like(point), high, prefix)
+    return jax.lax.fori_loop(0, 32, halve, (low, high))[1]
 
 
 def row_weight(prefix: jax.Array, start: jax.Array, position: jax.Array) -> jax.Array:
@@ -119,6 +122,7 @@ def weighted_distinct(
         jnp.zeros(shape, jnp.int64),
         row_weight(prefix, start, degree),
     )
+    start_state = vary_alike(*start_state, node)[:-1]
     position, drawn, *_ = jax.lax.fori_loop(0, k, draw, start_state)
     return position, drawn
 

@@ -119,6 +119,7 @@ class Loader:
         self._draw = jax.jit(_draw, static_argnums=3)
         self.redraws, self.waited = 0, 0.0
         self._ahead: Ahead | None = None
+        self._loop: object = None  # the loop under way, until `close`
 
     def __len__(self) -> int:
         return len(self._schedule)
@@ -133,6 +134,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[MiniBatch]:
         self.close()
+        loop = self._loop = object()
         first = self.step
         samples, ahead = self._super_batches(self.epoch, first), None
         if self._prefetch and first < len(self):
@@ -145,7 +147,7 @@ class Loader:
                 self.waited += time.perf_counter() - began
                 self._schedule.step = step + 1
                 yield batch
-                if self._ahead is not ahead or self.step != step + 1:
+                if self._loop is not loop or self.step != step + 1:
                     raise RuntimeError("the loader was closed or moved inside its loop")
             self._schedule.epoch, self._schedule.step = self.epoch + 1, 0
         finally:
@@ -192,6 +194,7 @@ class Loader:
 
     def close(self) -> None:
         """Stop sampling ahead. The position stays; a new loop goes on from it."""
+        self._loop = None
         if self._ahead is not None:
             self._ahead.stop()
             self._ahead = None

@@ -14,6 +14,7 @@ import jax
 
 from jgs import kernels
 from jgs.graph import Graph, MiniBatch
+from jgs.ops.kernel_call import vary_alike
 from jgs.sampling.capacity import Capacity, check_capacity, worst_case
 from jgs.sampling.checks import check_fanouts, check_graph, check_seeds
 from jgs.sampling.neighbors_kernel import sample_kernel
@@ -100,7 +101,7 @@ def sample_batches(
     """The one batch of `sample_neighbors`; with `spec.apart` the S batches of seeds `[S, B]`,
     none of which shares an array with another, so that taking them apart copies nothing."""
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        samples = _sample(words, graph, seeds, spec)
+        samples = _sample(*vary_alike(words, graph, seeds), spec)
     rows = [seeds[i] for i in range(seeds.shape[0])] if spec.apart else [seeds]
     return [
         MiniBatch(row, nodes, tuple(hops[::-1]), overflow, graph.num_nodes)

@@ -11,6 +11,7 @@ from jax.custom_batching import custom_vmap
 
 from jgs import kernels
 from jgs.graph import Block, Graph
+from jgs.ops.kernel_call import vary_alike
 from jgs.sampling.neighbors_plain import Sample, Spec
 
 
@@ -81,6 +82,7 @@ def _call(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[
         first_hop=np.int64(spec.first_hop),
         num_threads=np.int64(kernels.NUM_THREADS),
     )
+    arrays = [vary_alike(array, seeds)[0] for array in arrays]
     unwanted = {} if spec.edge_ids else {"edge_id": None}
     unwanted |= {} if spec.edge_weights else {"edge_weight": None}
     return [

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError
-from jgs.sampling import plan_capacity, sample_neighbors
+from jgs.sampling import Capacity, plan_capacity, sample_neighbors
+from jgs.sampling.relabel_kernel import relabel_edges
 
 
 def test_plan_capacity_is_tight_and_says_so(make_graph, caplog):
@@ -64,3 +65,27 @@ def test_bad_plans_are_refused(change):
     }
     with pytest.raises(InputError):
         plan_capacity(**(good | change))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("fanout", [1, 3])
+def test_a_sample_far_beyond_its_sources_overflows(fanout):
+    """Every chunk of the kernel finds some new nodes, none of them many."""
+    size = 47_000
+    src, dst = np.arange(size * fanout) + size, np.repeat(np.arange(size), fanout)
+    graph = Graph.from_edges(src, dst, size * (fanout + 1))
+    capacity = Capacity((size * fanout,), (size,))
+    batch = sample_neighbors(
+        jax.random.key(0), graph, np.arange(size), (fanout,), capacity=capacity
+    )
+    assert batch.overflow
+    assert int(batch.blocks[0].num_edges) == 0
+
+
+@pytest.mark.timeout(60)
+def test_relabelling_far_beyond_its_sources_overflows():
+    edge = np.arange(1 << 20)
+    neighbors = (edge // 32768 * 900 + edge % 900).astype(np.int32)  # 900 new ones a chunk
+    one = np.zeros(1, np.int32)
+    _, count, *_ = relabel_edges(one, np.int32(1), neighbors, np.int32(edge.size), 1000, 10**6)
+    assert int(count) == 1001

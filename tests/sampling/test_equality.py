@@ -128,3 +128,25 @@ def test_the_sample_of_a_key_is_fixed_for_ever(sample_with):
 
 GOLDEN_INDICES = [4, 0, 3, 5, 0, 2, 6, 5]
 GOLDEN_NODES = [0, 1, 2, 3, 8, 5, 7, 4]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("implementation", ["plain", "kernel"])
+def test_shard_map_changes_nothing(sample_with, make_graph, same_bits, implementation, mode):
+    graph, seeds = make_graph(50, 400), np.arange(8, dtype=np.int32)
+    keys = jax.random.split(jax.random.key(0), 2)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("rank",))
+    ours, everyones = jax.sharding.PartitionSpec("rank"), jax.sharding.PartitionSpec()
+
+    def sample(key, graph, seeds):
+        return sample_with(implementation, key, graph, seeds, (3, -1), **mode, **EXTRAS)
+
+    def each(keys, graph, seeds):
+        return jax.tree.map(lambda a: a[None], sample(keys[0], graph, seeds))
+
+    specs = (ours, everyones, ours)
+    shards = jax.jit(jax.shard_map(each, mesh=mesh, in_specs=specs, out_specs=ours))
+    batches = shards(keys, graph, seeds)
+    for rank in range(2):
+        mine = sample(keys[rank], graph, seeds[4 * rank : 4 * rank + 4])
+        same_bits(mine, jax.tree.map(lambda a, r=rank: a[r], batches))

@@ -276,3 +276,19 @@ def test_numpy_integers_are_integers(graph):
     )
     assert json.dumps(batches.state_dict())
     assert len(list(batches)) == 7
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_loop_ends_when_the_loader_moves_to_another_epoch(make_graph, prefetch):
+    def loader():
+        graph = make_graph(60, 600)
+        return Loader(graph, np.arange(60), 10, (2,), key=jax.random.key(0), prefetch=prefetch)
+
+    with loader() as mine, loader() as other:
+        other.load_state_dict(other.state_dict() | {"epoch": 7, "step": 2})
+        state = other.state_dict()
+        with pytest.raises(RuntimeError, match="moved inside its loop"):  # noqa: PT012
+            for step, _ in enumerate(mine):
+                if step == 1:
+                    mine.load_state_dict(state)  # the same step of another epoch
+        assert mine.state_dict() == state
