@@ -123,6 +123,17 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
+    def add_data_options(self) -> None:
+        """Adds `--root` and `--data-options`: what `jgs.data.load` is to be given."""
+        self.add_argument("--root", help="folder of the data sets' files (default: data)")
+        self.add_argument(
+            "--data-options",
+            nargs="+",
+            type=_option,
+            metavar="NAME=VALUE",
+            help="the data set's own options, e.g. num_nodes=10000 seed=1",
+        )
+
     def error(self, message: str) -> NoReturn:
         raise InputError("the command line must parse", message, f"See {self.prog} --help.")
 
@@ -137,6 +148,12 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         say(self.format(record))
+
+
+def _option(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return text
 
 
 def _literal(text: str) -> Any:

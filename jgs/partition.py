@@ -48,11 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     given = _parser().parse_args(argv)
     options = vars(given)
-    for option in options.get("data_options", ()):
-        if "=" not in option:
-            raise InputError(
-                "--data-options must be of the form NAME=VALUE", repr(option), "See --help."
-            )
     # Only now: errors above, and --help, need not wait for the import of JAX.
     import jgs.data
     from jgs.dist.partition import check_choice, check_partition, method_used, partition_nodes
@@ -114,13 +109,7 @@ def _parser() -> command.Parser:
         "random (default: metis)",
     )
     add("--seed", type=int, help="of metis and random (default: 0)")
-    add("--root", help="folder of the data sets' files (default: data)")
-    add(
-        "--data-options",
-        nargs="+",
-        metavar="NAME=VALUE",
-        help="the data set's own options, e.g. num_nodes=10000 seed=1",
-    )
+    parser.add_data_options()
     return parser
 
 

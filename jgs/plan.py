@@ -85,12 +85,10 @@ def _is_shape(options: dict[str, Any]) -> bool:
     return known and (options.get("shape_only", False) or name not in LOADERS)
 
 
-def _workload(options: dict[str, Any], **graph: Any) -> Workload:
-    from jgs.dist.cost import Workload
-
-    graph["num_features"] = options.get("features", graph["num_features"])
-    return Workload(
-        **graph,
+def _as_asked(options: dict[str, Any], work: Workload) -> Workload:
+    """The graph's workload with the flags' training."""
+    return work._replace(
+        num_features=options.get("features", work.num_features),
         batch_size=options["batch_size"],
         fanouts=tuple(options["fanouts"]),
         hidden=options["hidden"],
@@ -106,7 +104,7 @@ def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]
     from jgs.dist.shapes import SHAPES, expected_draw, lognormal_degrees
 
     name = options["dataset"]
-    work = _workload(options, name=name, **SHAPES[name]._asdict())
+    work = _as_asked(options, SHAPES[name])
     degrees = lognormal_degrees(work.num_nodes, work.num_edges)
     num_rows = _cache_rows(options, work)
     cut = options.get("cut", 1.0)
@@ -161,6 +159,7 @@ def _check_machines(
 
 def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     import jgs.data
+    from jgs.dist.cost import Workload
     from jgs.features import SparseFeatures
 
     data = jgs.data.load(
@@ -170,8 +169,7 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     )
     features = data.features
     itemsize = 4 if isinstance(features, SparseFeatures) else features.dtype.itemsize
-    work = _workload(
-        options,
+    work = Workload(
         name=data.name,
         num_nodes=data.graph.num_nodes,
         num_edges=data.graph.num_edges,
@@ -181,18 +179,19 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
         num_seeds=data.train_idx.size,
         weighted=data.graph.edge_weight is not None,
     )
+    work = _as_asked(options, work)
     _check_machines(options, work.num_seeds)
     return data.graph, work, lambda ranks: _random_parts(work, data.train_idx, ranks)
 
 
 def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
+    from jgs.dist.cost import Workload
     from jgs.dist.parts import open_parts
 
     parts = open_parts(options["partition"])
     described = parts.manifest["features"]
     seeds = [np.asarray(parts.part(p).train_idx) for p in range(parts.num_parts)]
-    work = _workload(
-        options,
+    work = Workload(
         name=parts.name,
         num_nodes=parts.num_nodes,
         num_edges=parts.num_edges,
@@ -202,7 +201,7 @@ def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
         num_seeds=sum(s.size for s in seeds),
         weighted=parts.graph.edge_weight is not None,
     )
-
+    work = _as_asked(options, work)
     _check_machines(options, work.num_seeds, [s.size for s in seeds])
 
     def owners(ranks: int) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -62,13 +62,7 @@ def _parser() -> command.Parser:
     )
     add("--partition", help="or a folder of python -m jgs.partition: its parts and their cut")
     add("--shape-only", action="store_true", help="do not read ogbn-papers100M's files")
-    add("--root", help="folder of the data sets' files (default: data)")
-    add(
-        "--data-options",
-        nargs="+",
-        metavar="NAME=VALUE",
-        help="the data set's own options, e.g. num_nodes=10000 seed=1",
-    )
+    parser.add_data_options()
     add(
         "--machines",
         nargs="+",
@@ -134,11 +128,6 @@ def _check(options: dict[str, Any]) -> None:
         )
     if options["wire"] not in ("float32", "float16", "bfloat16"):
         raise InputError("--wire must be a dtype of rows", options["wire"], "See --help.")
-    for option in options.get("data_options", ()):
-        if "=" not in option:
-            raise InputError(
-                "--data-options must be of the form NAME=VALUE", repr(option), "See --help."
-            )
 
 
 def _flag(name: str) -> str:

@@ -20,24 +20,14 @@ _CLASSES = 400
 _TRIALS = 8  # batches from which `request_capacity` takes the most
 
 
-class Shape(NamedTuple):
-    """Fields as in `jgs.dist.cost.Workload`."""
-
-    num_nodes: int
-    num_edges: int
-    num_features: int
-    itemsize: int
-    num_classes: int
-    num_seeds: int
-
-
 # All edges in both directions. Node types are not told apart: every node has a row of features.
-SHAPES = {
+_PUBLISHED = (
     # Hu et al., "Open Graph Benchmark" (2020): 1,615,685,872 citations.
-    "ogbn-papers100M": Shape(111_059_956, 2 * 1_615_685_872, 128, 4, 172, 1_207_179),
+    Workload("ogbn-papers100M", 111_059_956, 2 * 1_615_685_872, 128, 4, 172, 1_207_179),
     # Hu et al., "OGB-LSC" (2021): papers, authors and institutions; citations, authorships and
     # affiliations. Published features are the papers'; OGB's baseline makes the others'.
-    "MAG240M": Shape(
+    Workload(
+        "MAG240M",
         121_751_666 + 122_383_112 + 25_721,
         2 * (1_297_748_926 + 386_022_720 + 44_592_586),
         768,
@@ -47,8 +37,9 @@ SHAPES = {
     ),
     # Khatua et al., "IGB" (2023): all of its node types; of the 157,675,969 papers with one of
     # 2,983 labels 60 % are for training (its `dataloader.py`).
-    "IGBH-full": Shape(547_306_935, 2 * 5_812_005_639, 1024, 4, 2983, 157_675_969 * 6 // 10),
-}
+    Workload("IGBH-full", 547_306_935, 2 * 5_812_005_639, 1024, 4, 2983, 157_675_969 * 6 // 10),
+)
+SHAPES = {work.name: work for work in _PUBLISHED}
 
 
 class Degrees(NamedTuple):
