@@ -1,0 +1,73 @@
+"""What the tests of launched training share."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from launched import make_parts
+from ranks import MPIEXEC, needs_mpi
+from two_hosts import MPICH
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """One compilation cache for all the processes, so that they start quickly."""
+    return os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JGS_NUM_THREADS": "1",
+        "XLA_FLAGS": "",  # pytest's own devices
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return make_parts(tmp_path_factory.mktemp("parts") / "parts")
+
+
+@pytest.fixture
+def start(environment):
+    """`start(kind, n, flags...)` starts the processes; all end with the test. `kind`: "mpi",
+    "jax", or the start of a command. Flags of one rank: a list of each rank's."""
+    started = []
+
+    def start(kind, n, *flags, each=None):
+        command = [sys.executable, "-m", "jgs.train", *map(str, flags)]
+        env = environment
+        if kind == "jax":
+            with socket.create_server(("localhost", 0)) as free:
+                port = free.getsockname()[1]
+            by_hand = ["--comm", "jax", "--coordinator", f"localhost:{port}"]
+            by_hand += ["--num-processes", str(n), "--process-id"]
+            each = each or [[]] * n
+            commands = [[*command, *by_hand, str(r), *each[r]] for r in range(n)]
+        elif n == 1:
+            commands = [command]
+        else:
+            needs_mpi()
+            before = [str(MPIEXEC), "-n", str(n)] if kind == "mpi" else kind
+            env = environment | (MPICH if kind != "mpi" else {})
+            commands = [[*before, *command]]
+        pipe = subprocess.PIPE
+        processes = [
+            subprocess.Popen(
+                c, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+            )
+            for c in commands
+        ]
+        started.extend(processes)
+        return processes
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.terminate()  # mpiexec ends its ranks
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.communicate()

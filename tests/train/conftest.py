@@ -1,0 +1,22 @@
+"""What the tests of whole runs share."""
+
+import signal
+
+import pytest
+from small_runs import train
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run that nothing interrupted."""
+    run_dir = tmp_path_factory.mktemp("whole") / "run"
+    assert train(run_dir) == 0
+    return run_dir
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as on a terminal: a shell's background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -1,0 +1,196 @@
+"""What ends a run before its end: Ctrl-C, the loss, the disk, the memory."""
+
+import signal
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+from small_runs import SMALL, same_run, train
+
+import jgs.data
+from jgs import InputError
+from jgs.sampling import Loader
+from jgs.train import checkpoint, folder, local, loop
+
+
+def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
+    tmp_path, whole, capsys, monkeypatch
+):
+    steps_of, calls = loop.make_train_step, []
+
+    def interrupting(*arguments):
+        step = steps_of(*arguments)
+
+        def press(*inputs):
+            calls.append(1)
+            if len(calls) == 11:
+                signal.raise_signal(signal.SIGINT)
+            return step(*inputs)
+
+        return press
+
+    monkeypatch.setattr(loop, "make_train_step", interrupting)
+    before = signal.getsignal(signal.SIGINT)
+    assert train(tmp_path / "run") == 130
+    assert signal.getsignal(signal.SIGINT) is before
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-2].startswith("stopping after this step")
+    assert err.splitlines()[-1].startswith("interrupted at epoch 2/3, step 3 of")
+    assert len(calls) == 11
+    monkeypatch.undo()
+    assert train(tmp_path / "run", "--resume") == 0
+    assert "resuming after 1 epochs and 3 steps" in capsys.readouterr().err
+    same_run(tmp_path / "run", whole)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("where", ["load", "evaluation"])
+def test_ctrl_c_outside_the_steps_stops_at_once(tmp_path, capsys, monkeypatch, where):
+    after = []
+
+    def press(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+        after.append(1)
+
+    if where == "load":
+        monkeypatch.setattr(jgs.data, "load", press)
+    else:
+        monkeypatch.setattr(local, "accuracy", press)
+    assert train(tmp_path / "run") == 130
+    out, err = capsys.readouterr()
+    assert (out, after) == ("", [])
+    assert err.splitlines()[-1].startswith("interrupted; --resume")
+    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_lets_a_checkpoint_be_written(tmp_path, capsys, monkeypatch):
+    save = checkpoint._write
+
+    def press(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return save(*arguments)
+
+    monkeypatch.setattr(checkpoint, "_write", press)
+    assert train(tmp_path / "run") == 130
+    first, last = capsys.readouterr().err.splitlines()[-2:]
+    assert first.startswith("stopping after this checkpoint")
+    assert last.startswith("interrupted; --resume")
+    kept = checkpoint.checkpoints(tmp_path / "run" / folder.CHECKPOINTS)
+    assert [p.name for p in kept] == ["000001-000000008"]
+
+
+def test_ctrl_c_after_the_last_step_of_an_epoch_is_not_lost(tmp_path, capsys, monkeypatch):
+    steps = Loader.__iter__
+
+    def pressing(self):
+        yield from steps(self)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Loader, "__iter__", pressing)
+    assert train(tmp_path / "run") == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("interrupted; --resume")
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, capsys, monkeypatch, interrupted):
+    """And no checkpoint of it takes the place of a good one."""
+    steps_of, calls = loop.make_train_step, []
+
+    def spoiling(*arguments):
+        step = steps_of(*arguments)
+
+        def spoil(*inputs):
+            calls.append(1)
+            state = step(*inputs)
+            if len(calls) < 12:
+                return state
+            if interrupted:
+                signal.raise_signal(signal.SIGINT)
+            return state._replace(loss_sum=jnp.float32(jnp.nan))
+
+        return spoil
+
+    monkeypatch.setattr(loop, "make_train_step", spoiling)
+    every = 0 if interrupted else 1
+    assert train(tmp_path / "run", "--checkpoint-every", every, "--keep", 1) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "loss must stay finite" in last
+    assert "new run" in last
+    assert "lower --lr" in last
+    kept = [p.name for p in checkpoint.checkpoints(tmp_path / "run" / folder.CHECKPOINTS)]
+    assert kept == ["000001-000000008" if interrupted else "000001-000000011"]
+
+
+def test_the_loss_at_the_end_of_an_epoch_must_be_finite(tmp_path, capsys):
+    assert train(tmp_path / "run", "--lr", 1e38) == 2
+    assert "loss must stay finite" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_full_disk_is_one_line_and_can_be_resumed(tmp_path, whole):
+    """As far as a limit on the size of files goes: arrays no longer fit, small files do."""
+    run_dir = tmp_path / "run"
+    argv = [sys.executable, "-m", "jgs.train", *SMALL.split(), "--run-dir", str(run_dir)]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *argv], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {run_dir / folder.CHECKPOINTS} must be writable")
+    assert "--resume" in last
+    assert "Traceback" not in done.stderr
+    assert not list((run_dir / folder.CHECKPOINTS).iterdir())
+    assert train(run_dir, "--resume") == 0
+    same_run(run_dir, whole)
+
+
+def test_metrics_that_cannot_be_written_are_one_line(tmp_path, capsys, monkeypatch):
+    def refuse(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder.os, "fsync", refuse)
+    assert train(tmp_path / "new") == 2
+    monkeypatch.undo()
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "--epochs", 1) == 0
+    (run_dir / folder.METRICS).unlink()
+    (run_dir / folder.METRICS).mkdir()
+    capsys.readouterr()
+    assert train(run_dir, "--resume") == 2
+    err = capsys.readouterr().err
+    assert err.splitlines()[-1].startswith(f"error: {run_dir / folder.METRICS} must be")
+    with pytest.raises(InputError, match="room on its disk"):
+        folder.append_metrics(run_dir, {"epoch": 1})
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (MemoryError(), "fit into memory"),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "fit into memory"),
+        (OSError(28, "No space left on device"), "No space left"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error, word):
+    def lacking(*_, **__):
+        raise error
+
+    monkeypatch.setattr(loop, "GraphSAGE", lacking)
+    assert train(tmp_path / "run") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].startswith("error: ")
+    assert word in err.splitlines()[-1]
+
+
+def test_a_fault_of_jgs_keeps_its_traceback(tmp_path, monkeypatch):
+    def faulty(*_, **__):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(loop, "GraphSAGE", faulty)
+    with pytest.raises(RuntimeError, match="a bug"):
+        train(tmp_path / "run")
