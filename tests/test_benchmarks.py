@@ -1,5 +1,6 @@
 """The benchmark's graph is what it says, and its report can be printed. Nothing is timed."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import jgs
 from benchmarks import (
+    cache_bound,
     contenders,
     distributed_contenders,
     distributed_inputs,
@@ -205,3 +207,26 @@ def test_replay_knows_the_collectives_of_a_step():
     assert [name for name, _ in comm.log] == ["all_reduce", "all_to_all", "others"] * 2
     assert {kinds for _, kinds in comm.log} == {(((2, 3), np.dtype(np.float32)),)}
     assert replay.milliseconds(comm, comm.log) > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_cache_asks_for_less_than_the_optimum(seed):
+    """Every way to keep 2 of 6 rows is tried, of those kept before and those just read."""
+    rng = np.random.default_rng(seed)
+    steps = [rng.permutation(6)[: rng.integers(1, 5)] for _ in range(8)]
+    best = {frozenset(): 0}
+    for step in steps:
+        then = {}
+        for kept, asked in best.items():
+            asked += len(set(step) - kept)
+            for keep in itertools.combinations(sorted(kept | set(step)), 2):
+                then[frozenset(keep)] = min(asked, then.get(frozenset(keep), asked))
+            if len(kept | set(step)) < 2:
+                then[kept | set(step)] = asked
+        best = then
+    epochs = [steps[:4], steps[4:]]
+    optimum = cache_bound._optimum(epochs, 6, 2)
+    assert [len(epoch) for epoch in optimum] == [4, 4]
+    assert sum(map(sum, optimum)) == min(best.values())
+    planned = cache_bound._planned(epochs, 6, 2)
+    assert sum(planned) >= min(best.values())

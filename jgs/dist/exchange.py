@@ -125,16 +125,19 @@ class FeatureExchange:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
 
         All ranks call it, with equal `C`; padding, `N`, fills up. Costs a request and a reply
-        for each `capacity` nodes of the owner that has most of them.
+        for each `capacity` nodes of the owner that has most of those that were not kept before.
         """
+        before = self.comm.local((self._store.cached, self._store.cache_slot))
         self._store = self._with(self._no_cache)
-        size, empty = nodes[0].size, np.asarray(self._no_cache[0])
+        size = nodes[0].size
         if self.comm.size == 1 or size == 0:  # there is nobody, or nothing, to ask for
             return
+        kept = [self._kept(ids, *of_rank) for ids, of_rank in zip(nodes, before, strict=True)]
+        del before  # frees its rows
+        cached, missing = [rows for rows, _ in kept], [ids for _, ids in kept]
         # As many of every owner at a time as one round may ask for.
-        turns = [_turns(ids, self._bounds, self.capacity) for ids in nodes]
+        turns = [_turns(ids, self._bounds, self.capacity) for ids in missing]
         mine = [np.array([turn.max()], np.int32) for turn in turns]
-        cached = [np.zeros((size, empty.shape[1]), empty.dtype) for _ in nodes]
         for turn in range(int(all_gather_rows(self.comm, mine).max()) + 1):
             now = [of_rank == turn for of_rank in turns]
             asked = [
@@ -150,6 +153,19 @@ class FeatureExchange:
             slot[ids] = np.arange(size, dtype=np.int32)
             caches.append((as_device(found), as_device(slot[:-1].copy())))
         self._store = self._with(*caches)
+
+    def _kept(
+        self, ids: np.ndarray, rows: jax.Array, slots: jax.Array
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of nodes int32 `[C]` as far as `rows` and `slots`, the cache so far, have
+        them, else 0; and the nodes with `N` for those that it has."""
+        found = np.zeros((ids.size, rows.shape[1]), rows.dtype)
+        if slots.size == 0:
+            return found, ids
+        real = ids < self._num_nodes
+        slot = np.where(real, np.asarray(slots)[np.where(real, ids, 0)], -1)
+        found[slot >= 0] = np.asarray(rows)[slot[slot >= 0]]
+        return found, np.where(slot >= 0, np.int32(self._num_nodes), ids)
 
     def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
         if len(caches) == 1:

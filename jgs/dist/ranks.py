@@ -182,7 +182,7 @@ def rank_loader(
         nodes = [n[:room] for n in nodes]
         capacity = request_capacity(remote, epoch, len(schedules[0]), nodes)
         if not first:
-            capacity = _grown(exchange.capacity, capacity)
+            capacity = _grown(exchange.capacity, capacity, spare=1 / 32)  # it is all sent
         if capacity != exchange.capacity:
             exchange.resize(capacity)
         exchange.cache(nodes)
@@ -201,9 +201,9 @@ def rank_loader(
     )
 
 
-def _grown(have: int, need: int) -> int:
+def _grown(have: int, need: int, spare: float = 1 / 8) -> int:
     """`have` where it is enough, for programs of that size are compiled; or some to spare."""
-    return have if need <= have else round_up(need + need // 8)
+    return have if need <= have else round_up(need + int(need * spare))
 
 
 def _hybrid(

@@ -230,3 +230,29 @@ def test_a_cache_asks_as_many_of_every_owner_in_a_round():
     assert comm.counters.rounds - before == 1 + 2 * 2  # 10 of the one owner, 5 at a time
     nodes = [np.r_[N, 1:11, 20:29].astype(np.int32)] * 4
     check(exchange, comm, DENSE, nodes)
+
+
+@pytest.mark.parametrize("make", [dense, sparse])
+def test_rows_kept_before_are_not_asked_for_again(make):
+    comm, offsets = make_comm(4), OFFSETS[4]
+    matrix = DENSE if make is dense else SPARSE.toarray()
+    exchange = FeatureExchange(comm, offsets, make(offsets), 5)
+    everything = [np.arange(N, dtype=np.int32)] * 4
+
+    def rounds(*nodes):
+        """Of the owner with most new ones, 5 at a time."""
+        before = comm.counters.rounds
+        exchange.cache([np.array(nodes, np.int32)] * 4)
+        took = comm.counters.rounds - before
+        check(exchange, comm, matrix, everything)
+        return (took - 1) // 2
+
+    assert rounds(*range(1, 11), N) == 2
+    assert rounds(*range(10, 0, -1), N, N) == 0  # elsewhere
+    assert rounds(N, *range(5, 17)) == 2  # 11 to 16 are new
+    assert rounds(*range(1, 11)) == 1  # 1 to 4 had gone
+    exchange.replace(
+        [[2 * t for t in own] for own in make(offsets)] if make is dense else make(offsets)
+    )
+    matrix = matrix * (2 if make is dense else 1)
+    assert rounds(*range(1, 11)) == 2  # other rows
