@@ -21,7 +21,8 @@ _EDGES_AT_ONCE = 1 << 24  # bounds the temporaries to about half a gigabyte
 
 
 def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
-    """`edge_weight` as float32 `[num_edges]`; raises `InputError` unless finite and >= 0."""
+    """`edge_weight` as float32 `[num_edges]`; raises `InputError` unless finite, >= 0, and
+    large enough where it is not 0."""
     form = "sequences of unequal lengths"
     try:
         array = np.asarray(edge_weight)
@@ -43,6 +44,13 @@ def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
             "edge weights must be finite float32 numbers and not negative",
             f"{array[at]} at edge {at}",
             "Remove the edge, or give it weight 0: it is then never drawn.",
+        )
+    if array.dtype.itemsize > 4 and (lost := (weight == 0) & (array != 0)).any():
+        at = int(np.argmax(lost))
+        raise InputError(
+            "edge weights that are not 0 must be at least 1.4e-45, float32's least",
+            f"{array[at]} at edge {at}",
+            "Multiply all weights by a constant: only their ratios count.",
         )
     return weight
 

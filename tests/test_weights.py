@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from jgs import weights
+from jgs import InputError, weights
 
 
 def fixed_point(weight: list[float]) -> np.ndarray:
@@ -39,6 +39,12 @@ def test_the_smallest_weights_stay_positive():
     assert units[1] == 1
     assert units[2] == 0
     assert units.sum() <= 2**62
+
+
+def test_a_weight_that_float32_would_lose_is_refused():
+    assert weights.check_weights(np.array([0.0, 2e-45, 1.0]), 3)[1] > 0
+    with pytest.raises(InputError, match=r"1e-46 at edge 2.*ratios"):
+        weights.check_weights(np.array([0.0, 1.0, 1e-46]), 3)
 
 
 def test_rows_are_separate_and_pieces_make_no_difference(monkeypatch):

@@ -77,7 +77,11 @@ def dropout(
 
 def dropout_mask(key: jax.Array, nodes: jax.Array, layer: int | jax.Array, rate: float) -> Mask:
     """The `Mask` of `dropout(key, x, nodes, layer, rate)`, for `jgs.ops.linear`."""
-    if isinstance(rate, jax.core.Tracer) or not 0 <= rate < 1:
+    try:
+        good = 0 <= float(rate) < 1
+    except (TypeError, ValueError):  # of a tracer too
+        good = False
+    if not good:
         raise InputError(
             "a dropout rate must be a Python number in [0, 1)", rate, "0 switches dropout off."
         )

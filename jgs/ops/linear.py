@@ -51,6 +51,8 @@ def linear(
     Raises `InputError` for shapes that do not match, and for `drop` without `relu`.
     """
     _check(inputs, weights, bias, add)
+    inputs, weights = ([jnp.asarray(a) for a in arrays] for arrays in (inputs, weights))
+    bias, add = (None if a is None else jnp.asarray(a) for a in (bias, add))
     capacity = _capacity(inputs, add)
     if drop is not None and (not relu or drop.low.shape != (capacity,)):
         raise InputError(

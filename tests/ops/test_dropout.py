@@ -110,9 +110,11 @@ def test_rate_zero_is_the_identity_and_gradient_follows_the_mask():
 
 def test_bad_arguments_are_refused():
     x, nodes = jnp.ones((3, 2)), jnp.arange(3)
-    for rate in (-0.1, 1, 1.5, float("nan")):
+    for rate in (-0.1, 1, 1.5, float("nan"), "x", None):
         with pytest.raises(InputError, match=r"\[0, 1\)"):
             dropout(KEY, x, nodes, 0, rate)
+    with pytest.raises(InputError, match="Python number"):
+        jax.jit(dropout)(KEY, x, nodes, 0, 0.5)
     with pytest.raises(InputError, match="one node for each"):
         dropout(KEY, x, nodes[:2], 0, 0.5)
     with pytest.raises(InputError, match="key"):

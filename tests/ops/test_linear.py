@@ -254,3 +254,8 @@ def test_refuses_shapes_that_do_not_match(inputs, weights, bias):
             [jnp.ones(s) for s in weights],
             None if bias is None else jnp.ones(bias),
         )
+
+
+def test_takes_nested_sequences():
+    out = linear([[[1.0, 2.0]]], [np.eye(2, dtype=np.float32)], [1.0, 1.0], add=[[2.0, 0.0]])
+    np.testing.assert_array_equal(out, [[4.0, 3.0]])
