@@ -8,6 +8,7 @@ partitioning), each an all_to_all of equal parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -83,6 +84,7 @@ class FeatureExchange:
         self._sent = self.wire if self._row is None else jnp.dtype(np.int32)
         self._no_cache = (as_device(empty.astype(dtype)), as_device(np.zeros(0, np.int32)))
         self._bounds, self._offsets = offsets, comm.same(offsets)
+        self._asking: dict[int, Any] = {}
         self._num_nodes, self._store = int(offsets[-1]), self._with(self._no_cache)
         self.resize(capacity)
 
@@ -97,7 +99,6 @@ class FeatureExchange:
         self.capacity = max(int(capacity), 1) if self.comm.size > 1 else 1
         operands = (OWN, OWN, OWN, SAME, SAME)
         self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
-        self._ask_only = self.comm.program(self._raw_rows, (OWN, OWN, SAME), OWN)
 
     def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
         """The rows, and whether a rank's sample had overflowed: then they are to be drawn again
@@ -125,7 +126,8 @@ class FeatureExchange:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
 
         All ranks call it, with equal `C`; padding, `N`, fills up. Costs a request and a reply
-        for each `capacity` nodes of the owner that has most of those that were not kept before.
+        for each `capacity` nodes of the owner that has most of those that were not kept before;
+        where that is one round, of less than twice as many. A new such size compiles.
         """
         before = self.comm.local((self._store.cached, self._store.cache_slot))
         self._store = self._with(self._no_cache)
@@ -135,16 +137,18 @@ class FeatureExchange:
         kept = [self._kept(ids, *of_rank) for ids, of_rank in zip(nodes, before, strict=True)]
         del before  # frees its rows
         cached, missing = [rows for rows, _ in kept], [ids for _, ids in kept]
+        nth = [_nth_of_owner(ids, self._bounds) for ids in missing]
+        mine = [np.array([of_rank.max() + 1], np.int32) for of_rank in nth]
+        most = int(all_gather_rows(self.comm, mine).max())
         # As many of every owner at a time as one round may ask for.
-        turns = [_turns(ids, self._bounds, self.capacity) for ids in missing]
-        mine = [np.array([turn.max()], np.int32) for turn in turns]
-        for turn in range(int(all_gather_rows(self.comm, mine).max()) + 1):
-            now = [of_rank == turn for of_rank in turns]
+        capacity = min(self.capacity, 1 << (most - 1).bit_length()) if most else 1
+        for begin in range(0, most, capacity):
+            now = [(begin <= of_rank) & (of_rank < begin + capacity) for of_rank in nth]
             asked = [
-                _padded(ids[which], self.capacity * self.comm.size, self._num_nodes)
+                _padded(ids[which], capacity * self.comm.size, self._num_nodes)
                 for ids, which in zip(nodes, now, strict=True)
             ]
-            rows = self._ask_only(self._store, self.comm.own(asked), self._offsets)
+            rows = self._ask_only(capacity)(self._store, self.comm.own(asked), self._offsets)
             for found, which, some in zip(cached, now, self.comm.local(rows), strict=True):
                 found[which] = np.asarray(some)[: np.count_nonzero(which)]
         caches = []
@@ -153,6 +157,13 @@ class FeatureExchange:
             slot[ids] = np.arange(size, dtype=np.int32)
             caches.append((as_device(found), as_device(slot[:-1].copy())))
         self._store = self._with(*caches)
+
+    def _ask_only(self, capacity: int) -> Any:
+        """The program that fills a cache, of rounds of so many nodes of every owner."""
+        if capacity not in self._asking:
+            program = partial(self._raw_rows, capacity=capacity)
+            self._asking[capacity] = self.comm.program(program, (OWN, OWN, SAME), OWN)
+        return self._asking[capacity]
 
     def _kept(
         self, ids: np.ndarray, rows: jax.Array, slots: jax.Array
@@ -182,13 +193,17 @@ class FeatureExchange:
         offsets: jax.Array,
         nth: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
-        place, replies, rounds = self._ask(store, nodes, overflow, offsets, nth)
+        place, replies, rounds = self._ask(store, nodes, overflow, offsets, nth, self.capacity)
         return self._read(store, place, replies), rounds
 
-    def _raw_rows(self, store: Store, nodes: jax.Array, offsets: jax.Array) -> jax.Array:
+    def _raw_rows(
+        self, store: Store, nodes: jax.Array, offsets: jax.Array, capacity: int
+    ) -> jax.Array:
         """Rows of other ranks' nodes as they are sent, those on the wire in 32 bits."""
         zero = jnp.int32(0)
-        place, replies, _ = self._ask(store, nodes, jnp.zeros((), bool), offsets, zero)
+        place, replies, _ = self._ask(
+            store, nodes, jnp.zeros((), bool), offsets, zero, capacity
+        )
         num_own, sent = _num_rows(store.own), jnp.concatenate(replies)
         at = jnp.where(place >= num_own, place - num_own, sent.shape[0])
         rows = sent.at[at].get(mode="fill", fill_value=0)
@@ -201,6 +216,7 @@ class FeatureExchange:
         overflow: jax.Array,
         offsets: jax.Array,
         nth: jax.Array,
+        capacity: int,
     ) -> tuple[jax.Array, list[jax.Array], jax.Array]:
         """Where each node's row is, the replies, `[c, W]` of each other rank, and the rounds
         that all need, or `_OVERFLOW` if a rank's sample has overflowed: the request tells all
@@ -212,7 +228,7 @@ class FeatureExchange:
             store.cache_slot,
             comm.index(),
             nth,
-            capacity=self.capacity,
+            capacity=capacity,
             num_own=_num_rows(store.own),
             num_cached=store.cached.shape[0],
         )
@@ -225,8 +241,8 @@ class FeatureExchange:
         replies = comm.others(rows)
         # `route` counts the replies from rank 0 on; they are in the order of `others`.
         begin = _num_rows(store.own) + store.cached.shape[0]
-        owner, nth = jnp.divmod(place - begin, self.capacity)
-        answer = begin + (rank - 1 - owner) % comm.size * self.capacity + nth
+        owner, nth = jnp.divmod(place - begin, capacity)
+        answer = begin + (rank - 1 - owner) % comm.size * capacity + nth
         return jnp.where(place >= begin, answer, place), replies, rounds
 
     def _pack(self, own: Any, ids: jax.Array) -> jax.Array:
@@ -330,14 +346,14 @@ def _check_rows(comm: Communicator, features: Sequence[Any], offsets: np.ndarray
             )
 
 
-def _turns(nodes: np.ndarray, bounds: np.ndarray, capacity: int) -> np.ndarray:
-    """In which round of `capacity` nodes of every owner each node's turn is; -1 for padding."""
+def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """The position of each node among those of its owner; -1 for padding."""
     owner = np.searchsorted(bounds, nodes, "right") - 1
     order = np.argsort(owner, kind="stable")
     first = np.searchsorted(owner[order], owner[order], "left")
-    turns = np.empty(nodes.size, np.int64)
-    turns[order] = (np.arange(nodes.size) - first) // capacity
-    return np.where(nodes < bounds[-1], turns, -1)
+    nth = np.empty(nodes.size, np.int64)
+    nth[order] = np.arange(nodes.size) - first
+    return np.where(nodes < bounds[-1], nth, -1)
 
 
 def _padded(array: np.ndarray, length: int, fill: Any = 0) -> np.ndarray:

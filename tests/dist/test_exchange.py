@@ -256,3 +256,23 @@ def test_rows_kept_before_are_not_asked_for_again(make):
     )
     matrix = matrix * (2 if make is dense else 1)
     assert rounds(*range(1, 11)) == 2  # other rows
+
+
+def test_few_rows_are_asked_for_in_a_small_round():
+    comm, offsets = make_comm(2), OFFSETS[2]
+    exchange = FeatureExchange(comm, offsets, dense(offsets), 40)
+    everything = [np.arange(N, dtype=np.int32)] * 2
+    for first, new, room in (
+        (0, 0, 0),
+        (0, 1, 1),
+        (1, 2, 2),
+        (3, 3, 4),
+        (6, 5, 8),
+        (0, 29, 32),
+    ):
+        nodes = np.arange(first, first + new, dtype=np.int32)
+        before = comm.counters.bytes
+        exchange.cache([np.append(nodes, np.int32(N))] * 2)
+        sent = comm.counters.bytes - before
+        assert sent == 4 + (room > 0) * 4 * (1 + room) + 4 * 6 * room
+        check(exchange, comm, DENSE, everything)
