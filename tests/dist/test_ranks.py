@@ -52,15 +52,16 @@ def loader(comm, parts, batch_size=10, **options):
 def counted(monkeypatch, owner, name, counts):
     method = getattr(owner, name)
 
-    def call(*args):
+    def call(*args, **options):
         counts[name] += 1
-        return method(*args)
+        return method(*args, **options)
 
     monkeypatch.setattr(owner, name, call)
 
 
 @pytest.mark.parametrize("cache_memory", [1 << 20, 1 << 12])
-def test_a_planned_cache_compiles_in_the_first_epoch_only(parts, monkeypatch, cache_memory):
+def test_a_planned_cache_compiles_few_programs(parts, monkeypatch, cache_memory):
+    """A step's in the first epoch only; to fill, one for all rows and one for a few."""
     traces = collections.Counter()
     counted(monkeypatch, FeatureExchange, "_one_round", traces)
     counted(monkeypatch, FeatureExchange, "_raw_rows", traces)
@@ -68,7 +69,8 @@ def test_a_planned_cache_compiles_in_the_first_epoch_only(parts, monkeypatch, ca
     with loader(comm, parts(20000), cache="planned", cache_memory=cache_memory) as batches:
         for epoch in range(4):
             assert sum(1 for _ in batches) == 5
-            assert set(traces.values()) == {1}, (epoch, traces)
+            assert traces["_one_round"] == 1, epoch
+            assert traces["_raw_rows"] <= min(1 + epoch, 2), epoch
 
 
 def test_one_rank_plans_no_exchange(parts, monkeypatch):
