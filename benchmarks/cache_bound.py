@@ -38,6 +38,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a smaller graph")
     parser.add_argument("--epochs", type=int, default=4, help="2 or more (default: 4)")
     arguments = parser.parse_args()
+    if arguments.epochs < 2:
+        parser.error(f"--epochs must be 2 or more; got {arguments.epochs}")
     setting = given.QUICK if arguments.quick else given.FULL
     CACHE.mkdir(parents=True, exist_ok=True)
     epochs, num_nodes, num_remote = _asked(setting, arguments.epochs)
