@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks import distributed_inputs as given
 from benchmarks.__main__ import CACHE
-from jgs.dist.parts import open_parts
+from jgs.data.parts import open_parts
 from jgs.sampling import plan_capacity, sample_neighbors
 
 BUDGETS = (0.06, 0.1, 0.25, 0.5)

@@ -53,9 +53,9 @@ def parts_jgs(cache: Path, setting: Setting, num_parts: int) -> Path:
         return place
     import jgs
     from jgs.data import Dataset
-    from jgs.dist.partition import partition_nodes
-    from jgs.dist.write_parts import write_parts
     from jgs.graph import as_device
+    from jgs.partition.folder import write_parts
+    from jgs.partition.nodes import partition_nodes
 
     whole = jgs.Graph.open(graph.cached(cache, setting.size), verify=False)
     whole = jgs.Graph(whole.indptr, whole.indices)  # without the weights

@@ -85,7 +85,7 @@ def _graphs(cache: Path, facebook: Path) -> dict:
 
 
 def _by_jgs(graph, splits, all_parts) -> list[tuple]:
-    from jgs.dist.partition import METHODS, partition_nodes
+    from jgs.partition.nodes import METHODS, partition_nodes
 
     made = []
     named = dict(zip(("train_idx", "val_idx", "test_idx"), splits, strict=True))
@@ -125,9 +125,9 @@ def _by_dgl(python: Path, cache: Path, graph, splits, all_parts) -> list[tuple]:
 
 
 def _shares(graph, splits, parts: np.ndarray, num_parts: int) -> list[str]:
-    from jgs.dist.adjacency import edge_cut, in_neighbors
-    from jgs.dist.partition import constraint_weights, max_over_mean
-    from jgs.dist.rebalance import part_loads
+    from jgs.graph.adjacency import edge_cut, in_neighbors
+    from jgs.partition.nodes import constraint_weights, max_over_mean
+    from jgs.partition.rebalance import part_loads
 
     loads = part_loads(parts, constraint_weights(graph, *splits), num_parts)
     cut = edge_cut(in_neighbors(graph), parts)

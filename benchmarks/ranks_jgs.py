@@ -20,10 +20,10 @@ from flax import nnx
 import jgs
 from benchmarks import replay, wire, worker
 from benchmarks.replay import Recorded
+from jgs.data.parts import open_parts
 from jgs.dist.comm import Alone
 from jgs.dist.emulate import Emulated
 from jgs.dist.launch import connect
-from jgs.dist.parts import open_parts
 from jgs.dist.ranks import RankParts, rank_loader
 from jgs.dist.vanilla import VanillaSampler
 from jgs.graph import as_device

@@ -45,9 +45,9 @@ def main() -> None:
 def write(folder: Path, _: str) -> None:
     import jgs
     from jgs.data import Dataset
-    from jgs.dist.partition import partition_nodes
-    from jgs.dist.write_parts import write_parts
     from jgs.graph import as_device
+    from jgs.partition.folder import write_parts
+    from jgs.partition.nodes import partition_nodes
 
     graph = jgs.Graph(*rmat(SIZE))
     rng = np.random.default_rng(0)

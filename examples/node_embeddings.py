@@ -15,8 +15,7 @@ import optax
 from flax import nnx
 
 import jgs
-from jgs.dist.comm import Alone
-from jgs.dist.embedding import ShardedEmbedding
+from jgs.dist import Alone, ShardedEmbedding
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader
 

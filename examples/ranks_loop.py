@@ -16,8 +16,8 @@ from flax import nnx
 
 import jgs
 from jgs.dist import OWN, SAME, RankParts, Watchdog, open_parts, rank_loader
-from jgs.dist.write_parts import write_parts
 from jgs.models import GraphSAGE
+from jgs.partition.folder import write_parts
 
 
 def make_step(comm, graphdef, optimizer):

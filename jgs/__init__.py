@@ -5,8 +5,7 @@ from typing import Any
 
 from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
-from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph import Block, Graph, MiniBatch, SparseFeatures
 
 __version__ = "0.1.0"
 
@@ -19,7 +18,7 @@ __all__ = [
     "keep_freed_memory",
 ]
 
-_SUBMODULES = ("data", "dist", "models", "ops", "sampling", "train")
+_SUBMODULES = ("data", "dist", "models", "ops", "partition", "sampling", "train")
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 import jgs
 from jgs import kernels
-from jgs.sampling import neighbors
+from jgs.sampling.algorithms import neighbors
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse
 
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
 from jgs.graph import Graph, as_device
+from jgs.graph.features import SparseFeatures
 
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
 

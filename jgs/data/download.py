@@ -22,9 +22,9 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from jgs import storage
 from jgs.data.cache import locked
 from jgs.errors import InputError
+from jgs.files import storage
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30.0  # seconds without a byte

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from jgs import storage
 from jgs.data.dataset import Dataset, as_labels, assemble
 from jgs.errors import InputError
+from jgs.files import storage
 from jgs.graph import Graph
 
 # The reference accuracies of these were measured on row-normalised features.

@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jgs import storage
 from jgs.data import archive, download
 from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, as_features, as_labels, assemble, check_finite
@@ -36,6 +35,7 @@ from jgs.data.edges import build_graph
 from jgs.data.npz import open_npy
 from jgs.data.text import read_rows, read_table
 from jgs.errors import InputError
+from jgs.files import storage
 from jgs.graph import Graph
 
 ADDRESS = "http://snap.stanford.edu/ogb/data/nodeproppred"

@@ -5,32 +5,33 @@ from typing import Any
 
 # Where each public name is; imported when first used, for MPI need not be installed.
 _PLACES = {
-    "Alone": "comm",
-    "Communicator": "comm",
-    "OWN": "comm",
-    "SAME": "comm",
-    "Mesh": "mesh",
-    "Mpi": "mpi",
-    "Emulated": "emulate",
-    "agree": "launch",
-    "connect": "launch",
-    "Watchdog": "watchdog",
-    "Part": "parts",
-    "Parts": "parts",
-    "open_parts": "parts",
-    "partition_nodes": "partition",
-    "DistLoader": "loader",
-    "RankParts": "ranks",
-    "rank_loader": "ranks",
-    "HybridSampler": "loader",
-    "VanillaSampler": "vanilla",
-    "FeatureExchange": "exchange",
-    "ShardedEmbedding": "embedding",
+    "Alone": "jgs.dist.comm",
+    "Communicator": "jgs.dist.comm",
+    "OWN": "jgs.dist.comm",
+    "SAME": "jgs.dist.comm",
+    "Mesh": "jgs.dist.mesh",
+    "Mpi": "jgs.dist.mpi",
+    "Emulated": "jgs.dist.emulate",
+    "agree": "jgs.dist.launch",
+    "connect": "jgs.dist.launch",
+    "Watchdog": "jgs.dist.watchdog",
+    "Part": "jgs.data.parts",
+    "Parts": "jgs.data.parts",
+    "open_parts": "jgs.data.parts",
+    "partition_nodes": "jgs.partition.nodes",
+    "write_parts": "jgs.partition.folder",
+    "DistLoader": "jgs.dist.loader",
+    "RankParts": "jgs.dist.ranks",
+    "rank_loader": "jgs.dist.ranks",
+    "HybridSampler": "jgs.dist.loader",
+    "VanillaSampler": "jgs.dist.vanilla",
+    "FeatureExchange": "jgs.dist.exchange",
+    "ShardedEmbedding": "jgs.dist.embedding",
 }
 __all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
-        return getattr(importlib.import_module(f"jgs.dist.{_PLACES[name]}"), name)
+        return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'jgs.dist' has no attribute {name!r}")

@@ -20,8 +20,8 @@ from jgs.dist.exchange import ask
 from jgs.dist.route import check_offsets, route
 from jgs.errors import InputError
 from jgs.graph import Block
+from jgs.kernels.call import FILL
 from jgs.ops import aggregate, gather
-from jgs.ops.kernel_call import FILL
 from jgs.sampling.random import key_words
 
 _INIT_ROWS = 1 << 16  # made at a time: the random bits of a large table need not fit in RAM

@@ -19,8 +19,8 @@ from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.dist.first import everywhere
 from jgs.dist.route import check_offsets, route
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
 from jgs.graph import as_device
+from jgs.graph.features import SparseFeatures
 from jgs.ops import gather
 
 WIRE = ("float32", "float16", "bfloat16")

@@ -14,9 +14,9 @@ from jgs.dist.exchange import FeatureExchange
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.ahead import Ahead
+from jgs.sampling.algorithms.neighbors import sample_batches
+from jgs.sampling.algorithms.neighbors_plain import Spec
 from jgs.sampling.capacity import Capacity, worst_case
-from jgs.sampling.neighbors import sample_batches
-from jgs.sampling.neighbors_plain import Spec
 from jgs.sampling.schedule import Schedule
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from jgs.data.parts import Part, Parts
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.first import everywhere
 from jgs.dist.loader import DistLoader, HybridSampler, Sampler
-from jgs.dist.parts import Part, Parts
 from jgs.dist.plan import (
     Remote,
     degree_cache,
@@ -23,8 +23,8 @@ from jgs.dist.plan import (
     request_capacity,
 )
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
 from jgs.graph import Graph
+from jgs.graph.features import SparseFeatures
 from jgs.sampling.capacity import Capacity, plan_capacity, round_up
 from jgs.sampling.schedule import Deal, Schedule
 

@@ -22,10 +22,10 @@ from jgs.dist.route import check_offsets
 from jgs.dist.rows import merge_rows, route_rows
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch, as_device
+from jgs.sampling.algorithms.neighbors import sample_batches
+from jgs.sampling.algorithms.neighbors_plain import Spec, empty_if
 from jgs.sampling.capacity import Capacity, check_capacity, round_up, worst_case
 from jgs.sampling.checks import check_fanouts, require_int
-from jgs.sampling.neighbors import sample_batches
-from jgs.sampling.neighbors_plain import Spec, empty_if
 from jgs.sampling.relabel_kernel import relabel_edges
 
 

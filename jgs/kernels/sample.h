@@ -1,5 +1,5 @@
 // Neighbour sampling straight into compressed sparse columns, all hops in one call.
-// The meaning is jgs/sampling/neighbors.py; this is its speed, equal bit for bit.
+// The meaning is jgs/sampling/algorithms/neighbors.py; this is its speed, equal bit for bit.
 #ifndef JGS_KERNELS_SAMPLE_H_
 #define JGS_KERNELS_SAMPLE_H_
 

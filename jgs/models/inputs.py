@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
 from jgs.graph import MiniBatch
+from jgs.graph.features import SparseFeatures
 from jgs.ops import gather, gather_aggregate
 
 

@@ -5,8 +5,8 @@ XLA device, and as a C++ kernel, which XLA:CPU calls through its FFI. The kernel
 the CPU where `jgs.kernels.available()`, for float32 (and `SparseFeatures`).
 """
 
+from jgs.kernels.call import REDUCTIONS
 from jgs.ops.aggregate import aggregate
-from jgs.ops.checks import REDUCTIONS
 from jgs.ops.dropout import dropout, dropout_mask
 from jgs.ops.gather import gather
 from jgs.ops.gather_aggregate import gather_aggregate

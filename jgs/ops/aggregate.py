@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
+from jgs.kernels.call import call, either, floats, or_empty, vary_alike
 from jgs.ops import aggregate_plain as plain
 from jgs.ops.checks import check_block, check_reduce, check_rows
-from jgs.ops.kernel_call import call, either, floats, or_empty, vary_alike
 
 
 def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:

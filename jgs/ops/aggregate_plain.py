@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jgs.ops.kernel_call import FILL
+from jgs.kernels.call import FILL
 
 # Padded edges get row T and source S, one past the last: reads fill zeros and writes are
 # dropped there.

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
 from jgs.graph import Block
-
-REDUCTIONS = ("sum", "mean", "max")  # a reduction's position is its code in the kernels
+from jgs.graph.features import SparseFeatures
+from jgs.kernels.call import REDUCTIONS
 
 
 def check_reduce(reduce: Any) -> None:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
+from jgs.kernels.call import FILL, call, either, floats, vary_alike
 from jgs.ops.checks import check_features, check_ids, check_tables
-from jgs.ops.kernel_call import FILL, call, either, floats, vary_alike
 
 
 def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: Any) -> jax.Array:

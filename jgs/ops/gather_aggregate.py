@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
 from jgs.graph import Block
+from jgs.graph.features import SparseFeatures
+from jgs.kernels.call import call, either, floats, or_empty, vary_alike
 from jgs.ops import aggregate_plain
 from jgs.ops.checks import check_block, check_features, check_reduce
 from jgs.ops.gather import gather_plain, num_threads_for
-from jgs.ops.kernel_call import call, either, floats, or_empty, vary_alike
 
 
 def gather_aggregate(

@@ -12,8 +12,8 @@ import numpy as np
 
 from jgs import kernels
 from jgs.errors import InputError
+from jgs.kernels.call import call, either, floats, or_empty, vary_alike
 from jgs.ops.dropout import Mask
-from jgs.ops.kernel_call import call, either, floats, or_empty, vary_alike
 
 
 def linear(

@@ -199,7 +199,11 @@ def _sampler() -> Callable[..., Any]:
     It is compiled for some sizes and not needed afterwards, so it leaves little behind: on a
     CPU the kernel alone, as JAX never forgets what it traced, and the plain path is long.
     """
-    from jgs.sampling import neighbors, neighbors_kernel, neighbors_plain  # they need this one
+    from jgs.sampling.algorithms import (  # they need this one
+        neighbors,
+        neighbors_kernel,
+        neighbors_plain,
+    )
 
     run = neighbors._sample
     if kernels.available() and jax.default_backend() == "cpu":

@@ -11,7 +11,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.ops.kernel_call import vary_alike
+from jgs.kernels.call import vary_alike
 
 
 def check_fanouts(fanouts: Any) -> tuple[int, ...]:

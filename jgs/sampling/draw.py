@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jgs.ops.kernel_call import vary_alike
+from jgs.kernels.call import vary_alike
 from jgs.sampling.random import below, node_bits
 
 _LARGEST = jnp.iinfo(jnp.int64).max

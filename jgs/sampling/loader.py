@@ -13,6 +13,8 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.ahead import Ahead
+from jgs.sampling.algorithms.neighbors import sample_batches
+from jgs.sampling.algorithms.neighbors_plain import Spec
 from jgs.sampling.capacity import (
     Capacity,
     check_capacity,
@@ -20,8 +22,6 @@ from jgs.sampling.capacity import (
     worst_case,
 )
 from jgs.sampling.checks import check_fanouts, check_graph, check_seed_ids, require_int
-from jgs.sampling.neighbors import sample_batches
-from jgs.sampling.neighbors_plain import Spec
 from jgs.sampling.schedule import Deal, Schedule
 from jgs.sampling.superbatch import choose_super_batch
 

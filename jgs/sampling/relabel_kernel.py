@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs import kernels
-from jgs.ops.kernel_call import call, either
+from jgs.kernels.call import call, either
 from jgs.sampling.relabel import relabel
 
 

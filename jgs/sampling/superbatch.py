@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from jgs import kernels
-from jgs.sampling.neighbors_plain import Spec
+from jgs.sampling.algorithms.neighbors_plain import Spec
 
 _PER_THREAD = 4  # batches; beyond that no further gain was measured
 _BYTES_PER_THREAD = 8 << 20

@@ -20,8 +20,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from jgs.errors import InputError
-from jgs.storage import sha256
-from jgs.train.files import writing
+from jgs.files.storage import sha256
+from jgs.files.writing import writing
 
 ARRAYS, RECORD, MANIFEST = "arrays", "record.json", "manifest.json"
 _NAME = re.compile(r"\d{6,}-\d{9,}")

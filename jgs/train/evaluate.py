@@ -14,8 +14,8 @@ import numpy as np
 from flax import nnx
 
 import jgs.ops
-from jgs.features import SparseFeatures
 from jgs.graph import Block, Graph, as_device
+from jgs.graph.features import SparseFeatures
 
 # Rows of all nodes: on the device, or (NumPy) fetched from the host chunk by chunk.
 Rows = jax.Array | SparseFeatures | np.ndarray

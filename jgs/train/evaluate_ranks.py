@@ -14,8 +14,8 @@ from flax import nnx
 
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.exchange import FeatureExchange
-from jgs.features import SparseFeatures
 from jgs.graph import Graph, as_device
+from jgs.graph.features import SparseFeatures
 from jgs.train.evaluate import block, combine, empty, layer_functions, padded, pieces, take
 
 # Yields the ids of nodes, is sent their rows, and returns a layer's output.

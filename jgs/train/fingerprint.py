@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data import Dataset
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
 
 _WHOLE = 64 << 20  # bytes of an array that are read; of a larger one, samples
 _SAMPLES = 64

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from jgs.errors import InputError
+from jgs.files.writing import locked, write_whole, writing
 from jgs.train.config import Config, as_typed, flag
-from jgs.train.files import locked, write_whole, writing
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 _FOR_PARTS = ("mode", "cache", "cache_memory", "wire")
@@ -99,7 +99,7 @@ def _of_its_data(config: Config) -> Config:
     """`config` with the name of the data set that its parts are of, where it has parts; raises
     `InputError` where it has none and settings that are for parts."""
     if config.partition is not None:
-        from jgs.dist.parts import read_manifest  # a slow import
+        from jgs.data.parts import read_manifest  # a slow import
 
         return dataclasses.replace(
             config, dataset=read_manifest(Path(config.partition))["dataset"]

@@ -13,8 +13,8 @@ import jgs.data
 import jgs.ops
 from jgs.dist.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
 from jgs.graph import MiniBatch
+from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE, Inputs, read_inputs
 from jgs.sampling import Loader
 from jgs.train.config import Config

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.data.parts import open_parts
 from jgs.dist.comm import Communicator, all_gather_rows
-from jgs.dist.parts import open_parts
 from jgs.dist.ranks import RankParts, rank_loader
 from jgs.graph import as_device
 from jgs.models import GraphSAGE

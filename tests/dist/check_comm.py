@@ -16,7 +16,7 @@ from jgs.dist.emulate import Emulated
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.launch import agree
 from jgs.errors import InputError
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
 
 comm = connect_here()
 size, mine = comm.size, range(comm.rank, comm.rank + comm.num_local)

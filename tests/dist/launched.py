@@ -3,7 +3,7 @@
 import json
 import time
 
-from jgs.partition import main as partition
+from jgs.partition.__main__ import main as partition
 
 FLAGS = ["--fanouts", "3", "2", "--hidden", "8", "--no-progress", "--watchdog", "8"]
 FLAGS += ["--checkpoint-every", "3"]

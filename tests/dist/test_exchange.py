@@ -14,7 +14,7 @@ from jgs.dist.comm import Alone
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.mesh import Mesh
 from jgs.dist.route import route
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
 
 N = 50
 OFFSETS = {1: [0, 50], 2: [0, 29, 50], 3: [0, 10, 10, 50], 4: [0, 1, 20, 37, 50]}

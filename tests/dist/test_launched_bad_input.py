@@ -10,8 +10,8 @@ from launched import FLAGS, LIMIT, finish, make_parts
 from ranks import MPIEXEC, needs_mpi
 
 from jgs.dist.watchdog import Watchdog
-from jgs.partition import main as partition
-from jgs.train.files import locked
+from jgs.files.writing import locked
+from jgs.partition.__main__ import main as partition
 
 
 def without_parts(parts, tmp_path):

@@ -14,7 +14,7 @@ from jgs.dist.comm import Alone
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.loader import HybridSampler
 from jgs.dist.mesh import Mesh
-from jgs.dist.write_parts import write_parts
+from jgs.partition.folder import write_parts
 
 N = 3000
 

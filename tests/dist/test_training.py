@@ -11,7 +11,7 @@ import pytest
 from ranks import run_ranks
 
 from jgs.dist.comm import Alone
-from jgs.partition import main as partition
+from jgs.partition.__main__ import main as partition
 
 SCRIPT = Path(__file__).with_name("check_training.py")
 ALL = ["hybrid-none", "hybrid-degree", "hybrid-planned", "vanilla-none", "vanilla-planned"]

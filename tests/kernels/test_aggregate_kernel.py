@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from jgs import Block, kernels, ops
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 
 from jgs import InputError, kernels, ops
-from jgs.features import SparseFeatures
 from jgs.graph import as_device
+from jgs.graph.features import SparseFeatures
 
 needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 

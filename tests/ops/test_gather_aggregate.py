@@ -9,8 +9,8 @@ from jax.sharding import PartitionSpec as P
 from jax.test_util import check_grads
 
 from jgs import Block, InputError, kernels, ops
-from jgs.features import SparseFeatures
 from jgs.graph import as_device
+from jgs.graph.features import SparseFeatures
 
 needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 NUM_NODES, WIDTH = 50, 13

@@ -9,7 +9,7 @@ def test_everything_works_with_the_kernels_switched_off():
     program = """
 import jax, jax.numpy as jnp, numpy as np, scipy.sparse
 from jgs import Block, kernels, ops
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
 assert not kernels.available()
 block = Block(jnp.array([0, 2], jnp.int32), jnp.array([0, 1], jnp.int32),
               jnp.int32(1), jnp.int32(2), jnp.int32(2))

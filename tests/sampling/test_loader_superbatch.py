@@ -8,7 +8,7 @@ import pytest
 
 from jgs import InputError, kernels
 from jgs.sampling import Capacity, Loader
-from jgs.sampling.neighbors_plain import Spec
+from jgs.sampling.algorithms.neighbors_plain import Spec
 from jgs.sampling.superbatch import choose_super_batch
 
 KEY = jax.random.key(1)

@@ -8,8 +8,8 @@ import pytest
 import jgs
 from jgs import InputError, kernels
 from jgs.sampling import Capacity, sample_neighbors
-from jgs.sampling.neighbors_kernel import sample_kernel
-from jgs.sampling.neighbors_plain import Spec, sample_plain
+from jgs.sampling.algorithms.neighbors_kernel import sample_kernel
+from jgs.sampling.algorithms.neighbors_plain import Spec, sample_plain
 
 KEYS = jax.random.split(jax.random.key(8), 5)
 BOTH = pytest.mark.parametrize("name", ["plain", "kernel"])

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from jgs import InputError
-from jgs.dist.parts import write_manifest
+from jgs.data.parts import write_manifest
 from jgs.train import folder
 from jgs.train.config import Config, flag, parse
 
@@ -247,7 +247,7 @@ def test_an_existing_path_of_a_data_set_is_kept_absolute(tmp_path, monkeypatch):
 def hold(path):
     """Another process that holds a run folder, and tells so."""
     code = (
-        "import sys; from pathlib import Path; from jgs.train.files import locked\n"
+        "import sys; from pathlib import Path; from jgs.files.writing import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(path)]

@@ -7,7 +7,7 @@ from flax import nnx
 
 import jgs.ops
 from jgs import Graph
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE
 from jgs.sampling import sample_neighbors
 from jgs.train import evaluate

@@ -11,7 +11,7 @@ from flax import nnx
 
 from jgs.dist.comm import Alone
 from jgs.dist.mesh import Mesh
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE
 from jgs.train.evaluate import make_inference
 from jgs.train.evaluate_ranks import make_rank_inference

@@ -5,7 +5,7 @@ import scipy.sparse
 
 import jgs.data
 from jgs import Graph
-from jgs.features import SparseFeatures
+from jgs.graph.features import SparseFeatures
 from jgs.train import fingerprint as module
 from jgs.train.fingerprint import fingerprint
 

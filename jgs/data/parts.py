@@ -1,0 +1,273 @@
+"""A partitioned data set on the disk: `open_parts`. Its layout:
+
+    manifest.json         what `write_parts` wrote, with the SHA-256 of the manifests below
+    graph/                the whole graph in new ids, as `jgs.Graph.save` writes it
+    shared/               labels, val_idx, test_idx, original_ids
+    part-00000/ ...       what one rank needs of its own:
+      features.npy          [n, F] of its own nodes; or of `SparseFeatures` features_indptr.npy,
+                            features_indices.npy, features_values.npy
+      train_idx.npy         int32, the seeds dealt to it, ascending; most are its own nodes
+      rows.npy              int32 [m], ascending: own nodes, and seeds that are not
+      indptr.npy            int64 [m+1]; the in-edges of these rows, as in `Graph`
+      indices.npy, edge_weight.npy, edge_weight_prefix.npy
+
+Nodes are renumbered so that part `p` has the ids `offsets[p]` to `offsets[p + 1]`. A rank that
+needs neither the graph (its topology is split too) nor other parts can do without their
+folders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.files import storage
+from jgs.graph import Graph, as_device
+from jgs.graph.adjacency import row_offsets, row_positions
+from jgs.graph.features import SparseFeatures
+
+KIND, SHARED_KIND, PART_KIND = "jgs.parts", "jgs.parts.shared", "jgs.parts.part"
+GRAPH_KIND = "jgs.graph"
+GRAPH, SHARED = "graph", "shared"
+_EDGE_FIELDS = ("indices", "edge_weight", "edge_weight_prefix")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One part: what its rank trains on and serves to others.
+
+    Fields:
+      index: int, its number.
+      first, last: its own nodes are `[first, last)`.
+      features: theirs, `jax.Array` `[last - first, F]` or `SparseFeatures`, memory-mapped; row
+        `v - first` is node `v`'s.
+      train_idx: NumPy int32, ascending: the seeds dealt to it. Parts have equally many, give
+        or take 1; a few may be other parts' nodes.
+    """
+
+    index: int
+    first: int
+    last: int
+    features: jax.Array | SparseFeatures
+    train_idx: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A partitioned data set; node ids are the new ones throughout.
+
+    Fields:
+      folder: where it lies.
+      name: of the data set.
+      num_parts, num_nodes, num_edges, num_classes: int.
+      offsets: NumPy int64 `[P + 1]`; part `p` has the nodes `[offsets[p], offsets[p + 1])`.
+      parts_id: hexadecimal digits that no other parts have: equal on all ranks of a run.
+      manifest: all that is in `manifest.json`, the edge cut and every balance figure too.
+      labels, val_idx, test_idx: NumPy, as in `jgs.data.Dataset`, memory-mapped; the splits
+        ascending.
+      original_ids: NumPy int32 `[N]`; each node's id in the data set.
+      verify: whether the checksums of what is opened later are compared too.
+    """
+
+    folder: Path
+    name: str
+    num_parts: int
+    num_nodes: int
+    num_edges: int
+    num_classes: int
+    offsets: np.ndarray
+    parts_id: str
+    manifest: dict[str, Any]
+    labels: np.ndarray
+    val_idx: np.ndarray
+    test_idx: np.ndarray
+    original_ids: np.ndarray
+    verify: bool
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The whole graph, memory-mapped; opened when first used. Raises `InputError`."""
+        _check_folder(self.folder, GRAPH, self.manifest)
+        return Graph.open(self.folder / GRAPH, self.verify)
+
+    def owner(self, ids: Any) -> np.ndarray:
+        """int64: the part that each of the node ids, `[0, N)`, belongs to."""
+        return np.searchsorted(self.offsets, ids, "right") - 1
+
+    def part(self, index: int) -> Part:
+        """Part `index`, memory-mapped; raises `InputError`, also where it is missing."""
+        arrays = self._arrays(index)
+        described = self.manifest["features"]
+        features: jax.Array | SparseFeatures
+        if described["sparse"]:
+            indptr, indices, values = (
+                as_device(arrays[f"features_{name}"])
+                for name in ("indptr", "indices", "values")
+            )
+            width, longest = described["shape"][1], described["max_row"]
+            features = SparseFeatures(indptr, indices, values, width, longest)
+        else:
+            features = as_device(arrays["features"])
+        first, last = self.offsets[index : index + 2].tolist()
+        return Part(index, first, last, features, arrays["train_idx"])
+
+    def local_graph(self, first_part: int, last_part: int) -> Graph:
+        """A graph of all `N` nodes with the in-edges of the parts `[first_part, last_part)`.
+
+        Those parts' own nodes, and seeds dealt to them, have all their in-edges, in the order
+        of `graph`, and so draw the same neighbours; all other nodes have none. Of one part the
+        edges are memory-mapped, of several they are copied; `8 (N + 1)` bytes of offsets are
+        made either way. Raises `InputError`.
+        """
+        if not 0 <= first_part < last_part <= self.num_parts:
+            raise InputError(
+                f"a range of parts must lie within the {self.num_parts} of {self.folder}",
+                f"[{first_part}, {last_part})",
+                "Give the first, and one more than the last.",
+            )
+        parts = [self._arrays(index) for index in range(first_part, last_part)]
+        rows = np.concatenate([arrays["rows"] for arrays in parts])
+        degree = np.concatenate([np.diff(arrays["indptr"]) for arrays in parts])
+        # A seed dealt from one part of the range to another is there twice, with equal edges.
+        unique, at = np.unique(rows, return_index=True)
+        of_node = np.zeros(self.num_nodes, np.int64)
+        of_node[unique] = degree[at]
+        names = [name for name in _EDGE_FIELDS if name in parts[0]]
+        if len(parts) == 1:
+            edges = [parts[0][name] for name in names]
+        else:
+            positions = row_positions(row_offsets(degree), at)
+            edges = [np.concatenate([a[name] for a in parts])[positions] for name in names]
+        return Graph._unchecked(*map(as_device, (row_offsets(of_node), *edges)))
+
+    def _arrays(self, index: int) -> dict[str, np.ndarray]:
+        if not 0 <= index < self.num_parts:
+            raise InputError(
+                f"{self.folder} holds the parts 0 to {self.num_parts - 1}", index, "Choose one."
+            )
+        return _open(self.folder, part_name(index), PART_KIND, self.manifest, self.verify)
+
+
+def open_parts(folder: str | os.PathLike, verify: bool = True) -> Parts:
+    """The parts that `write_parts` wrote to `folder`, memory-mapped.
+
+    Checked now are the manifest and the folder `shared`, others when they are opened: that
+    they are there and belong to these parts, and every file's shape, dtype and size. `verify`
+    also reads each file once and compares its checksum (about a second a gigabyte). Raises
+    `InputError` that names the folder or file.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    shared = _open(folder, SHARED, SHARED_KIND, manifest, verify)
+    return Parts(
+        folder=folder,
+        name=manifest["dataset"],
+        num_parts=manifest["num_parts"],
+        num_nodes=manifest["num_nodes"],
+        num_edges=manifest["num_edges"],
+        num_classes=manifest["num_classes"],
+        offsets=np.array(manifest["offsets"], np.int64),
+        parts_id=manifest["parts_id"],
+        manifest=manifest,
+        labels=shared["labels"],
+        val_idx=shared["val_idx"],
+        test_idx=shared["test_idx"],
+        original_ids=shared["original_ids"],
+        verify=verify,
+    )
+
+
+def part_name(index: int) -> str:
+    """The name of the folder of part `index`."""
+    return f"part-{index:05d}"
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Writes it with its kind, version and `parts_id`, and returns it so."""
+    manifest = {"kind": KIND, "version": 1, **manifest}
+    manifest["parts_id"] = _digest(manifest)
+    text = json.dumps(manifest, indent=2, allow_nan=False) + "\n"
+    (folder / storage.MANIFEST).write_text(text, "utf-8")
+    return manifest
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of the parts in `folder`, whole and unaltered; raises `InputError`."""
+    path = folder / storage.MANIFEST
+    # What is not known to be of jgs is not replaced.
+    again = f"Write the parts again with python -m jgs.partition, after moving {folder} away."
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        if (manifest["kind"], manifest["version"]) != (KIND, 1):
+            raise InputError(
+                f"{folder} must be a {KIND} folder of version 1",
+                f"{manifest['kind']!r} version {manifest['version']!r}",
+                again,
+            )
+        if manifest["parts_id"] != _digest(manifest):
+            raise ValueError("it is not as it was written")
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(
+            f"{folder} must be a folder of parts, with a {storage.MANIFEST}",
+            "no such file",
+            again
+            if folder.is_dir()
+            else "Correct the path, or write the parts with python -m jgs.partition.",
+        ) from None
+    except InputError:
+        raise
+    except (ValueError, OSError, RecursionError, KeyError, TypeError) as error:
+        raise InputError(f"{path} must be whole", repr(error), again) from None
+    return manifest
+
+
+def parts_files(folder: Path) -> set[str]:
+    """The relative paths of all that `write_parts` wrote there; raises `InputError`."""
+    files = {storage.MANIFEST}
+    for name in read_manifest(folder)["folders"]:
+        kind = {GRAPH: GRAPH_KIND, SHARED: SHARED_KIND}.get(name, PART_KIND)
+        if (folder / name).is_dir():
+            files |= {f"{name}/{file}" for file in storage.array_files(folder / name, kind)}
+    return files
+
+
+def _open(
+    folder: Path, name: str, kind: str, manifest: dict[str, Any], verify: bool
+) -> dict[str, np.ndarray]:
+    _check_folder(folder, name, manifest)
+    return storage.open_arrays(folder / name, kind, verify)
+
+
+def _check_folder(folder: Path, name: str, manifest: dict[str, Any]) -> None:
+    """Raises `InputError` unless the folder `name` is there and one of these parts'."""
+    path = folder / name / storage.MANIFEST
+    try:
+        found = storage.sha256(path)
+    except OSError as error:
+        raise InputError(
+            f"{folder} must hold the folder {name}",
+            error,
+            "Copy it there from where the parts were written, or write them again after moving "
+            f"{folder} away.",
+        ) from None
+    if found != manifest["folders"][name]:
+        raise InputError(
+            f"{folder / name} must belong to the parts {manifest['parts_id'][:12]} of "
+            f"{manifest['dataset']} in {folder}",
+            "a folder of another graph or partition, or a damaged one",
+            f"Copy the right one there, or write the parts again after moving {folder} away.",
+        )
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    rest = {k: v for k, v in manifest.items() if k != "parts_id"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Files: folders of arrays, atomic replacement, locks."""

@@ -1,0 +1,191 @@
+"""Folders of `.npy` files with a manifest: written whole or not at all, memory-mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import reprlib
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.files.replacing import replacing
+
+MANIFEST = "manifest.json"
+# What numpy.load raises of a damaged .npy file; its header is a Python literal.
+NOT_NPY = (ValueError, OSError, EOFError, SyntaxError, tokenize.TokenError)
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The file's SHA-256 as hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Chunks(NamedTuple):
+    """An array that is written piece by piece: never whole in memory.
+
+    Fields:
+      shape, dtype: of the whole.
+      pieces: arrays that make it up, one after the other along the first axis.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    pieces: Iterable[np.ndarray]
+
+
+def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write `arrays` to `folder` with a manifest of shapes, dtypes and checksums.
+
+    Written to a sibling folder first and renamed at the end. What may be there already, and
+    is replaced: an empty folder, or one of the same `kind` with nothing else in it. Raises
+    `InputError` for any other, and when it cannot be written.
+    """
+    with replacing(folder, kind, lambda old: array_files(old, kind)) as fresh:
+        write_arrays(fresh, kind, arrays)
+
+
+def array_files(folder: Path, kind: str) -> set[str]:
+    """The names of the files that `write_arrays` wrote there; raises `InputError`."""
+    return {MANIFEST, *(entry["file"] for entry in _read_manifest(folder, kind).values())}
+
+
+def write_arrays(folder: Path, kind: str, arrays: Mapping[str, np.ndarray | Chunks]) -> None:
+    """Write `arrays` and their manifest into an existing folder; raises `OSError`."""
+    entries = {}
+    for name, array in arrays.items():
+        file = folder / f"{name}.npy"
+        if isinstance(array, Chunks):
+            _write_chunks(file, array)
+        else:
+            np.save(file, array, allow_pickle=False)
+        entries[name] = {
+            "file": file.name,
+            "shape": list(array.shape),
+            "dtype": np.dtype(array.dtype).str,
+            "sha256": sha256(file),
+        }
+    manifest = {"kind": kind, "version": 1, "arrays": entries}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+
+
+def _write_chunks(path: Path, array: Chunks) -> None:
+    dtype = np.dtype(array.dtype)
+    header = {"descr": dtype.str, "fortran_order": False, "shape": tuple(array.shape)}
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        begin = file.tell()
+        for piece in array.pieces:
+            assert (piece.dtype, piece.shape[1:]) == (dtype, tuple(array.shape)[1:])
+            file.write(np.ascontiguousarray(piece).data)
+        assert file.tell() - begin == math.prod(array.shape) * dtype.itemsize
+
+
+def open_arrays(
+    folder: str | os.PathLike, kind: str, verify: bool = True
+) -> dict[str, np.ndarray]:
+    """The arrays that `save_arrays` wrote, memory-mapped read-only; raises `InputError`."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(
+            "a saved graph must be a folder", f"{folder}, which is none", "Check the path."
+        )
+    entries = _read_manifest(folder, kind)
+    return {name: _open_one(folder, entry, verify) for name, entry in entries.items()}
+
+
+def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
+    """The entry of each array, its fields there and of their types; raises `InputError`."""
+    path = folder / MANIFEST
+    again = f"Write it again, after moving {folder} away."
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        found = manifest["kind"], manifest["version"]
+        entries = manifest["arrays"]
+        if found == (kind, 1):
+            for name, entry in entries.items():
+                _check_entry(name, entry)
+            return entries
+    except FileNotFoundError:
+        raise InputError(f"{folder} must hold {MANIFEST}", "no such file", again) from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise InputError(f"{path} must be whole", error, again) from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} must be whole", repr(error), again) from None
+    raise InputError(
+        f"{folder} must be a {kind} folder of version 1",
+        " version ".join(map(reprlib.repr, found)),
+        "Open it with the class, and the version of jgs, that wrote it.",
+    )
+
+
+def _check_entry(name: str, entry: dict) -> None:
+    sound = (
+        # Never outside the folder.
+        entry["file"] == f"{name}.npy" == Path(entry["file"]).name
+        and isinstance(entry["shape"], list)
+        and all(type(n) is int for n in entry["shape"])
+        and isinstance(entry["dtype"], str)
+        and isinstance(entry["sha256"], str)
+    )
+    if not sound:
+        raise ValueError(f"an entry that no array has, {name!r}")
+
+
+def _open_one(folder: Path, entry: dict, verify: bool) -> np.ndarray:
+    again = f"It is damaged or incomplete: write it again, after moving {folder} away."
+    path = folder / entry["file"]
+    try:
+        # A memory map of nothing is an error in every operating system.
+        mapped = 0 not in entry["shape"]
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{path} is an archive of several arrays")
+    except NOT_NPY as error:
+        raise InputError(f"{folder} must hold every array it lists", error, again) from None
+    if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
+        raise InputError(
+            f"{path} must be {entry['dtype']}{entry['shape']} as the manifest says",
+            f"{array.dtype.str}{list(array.shape)}",
+            again,
+        )
+    if verify and sha256(path) != entry["sha256"]:
+        raise InputError(f"{path} must have the manifest's checksum", "another", again)
+    return array
+
+
+@contextmanager
+def open_npz(path: str | os.PathLike) -> Iterator[Mapping[str, np.ndarray]]:
+    """A NumPy archive, read without pickles; what is wrong with it becomes an `InputError`.
+
+    Only read in its `with`: an error of anything else there would be put down to the archive.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it is a single array")
+            yield archive
+    except FileNotFoundError:
+        raise InputError("the archive must exist", path, "Check the path.") from None
+    except InputError:
+        raise
+    except (
+        *NOT_NPY,
+        *(KeyError, zipfile.BadZipFile, zlib.error),
+        RuntimeError,  # encrypted, or a zip feature that Python lacks: a damaged header
+    ) as error:
+        raise InputError(
+            f"{path} must be a whole NumPy .npz archive without pickles",
+            error,
+            "Fetch or write it again.",
+        ) from None

@@ -1,0 +1,123 @@
+"""The neighbours that a partitioner sees: of a graph as it is, or made symmetric for METIS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from jgs.graph.graph import Graph
+
+_EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
+
+
+class Adjacency(NamedTuple):
+    """Fields (NumPy, may be memory-mapped):
+    indptr: int64 `[N+1]`; the neighbours of `v` are `indptr[v]:indptr[v+1]`.
+    indices: integer `[E]`.
+    edge_weight: integer `[E]`, what cutting each edge costs, or None: 1 each.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    edge_weight: np.ndarray | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        return self.indptr.size - 1
+
+
+def in_neighbors(graph: Graph) -> Adjacency:
+    """The graph as it is, not copied."""
+    return Adjacency(np.asarray(graph.indptr), np.asarray(graph.indices))
+
+
+def symmetric(graph: Adjacency) -> Adjacency:
+    """Every edge both ways, once, weighted with how often it was there; no self-loops."""
+    n = graph.num_nodes
+    if graph.indices.size == 0:
+        return graph._replace(edge_weight=np.empty(0, np.int32))
+    ones = np.ones(graph.indices.size, np.int32)
+    matrix = scipy.sparse.csr_array((ones, graph.indices, graph.indptr), shape=(n, n))
+    both = (matrix + matrix.T).tocsr()  # adds up what is there more than once
+    row = np.repeat(np.arange(n, dtype=both.indices.dtype), np.diff(both.indptr))
+    apart = both.indices != row
+    degree = np.bincount(row[apart], minlength=n)
+    return Adjacency(row_offsets(degree), both.indices[apart], both.data[apart])
+
+
+def subgraph(graph: Adjacency, nodes: np.ndarray) -> Adjacency:
+    """The graph of `nodes`, ascending, which must hold the neighbours of each of them."""
+    new_id = np.zeros(graph.num_nodes, graph.indices.dtype)
+    new_id[nodes] = np.arange(nodes.size)
+    degree = np.diff(graph.indptr)
+    assert degree[nodes].sum() == graph.indices.size
+    return graph._replace(indptr=row_offsets(degree[nodes]), indices=new_id[graph.indices])
+
+
+def connected(graph: Adjacency) -> np.ndarray:
+    """bool `[N]`: whether a node has an edge, in or out."""
+    found = np.diff(graph.indptr) > 0
+    for at in range(0, graph.indices.size, _EDGES_AT_ONCE):
+        found[graph.indices[at : at + _EDGES_AT_ONCE]] = True
+    return found
+
+
+def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with some million edges each, one row at least."""
+    first, last = 0, indptr.size - 1
+    while first < last:
+        fits = int(np.searchsorted(indptr, indptr[first] + _EDGES_AT_ONCE, "right")) - 1
+        stop = min(max(fits, first + 1), last)
+        yield first, stop
+        first = stop
+
+
+def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """int64: the edge positions of `rows`, one row after the other."""
+    start, degree = indptr[rows], indptr[rows + 1] - indptr[rows]
+    ends = np.cumsum(degree)
+    total = int(ends[-1]) if rows.size else 0
+    return np.repeat(start - (ends - degree), degree) + np.arange(total)
+
+
+def neighbors_per_part(
+    graph: Adjacency, rows: np.ndarray, parts: np.ndarray, num_parts: int
+) -> np.ndarray:
+    """int64 `[len(rows), num_parts]`: the weight of each row's edges from each part.
+
+    A part of -1 (none yet) counts nowhere.
+    """
+    counts = np.empty((rows.size, num_parts), np.int64)
+    bounds = row_offsets(graph.indptr[rows + 1] - graph.indptr[rows])
+    for first, stop in row_chunks(bounds):
+        some = rows[first:stop]
+        positions = row_positions(graph.indptr, some)
+        slot = np.repeat(np.arange(some.size), np.diff(bounds[first : stop + 1]))
+        part = parts[graph.indices[positions]]
+        cost = None if graph.edge_weight is None else graph.edge_weight[positions]
+        if (part < 0).any():
+            known = part >= 0
+            slot, part = slot[known], part[known]
+            cost = None if cost is None else cost[known]
+        flat = np.bincount(slot * num_parts + part, cost, some.size * num_parts)
+        counts[first:stop] = flat.reshape(some.size, num_parts)
+    return counts
+
+
+def edge_cut(graph: Adjacency, parts: np.ndarray) -> float:
+    """The share of the edges whose ends are in different parts; 0 without edges."""
+    cut = 0
+    for first, stop in row_chunks(graph.indptr):
+        begin, end = graph.indptr[first], graph.indptr[stop]
+        own = np.repeat(parts[first:stop], np.diff(graph.indptr[first : stop + 1]))
+        cut += int(np.count_nonzero(own != parts[graph.indices[begin:end]]))
+    return cut / max(1, graph.indices.size)
+
+
+def row_offsets(degree: np.ndarray) -> np.ndarray:
+    indptr = np.zeros(degree.size + 1, np.int64)
+    np.cumsum(degree, out=indptr[1:])
+    return indptr

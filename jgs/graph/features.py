@@ -1,0 +1,78 @@
+"""Node features that are mostly zero, kept that way: `SparseFeatures`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph.device import as_device
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """A feature matrix `[N, F]` in compressed sparse row form, a JAX pytree.
+
+    Fields:
+      indptr: int64 `[N+1]`; the entries of row `v` are `indptr[v]:indptr[v+1]`.
+      indices: int32 `[nnz]`; their columns, distinct within a row.
+      values: float32 `[nnz]`.
+      num_features: int, static; `F`.
+      max_row: int, static; the most entries any row has.
+
+    `jgs.ops.gather(features, ids)` makes the rows of a batch dense. Made by hand, the fields
+    are stored as they are, unchecked, and must keep these rules; `from_scipy` sees to them.
+    """
+
+    indptr: jax.Array
+    indices: jax.Array
+    values: jax.Array
+    num_features: int = field(metadata={"static": True})
+    max_row: int = field(metadata={"static": True})
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.indptr.shape[0] - 1, self.num_features
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> Self:
+        """From any SciPy sparse matrix `[N, F]`; duplicates are summed.
+
+        Raises `InputError` for anything else, and for values that are not finite.
+        """
+        if not hasattr(matrix, "tocsr"):
+            raise InputError(
+                "sparse features must be a SciPy sparse matrix or array",
+                f"a {type(matrix).__name__}",
+                "Convert them with scipy.sparse.csr_array.",
+            )
+        if len(matrix.shape) != 2 or matrix.dtype.kind not in "fiub":
+            raise InputError(
+                "sparse features must be a matrix of numbers [N, F]",
+                f"{matrix.dtype}{list(matrix.shape)}",
+                "Give one row of numbers for every node.",
+            )
+        csr = matrix.tocsr().astype(np.float32)
+        csr.sum_duplicates()
+        if not np.isfinite(csr.data).all():
+            row = (
+                int(np.searchsorted(csr.indptr, np.argmin(np.isfinite(csr.data)), "right")) - 1
+            )
+            raise InputError(
+                "features must be finite",
+                f"NaN or infinity in row {row}",
+                "Clean the features.",
+            )
+        indptr = csr.indptr.astype(np.int64)
+        max_row = int(np.diff(indptr).max()) if indptr.size > 1 else 0
+        return cls(
+            as_device(indptr),
+            as_device(csr.indices.astype(np.int32)),
+            as_device(csr.data),
+            int(csr.shape[1]),
+            max_row,
+        )

@@ -1,0 +1,64 @@
+"""How a kernel is called on the CPU, and its plain twin elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+REDUCTIONS = ("sum", "mean", "max")  # a reduction's position is its code in the kernels
+# An index outside the array reads zeros; negative ones too.
+FILL: dict[str, Any] = {"mode": "fill", "fill_value": 0, "wrap_negative_indices": False}
+
+
+def either(num_threads, kernel, plain, *operands):
+    """`kernel(*operands)` on a CPU and `plain(*operands)` elsewhere, or where `num_threads` is
+    None. Derivatives, in both modes, are those of `plain`: XLA cannot look into a kernel."""
+    if num_threads is None:
+        return plain(*operands)
+
+    @jax.custom_jvp
+    def run(*operands):
+        return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+
+    @run.defjvp
+    def _(operands, tangents):
+        return run(*operands), jax.jvp(plain, operands, tangents)[1]
+
+    return run(*operands)
+
+
+def call(target, out, arguments, num_threads, reduce=None, **attributes):
+    """The FFI target's result, shaped like `out`, from `arguments`."""
+    run = jax.ffi.ffi_call(target, out, vmap_method="sequential")
+    attributes["num_threads"] = np.int64(num_threads)
+    if reduce is not None:
+        attributes["reduce"] = np.int64(REDUCTIONS.index(reduce))
+    arguments = vary_alike(*arguments)
+    return vary_alike(run(*arguments, **attributes), arguments[0])[0]
+
+
+def floats(shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def or_empty(weight):
+    return jnp.zeros(0, jnp.float32) if weight is None else weight
+
+
+def vary_alike(*operands):
+    """`operands`, each varying over every axis of the mesh that one of them varies over, as
+    `jax.shard_map` wants it of a kernel and of the branches of a choice."""
+
+    def axes(array):
+        kind = getattr(jax.typeof(array), "manual_axis_type", None)  # JAX may rename it
+        return frozenset(getattr(kind, "varying", ()))
+
+    every = frozenset().union(*map(axes, jax.tree.leaves(operands)))
+    if not every:
+        return operands
+    return jax.tree.map(
+        lambda a: jax.lax.pcast(a, tuple(sorted(every - axes(a))), to="varying"), operands
+    )

@@ -1,0 +1,14 @@
+"""Partitions: which part each node belongs to, and the folders that ranks open."""
+
+import importlib
+from typing import Any
+
+_PLACES = {"partition_nodes": "nodes", "write_parts": "folder"}
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first used: `python -m jgs.partition --help` waits for no JAX."""
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"jgs.partition.{_PLACES[name]}"), name)
+    raise AttributeError(f"module 'jgs.partition' has no attribute {name!r}")

@@ -1,0 +1,135 @@
+"""`python -m jgs.partition`: split a data set into parts, one for each rank.
+
+Standard error gets a table of what each part has, standard output one JSON line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from jgs import command
+from jgs.errors import InputError
+
+if TYPE_CHECKING:
+    from jgs.data import Dataset
+
+# The table's columns: each part's numbers in the manifest.
+_COLUMNS = (
+    *("nodes", "connected_nodes", "edges", "train", "val", "test", "seeds", "foreign_seeds"),
+    "bytes",
+)
+_WIDTH = 120  # of the table where there is no terminal
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status (see `jgs.command.run`)."""
+    return command.run(
+        lambda: _partition(argv),
+        interrupted="interrupted; --out is as it was, or holds all of the new parts",
+        disk=(
+            "every file must be readable and writable",
+            "Free space or mend the permissions. Earlier parts are as they were.",
+        ),
+        memory=(
+            "the graph and its partitioning must fit into memory",
+            "Use --method ldg, which takes a few integers a node.",
+        ),
+    )
+
+
+def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
+    given = _parser().parse_args(argv)
+    options = vars(given)
+    # Only now: errors above, and --help, need not wait for the import of JAX.
+    import jgs.data
+    from jgs.partition.folder import check_out, write_parts
+    from jgs.partition.nodes import check_choice, check_partition, method_used, partition_nodes
+
+    method, seed = options.get("method", "metis"), options.get("seed", 0)
+    check_choice(given.parts, method, seed)
+    check_out(given.out)
+    data = jgs.data.load(
+        given.dataset,
+        options.get("root", "data"),
+        **command.option_values(options.get("data_options", ())),
+    )
+    check_partition(data.graph, given.parts, method, seed)
+    _check_training(data, given.parts)
+    began = time.perf_counter()
+    splits = {f"{k}_idx": getattr(data, f"{k}_idx") for k in ("train", "val", "test")}
+    assignment = partition_nodes(data.graph, given.parts, method, seed=seed, **splits)
+    method = method_used(data.graph, given.parts, method)
+    partitioned = time.perf_counter()
+    manifest = write_parts(given.out, data, assignment, given.parts, method=method, seed=seed)
+    written = time.perf_counter()
+    _show(manifest)
+    return {
+        "parts": os.path.abspath(given.out),
+        "dataset": data.name,
+        "method": method,
+        "num_parts": given.parts,
+        "edge_cut": manifest["edge_cut"],
+        "balance": manifest["balance"],
+        "parts_id": manifest["parts_id"],
+        "seconds": {
+            "partitioning": round(partitioned - began, 3),
+            "writing": round(written - partitioned, 3),
+        },
+    }
+
+
+def _check_training(data: Dataset, num_parts: int) -> None:
+    if 0 < data.train_idx.size < num_parts:
+        raise InputError(
+            f"there must be no more parts than training nodes, {data.train_idx.size:,}",
+            f"{num_parts:,}",
+            "Give fewer --parts: every rank must have something to train on.",
+        )
+
+
+def _parser() -> command.Parser:
+    parser = command.Parser(
+        "python -m jgs.partition", "Split a data set into parts, one for each rank."
+    )
+    add = parser.add_argument
+    add("--dataset", required=True, help="a name or a path, as of python -m jgs.train")
+    add("--parts", type=int, required=True, help="how many, one for each rank")
+    add("--out", required=True, help="folder to write; parts written there before are replaced")
+    add(
+        "--method",
+        help="metis (small edge cut), ldg (one pass, for graphs too large for METIS) or "
+        "random (default: metis)",
+    )
+    add("--seed", type=int, help="of metis and random (default: 0)")
+    parser.add_data_options()
+    return parser
+
+
+def _show(manifest: dict[str, Any]) -> None:
+    table = Table(
+        title=f"{manifest['dataset']}: {manifest['num_parts']} parts by {manifest['method']}, "
+        f"edge cut {manifest['edge_cut']:.2%}",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("part", justify="right")
+    for column in _COLUMNS:
+        table.add_column(column.replace("_", " "), justify="right", overflow="fold")
+    for number, part in enumerate(manifest["parts"]):
+        table.add_row(str(number), *(f"{part[column]:,}" for column in _COLUMNS))
+    table.add_section()
+    shares = (manifest["balance"].get(column) for column in _COLUMNS)
+    table.add_row("max / mean", *("" if share is None else f"{share:.3f}" for share in shares))
+    console = Console(stderr=True)
+    (console if console.is_terminal else Console(stderr=True, width=_WIDTH)).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

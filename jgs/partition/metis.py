@@ -1,0 +1,122 @@
+"""METIS's k-way partitioner with several vertex weights, from the library inside `pymetis`.
+
+Karypis & Kumar, "Multilevel algorithms for multi-constraint graph partitioning" (1998).
+pymetis's own function passes one weight a vertex; its extension module exports METIS's C
+functions too, which take several.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import threading
+from typing import Any
+
+import numpy as np
+
+from jgs.command import output_elsewhere
+from jgs.errors import InputError
+from jgs.graph.adjacency import Adjacency
+
+_OPTIONS = 40  # METIS_NOPTIONS
+_SEED = 8  # its place among them
+_OK, _OUT_OF_MEMORY = 1, -3
+# What METIS is asked to keep to; finding the rest is up to `jgs.partition.rebalance`.
+_TOLERANCE = 1.03
+_LARGER = "Use --method ldg, which streams through the graph once."
+
+
+def check_metis(num_edges: int) -> None:
+    """Raises `InputError` unless METIS is installed and can count `num_edges` edges."""
+    _library(num_edges)
+
+
+def metis_partition(
+    graph: Adjacency, weights: np.ndarray, num_parts: int, seed: int = 0
+) -> np.ndarray:
+    """int32 `[n]`: the part of each node, with a small edge cut.
+
+    Args:
+      graph: symmetric, each edge once, no self-loops; `edge_weight` is what cutting it costs.
+      weights: integers `[n, C]`, none negative: what each node counts in each constraint.
+      num_parts: at least 2.
+
+    METIS aims at parts within 3 % of even in every constraint and may miss it. The same
+    arguments give the same parts. What it prints goes to standard error. Ctrl-C is heeded at
+    once, and leaves a thread behind that runs until METIS, or the process, ends. Raises
+    `InputError`.
+    """
+    num_nodes, num_constraints = weights.shape
+    library, dtype = _library(int(max(graph.indices.size, weights.sum(axis=0).max())))
+
+    def array(values: Any) -> np.ndarray:
+        return np.ascontiguousarray(values, dtype)
+
+    options: np.ndarray = np.empty(_OPTIONS, dtype)
+    library.METIS_SetDefaultOptions(_pointer(options))
+    options[_SEED] = seed + 1  # C's srand takes 0 for 1
+    parts: np.ndarray = np.zeros(num_nodes, dtype)
+    arguments = (
+        array([num_nodes]),
+        array([num_constraints]),
+        *(array(graph.indptr), array(graph.indices)),
+        array(weights),
+        None,  # vertex sizes: of the objective "communication volume"
+        None if graph.edge_weight is None else array(graph.edge_weight),
+        array([num_parts]),
+        None,  # parts of equal size
+        np.full(num_constraints, _TOLERANCE, np.float32),
+        options,
+        array([0]),  # where the cut goes
+        parts,
+    )
+    status: list[int] = []
+
+    def call() -> None:
+        pointers = [None if a is None else _pointer(a) for a in arguments]
+        status.append(library.METIS_PartGraphKway(*pointers))
+
+    # In a thread that ends with the process, so that Ctrl-C need not wait hours for METIS.
+    thread = threading.Thread(target=call, daemon=True)
+    with output_elsewhere():
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+    if status[0] == _OUT_OF_MEMORY:
+        raise InputError(
+            "METIS needs memory for several copies of the graph",
+            f"{num_nodes:,} nodes and {graph.indices.size:,} edges",
+            _LARGER,
+        )
+    if status[0] != _OK:
+        raise InputError(
+            "METIS must be able to partition the graph", f"its error {status[0]}", _LARGER
+        )
+    return parts.astype(np.int32)
+
+
+def _library(largest: int) -> tuple[ctypes.CDLL, type]:
+    """METIS, and its integer type, which must hold the number `largest`."""
+    try:
+        extension = importlib.import_module("pymetis._internal")
+        library = ctypes.CDLL(extension.__file__)
+        bits = extension._idx_type_width()
+        assert library.METIS_PartGraphKway
+        assert bits in (32, 64)
+    except (ImportError, OSError, AttributeError, AssertionError) as error:
+        raise InputError(
+            "the method metis needs METIS, in the package pymetis",
+            " ".join(str(error).split()) or "another version of it",
+            "Run: pip install 'jgs[partition]'. Or use --method ldg.",
+        ) from None
+    if bits == 32 and largest >= 2**31:
+        raise InputError(
+            "the edges of a graph for this METIS, of 32-bit integers, must be fewer than 2**31",
+            f"{largest:,}",
+            "Install a pymetis whose METIS has 64-bit integers, or use --method ldg.",
+        )
+    return library, np.int32 if bits == 32 else np.int64
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

@@ -1,0 +1,1 @@
+"""The cost model: memory, bytes and time of training on many machines."""

@@ -1,0 +1,303 @@
+"""`python -m jgs.plan`: memory, bytes and time on many machines, before they are rented.
+
+Standard error gets a table, standard output one JSON line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from jgs import command
+from jgs.errors import InputError
+from jgs.plan.options import CONSTANTS, DEFAULTS, parse
+
+if TYPE_CHECKING:
+    from jgs.graph import Graph
+    from jgs.plan.cost import Constants, Cost, Draw, Workload
+
+_WIDTH = 120  # of the table where there is no terminal
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status (see `jgs.command.run`)."""
+    return command.run(
+        lambda: _plan(argv),
+        interrupted="interrupted",
+        disk=("every file must be readable", "Correct the path or mend the permissions."),
+        memory=(
+            "the graph, or the batches to measure with, must fit into memory",
+            "Give --batch-size smaller, or the machine's constants (see --help).",
+        ),
+    )
+
+
+def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
+    options = parse(argv)
+    # Only now: errors above, and --help, need not wait for the import of JAX.
+    from jgs.allocator import keep_freed_memory
+    from jgs.plan.cost import MODES, Network, cost
+
+    keep_freed_memory()  # as training does: its steps are timed
+    open_work = _published if _is_shape(options) else _at_hand
+    work, draw_of, graph, seeds = open_work(options)
+    constants = _constants(options, work, graph, seeds)
+    results = []
+    for ranks in options["machines"]:
+        draw = draw_of(ranks)
+        for gbits in options["gbits"]:
+            network = Network(gbits * 1e9 / 8, options["latency_us"] * 1e-6)
+            for mode in MODES:
+                result = cost(work, draw, constants, network, ranks, mode)
+                results.append(_row(ranks, gbits, mode, result))
+                if gbits == options["gbits"][0]:
+                    results[-1]["sample"] = draw._asdict()
+    _show(work, constants, options, results)
+    return {
+        "workload": work._asdict(),
+        "constants": constants._asdict(),
+        "latency_us": options["latency_us"],
+        "results": results,
+    }
+
+
+# -- what is trained on ------------------------------------------------------------------------
+
+
+def _is_shape(options: dict[str, Any]) -> bool:
+    from jgs.data import LOADERS
+    from jgs.plan.shapes import SHAPES
+
+    name = options.get("dataset")
+    known = name in SHAPES
+    if options.get("shape_only", False) and not known:
+        raise InputError(
+            f"--shape-only must be used with one of {', '.join(SHAPES)}",
+            name or "--partition",
+            "Leave it out: the graph is read.",
+        )
+    return known and (options.get("shape_only", False) or name not in LOADERS)
+
+
+def _as_asked(options: dict[str, Any], work: Workload) -> Workload:
+    """The graph's workload with the flags' training."""
+    return work._replace(
+        num_features=options.get("features", work.num_features),
+        batch_size=options["batch_size"],
+        fanouts=tuple(options["fanouts"]),
+        hidden=options["hidden"],
+        wire=4 if options["wire"] == "float32" else 2,
+    )
+
+
+def _cache_rows(options: dict[str, Any], work: Workload) -> int:
+    return (options["cache_memory"] << 20) // (4 * work.num_features)
+
+
+def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]:
+    from jgs.plan.shapes import SHAPES, expected_draw, lognormal_degrees
+
+    name = options["dataset"]
+    work = _as_asked(options, SHAPES[name])
+    degrees = lognormal_degrees(work.num_nodes, work.num_edges)
+    num_rows = _cache_rows(options, work)
+    cut = options.get("cut", 1.0)
+    _check_machines(options, work.num_seeds)
+    return work, lambda ranks: expected_draw(work, degrees, ranks, num_rows, cut), None, None
+
+
+def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.ndarray]:
+    from jgs.plan.trial import measured_draw
+
+    if "cut" in options:
+        raise InputError(
+            "--cut must be used with a published shape", "a graph at hand", "Leave it out."
+        )
+    open_graph = _parts if "partition" in options else _dataset
+    graph, work, owners = open_graph(options)
+    num_rows, most = _cache_rows(options, work), options["most_batches"]
+
+    def draw_of(ranks: int) -> Draw:
+        owner, seeds = owners(ranks)
+        return measured_draw(work, graph, owner, seeds, num_rows, most)
+
+    return work, draw_of, graph, np.concatenate(owners(1)[1])
+
+
+def _check_machines(
+    options: dict[str, Any], num_seeds: int, parts: Sequence[int] | None = None
+) -> None:
+    """Raises `InputError` unless each number of machines can train; of those that nobody gave
+    only the ones that can are kept. `parts`: the seeds of each."""
+    size, machines = options["batch_size"], options["machines"]
+
+    def can(ranks: int) -> bool:
+        if parts is None or len(parts) % ranks:
+            return size * ranks <= num_seeds
+        each = len(parts) // ranks
+        return size % each == 0 and size // each <= min(parts)
+
+    fit = list(filter(can, machines))
+    if machines is DEFAULTS["machines"] and fit:
+        options["machines"] = fit
+    elif fit != machines:
+        raise InputError(
+            "every machine must have training nodes for a batch; of parts, a batch must have "
+            "equally many of each, no more than there are",
+            f"{next(m for m in machines if not can(m))} machines, {num_seeds} training nodes, "
+            f"batches of {size}"
+            + ("" if parts is None else f", {len(parts)} parts of at least {min(parts)}"),
+            "Give fewer --machines or another --batch-size.",
+        )
+
+
+def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
+    import jgs.data
+    from jgs.graph.features import SparseFeatures
+    from jgs.plan.cost import Workload
+
+    data = jgs.data.load(
+        options["dataset"],
+        options.get("root", "data"),
+        **command.option_values(options.get("data_options", ())),
+    )
+    features = data.features
+    itemsize = 4 if isinstance(features, SparseFeatures) else features.dtype.itemsize
+    work = Workload(
+        name=data.name,
+        num_nodes=data.graph.num_nodes,
+        num_edges=data.graph.num_edges,
+        num_features=features.shape[1],
+        itemsize=itemsize,
+        num_classes=data.num_classes,
+        num_seeds=data.train_idx.size,
+        weighted=data.graph.edge_weight is not None,
+    )
+    work = _as_asked(options, work)
+    _check_machines(options, work.num_seeds)
+    return data.graph, work, lambda ranks: _random_parts(work, data.train_idx, ranks)
+
+
+def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
+    from jgs.data.parts import open_parts
+    from jgs.plan.cost import Workload
+
+    parts = open_parts(options["partition"])
+    described = parts.manifest["features"]
+    seeds = [np.asarray(parts.part(p).train_idx) for p in range(parts.num_parts)]
+    work = Workload(
+        name=parts.name,
+        num_nodes=parts.num_nodes,
+        num_edges=parts.num_edges,
+        num_features=described["shape"][1],
+        itemsize=4 if described["sparse"] else np.dtype(described["dtype"]).itemsize,
+        num_classes=parts.num_classes,
+        num_seeds=sum(s.size for s in seeds),
+        weighted=parts.graph.edge_weight is not None,
+    )
+    work = _as_asked(options, work)
+    _check_machines(options, work.num_seeds, [s.size for s in seeds])
+
+    def owners(ranks: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        if parts.num_parts % ranks:
+            command.say(
+                f"{parts.num_parts} parts cannot be shared by {ranks} ranks: a random "
+                "partition is taken for them"
+            )
+            return _random_parts(work, np.concatenate(seeds), ranks)
+        each = parts.num_parts // ranks
+        owner = (parts.owner(np.arange(parts.num_nodes)) // each).astype(np.int32)
+        dealt = [np.concatenate(seeds[r * each : (r + 1) * each]) for r in range(ranks)]
+        return owner, dealt
+
+    return parts.graph, work, owners
+
+
+def _random_parts(
+    work: Workload, train_idx: np.ndarray, ranks: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """A random partition: with no cut worth the name, an upper bound of what is sent."""
+    rng = np.random.default_rng(0)
+    owner = rng.permutation(np.arange(work.num_nodes, dtype=np.int32) % ranks)
+    order = rng.permutation(np.asarray(train_idx))
+    return owner, [np.sort(order[r::ranks]) for r in range(ranks)]
+
+
+# -- constants and the table -------------------------------------------------------------------
+
+
+def _constants(
+    options: dict[str, Any], work: Workload, graph: Graph | None, seeds: np.ndarray | None
+) -> Constants:
+    from jgs.plan.cost import Constants
+
+    given = {
+        field: options[name] * unit
+        for name, (field, unit) in CONSTANTS.items()
+        if name in options
+    }
+    for field in ("edge_seconds", "vanilla_edge_seconds", "row_bandwidth", "flops"):
+        if field not in given:
+            from jgs.plan.calibrate import calibrate
+
+            return calibrate(work, graph, seeds)._replace(**given)
+    return Constants(**given)
+
+
+def _row(ranks: int, gbits: float, mode: str, result: Cost) -> dict[str, Any]:
+    memory = {name: round(size) for name, size in result.memory.items()}
+    return {
+        "machines": ranks,
+        "gbits": gbits,
+        "mode": mode,
+        **result._asdict(),
+        "memory": memory,
+        "memory_total": sum(memory.values()),
+    }
+
+
+def _show(
+    work: Workload, constants: Constants, options: dict[str, Any], results: list[dict[str, Any]]
+) -> None:
+    table = Table(
+        title=f"{work.name}: {work.num_nodes:,} nodes, {work.num_edges:,} edges, "
+        f"{work.num_features} features; batches of {work.batch_size}, fanouts {work.fanouts}; "
+        f"{options['latency_us']:g} µs a round; seconds an epoch by Gbit/s",
+        caption=f"a rank of these machines: {constants.edge_seconds * 1e9:.1f} ns an edge "
+        f"({constants.vanilla_edge_seconds * 1e9:.1f} vanilla), rows at "
+        f"{constants.row_bandwidth / 1e9:.2f} GB/s, {constants.flops / 1e9:.1f} GFLOP/s",
+        box=box.SIMPLE_HEAD,
+    )
+    names = ["machines", "mode", "GiB a rank", "steps", "rounds", "MB a step", "GB to fill"]
+    names += [f"s at {gbits:g}" for gbits in options["gbits"]]
+    for name in names:
+        table.add_column(name, justify="left" if name == "mode" else "right")
+    per_gbits = len(options["gbits"])
+    for begin in range(0, len(results), 3 * per_gbits):
+        some = results[begin : begin + 3 * per_gbits]
+        for m in range(3):
+            first = some[m]
+            seconds = [f"{row['overlapped_seconds']:,.1f}" for row in some[m::3]]
+            table.add_row(
+                str(first["machines"]) if m == 0 else "",
+                first["mode"],
+                f"{first['memory_total'] / 2**30:,.1f}",
+                f"{first['steps']:,}",
+                str(first["rounds"]),
+                f"{first['bytes'] / 1e6:,.1f}",
+                f"{first['epoch_bytes'] / 1e9:,.1f}",
+                *seconds,
+            )
+        table.add_section()
+    console = Console(stderr=True)
+    (console if console.is_terminal else Console(stderr=True, width=_WIDTH)).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""`calibrate`: the constants of this machine, measured in some seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jgs.dist.comm import Alone
+from jgs.dist.loader import HybridSampler
+from jgs.dist.vanilla import VanillaSampler
+from jgs.graph import Graph, as_device
+from jgs.models import GraphSAGE
+from jgs.ops import gather
+from jgs.plan.cost import Constants, Draw, Workload, step_flops
+from jgs.sampling.capacity import plan_capacity
+from jgs.train.step import init_state, make_optimizer, make_train_step
+
+_DEGREE = 24  # of the graph that is made up
+_FEATURE_BYTES = 512 << 20  # of its features: more than any cache holds
+_REPEATS = 5
+
+
+def calibrate(
+    work: Workload, graph: Graph | None = None, seeds: np.ndarray | None = None
+) -> Constants:
+    """Measured on 5 batches with the fanouts, batch size, features and hidden width of `work`.
+
+    Args:
+      work: see above.
+      graph: of which the batches are; None: a uniform random one is made up.
+      seeds: int32, the nodes that batches are of; None: all nodes.
+
+    The features are made up. It takes about 1.5 GiB and uses the threads that training would.
+    """
+    rng = np.random.default_rng(0)
+    num_rows = max(_FEATURE_BYTES // (4 * work.num_features), 1 << 15)
+    if graph is None:
+        num_rows = min(num_rows, 1 << 21)
+        indptr = np.arange(num_rows + 1, dtype=np.int64) * _DEGREE
+        graph = Graph(indptr, rng.integers(0, num_rows, num_rows * _DEGREE, np.int32))
+    num_nodes = graph.num_nodes
+    num_rows = min(num_rows, num_nodes)
+    features = as_device(rng.random((num_rows, work.num_features), np.float32))
+    capacity = plan_capacity(graph, work.batch_size, work.fanouts, seeds=seeds, trials=4)
+    comm, sizes = Alone(), (work.batch_size, work.fanouts)
+    samplers: list[Any] = [
+        HybridSampler(comm, graph, *sizes, capacity),
+        VanillaSampler(comm, graph, [0, num_nodes], graph.num_edges, *sizes, capacity),
+    ]
+    batches = [_seeds(rng, seeds, num_nodes, work.batch_size) for _ in range(_REPEATS)]
+
+    def draw(sampler: Any, number: int) -> Any:
+        for level in range(64):
+            batch = sampler(np.array([0, number], np.uint32), batches[number], level)
+            if not batch.overflow:
+                return batch
+        raise AssertionError("a capacity enlarged 64 times exceeds every worst case")
+
+    drawn = [draw(samplers[0], number) for number in range(_REPEATS)]
+    batch = drawn[0]
+    blocks = batch.blocks[::-1]
+    edges = tuple(float(b.num_edges) for b in blocks)
+    sources = tuple(float(b.num_sources) for b in blocks)
+    sampling = [_median(partial(draw, sampler)) for sampler in samplers]
+    read, rows = jax.jit(gather), [b.nodes % num_rows for b in drawn]
+    reading = _median(lambda number: read(features, rows[number]))
+    x = read(features, rows[0])
+    here = Draw(edges, sources, (), (), 0, 0, 0.0, 1.0)
+    return Constants(
+        sampling[0] / sum(edges),
+        sampling[1] / sum(edges),
+        x.shape[0] * work.num_features * 4 / reading,
+        step_flops(work, here) / _step_seconds(work, batch, x, num_nodes),
+    )
+
+
+def _seeds(
+    rng: np.random.Generator, seeds: np.ndarray | None, num_nodes: int, size: int
+) -> np.ndarray:
+    """int32 `[size]`, padded with `num_nodes` where there are fewer."""
+    pool = num_nodes if seeds is None else seeds
+    num = min(size, num_nodes if seeds is None else seeds.size)
+    some = rng.choice(pool, num, replace=False).astype(np.int32)
+    return np.pad(some, (0, size - num), constant_values=num_nodes)
+
+
+def _step_seconds(work: Workload, batch: Any, x: jax.Array, num_nodes: int) -> float:
+    widths = (work.num_features, work.hidden, work.num_classes)
+    model = GraphSAGE(*widths, len(work.fanouts), rngs=nnx.Rngs(0))
+    graphdef, params = nnx.split(model)
+    optimizer = make_optimizer(1e-2)
+    step = make_train_step(graphdef, optimizer)
+    labels = np.random.default_rng(0).integers(0, work.num_classes, num_nodes, np.int32)
+    state = [init_state(params, optimizer)]  # a step takes over the buffers of the last
+
+    def one(_: int) -> Any:
+        state[0] = step(state[0], jax.random.key(0), batch, x, labels)
+        return state[0].step
+
+    return _median(one)
+
+
+def _median(function: Callable[[int], Any]) -> float:
+    """Of the seconds that a call takes, once programs are compiled and buffers recycled."""
+    for number in range(_REPEATS):
+        jax.block_until_ready(function(number))
+    times = []
+    for number in range(_REPEATS):
+        began = time.perf_counter()
+        jax.block_until_ready(function(number))
+        times.append(time.perf_counter() - began)
+    return float(np.median(times))

@@ -1,0 +1,127 @@
+"""Graphs known by their published size alone: what a batch is expected to draw from them.
+
+A graph is taken to be random but for its degrees, which are log-normal with the published
+mean: a drawn neighbour is a node with a probability in proportion to its degree, whatever the
+node that draws it. Real graphs have communities, so that a batch meets fewer distinct nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+
+from jgs.plan.cost import Draw, Workload
+
+SIGMA = 1.2  # of the logarithm of degrees
+_CLASSES = 400
+_TRIALS = 8  # batches from which `request_capacity` takes the most
+
+
+# All edges in both directions. Node types are not told apart: every node has a row of features.
+_PUBLISHED = (
+    # Hu et al., "Open Graph Benchmark" (2020): 1,615,685,872 citations.
+    Workload("ogbn-papers100M", 111_059_956, 2 * 1_615_685_872, 128, 4, 172, 1_207_179),
+    # Hu et al., "OGB-LSC" (2021): papers, authors and institutions; citations, authorships and
+    # affiliations. Published features are the papers'; OGB's baseline makes the others'.
+    Workload(
+        "MAG240M",
+        121_751_666 + 122_383_112 + 25_721,
+        2 * (1_297_748_926 + 386_022_720 + 44_592_586),
+        768,
+        2,
+        153,
+        1_112_392,
+    ),
+    # Khatua et al., "IGB" (2023): all of its node types; of the 157,675,969 papers with one of
+    # 2,983 labels 60 % are for training (its `dataloader.py`).
+    Workload("IGBH-full", 547_306_935, 2 * 5_812_005_639, 1024, 4, 2983, 157_675_969 * 6 // 10),
+)
+SHAPES = {work.name: work for work in _PUBLISHED}
+
+
+class Degrees(NamedTuple):
+    """Classes of nodes. Fields: float `[K]`, how many nodes a class has, and their degree."""
+
+    nodes: np.ndarray
+    degree: np.ndarray
+
+
+def lognormal_degrees(num_nodes: int, num_edges: int, sigma: float = SIGMA) -> Degrees:
+    """Of mean `num_edges / num_nodes`."""
+    z = np.linspace(-5, 5.5, _CLASSES)
+    weight = np.exp(-(z**2) / 2)
+    nodes = num_nodes * weight / weight.sum()
+    degree = np.exp(sigma * z)
+    return Degrees(nodes, degree * num_edges / (nodes @ degree))
+
+
+def expected_draw(
+    work: Workload, degrees: Degrees, ranks: int, cache_rows: int = 0, cut: float = 1.0
+) -> Draw:
+    """What is drawn on average, and the most of the few batches from which jgs plans.
+
+    Args:
+      degrees: of the graph's nodes.
+      ranks: `R`, with equal parts.
+      cache_rows: how many rows a rank may keep.
+      cut: the share of remote nodes, over a random partition's `1 - 1/R`.
+    """
+    remote = cut * (1 - 1 / ranks)
+    # The chance that a batch has met a node of each class; seeds are like any node.
+    met = np.full(len(degrees.nodes), min(1.0, work.batch_size / work.num_nodes))
+    edges, sources = [], []
+    asked_nodes, asked_edges = [], []
+    for hop, fanout in enumerate(work.fanouts):
+        drawn = degrees.degree if fanout == -1 else np.minimum(fanout, degrees.degree)
+        frontier = degrees.nodes * met
+        if hop > 0:
+            most = _most(frontier.sum() * remote / max(1, ranks - 1), ranks)
+            asked_nodes.append(most)
+            asked_edges.append(most * float(frontier @ drawn / frontier.sum()))
+        edges.append(float(frontier @ drawn))
+        met = 1 - (1 - met) * np.exp(-edges[-1] * degrees.degree / work.num_edges)
+        sources.append(float(degrees.nodes @ met))
+    steps = max(1, math.ceil(work.num_seeds / (work.batch_size * ranks)))
+    kept, hit = _planned_hits(degrees.nodes * remote, met, steps, cache_rows)
+    rows = _most(sources[-1] * remote / max(1, ranks - 1), ranks)
+    return Draw(
+        tuple(edges),
+        tuple(sources),
+        tuple(asked_nodes),
+        tuple(asked_edges),
+        rows,
+        kept,
+        hit,
+        1 / ranks,
+    )
+
+
+def _most(mean: float, ranks: int) -> float:
+    """The largest of Poisson numbers: of all pairs of ranks, in the batches of a plan."""
+    return mean + math.sqrt(2 * mean * math.log(max(2, _TRIALS * ranks * (ranks - 1))))
+
+
+def _planned_hits(
+    nodes: np.ndarray, met: np.ndarray, steps: int, cache_rows: int
+) -> tuple[int, float]:
+    """How many of the nodes that `steps` batches read most often are kept, and their share of
+    all that is read. A node met with probability `p` is read `Binomial(steps, p)` times."""
+    total = float(nodes @ met) * steps
+
+    def often(count: int) -> float:
+        """How many nodes are read `count` times or more."""
+        return float(nodes @ scipy.stats.binom.sf(count - 1, steps, met))
+
+    low, high = 1, steps + 1  # the smallest count whose nodes all fit, if any does
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if often(middle) <= cache_rows else (middle + 1, high)
+    kept = often(low)
+    reads = float((nodes * met * steps) @ scipy.stats.binom.sf(low - 2, steps - 1, met))
+    if low > 1:  # and some of those that are read once less
+        more = min(cache_rows - kept, often(low - 1) - kept)
+        kept, reads = kept + more, reads + more * (low - 1)
+    return int(kept), min(1.0, reads / total) if total else 0.0

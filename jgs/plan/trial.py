@@ -1,0 +1,116 @@
+"""What the batches of a graph at hand draw: measured by drawing them, on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.graph import Graph, MiniBatch
+from jgs.plan.cost import Draw, Workload
+from jgs.sampling.algorithms.neighbors import sample_neighbors
+from jgs.sampling.capacity import plan_capacity, worst_case
+
+_RANKS = 4  # whose batches are drawn
+_TRIALS = 8  # batches of each
+
+
+def measured_draw(
+    work: Workload,
+    graph: Graph,
+    owner: np.ndarray,
+    seeds: list[np.ndarray],
+    cache_rows: int = 0,
+    most_batches: int = 200,
+) -> Draw:
+    """The `Draw` of `len(seeds)` ranks, from a few batches of up to 4 of them.
+
+    Args:
+      work: of the graph.
+      owner: int `[N]`, the rank of each node.
+      seeds: of each rank int32, its training nodes.
+      cache_rows: how many rows a rank may keep. If there are any, the epoch of rank 0 is drawn
+        in full, but for no more than `most_batches`: a longer epoch reads some rows more
+        often, so that a cache serves more of it than is said here.
+      most_batches: see there.
+
+    Weights are not used: neighbours are drawn uniformly.
+    """
+    num_ranks, num_nodes = len(seeds), work.num_nodes
+    sampled = [np.zeros((2, len(work.fanouts)))]
+    asked = np.zeros((2, len(work.fanouts)))
+    asked_rows, read = 0, np.zeros(num_nodes, np.int32)
+    capacity = plan_capacity(
+        graph, work.batch_size, work.fanouts, seeds=np.concatenate(seeds), trials=4
+    )
+    for rank in range(min(num_ranks, _RANKS)):
+        whole = rank == 0 and cache_rows > 0 and num_ranks > 1
+        most = most_batches if whole else _TRIALS
+        for batch in _batches(work, graph, seeds[rank], capacity, rank, most):
+            blocks = batch.blocks[::-1]
+            counts = [(int(b.num_edges), int(b.num_sources)) for b in blocks]
+            sampled.append(np.array(counts, float).T)
+            nodes = np.asarray(batch.nodes)
+            real = nodes[nodes < num_nodes]
+            remote = real[owner[real] != rank]
+            asked_rows = max(asked_rows, _most(owner[remote], None, num_ranks))
+            for hop, block in enumerate(blocks[1:], 1):
+                asked[:, hop] = np.maximum(
+                    asked[:, hop], _asked(nodes, block, owner, rank, num_ranks)
+                )
+            if whole:
+                read[remote] += 1
+    mean = np.mean(sampled[1:], axis=0)
+    best = np.sort(read)[::-1][:cache_rows]
+    reads = int(read.sum(dtype=np.int64))
+    return Draw(
+        tuple(mean[0].tolist()),
+        tuple(mean[1].tolist()),
+        tuple(asked[0, 1:].tolist()),
+        tuple(asked[1, 1:].tolist()),
+        asked_rows,
+        int(np.count_nonzero(best)),
+        float(best.sum(dtype=np.int64) / reads) if reads else 0.0,
+        float(np.bincount(owner, minlength=num_ranks).max() / num_nodes),
+    )
+
+
+def _asked(
+    nodes: np.ndarray, block: Any, owner: np.ndarray, rank: int, num_ranks: int
+) -> list[int]:
+    """The most targets of a hop that one other rank owns, and the most edges of such."""
+    targets = nodes[: int(block.num_targets)]
+    degree = np.diff(np.asarray(block.indptr))[: targets.size]
+    there = targets < owner.size  # seeds may be padding
+    of = owner[targets[there]]
+    other = of != rank
+    of, degree = of[other], degree[there][other]
+    return [_most(of, None, num_ranks), _most(of, degree, num_ranks)]
+
+
+def _most(of: np.ndarray, weights: np.ndarray | None, num_ranks: int) -> int:
+    return int(np.bincount(of, weights, minlength=num_ranks).max())
+
+
+def _batches(
+    work: Workload, graph: Graph, seeds: np.ndarray, capacity: Any, rank: int, most: int
+) -> Iterator[MiniBatch]:
+    """The first batches of an epoch of a rank, the last of which may be smaller."""
+    order = np.random.default_rng(rank).permutation(seeds)
+    sample = jax.jit(sample_neighbors, static_argnums=(3, 4))
+    key, size = jax.random.fold_in(jax.random.key(0), rank), work.batch_size
+    worst = worst_case(work.num_nodes, work.num_edges, size, work.fanouts, False, True)
+    for number, begin in enumerate(range(0, min(order.size, most * size), size)):
+        some = np.full(size, work.num_nodes, np.int32)
+        mine = order[begin : begin + size]
+        if mine.size < size and number > 0:
+            return  # a rest would make the average smaller than most batches
+        some[: mine.size] = mine
+        words = jax.random.fold_in(key, number)
+        batch = sample(words, graph, some, work.fanouts, capacity)
+        while batch.overflow:
+            capacity = capacity.enlarge(worst)
+            batch = sample(words, graph, some, work.fanouts, capacity)
+        yield batch

@@ -1,0 +1,1 @@
+"""The sampling algorithms, one file each."""

@@ -1,0 +1,91 @@
+"""The C++ kernel behind `sample_neighbors`: jgs/kernels/sample.cc, all hops in one call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from jgs import kernels
+from jgs.graph import Block, Graph
+from jgs.kernels.call import vary_alike
+from jgs.sampling.algorithms.neighbors_plain import Sample, Spec
+
+
+def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+    """As `sample_plain`. `jax.vmap` makes one call of it, of several batches."""
+    arrays, of_graph = jax.tree.flatten(graph)
+
+    def one_call(words, seeds, *arrays):
+        return _call(words, jax.tree.unflatten(of_graph, arrays), seeds, spec)
+
+    call = custom_vmap(one_call)
+
+    @call.def_vmap
+    def vmapped(axis_size, batched, words, seeds, *arrays):
+        if any(batched[2:]):  # a graph a batch: one call after the other
+            axes = [0 if b else None for b in batched]
+            samples = jax.vmap(one_call, axes)(words, seeds, *arrays)
+        else:
+            words, seeds = (
+                x if b else jnp.broadcast_to(x, (axis_size, *x.shape))
+                for x, b in zip((words, seeds), batched, strict=False)
+            )
+            samples = call(words, seeds, *arrays)
+        return samples, jax.tree.map(lambda _: True, samples)
+
+    return call(words, seeds, *arrays)
+
+
+def _call(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+    """The samples of `seeds` int32 `[..., B]` by the keys `words` uint32 `[..., 2]`; with
+    `spec.apart` of `[..., S, B]` and `[..., S, 2]` S of them."""
+    capacity, batches = spec.capacity, seeds.shape[: -2 if spec.apart else -1]
+
+    def result(dtype, *shape):
+        return jax.ShapeDtypeStruct((*batches, *shape), dtype)
+
+    known = (seeds.shape[-1], *capacity.sources)
+    blocks = [
+        Block(
+            indptr=result(jnp.int32, targets + 1),
+            indices=result(jnp.int32, edges),
+            num_targets=result(jnp.int32),
+            num_sources=result(jnp.int32),
+            num_edges=result(jnp.int32),
+            edge_id=result(jnp.int64, edges if spec.edge_ids else 0),
+            edge_weight=result(jnp.float32, edges if spec.edge_weights else 0),
+        )
+        for targets, edges in zip(known, capacity.edges, strict=False)
+    ]
+    nodes = result(jnp.int32, known[-1 if spec.relabel_inputs else -2])
+    sample = (blocks, nodes, result(jnp.bool))
+    results, of_samples = jax.tree.flatten([sample] * (seeds.shape[-2] if spec.apart else 1))
+    prefix = graph.edge_weight_prefix if spec.weighted else jnp.zeros(0, jnp.int64)
+    weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
+    arrays = jax.ffi.ffi_call("jgs_sample_neighbors", results, vmap_method="sequential")(
+        words,
+        graph.indptr,
+        graph.indices,
+        prefix,
+        weight,
+        seeds,
+        fanouts=np.array(spec.fanouts, np.int64),
+        edge_capacity=np.array(capacity.edges, np.int64),
+        source_capacity=np.array(capacity.sources, np.int64),
+        replace=np.bool_(spec.replace),
+        weighted=np.bool_(spec.weighted),
+        relabel_inputs=np.bool_(spec.relabel_inputs),
+        first_hop=np.int64(spec.first_hop),
+        num_threads=np.int64(kernels.NUM_THREADS),
+    )
+    arrays = [vary_alike(array, seeds)[0] for array in arrays]
+    unwanted = {} if spec.edge_ids else {"edge_id": None}
+    unwanted |= {} if spec.edge_weights else {"edge_weight": None}
+    return [
+        ([replace(block, **unwanted) for block in blocks], nodes, overflow)
+        for blocks, nodes, overflow in jax.tree.unflatten(of_samples, arrays)
+    ]

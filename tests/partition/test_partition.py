@@ -1,0 +1,328 @@
+"""`partition_nodes`: every part even in every constraint, few edges cut, bad input refused."""
+
+import ctypes
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import graph as rmat
+from jgs import Graph, InputError
+from jgs.graph.adjacency import connected, edge_cut, in_neighbors, neighbors_per_part, symmetric
+from jgs.partition import metis
+from jgs.partition.deal import deal_seeds, fill
+from jgs.partition.nodes import (
+    CONSTRAINTS,
+    METHODS,
+    TOLERANCE,
+    constraint_weights,
+    max_over_mean,
+    partition_nodes,
+)
+from jgs.partition.rebalance import limits, part_loads, rebalance
+
+
+@pytest.fixture(scope="module")
+def skewed():
+    """An RMAT graph with hubs, parallel edges and isolated nodes, and its three splits."""
+    indptr, indices = rmat.rmat(rmat.Size(13, 80_000))
+    order = np.random.default_rng(0).permutation(indptr.size - 1)
+    splits = np.split(order[:4000], [800, 1500])
+    return Graph(indptr, indices), dict(
+        zip(("train_idx", "val_idx", "test_idx"), splits, strict=True)
+    )
+
+
+@pytest.fixture(scope="module")
+def clustered():
+    """Eight communities; a tenth of the edges lead out of them. Directed: half of the pairs."""
+    rng = np.random.default_rng(1)
+    src = rng.integers(0, 1600, 12_000)
+    inside = rng.random(src.size) < 0.9
+    dst = np.where(inside, src // 200 * 200 + rng.integers(0, 200, src.size), 0)
+    dst[~inside] = rng.integers(0, 1600, np.count_nonzero(~inside))
+    shuffle = rng.permutation(1600)
+    return Graph.from_edges(shuffle[src], shuffle[dst], 1600)
+
+
+@pytest.mark.parametrize("num_parts", [2, 4, 8])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_constraint_is_within_5_percent(skewed, method, num_parts):
+    graph, splits = skewed
+    parts = partition_nodes(graph, num_parts, method, **splits)
+    assert parts.dtype == np.int32
+    assert parts.shape == (graph.num_nodes,)
+    loads = part_loads(parts, constraint_weights(graph, *splits.values()), num_parts)
+    uneven = {c: max_over_mean(load) for c, load in zip(CONSTRAINTS, loads.T, strict=True)}
+    assert max(uneven.values()) <= TOLERANCE, uneven
+    # Nodes without edges fill up what the others left uneven.
+    assert max_over_mean(np.bincount(parts, minlength=num_parts)) < 1.001
+    assert max_over_mean(loads[:, CONSTRAINTS.index("train")]) < 1.02
+    again = partition_nodes(graph, num_parts, method, **splits)
+    np.testing.assert_array_equal(parts, again)
+
+
+def test_metis_cuts_least_and_one_pass_less_than_chance(clustered):
+    cuts = {
+        method: edge_cut(in_neighbors(clustered), partition_nodes(clustered, 8, method))
+        for method in METHODS
+    }
+    assert cuts["metis"] < 0.13, cuts  # the communities: 0.1 * 7 / 8
+    assert cuts["metis"] < cuts["ldg"] < 0.9 * cuts["random"], cuts
+    assert 0.8 < cuts["random"] < 0.92, cuts
+
+
+def test_the_seed_changes_the_partition(skewed):
+    for method in ("metis", "random"):
+        one, two = (partition_nodes(skewed[0], 4, method, seed=seed) for seed in (0, 1))
+        assert (one != two).any()
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_metis_of_either_integer_type(monkeypatch, clustered, bits):
+    """Of the type that is not installed: what is passed on, and what is refused."""
+    import pymetis._internal as extension
+
+    installed = extension._idx_type_width()
+    monkeypatch.setattr(extension, "_idx_type_width", lambda: bits)
+    if bits == installed:
+        assert np.unique(partition_nodes(clustered, 2)).size == 2
+    if bits == 32:
+        with pytest.raises(InputError, match=r"32-bit.*2,147,483,648.*--method ldg"):
+            metis.check_metis(2**31)
+    else:
+        metis.check_metis(2**31)
+
+
+def test_metis_missing_is_told_before_anything_else(monkeypatch, clustered):
+    monkeypatch.setitem(sys.modules, "pymetis._internal", None)
+    with pytest.raises(InputError, match=r"pip install 'jgs\[partition\]'"):
+        partition_nodes(clustered, 2)
+    assert partition_nodes(clustered, 2, "ldg").max() == 1
+
+
+@pytest.mark.parametrize("status", [-3, -4])
+def test_what_metis_refuses_becomes_an_input_error(monkeypatch, clustered, status):
+    class Library:
+        def METIS_SetDefaultOptions(self, *_):
+            pass
+
+        def METIS_PartGraphKway(self, *_):
+            return status
+
+    monkeypatch.setattr(metis, "_library", lambda largest: (Library(), np.int64))
+    with pytest.raises(InputError, match="--method ldg"):
+        partition_nodes(clustered, 2)
+
+
+NONE = Graph.from_edges([], [], 0)
+FIVE = Graph.from_edges([0, 1], [1, 2], 5)
+
+
+@pytest.mark.parametrize(
+    ("graph", "arguments", "message"),
+    [
+        (FIVE, {"num_parts": 0}, "positive int; got 0"),
+        (FIVE, {"num_parts": -1}, "positive int; got -1"),
+        (FIVE, {"num_parts": 2.0}, "positive int; got 2.0"),
+        (FIVE, {"num_parts": 6}, "no more parts than nodes, 5; got 6"),
+        (FIVE, {"num_parts": 2, "method": "scotch"}, "metis, random, ldg; got 'scotch'"),
+        (FIVE, {"num_parts": 2, "seed": -1}, "seed"),
+        (FIVE, {"num_parts": 2, "train_idx": [5]}, "train_idx must be node ids"),
+        (NONE, {"num_parts": 1}, "must have nodes"),
+    ],
+)
+def test_bad_input(graph, arguments, message):
+    with pytest.raises(InputError, match=message):
+        partition_nodes(graph, **arguments)
+
+
+EDGES = st.integers(1, 12).flatmap(
+    lambda n: st.tuples(
+        st.just(n),
+        st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=30),
+        st.integers(1, n),
+        st.lists(st.integers(0, n - 1), unique=True),
+    )
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(EDGES, st.sampled_from(METHODS))
+def test_small_graphs_of_any_shape(made, method):
+    n, edges, num_parts, train = made
+    graph = Graph.from_edges([e[0] for e in edges], [e[1] for e in edges], n)
+    parts = partition_nodes(graph, num_parts, method, train_idx=train)
+    assert parts.shape == (n,)
+    assert set(parts.tolist()) <= set(range(num_parts))
+
+
+def test_metis_of_what_would_trouble_it(capfd):
+    """Isolated nodes, self-loops, a star, parallel edges, no edges, a split of no node."""
+    nodes = np.arange(200)
+    cases = {
+        "star": (np.zeros(199, int), nodes[1:]),
+        "loops": (nodes, nodes),
+        "parallel": (np.repeat(nodes[:100], 5), np.repeat(nodes[:100][::-1], 5)),
+        "ring, a hundred isolated": (nodes[:100], (nodes[:100] + 1) % 100),
+        "no edges": ([], []),
+    }
+    for name, (src, dst) in cases.items():
+        parts = partition_nodes(Graph.from_edges(src, dst, 200), 4)
+        assert max_over_mean(np.bincount(parts, minlength=4)) <= TOLERANCE, name
+    capfd.readouterr()
+    nodes = np.arange(400)
+    ring = Graph.from_edges(nodes, (nodes + 1) % 400, 400)
+    parts = partition_nodes(ring, 16, train_idx=[1, 1, 1, 2, 2, 3])
+    assert max_over_mean(np.bincount(parts, minlength=16)) <= TOLERANCE
+    said = capfd.readouterr()
+    assert "***" not in said.out + said.err  # its complaints
+
+
+def test_what_metis_prints_does_not_spoil_standard_output(monkeypatch, clustered, capfd):
+    class Library:
+        def METIS_SetDefaultOptions(self, *_):
+            pass
+
+        def METIS_PartGraphKway(self, *_):
+            ctypes.CDLL(None).printf(b"***Cannot bisect a graph with 0 vertices!\n")
+            return 1
+
+    monkeypatch.setattr(metis, "_library", lambda largest: (Library(), np.int64))
+    partition_nodes(clustered, 2)
+    print("{}", flush=True)
+    ctypes.CDLL(None).fflush(None)
+    said = capfd.readouterr()
+    assert said.out == "{}\n"
+    assert "***Cannot bisect" in said.err
+
+
+def test_symmetric_counts_an_edge_as_often_as_it_is_there():
+    graph = in_neighbors(Graph.from_edges([0, 0, 1, 2, 3], [1, 1, 0, 2, 2], 5))
+    both = symmetric(graph)
+    found = {
+        (row, int(both.indices[at])): int(both.edge_weight[at])
+        for row in range(5)
+        for at in range(both.indptr[row], both.indptr[row + 1])
+    }
+    assert found == {(0, 1): 3, (1, 0): 3, (2, 3): 1, (3, 2): 1}
+    assert connected(graph).tolist() == [True, True, True, True, False]
+
+
+def test_neighbors_per_part_counts_weights_and_skips_those_without_a_part(make_graph):
+    graph = in_neighbors(make_graph(50, 400))
+    graph = graph._replace(edge_weight=np.arange(400) % 7)
+    rng = np.random.default_rng(3)
+    parts, rows = rng.integers(-1, 3, 50), np.array([7, 0, 49, 7])
+    expected = np.zeros((4, 3), int)
+    for i, row in enumerate(rows):
+        for at in range(graph.indptr[row], graph.indptr[row + 1]):
+            if parts[graph.indices[at]] >= 0:
+                expected[i, parts[graph.indices[at]]] += graph.edge_weight[at]
+    np.testing.assert_array_equal(neighbors_per_part(graph, rows, parts, 3), expected)
+
+
+def test_edge_cut_is_the_share_of_edges_between_parts(make_graph):
+    graph = make_graph(50, 400)
+    parts = np.random.default_rng(0).integers(0, 3, 50)
+    dst = np.repeat(np.arange(50), np.diff(np.asarray(graph.indptr)))
+    expected = np.mean(parts[np.asarray(graph.indices)] != parts[dst])
+    assert edge_cut(in_neighbors(graph), parts) == pytest.approx(expected)
+    assert edge_cut(in_neighbors(FIVE), np.zeros(5, int)) == 0
+
+
+def test_rebalance_mends_everything_in_one_part_and_moves_nothing_that_is_even(skewed):
+    graph, splits = skewed
+    weights = constraint_weights(graph, *splits.values())
+    limit = limits(weights.sum(axis=0), 4, 1.04)
+    adjacency = in_neighbors(graph)
+    parts = rebalance(adjacency, weights, np.zeros(graph.num_nodes, np.int32), 4, limit)
+    assert (part_loads(parts, weights, 4) <= limit).all()
+    np.testing.assert_array_equal(parts, rebalance(adjacency, weights, parts, 4, limit))
+
+
+def test_rebalance_swaps_hubs_for_leaves():
+    """Part 0 has all the edges and part 1 most of the nodes: neither can only give."""
+    degree = np.array([20] * 10 + [1] * 70)
+    src = np.zeros(degree.sum(), int)
+    graph = Graph.from_edges(src, np.repeat(np.arange(80), degree), 80)
+    weights = np.stack([np.ones(80, np.int64), degree], axis=1)
+    parts = (np.arange(80) >= 20).astype(np.int32)
+    limit = limits(weights.sum(axis=0), 2, 1.05)
+    parts = rebalance(in_neighbors(graph), weights, parts, 2, limit)
+    assert (part_loads(parts, weights, 2) <= limit).all()
+
+
+def test_a_node_heavier_than_a_limit_ends_the_moves():
+    graph = Graph.from_edges(np.zeros(90, int), np.r_[np.full(80, 3), np.arange(10)], 10)
+    weights = np.diff(np.asarray(graph.indptr))[:, None]
+    parts = rebalance(in_neighbors(graph), weights, np.zeros(10, np.int32), 3, np.array([30]))
+    assert parts[3] not in np.delete(parts, 3)  # all that can be done
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("num_parts", [2, 4])
+def test_a_hub_spoils_the_balance_of_edges_alone(caplog, method, num_parts):
+    """Half of all edges end in one node. At 2 parts no node is heavier than a limit, and still
+    there are not enough nodes without in-edges to join the hub."""
+    rng, n = np.random.default_rng(0), 20_000
+    src = np.r_[np.arange(1, n), rng.integers(0, n, n)]
+    graph = Graph.from_edges(src, np.r_[np.zeros(n - 1, int), rng.integers(1, n, n)], n)
+    train = rng.permutation(n)[:4000]
+    parts = partition_nodes(graph, num_parts, method, train_idx=train)
+    loads = part_loads(parts, constraint_weights(graph, train, [], []), num_parts)
+    uneven = dict(zip(CONSTRAINTS, map(max_over_mean, loads.T), strict=True))
+    edges = uneven.pop("edges")
+    assert max(uneven.values()) <= TOLERANCE, uneven
+    assert edges <= num_parts / 2 + 0.15
+    (warned,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warned.endswith(f"times the mean, {edges:.2f} of edges")
+
+
+def test_two_hubs_do_not_share_a_part():
+    """Each has more edges than a part may have."""
+    rng = np.random.default_rng(0)
+    dst = np.r_[np.repeat([5, 6], 3000), rng.integers(10, 2000, 4000)]
+    graph = Graph.from_edges(rng.integers(10, 2000, dst.size), dst, 2000)
+    for method in METHODS:
+        for seed in range(3):
+            parts = partition_nodes(graph, 8, method, seed=seed)
+            assert parts[5] != parts[6], (method, seed)
+
+
+def test_an_even_partition_is_not_warned_of(caplog, skewed):
+    graph, splits = skewed
+    partition_nodes(graph, 4, "random", **splits)
+    assert not caplog.records
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=6), st.integers(0, 60))
+def test_fill_levels(load, count):
+    load = np.array(load)
+    added = fill(load, count)
+    assert added.sum() == count
+    assert (added >= 0).all()
+    raised = (load + added)[added > 0]
+    if raised.size:  # none was raised above another that could have been raised instead
+        assert raised.max() - (load + added).min() <= 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 6).flatmap(
+    lambda p: st.tuples(st.just(p), st.lists(st.integers(0, p - 1), max_size=40))
+))  # fmt: skip
+def test_seeds_are_dealt_evenly_and_mostly_to_their_owners(made):
+    num_parts, owner = made[0], np.array(made[1], int)
+    dealt = deal_seeds(owner, num_parts)
+    count, had = (np.bincount(x, minlength=num_parts) for x in (dealt, owner))
+    assert count.max() - count.min() <= 1
+    # No more move than must: a part that gave some away ends with what it may keep.
+    assert np.count_nonzero(dealt != owner) == np.maximum(had - count, 0).sum()
+    share = -(-owner.size // num_parts)
+    assert (
+        np.count_nonzero(dealt != owner) <= np.maximum(had - owner.size // num_parts, 0).sum()
+    )
+    assert (count[had >= share] >= owner.size // num_parts).all()

@@ -1,0 +1,171 @@
+"""`python -m jgs.partition`: the table, the JSON line, and every error in one line."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from jgs.data.parts import open_parts
+from jgs.files import storage
+from jgs.partition.__main__ import main
+
+OPTIONS = ["num_nodes=500", "num_edges=4000", "num_features=4"]
+DATA = ["--dataset", "synthetic", "--data-options", *OPTIONS]
+
+
+@pytest.mark.parametrize("method", ["metis", "ldg", "random"])
+def test_it_writes_parts_and_says_how_even_they_are(tmp_path, capsys, method):
+    out = tmp_path / "parts"
+    assert main([*DATA, "--parts", "4", "--out", str(out), "--method", method]) == 0
+    said = capsys.readouterr()
+    (line,) = said.out.splitlines()
+    result, parts = json.loads(line), open_parts(out)
+    assert result["parts_id"] == parts.parts_id
+    assert result["edge_cut"] == parts.manifest["edge_cut"]
+    assert max(result["balance"][k] for k in ("nodes", "edges", "train", "seeds")) <= 1.06
+    assert f"by {method}" in said.err
+    assert "max / mean" in said.err
+    for part in parts.manifest["parts"]:
+        for number in part.values():
+            assert f"{number:,}" in said.err
+    # The data set's own ids come back.
+    assert np.sort(parts.original_ids).tolist() == list(range(500))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--parts", "0"], "positive int; got 0"),
+        (["--parts", "501"], "no more parts than nodes, 500; got 501"),
+        (["--parts", "101"], "no more parts than training nodes, 100; got 101"),
+        (["--parts", "two"], "must parse"),
+        (["--parts", "2", "--method", "scotch"], "metis, random, ldg; got 'scotch'"),
+        (["--parts", "2", "--seed", "-1"], "seed"),
+        (["--parts", "2", "--dataset", "no-such"], "a data set must be one of"),
+        (["--parts", "2", "--data-options", "seed"], "NAME=VALUE"),
+        (["--parts", "2", "--data-options", "sed=1"], "the options of the data set"),
+        ([], "must parse"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, arguments, message):
+    out = tmp_path / "parts"
+    assert main([*DATA, "--out", str(out), *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not out.exists()
+
+
+def test_the_method_that_was_used_is_the_one_that_is_named(tmp_path, capsys):
+    out = tmp_path / "parts"
+    assert main([*DATA, "--parts", "40", "--out", str(out)]) == 0  # 12 nodes each
+    said = capsys.readouterr()
+    assert "ldg instead of METIS" in said.err
+    assert "40 parts by ldg" in said.err
+    assert json.loads(said.out)["method"] == open_parts(out).manifest["method"] == "ldg"
+
+
+def test_an_out_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
+    (tmp_path / "file").write_text("mine")
+    assert main([*DATA, "--parts", "2", "--out", str(tmp_path / "file" / "x")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must be a folder that can be written" in line
+
+
+def test_a_folder_of_the_users_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert main([*DATA, "--parts", "2", "--out", str(tmp_path)]) == 2
+    assert "must not exist, be empty" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_without_pymetis(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis._internal", None)
+    assert main([*DATA, "--parts", "2", "--out", str(tmp_path / "parts")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pip install 'jgs[partition]'" in line
+
+
+def test_a_full_disk_is_one_line_and_the_old_parts_stay(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "parts"
+    command = [*DATA, "--out", str(out), "--method", "random"]
+    assert main([*command, "--parts", "2"]) == 0
+    before = open_parts(out).parts_id
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage, "_write_chunks", full)
+    capsys.readouterr()
+    assert main([*command, "--parts", "3"]) == 2
+    said = capsys.readouterr()
+    assert "No space left" in said.err.splitlines()[-1]
+    assert said.out == ""
+    assert open_parts(out).parts_id == before
+    assert [p.name for p in tmp_path.iterdir()] == ["parts"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+def test_a_disk_that_is_really_full(tmp_path, capsys):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("cannot mount here")
+    try:
+        command = [*DATA, "--out", str(disk / "parts"), "--method", "random", "--parts", "2"]
+        assert main(command) == 0
+        before = open_parts(disk / "parts").parts_id
+        larger = ["--data-options", "num_nodes=5000", "num_edges=80000"]
+        assert main([*command, *larger]) == 2
+        assert "No space left" in capsys.readouterr().err.splitlines()[-1]
+        assert open_parts(disk / "parts").parts_id == before
+        assert [p.name for p in disk.iterdir()] == ["parts"]
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+# The second ignores SIGINT at first, as a shell's `command &` does.
+@pytest.mark.parametrize("before", [[], ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]])
+def test_ctrl_c_during_metis_ends_at_once_and_leaves_nothing(tmp_path, before):
+    out = tmp_path / "parts"
+    program = (  # a METIS that says when it begins, and takes ten minutes
+        "import ctypes, sys\n"
+        "import jgs.partition.metis as m\n"
+        "class Slow:\n"
+        "    METIS_SetDefaultOptions = staticmethod(lambda *_: 1)\n"
+        "    def METIS_PartGraphKway(self, *_):\n"
+        "        print('begun', file=sys.stderr, flush=True)\n"
+        "        return ctypes.CDLL(None).sleep(600)\n"
+        "m._library = lambda largest: (Slow(), 'int64')\n"
+        "from jgs.partition.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", program, *DATA, "--parts", "4", "--out", str(out)]
+    with subprocess.Popen(
+        [*before, *command], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            for line in process.stderr:
+                if "begun" in line:
+                    break
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            out_text, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, out_text) == (130, "")
+    assert error.splitlines()[-1].startswith("interrupted; --out is as it was")
+    assert list(tmp_path.iterdir()) == []

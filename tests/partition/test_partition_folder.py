@@ -1,0 +1,390 @@
+"""The folder of parts: the graph under other ids, whole or not at all, told from others."""
+
+import errno
+import json
+import os
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jgs import Graph, InputError, SparseFeatures
+from jgs.data.dataset import assemble
+from jgs.data.parts import open_parts, part_name
+from jgs.files import replacing, storage
+from jgs.graph.adjacency import edge_cut, in_neighbors
+from jgs.partition.folder import write_parts
+from jgs.partition.nodes import partition_nodes
+from jgs.sampling import sample_neighbors
+
+
+def make_data(num_nodes, num_edges, seed=0, sparse=False, weighted=True, multilabel=False):
+    rng = np.random.default_rng(seed)
+    weight = rng.random(num_edges) * (rng.random(num_edges) > 0.3) if weighted else None
+    src, dst = rng.integers(0, num_nodes, (2, num_edges))
+    graph = Graph.from_edges(src, dst, num_nodes, weight)
+    features = rng.random((num_nodes, 5)).astype(np.float16)
+    if sparse:
+        features = scipy.sparse.csr_array(
+            features.astype(np.float32) * (rng.random((num_nodes, 5)) > 0.6)
+        )
+    labels = rng.integers(0, 3, num_nodes)
+    if multilabel:
+        labels = (rng.random((num_nodes, 3)) > 0.5).astype(np.float32)
+    order = rng.permutation(num_nodes)
+    train, val, test = np.split(order, [max(1, num_nodes // 3), num_nodes // 2])
+    return assemble("made", graph, features, labels, train, val, test, num_classes=3)
+
+
+def write(folder, data, num_parts, assignment=None, seed=0):
+    if assignment is None:
+        assignment = np.random.default_rng(seed).integers(0, num_parts, data.graph.num_nodes)
+    return write_parts(folder, data, assignment, num_parts, method="by hand", seed=seed)
+
+
+def rows(graph):
+    """Each node's in-edges: sources, weights and prefix sums, in order."""
+    indptr = np.asarray(graph.indptr)
+    fields = [np.asarray(f) for f in jax.tree.leaves(graph)[1:]]
+    return [[f[a:b].tolist() for f in fields] for a, b in pairwise(indptr)]
+
+
+def dense(features):
+    if not isinstance(features, SparseFeatures):
+        return np.asarray(features)
+    fields = features.values, features.indices, features.indptr
+    return scipy.sparse.csr_array(tuple(map(np.asarray, fields)), features.shape).toarray()
+
+
+def check_isomorphic(data, folder, num_parts, assignment):
+    parts = open_parts(folder)
+    old = parts.original_ids
+    assert np.sort(old).tolist() == list(range(data.graph.num_nodes))
+    # Part after part; inside a part in the order of the data set.
+    np.testing.assert_array_equal(old, np.argsort(assignment, kind="stable"))
+    np.testing.assert_array_equal(
+        parts.owner(np.arange(old.size)), assignment[old], err_msg="owner"
+    )
+    expected, found = rows(data.graph), rows(parts.graph)
+    for new in range(old.size):
+        sources, *weights = found[new]
+        assert [old[sources].tolist(), *weights] == expected[old[new]]
+    np.testing.assert_array_equal(parts.labels, data.labels[old])
+    for name in ("val_idx", "test_idx"):
+        ids = getattr(parts, name)
+        assert ids.dtype == np.int32
+        assert (np.diff(ids) > 0).all()
+        np.testing.assert_array_equal(np.sort(old[ids]), np.sort(getattr(data, name)))
+    opened = [parts.part(p) for p in range(num_parts)]
+    features = np.concatenate([dense(p.features) for p in opened])
+    np.testing.assert_array_equal(features, dense(data.features)[old])
+    for p in opened:
+        assert p.features.shape == (p.last - p.first, 5)
+        assert type(p.features) is type(data.features)
+        assert (np.diff(p.train_idx) > 0).all()
+        if isinstance(p.features, SparseFeatures):  # one program for all ranks
+            assert p.features.max_row == data.features.max_row
+        else:
+            assert p.features.dtype == np.float16
+    sizes = [p.train_idx.size for p in opened]
+    assert max(sizes) - min(sizes) <= 1
+    train = np.concatenate([p.train_idx for p in opened])
+    np.testing.assert_array_equal(np.sort(old[train]), np.sort(data.train_idx))
+    for first in range(num_parts):
+        for last in range(first + 1, num_parts + 1):
+            local = rows(parts.local_graph(first, last))
+            seeds = np.concatenate([p.train_idx for p in opened[first:last]])
+            own = np.arange(parts.offsets[first], parts.offsets[last])
+            held = np.union1d(own, seeds)
+            for node in range(old.size):
+                assert local[node] == (found[node] if node in held else [[]] * len(found[node]))
+    return parts
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(2, 20), st.integers(0, 60), st.integers(1, 4), st.integers(0, 99),
+    st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_parts_are_the_same_graph(tmp_path_factory, n, e, p, seed, sparse, weighted, multi):
+    data = make_data(n, e, seed, sparse, weighted, multi)
+    assignment = np.random.default_rng(seed).integers(0, p, n)  # some parts may be empty
+    folder = tmp_path_factory.mktemp("parts")
+    write(folder, data, p, assignment)
+    check_isomorphic(data, folder, p, assignment)
+
+
+def test_written_in_small_pieces_it_is_the_same(tmp_path, monkeypatch):
+    data = make_data(60, 500)
+    whole = write(tmp_path / "whole", data, 3)
+    monkeypatch.setattr("jgs.graph.adjacency._EDGES_AT_ONCE", 7)
+    monkeypatch.setattr("jgs.partition.folder._BYTES_AT_ONCE", 30)
+    assert write(tmp_path / "pieces", data, 3)["parts_id"] == whole["parts_id"]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fanouts", [(3,), (-1,)])
+@pytest.mark.parametrize("implementation", ["plain", "kernel"])
+def test_own_nodes_and_seeds_draw_the_same_bits(
+    tmp_path, sample_with, same_bits, implementation, fanouts, weighted
+):
+    data = make_data(300, 5000)
+    write(tmp_path / "parts", data, 4)
+    parts = open_parts(tmp_path / "parts")
+    for first, last in ((0, 1), (2, 4)):
+        local = parts.local_graph(first, last)
+        seeds = [np.arange(parts.offsets[first], parts.offsets[last], dtype=np.int32)]
+        seeds += [parts.part(p).train_idx for p in range(first, last)]
+        options = {"weighted": weighted, "return_edge_weights": True}
+        local_batch, batch = (
+            sample_with(
+                implementation, jax.random.key(1), graph, np.concatenate(seeds), fanouts,
+                capacity=_room(np.concatenate(seeds).size), **options,
+            )
+            for graph in (local, parts.graph)
+        )  # fmt: skip
+        same_bits(local_batch, batch)
+        assert int(batch.blocks[0].num_edges) > 100
+
+
+def _room(num_seeds):
+    from jgs.sampling.capacity import Capacity
+
+    return Capacity((30 * num_seeds + 3000,), (num_seeds + 400,))
+
+
+def test_the_manifest_says_what_is_there(tmp_path):
+    data = make_data(400, 4000, weighted=False)
+    splits = {k: getattr(data, k) for k in ("train_idx", "val_idx", "test_idx")}
+    assignment = partition_nodes(data.graph, 4, **splits)
+    written = write(tmp_path / "parts", data, 4, assignment, seed=7)
+    parts = open_parts(tmp_path / "parts")
+    assert (
+        parts.manifest == written == json.loads((tmp_path / "parts/manifest.json").read_text())
+    )
+    assert (parts.name, parts.num_classes, written["seed"]) == ("made", 3, 7)
+    assert (parts.num_nodes, parts.num_edges, parts.num_parts) == (400, 4000, 4)
+    # The cut and the counts, from what was written.
+    owner = parts.owner(np.arange(400))
+    assert written["edge_cut"] == pytest.approx(edge_cut(in_neighbors(parts.graph), owner))
+    for p, said in enumerate(written["parts"]):
+        part = parts.part(p)
+        own = np.arange(part.first, part.last)
+        degree = np.diff(np.asarray(parts.graph.indptr))[own]
+        assert said["nodes"] == own.size
+        assert said["edges"] == degree.sum()
+        assert said["val"] == np.isin(parts.val_idx, own).sum()
+        assert said["test"] == np.isin(parts.test_idx, own).sum()
+        assert said["seeds"] == part.train_idx.size
+        assert said["foreign_seeds"] == np.count_nonzero(parts.owner(part.train_idx) != p)
+        files = (tmp_path / "parts" / part_name(p)).iterdir()
+        assert said["bytes"] == sum(f.stat().st_size for f in files)
+    for name, share in written["balance"].items():
+        counts = np.array([said[name] for said in written["parts"]])
+        assert share == pytest.approx(counts.max() / counts.mean())
+
+
+def test_everything_is_memory_mapped(tmp_path):
+    data = make_data(100, 3000)
+    write(tmp_path / "parts", data, 2)
+    parts = open_parts(tmp_path / "parts", verify=False)
+    (part,) = [parts.part(1)]
+    local = parts.local_graph(1, 2)
+    assert isinstance(part.train_idx, np.memmap)
+    assert isinstance(parts.original_ids, np.memmap)
+    if local.indices.platform() == "cpu":
+        mapped = Path("/proc/self/maps").read_text()
+        for array, file in ((local.indices, "indices"), (part.features, "features")):
+            address, name = array.unsafe_buffer_pointer(), f"{part_name(1)}/{file}.npy"
+            ranges = [line.split()[0] for line in mapped.splitlines() if line.endswith(name)]
+            bounds = [[int(x, 16) for x in r.split("-")] for r in ranges]
+            assert any(low <= address < high for low, high in bounds)
+
+
+def test_parts_can_stand_in_for_a_missing_graph_folder(tmp_path):
+    """A rank whose topology is split needs its own part and what is shared, no more."""
+    write(tmp_path / "parts", make_data(50, 300), 3)
+    for name in ("graph", part_name(0), part_name(2)):
+        shutil.rmtree(tmp_path / "parts" / name)
+    parts = open_parts(tmp_path / "parts")
+    assert parts.local_graph(1, 2).num_nodes == 50
+    for missing in (lambda: parts.part(0), lambda: parts.graph):
+        with pytest.raises(InputError, match="must hold the folder"):
+            missing()
+
+
+def other_part(folder):
+    write(folder.parent / "other", make_data(50, 300, seed=1), 3)
+    shutil.rmtree(folder / part_name(1))
+    (folder.parent / "other" / part_name(1)).rename(folder / part_name(1))
+
+
+def other_graph(folder):
+    write(folder.parent / "other", make_data(50, 300, seed=1), 3)
+    shutil.rmtree(folder / "graph")
+    (folder.parent / "other" / "graph").rename(folder / "graph")
+
+
+def flipped_byte(folder):
+    path = folder / part_name(1) / "features.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def cut_short(folder):
+    path = folder / part_name(1) / "indices.npy"
+    path.write_bytes(path.read_bytes()[:-4])
+
+
+def edited_manifest(folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"num_nodes": 50', '"num_nodes": 51'))
+
+
+def half_a_manifest(folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text()[:100])
+
+
+DAMAGE = {
+    other_part: "part-00001 must belong to the parts",
+    other_graph: "graph must belong to the parts",
+    flipped_byte: "features.npy must have the manifest's checksum",
+    cut_short: "part-00001 must hold every array",
+    edited_manifest: "manifest.json must be whole",
+    half_a_manifest: "manifest.json must be whole",
+    lambda folder: shutil.rmtree(folder / "shared"): "must hold the folder shared",
+    lambda folder: shutil.rmtree(folder / part_name(1)): "must hold the folder part-00001",
+    lambda folder: (folder / "manifest.json").unlink(): "must be a folder of parts",
+    lambda folder: shutil.rmtree(folder): "must be a folder of parts",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_named(tmp_path, damage):
+    folder = tmp_path / "parts"
+    write(folder, make_data(50, 300), 3)
+    damage(folder)
+
+    def open_all():
+        parts = open_parts(folder)
+        assert parts.graph.num_nodes == 50
+        parts.part(1)
+
+    with pytest.raises(InputError, match=DAMAGE[damage]) as error:
+        open_all()
+    if folder.exists():  # which is not replaced where nothing says that it is of jgs
+        assert f"after moving {folder}" in str(error.value)
+        folder.rename(tmp_path / "away")
+    write(folder, make_data(50, 300), 3)
+    open_all()
+
+
+def test_without_verify_sizes_are_checked_still(tmp_path):
+    folder = tmp_path / "parts"
+    write(folder, make_data(50, 300), 3)
+    flipped_byte(folder)
+    open_parts(folder, verify=False).part(1)
+    cut_short(folder)
+    with pytest.raises(InputError, match="must hold every array"):
+        open_parts(folder, verify=False).part(1)
+
+
+def test_parts_that_do_not_exist(tmp_path):
+    write(tmp_path / "parts", make_data(50, 300), 3)
+    parts = open_parts(tmp_path / "parts")
+    for index in (-1, 3):
+        with pytest.raises(InputError, match="holds the parts 0 to 2"):
+            parts.part(index)
+    for first, last in ((0, 4), (1, 1), (-1, 2)):
+        with pytest.raises(InputError, match="must lie within the 3"):
+            parts.local_graph(first, last)
+
+
+def test_two_partitions_have_two_ids(tmp_path):
+    data = make_data(50, 300)
+    ids = {write(tmp_path / "a", data, 3, seed=seed)["parts_id"] for seed in (0, 0, 1)}
+    assert len(ids) == 2
+    changed = make_data(50, 300)
+    changed.labels[7] ^= 1
+    assert write(tmp_path / "a", changed, 3)["parts_id"] not in ids
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", [0, 5, 12, 28])
+def test_a_full_disk_or_ctrl_c_leaves_the_old_parts(tmp_path, monkeypatch, at, error):
+    folder = tmp_path / "parts"
+    before = write(folder, make_data(50, 300), 3)
+    calls, hash_of = [], storage.sha256
+
+    def refuse(path):
+        calls.append(path)
+        if len(calls) == at + 1:
+            raise error
+        return hash_of(path)
+
+    monkeypatch.setattr(storage, "sha256", refuse)
+    with pytest.raises((InputError, KeyboardInterrupt)) as raised:
+        write(folder, make_data(60, 300), 3)
+    if isinstance(error, OSError):
+        assert "No space left" in str(raised.value)
+    monkeypatch.undo()
+    assert [p.name for p in tmp_path.iterdir()] == ["parts"]
+    assert open_parts(folder).parts_id == before["parts_id"]
+    check_isomorphic(make_data(50, 300), folder, 3, np.random.default_rng(0).integers(0, 3, 50))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_write_that_the_disk_refuses_is_an_os_error(tmp_path):
+    pieces = storage.Chunks((1 << 16,), np.dtype(np.int32), [np.zeros(1 << 16, np.int32)])
+    (tmp_path / "x.npy").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        storage.write_arrays(tmp_path, "test", {"x": pieces})
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_parts_replace_parts_and_nothing_else(tmp_path, monkeypatch, in_one_step):
+    if not in_one_step:  # a file system that cannot swap
+        monkeypatch.setattr(replacing.ctypes, "CDLL", lambda *_, **__: object())
+    folder = tmp_path / "parts"
+    write(folder, make_data(50, 300), 3)
+    last = write(folder, make_data(60, 300), 2)
+    assert open_parts(folder).parts_id == last["parts_id"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "graph", "manifest.json", "part-00000", "part-00001", "shared",
+    ]  # fmt: skip
+    assert [p.name for p in tmp_path.iterdir()] == ["parts"]
+    for strange in (folder / "notes.txt", folder / "part-00000" / "mine.npy"):
+        strange.write_text("mine")
+        with pytest.raises(InputError, match=strange.name):
+            write(folder, make_data(50, 300), 3)
+        strange.unlink()
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "empty", make_data(50, 300), 3)
+    (tmp_path / "file").write_text("mine")
+    data = make_data(50, 300)
+    data.graph.save(tmp_path / "graph")
+    for other in ("file", "graph"):
+        with pytest.raises(InputError, match=r"must not exist, be empty, or be a jgs\.parts"):
+            write(tmp_path / other, data, 3)
+
+
+def test_sampling_any_hops_on_all_parts_is_sampling_on_the_graph(tmp_path, same_bits):
+    data = make_data(200, 2000)
+    write(tmp_path / "parts", data, 3)
+    parts = open_parts(tmp_path / "parts")
+    whole = parts.local_graph(0, 3)
+    seeds = np.arange(20, dtype=np.int32)
+    same_bits(whole, parts.graph)
+    one, two = (
+        sample_neighbors(jax.random.key(2), g, seeds, (3, 3), weighted=True)
+        for g in (whole, parts.graph)
+    )
+    same_bits(one, two)
