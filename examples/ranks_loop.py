@@ -17,7 +17,7 @@ from flax import nnx
 import jgs
 from jgs.dist import OWN, SAME, RankParts, Watchdog, open_parts, rank_loader
 from jgs.models import GraphSAGE
-from jgs.partition.folder import write_parts
+from jgs.partition import write_parts
 
 
 def make_step(comm, graphdef, optimizer):
