@@ -1,0 +1,123 @@
+"""The contract that every sampler keeps; the loader, plans, ranks and commands know no more.
+
+A sampler is a frozen dataclass of its hyper-parameters: its hash makes it a static argument of
+`jax.jit`, and its `repr` says in a checkpoint what drew the batches. Fields that change what is
+returned but not what is drawn are left out of the `repr`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from jgs.graph import Graph, MiniBatch
+from jgs.sampling.capacity import Capacity, GraphShape
+
+State = Any  # a pytree of arrays, () if there is nothing to keep
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Draws mini-batches: a pure function of (key, graph, state, seeds).
+
+    Attributes:
+      by_node: whether what a node draws at a hop depends on (key, hop, node) alone. Then ranks
+        with batches of B draw together what one rank draws with all their seeds, and topology
+        may be split over them (`ByNode`).
+    """
+
+    by_node: bool
+
+    def init(self, graph: Graph) -> State:
+        """What depends on the graph alone, as a pytree; () if nothing. Raises `InputError`
+        where the graph lacks what the sampler needs."""
+
+    def sample(
+        self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        """The batch of `seeds`, int `[B]` with `N` for padding; jittable.
+
+        Args:
+          key: a Threefry key, typed or as its two uint32 words, used once.
+          graph, state: of `init`; arguments of the jitted function.
+          capacity: static sizes; None: `bound` of the graph's shape. A sample that does not
+            fit comes back empty, with `overflow` set and what is known to be `needed`.
+        """
+
+    def bound(
+        self, shape: GraphShape, batch_size: int, distinct: bool = False
+    ) -> Capacity:
+        """What no sample of `batch_size` seeds exceeds; with `distinct` no seed is repeated.
+
+        Where `shape.max_degree` is None and seeds may repeat, a sampler that takes all
+        neighbours may exceed it: every repetition takes them again.
+        """
+
+
+class Adaptive(Sampler, Protocol):
+    """A sampler that learns: the state changes by what the training step reports."""
+
+    def update(self, state: State, batch: MiniBatch, feedback: Any) -> State:
+        """The state after a step on `batch`; pure and jittable."""
+
+
+class HopRows(NamedTuple):
+    """What some nodes have drawn at one hop, `T` nodes, `E` the capacity.
+
+    Fields:
+      indptr: int32 `[..., T+1]`; node `t` drew the neighbours `indptr[t]:indptr[t+1]`.
+      neighbors: int32 `[..., E]` node ids, padded with `N`.
+      needed: int32 `[...]`, the edges that count for a capacity; more than `E` is an overflow,
+        and nothing was drawn.
+    """
+
+    indptr: jax.Array
+    neighbors: jax.Array
+    needed: jax.Array
+
+
+class ByNode(Sampler, Protocol):
+    """A sampler whose hops can be drawn by whoever has a node's in-edges.
+
+    Attributes:
+      num_hops: `L`.
+      relabel_inputs: whether the last hop's sources get local ids.
+    """
+
+    num_hops: int
+    relabel_inputs: bool
+
+    def draw_hop(
+        self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+    ) -> HopRows:
+        """What each of `nodes`, int32 `[..., T]` with `N` for padding, draws at `hop` by the
+        key `words` uint32 `[..., 2]`, in at most `num_edges` edges; traced under x64."""
+
+
+def sample_apart(
+    sampler: Sampler,
+    words: jax.Array,
+    graph: Graph,
+    state: State,
+    seeds: jax.Array,
+    capacity: Capacity,
+) -> list[MiniBatch]:
+    """The batches of int32 seeds `[S, B]` by the keys `words` uint32 `[S, 2]`, to be jitted.
+
+    A sampler may have a method of this name and these arguments that draws them in one call;
+    any other is drawn under `jax.vmap`.
+    """
+    if (own := getattr(sampler, "sample_apart", None)) is not None:
+        return own(words, graph, state, seeds, capacity)
+    if seeds.shape[0] == 1:
+        return [sampler.sample(words[0], graph, state, seeds[0], capacity)]
+    one = jax.vmap(lambda w, s: sampler.sample(w, graph, state, s, capacity))
+    batches = one(words, seeds)
+    return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(seeds.shape[0])]
+
+
+def overflowed(batches: list[MiniBatch]) -> jax.Array:
+    """bool `[S]`: which of the batches overflowed."""
+    return jnp.stack([batch.overflow for batch in batches])
