@@ -10,9 +10,12 @@ absence costs speed only. Two environment variables, read at import:
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -91,6 +94,25 @@ def _register() -> bool:
 
 NUM_THREADS = _num_threads()
 _AVAILABLE = _register()
+
+
+_HOST_ONLY = contextvars.ContextVar("_HOST_ONLY", default=False)
+
+
+@contextmanager
+def this_host_only() -> Iterator[None]:
+    """What is traced inside is for this host alone: on a CPU kernels without their twins, whose
+    tracing takes time and memory. Not for functions that are lowered for other platforms."""
+    token = _HOST_ONLY.set(_AVAILABLE and jax.default_backend() == "cpu")
+    try:
+        yield
+    finally:
+        _HOST_ONLY.reset(token)
+
+
+def host_only() -> bool:
+    """Whether `this_host_only` says so."""
+    return _HOST_ONLY.get()
 
 
 def available() -> bool:

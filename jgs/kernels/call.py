@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs import kernels
+
 REDUCTIONS = ("sum", "mean", "max")  # a reduction's position is its code in the kernels
 # An index outside the array reads zeros; negative ones too.
 FILL: dict[str, Any] = {"mode": "fill", "fill_value": 0, "wrap_negative_indices": False}
@@ -28,6 +30,16 @@ def either(num_threads, kernel, plain, *operands):
         return run(*operands), jax.jvp(plain, operands, tangents)[1]
 
     return run(*operands)
+
+
+def on_cpu(kernel, plain, *operands):
+    """`kernel(*operands)` on a CPU where there are kernels, and `plain(*operands)` elsewhere;
+    for what has no derivative."""
+    if not kernels.available():
+        return plain(*operands)
+    if kernels.host_only():
+        return kernel(*operands)
+    return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
 
 
 def call(target, out, arguments, num_threads, reduce=None, **attributes):

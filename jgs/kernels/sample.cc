@@ -97,7 +97,11 @@ class Sampler {
   bool RunHop(Hop& hop, bool more) {
     Bound(hop.fanout);
     const int64_t bound = w_.bound[num_chunks_];
+    hop.edges_needed =
+        static_cast<int32_t>(std::min<int64_t>(bound, std::numeric_limits<int32_t>::max()));
     if (bound > hop.edge_capacity) return false;
+    // Known once they are numbered; until then, should they not fit.
+    if (relabel_) hop.sources_needed = static_cast<int32_t>(hop.source_capacity + 1);
     w_.begin.assign(num_chunks_ + 1, 0);
     if (relabel_) w_.relabeler.Begin(w_.bound, hop.source_capacity);
     // The hop before is resolved on the side: its small tasks come last and fill the time in
@@ -114,6 +118,7 @@ class Sampler {
     if (relabel_) {
       num_sources = w_.relabeler.Number();
       if (num_sources < 0) return false;
+      hop.sources_needed = static_cast<int32_t>(num_sources);
       team_.For(num_chunks_, [&](int64_t chunk) {
         const Relabeler::Range found = w_.relabeler.Label(chunk, nodes_);
         if (more) FindRows(found.begin, found.end);
@@ -268,14 +273,15 @@ class Sampler {
   std::atomic<bool> bad_{false}, full_{false};
 };
 
-// Fills what the sample left free; `no_source` is the padding of `indices`.
-void Pad(Hop& hop, int64_t no_source) {
+// Fills what the sample left free; `no_source` is the padding of `indices`, `no_edge` that of
+// edge ids.
+void Pad(Hop& hop, int64_t no_source, int64_t no_edge) {
   std::fill(hop.indptr + hop.num_targets + 1, hop.indptr + hop.target_capacity + 1,
             hop.num_edges);
   std::fill(hop.indices + hop.num_edges, hop.indices + hop.edge_capacity,
             static_cast<int32_t>(no_source));
   if (hop.edge_id != nullptr) {
-    std::fill(hop.edge_id + hop.num_edges, hop.edge_id + hop.edge_capacity, int64_t{-1});
+    std::fill(hop.edge_id + hop.num_edges, hop.edge_id + hop.edge_capacity, no_edge);
   }
   if (hop.edge_weight != nullptr) {
     std::fill(hop.edge_weight + hop.num_edges, hop.edge_weight + hop.edge_capacity, 0.0f);
@@ -322,7 +328,7 @@ std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_
   team.For(hops.size() + 1, [&](int64_t h) {
     if (h < static_cast<int64_t>(hops.size())) {
       const bool local = h < static_cast<int64_t>(relabelled);
-      return Pad(hops[h], local ? hops[h].source_capacity : graph.num_nodes);
+      return Pad(hops[h], local ? hops[h].source_capacity : graph.num_nodes, graph.num_edges);
     }
     std::fill(nodes + std::max<int64_t>(num_nodes, 0), nodes + capacity,
               static_cast<int32_t>(graph.num_nodes));

@@ -30,6 +30,9 @@ struct Hop {
   int64_t* edge_id;    // [edge_capacity] or null
   float* edge_weight;  // [edge_capacity] or null
   int32_t num_targets, num_sources, num_edges;  // results
+  // What the hop needed of its capacities. After an overflow 0 where it is not known, and one
+  // source more than fits where they do not.
+  int32_t edges_needed = 0, sources_needed = 0;
 };
 
 // Samples `hops` (seed-first), writes every hop's arrays and counts and the input nodes

@@ -51,8 +51,8 @@ Key HopKey(const uint32_t* key, int64_t h) {
 // Samples the batches of seeds [..., B] with the keys [..., 2], each on its own. The fanouts are
 // those of hops first_hop, first_hop + 1, ...
 //
-// Results: for every hop the fields of jgs.Block, then the nodes and the overflow flag, with
-// the leading axes of the seeds. Or, with S times as many results and seeds [..., S, B], those
+// Results: for every hop the fields of jgs.Block, then the nodes, the overflow flag and
+// what the hops needed, with the leading axes of the seeds. Or, with S times as many results and seeds [..., S, B], those
 // of the first of S batches, then those of the second, and so on.
 ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
@@ -82,7 +82,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
         (edge_weight.element_count() != 0 && lacks_edges(edge_weight.element_count()))) {
       return "jgs_sample_neighbors: arguments do not have the expected sizes";
     }
-    const size_t num_results = 7 * num_hops + 2;
+    const size_t num_results = 7 * num_hops + 3;
     const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(rets.size() / num_results));
     const auto sample = [&](int64_t batch, const Executor& executor) -> std::string {
       Results results(rets, batch % groups * num_results, batch / groups, num_batches / groups);
@@ -106,6 +106,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
       }
       int32_t* nodes = results.Next<ffi::S32>();
       bool* overflow = results.Next<ffi::PRED>();
+      int32_t* needed = results.Next<ffi::S32>();  // [2, num_hops]
       if (!results.good()) return "jgs_sample_neighbors: results do not have the expected types";
       const std::string error = SampleNeighbors(
           graph, seeds.typed_data() + batch * batch_size, batch_size, replace, weighted,
@@ -117,6 +118,8 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
         *counts[3 * h] = hops[h].num_targets;
         *counts[3 * h + 1] = hops[h].num_sources;
         *counts[3 * h + 2] = hops[h].num_edges;
+        needed[h] = hops[h].edges_needed;
+        needed[num_hops + h] = hops[h].sources_needed;
       }
       return "";
     };

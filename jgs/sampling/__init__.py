@@ -1,7 +1,18 @@
 """Sampling: from a graph and seeds to the mini-batches a model trains on."""
 
-from jgs.sampling.algorithms.neighbors import sample_neighbors
-from jgs.sampling.capacity import Capacity, plan_capacity
+from jgs.sampling.algorithms.neighbors import Neighbors, sample_neighbors
+from jgs.sampling.base import Adaptive, Sampler
+from jgs.sampling.capacity import Capacity
 from jgs.sampling.loader import Loader
+from jgs.sampling.plan import plan_capacity, worst_case
 
-__all__ = ["Capacity", "Loader", "plan_capacity", "sample_neighbors"]
+__all__ = [
+    "Adaptive",
+    "Capacity",
+    "Loader",
+    "Neighbors",
+    "Sampler",
+    "plan_capacity",
+    "sample_neighbors",
+    "worst_case",
+]

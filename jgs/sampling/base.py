@@ -46,9 +46,7 @@ class Sampler(Protocol):
             fit comes back empty, with `overflow` set and what is known to be `needed`.
         """
 
-    def bound(
-        self, shape: GraphShape, batch_size: int, distinct: bool = False
-    ) -> Capacity:
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         """What no sample of `batch_size` seeds exceeds; with `distinct` no seed is repeated.
 
         Where `shape.max_degree` is None and seeds may repeat, a sampler that takes all

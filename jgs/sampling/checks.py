@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,25 +10,6 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.kernels.call import vary_alike
-
-
-def check_fanouts(fanouts: Any) -> tuple[int, ...]:
-    """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
-    rule = "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop"
-    remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
-    if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
-        raise InputError(rule, fanouts, remedy)
-    if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
-        raise InputError(rule, fanouts, remedy)
-    for k in fanouts:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer):
-            raise InputError(rule, fanouts, remedy)
-        if not (0 < k < 2**31 or k == -1):
-            raise InputError(rule, fanouts, remedy)
-    if not len(fanouts):
-        raise InputError(rule, fanouts, remedy)
-    return tuple(int(k) for k in fanouts)
 
 
 def require_int(name: str, value: Any, least: int) -> int:
@@ -95,24 +75,6 @@ def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
     if not jnp.can_cast(seeds.dtype, jnp.int32):  # wide ids must not wrap into the range
         seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
     return jnp.asarray(seeds, jnp.int32)
-
-
-def refuse_outside(seeds: jax.Array, num_nodes: int) -> jax.Array:
-    """`seeds`; when the program runs and one is out of range, it fails with the message."""
-
-    def fail(values):
-        if error := _seeds_error(np.asarray(values), num_nodes):
-            raise error
-        return np.asarray(values)
-
-    def refuse(s):
-        told = jax.pure_callback(
-            fail, jax.ShapeDtypeStruct(s.shape, s.dtype), s, vmap_method="sequential"
-        )
-        return vary_alike(told, s)[0]
-
-    good = jnp.all((seeds >= 0) & (seeds <= num_nodes))
-    return jax.lax.cond(good, lambda s: s, refuse, seeds)
 
 
 def check_graph(graph: Any, weighted: bool, return_edge_weights: bool = False) -> None:

@@ -1,47 +1,60 @@
-"""`Loader`: an epoch of mini-batches, sampled ahead in the background."""
+"""`Loader`: an epoch of mini-batches, drawn ahead in the background, from any source."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, NoReturn, Protocol, Self
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from jgs.errors import InputError
-from jgs.graph import Graph, MiniBatch
+from jgs.graph import Graph
 from jgs.sampling.ahead import Ahead
-from jgs.sampling.algorithms.neighbors import sample_batches
-from jgs.sampling.algorithms.neighbors_plain import Spec
-from jgs.sampling.capacity import (
-    Capacity,
-    check_capacity,
-    plan_capacity,
-    worst_case,
-)
-from jgs.sampling.checks import check_fanouts, check_graph, check_seed_ids, require_int
-from jgs.sampling.schedule import Deal, Schedule
-from jgs.sampling.superbatch import choose_super_batch
+from jgs.sampling.capacity import Capacity
+from jgs.sampling.checks import check_seed_ids, require_int
+from jgs.sampling.schedule import Deal, Schedule, graph_digest
+from jgs.sampling.shorthand import as_sampler
+from jgs.sampling.source import LocalSource
+
+
+class Source(Protocol):
+    """Where a loader's items come from: this machine, or a rank and its peers.
+
+    Attributes:
+      schedules: which seeds each step has, one for each rank of this process.
+      at_once: how many steps it draws in one call.
+      redraws: how many batches were drawn again so far.
+      seconds: what the parts of `drawn` have taken so far, by name.
+      together: whether others draw at the same time, so that all must stop after the same step.
+    """
+
+    schedules: Sequence[Schedule]
+    at_once: int
+    redraws: int
+    seconds: dict[str, float]
+    together: bool
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
+        """The items of the steps of `epoch` from `first` on, `at_once` at a time; called in the
+        background."""
+
+    def finish(self, item: Any) -> Any:
+        """What the loader yields of an item; called in the caller's thread."""
 
 
 class Loader:
     """Yields each seed once an epoch, as `MiniBatch`es of one static shape.
 
     `for batch in loader` yields what is left of the current epoch and then moves on to the
-    next: the first loop runs epoch 0, a loop that was broken off is continued (broken off at
-    the last batch, nothing is left: that loop only moves on). The last batch is padded
-    (`MiniBatch.seed_mask`). A batch that overflows its capacity is drawn again, same key, with
-    a larger one, for this batch only: so a batch depends on the key, its epoch and its step
-    alone.
+    next: the first loop runs epoch 0, a loop that was broken off is continued, and one that
+    begins where nothing is left runs the next epoch. `peek` looks at the next batch without
+    taking it. The last batch is padded (`MiniBatch.seed_mask`). A batch that overflows its
+    capacity is drawn again, same key, with a larger one, for this batch only: so a batch
+    depends on the key, its epoch and its step alone.
 
     Args:
       graph: the graph `[N]`.
-      seeds: int `[n]` node ids, `n >= batch_size`.
+      seeds: int `[n]` node ids, `n >= batch_size`. A node that is there twice may meet itself.
       batch_size: `B`.
-      fanouts, replace, weighted, return_edge_ids, return_edge_weights, relabel_inputs: as
-        for `sample_neighbors`.
+      sampler: the `Sampler`, or a tuple of fanouts with the `options` of `sample_neighbors`.
       key: a random key; batch `i` of epoch `e` is sampled with
         `fold_in(fold_in(key, e), 1 + i)`, the order of the seeds comes from
         `fold_in(fold_in(key, e), 0)`.
@@ -54,13 +67,15 @@ class Loader:
 
     Attributes:
       epoch, step: the position; `step` batches of `epoch` have been yielded.
+      source: the `Source` of the batches.
       capacity: the planned `Capacity`.
       super_batch: how many batches a call samples.
       redraws: how many batches were drawn again.
-      waited: seconds the caller has waited for samples.
+      waited: seconds the caller has waited for what is drawn in the background.
 
     Raises `InputError`. An exception or Ctrl-C in the loop's body stops the background
-    thread; so do `close()` and the end of a `with` block.
+    thread; so do `close()` and the end of a `with` block. A loader holds a thread and cannot be
+    copied: make another, and give it this one's `state_dict`.
     """
 
     def __init__(
@@ -68,58 +83,44 @@ class Loader:
         graph: Graph,
         seeds: Any,
         batch_size: int,
-        fanouts: Sequence[int],
+        sampler: Any = None,
         *,
         key: Any,
         shuffle: bool = True,
         capacity: Capacity | None = None,
-        replace: bool = False,
-        weighted: bool = False,
-        return_edge_ids: bool = False,
-        return_edge_weights: bool = False,
-        relabel_inputs: bool = True,
         prefetch: int = 2,
         super_batch: int | None = None,
+        **options: Any,
     ):
-        fanouts = check_fanouts(fanouts)
-        check_graph(graph, weighted, return_edge_weights)
-        self._graph, seeds = graph, check_seed_ids(seeds, graph.num_nodes)
+        sampler = as_sampler(sampler, **options)
+        state = sampler.init(graph)
+        seeds = check_seed_ids(seeds, graph.num_nodes)
         # What else decides the batches, so that a state of others is noticed.
-        settings = repr((fanouts, bool(replace), bool(weighted), bool(shuffle)))
-        deal = Deal.whole(seeds)
-        self._schedule = Schedule(key, deal, batch_size, graph.num_nodes, shuffle, settings)
-        self._prefetch = require_int("prefetch", prefetch, 0)
+        settings = repr((sampler, bool(shuffle)))
+        deal = Deal.whole(seeds, graph_digest(graph))
+        schedule = Schedule(key, deal, batch_size, graph.num_nodes, shuffle, settings)
+        prefetch = require_int("prefetch", prefetch, 0)
         if super_batch is not None:
             super_batch = require_int("super_batch", super_batch, 1)
-        if capacity is None:
-            capacity = plan_capacity(
-                graph,
-                batch_size,
-                fanouts,
-                seeds=seeds,
-                replace=replace,
-                weighted=weighted,
-            )
-        self.capacity = check_capacity(capacity, batch_size, len(fanouts))
-        distinct = np.unique(seeds).size == seeds.size
-        self._worst = worst_case(
-            graph.num_nodes, graph.num_edges, batch_size, fanouts, replace, distinct
-        )
-        self._spec = Spec(
-            fanouts,
-            self.capacity,
-            bool(replace),
-            bool(weighted),
-            bool(return_edge_ids),
-            bool(return_edge_weights),
-            bool(relabel_inputs),
-            apart=True,
-        )
-        self.super_batch = min(super_batch or choose_super_batch(self._spec), len(self))
-        self._draw = jax.jit(_draw, static_argnums=3)
-        self.redraws, self.waited = 0, 0.0
+        source = LocalSource(graph, sampler, state, schedule, seeds, capacity, super_batch)
+        self._begin(source, prefetch)
+
+    @classmethod
+    def over(cls, source: Source, prefetch: int = 2) -> Self:
+        """A loader of what `source` draws, with at most `prefetch` items ahead."""
+        loader = object.__new__(cls)
+        loader._begin(source, prefetch)
+        return loader
+
+    def _begin(self, source: Source, prefetch: int) -> None:
+        self.source, self._prefetch = source, prefetch
+        self.waited, self._finishing = 0.0, 0.0
         self._ahead: Ahead | None = None
         self._loop: object = None  # the loop under way, until `close`
+
+    @property
+    def _schedule(self) -> Schedule:
+        return self.source.schedules[0]
 
     def __len__(self) -> int:
         return len(self._schedule)
@@ -132,72 +133,102 @@ class Loader:
     def step(self) -> int:
         return self._schedule.step
 
-    def __iter__(self) -> Iterator[MiniBatch]:
+    @property
+    def redraws(self) -> int:
+        return self.source.redraws
+
+    @property
+    def super_batch(self) -> int:
+        return self.source.at_once
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.source.capacity  # type: ignore[attr-defined]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds the caller has waited, by what was being done: what is drawn ahead takes
+        longer than anybody waits for it."""
+        drawing = self.source.seconds
+        share = min(self.waited / max(sum(drawing.values()), 1e-9), 1)
+        parts = {name: s * share for name, s in drawing.items()}
+        return parts | {"features": parts.get("features", 0.0) + self._finishing}
+
+    def __iter__(self) -> Iterator[Any]:
         self.close()
+        if self.step == len(self):
+            self.finish_epoch()
         loop = self._loop = object()
         first = self.step
-        samples, ahead = self._super_batches(self.epoch, first), None
-        if self._prefetch and first < len(self):
-            samples = ahead = Ahead(samples, -(-self._prefetch // self.super_batch))
-        self._ahead, batches = ahead, _each(samples)
+        calls, ahead = self.source.drawn(self.epoch, first), None
+        if self._prefetch:
+            calls = ahead = Ahead(calls, -(-self._prefetch // self.source.at_once))
+        self._ahead, items = ahead, _each(calls)
         try:
             for step in range(first, len(self)):
                 began = time.perf_counter()
-                batch = next(batches)
-                self.waited += time.perf_counter() - began
-                self._schedule.step = step + 1
-                yield batch
+                item = next(items)
+                drawn = time.perf_counter()
+                item = self.source.finish(item)
+                self.waited += drawn - began
+                self._finishing += time.perf_counter() - drawn
+                self._move(self.epoch, step + 1)
+                yield item
                 if self._loop is not loop or self.step != step + 1:
                     raise RuntimeError("the loader was closed or moved inside its loop")
-            self._schedule.epoch, self._schedule.step = self.epoch + 1, 0
+            self.finish_epoch()
         finally:
-            if ahead is not None:
-                ahead.stop()
+            self._stop(ahead)
 
-    def _super_batches(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
-        """The batches of an epoch from step `first` on, `super_batch` at a time."""
-        words, seeds = self._schedule.batches(epoch, self.super_batch)
-        for step in range(first, len(self), self.super_batch):
-            some = slice(step, step + self.super_batch)
-            yield self._sample(words[some], seeds[some])[: len(self) - step]
+    def peek(self) -> Any:
+        """The batch that the next loop begins with; the position stays. It is drawn for this
+        alone, by all ranks together where there are several."""
+        epoch, step = (self.epoch, self.step) if self.step < len(self) else (self.epoch + 1, 0)
+        self.close()
+        items = self.source.drawn(epoch, step)
+        item = self.source.finish(next(items)[0])
+        items.close()  # type: ignore[attr-defined]
+        return item
 
-    def _sample(self, words: np.ndarray, seeds: np.ndarray) -> list[MiniBatch]:
-        batches, overflow = self._draw(words, self._graph, seeds, self._spec)
-        for i in np.flatnonzero(overflow):
-            batches[i] = self._redraw(words[i : i + 1], seeds[i : i + 1])
-        return jax.block_until_ready(batches)
+    def finish_epoch(self) -> None:
+        """Moves to the beginning of the next epoch."""
+        self._move(self.epoch + 1, 0)
 
-    def _redraw(self, words: np.ndarray, seeds: np.ndarray) -> MiniBatch:
-        """The one batch of these keys and seeds, with as large a capacity as it needs."""
-        capacity, overflow = self.capacity, True
-        while overflow:
-            if capacity == self._worst:
-                raise InputError(
-                    "a batch must fit the worst case of distinct seeds",
-                    f"seeds repeated in a batch with fanout -1: {seeds[0].tolist()[:10]}...",
-                    "Remove the repetitions from the loader's seeds.",
-                )
-            self.redraws += 1
-            capacity = capacity.enlarge(self._worst)
-            spec = self._spec._replace(capacity=capacity)
-            (batch,), overflow = self._draw(words, self._graph, seeds, spec)
-        return batch
+    def _move(self, epoch: int, step: int) -> None:
+        for schedule in self.source.schedules:
+            schedule.epoch, schedule.step = epoch, step
 
     def state_dict(self) -> dict[str, int]:
-        """The position and what it means: ints that `load_state_dict` takes back."""
+        """The position and what it means: ints that `load_state_dict` takes back, with any
+        number of ranks."""
         return self._schedule.state_dict()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue where the state was taken; see `Schedule.load_state_dict`."""
-        self._schedule.load_state_dict(state)
+        for schedule in self.source.schedules:
+            schedule.load_state_dict(state)
         self.close()
 
+    def get_state(self) -> dict[str, int]:
+        """`state_dict`, by the name that Grain's iterators have."""
+        return self.state_dict()
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """`load_state_dict`, by the name that Grain's iterators have."""
+        self.load_state_dict(state)
+
     def close(self) -> None:
-        """Stop sampling ahead. The position stays; a new loop goes on from it."""
+        """Stop drawing ahead. The position stays; a new loop goes on from it. Ranks that draw
+        together close at the same position: what they are drawing is drawn first."""
         self._loop = None
-        if self._ahead is not None:
-            self._ahead.stop()
-            self._ahead = None
+        ahead, self._ahead = self._ahead, None
+        self._stop(ahead)
+
+    def _stop(self, ahead: Ahead | None) -> None:
+        if ahead is not None:
+            if self.source.together:
+                ahead.settle()
+            ahead.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -205,16 +236,14 @@ class Loader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-def _draw(
-    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
-) -> tuple[list[MiniBatch], jax.Array]:
-    """The batches, and bool `[S]`: which of them overflowed."""
-    batches = sample_batches(words, graph, seeds, spec)
-    return batches, jnp.stack([batch.overflow for batch in batches])
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "a Loader cannot be copied or pickled: it holds a thread and compiled programs. "
+            "Make another with the same arguments and give it this one's state_dict()"
+        )
 
 
-def _each(super_batches: Iterator[list[MiniBatch]]) -> Iterator[MiniBatch]:
-    for batches in super_batches:
-        while batches:
-            yield batches.pop(0)  # and keep no reference to it
+def _each(calls: Iterator[list[Any]]) -> Iterator[Any]:
+    for items in calls:
+        while items:
+            yield items.pop(0)  # and keep no reference to it

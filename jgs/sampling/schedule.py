@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.graph import Graph
 from jgs.sampling.checks import require_int
 from jgs.sampling.random import fold_each, key_words, node_bits
 
 _UINT32_MAX = 2**32 - 1
+_LOOKED_AT = 4096  # entries of an array by which a graph is known again
 
 
 class Deal(NamedTuple):
@@ -38,9 +40,20 @@ class Deal(NamedTuple):
     digest: int
 
     @classmethod
-    def whole(cls, seeds: np.ndarray) -> Deal:
-        """All seeds in one part."""
-        return cls([seeds], 0, 1, seeds.size, seeds.size, zlib.crc32(seeds.tobytes()))
+    def whole(cls, seeds: np.ndarray, digest: int = 0) -> Deal:
+        """All seeds in one part; `digest` is that of the graph."""
+        digest = zlib.crc32(seeds.tobytes(), digest)
+        return cls([seeds], 0, 1, seeds.size, seeds.size, digest)
+
+
+def graph_digest(graph: Graph) -> int:
+    """A number by which another graph is noticed: of its sizes and of some thousand offsets and
+    edges, evenly spaced."""
+    digest = zlib.crc32(f"{graph.num_nodes} {graph.num_edges}".encode())
+    for array in (np.asarray(graph.indptr), np.asarray(graph.indices)):
+        some = np.linspace(0, array.size - 1, min(array.size, _LOOKED_AT)).astype(np.int64)
+        digest = zlib.crc32(array[some].tobytes(), digest)
+    return digest
 
 
 class Schedule:
@@ -57,7 +70,7 @@ class Schedule:
       shuffle: otherwise the seeds keep their order.
       settings: what else decides the batches, as text.
 
-    Attributes: epoch, step: the position, moved by the user of it.
+    Attributes: epoch, step: the position, moved by the user of it; batch_size.
     """
 
     def __init__(
@@ -71,12 +84,12 @@ class Schedule:
     ):
         self._words = np.asarray(key_words(key))
         self._deal, self._shuffle, self._num_nodes = deal, shuffle, num_nodes
-        self._batch_size = _check_batch_size(batch_size, deal.longest)
+        self.batch_size = _check_batch_size(batch_size, deal.longest)
         self._digest = zlib.crc32(settings.encode(), deal.digest)
         self.epoch = self.step = 0
 
     def __len__(self) -> int:
-        return -(-self._deal.longest // self._batch_size)
+        return -(-self._deal.longest // self.batch_size)
 
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """uint32 `[len + more, 2]`, the key of every batch of an epoch, and its seeds, int32
@@ -87,7 +100,7 @@ class Schedule:
         for part, seeds in enumerate(self._deal.parts, self._deal.first):
             if self._shuffle:
                 seeds = seeds[_order(order_words, seeds.size, part)]
-            padded = np.full((steps, self._batch_size), self._num_nodes, np.int32)
+            padded = np.full((steps, self.batch_size), self._num_nodes, np.int32)
             padded.reshape(-1)[: seeds.size] = seeds
             columns.append(padded)
         seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
@@ -101,7 +114,7 @@ class Schedule:
             "key_0": int(self._words[0]),
             "key_1": int(self._words[1]),
             "num_seeds": self._deal.num_seeds,
-            "batch_size": self._batch_size * self._deal.num_parts,
+            "batch_size": self.batch_size * self._deal.num_parts,
             "digest": self._digest,
         }
 
@@ -109,13 +122,13 @@ class Schedule:
         """Continue where the state was taken: the next batch is the one that came next there.
 
         The key is restored too. Raises `InputError` when the state is of other seeds, batch
-        size, fanouts or modes, for then the batches would not be the same.
+        size or sampler, for then the batches would not be the same.
         """
         mine = self.state_dict()
-        if set(state) != set(mine):
+        if not isinstance(state, Mapping) or set(state) != set(mine):
             raise InputError(
                 f"a loader's state must have the entries {sorted(mine)}",
-                sorted(state),
+                sorted(state) if isinstance(state, Mapping) else repr(state),
                 "Pass what Loader.state_dict returned.",
             )
         most = {"epoch": _UINT32_MAX, "step": len(self)}
@@ -132,8 +145,8 @@ class Schedule:
                 raise InputError(
                     f"the state's {name} must be the loader's, {mine[name]}",
                     state[name],
-                    "Make the loader as it was when the state was taken: the same seeds, "
-                    "batch size, fanouts and modes.",
+                    "Make the loader as it was when the state was taken: the same graph, "
+                    "seeds, batch size and sampler.",
                 )
         self._words = np.array([state["key_0"], state["key_1"]], np.uint32)
         self.epoch, self.step = int(state["epoch"]), int(state["step"])

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 
 from jgs import kernels
-from jgs.sampling.algorithms.neighbors_plain import Spec
+from jgs.sampling.capacity import Capacity
 
 _PER_THREAD = 4  # batches; beyond that no further gain was measured
 _BYTES_PER_THREAD = 8 << 20
 
 
-def choose_super_batch(spec: Spec) -> int:
+def choose_super_batch(capacity: Capacity) -> int:
     """A super-batch's size: up to 4 batches a thread, in at most 8 MiB a thread, or else 1.
 
     In a super-batch a thread samples whole batches and waits for no other thread (gSampler,
     SOSP 2023, super-batches), and what a call costs is shared. It takes at least a batch a
     thread to be of use. Measured by `python -m benchmarks.superbatch`.
     """
-    capacity = spec.capacity
-    each = 4 + 8 * spec.edge_ids + 4 * spec.edge_weights
-    size = each * sum(capacity.edges) + 4 * (sum(capacity.sources) + capacity.sources[-1])
+    size = 4 * (sum(capacity.edges) + sum(capacity.sources) + capacity.sources[-1])
     threads = max(2, kernels.NUM_THREADS or _num_cores())
     rounds = min(_PER_THREAD, _BYTES_PER_THREAD // max(1, size))
     return threads * rounds or 1

@@ -1,4 +1,4 @@
-"""Neighbour sampling: `sample_neighbors`.
+"""Neighbour sampling: `Neighbors`, and `sample_neighbors` for one call.
 
 `neighbors_plain.py` is the meaning; on CPU devices a fused C++ kernel (`neighbors_kernel.py`)
 does the same in one call, bit for bit.
@@ -7,19 +7,128 @@ does the same in one call, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jgs import kernels
+from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.kernels.call import vary_alike
+from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.algorithms.neighbors_kernel import sample_kernel
 from jgs.sampling.algorithms.neighbors_plain import Sample, Spec, sample_plain
-from jgs.sampling.capacity import Capacity, check_capacity, worst_case
-from jgs.sampling.checks import check_fanouts, check_graph, check_seeds
+from jgs.sampling.base import HopRows
+from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
+from jgs.sampling.checks import check_graph, check_seeds
 from jgs.sampling.random import key_words
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Draws, at hop `h`, `fanouts[h]` in-neighbours of every node known so far.
+
+    GraphSAGE (Hamilton et al. 2017), Algorithm 2, sampled straight into CSC as in FastSample
+    (2023), Algorithm 1. What it draws and returns is specified by `sample_neighbors`.
+
+    Fields:
+      fanouts: how many neighbours each node draws, seed-first: `(5, 10)` draws 5 a seed, then
+        10. -1 takes all of them.
+      replace: whether draws are with replacement.
+      weighted: whether they are in proportion to `graph.edge_weight`.
+      edge_ids, edge_weights: whether the blocks carry `edge_id`, `edge_weight`.
+      relabel_inputs: False: the input-side block names its sources by node id.
+
+    Raises `InputError` for fanouts that are none.
+    """
+
+    fanouts: tuple[int, ...]
+    replace: bool = False
+    weighted: bool = False
+    edge_ids: bool = field(default=False, repr=False)
+    edge_weights: bool = field(default=False, repr=False)
+    relabel_inputs: bool = field(default=True, repr=False)
+
+    by_node = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.fanouts)
+
+    def init(self, graph: Graph) -> tuple[()]:
+        check_graph(graph, self.weighted, self.edge_weights)
+        return ()
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        repeated = 0 if distinct else batch_size - 1
+        edges, sources, targets = [], [], batch_size
+        for k in self.fanouts:
+            if k == -1:
+                most = shape.num_edges + repeated * (shape.max_degree or 0)
+            elif self.replace:
+                most = targets * k
+            else:
+                most = min(targets * k, shape.num_edges + repeated * k)
+            edges.append(most)
+            targets = min(targets + most, shape.num_nodes + batch_size)
+            sources.append(targets)
+        return Capacity(tuple(edges), tuple(sources))
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        check_graph(graph, self.weighted, self.edge_weights)
+        seeds = check_seeds(seeds, graph.num_nodes)
+        words = key_words(key, seeds.shape[:-1])
+        batch_size = seeds.shape[-1]
+        if capacity is None:
+            capacity = self.bound(GraphShape.of(graph), batch_size)
+        spec = self._spec(check_capacity(capacity, batch_size, self.num_hops))
+        (batch,) = sample_batches(words, graph, seeds, spec)
+        return batch
+
+    def sample_apart(
+        self, words: jax.Array, graph: Graph, state: Any, seeds: jax.Array, capacity: Capacity
+    ) -> list[MiniBatch]:
+        """See `jgs.sampling.base.sample_apart`: one call of the kernel."""
+        return sample_batches(words, graph, seeds, self._spec(capacity)._replace(apart=True))
+
+    def draw_hop(
+        self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+    ) -> HopRows:
+        """See `jgs.sampling.base.ByNode`."""
+        spec = Spec(
+            fanouts=self.fanouts[hop : hop + 1],
+            capacity=Capacity((num_edges,), nodes.shape[-1:]),
+            replace=self.replace,
+            weighted=self.weighted,
+            edge_ids=False,
+            edge_weights=False,
+            relabel_inputs=False,
+            first_hop=hop,
+        )
+        words = jnp.broadcast_to(words, (*nodes.shape[:-1], 2))
+        (batch,) = sample_batches(words, graph, nodes, spec)
+        block = batch.blocks[0]
+        assert batch.needed is not None
+        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
+
+    def _spec(self, capacity: Capacity) -> Spec:
+        return Spec(
+            self.fanouts,
+            capacity,
+            self.replace,
+            self.weighted,
+            self.edge_ids,
+            self.edge_weights,
+            self.relabel_inputs,
+        )
 
 
 def sample_neighbors(
@@ -72,27 +181,37 @@ def sample_neighbors(
 
     Raises:
       InputError: for arguments that break these rules. Seeds out of range are found when the
-        values are known: under `jax.jit` the program then fails with the same message, in
-        a ValueError or a `jax.errors.JaxRuntimeError` as JAX's version has it.
+        values are known. Under `jax.jit` on a CPU the kernel then fails with the same message
+        (a `jax.errors.JaxRuntimeError`); the plain path, which has no way to fail, returns
+        an empty batch with `overflow` set and -1 for what was `needed`.
     """
-    fanouts = check_fanouts(fanouts)
-    check_graph(graph, weighted, return_edge_weights)
-    seeds = check_seeds(seeds, graph.num_nodes)
-    words = key_words(key, seeds.shape[:-1])
-    batch_size = seeds.shape[-1]
-    if capacity is None:
-        capacity = worst_case(graph.num_nodes, graph.num_edges, batch_size, fanouts, replace)
-    spec = Spec(
+    sampler = Neighbors(
         fanouts,
-        check_capacity(capacity, batch_size, len(fanouts)),
         bool(replace),
         bool(weighted),
         bool(return_edge_ids),
         bool(return_edge_weights),
         bool(relabel_inputs),
     )
-    (batch,) = sample_batches(words, graph, seeds, spec)
-    return batch
+    return sampler.sample(key, graph, (), seeds, capacity)
+
+
+def check_fanouts(fanouts: Any) -> tuple[int, ...]:
+    """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
+    rule = "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop"
+    remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
+    if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
+        raise InputError(rule, fanouts, remedy)
+    if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
+        raise InputError(rule, fanouts, remedy)
+    for k in fanouts:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer):
+            raise InputError(rule, fanouts, remedy)
+        if not (0 < k < 2**31 or k == -1):
+            raise InputError(rule, fanouts, remedy)
+    if not len(fanouts):
+        raise InputError(rule, fanouts, remedy)
+    return tuple(int(k) for k in fanouts)
 
 
 def sample_batches(
@@ -104,15 +223,26 @@ def sample_batches(
         samples = _sample(*vary_alike(words, graph, seeds), spec)
     rows = [seeds[i] for i in range(seeds.shape[0])] if spec.apart else [seeds]
     return [
-        MiniBatch(row, nodes, tuple(hops[::-1]), overflow, graph.num_nodes)
-        for row, (hops, nodes, overflow) in zip(rows, samples, strict=True)
+        MiniBatch(
+            row,
+            nodes,
+            tuple(hops[::-1]),
+            overflow,
+            graph.num_nodes,
+            needed=needed,
+            direct_inputs=not spec.relabel_inputs,
+        )
+        for row, (hops, nodes, overflow, needed) in zip(rows, samples, strict=True)
     ]
 
 
-@partial(jax.jit, static_argnames="spec")
 def _sample(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
-    plain = partial(sample_plain, spec=spec)
-    if not kernels.available():
-        return plain(words, graph, seeds)
-    kernel = partial(sample_kernel, spec=spec)
-    return jax.lax.platform_dependent(words, graph, seeds, cpu=kernel, default=plain)
+    return _jitted(words, graph, seeds, spec, kernels.host_only())
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _jitted(
+    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec, host_only: bool
+) -> list[Sample]:
+    kernel, plain = partial(sample_kernel, spec=spec), partial(sample_plain, spec=spec)
+    return on_cpu(kernel, plain, words, graph, seeds)

@@ -12,7 +12,8 @@ from jax.custom_batching import custom_vmap
 from jgs import kernels
 from jgs.graph import Block, Graph
 from jgs.kernels.call import vary_alike
-from jgs.sampling.algorithms.neighbors_plain import Sample, Spec
+from jgs.sampling.algorithms.neighbors_plain import Spec
+from jgs.sampling.hops import Sample, relabels
 
 
 def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
@@ -20,7 +21,9 @@ def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) 
     arrays, of_graph = jax.tree.flatten(graph)
 
     def one_call(words, seeds, *arrays):
-        return _call(words, jax.tree.unflatten(of_graph, arrays), seeds, spec)
+        # Here too: under a transformation this is traced outside of the caller's x64.
+        with jax.enable_x64(True):
+            return _call(words, jax.tree.unflatten(of_graph, arrays), seeds, spec)
 
     call = custom_vmap(one_call)
 
@@ -58,11 +61,12 @@ def _call(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[
             num_edges=result(jnp.int32),
             edge_id=result(jnp.int64, edges if spec.edge_ids else 0),
             edge_weight=result(jnp.float32, edges if spec.edge_weights else 0),
+            source_capacity=known[h + 1] if relabels(spec, h) else graph.num_nodes,
         )
-        for targets, edges in zip(known, capacity.edges, strict=False)
+        for h, (targets, edges) in enumerate(zip(known, capacity.edges, strict=False))
     ]
     nodes = result(jnp.int32, known[-1 if spec.relabel_inputs else -2])
-    sample = (blocks, nodes, result(jnp.bool))
+    sample = (blocks, nodes, result(jnp.bool), result(jnp.int32, 2, len(blocks)))
     results, of_samples = jax.tree.flatten([sample] * (seeds.shape[-2] if spec.apart else 1))
     prefix = graph.edge_weight_prefix if spec.weighted else jnp.zeros(0, jnp.int64)
     weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
@@ -86,6 +90,6 @@ def _call(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[
     unwanted = {} if spec.edge_ids else {"edge_id": None}
     unwanted |= {} if spec.edge_weights else {"edge_weight": None}
     return [
-        ([replace(block, **unwanted) for block in blocks], nodes, overflow)
-        for blocks, nodes, overflow in jax.tree.unflatten(of_samples, arrays)
+        ([replace(block, **unwanted) for block in blocks], *rest)
+        for blocks, *rest in jax.tree.unflatten(of_samples, arrays)
     ]

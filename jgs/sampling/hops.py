@@ -1,0 +1,173 @@
+"""From drawn edges to blocks, hop by hop: what samplers of neighbours share, in plain JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jgs.graph import Block, Graph
+from jgs.sampling.capacity import Capacity
+from jgs.sampling.random import fold
+from jgs.sampling.relabel import relabel
+
+# blocks seed-first, nodes, overflow, needed: the fields of a `MiniBatch`
+Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array]
+
+
+class Spec(Protocol):
+    """What is static about a sample, beside how it draws: fields of a hashable tuple.
+
+    Fields: those of `jgs.sampling.algorithms.neighbors.Neighbors` of the same names;
+      apart: whether S batches have arrays of their own, not common ones.
+      first_hop: the number of the first hop: hop h draws by `fold(key, h)`.
+    """
+
+    capacity: Capacity
+    edge_ids: bool
+    edge_weights: bool
+    relabel_inputs: bool
+    apart: bool
+    first_hop: int
+
+
+# draw(graph, words, nodes, start, degree, hop, room): of the rows of `nodes` int32 `[T]`, which
+# begin at `start` int64 `[T]` among the edges and have `degree` neighbours (0 in padding): the
+# drawn edges int64 `[room]`, -1 where a slot drew none; the target of each slot int32 `[room]`,
+# ascending; and how many slots were needed, int64.
+Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+
+
+def sample_hops(
+    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Any, draw: Draw
+) -> list[Sample]:
+    """The sample of `seeds` `[B]` by the key `words` `[2]`; of `[S, B]` by `[S, 2]` that of S
+    batches in common arrays or, with `spec.apart`, S samples."""
+    one = partial(_sample_batch, graph=graph, spec=spec, draw=draw)
+    if seeds.ndim == 1:
+        return [one(words, seeds)]
+    samples = jax.vmap(one)(words, seeds)
+    if not spec.apart:
+        return [samples]
+    return [jax.tree.map(lambda a, i=i: a[i], samples) for i in range(seeds.shape[0])]
+
+
+def relabels(spec: Any, h: int) -> bool:
+    """Whether the neighbours of hop `h` get local ids."""
+    return spec.relabel_inputs or h + 1 < len(spec.capacity.edges)
+
+
+def _sample_batch(
+    words: jax.Array, nodes: jax.Array, graph: Graph, spec: Any, draw: Draw
+) -> Sample:
+    num_nodes, num_edges = graph.num_nodes, graph.num_edges
+    if num_edges == 0:  # one edge that no row has, since nothing can index no edges
+        graph = _with_an_edge(graph)
+    slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
+    bad = jnp.any((nodes < 0) | (nodes > num_nodes))
+    num_targets = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
+    overflow, blocks, needed = bad, [], []
+    for h in range(len(spec.capacity.edges)):
+        key = fold(words, spec.first_hop + h)
+        block, nodes, need, fits = _hop(
+            key, graph, nodes, num_targets, spec, h, draw, num_edges
+        )
+        needed.append(jnp.where(overflow, 0, need))
+        overflow |= ~fits
+        num_targets = block.num_sources
+        blocks.append(block)
+    blocks = [
+        empty_if(overflow, b, spec, h, num_nodes, num_edges) for h, b in enumerate(blocks)
+    ]
+    need = jnp.where(bad, -1, jnp.stack(needed, axis=1)).astype(jnp.int32)
+    return blocks, jnp.where(overflow, num_nodes, nodes), overflow, need
+
+
+def _with_an_edge(graph: Graph) -> Graph:
+    one = [None if a is None else jnp.zeros(1, a.dtype) for a in jax.tree.leaves(graph)[1:]]
+    return Graph._unchecked(graph.indptr, *one)
+
+
+def _hop(
+    words: jax.Array,
+    graph: Graph,
+    nodes: jax.Array,
+    num_targets: jax.Array,
+    spec: Any,
+    h: int,
+    draw: Draw,
+    num_edges: int,
+) -> tuple[Block, jax.Array, jax.Array, jax.Array]:
+    """One hop from the first `num_targets` of `nodes`: its block, the sources, the edges and
+    sources that it needed, and whether both fit."""
+    num_nodes = graph.num_nodes
+    edge_capacity, source_capacity = spec.capacity.edges[h], spec.capacity.sources[h]
+    real = (jnp.arange(nodes.shape[0]) < num_targets) & (nodes < num_nodes)
+    start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
+    degree = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - start
+    edge, row, total = draw(graph, words, nodes, start, degree, h, edge_capacity)
+    edge, indptr = _close_gaps(edge, row, nodes.shape[0])
+    valid = edge >= 0
+    neighbors = (
+        graph.indices.at[edge].get(mode="clip") if graph.num_edges else edge.astype(jnp.int32)
+    )
+    fits = total <= edge_capacity
+    sources, num_sources, sources_needed = nodes, jnp.int32(num_nodes), jnp.int32(0)
+    if relabels(spec, h):
+        sources, num_sources, indices = relabel(
+            nodes, num_targets, neighbors, valid, source_capacity, num_nodes
+        )
+        sources_needed = jnp.where(fits, jnp.minimum(num_sources, source_capacity + 1), 0)
+        fits &= num_sources <= source_capacity
+    else:
+        indices = jnp.where(valid, neighbors, num_nodes)
+    weight = None
+    if spec.edge_weights and graph.edge_weight is not None:
+        weight = graph.edge_weight.at[edge].get(
+            mode="fill", fill_value=0, wrap_negative_indices=False
+        )
+    block = Block(
+        indptr=indptr,
+        indices=indices,
+        num_targets=num_targets,
+        num_sources=num_sources,
+        num_edges=indptr[-1],
+        edge_id=jnp.where(valid, edge, num_edges) if spec.edge_ids else None,
+        edge_weight=weight,
+        source_capacity=source_capacity if relabels(spec, h) else num_nodes,
+    )
+    most = jnp.iinfo(jnp.int32).max
+    need = jnp.stack([jnp.minimum(total, most).astype(jnp.int32), sources_needed])
+    return block, sources, need, fits
+
+
+def _close_gaps(edge: jax.Array, row: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+    """Move the real edges (`edge` >= 0) together; also returns the rows' int32 `indptr`."""
+    valid = edge >= 0
+    count = (
+        jnp.zeros(num_rows + 1, jnp.int32).at[row + 1].add(valid.astype(jnp.int32), mode="drop")
+    )
+    place = jnp.where(valid, jnp.cumsum(valid) - 1, edge.shape[0])
+    closed = jnp.full_like(edge, -1).at[place].set(edge, mode="drop")
+    return closed, jnp.cumsum(count, dtype=jnp.int32)
+
+
+def empty_if(
+    overflow: jax.Array, block: Block, spec: Any, h: int, num_nodes: int, num_edges: int
+) -> Block:
+    """`block`, of hop `h`, or the empty one that an overflowed sample has in its place."""
+    padding = spec.capacity.sources[h] if relabels(spec, h) else num_nodes
+    empty = Block(
+        indptr=jnp.zeros_like(block.indptr),
+        indices=jnp.full_like(block.indices, padding),
+        num_targets=jnp.zeros_like(block.num_targets),
+        num_sources=jnp.zeros_like(block.num_sources),
+        num_edges=jnp.zeros_like(block.num_edges),
+        edge_id=None if block.edge_id is None else jnp.full_like(block.edge_id, num_edges),
+        edge_weight=None if block.edge_weight is None else jnp.zeros_like(block.edge_weight),
+        source_capacity=block.source_capacity,
+    )
+    return jax.tree.map(lambda e, b: jnp.where(overflow, e, b), empty, block)

@@ -1,0 +1,147 @@
+"""`plan_capacity`: a tight capacity for a sampler, measured by drawing."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.sampling.base import Sampler, State
+from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits, with_margin
+from jgs.sampling.checks import check_graph, check_seed_ids, require_int
+from jgs.sampling.random import key_words
+from jgs.sampling.shorthand import as_sampler
+
+_MODEST = 1 << 20  # edges or sources of a hop for which memory is no concern
+
+
+def worst_case(
+    graph: Graph,
+    batch_size: int,
+    sampler: Any = None,
+    *,
+    distinct: bool = False,
+    **options: Any,
+) -> Capacity:
+    """The capacity that no batch of `batch_size` seeds exceeds.
+
+    Args:
+      sampler, options: as for `plan_capacity`.
+      distinct: whether no seed is repeated within a batch, which bounds it tighter.
+
+    Reads the graph's offsets once where seeds may repeat. Raises `InputError`.
+    """
+    sampler = as_sampler(sampler, **options)
+    sampler.init(graph)
+    shape = GraphShape.of(graph, degrees=not distinct)
+    return sampler.bound(shape, require_int("batch_size", batch_size, 1), distinct)
+
+
+def plan_capacity(
+    graph: Graph,
+    batch_size: int,
+    sampler: Any = None,
+    *,
+    seeds: Any = None,
+    key: Any = None,
+    trials: int = 10,
+    margin: float = 0.05,
+    distinct: bool = True,
+    **options: Any,
+) -> Capacity:
+    """A tight capacity, measured: what `trials` samples needed, and a margin.
+
+    Args:
+      batch_size: `B`, the seeds of a batch, padding included.
+      sampler: the `Sampler`, or a tuple of fanouts with the `options` of `sample_neighbors`.
+      seeds: int `[n]`, the nodes that batches are drawn from; None: all nodes.
+      key: a random key; None: `jax.random.key(0)`. The plan is a function of it.
+      trials: how many batches are drawn to measure.
+      margin: what is added to the largest need, as a fraction of it. The sizes are then
+        rounded up to one of 16 steps between powers of two, so that few shapes exist, and
+        cut to the worst case.
+      distinct: True: repetitions among `seeds` count once. False: a node may be several times
+        among a batch's seeds, as the ends of edges are; trials draw seeds with replacement.
+
+    A batch that needs more overflows (see `MiniBatch.overflow`) and is drawn again with
+    `Capacity.enlarge`; `Loader` does so by itself. What the plan cost and saved is logged to
+    the logger `jgs` at level INFO. Raises `InputError`.
+    """
+    sampler = as_sampler(sampler, **options)
+    check_graph(graph, False)
+    batch_size = require_int("batch_size", batch_size, 1)
+    trials = require_int("trials", trials, 1)
+    if not 0 <= margin < math.inf:
+        raise InputError("margin must be a fraction of at least 0", margin, "0.05 is usual.")
+    words = key_words(jax.random.key(0) if key is None else key)
+    key = jax.random.wrap_key_data(words, impl="threefry2x32")
+    pool = np.arange(graph.num_nodes) if seeds is None else seeds
+    pool = check_seed_ids(pool, graph.num_nodes)
+    if distinct:
+        pool = np.unique(pool)
+    began = time.perf_counter()
+    state = sampler.init(graph)
+    chooser = np.random.default_rng(np.asarray(words).tolist())
+    worst = sampler.bound(GraphShape.of(graph, degrees=not distinct), batch_size, distinct)
+    first = _modest(worst, batch_size)
+    draw = _draw_on_this_host(sampler)
+    need, level = np.zeros((2, len(worst.edges)), np.int64), 0
+    for trial in range(trials):
+        size = min(batch_size, pool.size) if distinct else batch_size
+        some = np.full(batch_size, graph.num_nodes, np.int32)
+        some[:size] = chooser.choice(pool, size, replace=not distinct)
+        words = key_words(jax.random.fold_in(key, trial))
+
+        def attempt(level: int, words: Any = words, some: np.ndarray = some) -> Any:
+            return draw(words, graph, state, some, enlarged(first, worst, level))
+
+        needed, level = until_it_fits(attempt, level)
+        need = np.maximum(need, np.asarray(needed))
+    planned = with_margin(need, margin, batch_size, worst)
+    logging.getLogger("jgs").info(
+        "capacity planned from %d batches in %.2f s: edges %s, sources %s; the worst case "
+        "would take %.1f times the edges",
+        trials,
+        time.perf_counter() - began,
+        planned.edges,
+        planned.sources,
+        sum(worst.edges) / max(1, sum(planned.edges)),
+    )
+    return planned
+
+
+def _modest(worst: Capacity, batch_size: int) -> Capacity:
+    """`worst`, or less where that would take much memory."""
+    edges = [min(w, _MODEST) for w in worst.edges]
+    sources = [min(w, _MODEST + batch_size) for w in worst.sources]
+    return Capacity(tuple(edges), tuple(sources))
+
+
+def _draw_on_this_host(sampler: Sampler) -> Any:
+    """`draw(words, graph, state, seeds, capacity)`: what the batch needed, and its overflow.
+
+    It is compiled for some sizes and not needed afterwards, so it leaves little behind: on a
+    CPU the kernel alone, as JAX never forgets what it traced, and the plain path is long.
+    """
+
+    @partial(jax.jit, static_argnums=4)
+    def draw(
+        words: jax.Array, graph: Graph, state: State, seeds: jax.Array, capacity: Capacity
+    ) -> tuple[jax.Array, jax.Array]:
+        batch = sampler.sample(words, graph, state, seeds, capacity)
+        assert batch.needed is not None, "every sampler says what its batches needed"
+        return batch.needed, batch.overflow
+
+    def on_this_host(*arguments: Any) -> Any:
+        with kernels.this_host_only():
+            return draw(*arguments)
+
+    return on_this_host

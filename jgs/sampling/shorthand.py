@@ -1,0 +1,38 @@
+"""A tuple of fanouts stands for `Neighbors(fanouts)` wherever a sampler is taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jgs.errors import InputError
+from jgs.sampling.algorithms.neighbors import Neighbors
+from jgs.sampling.base import Sampler
+
+# The arguments of `sample_neighbors`, and the fields of `Neighbors` that they are.
+_OPTIONS = {
+    "replace": "replace",
+    "weighted": "weighted",
+    "return_edge_ids": "edge_ids",
+    "return_edge_weights": "edge_weights",
+    "relabel_inputs": "relabel_inputs",
+}
+
+
+def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
+    """`sampler`, or of a tuple of fanouts `Neighbors` with the `options` of
+    `sample_neighbors`; raises `InputError`."""
+    if "fanouts" in options:
+        if sampler is not None:
+            raise TypeError("give a sampler or fanouts, not both")
+        sampler = options.pop("fanouts")
+    if unknown := sorted(set(options) - set(_OPTIONS)):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    if not isinstance(sampler, type) and isinstance(sampler, Sampler):
+        if options:
+            raise InputError(
+                "the options of neighbour sampling go with a tuple of fanouts",
+                f"{', '.join(sorted(options))} beside {sampler!r}",
+                "Give them to the sampler itself.",
+            )
+        return sampler
+    return Neighbors(sampler, **{_OPTIONS[name]: bool(v) for name, v in options.items()})

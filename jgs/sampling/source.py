@@ -1,0 +1,92 @@
+"""`LocalSource`: a loader's batches on one machine, several sampled in a call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.graph import Graph, MiniBatch
+from jgs.sampling.base import Sampler, State, overflowed, sample_apart
+from jgs.sampling.capacity import (
+    Capacity,
+    GraphShape,
+    check_capacity,
+    enlarged,
+    until_it_fits,
+)
+from jgs.sampling.plan import plan_capacity
+from jgs.sampling.schedule import Schedule
+from jgs.sampling.superbatch import choose_super_batch
+
+
+class LocalSource:
+    """See `jgs.sampling.loader.Source`. Yields `MiniBatch`es.
+
+    Args:
+      graph, sampler: what draws; `state` is the sampler's `init` of the graph.
+      schedule: which seeds each step has.
+      seeds: int32 `[n]`, all that there are.
+      capacity: None plans one.
+      super_batch: how many batches are sampled in one call; None chooses.
+    """
+
+    together = False
+
+    def __init__(
+        self,
+        graph: Graph,
+        sampler: Sampler,
+        state: State,
+        schedule: Schedule,
+        seeds: np.ndarray,
+        capacity: Capacity | None = None,
+        super_batch: int | None = None,
+    ):
+        self._graph, self._sampler, self._state = graph, sampler, state
+        self.schedules, size = [schedule], schedule.batch_size
+        distinct = np.unique(seeds).size == seeds.size
+        if capacity is None:
+            capacity = plan_capacity(graph, size, sampler, seeds=seeds, distinct=distinct)
+        shape = GraphShape.of(graph, degrees=not distinct)
+        self._worst = sampler.bound(shape, size, distinct)
+        self.capacity = check_capacity(capacity, size, len(self._worst.edges))
+        self.at_once = min(super_batch or choose_super_batch(self.capacity), len(schedule))
+        self._draw = jax.jit(self._draw_apart, static_argnums=4)
+        self.redraws, self.seconds = 0, {"sampling": 0.0}
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
+        (schedule,) = self.schedules
+        words, seeds = schedule.batches(epoch, self.at_once)
+        for step in range(first, len(schedule), self.at_once):
+            some = slice(step, step + self.at_once)
+            began = time.perf_counter()
+            batches = self._sample(words[some], seeds[some])
+            self.seconds["sampling"] += time.perf_counter() - began
+            yield batches[: len(schedule) - step]
+
+    def finish(self, item: MiniBatch) -> MiniBatch:
+        return item
+
+    def _sample(self, words: np.ndarray, seeds: np.ndarray) -> list[MiniBatch]:
+        def draw(words: np.ndarray, seeds: np.ndarray, level: int) -> Any:
+            capacity = enlarged(self.capacity, self._worst, level)
+            return self._draw(words, self._graph, self._state, seeds, capacity)
+
+        batches, overflow = draw(words, seeds, 0)
+        for i in np.flatnonzero(overflow):
+            one = (words[i : i + 1], seeds[i : i + 1])
+            (batches[i],), level = until_it_fits(partial(draw, *one), 1)
+            self.redraws += level
+        return jax.block_until_ready(batches)
+
+    def _draw_apart(
+        self, words: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity
+    ) -> tuple[list[MiniBatch], jax.Array]:
+        """The batches, and bool `[S]`: which of them overflowed."""
+        batches = sample_apart(self._sampler, words, graph, state, seeds, capacity)
+        return batches, overflowed(batches)
