@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
+from jgs.graph.device import reduce_arrays
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,8 @@ class Block:
     num_edges: jax.Array
     edge_id: jax.Array | None = None
     edge_weight: jax.Array | None = None
+
+    __reduce__ = reduce_arrays
 
     @property
     def target_capacity(self) -> int:
@@ -77,6 +81,8 @@ class MiniBatch:
     blocks: tuple[Block, ...]
     overflow: jax.Array
     num_nodes: int = field(metadata={"static": True})
+
+    __reduce__ = reduce_arrays
 
     @property
     def seed_mask(self) -> jax.Array:

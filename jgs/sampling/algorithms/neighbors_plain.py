@@ -53,8 +53,9 @@ def sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -
 def _sample_batch(words: jax.Array, nodes: jax.Array, graph: Graph, spec: Spec) -> Sample:
     num_nodes = graph.num_nodes
     if graph.num_edges == 0:  # one edge that no row has, since nothing can index no edges
-        one = [None if a is None else jnp.zeros(1, a.dtype) for a in jax.tree.leaves(graph)[1:]]
-        graph = Graph._unchecked(graph.indptr, *one)
+        edges = graph.edge_arrays().items()
+        one = {name: jnp.zeros((1, *a.shape[1:]), a.dtype) for name, a in edges}
+        graph = Graph.from_edge_arrays(graph.indptr, one)
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     num_targets = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
     overflow = jnp.zeros((), bool)
