@@ -211,6 +211,19 @@ def check_range(name: str, ids: np.ndarray, num_nodes: int) -> None:
         )
 
 
+def check_distinct(name: str, ids: np.ndarray) -> np.ndarray:
+    """`ids`, which must be different ones."""
+    ascending = np.sort(ids)
+    twice = ascending[1:] == ascending[:-1]
+    if twice.any():
+        raise InputError(
+            f"{name} must be distinct",
+            f"{int(ascending[1:][twice][0])} more than once",
+            "Remove the repetitions, e.g. with numpy.unique.",
+        )
+    return ids
+
+
 def node_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
     array = as_array(name, value)
     if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):

@@ -7,29 +7,30 @@ so it passes through `jax.jit` as an argument.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.graph import edits
 from jgs.graph.checks import (
     check_arrays,
     check_columns,
     check_csc,
+    check_distinct,
     integers,
     node_count,
     node_ids,
 )
 from jgs.graph.convert import Edges, networkx_edges, npz_arrays, scipy_edges
 from jgs.graph.device import as_device, reduce_arrays
-from jgs.graph.rows import (
-    group,
-)
+from jgs.graph.rows import group
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 # Every field and the dtypes that it may have. All but `indptr` are columns of the edges.
@@ -131,6 +132,11 @@ class Graph:
         if len(fields) <= len(_FIELDS):
             vars(self)[_COLUMNS] = {}
 
+    def degrees(self) -> jax.Array:
+        """int32 `[N]`: each node's number of in-edges."""
+        with jax.enable_x64(True):  # the offsets are 64-bit
+            return jnp.diff(self.indptr).astype(jnp.int32)
+
     # -- columns of the edges: what copies a part of a graph takes them along by these three ---
 
     def edge_arrays(self) -> dict[str, jax.Array]:
@@ -183,6 +189,7 @@ class Graph:
         edge_weight: Any = None,
         *,
         edge_columns: Any = None,
+        symmetric: bool = False,
     ) -> Self:
         """The graph with an edge `src[i] -> dst[i]` for every `i`.
 
@@ -191,6 +198,7 @@ class Graph:
           num_nodes: `N`.
           edge_weight: float `[E]`, finite and not negative, or None.
           edge_columns: dict of arrays of numbers `[E, ...]`, which go with the edges.
+          symmetric: every edge both ways, each once: see `symmetrized`.
 
         Within a row the edges keep their order; `edge_order` says where each was. Raises
         `InputError`.
@@ -213,44 +221,99 @@ class Graph:
             None if edge_weight is None else edge_weight[order],
             {name: array[order] for name, array in columns.items()},
         )
-        return graph._with_order(order)
+        graph = graph._with_order(order)
+        return graph.symmetrized() if symmetric else graph
 
     def _with_order(self, order: np.ndarray) -> Self:
         arrays = {**self.edge_arrays(), "edge_order": order}
         return self.from_edge_arrays(self.indptr, arrays)
 
     @classmethod
-    def from_scipy(cls, matrix: Any, weighted: bool = False) -> Self:
+    def from_scipy(
+        cls, matrix: Any, weighted: bool = False, *, symmetric: bool = False
+    ) -> Self:
         """The graph of a square SciPy sparse matrix: entry `(i, j)` is an edge `i -> j`.
 
         With `weighted` the entries are the edge weights; otherwise every stored entry is an
         edge, whatever its value. Duplicate entries of a COO matrix stay separate edges.
-        `edge_order` counts the entries of `matrix.tocoo()`. Raises `InputError`.
+        `edge_order` counts the entries of `matrix.tocoo()`. With `symmetric` every edge is
+        there both ways, once: see `symmetrized`. Raises `InputError`.
         """
-        return cls.from_edges(*scipy_edges(matrix, weighted))
+        return cls.from_edges(*scipy_edges(matrix, weighted), symmetric=symmetric)
 
     @classmethod
-    def from_networkx(cls, graph: Any, weight: str | None = None) -> Self:
+    def from_networkx(
+        cls, graph: Any, weight: str | None = None, *, symmetric: bool = False
+    ) -> Self:
         """The graph of a NetworkX graph; node `i` is the `i`-th of `graph.nodes`.
 
         An undirected edge becomes two directed ones (a self-loop one). `weight` names the
         edge attribute that holds the edge's weight; edges without it weigh 1, and where there
-        are edges one must have it. `edge_order` counts `graph.edges`. Raises `InputError`.
+        are edges one must have it. `edge_order` counts `graph.edges`. With `symmetric` every
+        edge is there both ways, once: see `symmetrized`. Raises `InputError`.
         """
         edges, position = networkx_edges(graph, weight)
         made = cls.from_edges(*edges)
-        return made._with_order(position[np.asarray(made.edge_order)])
+        order = np.asarray(made.edge_order)
+        made = made._with_order(position[order].astype(order.dtype))
+        return made.symmetrized() if symmetric else made
 
     @classmethod
-    def from_npz(cls, path: str | os.PathLike) -> Self:
+    def from_npz(cls, path: str | os.PathLike, *, symmetric: bool = False) -> Self:
         """The graph in a NumPy archive (read without pickles).
 
         Either `edge_index` `[2, E]` (row 0 sources, row 1 targets), with the number of nodes
         taken from `num_nodes`, `labels` or `feature_shape`, or `indptr` and `indices` as in
-        `Graph`. An `edge_weight` is used when there.
+        `Graph`. An `edge_weight` is used when there. With `symmetric` every edge is there both
+        ways, once: see `symmetrized`.
         """
         found = npz_arrays(path)
-        return cls.from_edges(*found) if isinstance(found, Edges) else cls(*found)
+        graph = cls.from_edges(*found) if isinstance(found, Edges) else cls(*found)
+        return graph.symmetrized() if symmetric else graph
+
+    # -- other graphs of these edges, not in `jax.jit`; `edge_order` tells where each is from -
+
+    def symmetrized(self) -> Self:
+        """With every edge and its reverse, each once; self-loops once; rows sorted by source.
+
+        Of edges that become one, both ways counted, the largest weight is kept. Its columns
+        and its place in `edge_order` are those of the first edge in that direction, or, if
+        there is none, of the first in the other. Memory: about 100 bytes an edge meanwhile.
+        """
+        return self._edited(edits.both_ways)
+
+    def sorted(self) -> Self:
+        """With each row sorted by source; parallel edges keep their order."""
+        return self._edited(edits.sorted_rows)
+
+    def with_self_loops(self) -> Self:
+        """With a self-loop at the end of each row that has none.
+
+        Its weight is 1, its entry in each of the user's columns 0, and in `edge_order` the
+        largest integer there is: no position, so that an index there is out of bounds.
+        """
+        return self._edited(edits.with_loops)
+
+    def subgraph(self, nodes: Any) -> Self:
+        """The graph of `nodes` and the edges among them: node `i` is `nodes[i]`.
+
+        Args:
+          nodes: integer `[n]`, distinct nodes.
+
+        Rows keep their order. Time and memory are in proportion to the rows of `nodes`, also
+        of a memory-mapped graph. Raises `InputError`.
+        """
+        ids = node_ids("nodes", nodes, self.num_nodes)
+        return self._edited(edits.among, check_distinct("nodes", ids))
+
+    def _edited(self, edit: Callable, *args: Any) -> Self:
+        given = self.edge_arrays().items()
+        arrays = {n: np.asarray(array) for n, array in given if n != "edge_weight_prefix"}
+        indptr, arrays = edit(np.asarray(self.indptr), arrays, *args)
+        if self.edge_weight is not None:
+            prefix = weight_prefix_sums(indptr, arrays["edge_weight"])
+            arrays["edge_weight_prefix"] = prefix
+        return self.from_edge_arrays(indptr, arrays)
 
     # -- files -------------------------------------------------------------------------------
 
