@@ -94,7 +94,10 @@ class Parts:
 
     @cached_property
     def graph(self) -> Graph:
-        """The whole graph, memory-mapped; opened when first used. Raises `InputError`."""
+        """The whole graph, memory-mapped; opened when first used. Raises `InputError`.
+
+        The columns of the data set's graph go along; `edge_order` is None if it had none.
+        """
         _check_folder(self.folder, GRAPH, self.manifest)
         return Graph.open(self.folder / GRAPH, self.verify)
 

@@ -61,7 +61,7 @@ class Graph:
         weighted sampling draws. Made here from `edge_weight`; 8 bytes an edge.
       edge_order: int32 `[E]` (int64 from 2^31 edges on) or None; the position that each edge
         had in the arrays it was given in, so that `feat[graph.edge_order]` is in the order of
-        `indices`. None: as given, to `Graph` itself.
+        `indices`. None where `Graph` itself was given them, and kept their order.
       edge_columns: dict of arrays `[E, ...]` by name, the user's own; 64-bit ones stay so.
 
     `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays and raises
