@@ -9,7 +9,7 @@
       train_idx.npy         int32, the seeds dealt to it, ascending; most are its own nodes
       rows.npy              int32 [m], ascending: own nodes, and seeds that are not
       indptr.npy            int64 [m+1]; the in-edges of these rows, as in `Graph`
-      indices.npy, edge_weight.npy, edge_weight_prefix.npy
+      indices.npy ...       and the other columns of these edges, see `Graph.edge_arrays`
 
 Nodes are renumbered so that part `p` has the ids `offsets[p]` to `offsets[p + 1]`. A rank that
 needs neither the graph (its topology is split too) nor other parts can do without their
@@ -32,13 +32,12 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph, as_device
-from jgs.graph.adjacency import row_offsets, row_positions
 from jgs.graph.features import SparseFeatures
+from jgs.graph.rows import row_offsets, row_positions
 
 KIND, SHARED_KIND, PART_KIND = "jgs.parts", "jgs.parts.shared", "jgs.parts.part"
 GRAPH_KIND = "jgs.graph"
 GRAPH, SHARED = "graph", "shared"
-_EDGE_FIELDS = ("indices", "edge_weight", "edge_weight_prefix")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,10 @@ class Parts:
 
     @cached_property
     def graph(self) -> Graph:
-        """The whole graph, memory-mapped; opened when first used. Raises `InputError`."""
+        """The whole graph, memory-mapped; opened when first used. Raises `InputError`.
+
+        The columns of the data set's graph go along; `edge_order` is None if it had none.
+        """
         _check_folder(self.folder, GRAPH, self.manifest)
         return Graph.open(self.folder / GRAPH, self.verify)
 
@@ -141,13 +143,15 @@ class Parts:
         unique, at = np.unique(rows, return_index=True)
         of_node = np.zeros(self.num_nodes, np.int64)
         of_node[unique] = degree[at]
-        names = [name for name in _EDGE_FIELDS if name in parts[0]]
-        if len(parts) == 1:
-            edges = [parts[0][name] for name in names]
-        else:
+        edges = parts[0]
+        if len(parts) > 1:
             positions = row_positions(row_offsets(degree), at)
-            edges = [np.concatenate([a[name] for a in parts])[positions] for name in names]
-        return Graph._unchecked(*map(as_device, (row_offsets(of_node), *edges)))
+            edges = {
+                name: np.concatenate([arrays[name] for arrays in parts])[positions]
+                for name in edges
+                if Graph.is_edge_array(name)
+            }
+        return Graph.from_edge_arrays(row_offsets(of_node), edges)
 
     def _arrays(self, index: int) -> dict[str, np.ndarray]:
         if not 0 <= index < self.num_parts:

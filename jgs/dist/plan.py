@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.loader import Sampler, steps
 from jgs.dist.vanilla import VanillaSampler
-from jgs.graph import Graph, as_device
+from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, first_guess, with_margin, worst_case
 from jgs.sampling.schedule import Schedule
 
@@ -101,7 +100,8 @@ def planned_vanilla(
     num_nodes = int(offsets[-1])
     if comm.uniform:
         sizes = [np.array([g.num_edges], np.int64) for g in graphs]
-        graphs = [_padded(g, int(all_gather_rows(comm, sizes).max())) for g in graphs]
+        most = int(all_gather_rows(comm, sizes).max())  # ranks on a mesh have equally many
+        graphs = [Graph.from_edge_arrays(g.indptr, g.edge_arrays(), most) for g in graphs]
     make = partial(
         VanillaSampler,
         comm,
@@ -138,15 +138,6 @@ def planned_vanilla(
     if comm.size > 1:  # alone nothing is exchanged
         sampler.plan(steps(comm, schedules, 0, which))
     return sampler
-
-
-def _padded(graph: Graph, num_edges: int) -> Graph:
-    """With edges that no node has, for ranks on a mesh must have equally many."""
-    arrays = [
-        np.pad(np.asarray(a), (0, num_edges - graph.num_edges))
-        for a in jax.tree.leaves(graph)[1:]
-    ]
-    return Graph._unchecked(graph.indptr, *map(as_device, arrays))
 
 
 def request_capacity(

@@ -21,7 +21,7 @@ from jgs.dist.loader import enlarged
 from jgs.dist.route import check_offsets
 from jgs.dist.rows import merge_rows, route_rows
 from jgs.errors import InputError
-from jgs.graph import Block, Graph, MiniBatch, as_device
+from jgs.graph import Block, Graph, MiniBatch
 from jgs.sampling.algorithms.neighbors import sample_batches
 from jgs.sampling.algorithms.neighbors_plain import Spec, empty_if
 from jgs.sampling.capacity import Capacity, check_capacity, round_up, worst_case
@@ -50,12 +50,8 @@ def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> G
     keep = np.repeat(held, degree)
     indptr = np.zeros(held.size + 1, np.int64)
     np.cumsum(np.where(held, degree, 0), out=indptr[1:])
-    padding = 0 if num_edges is None else num_edges - int(indptr[-1])
-    edges = [
-        None if a is None else as_device(np.pad(np.asarray(a)[keep], (0, padding)))
-        for a in (graph.indices, graph.edge_weight, graph.edge_weight_prefix)
-    ]
-    return Graph._unchecked(as_device(indptr), *edges)
+    edges = {name: np.asarray(a)[keep] for name, a in graph.edge_arrays().items()}
+    return Graph.from_edge_arrays(indptr, edges, num_edges)
 
 
 class VanillaSampler:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from jgs.graph.graph import Graph
-
-_EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
+from jgs.graph.rows import row_chunks, row_offsets, row_positions
 
 
 class Adjacency(NamedTuple):
@@ -60,27 +58,9 @@ def subgraph(graph: Adjacency, nodes: np.ndarray) -> Adjacency:
 def connected(graph: Adjacency) -> np.ndarray:
     """bool `[N]`: whether a node has an edge, in or out."""
     found = np.diff(graph.indptr) > 0
-    for at in range(0, graph.indices.size, _EDGES_AT_ONCE):
-        found[graph.indices[at : at + _EDGES_AT_ONCE]] = True
+    for first, stop in row_chunks(graph.indptr):
+        found[graph.indices[graph.indptr[first] : graph.indptr[stop]]] = True
     return found
-
-
-def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with some million edges each, one row at least."""
-    first, last = 0, indptr.size - 1
-    while first < last:
-        fits = int(np.searchsorted(indptr, indptr[first] + _EDGES_AT_ONCE, "right")) - 1
-        stop = min(max(fits, first + 1), last)
-        yield first, stop
-        first = stop
-
-
-def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """int64: the edge positions of `rows`, one row after the other."""
-    start, degree = indptr[rows], indptr[rows + 1] - indptr[rows]
-    ends = np.cumsum(degree)
-    total = int(ends[-1]) if rows.size else 0
-    return np.repeat(start - (ends - degree), degree) + np.arange(total)
 
 
 def neighbors_per_part(
@@ -115,9 +95,3 @@ def edge_cut(graph: Adjacency, parts: np.ndarray) -> float:
         own = np.repeat(parts[first:stop], np.diff(graph.indptr[first : stop + 1]))
         cut += int(np.count_nonzero(own != parts[graph.indices[begin:end]]))
     return cut / max(1, graph.indices.size)
-
-
-def row_offsets(degree: np.ndarray) -> np.ndarray:
-    indptr = np.zeros(degree.size + 1, np.int64)
-    np.cumsum(degree, out=indptr[1:])
-    return indptr

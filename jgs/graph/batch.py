@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 import jax
 import jax.numpy as jnp
 
+from jgs.graph.device import reduce_arrays
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,8 @@ class Block:
     edge_id: jax.Array | None = None
     edge_weight: jax.Array | None = None
     source_capacity: int | None = field(default=None, metadata={"static": True})
+
+    __reduce__ = reduce_arrays
 
     @property
     def target_capacity(self) -> int:
@@ -102,6 +106,8 @@ class MiniBatch:
     seed_weight: jax.Array | None = None
     direct_inputs: bool = field(default=False, metadata={"static": True})
     square: bool = field(default=False, metadata={"static": True})
+
+    __reduce__ = reduce_arrays
 
     @property
     def seed_mask(self) -> jax.Array:

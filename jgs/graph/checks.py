@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,85 @@ def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
     if degree.size and degree.max() > MAX_ID:
         raise InputError("a node's degree must fit in 31 bits", int(degree.max()), "Split it.")
     check_range("indices", indices, num_nodes)
+
+
+def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, np.ndarray]:
+    """A user's edge columns as arrays `[num_edges, ...]` by name, none of them in `taken`."""
+    if columns is not None and not isinstance(columns, Mapping):
+        raise InputError(
+            "edge_columns must be a dict of arrays by name",
+            f"a {type(columns).__name__}",
+            'Give them as {"time": array}.',
+        )
+    checked = {}
+    for name, value in ({} if columns is None else columns).items():
+        if not isinstance(name, str) or not name.isidentifier() or name in taken:
+            raise InputError(
+                "the name of an edge column must be an identifier, and no field of Graph",
+                repr(name),
+                "Choose another, such as 'time'.",
+            )
+        form = "sequences of unequal lengths"
+        try:
+            array = np.asarray(value)
+            form = f"{array.dtype}{list(array.shape)}"
+            array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        except (ValueError, TypeError):
+            array = np.empty((), object)
+        if not is_column(array) or array.shape[0] != num_edges:
+            raise InputError(
+                f"the edge column {name!r} must be an array of numbers, {num_edges} rows of "
+                "them, one an edge",
+                form,
+                "Give one row for every edge, in the order of the edges, with a dtype that JAX "
+                "has.",
+            )
+        checked[name] = np.ascontiguousarray(array)
+    return checked
+
+
+def is_column(array: np.ndarray) -> bool:
+    """Whether it is of numbers as JAX has them, at least one-dimensional."""
+    size = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
+    return array.ndim > 0 and array.dtype.kind in "biufc" and size <= 8 and array.dtype.isnative
+
+
+def check_arrays(
+    owner: str, arrays: Mapping[str, np.ndarray], fields: Mapping[str, tuple], remedy: str
+) -> None:
+    """Raises `InputError` unless a graph's `arrays` have the dtypes that `fields` names and fit
+    one another. Of their values only the ends of `indptr` are read."""
+    weighted = any(name.startswith("edge_weight") for name in arrays)
+    for name, dtypes in fields.items():
+        must = weighted if name.startswith("edge_weight") else name != "edge_order"
+        if (must or name in arrays) and (
+            name not in arrays or arrays[name].dtype not in dtypes or arrays[name].ndim != 1
+        ):
+            raise InputError(
+                f"{owner} must hold a one-dimensional {np.dtype(dtypes[0])} array `{name}`",
+                {k: f"{v.dtype}{list(v.shape)}" for k, v in arrays.items()},
+                remedy,
+            )
+    indptr, indices = arrays["indptr"], arrays["indices"]
+    if indptr.size == 0 or indptr[0] != 0 or indptr[-1] != indices.size:
+        raise InputError(
+            "indptr must run from 0 to the number of edges",
+            f"{indptr.size} entries, {indices.size} edges",
+            remedy,
+        )
+    for name, array in arrays.items():
+        if not is_column(array):
+            raise InputError(
+                f"{owner} must hold an array of numbers `{name}`",
+                f"{array.dtype}{list(array.shape)}",
+                remedy,
+            )
+        if name != "indptr" and array.shape[0] != indices.size:
+            raise InputError(
+                f"{name} must have one entry for every edge",
+                f"{array.shape[0]} entries, {indices.size} edges",
+                remedy,
+            )
 
 
 def node_count(value: Any) -> int:
@@ -129,6 +209,19 @@ def check_range(name: str, ids: np.ndarray, num_nodes: int) -> None:
             f"{int(ids[at])} at position {at}",
             "Raise num_nodes, or renumber the nodes from 0.",
         )
+
+
+def check_distinct(name: str, ids: np.ndarray) -> np.ndarray:
+    """`ids`, which must be different ones."""
+    ascending = np.sort(ids)
+    twice = ascending[1:] == ascending[:-1]
+    if twice.any():
+        raise InputError(
+            f"{name} must be distinct",
+            f"{int(ascending[1:][twice][0])} more than once",
+            "Remove the repetitions, e.g. with numpy.unique.",
+        )
+    return ids
 
 
 def node_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph.device import as_device
+from jgs.graph.device import as_device, reduce_arrays
 
 
 @jax.tree_util.register_dataclass
@@ -33,6 +33,8 @@ class SparseFeatures:
     values: jax.Array
     num_features: int = field(metadata={"static": True})
     max_row: int = field(metadata={"static": True})
+
+    __reduce__ = reduce_arrays
 
     @property
     def shape(self) -> tuple[int, int]:

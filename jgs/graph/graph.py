@@ -7,33 +7,43 @@ so it passes through `jax.jit` as an argument.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.graph import edits
 from jgs.graph.checks import (
-    COUNTS,
+    check_arrays,
+    check_columns,
     check_csc,
+    check_distinct,
     integers,
     node_count,
     node_ids,
-    number,
-    stated_node_count,
 )
-from jgs.graph.device import as_device
+from jgs.graph.convert import Edges, networkx_edges, npz_arrays, scipy_edges
+from jgs.graph.device import as_device, reduce_arrays
+from jgs.graph.rows import group
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
+# Every field and the dtypes that it may have. All but `indptr` are columns of the edges.
 _FIELDS = {
-    "indptr": np.int64,
-    "indices": np.int32,
-    "edge_weight": np.float32,
-    "edge_weight_prefix": np.int64,
+    "indptr": (np.int64,),
+    "indices": (np.int32,),
+    "edge_weight": (np.float32,),
+    "edge_weight_prefix": (np.int64,),
+    "edge_order": (np.int32, np.int64),
 }
+_COLUMNS = "edge_columns"
+_OWN = f"{_COLUMNS}."  # before the name of a user's column, among the arrays and the files
+_TAKEN = {*_FIELDS, _COLUMNS}
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -49,19 +59,27 @@ class Graph:
       edge_weight_prefix: int64 `[E]` or None; for each edge the sum of its own fixed-point
         weight and of those before it in the same row (see `jgs.graph.weights`), from which
         weighted sampling draws. Made here from `edge_weight`; 8 bytes an edge.
+      edge_order: int32 `[E]` (int64 from 2^31 edges on) or None; the position that each edge
+        had in the arrays it was given in, so that `feat[graph.edge_order]` is in the order of
+        `indices`. None where `Graph` itself was given them, and kept their order.
+      edge_columns: dict of arrays `[E, ...]` by name, the user's own; 64-bit ones stay so.
 
-    `Graph(indptr, indices, edge_weight)` checks its arrays and raises `InputError`. Arrays
-    are moved to the default device; aligned NumPy arrays and memory maps on the CPU are
-    used where they lie, so do not change them afterwards. Parallel edges and self-loops are
-    kept: each is a neighbour of its own.
+    `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays and raises
+    `InputError`. Arrays are moved to the default device; aligned NumPy arrays and memory maps
+    on the CPU are used where they lie, so do not change them afterwards. Parallel edges and
+    self-loops are kept: each is a neighbour of its own.
     """
 
     indptr: jax.Array
     indices: jax.Array
     edge_weight: jax.Array | None
     edge_weight_prefix: jax.Array | None
+    edge_order: jax.Array | None
+    edge_columns: dict[str, jax.Array]
 
-    def __init__(self, indptr: Any, indices: Any, edge_weight: Any = None):
+    def __init__(
+        self, indptr: Any, indices: Any, edge_weight: Any = None, edge_columns: Any = None
+    ):
         indptr = integers("indptr", indptr, np.int64)
         indices = integers("indices", indices, np.int32)
         check_csc(indptr, indices)
@@ -69,8 +87,10 @@ class Graph:
         if edge_weight is not None:
             edge_weight = check_weights(edge_weight, indices.size)
             prefix = weight_prefix_sums(indptr, edge_weight)
-        for name, array in zip(_FIELDS, (indptr, indices, edge_weight, prefix), strict=True):
-            object.__setattr__(self, name, None if array is None else as_device(array))
+        columns = check_columns(edge_columns, indices.size, _TAKEN)
+        self._set(
+            *jax.tree.map(as_device, (indptr, indices, edge_weight, prefix, None, columns))
+        )
 
     @property
     def num_nodes(self) -> int:
@@ -82,37 +102,106 @@ class Graph:
 
     def __repr__(self) -> str:
         weighted = ", weighted" if self.edge_weight is not None else ""
-        return f"Graph(num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}{weighted})"
+        names = ", ".join(sorted(self.edge_columns))
+        columns = f", columns {names}" if names else ""
+        sizes = f"num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}"
+        return f"Graph({sizes}{weighted}{columns})"
+
+    __reduce__ = reduce_arrays
 
     # -- pytree: no checks on the way in or out, leaves may be tracers or anything else ------
 
     def tree_flatten_with_keys(self):
-        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in _FIELDS], None
+        names = (*_FIELDS, _COLUMNS)
+        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names], None
 
     @classmethod
     def tree_unflatten(cls, _, leaves) -> Self:
         return cls._unchecked(*leaves)
 
     @classmethod
-    def _unchecked(cls, *arrays: Any) -> Self:
-        """The graph of these fields, as they are; those left out are None."""
+    def _unchecked(cls, *fields: Any) -> Self:
+        """The graph of these fields, as they are; those left out are None, or no columns."""
         graph = object.__new__(cls)
-        for name, array in zip_longest(_FIELDS, arrays):
-            object.__setattr__(graph, name, array)
+        graph._set(*fields)
         return graph
+
+    def _set(self, *fields: Any) -> None:
+        named = zip_longest((*_FIELDS, _COLUMNS), fields)
+        vars(self).update(named)
+        if len(fields) <= len(_FIELDS):
+            vars(self)[_COLUMNS] = {}
+
+    def degrees(self) -> jax.Array:
+        """int32 `[N]`: each node's number of in-edges."""
+        with jax.enable_x64(True):  # the offsets are 64-bit
+            return jnp.diff(self.indptr).astype(jnp.int32)
+
+    # -- columns of the edges: what copies a part of a graph takes them along by these three ---
+
+    def edge_arrays(self) -> dict[str, jax.Array]:
+        """All arrays `[E, ...]` with an entry for each edge, by name: the fields that are not
+        None, and the user's columns."""
+        own = {_OWN + name: array for name, array in self.edge_columns.items()}
+        fields = {name: getattr(self, name) for name in _FIELDS if self.is_edge_array(name)}
+        return {name: array for name, array in fields.items() if array is not None} | own
+
+    @staticmethod
+    def is_edge_array(name: str) -> bool:
+        """Whether `edge_arrays` may have this name, among those of other arrays."""
+        return name.startswith(_OWN) or (name in _FIELDS and name != "indptr")
+
+    @classmethod
+    def from_edge_arrays(
+        cls, indptr: Any, arrays: Mapping[str, Any], num_edges: int | None = None
+    ) -> Self:
+        """The graph with rows of offsets `indptr` and edges as `edge_arrays` names them.
+
+        Args:
+          indptr: int64 `[N+1]`.
+          arrays: of these edges; `edge_weight_prefix` of a row that is whole is as before.
+            What is not an edge array is left out.
+          num_edges: pads the arrays with zeros to so many; no row has these edges.
+
+        Nothing is checked.
+        """
+
+        def on_device(array: Any) -> jax.Array:
+            if num_edges is not None:
+                after = num_edges - array.shape[0]
+                array = np.pad(array, [(0, after), *[(0, 0)] * (array.ndim - 1)])
+            return array if isinstance(array, jax.Array) else as_device(array)
+
+        put = {n: on_device(array) for n, array in arrays.items() if cls.is_edge_array(n)}
+        fields = [put.get(name) for name in list(_FIELDS)[1:]]
+        own = {n.removeprefix(_OWN): array for n, array in put.items() if n.startswith(_OWN)}
+        indptr = indptr if isinstance(indptr, jax.Array) else as_device(indptr)
+        return cls._unchecked(indptr, *fields, own)
 
     # -- constructors ------------------------------------------------------------------------
 
     @classmethod
-    def from_edges(cls, src: Any, dst: Any, num_nodes: int, edge_weight: Any = None) -> Self:
+    def from_edges(
+        cls,
+        src: Any,
+        dst: Any,
+        num_nodes: int,
+        edge_weight: Any = None,
+        *,
+        edge_columns: Any = None,
+        symmetric: bool = False,
+    ) -> Self:
         """The graph with an edge `src[i] -> dst[i]` for every `i`.
 
         Args:
           src, dst: integer `[E]`, each in `[0, num_nodes)`.
           num_nodes: `N`.
           edge_weight: float `[E]`, finite and not negative, or None.
+          edge_columns: dict of arrays of numbers `[E, ...]`, which go with the edges.
+          symmetric: every edge both ways, each once: see `symmetrized`.
 
-        Within a row the edges keep their order. Raises `InputError`.
+        Within a row the edges keep their order; `edge_order` says where each was. Raises
+        `InputError`.
         """
         num_nodes = node_count(num_nodes)
         src, dst = node_ids("src", src, num_nodes), node_ids("dst", dst, num_nodes)
@@ -122,109 +211,123 @@ class Graph:
                 f"{src.shape[0]} and {dst.shape[0]}",
                 "Give one source and one target for every edge.",
             )
-        order = np.argsort(dst, kind="stable")
-        indptr = np.zeros(num_nodes + 1, np.int64)
-        np.cumsum(np.bincount(dst, minlength=num_nodes), out=indptr[1:])
+        columns = check_columns(edge_columns, src.size, _TAKEN)
         if edge_weight is not None:
-            edge_weight = check_weights(edge_weight, src.size)[order]
-        return cls(indptr, src[order], edge_weight)
+            edge_weight = check_weights(edge_weight, src.size)
+        indptr, order = group(dst, num_nodes)
+        graph = cls(
+            indptr,
+            src[order],
+            None if edge_weight is None else edge_weight[order],
+            {name: array[order] for name, array in columns.items()},
+        )
+        graph = graph._with_order(order)
+        return graph.symmetrized() if symmetric else graph
+
+    def _with_order(self, order: np.ndarray) -> Self:
+        arrays = {**self.edge_arrays(), "edge_order": order}
+        return self.from_edge_arrays(self.indptr, arrays)
 
     @classmethod
-    def from_scipy(cls, matrix: Any, weighted: bool = False) -> Self:
+    def from_scipy(
+        cls, matrix: Any, weighted: bool = False, *, symmetric: bool = False
+    ) -> Self:
         """The graph of a square SciPy sparse matrix: entry `(i, j)` is an edge `i -> j`.
 
         With `weighted` the entries are the edge weights; otherwise every stored entry is an
         edge, whatever its value. Duplicate entries of a COO matrix stay separate edges.
-        Raises `InputError`.
+        `edge_order` counts the entries of `matrix.tocoo()`. With `symmetric` every edge is
+        there both ways, once: see `symmetrized`. Raises `InputError`.
         """
-        if not hasattr(matrix, "tocoo"):
-            raise InputError(
-                "an adjacency matrix must be a SciPy sparse matrix or array",
-                f"a {type(matrix).__name__}",
-                "Convert it with scipy.sparse.coo_array.",
-            )
-        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise InputError(
-                "an adjacency matrix must be square",
-                f"shape {matrix.shape}",
-                "Give one row and one column for every node.",
-            )
-        coo = matrix.tocoo()
-        return cls.from_edges(coo.row, coo.col, matrix.shape[0], coo.data if weighted else None)
+        return cls.from_edges(*scipy_edges(matrix, weighted), symmetric=symmetric)
 
     @classmethod
-    def from_networkx(cls, graph: Any, weight: str | None = None) -> Self:
+    def from_networkx(
+        cls, graph: Any, weight: str | None = None, *, symmetric: bool = False
+    ) -> Self:
         """The graph of a NetworkX graph; node `i` is the `i`-th of `graph.nodes`.
 
         An undirected edge becomes two directed ones (a self-loop one). `weight` names the
-        edge attribute that holds the edge's weight; edges without it weigh 1. Raises
-        `InputError`.
+        edge attribute that holds the edge's weight; edges without it weigh 1, and where there
+        are edges one must have it. `edge_order` counts `graph.edges`. With `symmetric` every
+        edge is there both ways, once: see `symmetrized`. Raises `InputError`.
         """
-        if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
-            raise InputError(
-                "the graph must be a NetworkX graph",
-                f"a {type(graph).__name__}",
-                "Make one, e.g. networkx.Graph(edges).",
-            )
-        position = {node: i for i, node in enumerate(graph.nodes)}
-        edges = [(position[u], position[v], d) for u, v, d in graph.edges(data=True)]
-        src = np.array([e[0] for e in edges], np.int64)
-        dst = np.array([e[1] for e in edges], np.int64)
-        w = (
-            None
-            if weight is None
-            else np.array([number(weight, d.get(weight, 1.0)) for _, _, d in edges])
-        )
-        if not graph.is_directed():
-            back = src != dst
-            src, dst = np.r_[src, dst[back]], np.r_[dst, src[back]]
-            w = None if w is None else np.r_[w, w[back]]
-        return cls.from_edges(src, dst, len(position), w)
+        edges, position = networkx_edges(graph, weight)
+        made = cls.from_edges(*edges)
+        order = np.asarray(made.edge_order)
+        made = made._with_order(position[order].astype(order.dtype))
+        return made.symmetrized() if symmetric else made
 
     @classmethod
-    def from_npz(cls, path: str | os.PathLike) -> Self:
+    def from_npz(cls, path: str | os.PathLike, *, symmetric: bool = False) -> Self:
         """The graph in a NumPy archive (read without pickles).
 
         Either `edge_index` `[2, E]` (row 0 sources, row 1 targets), with the number of nodes
         taken from `num_nodes`, `labels` or `feature_shape`, or `indptr` and `indices` as in
-        `Graph`. An `edge_weight` is used when there.
+        `Graph`. An `edge_weight` is used when there. With `symmetric` every edge is there both
+        ways, once: see `symmetrized`.
         """
-        with storage.open_npz(path) as archive:
-            weight = archive.get("edge_weight")
-            csc = "indptr" in archive and "indices" in archive
-            if csc:
-                indptr, indices = archive["indptr"], archive["indices"]
-            elif "edge_index" not in archive:
-                raise InputError(
-                    f"{path} must hold `edge_index`, or `indptr` and `indices`",
-                    f"arrays {sorted(archive)}",
-                    "Save the graph with `Graph.save`, or as one of the two.",
-                )
-            elif not (counts := [name for name in COUNTS if name in archive]):
-                raise InputError(
-                    f"{path} must say how many nodes there are",
-                    f"arrays {sorted(archive)}",
-                    "Add `num_nodes` to the archive.",
-                )
-            else:
-                edges, count = archive["edge_index"], archive[counts[0]]
-        if csc:
-            return cls(indptr, indices, weight)
-        if edges.ndim != 2 or edges.shape[0] != 2:
-            raise InputError("edge_index must have shape [2, E]", edges.shape, "Transpose it?")
-        num_nodes = stated_node_count(path, counts[0], count)
-        return cls.from_edges(edges[0], edges[1], num_nodes, weight)
+        found = npz_arrays(path)
+        graph = cls.from_edges(*found) if isinstance(found, Edges) else cls(*found)
+        return graph.symmetrized() if symmetric else graph
+
+    # -- other graphs of these edges, not in `jax.jit`; `edge_order` tells where each is from -
+
+    def symmetrized(self) -> Self:
+        """With every edge and its reverse, each once; self-loops once; rows sorted by source.
+
+        Of edges that become one, both ways counted, the largest weight is kept. Its columns
+        and its place in `edge_order` are those of the first edge in that direction, or, if
+        there is none, of the first in the other. Memory: about 100 bytes an edge meanwhile.
+        """
+        return self._edited(edits.both_ways)
+
+    def sorted(self) -> Self:
+        """With each row sorted by source; parallel edges keep their order."""
+        return self._edited(edits.sorted_rows)
+
+    def with_self_loops(self) -> Self:
+        """With a self-loop at the end of each row that has none.
+
+        Its weight is 1, its entry in each of the user's columns 0, and in `edge_order` the
+        largest integer there is: no position, so that an index there is out of bounds.
+        """
+        return self._edited(edits.with_loops)
+
+    def subgraph(self, nodes: Any) -> Self:
+        """The graph of `nodes` and the edges among them: node `i` is `nodes[i]`.
+
+        Args:
+          nodes: integer `[n]`, distinct nodes.
+
+        Rows keep their order. Time and memory are in proportion to the rows of `nodes`, also
+        of a memory-mapped graph. Raises `InputError`.
+        """
+        ids = node_ids("nodes", nodes, self.num_nodes)
+        return self._edited(edits.among, check_distinct("nodes", ids))
+
+    def _edited(self, edit: Callable, *args: Any) -> Self:
+        given = self.edge_arrays().items()
+        arrays = {n: np.asarray(array) for n, array in given if n != "edge_weight_prefix"}
+        indptr, arrays = edit(np.asarray(self.indptr), arrays, *args)
+        if self.edge_weight is not None:
+            prefix = weight_prefix_sums(indptr, arrays["edge_weight"])
+            arrays["edge_weight_prefix"] = prefix
+        return self.from_edge_arrays(indptr, arrays)
 
     # -- files -------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Write the graph to `folder`: one `.npy` file a field and a manifest.
+        """Write the graph to `folder`: one `.npy` file a field or column, and a manifest.
 
         The manifest (`manifest.json`) names each file's shape, dtype and SHA-256. The folder
         appears whole or not at all. An earlier graph there is replaced; raises `InputError`
-        when the folder holds anything else, or cannot be written.
+        when the folder holds anything else, or cannot be written, or the graph's arrays have
+        become such as `open` would refuse.
         """
-        arrays = {n: np.asarray(a) for n in _FIELDS if (a := getattr(self, n)) is not None}
+        given = {"indptr": self.indptr, **self.edge_arrays()}
+        arrays = {name: np.asarray(array) for name, array in given.items()}
+        check_arrays("the graph", arrays, _FIELDS, "Make it again from what it was made of.")
         storage.save_arrays(folder, "jgs.graph", arrays)
 
     @classmethod
@@ -236,29 +339,6 @@ class Graph:
         checked when the graph was made. Raises `InputError`.
         """
         arrays = storage.open_arrays(folder, "jgs.graph", verify)
-        weighted = "edge_weight" in arrays or "edge_weight_prefix" in arrays
-        names = [n for n in _FIELDS if weighted or not n.startswith("edge_weight")]
-        for name in names:
-            dtype = _FIELDS[name]
-            if name not in arrays or arrays[name].dtype != dtype or arrays[name].ndim != 1:
-                raise InputError(
-                    f"{folder} must hold a one-dimensional {np.dtype(dtype)} array `{name}`",
-                    {k: f"{v.dtype}{list(v.shape)}" for k, v in arrays.items()},
-                    "Write the folder again with `Graph.save`.",
-                )
-        indptr, indices = arrays["indptr"], arrays["indices"]
-        if indptr.size == 0 or indptr[0] != 0 or indptr[-1] != indices.size:
-            raise InputError(
-                "indptr must run from 0 to the number of edges",
-                f"{indptr.size} entries, {indices.size} edges",
-                "Write the folder again with `Graph.save`.",
-            )
-        for name in names[2:]:
-            if arrays[name].size != indices.size:
-                raise InputError(
-                    f"{name} must have one entry for every edge",
-                    f"{arrays[name].size} entries, {indices.size} edges",
-                    "Write the folder again with `Graph.save`.",
-                )
-        fields = (arrays.get(name) for name in _FIELDS)
-        return cls._unchecked(*(None if a is None else as_device(a) for a in fields))
+        again = "Write the folder again with `Graph.save`."
+        check_arrays(str(folder), arrays, _FIELDS, again)
+        return cls.from_edge_arrays(arrays["indptr"], arrays)

@@ -23,14 +23,9 @@ from jgs.data.parts import (
 )
 from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, Chunks, sha256, write_arrays
-from jgs.graph.adjacency import (
-    edge_cut,
-    in_neighbors,
-    row_chunks,
-    row_offsets,
-    row_positions,
-)
+from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.features import SparseFeatures
+from jgs.graph.rows import row_chunks, row_offsets, row_positions
 from jgs.partition.deal import deal_seeds
 from jgs.partition.nodes import CONSTRAINTS, constraint_weights, max_over_mean
 from jgs.partition.rebalance import part_loads
@@ -147,21 +142,18 @@ def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, 
     old = np.asarray(graph.indptr)
     indptr = row_offsets(old[rows + 1] - old[rows])
 
-    def chunks(array: Any, map_ids: bool = False) -> Chunks:
+    def chunks(name: str, array: Any) -> Chunks:
         source = np.asarray(array)
 
         def pieces() -> Iterator[np.ndarray]:
             for first, stop in row_chunks(indptr):
                 some = source[row_positions(old, rows[first:stop])]
-                yield new_id[some] if map_ids else some
+                yield new_id[some] if name == "indices" else some
 
-        return Chunks((int(indptr[-1]),), source.dtype, pieces())
+        return Chunks((int(indptr[-1]), *source.shape[1:]), source.dtype, pieces())
 
-    arrays = {"indptr": indptr, "indices": chunks(graph.indices, map_ids=True)}
-    for name in ("edge_weight", "edge_weight_prefix"):  # prefix sums are of one row each
-        if (array := getattr(graph, name)) is not None:
-            arrays[name] = chunks(array)
-    return arrays
+    columns = {name: chunks(name, array) for name, array in graph.edge_arrays().items()}
+    return {"indptr": indptr, **columns}
 
 
 def _features(features: Any, rows: np.ndarray) -> dict[str, Any]:

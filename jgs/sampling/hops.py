@@ -87,8 +87,9 @@ def _sample_batch(
 
 
 def _with_an_edge(graph: Graph) -> Graph:
-    one = [None if a is None else jnp.zeros(1, a.dtype) for a in jax.tree.leaves(graph)[1:]]
-    return Graph._unchecked(graph.indptr, *one)
+    arrays = graph.edge_arrays().items()
+    one = {name: jnp.zeros((1, *a.shape[1:]), a.dtype) for name, a in arrays}
+    return Graph.from_edge_arrays(graph.indptr, one)
 
 
 def _hop(

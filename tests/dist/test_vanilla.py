@@ -31,7 +31,8 @@ def random_graph(seed):
     rng = np.random.default_rng(seed)
     dst = (rng.random(E) ** 3 * N).astype(int)
     weight = rng.random(E) * (rng.random(E) > 1 / 3)
-    return Graph.from_edges(rng.integers(0, N, E), dst, N, weight.astype(np.float32))
+    src, columns = rng.integers(0, N, E), {"feat": rng.random((E, 2))}
+    return Graph.from_edges(src, dst, N, weight.astype(np.float32), edge_columns=columns)
 
 
 def random_seeds(seed, size):

@@ -114,6 +114,14 @@ def test_an_empty_graph_is_a_graph(tmp_path):
         (lambda: Graph.from_networkx(weighs("1.5"), "w"), "'w' must be a float; got '1.5'"),
         (lambda: Graph.from_networkx(weighs(None), "w"), "'w' must be a float; got None"),
         (lambda: Graph.from_networkx(weighs(10**400), "w"), "'w' must be a float; got 1000"),
+        (
+            lambda: Graph.from_networkx(weighs(1), "weight"),
+            "some edge must have the attribute 'weight'; got edges with 'w'",
+        ),
+        (
+            lambda: Graph.from_networkx(networkx.path_graph(3), "weight"),
+            "some edge must have the attribute 'weight'; got edges with none",
+        ),
         (lambda: SparseFeatures.from_scipy(np.eye(3)), "a SciPy sparse matrix or array; got a"),
         (
             lambda: SparseFeatures.from_scipy(scipy.sparse.eye(3, dtype=complex)),

@@ -28,7 +28,8 @@ def make_data(num_nodes, num_edges, seed=0, sparse=False, weighted=True, multila
     rng = np.random.default_rng(seed)
     weight = rng.random(num_edges) * (rng.random(num_edges) > 0.3) if weighted else None
     src, dst = rng.integers(0, num_nodes, (2, num_edges))
-    graph = Graph.from_edges(src, dst, num_nodes, weight)
+    columns = {"rows": rng.integers(0, 2**40, num_edges), "feat": rng.random((num_edges, 2))}
+    graph = Graph.from_edges(src, dst, num_nodes, weight, edge_columns=columns)
     features = rng.random((num_nodes, 5)).astype(np.float16)
     if sparse:
         features = scipy.sparse.csr_array(
@@ -49,7 +50,7 @@ def write(folder, data, num_parts, assignment=None, seed=0):
 
 
 def rows(graph):
-    """Each node's in-edges: sources, weights and prefix sums, in order."""
+    """Each node's in-edges: sources and all other columns, in order."""
     indptr = np.asarray(graph.indptr)
     fields = [np.asarray(f) for f in jax.tree.leaves(graph)[1:]]
     return [[f[a:b].tolist() for f in fields] for a, b in pairwise(indptr)]
@@ -123,7 +124,7 @@ def test_parts_are_the_same_graph(tmp_path_factory, n, e, p, seed, sparse, weigh
 def test_written_in_small_pieces_it_is_the_same(tmp_path, monkeypatch):
     data = make_data(60, 500)
     whole = write(tmp_path / "whole", data, 3)
-    monkeypatch.setattr("jgs.graph.adjacency._EDGES_AT_ONCE", 7)
+    monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 7)
     monkeypatch.setattr("jgs.partition.folder._BYTES_AT_ONCE", 30)
     assert write(tmp_path / "pieces", data, 3)["parts_id"] == whole["parts_id"]
 

@@ -1,0 +1,80 @@
+"""Other edges from a graph's: sorted, both ways, of some nodes. NumPy, no loop over edges.
+
+Each takes `indptr` and the graph's edge arrays by name, and returns those of the new graph. All
+but `edge_weight_prefix`, which `Graph` makes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from jgs.graph.rows import order_by, order_dtype, row_of_edges, row_offsets, row_positions
+
+Arrays = dict[str, np.ndarray]
+
+
+def sorted_rows(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
+    """See `Graph.sorted`."""
+    order = order_by(row_of_edges(indptr), arrays["indices"], indptr.size - 1)
+    return indptr, _take(arrays, order)
+
+
+def both_ways(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
+    """See `Graph.symmetrized`."""
+    targets, sources = row_of_edges(indptr), arrays["indices"]
+    num_nodes, num_edges = indptr.size - 1, sources.size
+    rows, sources = np.concatenate([targets, sources]), np.concatenate([sources, targets])
+    order = order_by(rows, sources, num_nodes)  # an edge before the reverse that equals it
+    rows, sources = rows[order], sources[order]
+    first = np.ones(order.size, bool)
+    first[1:] = (rows[1:] != rows[:-1]) | (sources[1:] != sources[:-1])
+    kept = np.flatnonzero(first)
+    of_edge = order % max(num_edges, 1)
+    both = _take(arrays, of_edge[kept])
+    both["indices"] = sources[kept]
+    if "edge_weight" in arrays and num_edges:
+        both["edge_weight"] = np.maximum.reduceat(arrays["edge_weight"][of_edge], kept)
+    return row_offsets(np.bincount(rows[kept], minlength=num_nodes)), both
+
+
+def with_loops(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
+    """See `Graph.with_self_loops`."""
+    targets, sources = row_of_edges(indptr), arrays["indices"]
+    missing = np.ones(indptr.size - 1, bool)
+    missing[targets[targets == sources]] = False
+    nodes = np.flatnonzero(missing)
+    order = arrays.get("edge_order")
+    if order is None:
+        order = np.arange(sources.size, dtype=order_dtype(sources.size))
+    nowhere = np.iinfo(order.dtype).max
+    added: Mapping = {"indices": nodes, "edge_weight": 1, "edge_order": nowhere}
+    ends = indptr[nodes + 1]
+    looped = {
+        name: np.insert(array, ends, added.get(name, 0), axis=0)
+        for name, array in {**arrays, "edge_order": order}.items()
+    }
+    return row_offsets(np.diff(indptr) + missing), looped
+
+
+def among(indptr: np.ndarray, arrays: Arrays, nodes: np.ndarray) -> tuple[np.ndarray, Arrays]:
+    """See `Graph.subgraph`; `nodes` are distinct node ids."""
+    positions = row_positions(indptr, nodes)
+    sources = arrays["indices"][positions]
+    new_id = np.argsort(nodes)  # of the nodes in ascending order
+    ascending = nodes[new_id]
+    at = np.searchsorted(ascending, sources)
+    inside = ascending[np.minimum(at, nodes.size - 1)] == sources
+    induced = _take(arrays, positions[inside])
+    induced["indices"] = new_id[at[inside]].astype(np.int32)
+    begins = row_offsets(indptr[nodes + 1] - indptr[nodes])
+    return row_offsets(inside)[begins], induced
+
+
+def _take(arrays: Arrays, positions: np.ndarray) -> Arrays:
+    """The edges at `positions`; where the edges were in the order given, `edge_order` too."""
+    taken = {name: array[positions] for name, array in arrays.items()}
+    if "edge_order" not in arrays:
+        taken["edge_order"] = positions.astype(order_dtype(arrays["indices"].size), copy=False)
+    return taken

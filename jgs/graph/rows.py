@@ -1,0 +1,67 @@
+"""Edges in rows, one row a node: offsets, positions, grouping. NumPy, no loop over edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+_EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
+
+
+def row_offsets(degree: np.ndarray) -> np.ndarray:
+    """int64 `[N+1]`: where each row begins, and the last one ends."""
+    indptr = np.zeros(degree.size + 1, np.int64)
+    np.cumsum(degree, out=indptr[1:])
+    return indptr
+
+
+def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with some million edges each, one row at least."""
+    first, last = 0, indptr.size - 1
+    while first < last:
+        fits = int(np.searchsorted(indptr, indptr[first] + _EDGES_AT_ONCE, "right")) - 1
+        stop = min(max(fits, first + 1), last)
+        yield first, stop
+        first = stop
+
+
+def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """int64: the edge positions of `rows`, one row after the other."""
+    start, degree = indptr[rows], indptr[rows + 1] - indptr[rows]
+    ends = np.cumsum(degree)
+    total = int(ends[-1]) if rows.size else 0
+    return np.repeat(start - (ends - degree), degree) + np.arange(total)
+
+
+def row_of_edges(indptr: np.ndarray) -> np.ndarray:
+    """int32 `[E]`: the row that each edge is in."""
+    return np.repeat(np.arange(indptr.size - 1, dtype=np.int32), np.diff(indptr))
+
+
+def order_dtype(num_edges: int) -> type:
+    """The dtype of positions among so many edges."""
+    return np.int32 if num_edges < 2**31 else np.int64
+
+
+def group(keys: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
+    """`indptr` int64 `[num_groups + 1]` and `order` `[E]`: group `g` is `order[indptr[g]:
+    indptr[g + 1]]`, the positions of its keys, ascending.
+
+    It counts, in time `E + num_groups`: several times faster than a stable `numpy.argsort`.
+    """
+    import scipy.sparse  # a slow import
+
+    starts: np.ndarray = np.arange(keys.size + 1, dtype=order_dtype(keys.size))
+    matrix = scipy.sparse.csr_array(
+        (np.ones(keys.size, bool), keys, starts), shape=(keys.size, num_groups)
+    ).tocsc()
+    order = matrix.indices.astype(starts.dtype, copy=False)
+    return matrix.indptr.astype(np.int64), order
+
+
+def order_by(rows: np.ndarray, sources: np.ndarray, num_nodes: int) -> np.ndarray:
+    """`[E]`: the positions of the edges by row, then by source; equal ones keep their order."""
+    _, order = group(sources, num_nodes)
+    _, by_row = group(rows[order], num_nodes)
+    return order[by_row]

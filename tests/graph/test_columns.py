@@ -1,0 +1,164 @@
+"""Columns of the edges: they go wherever the edges go."""
+
+import copy
+import pickle
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+
+from jgs import Graph, InputError, SparseFeatures
+from jgs.dist.vanilla import hold_rows
+from jgs.sampling import sample_neighbors
+
+RNG = np.random.default_rng(3)
+NUM_EDGES = 200
+SRC, DST = RNG.integers(0, 30, (2, NUM_EDGES))
+WEIGHT = RNG.random(NUM_EDGES).astype(np.float32)
+COLUMNS = {
+    "time": np.arange(NUM_EDGES) + 2**40,
+    "feat": RNG.random((NUM_EDGES, 3)).astype(np.float32),
+    "exact": RNG.random(NUM_EDGES),
+    "kind": RNG.integers(0, 5, NUM_EDGES).astype(np.uint8),
+    "wide": np.empty((NUM_EDGES, 0), np.float16),
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return Graph.from_edges(SRC, DST, 30, WEIGHT, edge_columns=COLUMNS)
+
+
+def test_columns_follow_the_edges(graph):
+    order = np.asarray(graph.edge_order)
+    assert order.dtype == np.int32
+    assert (np.sort(order) == np.arange(NUM_EDGES)).all()
+    np.testing.assert_array_equal(graph.indices, SRC[order])
+    np.testing.assert_array_equal(np.diff(DST[order]) >= 0, True)
+    np.testing.assert_array_equal(graph.edge_weight, WEIGHT[order])
+    assert set(graph.edge_columns) == set(COLUMNS)
+    for name, column in COLUMNS.items():
+        assert graph.edge_columns[name].dtype == column.dtype  # 64 bits too, x64 is off
+        np.testing.assert_array_equal(graph.edge_columns[name], column[order])
+    names = "exact, feat, kind, time, wide"
+    assert repr(graph) == f"Graph(num_nodes=30, num_edges=200, weighted, columns {names})"
+
+
+def test_arrays_in_csc_form_keep_their_order():
+    graph = Graph([0, 2, 2], [1, 0], edge_columns={"time": np.array([7, 5], ">i8")})
+    assert graph.edge_order is None
+    assert np.asarray(graph.edge_columns["time"]).tolist() == [7, 5]
+
+
+def test_a_graph_with_columns_is_a_pytree(graph, same_bits):
+    same_bits(jax.jit(lambda g: g)(graph), graph)
+    time = jax.jit(lambda g: g.edge_columns["time"])(graph)
+    np.testing.assert_array_equal(time, graph.edge_columns["time"])
+    paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(graph)]
+    assert ".edge_columns['time']" in paths
+    traces = []
+    count = jax.jit(lambda g: traces.append(1) or g.num_edges)
+    turned = dict(reversed(COLUMNS.items()))
+    for columns in (COLUMNS, turned):
+        count(Graph.from_edges(SRC, DST, 30, WEIGHT, edge_columns=columns))
+    assert len(traces) == 1
+
+
+def test_saved_and_opened_and_part_of_it(graph, tmp_path, same_bits):
+    graph.save(tmp_path / "graph")
+    opened = Graph.open(tmp_path / "graph")
+    same_bits(opened, graph)
+    held = np.arange(30) % 3 == 0
+    some = hold_rows(opened, held, NUM_EDGES)
+    keep = held[DST[np.asarray(graph.edge_order)]]
+    assert some.num_edges == NUM_EDGES
+    for name, array in graph.edge_arrays().items():
+        kept = np.asarray(some.edge_arrays()[name])
+        np.testing.assert_array_equal(kept[: keep.sum()], np.asarray(array)[keep])
+        assert not kept[keep.sum() :].any()
+
+
+def test_sampling_knows_no_columns(graph, same_bits):
+    plain = Graph(graph.indptr, graph.indices, graph.edge_weight)
+    for key, g in ((k, g) for k in (1, 2) for g in (graph, plain)):
+        batch = sample_neighbors(jax.random.key(key), g, np.arange(4), (3, 2), weighted=True)
+        if g is graph:
+            expected = batch
+        same_bits(batch, expected)
+    nothing = Graph.from_edges([], [], 3, edge_columns={"feat": np.zeros((0, 2))})
+    batch = sample_neighbors(jax.random.key(0), nothing, np.arange(3), (2,))
+    assert int(batch.blocks[0].num_edges) == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ([1], "must be a dict of arrays by name; got a list"),
+        ({"a b": [1, 2]}, "must be an identifier, and no field of Graph; got 'a b'"),
+        ({3: [1, 2]}, "got 3"),
+        ({"indices": [1, 2]}, "got 'indices'"),
+        ({"edge_columns": [1, 2]}, "got 'edge_columns'"),
+        (
+            {"a": [1]},
+            "'a' must be an array of numbers, 2 rows of them, one an edge; got int64[",
+        ),
+        ({"a": 1}, "got int64[]"),
+        ({"a": ["x", "y"]}, "got <U1[2]"),
+        ({"a": [[1], [1, 2]]}, "got sequences of unequal lengths"),
+        ({"a": np.zeros(2, np.longdouble)}, "got float128[2]"),
+        ({"a": np.zeros(2, "M8[s]")}, "got datetime64[s][2]"),
+        ({"a": np.array([None, {}])}, "got object[2]"),
+    ],
+)
+def test_other_columns_are_refused(columns, says):
+    for make in (
+        lambda: Graph.from_edges([0, 1], [1, 0], 2, edge_columns=columns),
+        lambda: Graph([0, 1, 2], [1, 0], None, columns),
+    ):
+        with pytest.raises(InputError) as error:
+            make()
+        assert says in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_a_copy_keeps_every_bit(graph, tmp_path, same_bits):
+    features = SparseFeatures.from_scipy(scipy.sparse.eye_array(4))
+    batch = sample_neighbors(
+        jax.random.key(0), graph, np.arange(4), (3, 2), return_edge_ids=True
+    )
+    graph.save(tmp_path / "graph")
+    for value in (graph, Graph([0, 1], [0]), Graph.open(tmp_path / "graph"), batch, features):
+        for copied in (
+            pickle.loads(pickle.dumps(value)),
+            pickle.loads(pickle.dumps(value, protocol=2)),
+            copy.copy(value),
+            copy.deepcopy(value),
+        ):
+            assert type(copied) is type(value)
+            same_bits(copied, value)
+    assert copy.copy(graph) is not graph
+    deep = copy.deepcopy(batch)
+    assert deep.blocks[0].edge_id.dtype == np.int64
+    jax.jit(lambda g: copy.deepcopy(g).indices)(graph)
+    again = pickle.loads(pickle.dumps(graph))
+    again.save(tmp_path / "graph")
+    same_bits(Graph.open(tmp_path / "graph"), graph)
+
+
+def test_a_graph_whose_arrays_were_cut_destroys_no_folder(graph, tmp_path, same_bits):
+    graph.save(tmp_path / "graph")
+    for field, change in (
+        ("indptr", lambda a: a.astype(np.int32)),
+        ("indptr", lambda a: a[:-1]),
+        ("edge_weight_prefix", lambda a: a.astype(np.int32)),
+        ("edge_weight", lambda a: None),
+        ("edge_order", lambda a: a[1:]),
+        ("edge_columns", lambda c: {**c, "time": c["time"][1:]}),
+        ("edge_columns", lambda c: {**c, "time": np.array(["x"] * NUM_EDGES)}),
+    ):
+        cut = copy.copy(graph)
+        vars(cut)[field] = change(jax.tree.map(np.asarray, vars(cut)[field]))
+        with pytest.raises(InputError, match=r"must (hold|have|run)"):
+            cut.save(tmp_path / "graph")
+        same_bits(Graph.open(tmp_path / "graph"), graph)

@@ -1,0 +1,222 @@
+"""Graphs made of other graphs: against NetworkX, SciPy, or by hand."""
+
+import jax
+import networkx
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jgs import Graph, InputError
+from jgs.graph import as_device
+
+NOWHERE = np.iinfo(np.int32).max
+
+
+def made(edges, num_nodes=7, csc=False, **options):
+    """Weights are 1, 2, 3, 1 ...; the columns tell each edge's number."""
+    src, dst = [e[0] for e in edges], [e[1] for e in edges]
+    number = np.arange(len(edges))
+    columns = {"number": number, "pair": np.stack([number, 2.0 * number], 1)}
+    weight = number % 3 + 1.0
+    graph = Graph.from_edges(src, dst, num_nodes, weight, edge_columns=columns, **options)
+    if csc:  # the same edges, but with no order known
+        columns = jax.tree.map(np.asarray, graph.edge_columns)
+        return Graph(graph.indptr, graph.indices, graph.edge_weight, columns)
+    return graph
+
+
+def edges_of(graph):
+    """(source, target, weight, number) of each edge, in order; the rest is checked."""
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    dst = np.repeat(np.arange(graph.num_nodes), np.diff(indptr))
+    number = np.asarray(graph.edge_columns["number"])
+    assert number.dtype == np.int64
+    np.testing.assert_array_equal(graph.edge_columns["pair"], np.stack([number, 2 * number], 1))
+    again = Graph(indptr, indices, graph.edge_weight)
+    np.testing.assert_array_equal(graph.edge_weight_prefix, again.edge_weight_prefix)
+    assert graph.indices.dtype == graph.edge_order.dtype == np.int32
+    weight = np.asarray(graph.edge_weight).tolist()
+    return list(zip(indices.tolist(), dst.tolist(), weight, number.tolist(), strict=True))
+
+
+def check_order(graph, before):
+    """`edge_order` says the numbers, or, of `before` without one, positions there."""
+    number, order = np.asarray(graph.edge_columns["number"]), np.asarray(graph.edge_order)
+    real = order != NOWHERE
+    known = before.edge_order is not None
+    first = np.arange(99) if known else np.asarray(before.edge_columns["number"])
+    np.testing.assert_array_equal(number[real], first[order[real]])
+
+
+EDGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40)
+
+
+@settings(max_examples=30, deadline=None)
+@given(EDGES, st.booleans())
+def test_sorted(edges, csc):
+    graph = made(edges, csc=csc)
+    found = graph.sorted()
+    # By target, source, and then as given: each edge's number.
+    expected = sorted((d, s, i) for i, (s, d) in enumerate(edges))
+    assert [(d, s, i) for s, d, _, i in edges_of(found)] == expected
+    assert [w for _, _, w, _ in edges_of(found)] == [i % 3 + 1 for _, _, i in expected]
+    check_order(found, graph)
+
+
+@settings(max_examples=30, deadline=None)
+@given(EDGES, st.booleans())
+def test_symmetrized(edges, csc):
+    graph = made(edges, csc=csc)
+    found = graph.symmetrized()
+    undirected = networkx.MultiGraph()
+    undirected.add_nodes_from(range(7))
+    undirected.add_edges_from((*e, {"i": i}) for i, e in enumerate(edges))
+    expected = []
+    for d in range(7):
+        for s in sorted(undirected[d]):
+            parallel = [data["i"] for data in undirected[d][s].values()]
+            weight = max(i % 3 + 1 for i in parallel)
+            kept = min((i for i in parallel if edges[i] == (s, d)), default=min(parallel))
+            expected.append((s, d, weight, kept))
+    assert edges_of(found) == expected
+    check_order(found, graph)
+    assert edges_of(found.symmetrized()) == expected
+    if not csc:
+        assert edges_of(made(edges, symmetric=True)) == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(EDGES, st.booleans())
+def test_with_self_loops(edges, csc):
+    graph = made(edges, csc=csc)
+    found = graph.with_self_loops()
+    expected = []
+    for v in range(7):
+        row = [(s, d, i % 3 + 1, i) for i, (s, d) in enumerate(edges) if d == v]
+        expected += row if (v, v) in edges else [*row, (v, v, 1, 0)]
+    assert edges_of(found) == expected
+    check_order(found, graph)
+    assert edges_of(found.with_self_loops()) == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(EDGES, st.lists(st.integers(0, 6), unique=True), st.booleans())
+def test_subgraph(edges, nodes, csc):
+    graph = made(edges, csc=csc)
+    found = graph.subgraph(nodes)
+    expected = [
+        (nodes.index(s), j, i % 3 + 1, i)
+        for j, v in enumerate(nodes)
+        for i, (s, d) in enumerate(edges)
+        if d == v and s in nodes
+    ]
+    assert edges_of(found) == expected
+    assert found.num_nodes == len(nodes)
+    check_order(found, graph)
+    # Again: the order is still that of the edges first given.
+    twice = found.sorted().subgraph(range(len(nodes) // 2))
+    edges_of(twice)
+    check_order(twice, graph)
+
+
+def test_of_matrices_and_networks():
+    matrix = scipy.sparse.random_array((20, 20), density=0.2, rng=np.random.default_rng(0))
+    network = networkx.from_scipy_sparse_array(matrix, create_using=networkx.DiGraph)
+    both = matrix.maximum(matrix.T).tocsr()
+    both.sort_indices()
+    weights = np.array([w for *_, w in network.edges(data="weight")])
+    for graph, stored in (
+        (Graph.from_scipy(matrix, weighted=True, symmetric=True), matrix.tocoo().data),
+        (Graph.from_networkx(network, "weight", symmetric=True), weights),
+    ):
+        np.testing.assert_array_equal(graph.indptr, both.indptr)
+        np.testing.assert_array_equal(graph.indices, both.indices)
+        np.testing.assert_array_equal(graph.edge_weight, both.data.astype(np.float32))
+        ends = np.asarray(graph.indices), np.repeat(np.arange(20), np.diff(both.indptr))
+        own = matrix.toarray()[ends]  # of an edge's own direction, else of the other
+        other = matrix.toarray().T[ends]
+        kept = np.where(own > 0, own, other)
+        np.testing.assert_array_equal(stored[np.asarray(graph.edge_order)], kept)
+
+
+def test_the_order_of_an_undirected_network_counts_its_edges():
+    network = networkx.Graph([(0, 1), (1, 1), (1, 2)])
+    graph = Graph.from_networkx(network)
+    assert graph.edge_order.dtype == np.int32
+    ends = zip(np.asarray(graph.indices).tolist(), [0, 1, 1, 1, 2], strict=True)
+    found = [list(network.edges)[i] for i in np.asarray(graph.edge_order)]
+    assert [tuple(sorted(e)) for e in ends] == [tuple(sorted(e)) for e in found]
+
+
+def test_an_archive_made_symmetric(tmp_path):
+    np.savez(tmp_path / "a.npz", edge_index=np.array([[0, 2], [1, 1]]), num_nodes=3)
+    indptr, indices = [0, 0, 2, 2], [0, 2]
+    np.savez(tmp_path / "b.npz", indptr=indptr, indices=indices)
+    for name in "ab":
+        graph = Graph.from_npz(tmp_path / f"{name}.npz", symmetric=True)
+        assert np.asarray(graph.indptr).tolist() == [0, 1, 3, 4]
+        assert np.asarray(graph.indices).tolist() == [1, 0, 2, 1]
+
+
+def test_degrees():
+    graph = made([(0, 1), (2, 1), (1, 1), (1, 0)], 3)
+    for degrees in (graph.degrees(), jax.jit(Graph.degrees)(graph)):
+        assert isinstance(degrees, jax.Array)
+        assert degrees.dtype == np.int32
+        assert degrees.tolist() == [1, 3, 0]
+    assert Graph([0], []).degrees().shape == (0,)
+
+
+def test_beyond_two_to_the_31_edges(tmp_path):
+    """A sparse file: its first 8 GiB are never read."""
+    hub, total = 2**30, 2**31 + 4
+    file = np.lib.format.open_memmap(tmp_path / "indices.npy", "w+", np.int32, (total,))
+    file[-4:] = [2, 0, 1, 2]
+    file.flush()
+    indices = np.load(tmp_path / "indices.npy", mmap_mode="r")
+    indptr = np.array([0, hub, 2 * hub, total])
+    graph = Graph.from_edge_arrays(as_device(indptr), {"indices": indices})
+    assert graph.degrees().tolist() == [hub, hub, 4]
+    assert jax.jit(Graph.degrees)(graph).tolist() == [hub, hub, 4]
+    if graph.indices.platform() == "cpu":
+        found = graph.subgraph([2])
+        assert np.asarray(found.indices).tolist() == [0, 0]
+        assert found.edge_order.dtype == np.int64
+        assert np.asarray(found.edge_order).tolist() == [2**31, 2**31 + 3]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        ([3], "nodes must be node ids in [0, 3); got 3 at position 0"),
+        ([-1], "got -1 at position 0"),
+        ([0, 1, 0], "nodes must be distinct; got 0 more than once"),
+        ([True, False, True], "nodes must be a one-dimensional array of integers; got bool[3]"),
+        ([[0]], "nodes must be a one-dimensional array of integers"),
+    ],
+)
+def test_nodes_that_make_no_subgraph(nodes, says):
+    with pytest.raises(InputError) as error:
+        made([(0, 1)], 3).subgraph(nodes)
+    assert says in str(error.value)
+
+
+def test_without_weights_and_columns():
+    for graph in (Graph.from_edges([0, 0, 1], [1, 1, 1], 2), Graph([0, 0, 3], [0, 0, 1])):
+        assert np.asarray(graph.symmetrized().indices).tolist() == [1, 0, 1]
+        assert np.asarray(graph.with_self_loops().indices).tolist() == [0, 0, 0, 1]
+        assert np.asarray(graph.subgraph([1]).indices).tolist() == [0]
+        for other in (graph.symmetrized(), graph.with_self_loops(), graph.subgraph([1])):
+            assert other.edge_weight is other.edge_weight_prefix is None
+    for nothing in (
+        Graph.from_edges([], [], 0),
+        Graph.from_edges([], [], 3),
+        Graph([0, 0], []),
+    ):
+        for other in (nothing.symmetrized(), nothing.sorted(), nothing.subgraph([])):
+            assert other.num_edges == 0
+        assert nothing.with_self_loops().num_edges == nothing.num_nodes
+        nothing = Graph(nothing.indptr, nothing.indices, [])
+        assert nothing.symmetrized().edge_weight.shape == (0,)
