@@ -15,10 +15,17 @@ from typing import Any
 import numpy as np
 
 from jgs.dist.comm import Communicator, all_gather_rows
-from jgs.dist.loader import Sampler, steps
+from jgs.dist.source import RankSampler, steps
 from jgs.dist.vanilla import VanillaSampler
 from jgs.graph import Graph
-from jgs.sampling.capacity import Capacity, first_guess, with_margin, worst_case
+from jgs.sampling.base import Sampler
+from jgs.sampling.capacity import (
+    Capacity,
+    GraphShape,
+    modest,
+    until_it_fits,
+    with_margin,
+)
 from jgs.sampling.schedule import Schedule
 
 
@@ -35,7 +42,7 @@ class Remote:
         self,
         comm: Communicator,
         offsets: np.ndarray,
-        sampler: Sampler,
+        sampler: RankSampler,
         schedules: Sequence[Schedule],
     ):
         self.comm, self.offsets = comm, np.asarray(offsets)
@@ -51,12 +58,13 @@ class Remote:
 
     def drawn(self, words: np.ndarray, seeds: Any) -> Any:
         """The `OWN` batch of these seeds, with as large a capacity as all ranks need."""
-        for level in range(64):
+
+        def attempt(level: int) -> tuple[Any, bool]:
             batch = self._sampler(words, seeds, level)
             mine = [np.asarray(b.overflow, np.int32)[None] for b in self.comm.local(batch)]
-            if self.comm.size == 1 or not all_gather_rows(self.comm, mine).any():
-                return batch
-        raise AssertionError("a capacity enlarged 64 times exceeds every worst case")
+            return batch, self.comm.size > 1 and bool(all_gather_rows(self.comm, mine).any())
+
+        return until_it_fits(attempt)[0]
 
     def _remote(self, local: int, nodes: np.ndarray) -> np.ndarray:
         first, last = self.offsets[self.comm.rank + local :][:2]
@@ -82,12 +90,10 @@ def planned_vanilla(
     offsets: np.ndarray,
     num_edges: int,
     batch_size: int,
-    fanouts: Sequence[int],
+    sampler: Sampler,
     schedules: Sequence[Schedule],
     *,
     held: Sequence[np.ndarray],
-    replace: bool = False,
-    weighted: bool = False,
     trials: int = 4,
 ) -> VanillaSampler:
     """A `VanillaSampler` whose capacities are planned from `trials` batches of epoch 0.
@@ -109,35 +115,26 @@ def planned_vanilla(
         offsets.tolist(),
         num_edges,
         batch_size,
-        fanouts,
-        replace=replace,
-        weighted=weighted,
+        sampler,
         held=comm.own(held),
     )
-    guess = first_guess(num_nodes, num_edges, batch_size, fanouts, replace)
-    sampler = make(guess)
+    worst = sampler.bound(GraphShape(num_nodes, num_edges), batch_size, True)
+    drawing = make(modest(worst, batch_size))
     num_steps = len(schedules[0])
     which = np.unique(
         np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int)
     ).tolist()
-    remote, need = (
-        Remote(comm, offsets, sampler, schedules),
-        np.zeros((2, len(fanouts)), np.int64),
-    )
+    remote = Remote(comm, offsets, drawing, schedules)
+    need = np.zeros((2, len(worst.edges)), np.int64)
     for words, seeds in steps(comm, schedules, 0, which):
         for batch in comm.local(remote.drawn(words, seeds)):
-            blocks = batch.blocks[::-1]
-            counts = [[int(b.num_edges), int(b.num_sources)] for b in blocks]
-            need = np.maximum(need, np.array(counts).T)
-    if weighted:  # what zero weights leave out counts for a capacity too, and is not told
-        need[0] = np.maximum(need[0], guess.edges)
-    worst = worst_case(num_nodes, num_edges, batch_size, fanouts, replace, True)
+            need = np.maximum(need, np.asarray(batch.needed))
     mine = with_margin(need, 0.05, batch_size, worst)
     capacity = largest(comm, [mine] * comm.num_local)
-    sampler = make(capacity)
+    drawing = make(capacity)
     if comm.size > 1:  # alone nothing is exchanged
-        sampler.plan(steps(comm, schedules, 0, which))
-    return sampler
+        drawing.plan(steps(comm, schedules, 0, which))
+    return drawing
 
 
 def request_capacity(

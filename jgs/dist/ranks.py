@@ -13,7 +13,6 @@ from jgs.data.parts import Part, Parts
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.first import everywhere
-from jgs.dist.loader import DistLoader, HybridSampler, Sampler
 from jgs.dist.plan import (
     Remote,
     degree_cache,
@@ -22,11 +21,16 @@ from jgs.dist.plan import (
     planned_vanilla,
     request_capacity,
 )
+from jgs.dist.source import HybridSampler, RankSampler, RankSource
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
-from jgs.sampling.capacity import Capacity, plan_capacity, round_up
+from jgs.sampling.base import Sampler
+from jgs.sampling.capacity import Capacity, round_up
+from jgs.sampling.loader import Loader
+from jgs.sampling.plan import plan_capacity
 from jgs.sampling.schedule import Deal, Schedule
+from jgs.sampling.shorthand import as_sampler
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "degree", "planned")
 
@@ -69,7 +73,7 @@ class RankParts:
         ranges = [(some[0].index, some[-1].index + 1) for some in self.mine]
         return [self.parts.local_graph(*each) for each in ranges]
 
-    def check(self, graphs: Sequence[Graph], batch_size: int, weighted: bool) -> None:
+    def check(self, graphs: Sequence[Graph], batch_size: int, sampler: Sampler) -> None:
         """Raises `InputError`, on all ranks alike, if these parts cannot be trained on so."""
         least = min(part["seeds"] for part in self.parts.manifest["parts"])
         if batch_size % self.per_rank or not 0 < batch_size // self.per_rank <= least:
@@ -79,12 +83,7 @@ class RankParts:
                 f"--batch-size {batch_size} for {self.per_rank} parts a rank",
                 "Choose a multiple of the parts a rank has, within these bounds.",
             )
-        if weighted and graphs[0].edge_weight is None:
-            raise InputError(
-                "--weighted must have a graph with edge weights",
-                self.parts.name,
-                "Leave it out.",
-            )
+        sampler.init(graphs[0])
 
     def schedules(
         self, key: Any, batch_size: int, shuffle: bool, settings: str
@@ -114,19 +113,18 @@ def rank_loader(
     comm: Communicator,
     ranks: RankParts,
     batch_size: int,
-    fanouts: Sequence[int],
+    sampler: Any = None,
     *,
     key: Any,
     shuffle: bool = True,
-    replace: bool = False,
-    weighted: bool = False,
     mode: str = "hybrid",
     graphs: Sequence[Graph] | None = None,
     cache: str = "none",
     cache_memory: int = 64 << 20,
     wire: str = "float32",
     prefetch: int = 2,
-) -> DistLoader:
+    **options: Any,
+) -> Loader:
     """Batches of `batch_size` seeds a rank, and the features of their nodes.
 
     Every step's batches are, together, what one rank with all parts draws with as many seeds:
@@ -137,7 +135,9 @@ def rank_loader(
       comm: the communicator; a clone of it is used where two threads may communicate.
       ranks: this process's parts.
       batch_size: a multiple of the parts that a rank has.
-      fanouts, replace, weighted: as for `jgs.sampling.sample_neighbors`.
+      sampler: the `Sampler`, or a tuple of fanouts with the `options` of
+        `jgs.sampling.sample_neighbors`. One that is not by-node has hybrid mode only, and its
+        batches depend on the number of ranks.
       key: a random key, equal on all ranks.
       shuffle: otherwise seeds keep their order.
       mode: "hybrid": each rank has the whole topology, and drawing takes the 2 rounds of the
@@ -157,13 +157,20 @@ def rank_loader(
                 f"{name} must be one of {', '.join(choices)}", repr(value), "Choose one."
             )
     graphs = ranks.graphs(mode) if graphs is None else graphs
-    ranks.check(graphs, batch_size, weighted)
-    background, fanouts = comm.clone(), tuple(fanouts)
-    settings = repr((fanouts, bool(replace), bool(weighted), bool(shuffle)))
+    sampler = as_sampler(sampler, **options)
+    if mode == "vanilla" and not sampler.by_node:
+        raise InputError(
+            "vanilla mode must have a sampler whose draws belong to a node",
+            repr(sampler),
+            "Use hybrid mode, in which every rank has the whole topology.",
+        )
+    ranks.check(graphs, batch_size, sampler)
+    background = comm.clone()
+    settings = repr((sampler, bool(shuffle)))
     schedules = ranks.schedules(key, batch_size, shuffle, settings)
     make = _hybrid if mode == "hybrid" else _vanilla
-    sampler = make(background, ranks, graphs, schedules, batch_size, fanouts, replace, weighted)
-    remote = Remote(background, ranks.offsets, sampler, schedules)
+    drawing = make(background, ranks, graphs, schedules, batch_size, sampler)
+    remote = Remote(background, ranks.offsets, drawing, schedules)
     capacity = request_capacity(remote, 0, len(schedules[0]))
     exchange = FeatureExchange(background, ranks.offsets, ranks.features, capacity, wire)
 
@@ -191,14 +198,9 @@ def rank_loader(
         cache = "none"
     if cache == "degree":
         keep(0)
-    return DistLoader(
-        background,
-        schedules,
-        sampler,
-        exchange,
-        prefetch=prefetch if comm.concurrent else 0,
-        before_epoch=keep if cache == "planned" else None,
-    )
+    before_epoch = keep if cache == "planned" else None
+    source = RankSource(background, schedules, drawing, exchange, before_epoch)
+    return Loader.over(source, prefetch if comm.concurrent else 0)
 
 
 def _grown(have: int, need: int, spare: float = 1 / 8) -> int:
@@ -212,22 +214,18 @@ def _hybrid(
     graphs: Sequence[Graph],
     schedules: Sequence[Schedule],
     batch_size: int,
-    fanouts: tuple[int, ...],
-    replace: bool,
-    weighted: bool,
-) -> Sampler:
-    fixed: tuple[Any, ...] = (batch_size, fanouts)
-    modes: dict[str, Any] = {"replace": replace, "weighted": weighted}
+    sampler: Sampler,
+) -> RankSampler:
     seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
 
     def plan() -> list[Capacity]:
         return [
-            plan_capacity(graph, *fixed, seeds=own, **modes)
+            plan_capacity(graph, batch_size, sampler, seeds=own)
             for graph, own in zip(graphs, seeds, strict=True)
         ]
 
     capacity = largest(comm, everywhere(comm, plan))
-    return HybridSampler(comm, graphs[0], batch_size, fanouts, capacity, **modes)
+    return HybridSampler(comm, graphs[0], batch_size, sampler, capacity)
 
 
 def _vanilla(
@@ -236,17 +234,14 @@ def _vanilla(
     graphs: Sequence[Graph],
     schedules: Sequence[Schedule],
     batch_size: int,
-    fanouts: tuple[int, ...],
-    replace: bool,
-    weighted: bool,
-) -> Sampler:
+    sampler: Sampler,
+) -> RankSampler:
     held = [np.zeros(ranks.parts.num_nodes, bool) for _ in ranks.mine]
     for mask, some in zip(held, ranks.mine, strict=True):
         for part in some:
             mask[part.train_idx] = True  # also those of other ranks' nodes
-    sizes = (ranks.parts.num_edges, batch_size, fanouts)
-    modes: dict[str, Any] = {"replace": replace, "weighted": weighted}
-    return planned_vanilla(comm, graphs, ranks.offsets, *sizes, schedules, held=held, **modes)
+    sizes = (ranks.parts.num_edges, batch_size, sampler)
+    return planned_vanilla(comm, graphs, ranks.offsets, *sizes, schedules, held=held)
 
 
 def _features(parts: Sequence[Part]) -> Any:

@@ -17,16 +17,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator
-from jgs.dist.loader import enlarged
 from jgs.dist.route import check_offsets
 from jgs.dist.rows import merge_rows, route_rows
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
-from jgs.sampling.algorithms.neighbors import sample_batches
-from jgs.sampling.algorithms.neighbors_plain import Spec, empty_if
-from jgs.sampling.capacity import Capacity, check_capacity, round_up, worst_case
-from jgs.sampling.checks import check_fanouts, require_int
+from jgs.sampling.base import ByNode, HopRows
+from jgs.sampling.capacity import (
+    Capacity,
+    GraphShape,
+    check_capacity,
+    enlarged,
+    round_up,
+)
+from jgs.sampling.checks import require_int
+from jgs.sampling.hops import empty_if, relabels
 from jgs.sampling.relabel_kernel import relabel_edges
+from jgs.sampling.shorthand import as_sampler
 
 
 class RowCapacity(NamedTuple):
@@ -39,6 +45,14 @@ class RowCapacity(NamedTuple):
 
     nodes: tuple[int, ...]
     edges: tuple[int, ...]
+
+
+class HopSpec(NamedTuple):
+    """What is static about a batch (see `jgs.sampling.hops.Spec`)."""
+
+    sampler: ByNode
+    capacity: Capacity
+    relabel_inputs: bool
 
 
 def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> Graph:
@@ -55,7 +69,7 @@ def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> G
 
 
 class VanillaSampler:
-    """A `Sampler` for ranks that each have the in-edges of their own nodes only.
+    """A `RankSampler` for ranks that each have the in-edges of their own nodes only.
 
     Args:
       comm: the communicator. Alone (one rank, which then has the whole graph) every hop is
@@ -66,7 +80,8 @@ class VanillaSampler:
         which the last is `N`.
       num_edges: `E` of the whole graph.
       batch_size: `B`, a rank's seeds in a batch, which must be distinct.
-      fanouts, replace, weighted, relabel_inputs: as for `sample_neighbors`.
+      sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of fanouts with the
+        `options` of `sample_neighbors`. Blocks carry neither ids nor weights of edges.
       capacity: of the mini-batches, equal on all ranks.
       held: `OWN` bool `[N]`, nodes whose in-edges the rank has beside its own: foreign seeds
         dealt to it, halo nodes. None: there are none.
@@ -90,28 +105,26 @@ class VanillaSampler:
         offsets: Sequence[int],
         num_edges: int,
         batch_size: int,
-        fanouts: Sequence[int],
-        capacity: Capacity,
+        sampler: Any = None,
+        capacity: Capacity | None = None,
         *,
-        replace: bool = False,
-        weighted: bool = False,
-        relabel_inputs: bool = True,
         held: Any = None,
         rows: RowCapacity | None = None,
+        **options: Any,
     ):
-        fanouts = check_fanouts(fanouts)
+        sampler = as_sampler(sampler, **options)
         self._comm, self._graph, self._held = comm, graph, held
         if held is not None:
             self._held_here = [np.asarray(each) for each in comm.local(held)]
         self._bounds = check_offsets(offsets, comm.size)
         self._offsets = comm.same(self._bounds)
         self._batch_size = require_int("batch_size", batch_size, 1)
-        capacity = check_capacity(capacity, self._batch_size, len(fanouts))
-        modes = (bool(replace), bool(weighted), False, False, bool(relabel_inputs))
-        self._spec = Spec(fanouts, capacity, *modes)
-        self._worst = worst_case(
-            int(self._bounds[-1]), num_edges, self._batch_size, fanouts, bool(replace), True
+        shape = GraphShape(int(self._bounds[-1]), num_edges)
+        self._worst = sampler.bound(shape, self._batch_size, True)
+        capacity = check_capacity(
+            self._worst if capacity is None else capacity, self._batch_size, sampler.num_hops
         )
+        self._spec = HopSpec(sampler, capacity, sampler.relabel_inputs)
         worst = _worst_rows(capacity)
         share = [[min(w, round_up(-(-2 * w // comm.size))) for w in each] for each in worst]
         self.rows = rows or RowCapacity(*map(tuple, share))
@@ -212,7 +225,7 @@ def _enlarge(rows: RowCapacity, need: np.ndarray, worst: RowCapacity) -> RowCapa
 
 def _sample_rows(
     comm: Communicator,
-    spec: Spec,
+    spec: HopSpec,
     rows: RowCapacity,
     words: jax.Array,
     graph: Graph,
@@ -222,77 +235,54 @@ def _sample_rows(
 ) -> tuple[MiniBatch, jax.Array]:
     """One rank's part of a batch: the mini-batch, and int32 `[L-1, 2]`, the largest need of all
     ranks for `rows`. Where that exceeds them, the mini-batch is of no use."""
-    nodes, num_nodes = seeds, graph.num_nodes
+    nodes, num_nodes, num_edges = seeds, graph.num_nodes, graph.num_edges
     held = jnp.zeros(0, bool) if held is None else held
-    draw = partial(_draw, graph, spec)
-    overflow, blocks, needs = jnp.zeros((), bool), [], []
+    draw, most = partial(spec.sampler.draw_hop, words, graph), jnp.iinfo(jnp.int32).max
+    overflow, blocks, needs, needed = jnp.zeros((), bool), [], [], []
     for h, room in enumerate(spec.capacity.edges):
         if h == 0 or comm.size == 1:
-            drawn = draw(words, nodes, h, room)
-            indptr, neighbors = drawn.blocks[0].indptr, drawn.blocks[0].indices
-            overflow |= drawn.overflow
+            drawn = draw(nodes, h, room)
+            indptr, neighbors = drawn.indptr, drawn.neighbors
+            total = drawn.needed.astype(jnp.int64)
         else:
-            num, num_edges = rows.nodes[h - 1], rows.edges[h - 1]
+            num, num_asked = rows.nodes[h - 1], rows.edges[h - 1]
             own, requests, place = route_rows(nodes, offsets, held, comm.index(), num)
             asked = comm.all_to_all(requests)
-            answers = draw(words, asked[:, 1:], h, num_edges)
-            replies = comm.all_to_all(_reply(answers, graph, spec, h, num_edges))
-            drawn = draw(words, own, h, room)
-            total = _bound(drawn, graph, spec, h).astype(jnp.int64) + jnp.sum(
-                replies[:, 1], dtype=jnp.int64
-            )
-            overflow |= drawn.overflow | (total > room)
-            own_rows = (drawn.blocks[0].indptr, drawn.blocks[0].indices)
+            replies = comm.all_to_all(_reply(draw(asked[:, 1:], h, num_asked)))
+            drawn = draw(own, h, room)
+            total = drawn.needed.astype(jnp.int64) + jnp.sum(replies[:, 1], dtype=jnp.int64)
+            own_rows = (drawn.indptr, drawn.neighbors)
             indptr, neighbors = merge_rows(place, *own_rows, replies, num, room, num_nodes)
             # More than the room is an overflow, not a reason for more rounds.
             edges = jnp.minimum(jnp.max(replies[:, 0]), max(1, room))
             needs.append(jnp.stack([jnp.max(asked[:, 0]), edges]))
-        block, nodes, exceeded = _relabel(nodes, indptr, neighbors, num_nodes, spec, h)
-        overflow |= exceeded
+        fits = total <= room
+        block, nodes, num_sources = _relabel(nodes, indptr, neighbors, num_nodes, spec, h)
+        need = [jnp.minimum(total, most), jnp.where(fits, num_sources, 0)]
+        needed.append(jnp.where(overflow, 0, jnp.stack(need)))
+        overflow |= ~fits | (num_sources > spec.capacity.sources[h])
         nodes = jnp.where(overflow, num_nodes, nodes)  # then nothing more is drawn
         blocks.append(block)
-    blocks = [empty_if(overflow, b, spec, h, num_nodes) for h, b in enumerate(blocks)]
-    batch = MiniBatch(seeds, nodes, tuple(blocks[::-1]), overflow, num_nodes)
+    sizes = (num_nodes, num_edges)
+    blocks = [empty_if(overflow, b, spec, h, *sizes) for h, b in enumerate(blocks)]
+    batch = MiniBatch(
+        seeds,
+        nodes,
+        tuple(blocks[::-1]),
+        overflow,
+        num_nodes,
+        needed=jnp.stack(needed, axis=1).astype(jnp.int32),
+        direct_inputs=not spec.relabel_inputs,
+    )
     return batch, jnp.array(needs, jnp.int32).reshape(-1, 2)
 
 
-def _draw(
-    graph: Graph, spec: Spec, words: jax.Array, nodes: jax.Array, h: int, num_edges: int
-) -> MiniBatch:
-    """What each of `nodes` `[..., T]` draws at hop `h`: node ids, not yet relabelled."""
-    one_hop = spec._replace(
-        fanouts=spec.fanouts[h : h + 1],
-        capacity=Capacity((num_edges,), nodes.shape[-1:]),
-        relabel_inputs=False,
-        first_hop=h,
-    )
-    words = jnp.broadcast_to(words, (*nodes.shape[:-1], 2))
-    (batch,) = sample_batches(words, graph, nodes, one_hop)
-    return batch
-
-
-def _bound(drawn: MiniBatch, graph: Graph, spec: Spec, h: int) -> jax.Array:
-    """int32 `[...]`: the edges that count for a capacity. Drawing by weight without repetition
-    they are more than those drawn, and one hop's draw does not say how many."""
-    if not spec.weighted:
-        return drawn.blocks[0].num_edges
-    k, nodes = spec.fanouts[h], drawn.seeds
-    begin, end = (graph.indptr.at[nodes + i].get(mode="clip") for i in (0, 1))
-    degree = jnp.where(nodes < graph.num_nodes, end - begin, 0)
-    if k >= 0:
-        degree = jnp.where(degree > 0, k, 0) if spec.replace else jnp.minimum(degree, k)
-    most = jnp.iinfo(jnp.int32).max
-    return jnp.minimum(jnp.sum(degree, axis=-1), most).astype(jnp.int32)
-
-
-def _reply(answers: MiniBatch, graph: Graph, spec: Spec, h: int, num_edges: int) -> jax.Array:
+def _reply(answers: HopRows) -> jax.Array:
     """int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank has to be sent, the
     edges that it has to be sent, where each node's end, and the edges' neighbours."""
-    block = answers.blocks[0]
-    bound = _bound(answers, graph, spec, h)
-    bound = jnp.where(answers.overflow, jnp.maximum(bound, num_edges + 1), bound)
-    headers = jnp.stack([jnp.broadcast_to(jnp.max(bound), bound.shape), bound], axis=1)
-    return jnp.concatenate([headers, block.indptr[:, 1:], block.indices], axis=1)
+    need = answers.needed
+    headers = jnp.stack([jnp.broadcast_to(jnp.max(need), need.shape), need], axis=1)
+    return jnp.concatenate([headers, answers.indptr[:, 1:], answers.neighbors], axis=1)
 
 
 def _relabel(
@@ -300,20 +290,21 @@ def _relabel(
     indptr: jax.Array,
     neighbors: jax.Array,
     num_nodes: int,
-    spec: Spec,
+    spec: HopSpec,
     h: int,
 ) -> tuple[Block, jax.Array, jax.Array]:
-    """Hop `h`'s block, the nodes known after it, and whether they are too many."""
+    """Hop `h`'s block, the nodes known after it, and how many they are: one more than fits
+    where they do not, 0 where they get no local ids."""
     slot = jnp.arange(1, targets.shape[0] + 1, dtype=jnp.int32)
     num_targets = jnp.max(slot, initial=0, where=targets < num_nodes)
     num_edges = indptr[-1]
-    sources, num_sources, indices = targets, jnp.int32(num_nodes), neighbors
-    exceeded = jnp.zeros((), bool)
-    if spec.relabels(h):
-        capacity = spec.capacity.sources[h]
-        sources, num_sources, indices = relabel_edges(
-            targets, num_targets, neighbors, num_edges, capacity, num_nodes
-        )
-        exceeded = num_sources > capacity
-    block = Block(indptr, indices, num_targets, num_sources, num_edges)
-    return block, sources, exceeded
+    if not relabels(spec, h):
+        counts = (num_targets, jnp.int32(num_nodes), num_edges)
+        block = Block(indptr, neighbors, *counts, source_capacity=num_nodes)
+        return block, targets, jnp.int32(0)
+    capacity = spec.capacity.sources[h]
+    sources, num_sources, indices = relabel_edges(
+        targets, num_targets, neighbors, num_edges, capacity, num_nodes
+    )
+    counts = (num_targets, num_sources, num_edges)
+    return Block(indptr, indices, *counts, source_capacity=capacity), sources, num_sources

@@ -13,6 +13,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 
 _INT32_MAX = 2**31 - 1
+_MODEST = 1 << 20  # edges or sources of a hop for which memory is no concern
 _MOST_LEVELS = 64  # a capacity enlarged so often exceeds every bound
 
 T = TypeVar("T")
@@ -99,6 +100,13 @@ def with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacit
         for row, limit in zip(need.tolist(), worst, strict=True)
     )
     sources = np.maximum.accumulate([batch_size, *sources])[1:].tolist()
+    return Capacity(tuple(edges), tuple(sources))
+
+
+def modest(worst: Capacity, batch_size: int) -> Capacity:
+    """`worst`, or less where that would take much memory: to begin with, and enlarge."""
+    edges = [min(w, _MODEST) for w in worst.edges]
+    sources = [min(w, _MODEST + batch_size) for w in worst.sources]
     return Capacity(tuple(edges), tuple(sources))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NoReturn, Protocol, Self
 
 from jgs.graph import Graph
@@ -26,7 +26,7 @@ class Source(Protocol):
       together: whether others draw at the same time, so that all must stop after the same step.
     """
 
-    schedules: Sequence[Schedule]
+    schedules: list[Schedule]
     at_once: int
     redraws: int
     seconds: dict[str, float]

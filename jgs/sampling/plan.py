@@ -15,12 +15,17 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.base import Sampler, State
-from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits, with_margin
+from jgs.sampling.capacity import (
+    Capacity,
+    GraphShape,
+    enlarged,
+    modest,
+    until_it_fits,
+    with_margin,
+)
 from jgs.sampling.checks import check_graph, check_seed_ids, require_int
 from jgs.sampling.random import key_words
 from jgs.sampling.shorthand import as_sampler
-
-_MODEST = 1 << 20  # edges or sources of a hop for which memory is no concern
 
 
 def worst_case(
@@ -91,7 +96,7 @@ def plan_capacity(
     state = sampler.init(graph)
     chooser = np.random.default_rng(np.asarray(words).tolist())
     worst = sampler.bound(GraphShape.of(graph, degrees=not distinct), batch_size, distinct)
-    first = _modest(worst, batch_size)
+    first = modest(worst, batch_size)
     draw = _draw_on_this_host(sampler)
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
     for trial in range(trials):
@@ -116,13 +121,6 @@ def plan_capacity(
         sum(worst.edges) / max(1, sum(planned.edges)),
     )
     return planned
-
-
-def _modest(worst: Capacity, batch_size: int) -> Capacity:
-    """`worst`, or less where that would take much memory."""
-    edges = [min(w, _MODEST) for w in worst.edges]
-    sources = [min(w, _MODEST + batch_size) for w in worst.sources]
-    return Capacity(tuple(edges), tuple(sources))
 
 
 def _draw_on_this_host(sampler: Sampler) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jgs.errors import InputError
-from jgs.sampling.algorithms.neighbors import Neighbors
+from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
 from jgs.sampling.base import Sampler
 
 # The arguments of `sample_neighbors`, and the fields of `Neighbors` that they are.
@@ -27,7 +27,7 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
         sampler = options.pop("fanouts")
     if unknown := sorted(set(options) - set(_OPTIONS)):
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
-    if not isinstance(sampler, type) and isinstance(sampler, Sampler):
+    if isinstance(sampler, Sampler) and not isinstance(sampler, type):
         if options:
             raise InputError(
                 "the options of neighbour sampling go with a tuple of fanouts",
@@ -35,4 +35,4 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
                 "Give them to the sampler itself.",
             )
         return sampler
-    return Neighbors(sampler, **{_OPTIONS[name]: bool(v) for name, v in options.items()})
+    return Neighbors(check_fanouts(sampler), **{_OPTIONS[name]: bool(v) for name, v in options.items()})

@@ -186,7 +186,7 @@ def sample_neighbors(
         an empty batch with `overflow` set and -1 for what was `needed`.
     """
     sampler = Neighbors(
-        fanouts,
+        check_fanouts(fanouts),
         bool(replace),
         bool(weighted),
         bool(return_edge_ids),
@@ -219,8 +219,9 @@ def sample_batches(
 ) -> list[MiniBatch]:
     """The one batch of `sample_neighbors`; with `spec.apart` the S batches of seeds `[S, B]`,
     none of which shares an array with another, so that taking them apart copies nothing."""
+    words, graph, seeds = vary_alike(words, graph, seeds)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        samples = _sample(*vary_alike(words, graph, seeds), spec)
+        samples = _sample(words, graph, seeds, spec)
     rows = [seeds[i] for i in range(seeds.shape[0])] if spec.apart else [seeds]
     return [
         MiniBatch(

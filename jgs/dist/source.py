@@ -1,0 +1,156 @@
+"""`RankSource`: a step's batch and its feature rows, drawn by all ranks together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from jgs.dist.comm import OWN, SAME, Communicator, Counters
+from jgs.dist.exchange import FeatureExchange
+from jgs.graph import Graph
+from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
+from jgs.sampling.random import fold
+from jgs.sampling.schedule import Schedule
+from jgs.sampling.shorthand import as_sampler
+
+
+class RankSampler(Protocol):
+    """Draws the batches of all ranks at one step. `extra_rounds`: see `RankSource`."""
+
+    extra_rounds: int
+
+    def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        """The `OWN` MiniBatch of the `OWN` seeds `[B]` by the key `words` uint32 `[2]`. Its
+        capacity has been enlarged `level` times. All ranks call it alike."""
+
+
+class HybridSampler:
+    """A `RankSampler` for ranks that each have the whole topology: no communication.
+
+    Args:
+      comm: the communicator.
+      graph: the graph, equal on all ranks.
+      batch_size: `B`, a rank's seeds in a batch, which must be distinct.
+      sampler: the `Sampler`, or a tuple of fanouts with the `options` of `sample_neighbors`.
+        One that is not by-node draws by the key folded with the rank's number.
+      capacity: equal on all ranks.
+    """
+
+    extra_rounds = 0
+
+    def __init__(
+        self,
+        comm: Communicator,
+        graph: Graph,
+        batch_size: int,
+        sampler: Any = None,
+        capacity: Capacity | None = None,
+        **options: Any,
+    ):
+        self._sampler = as_sampler(sampler, **options)
+        self._comm, self._graph = comm, comm.same(graph)
+        self._state = comm.same(self._sampler.init(graph))
+        self._worst = self._sampler.bound(GraphShape.of(graph), batch_size, True)
+        self._capacity = capacity or self._worst
+        self._programs: list[Callable] = []
+
+    def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        while len(self._programs) <= level:
+            self._programs.append(self._program(len(self._programs)))
+        words = self._comm.same(words)
+        return self._programs[level](words, self._graph, self._state, seeds)
+
+    def _program(self, level: int) -> Callable:
+        capacity = enlarged(self._capacity, self._worst, level)
+
+        def sample(words, graph, state, seeds):
+            if not self._sampler.by_node and self._comm.size > 1:
+                words = fold(words, self._comm.index())
+            return self._sampler.sample(words, graph, state, seeds, capacity)
+
+        return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)
+
+
+class Drawn(NamedTuple):
+    """One step's batch and the feature rows `x` of its nodes, both `OWN`."""
+
+    batch: Any
+    x: Any
+
+
+class RankSource:
+    """See `jgs.sampling.loader.Source`: yields a `Drawn` a step.
+
+    Each step is drawn by all ranks together: they must iterate alike. A batch that overflows
+    on one rank is drawn again by all, same key, with a larger capacity.
+
+    Args:
+      comm: the communicator; with a loader's `prefetch` one that nobody else uses meanwhile.
+      schedules: one for each local rank, at the same position.
+      sampler: draws a step's batches.
+      exchange: reads their features.
+      before_epoch: called with each epoch before its first batch, e.g. to plan a cache.
+    """
+
+    at_once, together = 1, True
+
+    def __init__(
+        self,
+        comm: Communicator,
+        schedules: Sequence[Schedule],
+        sampler: RankSampler,
+        exchange: FeatureExchange,
+        before_epoch: Callable[[int], None] | None = None,
+    ):
+        self._comm, self.schedules = comm, list(schedules)
+        self._sampler, self._exchange = sampler, exchange
+        self._before_epoch = before_epoch
+        self.redraws, self.seconds = 0, {"sampling": 0.0, "features": 0.0}
+
+    @property
+    def counters(self) -> Counters:
+        """What drawing has sent so far: sampling, features, and planning both."""
+        return self._comm.counters
+
+    @property
+    def extra_rounds(self) -> int:
+        """The rounds so far that larger planned capacities would have saved."""
+        return self._exchange.extra_rounds + self._sampler.extra_rounds
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[Drawn]]:
+        if self._before_epoch is not None:
+            self._before_epoch(epoch)
+        which = range(first, len(self.schedules[0]))
+        for words, seeds in steps(self._comm, self.schedules, epoch, which):
+            yield [self._draw(words, seeds)]
+
+    def finish(self, item: Drawn) -> Drawn:
+        return item
+
+    def _draw(self, words: np.ndarray, seeds: Any) -> Drawn:
+        def attempt(level: int) -> tuple[Drawn, bool]:
+            began = time.perf_counter()
+            batch = jax.block_until_ready(self._sampler(words, seeds, level))
+            sampled = time.perf_counter()
+            x, overflow = self._exchange(batch.nodes, batch.overflow)
+            x = jax.block_until_ready(x)
+            self.seconds["sampling"] += sampled - began
+            self.seconds["features"] += time.perf_counter() - sampled
+            return Drawn(batch, x), overflow
+
+        drawn, level = until_it_fits(attempt)
+        self.redraws += level
+        return drawn
+
+
+def steps(
+    comm: Communicator, schedules: Sequence[Schedule], epoch: int, which: Sequence[int]
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """The key and the `OWN` seeds of each of these steps of an epoch."""
+    batches = [schedule.batches(epoch) for schedule in schedules]
+    for step in which:
+        yield batches[0][0][step], comm.own([seeds[step] for _, seeds in batches])
