@@ -6,7 +6,7 @@ padding looks like. Both are JAX pytrees, so they pass through `jax.jit` as argu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +25,12 @@ class Block:
         `mode="fill"` read zeros there and scatters with `mode="drop"` write nothing.
       num_targets, num_sources, num_edges: int32 scalars. The targets are the first
         `num_targets` of the sources.
-      edge_id: int64 `[E]` or None; each edge's position in `Graph.indices`, -1 in padding.
+      edge_id: int64 `[E]` or None; each edge's position in `Graph.indices`. In padding it is
+        the graph's number of edges, one past the last row of any edge column, so that
+        `jgs.ops.gather(column, edge_id)` reads zeros there.
       edge_weight: float32 `[E]` or None; each edge's weight, 0 in padding.
+      source_capacity: int, static; `S`, the rows that a source matrix must have. None of a
+        block made by hand: then nobody checks it.
 
     The input side of a sample made with `relabel_inputs=False` has all nodes of the graph for
     sources: `indices` are node ids, rows of the feature matrix; `S` and `num_sources` are
@@ -41,6 +45,7 @@ class Block:
     num_edges: jax.Array
     edge_id: jax.Array | None = None
     edge_weight: jax.Array | None = None
+    source_capacity: int | None = field(default=None, metadata={"static": True})
 
     @property
     def target_capacity(self) -> int:
@@ -66,10 +71,24 @@ class MiniBatch:
         `jnp.take(x, nodes, axis=0, mode="fill", fill_value=0)` reads zeros. With
         `relabel_inputs=False` int32 `[T]`: the targets alone of `blocks[0]`.
       blocks: one `Block` a layer, in the order in which the model consumes them: the input
-        side first, the seeds' own hop last. Block `i`'s targets are block `i+1`'s sources.
+        side first, the seeds' own hop last. Block `i`'s targets are block `i+1`'s sources. Or
+        one square block, whose sources are its targets, for all layers: see `block`.
       overflow: bool scalar. True: a capacity was too small, everything else is empty, and
-        the batch must be drawn again, same key, with a larger capacity.
+        the batch must be drawn again, same key, with a larger capacity. A model's outputs for
+        it are NaN.
       num_nodes: int, static; of the graph sampled from.
+      needed: int32 `[2, L]` or None; the edges and the sources that each hop needed of its
+        capacity, seed-first. On overflow those of the hops up to the one that did not fit, and
+        there one source more than fits where that is all that is known; -1 where a seed was
+        no node.
+      degrees: int32 `[S]` or None; the in-degree of each of `nodes` in the whole graph, 0 in
+        padding. For layers that normalise by it (`with_degrees`).
+      seed_rows: int32 `[B]` or None; the row of the model's output that belongs to each seed.
+        None: row `i` to seed `i`.
+      seed_weight: float32 `[B]` or None; what each seed's loss counts. None: 1.
+      direct_inputs: bool, static; whether the first block names its sources by node id
+        (`relabel_inputs=False`).
+      square: bool, static; whether the only block serves every layer.
     """
 
     seeds: jax.Array
@@ -77,15 +96,40 @@ class MiniBatch:
     blocks: tuple[Block, ...]
     overflow: jax.Array
     num_nodes: int = field(metadata={"static": True})
+    needed: jax.Array | None = None
+    degrees: jax.Array | None = None
+    seed_rows: jax.Array | None = None
+    seed_weight: jax.Array | None = None
+    direct_inputs: bool = field(default=False, metadata={"static": True})
+    square: bool = field(default=False, metadata={"static": True})
 
     @property
     def seed_mask(self) -> jax.Array:
         """bool `[B]`: False in padding. Losses and metrics count only where it is True."""
-        return (self.seeds != self.num_nodes) & ~self.overflow[..., None]
+        return self.seeds != self.num_nodes
+
+    def block(self, layer: int) -> Block:
+        """The block that layer number `layer` of the model reads."""
+        return self.blocks[0] if self.square else self.blocks[layer]
+
+    def with_degrees(self, degrees: jax.Array) -> MiniBatch:
+        """The batch with `degrees` filled from those of all nodes, int32 `[N]`
+        (`graph.degrees()`)."""
+        own = jnp.take(degrees, self.nodes, mode="fill", fill_value=0)
+        return replace(self, degrees=own)
+
+    def of_seeds(self, rows: jax.Array) -> jax.Array:
+        """`[B, C]`: the seeds' rows of the last layer's output `[T, C]`, which a model returns.
+        NaN where the batch has overflowed, so that nobody trains on nothing unawares."""
+        if self.seed_rows is None:
+            own = rows[: self.seeds.shape[0]]
+        else:
+            own = jnp.take(rows, self.seed_rows, axis=0, mode="fill", fill_value=0)
+        return jnp.where(self.overflow, jnp.nan, own)
 
     def target_nodes(self, layer: int) -> jax.Array:
         """int32 `[T]`: the node ids of block `layer`'s targets; padding is `num_nodes`."""
-        block = self.blocks[layer]
+        block = self.block(layer)
         slot = jnp.arange(block.target_capacity, dtype=jnp.int32)
         real = slot < block.num_targets[..., None]
         return jnp.where(real, self.nodes[..., : block.target_capacity], self.num_nodes)
