@@ -20,7 +20,8 @@ NORMS = (None, "layer", "l2")
 
 
 class SAGEConv(nnx.Module):
-    """One layer: `W_self x_v + W_neigh reduce(x_u over v's neighbours u) + b`.
+    """One layer: `W_self x_v + W_neigh reduce(x_u over v's neighbours u) + b`. It keeps the
+    contract `jgs.models.Layer`, and reads no degrees.
 
     This is the paper's `W [x_v ; aggregated]` written as two matrices. Weights are Glorot
     uniform with a gain of sqrt(2), the bias is 0, as DGL's `SAGEConv`.
@@ -37,6 +38,8 @@ class SAGEConv(nnx.Module):
     be `Inputs`, the same to rounding without the sources' rows. Raises `InputError` for another
     width or an unknown `reduce`.
     """
+
+    uses_degrees, takes_inputs = False, True
 
     def __init__(
         self, in_features: int, out_features: int, *, reduce: str = "mean", rngs: nnx.Rngs
@@ -69,6 +72,7 @@ class SAGEConv(nnx.Module):
         x: jax.Array | Inputs,
         real: jax.Array | None = None,
         *,
+        degree: jax.Array | None = None,
         relu: bool = False,
         drop: Mask | None = None,
     ) -> jax.Array:
@@ -89,7 +93,12 @@ class SAGEConv(nnx.Module):
         aggregated = aggregate(block, self.message(x, block.num_sources), self.reduce)
         return self.update(own, aggregated, block.num_targets, relu=relu, drop=drop)
 
-    def message(self, x: jax.Array, num_sources: jax.Array | None = None) -> jax.Array:
+    def message(
+        self,
+        x: jax.Array,
+        num_sources: jax.Array | None = None,
+        degree: jax.Array | None = None,
+    ) -> jax.Array:
         """What is aggregated, `[S, in]` or, if `projects_first`, `[S, out]`; `num_sources` of
         the rows are real, by default all."""
         if self.projects_first:
@@ -101,6 +110,7 @@ class SAGEConv(nnx.Module):
         own: jax.Array,
         aggregated: jax.Array,
         num_targets: jax.Array | None = None,
+        degree: jax.Array | None = None,
         *,
         relu: bool = False,
         drop: Mask | None = None,
