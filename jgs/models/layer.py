@@ -128,7 +128,8 @@ class Model(Protocol):
     state (`nnx.state(model)`: parameters, running statistics) is what inference is given.
     """
 
-    layers: Sequence[Layer]
+    @property
+    def layers(self) -> Sequence[Layer]: ...
 
     def activate(
         self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None

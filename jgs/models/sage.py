@@ -132,7 +132,7 @@ class GraphSAGE(nnx.Module):
 
     Args:
       in_features, hidden_features, out_features: widths.
-      num_layers: the number of convs, and of a batch's blocks.
+      num_layers: the number of layers, and of a batch's blocks.
       reduce: as in `SAGEConv`.
       dropout: rate on each hidden layer, after the activation.
       input_dropout: rate on the input rows.
@@ -178,7 +178,7 @@ class GraphSAGE(nnx.Module):
         self.dropout, self.input_dropout, self.norm = dropout, input_dropout, norm
         hidden = num_layers - 1
         widths = [in_features, *[hidden_features] * hidden, out_features]
-        self.convs = nnx.List(
+        self.layers = nnx.List(
             [
                 SAGEConv(widths[i], widths[i + 1], reduce=reduce, rngs=rngs)
                 for i in range(num_layers)
@@ -188,16 +188,16 @@ class GraphSAGE(nnx.Module):
         self.norms = nnx.List([nnx.LayerNorm(hidden_features, rngs=rngs) for _ in range(norms)])
 
     def __call__(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> jax.Array:
-        if len(batch.blocks) != len(self.convs):
+        if len(batch.blocks) != len(self.layers):
             raise InputError(
                 "a batch must have one block for each layer of the model",
-                f"{len(batch.blocks)} blocks for {len(self.convs)} layers",
+                f"{len(batch.blocks)} blocks for {len(self.layers)} layers",
                 "Sample with one fanout for each layer.",
             )
         x, real = self._enter(batch, x, key)
-        for i, (conv, block) in enumerate(zip(self.convs, batch.blocks, strict=True)):
+        for i, (conv, block) in enumerate(zip(self.layers, batch.blocks, strict=True)):
             nodes = batch.target_nodes(i)
-            if i < len(self.convs) - 1 and self.norm is None:
+            if i < len(self.layers) - 1 and self.norm is None:
                 drop = None
                 if key is not None and self.dropout > 0:
                     drop = dropout_mask(key, nodes, i + 1, self.dropout)
@@ -220,7 +220,7 @@ class GraphSAGE(nnx.Module):
                 )
             rows, name = x.own.shape[0], "Inputs"
         else:
-            _check_width(x, self.convs[0].in_features)
+            _check_width(x, self.layers[0].in_features)
             rows, name = x.shape[0], "x"
         if rows != batch.nodes.shape[0]:
             raise InputError(
@@ -241,7 +241,7 @@ class GraphSAGE(nnx.Module):
 
         `nodes` int32 `[T]`, the nodes of `h`'s rows, is needed only with a `key`.
         """
-        if i == len(self.convs) - 1:
+        if i == len(self.layers) - 1:
             return h
         if self.norm == "layer":
             h = self.norms[i](h)

@@ -18,7 +18,7 @@ from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE, Inputs, read_inputs
 from jgs.sampling import Loader
 from jgs.train.config import Config
-from jgs.train.evaluate import accuracy, make_inference
+from jgs.train.evaluate import accuracy, exact_inference
 from jgs.train.fingerprint import fingerprint
 from jgs.train.progress import Meter
 
@@ -65,7 +65,7 @@ class LocalJob:
             relabel_inputs=model.input_dropout > 0,  # else their rows are aggregated as read
         )
         memory = config.eval_memory << 20
-        self._infer = make_inference(
+        self._infer = exact_inference(
             model, data.graph, data.features, memory, scratch, config.weighted
         )
 

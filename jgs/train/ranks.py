@@ -16,8 +16,7 @@ from jgs.dist.ranks import RankParts, rank_loader
 from jgs.graph import as_device
 from jgs.models import GraphSAGE
 from jgs.train.config import Config
-from jgs.train.evaluate import right_and_asked
-from jgs.train.evaluate_ranks import make_rank_inference
+from jgs.train.evaluate import exact_inference, right_and_asked
 from jgs.train.local import refuse_empty
 from jgs.train.progress import Meter
 
@@ -64,15 +63,15 @@ class RankJob:
             wire=config.wire,
             prefetch=config.prefetch,
         )
-        self._infer = make_rank_inference(
-            self.comm,
+        self._infer = exact_inference(
             model,
             graphs,
-            ranks.offsets,
             ranks.features,
             config.eval_memory << 20,
             scratch,
             config.weighted,
+            comm=self.comm,
+            offsets=ranks.offsets,
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:

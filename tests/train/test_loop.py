@@ -146,7 +146,7 @@ def test_resume_on_changed_data_is_refused(tmp_path, capsys, monkeypatch):
 
 
 def test_evaluation_of_a_weighted_run_is_weighted(tmp_path, monkeypatch):
-    load, made, seen = jgs.data.load, local.make_inference, []
+    load, made, seen = jgs.data.load, local.exact_inference, []
 
     def weighted(*arguments, **options):
         data = load(*arguments, **options)
@@ -159,7 +159,7 @@ def test_evaluation_of_a_weighted_run_is_weighted(tmp_path, monkeypatch):
         return made(*arguments)
 
     monkeypatch.setattr(jgs.data, "load", weighted)
-    monkeypatch.setattr(local, "make_inference", spy)
+    monkeypatch.setattr(local, "exact_inference", spy)
     assert train(tmp_path / "yes", "--epochs", 1, "--weighted") == 0
     assert train(tmp_path / "no", "--epochs", 1) == 0
     assert seen == [True, False]
