@@ -17,7 +17,7 @@ from jgs.dist.first import everywhere
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, SparseFeatures, as_device
 from jgs.models import Model
-from jgs.train.evaluate_edges import Edges, Rank, block
+from jgs.train.evaluate_edges import Edges, Rank, block, check_nodes
 from jgs.train.evaluate_layer import (
     Stage,
     attend,
@@ -116,8 +116,8 @@ class _Evaluation:
         self, params: Any, nodes: Sequence[Any], num_layers: int | None = None
     ) -> list[np.ndarray]:
         depth = len(self.stages) if num_layers is None else num_layers
-        everywhere(self.comm, lambda: self._check(nodes, depth))
-        unique = [np.unique(np.asarray(n, np.int32), return_inverse=True) for n in nodes]
+        ids = everywhere(self.comm, lambda: self._checked(nodes, depth))
+        unique = [np.unique(asked, return_inverse=True) for asked in ids]
         wanted = [[ids for ids, _ in unique]]  # the nodes whose output each layer computes
         for _ in range(depth - 1):
             wanted.insert(0, self.edges.with_neighbours(wanted[0]))
@@ -126,16 +126,21 @@ class _Evaluation:
             outputs = self._layer(params, rows, targets, layer, last=False)
             rows = [self._settled(output) for output in outputs]
         outputs = self._layer(params, rows, wanted[-1], depth - 1, last=True)
-        return [output[at] for output, (_, at) in zip(outputs, unique, strict=True)]
+        in_order = [np.array_equal(*each) for each in zip(ids, wanted[-1], strict=True)]
+        return [
+            output if same else output[at]  # which copies what may lie in a file
+            for output, same, (_, at) in zip(outputs, in_order, unique, strict=True)
+        ]
 
-    def _check(self, nodes: Sequence[Any], depth: int) -> None:
+    def _checked(self, nodes: Sequence[Any], depth: int) -> list[np.ndarray]:
         if not 1 <= depth <= len(self.stages):
             raise InputError(
                 f"num_layers must be one of 1 to {len(self.stages)}, the model's layers",
                 depth,
                 "Choose one.",
             )
-        self.edges.check(nodes)
+        ranks = self.edges.ranks
+        return [check_nodes(n, *rank[:2]) for n, rank in zip(nodes, ranks, strict=True)]
 
     # -- a layer
 

@@ -126,23 +126,24 @@ class Edges:
         wanted = np.flatnonzero(np.unpackbits(every.view(np.uint8))).astype(np.int32)
         return [wanted[slice(*np.searchsorted(wanted, r[:2]))] for r in self.ranks]
 
-    def check(self, nodes: Sequence[Any]) -> None:
-        """Raises `InputError` unless each local rank's are ids of its own nodes."""
-        for rank, asked in zip(self.ranks, nodes, strict=True):
-            ids = np.asarray(asked)
-            if ids.ndim != 1 or not (ids.size == 0 or np.issubdtype(ids.dtype, np.integer)):
-                raise InputError(
-                    "nodes must be a one-dimensional array of ints",
-                    f"{ids.dtype}{list(ids.shape)}",
-                    "Give node ids.",
-                )
-            if ids.size and not rank.first <= ids.min() <= ids.max() < rank.last:
-                wrong = ids[(ids < rank.first) | (ids >= rank.last)]
-                raise InputError(
-                    f"nodes must be ids from {rank.first} to {rank.last - 1}",
-                    int(wrong[0]),
-                    "Give ids of the graph's (on many ranks, of the rank's own) nodes.",
-                )
+
+def check_nodes(nodes: Any, first: int, last: int) -> np.ndarray:
+    """`nodes` as int32; raises `InputError` unless they are ids in `[first, last)`."""
+    ids = np.asarray(nodes)
+    if ids.ndim != 1 or not (ids.size == 0 or np.issubdtype(ids.dtype, np.integer)):
+        raise InputError(
+            "nodes must be a one-dimensional array of ints",
+            f"{ids.dtype}{list(ids.shape)}",
+            "Give node ids.",
+        )
+    if ids.size and not first <= ids.min() <= ids.max() < last:
+        wrong = ids[(ids < first) | (ids >= last)]
+        raise InputError(
+            f"nodes must be ids from {first} to {last - 1}",
+            int(wrong[0]),
+            "Give ids of nodes that are there (on many ranks, that the rank owns).",
+        )
+    return ids.astype(np.int32)
 
 
 def pieces(

@@ -80,8 +80,8 @@ def _no_room(error: OSError, folder: Any, size: int) -> InputError:
         f"evaluation must have room for {_mib(size)} MiB in {folder}: a layer's rows exceed "
         "its working memory",
         found,
-        "Free space there, choose a --run-dir (or TMPDIR) on another disk, or keep the rows in "
-        f"memory with --eval-memory {_mib(size)} or more.",
+        "Free space there, choose another disk by TMPDIR (in training by --run-dir), or keep "
+        f"the rows in memory with --eval-memory {_mib(size)} or more.",
     )
 
 

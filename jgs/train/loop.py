@@ -26,7 +26,7 @@ from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
 from jgs.train.interrupt import stop_flag
 from jgs.train.local import LocalJob
-from jgs.train.model import make_model
+from jgs.train.model import make_model, shape_of
 from jgs.train.progress import Bar, Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
@@ -169,6 +169,7 @@ class _Training:
                 "seconds": self.seconds(),
                 "loader": loader.state_dict(),
                 "data": self.job.digests,
+                "shape": shape_of(self.job),
             }
             place, arrays = self.run_dir / folder.CHECKPOINTS, self._arrays()
             checkpoint.save(place, loader.epoch, step, arrays, record, self.config.keep)
@@ -198,6 +199,7 @@ class _Training:
                 return "{}"
             arrays.update(found[0])
             self._check_data(found[1].pop("data", {}))
+            found[1].pop("shape", None)
             folder.truncate_metrics(self.run_dir, found[1]["loader"]["epoch"])
             return json.dumps(found[1])
 

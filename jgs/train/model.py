@@ -18,12 +18,14 @@ OPTIONS: dict[str, tuple[str, ...]] = {"reduce": ("sage",)}
 def make_model(
     config: Config, num_features: int, num_classes: int, sparse: bool, key: jax.Array
 ) -> GNN:
-    """Its parameters are drawn by `key`. `sparse`: whether the features are."""
+    """Its parameters are drawn by `key` and there: JAX says that memory ran out when it is
+    waited for, and aborts the process when NumPy reads instead. `sparse`: whether the features
+    are."""
     input_dropout = config.input_dropout
     if input_dropout is None:  # bags of words are redundant, dense features seldom
         input_dropout = config.dropout if sparse else 0.0
     widths = (num_features, config.hidden, num_classes)
-    return MODELS[config.model](
+    model = MODELS[config.model](
         *widths,
         len(config.fanouts),
         dropout=config.dropout,
@@ -32,6 +34,15 @@ def make_model(
         rngs=nnx.Rngs(key),
         **_own_options(config),
     )
+    jax.block_until_ready(nnx.state(model))
+    return model
+
+
+def shape_of(job: Any) -> dict[str, Any]:
+    """What `make_model`, and whoever reads the model's outputs, must know of a
+    `jgs.train.loop.Job` beside its configuration."""
+    names = ("num_features", "num_classes", "sparse", "multilabel")
+    return {name: getattr(job, name) for name in names}
 
 
 def _own_options(config: Config) -> dict[str, Any]:
