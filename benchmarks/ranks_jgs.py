@@ -28,7 +28,7 @@ from jgs.dist.ranks import RankParts, rank_loader
 from jgs.dist.vanilla import VanillaSampler
 from jgs.graph import as_device
 from jgs.train.config import Config
-from jgs.train.loop import make_model
+from jgs.train.model import make_model
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 

@@ -89,7 +89,7 @@ def one_rank(folder: Path, mode: str) -> None:
     from jgs.allocator import keep_freed_memory
     from jgs.dist.mpi import Mpi
     from jgs.train.config import Config
-    from jgs.train.loop import make_model
+    from jgs.train.model import make_model
     from jgs.train.progress import Meter
     from jgs.train.ranks import RankJob
     from jgs.train.step import init_state, make_optimizer, make_train_step

@@ -16,17 +16,21 @@ __all__ = [
     "MiniBatch",
     "SparseFeatures",
     "keep_freed_memory",
+    "open_run",
 ]
 
-_SUBMODULES = ("data", "dist", "models", "ops", "partition", "sampling", "train")
+_SUBMODULES = ("data", "dist", "models", "ops", "partition", "predict", "sampling", "train")
 
 
 def __getattr__(name: str) -> Any:
-    """`jgs.sampling` and the others, imported when first used (Flax takes a second)."""
+    """`jgs.sampling` and the others, and `jgs.open_run`, imported when first used (Flax takes a
+    second)."""
     if name in _SUBMODULES:
         return importlib.import_module(f"jgs.{name}")
+    if name == "open_run":
+        return importlib.import_module("jgs.predict.run").open_run
     raise AttributeError(f"module 'jgs' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_SUBMODULES]
+    return [*globals(), *_SUBMODULES, "open_run"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from jgs.errors import InputError
 
@@ -54,9 +56,21 @@ def locked(folder: Path) -> Iterator[None]:
 
 def write_whole(path: Path, text: str) -> None:
     """Writes a file so that it is there whole or not at all."""
-    fresh = path.with_name(f".{path.name}.new")
-    with open(fresh, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    with whole_file(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` at the end, if nothing is raised."""
+    # A name of its own: a file of the user's is never overwritten.
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with open(fresh, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise

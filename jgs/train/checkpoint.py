@@ -68,6 +68,31 @@ def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
     return None
 
 
+def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
+    """The newest whole checkpoint's arrays, as nested dicts by their names in text, and its
+    record; or None where there is none. Nothing in the folder is changed.
+
+    Damaged ones are named in a warning. Raises `InputError` where Orbax cannot read a whole
+    one.
+    """
+    for path in reversed(checkpoints(folder)):
+        if (damage := _damage(path)) is not None:
+            log.warning("checkpoint %s is damaged (%s): reading the one before", path, damage)
+            continue
+        try:
+            with _checkpointer() as checkpointer:
+                place = path.resolve() / ARRAYS
+                arrays = checkpointer.restore(place, args=ocp.args.StandardRestore())
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"checkpoint {path} must be one of this version of Orbax",
+                str(error).splitlines()[0],
+                "Install the version that wrote it.",
+            ) from None
+        return arrays, json.loads((path / RECORD).read_text())
+    return None
+
+
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in `folder`, oldest first."""
     if not folder.exists():

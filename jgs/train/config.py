@@ -25,6 +25,7 @@ _TOGETHER = ("batch_size", "ranks")
 _NAMING_DATA = ("dataset", "data_options")
 _BOUNDS = {
     "hidden": (1, 1 << 16),
+    "heads": (1, 1 << 10),
     "batch_size": (1, _INT32),
     "epochs": (1, _INT32),
     "keep": (1, _INT32),
@@ -64,9 +65,16 @@ class Config:
     fanouts: tuple[int, ...] = _flag(
         (10, 10), "neighbours to draw per node, seeds' hop first; -1 draws all; one a layer"
     )
-    hidden: int = _flag(64, "width of the hidden layers")
+    model: str = _flag(
+        "sage",
+        "the layers: GraphSAGE's, GCN's, GAT's, of attention, in its first or second version, "
+        "or GIN's",
+        choices=("sage", "gcn", "gat", "gatv2", "gin"),
+    )
+    hidden: int = _flag(64, "width of the hidden layers, all heads together")
+    heads: int = _flag(8, "of gat and gatv2: the heads of every hidden layer")
     reduce: str = _flag(
-        "mean", "how a node combines its neighbours", choices=("mean", "sum", "max")
+        "mean", "of sage: how a node combines its neighbours", choices=("mean", "sum", "max")
     )
     norm: str | None = _flag(
         None, "normalisation after every hidden layer", choices=("layer", "l2")
@@ -233,7 +241,9 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
     Raises `InputError` for flags or values that do not parse. `--help` exits.
     """
-    parser = Parser("python -m jgs.train", "Train GraphSAGE from sampled mini-batches.")
+    parser = Parser(
+        "python -m jgs.train", "Train a graph neural network from sampled mini-batches."
+    )
     types = typing.get_type_hints(Config)
     for field in dataclasses.fields(Config):
         if not field.metadata.get("flag", True):

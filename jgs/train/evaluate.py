@@ -2,156 +2,311 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-import jgs.ops
-from jgs.graph import Block, Graph, as_device
-from jgs.graph.features import SparseFeatures
+from jgs.dist.comm import Alone, Communicator, all_gather_rows
+from jgs.dist.exchange import FeatureExchange
+from jgs.dist.first import everywhere
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, SparseFeatures, as_device
+from jgs.models import Model
+from jgs.train.evaluate_edges import Edges, Rank, block, check_nodes
+from jgs.train.evaluate_layer import (
+    Stage,
+    attend,
+    begin,
+    combine,
+    message,
+    nothing,
+    stages,
+    update,
+)
+from jgs.train.evaluate_rows import Rows, as_rows, empty, padded, take, width_of
 
-# Rows of all nodes: on the device, or (NumPy) fetched from the host chunk by chunk.
-Rows = jax.Array | SparseFeatures | np.ndarray
+# Yields the ids of nodes, is sent their rows, and at the end has filled a layer's output.
+Asking = Generator[np.ndarray, jax.Array, None]
 
 
-def make_inference(
-    model: Any,
-    graph: Graph,
-    features: jax.Array | SparseFeatures,
+def exact_inference(
+    model: Model,
+    graph: Any,
+    features: Any,
     memory: int = 256 << 20,
     scratch: Path | None = None,
     weighted: bool = False,
-) -> Callable[[Any, np.ndarray], np.ndarray]:
-    """`infer(params, nodes) -> float32 [len(nodes), C]`: the model's exact outputs.
+    *,
+    comm: Communicator | None = None,
+    offsets: Any = None,
+) -> Callable[..., Any]:
+    """`infer(params, nodes, num_layers=None) -> float32 [len(nodes), C]`: exact outputs.
 
     Each layer is computed from all neighbours, for every node that the next layer reads,
-    before the next begins; so the cost is linear in edges and layers.
+    before the next begins; so the cost is linear in edges and layers. With `num_layers` the
+    first so many layers are computed and `activate`d, by default all.
 
     Working memory is about `memory` bytes. Rows are processed in chunks of one size and a
-    chunk's edges in pieces of one size; a hub spans several pieces, whose sums or maxima are
-    combined. A layer's output (nodes x width) larger than `memory` lies in an unnamed file in
-    `scratch`, memory-mapped. Each layer compiles once.
+    chunk's edges in pieces of one size; a hub spans several pieces, whose sums, maxima or
+    softmaxes are combined. A layer's output (nodes x width) larger than `memory` lies in an
+    unnamed file, memory-mapped. Each layer compiles once.
 
     Args:
-      model: a `jgs.models.GraphSAGE`; `infer` takes other parameters for it.
-      graph, features: what it was trained on.
+      model: see `jgs.models.Model`; `infer` takes other parameters for it (`nnx.state(model)`,
+        or arrays like it).
+      graph: `jgs.Graph` of `N` nodes.
+      features: `[N, F]`, a JAX array or `SparseFeatures`.
+      memory: bytes; `--eval-memory` of the command.
+      scratch: the folder of the file, by default the system's for such.
       weighted: leave out the edges of weight 0, which weighted sampling never draws; the
         weights change nothing else, as they change nothing but the draws in training.
+      comm, offsets: for many ranks; int `[R+1]`, rank `r` owns the nodes from `offsets[r]` to
+        `offsets[r+1]`. Then `graph`, `features`, the nodes and the result are lists, an item
+        for each local rank: a graph of all `N` nodes that has its own nodes' in-edges, its own
+        nodes' rows as `FeatureExchange` takes them, and node ids that it owns. All ranks call
+        it and `infer`; no other thread may use `comm` meanwhile. A rank fetches the rows of
+        others' nodes that its pieces read, in as many exchanges on every rank. One rank alone
+        exchanges nothing: rows are read where they lie.
+
+    Raises `InputError`, on all ranks alike, for nodes that the graph or the rank does not
+    have, and where the disk lacks room.
     """
-    own = nnx.state(model)
-    layers = [(conv.projects_first, conv.reduce) for conv in model.convs]
-    message, update = layer_functions(model)
-    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-    weight = np.asarray(graph.edge_weight) if weighted else None
-    num_nodes = graph.num_nodes
-    widest = max(features.shape[1], *(max(p.shape, default=1) for p in jax.tree.leaves(own)))
-    num_rows = max(1, min(num_nodes, memory // (16 * widest)))
-    typical = 2 * num_rows * indices.size // max(num_nodes, 1)
-    on_host = jax.default_backend() == "cpu"
+    if comm is not None:
+        return _Evaluation(comm, model, graph, offsets, features, memory, scratch, weighted)
+    every = np.array([0, graph.num_nodes])
+    evaluation = _Evaluation(
+        Alone(), model, [graph], every, [features], memory, scratch, weighted
+    )
 
-    def settle(output: np.ndarray) -> Rows:
-        return as_device(output) if on_host or output.nbytes <= memory else output
-
-    def chunks(nodes: np.ndarray) -> Iterator[np.ndarray]:
-        return (nodes[at : at + num_rows] for at in range(0, len(nodes), num_rows))
-
-    def pieces_of(targets: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        # 32 bytes an edge of indices; `width` floats too where its source row is fetched
-        size = max(1, min(memory // (32 + 8 * width), typical, indices.size, 1 << 30))
-        return pieces(indptr, indices, weight, targets, num_rows, size, num_nodes)
-
-    def with_neighbours(nodes: np.ndarray) -> np.ndarray:
-        if len(nodes) == num_nodes:
-            return nodes
-        found = np.zeros(num_nodes + 1, bool)  # and one for padding
-        found[nodes] = True
-        for targets in chunks(nodes):
-            for _, sources in pieces_of(targets, 0):
-                found[sources] = True
-        return np.flatnonzero(found[:-1]).astype(np.int32)
-
-    def project(params: Any, rows: Rows, nodes: np.ndarray, layer: int) -> Rows:
-        output = None
-        for chunk in chunks(nodes):
-            x = message(params, take(rows, padded(chunk, num_rows, num_nodes)), layer)
-            if output is None:
-                output = empty((num_nodes, x.shape[1]), memory, scratch)
-            output[chunk] = np.asarray(x)[: len(chunk)]
-        return rows if output is None else settle(output)
-
-    def aggregate(
-        messages: Rows, targets: np.ndarray, reduce: str
-    ) -> tuple[jax.Array, np.ndarray]:
-        width = messages.shape[1]
-        whole = isinstance(messages, jax.Array) and messages.dtype == jnp.float32
-        total = jnp.full((num_rows, width), -jnp.inf if reduce == "max" else 0, jnp.float32)
-        degree = np.zeros(num_rows, np.float32)
-        for row_starts, sources in pieces_of(targets, 0 if whole else width):
-            degree += np.diff(row_starts)
-            if whole:  # the kernel reads the rows where they lie
-                total = combine(total, block(row_starts, sources, num_nodes), messages, reduce)
-                continue
-            ids, local = np.unique(sources, return_inverse=True)
-            num_sources = max(len(sources), num_rows)  # a block has a source for every target
-            x = take(messages, padded(ids, num_sources, num_nodes))
-            part = block(row_starts, local.astype(np.int32), num_sources)
-            total = combine(total, part, x, reduce)
-        return total, degree
-
-    def infer(params: Any, nodes: np.ndarray) -> np.ndarray:
-        asked, place = np.unique(np.asarray(nodes, np.int32), return_inverse=True)
-        wanted = [asked]  # the nodes whose output each layer computes
-        for _ in layers[1:]:
-            wanted.insert(0, with_neighbours(wanted[0]))
-        rows: Rows = features
-        for layer, (projects_first, reduce) in enumerate(layers):
-            messages = rows
-            if projects_first:
-                messages = project(params, rows, with_neighbours(wanted[layer]), layer)
-            last = layer == len(layers) - 1
-            output, done = None, 0
-            for targets in chunks(wanted[layer]):
-                total, degree = aggregate(messages, targets, reduce)
-                ids = padded(targets, num_rows, num_nodes)
-                h = update(params, take(rows, ids), total, degree, ids, layer)
-                if output is None:
-                    shape = (len(asked) if last else num_nodes, h.shape[1])
-                    output = empty(shape, memory, scratch)
-                at = np.arange(done, done + len(targets)) if last else targets
-                output[at] = np.asarray(h)[: len(targets)]
-                done += len(targets)
-            assert output is not None, "infer needs at least one node"
-            rows = output if last else settle(output)
-        return np.asarray(rows)[place]
+    def infer(params: Any, nodes: Any, num_layers: int | None = None) -> np.ndarray:
+        return evaluation(params, [nodes], num_layers)[0]
 
     return infer
 
 
-def layer_functions(model: Any) -> tuple[Callable, Callable]:
-    """What a layer does before and after the aggregation, jitted: `message(params, x, layer)`
-    and `update(params, x_self, total, degree, ids, layer)`, with `total` and `degree` the
-    combined pieces of the targets `ids`."""
-    graphdef, _ = nnx.split(model)
+class _Evaluation:
+    """What `exact_inference` returns for many ranks."""
 
-    @partial(jax.jit, static_argnames="layer")
-    def message(params, x, layer):
-        return nnx.merge(graphdef, params).convs[layer].message(x)
+    def __init__(
+        self,
+        comm: Communicator,
+        model: Model,
+        graphs: Sequence[Graph],
+        offsets: Any,
+        features: Sequence[Any],
+        memory: int,
+        scratch: Path | None,
+        weighted: bool,
+    ):
+        self.comm, self.memory, self.scratch = comm, memory, scratch
+        self.graphdef, params = nnx.split(model)
+        self.features = [as_rows(own) for own in features]
+        width = width_of(self.features[0])
+        self.stages = stages(model, width)
+        widest = max(width, *(max(np.shape(p), default=1) for p in jax.tree.leaves(params)))
+        self.edges = Edges(comm, offsets, graphs, weighted, widest, memory)
+        self.exchanges: dict[int, FeatureExchange] = {}
 
-    @partial(jax.jit, static_argnames="layer")
-    def update(params, x_self, total, degree, ids, layer):
-        merged = nnx.merge(graphdef, params)
-        conv = merged.convs[layer]
-        combined = _finish(total, degree, conv.reduce)
-        return merged.activate(layer, conv.update(x_self, combined), ids, None)
+    def __call__(
+        self, params: Any, nodes: Sequence[Any], num_layers: int | None = None
+    ) -> list[np.ndarray]:
+        depth = len(self.stages) if num_layers is None else num_layers
+        ids = everywhere(self.comm, lambda: self._checked(nodes, depth))
+        unique = [np.unique(asked, return_inverse=True) for asked in ids]
+        wanted = [[ids for ids, _ in unique]]  # the nodes whose output each layer computes
+        for _ in range(depth - 1):
+            wanted.insert(0, self.edges.with_neighbours(wanted[0]))
+        rows: Sequence[Rows] = self.features
+        for layer, targets in enumerate(wanted[:-1]):
+            outputs = self._layer(params, rows, targets, layer, last=False)
+            rows = [self._settled(output) for output in outputs]
+        outputs = self._layer(params, rows, wanted[-1], depth - 1, last=True)
+        in_order = [np.array_equal(*each) for each in zip(ids, wanted[-1], strict=True)]
+        return [
+            output if same else output[at]  # which copies what may lie in a file
+            for output, same, (_, at) in zip(outputs, in_order, unique, strict=True)
+        ]
 
-    return message, update
+    def _checked(self, nodes: Sequence[Any], depth: int) -> list[np.ndarray]:
+        if not 1 <= depth <= len(self.stages):
+            raise InputError(
+                f"num_layers must be one of 1 to {len(self.stages)}, the model's layers",
+                depth,
+                "Choose one.",
+            )
+        ranks = self.edges.ranks
+        return [check_nodes(n, *rank[:2]) for n, rank in zip(nodes, ranks, strict=True)]
+
+    # -- a layer
+
+    def _layer(
+        self,
+        params: Any,
+        rows: Sequence[Rows],
+        targets: list[np.ndarray],
+        layer: int,
+        last: bool,
+    ) -> list[np.ndarray]:
+        """For each local rank its `targets`' outputs: alone if `last`, else among the rows of
+        all its own nodes, of which the others are of no meaning."""
+        stage, edges, messages = self.stages[layer], self.edges, rows
+        if stage.projects_first:
+            messages = self._messages(params, rows, edges.with_neighbours(targets), layer)
+        alone, table = self.comm.size == 1, messages[0]
+        in_place = alone and isinstance(table, jax.Array) and table.dtype == np.float32
+        fetched = 0 if in_place else 2 * stage.message_width
+        size = edges.piece_size(stage.edge_floats + fetched)
+        own = nnx.split(nnx.merge(self.graphdef, params).layers[layer])
+        work = _Work(layer, stage, params, *own, size, in_place, last)
+        ranks = list(zip(edges.ranks, targets, strict=True))
+        outputs = self._empty(
+            [t.size if last else r.num_own for r, t in ranks], stage.out_width
+        )
+        askings = [
+            self._compute(work, *of_rank)
+            for of_rank in zip(edges.ranks, rows, messages, targets, outputs, strict=True)
+        ]
+        if alone:
+            self._together(None, askings, 0, 0)
+        else:
+            turns = [np.array([edges.num_pieces(*r, size)], np.int32) for r in ranks]
+            most = int(all_gather_rows(self.comm, turns).max())
+            num_sources = self._num_sources(size)
+            exchange = self._exchange(layer, messages, num_sources)
+            self._together(exchange, askings, most, num_sources)
+        return outputs
+
+    def _compute(
+        self,
+        work: _Work,
+        rank: Rank,
+        rows: Rows,
+        messages: Any,
+        targets: np.ndarray,
+        output: np.ndarray,
+    ) -> Asking:
+        """Fills `output`, of one local rank's `targets`, from its own rows and messages and
+        those that it asks for."""
+        edges, num_rows, alone, done = self.edges, self.edges.num_rows, self.comm.size == 1, 0
+        layer, num_sources = (work.definition, work.own_params), self._num_sources(work.size)
+        reduce = work.stage.reduce
+
+        def add(state: Any, part: Block, table: Any) -> Any:
+            if reduce == "attention":
+                return attend(*layer, state, part, table)
+            return combine(state, part, table, reduce)
+
+        for chunk in edges.chunks(targets):
+            own = padded(chunk - rank.first, num_rows, rank.num_own)
+            x = take(rows, own)
+            state: Any = nothing((num_rows, work.stage.message_width), reduce)
+            if state is None:
+                state = begin(*layer, x, take(messages, own))
+            count = np.zeros(num_rows, np.int64)
+            for row_starts, sources in edges.pieces(rank, chunk, work.size):
+                count += np.diff(row_starts)
+                if work.in_place:  # the kernel reads the rows where they lie
+                    part = block(row_starts, sources, edges.num_nodes)
+                    state = add(state, part, messages)
+                    continue
+                found, place = np.unique(sources, return_inverse=True)
+                asked = padded(found.astype(np.int32), num_sources, edges.num_nodes)
+                table = take(messages, asked) if alone else (yield asked)
+                part = block(row_starts, place.astype(np.int32), num_sources)
+                state = add(state, part, table)
+            ids = padded(chunk, num_rows, edges.num_nodes)
+            numbers = (count.astype(np.float32), padded(rank.degree(chunk), num_rows, 0))
+            h = update(self.graphdef, work.params, x, state, *numbers, ids, work.layer)
+            at = np.arange(done, done + chunk.size) if work.last else chunk - rank.first
+            output[at] = np.asarray(h)[: chunk.size]
+            done += chunk.size
+
+    def _messages(
+        self, params: Any, rows: Sequence[Rows], nodes: list[np.ndarray], layer: int
+    ) -> list[Rows]:
+        """For each local rank the messages of its own `nodes`, among its own rows."""
+        ranks = self.edges.ranks
+        outputs = self._empty([r.num_own for r in ranks], self.stages[layer].message_width)
+        for rank, own, asked, output in zip(ranks, rows, nodes, outputs, strict=True):
+            for chunk in self.edges.chunks(asked):
+                x = take(own, padded(chunk - rank.first, self.edges.num_rows, rank.num_own))
+                degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
+                m = message(self.graphdef, params, x, degree, layer)
+                output[chunk - rank.first] = np.asarray(m)[: chunk.size]
+        return [self._settled(output) for output in outputs]
+
+    def _empty(self, sizes: Sequence[int], width: int) -> list[np.ndarray]:
+        """A matrix for each local rank; where one lacks room, all ranks raise."""
+        return everywhere(
+            self.comm, lambda: [empty((n, width), self.memory, self.scratch) for n in sizes]
+        )
+
+    def _settled(self, output: np.ndarray) -> Rows:
+        small = jax.default_backend() == "cpu" or output.nbytes <= self.memory
+        return as_device(output) if small or self.comm.size > 1 else output
+
+    # -- rows of other ranks
+
+    def _num_sources(self, size: int) -> int:
+        return max(size, self.edges.num_rows)  # a block has a source for every target
+
+    def _exchange(self, layer: int, messages: Sequence[Rows], size: int) -> FeatureExchange:
+        """What fetches `size` rows of the layer's messages at a time."""
+        tables = [m if isinstance(m, SparseFeatures | tuple) else (m,) for m in messages]
+        exchange = self.exchanges.get(layer)
+        if exchange is None:
+            capacity = -(-size // self.comm.size)
+            exchange = FeatureExchange(self.comm, self.edges.offsets, tables, capacity)
+            self.exchanges[layer] = exchange
+        elif layer > 0 or self.stages[layer].projects_first:
+            exchange.replace(tables)
+        return exchange
+
+    def _together(
+        self, exchange: Any, askings: Sequence[Asking], turns: int, size: int
+    ) -> None:
+        """Runs each of the local ranks' generators to its end. All ranks exchange `size` rows
+        as often as the rank that asks most, in `turns`; those that have finished for nothing.
+        """
+        comm, nobody = self.comm, np.full(size, np.iinfo(np.int32).max, np.int32)
+
+        def advance(asking: Asking, rows: Any) -> np.ndarray:
+            try:
+                return asking.send(rows)
+            except StopIteration:
+                return nobody
+
+        wanted = [advance(asking, None) for asking in askings]
+        for _ in range(turns):
+            x, _ = exchange(comm.own([jnp.asarray(ids) for ids in wanted]))
+            wanted = list(map(advance, askings, comm.local(x)))
+
+
+class _Work(NamedTuple):
+    """A layer to compute.
+
+    Fields:
+      layer, stage: its number, and what is known of it.
+      params: the model's.
+      definition, own_params: of the layer alone.
+      size: the edges of a piece.
+      in_place: the messages are one table of this device, read where it lies.
+      last: whether its output has rows for the targets alone.
+    """
+
+    layer: int
+    stage: Stage
+    params: Any
+    definition: Any
+    own_params: Any
+    size: int
+    in_place: bool
+    last: bool
 
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -172,74 +327,3 @@ def right_and_asked(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
     predicted, true = logits > 0, labels > 0.5
     right = 2 * int(np.count_nonzero(predicted & true))
     return right, right + int(np.count_nonzero(predicted != true))
-
-
-def pieces(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    weight: np.ndarray | None,
-    targets: np.ndarray,
-    num_rows: int,
-    size: int,
-    padding: int,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The edges into `targets`, `size` at a time: row starts `[num_rows+1]`, sources `[size]`.
-
-    Every piece has the same rows; a row's edges beyond the piece are in the next ones. With
-    weights, the edges of weight 0 are left out.
-    """
-    starts = indptr[targets]
-    offsets = np.zeros(len(targets) + 1, np.int64)
-    np.cumsum(indptr[targets + 1] - starts, out=offsets[1:])
-    for begin in range(0, int(offsets[-1]), size):
-        local = np.clip(offsets - begin, 0, size)
-        first = starts + np.maximum(begin - offsets[:-1], 0) - local[:-1]
-        edges = np.repeat(first, np.diff(local)) + np.arange(local[-1])
-        if weight is not None:
-            drawn = weight[edges] > 0
-            local, edges = np.r_[0, np.cumsum(drawn)][local], edges[drawn]
-        row_starts = padded(local.astype(np.int32), num_rows + 1, local[-1])
-        yield row_starts, padded(indices[edges], size, padding)
-
-
-def block(row_starts: np.ndarray, sources: np.ndarray, num_sources: int) -> Block:
-    counts = (len(row_starts) - 1, num_sources, row_starts[-1])
-    return Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
-
-
-@partial(jax.jit, static_argnames="reduce", donate_argnames="total")
-def combine(total: jax.Array, block: Block, x: jax.Array, reduce: str) -> jax.Array:
-    if reduce != "max":
-        return total + jgs.ops.aggregate(block, x, "sum")
-    here = jnp.diff(block.indptr)[:, None] > 0
-    return jnp.where(here, jnp.maximum(total, jgs.ops.aggregate(block, x, "max")), total)
-
-
-def _finish(total: jax.Array, degree: jax.Array, reduce: str) -> jax.Array:
-    """What `jgs.ops.aggregate` gives for whole rows, from their combined pieces."""
-    if reduce == "mean":
-        return total / jnp.maximum(degree, 1)[:, None]
-    return jnp.where(degree[:, None] > 0, total, 0)
-
-
-_gather = jax.jit(jgs.ops.gather)
-
-
-def take(rows: Any, ids: np.ndarray) -> jax.Array:
-    """float32 `[len(ids), F]`; zeros for ids from the number of rows on."""
-    if not isinstance(rows, np.ndarray):
-        return _gather(rows, ids)
-    real = ids < len(rows)
-    return jnp.asarray(np.where(real[:, None], rows[np.where(real, ids, 0)], 0), jnp.float32)
-
-
-def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:
-    return np.pad(ids, (0, size - len(ids)), constant_values=value)
-
-
-def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarray:
-    """Float32, in memory if it fits, else in a temporary file."""
-    if 4 * shape[0] * shape[1] <= memory:
-        return np.empty(shape, np.float32)
-    with tempfile.TemporaryFile(dir=scratch) as file:  # the map outlives the name and the file
-        return np.memmap(file, np.float32, "w+", shape=shape)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from contextlib import ExitStack
 from typing import Any
 
 import jax
 
 import jgs
 from jgs.allocator import keep_freed_memory
-from jgs.command import output_elsewhere, say
+from jgs.command import say
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
-from jgs.dist.launch import agree, connect, unmet
+from jgs.dist.launch import agree
+from jgs.dist.together import together
 from jgs.dist.watchdog import Watchdog
 from jgs.errors import InputError
 from jgs.train import folder, loop
@@ -25,49 +24,19 @@ _OWN = ("partition", "root", "run_dir", "process_id", "progress")
 
 
 def train(given: dict[str, Any]) -> dict[str, Any] | int:
-    """Trains with the flags `given`, together with all other ranks.
-
-    Returns the result on rank 0; elsewhere, and where there is none, the exit status. Raises
-    `InputError` on the rank that has the problem, or on rank 0 where all have.
-    """
-    with output_elsewhere():
-        try:
-            return _connected(given)
-        except FailedElsewhere:
-            return 2
-
-
-def _connected(given: dict[str, Any]) -> dict[str, Any] | int:
+    """Trains with the flags `given`, together with all other ranks; see
+    `jgs.dist.together`."""
     saved = ["none yet"]
-    with ExitStack() as stack:
-        with unmet():
-            comm = connect(
-                given.get("comm", "auto"),
-                coordinator=given.get("coordinator"),
-                num_ranks=given.get("num_processes"),
-                rank=given.get("process_id"),
-            )
-            if comm.rank > 0:  # one rank speaks; warnings are everybody's
-                logging.getLogger("jgs").setLevel(logging.WARNING)
-            timeout = everywhere(comm, lambda: Config(**given)).watchdog
-            watchdog = stack.enter_context(
-                Watchdog(comm, timeout=timeout, last_checkpoint=lambda: saved[0])
-            )
+
+    def work(comm: Communicator, watchdog: Watchdog) -> dict[str, Any] | int:
         try:
             return _train(comm, given, watchdog, saved)
         except loop.Interrupted as where:
             if comm.rank == 0:
                 say(f"interrupted at {where}; --resume with the same --run-dir continues there")
             return 130
-        except KeyboardInterrupt as error:  # outside the steps: others may wait for this rank
-            watchdog.failed(error)
-            if comm.rank > 0:
-                return 130
-            raise
-        except Exception as error:
-            if getattr(error, "told", False):
-                watchdog.close()  # all ranks end by themselves
-            raise
+
+    return together(work, given, lambda: Config(**given).watchdog, lambda: saved[0])
 
 
 def _train(

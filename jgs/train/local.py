@@ -8,22 +8,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import jgs.data
 import jgs.ops
 from jgs.dist.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import MiniBatch
+from jgs.graph import MiniBatch, as_device
 from jgs.graph.features import SparseFeatures
-from jgs.models import GraphSAGE, Inputs, read_inputs
+from jgs.models import GNN, Inputs, read_inputs
 from jgs.sampling import Loader
 from jgs.train.config import Config
-from jgs.train.evaluate import accuracy, make_inference
+from jgs.train.evaluate import accuracy, exact_inference
 from jgs.train.fingerprint import fingerprint
 from jgs.train.progress import Meter
 
 gather = jax.jit(jgs.ops.gather)
 read = jax.jit(read_inputs, static_argnames="reduce")
+with_degrees = jax.jit(MiniBatch.with_degrees)
 
 
 class LocalJob:
@@ -50,9 +52,11 @@ class LocalJob:
         self.num_seeds, self.batch_size = len(data.train_idx), config.batch_size
         self.labels, self.digests = jnp.asarray(data.labels), fingerprint(data)
 
-    def start(self, model: GraphSAGE, key: jax.Array, scratch: Path | None) -> None:
+    def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
         config, data = self.config, self._data
-        self._input_dropout = model.input_dropout
+        self._input_reduce = model.input_reduce
+        degrees = np.diff(np.asarray(data.graph.indptr)).astype(np.int32)
+        self._degrees = as_device(degrees) if model.uses_degrees else None
         self.loader = Loader(
             data.graph,
             data.train_idx,
@@ -62,10 +66,10 @@ class LocalJob:
             replace=config.replace,
             weighted=config.weighted,
             prefetch=config.prefetch,
-            relabel_inputs=model.input_dropout > 0,  # else their rows are aggregated as read
+            relabel_inputs=model.input_reduce is None,  # else their rows are aggregated as read
         )
         memory = config.eval_memory << 20
-        self._infer = make_inference(
+        self._infer = exact_inference(
             model, data.graph, data.features, memory, scratch, config.weighted
         )
 
@@ -74,13 +78,15 @@ class LocalJob:
         for batch in self.loader:
             meter.seconds["sampling"] = self.loader.waited - waited
             with meter.timing("features"):
+                if self._degrees is not None:
+                    batch = with_degrees(batch, self._degrees)
                 x = jax.block_until_ready(self._inputs(batch))
             yield batch, x
 
     def _inputs(self, batch: MiniBatch) -> jax.Array | Inputs:
-        if self._input_dropout > 0:
+        if self._input_reduce is None:
             return gather(self._data.features, batch.nodes)
-        return read(self._data.features, batch, reduce=self.config.reduce)
+        return read(self._data.features, batch, reduce=self._input_reduce)
 
     def accuracy(self, params: Any, split: str) -> float:
         nodes = getattr(self._data, f"{split}_idx")

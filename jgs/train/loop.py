@@ -21,11 +21,12 @@ from jgs.command import say
 from jgs.dist.comm import Communicator
 from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.errors import InputError
-from jgs.models import GraphSAGE
+from jgs.models import GNN
 from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
 from jgs.train.interrupt import stop_flag
 from jgs.train.local import LocalJob
+from jgs.train.model import make_model, shape_of
 from jgs.train.progress import Bar, Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
@@ -57,7 +58,7 @@ class Job(Protocol):
     digests: dict[str, str]
     loader: Any
 
-    def start(self, model: GraphSAGE, key: jax.Array, scratch: Path | None) -> None:
+    def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
         """Makes the loader, whose draws `key` decides, and what `accuracy` needs."""
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
@@ -130,7 +131,7 @@ class _Training:
         config: Config,
         run_dir: Path | None,
         job: Job,
-        model: GraphSAGE,
+        model: GNN,
         dropout_key: jax.Array,
         started: float,
     ):
@@ -168,6 +169,7 @@ class _Training:
                 "seconds": self.seconds(),
                 "loader": loader.state_dict(),
                 "data": self.job.digests,
+                "shape": shape_of(self.job),
             }
             place, arrays = self.run_dir / folder.CHECKPOINTS, self._arrays()
             checkpoint.save(place, loader.epoch, step, arrays, record, self.config.keep)
@@ -197,6 +199,7 @@ class _Training:
                 return "{}"
             arrays.update(found[0])
             self._check_data(found[1].pop("data", {}))
+            found[1].pop("shape", None)
             folder.truncate_metrics(self.run_dir, found[1]["loader"]["epoch"])
             return json.dumps(found[1])
 
@@ -328,26 +331,6 @@ class _Training:
             say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
         except OSError as error:
             say(f"no curve.png: {error}")
-
-
-def make_model(
-    config: Config, num_features: int, num_classes: int, sparse: bool, key: jax.Array
-) -> GraphSAGE:
-    """The model of a configuration, its parameters drawn by `key`."""
-    input_dropout = config.input_dropout
-    if input_dropout is None:  # bags of words are redundant, dense features seldom
-        input_dropout = config.dropout if sparse else 0.0
-    return GraphSAGE(
-        num_features,
-        config.hidden,
-        num_classes,
-        len(config.fanouts),
-        reduce=config.reduce,
-        dropout=config.dropout,
-        input_dropout=input_dropout,
-        norm=config.norm,
-        rngs=nnx.Rngs(key),
-    )
 
 
 def digest(params: Any) -> str:

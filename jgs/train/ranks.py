@@ -11,13 +11,13 @@ import jax
 import numpy as np
 
 from jgs.data.parts import open_parts
-from jgs.dist.comm import Communicator, all_gather_rows
+from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.degrees import all_degrees
 from jgs.dist.ranks import RankParts, rank_loader
-from jgs.graph import as_device
-from jgs.models import GraphSAGE
+from jgs.graph import MiniBatch, as_device
+from jgs.models import GNN
 from jgs.train.config import Config
-from jgs.train.evaluate import right_and_asked
-from jgs.train.evaluate_ranks import make_rank_inference
+from jgs.train.evaluate import exact_inference, right_and_asked
 from jgs.train.local import refuse_empty
 from jgs.train.progress import Meter
 
@@ -47,7 +47,7 @@ class RankJob:
         self._graphs = self._ranks.graphs(config.mode)
         self._ranks.check(self._graphs, config.batch_size, config.weighted)
 
-    def start(self, model: GraphSAGE, key: jax.Array, scratch: Path | None) -> None:
+    def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
         config, ranks, graphs = self.config, self._ranks, self._graphs
         self.loader = rank_loader(
             self.comm,
@@ -64,15 +64,20 @@ class RankJob:
             wire=config.wire,
             prefetch=config.prefetch,
         )
-        self._infer = make_rank_inference(
-            self.comm,
+        self._degrees = None
+        if model.uses_degrees:
+            self._degrees = self.comm.same(all_degrees(self.comm, graphs, ranks.offsets))
+        program = self.comm.program
+        self._with_degrees = program(MiniBatch.with_degrees, (OWN, SAME), OWN)
+        self._infer = exact_inference(
             model,
             graphs,
-            ranks.offsets,
             ranks.features,
             config.eval_memory << 20,
             scratch,
             config.weighted,
+            comm=self.comm,
+            offsets=ranks.offsets,
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
@@ -83,6 +88,8 @@ class RankJob:
             share = (self.loader.waited - waited) / max(sum(parts.values()), 1e-9)
             for name, seconds in parts.items():
                 meter.seconds[name] = seconds * min(share, 1)
+            if self._degrees is not None:
+                batch = self._with_degrees(batch, self._degrees)
             yield batch, x
 
     def accuracy(self, params: Any, split: str) -> float:

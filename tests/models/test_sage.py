@@ -65,7 +65,7 @@ def dense_reference(graph, sage, x, reduce):
         count /= np.maximum(degree, 1)[:, None]
     layers = [
         [np.asarray(p[...], np.float64) for p in (c.self_kernel, c.neighbor_kernel, c.bias)]
-        for c in sage.convs
+        for c in sage.layers
     ]
 
     def reduced(h):
@@ -106,12 +106,12 @@ def close(got, want):
 def test_a_step_over_all_neighbours_equals_the_dense_reference(graph, reduce):
     sage, x = model(3, reduce), features()
     batch = full_batch(graph, 3)
-    assert [c.projects_first for c in sage.convs] == [False, False, reduce != "max"]
+    assert [c.projects_first for c in sage.layers] == [False, False, reduce != "max"]
     want_loss, want = dense_reference(graph, sage, x, reduce)
     loss, grads = nnx.value_and_grad(loss_of)(sage, batch, jnp.asarray(x))
     close(loss, want_loss)
     for i, layer in enumerate(want):
-        got = grads["convs"][i]
+        got = grads["layers"][i]
         for name, value in zip(("self_kernel", "neighbor_kernel", "bias"), layer, strict=True):
             close(got[name][...], value)
 

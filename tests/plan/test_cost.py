@@ -20,7 +20,7 @@ from jgs.plan.cost import Constants, Draw, Network, Workload
 from jgs.plan.shapes import Degrees, expected_draw, lognormal_degrees
 from jgs.plan.trial import measured_draw
 from jgs.train.config import Config
-from jgs.train.loop import make_model
+from jgs.train.model import make_model
 from jgs.train.progress import Meter
 from jgs.train.ranks import RankJob
 from jgs.train.step import init_state, make_optimizer, make_train_step

@@ -10,8 +10,8 @@ from jgs import Graph
 from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE
 from jgs.sampling import sample_neighbors
-from jgs.train import evaluate
-from jgs.train.evaluate import accuracy, make_inference
+from jgs.train import evaluate_edges, evaluate_layer, exact_inference
+from jgs.train.evaluate import accuracy
 
 N = 50
 
@@ -28,7 +28,7 @@ def dense(model, graph, x):
     """The model, straight from its definition, in NumPy float64 but for the layers' maps."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     h = np.asarray(x, np.float64)
-    for i, conv in enumerate(model.convs):
+    for i, conv in enumerate(model.layers):
         messages = np.asarray(conv.message(jnp.asarray(h, jnp.float32)), np.float64)
         total = np.zeros((N, messages.shape[1]))
         for v in range(N):
@@ -52,7 +52,7 @@ def test_equals_the_dense_evaluation(reduce, memory, tmp_path):
         graph = hub_graph(seed)
         x = np.random.default_rng(seed).normal(size=(N, 6)).astype(np.float32)
         model = model_of(reduce)
-        infer = make_inference(model, graph, jnp.asarray(x), memory, tmp_path)
+        infer = exact_inference(model, graph, jnp.asarray(x), memory, tmp_path)
         expected = dense(model, graph, x)
         params = nnx.split(model)[1]
         scale = np.abs(expected).max()
@@ -75,7 +75,7 @@ def test_sparse_and_half_precision_features(kind, widths, reduce):
         features = jnp.asarray(x, jnp.float16)
     model = model_of(reduce, widths)
     for memory in (1 << 30, 2000):
-        got = make_inference(model, graph, features, memory)(nnx.split(model)[1], np.arange(N))
+        got = exact_inference(model, graph, features, memory)(nnx.split(model)[1], np.arange(N))
         np.testing.assert_allclose(got, dense(model, graph, x), atol=2e-5)
 
 
@@ -86,7 +86,7 @@ def test_layers_that_stay_on_the_host_are_fetched_piece_by_piece(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     for reduce in ("mean", "max"):
         model = model_of(reduce, layers=3)
-        infer = make_inference(model, graph, jnp.asarray(x), 1000)
+        infer = exact_inference(model, graph, jnp.asarray(x), 1000)
         got = infer(nnx.split(model)[1], np.array([7, 0, 49]))
         np.testing.assert_allclose(
             got, dense(model, graph, x)[[7, 0, 49]], rtol=1e-4, atol=1e-5
@@ -96,15 +96,15 @@ def test_layers_that_stay_on_the_host_are_fetched_piece_by_piece(monkeypatch):
 def test_chunks_and_pieces_bound_the_memory(monkeypatch):
     graph = hub_graph(2)
     seen = []
-    pieces = evaluate.pieces
+    pieces = evaluate_edges.pieces
 
     def spy(indptr, indices, weight, targets, num_rows, size, padding):
         seen.append((len(targets), num_rows, size))
         return pieces(indptr, indices, weight, targets, num_rows, size, padding)
 
-    monkeypatch.setattr(evaluate, "pieces", spy)
+    monkeypatch.setattr(evaluate_edges, "pieces", spy)
     model = model_of("mean")
-    make_inference(model, graph, jnp.zeros((N, 6)), 1500)(nnx.split(model)[1], np.arange(N))
+    exact_inference(model, graph, jnp.zeros((N, 6)), 1500)(nnx.split(model)[1], np.arange(N))
     assert {(rows, size) for _, rows, size in seen} == {(seen[0][1], seen[0][2])}
     assert all(t <= rows < N and size < 300 for t, rows, size in seen)
 
@@ -123,7 +123,7 @@ def test_weighted_equals_weighted_sampling_of_all_neighbours(reduce, memory):
     for weighted in (True, False):
         batch = sample_neighbors(jax.random.key(0), graph, seeds, (-1, -1), weighted=weighted)
         expected = np.asarray(model(batch, jgs.ops.gather(x, batch.nodes)))
-        infer = make_inference(model, graph, x, memory, weighted=weighted)
+        infer = exact_inference(model, graph, x, memory, weighted=weighted)
         scale = np.abs(expected).max()
         np.testing.assert_allclose(infer(params, seeds), expected, atol=2e-5 * scale)
 
@@ -132,15 +132,15 @@ def test_other_parameters_and_compiles_once():
     graph = hub_graph(0)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(N, 6)), jnp.float32)
     model = model_of("mean")
-    infer = make_inference(model, graph, x)
+    infer = exact_inference(model, graph, x)
     graphdef, params = nnx.split(model)
     infer(params, np.arange(N))
-    before = evaluate.combine._cache_size()
+    before = evaluate_layer.combine._cache_size()
     doubled = jax.tree.map(lambda p: 2 * p, params)
     got = infer(doubled, np.arange(3, 20))
     expected = dense(nnx.merge(graphdef, doubled), graph, x)[3:20]
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-    assert evaluate.combine._cache_size() == before
+    assert evaluate_layer.combine._cache_size() == before
 
 
 def test_accuracy():

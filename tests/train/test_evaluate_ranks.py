@@ -13,8 +13,7 @@ from jgs.dist.comm import Alone
 from jgs.dist.mesh import Mesh
 from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE
-from jgs.train.evaluate import make_inference
-from jgs.train.evaluate_ranks import make_rank_inference
+from jgs.train import exact_inference
 
 N = 120
 OFFSETS = {1: [0, N], 2: [0, 50, N], 4: [0, 31, 31, 80, N]}
@@ -51,10 +50,11 @@ def check(graph, x, size, reduce, memory, scratch, weighted):
         whole = SparseFeatures.from_scipy(x)
     else:
         features, whole = [[x[0][a:b]] for a, b in parts], jnp.asarray(x[0])
-    want = make_inference(model, graph, whole, weighted=bool(weighted))(params, asked)
+    want = exact_inference(model, graph, whole, weighted=bool(weighted))(params, asked)
     nodes = [asked[(asked >= a) & (asked < b)] for a, b in parts]
-    infer = make_rank_inference(
-        comm, model, [graph] * size, offsets, features, memory, scratch, bool(weighted)
+    options = (memory, scratch, bool(weighted))
+    infer = exact_inference(
+        model, [graph] * size, features, *options, comm=comm, offsets=offsets
     )
     for _ in range(2):  # again with the programs and shapes of the first time
         got = np.concatenate(infer(params, nodes))

@@ -12,10 +12,11 @@ import pytest
 from small_runs import metrics, same_run, train
 
 import jgs.data
-from jgs.models import GraphSAGE
+from jgs.models import MODELS, GraphSAGE
 from jgs.train import checkpoint, folder, local, loop
 from jgs.train.__main__ import main
 from jgs.train.config import Config
+from jgs.train.model import make_model
 
 
 def test_the_run_folder_and_the_result_line(tmp_path, capsys):
@@ -146,7 +147,7 @@ def test_resume_on_changed_data_is_refused(tmp_path, capsys, monkeypatch):
 
 
 def test_evaluation_of_a_weighted_run_is_weighted(tmp_path, monkeypatch):
-    load, made, seen = jgs.data.load, local.make_inference, []
+    load, made, seen = jgs.data.load, local.exact_inference, []
 
     def weighted(*arguments, **options):
         data = load(*arguments, **options)
@@ -159,7 +160,7 @@ def test_evaluation_of_a_weighted_run_is_weighted(tmp_path, monkeypatch):
         return made(*arguments)
 
     monkeypatch.setattr(jgs.data, "load", weighted)
-    monkeypatch.setattr(local, "make_inference", spy)
+    monkeypatch.setattr(local, "exact_inference", spy)
     assert train(tmp_path / "yes", "--epochs", 1, "--weighted") == 0
     assert train(tmp_path / "no", "--epochs", 1) == 0
     assert seen == [True, False]
@@ -185,7 +186,7 @@ def test_the_options_of_the_model_reach_it(tmp_path, monkeypatch, reduce):
         made.append((arguments, options))
         return GraphSAGE(*arguments, **options)
 
-    monkeypatch.setattr(loop, "GraphSAGE", spy)
+    monkeypatch.setitem(MODELS, "sage", spy)
     argv = f"--reduce {reduce} --norm l2 --input-dropout 0.2 --dropout 0.1 --replace --epochs 1"
     assert train(tmp_path / "run", *argv.split(), "--fanouts", 2, -1, 2) == 0
     (arguments, options), *_ = made
@@ -202,7 +203,7 @@ def test_input_dropout_follows_dropout_for_sparse_features_alone():
         ({"input_dropout": 0.75}, False, 0.75),
     ):
         config = Config(dropout=0.25, **given)
-        model = loop.make_model(config, 4, 2, sparse, jax.random.key(0))
+        model = make_model(config, 4, 2, sparse, jax.random.key(0))
         assert model.input_dropout == expected
 
 

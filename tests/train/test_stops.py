@@ -11,6 +11,7 @@ from small_runs import SMALL, same_run, train
 
 import jgs.data
 from jgs import InputError
+from jgs.models import MODELS
 from jgs.sampling import Loader
 from jgs.train import checkpoint, folder, local, loop
 
@@ -179,7 +180,7 @@ def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error
     def lacking(*_, **__):
         raise error
 
-    monkeypatch.setattr(loop, "GraphSAGE", lacking)
+    monkeypatch.setitem(MODELS, "sage", lacking)
     assert train(tmp_path / "run") == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -191,6 +192,6 @@ def test_a_fault_of_jgs_keeps_its_traceback(tmp_path, monkeypatch):
     def faulty(*_, **__):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(loop, "GraphSAGE", faulty)
+    monkeypatch.setitem(MODELS, "sage", faulty)
     with pytest.raises(RuntimeError, match="a bug"):
         train(tmp_path / "run")

@@ -1,0 +1,71 @@
+"""`together`: a command as one of several processes, of which one speaks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from jgs.command import output_elsewhere
+from jgs.dist.comm import Communicator
+from jgs.dist.first import FailedElsewhere, everywhere
+from jgs.dist.launch import connect, unmet
+from jgs.dist.watchdog import Watchdog
+
+
+def together(
+    work: Callable[[Communicator, Watchdog], dict[str, Any] | int],
+    given: dict[str, Any],
+    timeout: Callable[[], float],
+    last_checkpoint: Callable[[], str],
+) -> dict[str, Any] | int:
+    """What `work` returns, done together with all other ranks that were started.
+
+    Returns its result on rank 0, as `work` gives it there; elsewhere, and where there is none,
+    the exit status. Raises `InputError` on the rank that has the problem, or on rank 0 where
+    all have.
+
+    Args:
+      given: how to connect: the flags `comm`, `coordinator`, `num_processes`, `process_id`.
+      timeout: of the watchdog, in seconds; called on every rank, it may raise `InputError`.
+      last_checkpoint: as the watchdog's.
+    """
+    with output_elsewhere():
+        try:
+            return _connected(work, given, timeout, last_checkpoint)
+        except FailedElsewhere:
+            return 2
+
+
+def _connected(
+    work: Callable[[Communicator, Watchdog], dict[str, Any] | int],
+    given: dict[str, Any],
+    timeout: Callable[[], float],
+    last_checkpoint: Callable[[], str],
+) -> dict[str, Any] | int:
+    with ExitStack() as stack:
+        with unmet():
+            comm = connect(
+                given.get("comm", "auto"),
+                coordinator=given.get("coordinator"),
+                num_ranks=given.get("num_processes"),
+                rank=given.get("process_id"),
+            )
+            if comm.rank > 0:  # one rank speaks; warnings are everybody's
+                logging.getLogger("jgs").setLevel(logging.WARNING)
+            seconds = everywhere(comm, timeout)
+            watchdog = stack.enter_context(
+                Watchdog(comm, timeout=seconds, last_checkpoint=last_checkpoint)
+            )
+        try:
+            return work(comm, watchdog)
+        except KeyboardInterrupt as error:  # others may wait for this rank
+            watchdog.failed(error)
+            if comm.rank > 0:
+                return 130
+            raise
+        except Exception as error:
+            if getattr(error, "told", False):
+                watchdog.close()  # all ranks end by themselves
+            raise

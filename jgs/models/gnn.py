@@ -1,0 +1,194 @@
+"""`GNN`: layers of message passing one after the other, in Flax NNX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import MiniBatch
+from jgs.models.inputs import Inputs
+from jgs.models.layer import Layer
+from jgs.models.rows import check_width
+from jgs.ops import dropout as drop_units
+from jgs.ops import dropout_mask
+
+NORMS = (None, "layer", "l2")
+ACTIVATIONS = {"relu": nnx.relu, "elu": nnx.elu}
+
+
+class GNN(nnx.Module):
+    """`layers` with an activation, normalisation and dropout between them.
+
+    Args:
+      layers: at least one, each of the contract `jgs.models.Layer`, the width of one the input
+        of the next.
+      dropout: rate on each hidden layer, after the activation.
+      input_dropout: rate on the input rows.
+      norm: `"layer"`, a LayerNorm before the activation; `"l2"`, each row over its Euclidean
+        norm after it, as line 7 of GraphSAGE's Algorithm 1; or None. Hidden layers only.
+      activation: `"relu"` or `"elu"`, of the hidden layers.
+      rngs: its `params` stream makes the norms' weights; nothing of it is kept.
+
+    `model(batch, x, key=None)` returns `[B, out]`: one row a seed slot, in padding of no
+    meaning but finite; NaN where the batch has overflowed. Dropout is on exactly when a `key`
+    is given, and depends on `(key, layer, node, unit)` alone (see `jgs.ops.dropout`). `x` is
+    either of
+
+    - `read_inputs(features, batch, model.input_reduce)`, of a batch sampled with
+      `relabel_inputs=False`: the faster way, where `input_reduce` is not None;
+    - `[S, in]` = `jgs.ops.gather(features, batch.nodes)`. Rows beyond the real nodes change
+      neither result nor gradient.
+
+    The two are equal to rounding. Layers that read degrees need `batch.degrees`
+    (`batch.with_degrees`).
+
+    Raises `InputError` when the batch has another number of blocks, `x` another shape, or for
+    `Inputs` where `input_dropout` would drop from the rows that they no longer hold.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Any],
+        *,
+        dropout: float = 0.5,
+        input_dropout: float = 0.0,
+        norm: str | None = None,
+        activation: str = "relu",
+        rngs: nnx.Rngs,
+    ):
+        _check_layers(layers)
+        if norm not in NORMS:
+            raise InputError(f"norm must be one of {NORMS}", repr(norm), "Choose one.")
+        if activation not in ACTIVATIONS:
+            raise InputError(
+                f"activation must be one of {', '.join(ACTIVATIONS)}",
+                repr(activation),
+                "Choose one.",
+            )
+        for name, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
+            if not 0 <= rate < 1:
+                raise InputError(f"{name} must be in [0, 1)", rate, "0 switches it off.")
+        self.dropout, self.input_dropout = dropout, input_dropout
+        self.norm, self.activation = norm, activation
+        self.layers = nnx.List(layers)
+        hidden = layers[:-1] if norm == "layer" else ()
+        self.norms = nnx.List([nnx.LayerNorm(one.out_features, rngs=rngs) for one in hidden])
+
+    @property
+    def input_reduce(self) -> str | None:
+        """How `read_inputs` is to reduce the rows that the first layer reads; None where it
+        needs the rows of all input nodes."""
+        first: Layer = self.layers[0]
+        return first.reduce if first.takes_inputs and self.input_dropout == 0 else None
+
+    @property
+    def uses_degrees(self) -> bool:
+        """Whether a layer reads `batch.degrees`."""
+        return any(layer.uses_degrees for layer in self.layers)
+
+    def __call__(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> jax.Array:
+        if not batch.square and len(batch.blocks) != len(self.layers):
+            raise InputError(
+                "a batch must have one block for each layer of the model",
+                f"{len(batch.blocks)} blocks for {len(self.layers)} layers",
+                "Sample with one fanout for each layer.",
+            )
+        x, real = self._enter(batch, x, key)
+        degree, fused = batch.degrees, self.norm is None and self.activation == "relu"
+        for i, layer in enumerate(self.layers):
+            block, nodes = batch.block(i), batch.target_nodes(i)
+            options: dict[str, Any] = {"degree": degree} if layer.uses_degrees else {}
+            if fused and i < len(self.layers) - 1:
+                if key is not None and self.dropout > 0:
+                    options["drop"] = dropout_mask(key, nodes, i + 1, self.dropout)
+                x = layer(block, x, real, relu=True, **options)
+            else:
+                x = self.activate(i, layer(block, x, real, **options), nodes, key)
+            real = None  # what follows is finite everywhere
+            degree = None if degree is None else degree[: block.target_capacity]
+        return batch.of_seeds(x)
+
+    def _enter(
+        self, batch: MiniBatch, x: Any, key: jax.Array | None
+    ) -> tuple[Any, jax.Array | None]:
+        """The first layer's input, and which of its rows are real (None: all, or 0)."""
+        first: Layer = self.layers[0]
+        if isinstance(x, Inputs):
+            if self.input_dropout > 0 and key is not None:
+                raise InputError(
+                    "input_dropout needs the rows of all input nodes",
+                    f"Inputs, and a rate of {self.input_dropout}",
+                    "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
+                )
+            if not first.takes_inputs:
+                raise InputError(
+                    f"{type(first).__name__} needs the rows of all input nodes",
+                    "Inputs",
+                    "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
+                )
+            rows, name = x.own.shape[0], "Inputs"
+        else:
+            check_width(x, first.in_features)
+            rows, name = x.shape[0], "x"
+        if rows != batch.nodes.shape[0]:
+            raise InputError(
+                f"{name} must have one row for each of batch.nodes",
+                f"{rows} rows for {batch.nodes.shape[0]} nodes",
+                "Pass jgs.ops.gather(features, batch.nodes) or read_inputs(features, batch).",
+            )
+        if isinstance(x, Inputs):
+            return x, None
+        if key is not None:
+            x = drop_units(key, x, batch.nodes, 0, self.input_dropout)
+        return x, batch.nodes < batch.num_nodes  # seeds may be padded anywhere
+
+    def activate(
+        self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None
+    ) -> jax.Array:
+        """What follows layer `i`: norm, activation and dropout, or nothing after the last.
+
+        `nodes` int32 `[T]`, the nodes of `h`'s rows, is needed only with a `key`.
+        """
+        if i == len(self.layers) - 1:
+            return h
+        if self.norm == "layer":
+            h = self.norms[i](h)
+        h = ACTIVATIONS[self.activation](h)
+        if self.norm == "l2":
+            # A row of zeros stays zero; the maximum keeps its gradient finite.
+            h = h * jax.lax.rsqrt(jnp.maximum(jnp.sum(h * h, -1, keepdims=True), 1e-24))
+        if key is not None:
+            if nodes is None:
+                raise InputError(
+                    "dropout needs the rows' nodes", nodes, "Pass them, or no key."
+                )
+            h = drop_units(key, h, nodes, i + 1, self.dropout)
+        return h
+
+
+def widths_of(
+    in_features: int, hidden_features: int, out_features: int, num_layers: int
+) -> list[tuple[int, int]]:
+    """The input and output widths of each of `num_layers` layers; raises `InputError`."""
+    if num_layers < 1:
+        raise InputError("num_layers must be at least 1", num_layers, "Give one a hop.")
+    widths = [in_features, *[hidden_features] * (num_layers - 1), out_features]
+    return list(pairwise(widths))
+
+
+def _check_layers(layers: Sequence[Layer]) -> None:
+    if not layers:
+        raise InputError("a GNN must have at least one layer", "none", "Give one a hop.")
+    for i, (one, other) in enumerate(pairwise(layers)):
+        if one.out_features != other.in_features:
+            raise InputError(
+                "a layer's input must be as wide as the output of the layer before it",
+                f"{other.in_features} after {one.out_features}, layer {i + 1}",
+                "Give it in_features = the other's out_features.",
+            )

@@ -1,0 +1,14 @@
+"""What a trained run says of nodes: `jgs.open_run`, and the command `python -m jgs.predict`."""
+
+import importlib
+from typing import Any
+
+# Where each public name is; imported when first used: the command starts without JAX.
+_PLACES = dict.fromkeys(("Predictions", "Run", "open_run"), "jgs.predict.run")
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    raise AttributeError(f"module 'jgs.predict' has no attribute {name!r}")

@@ -1,0 +1,74 @@
+"""`python -m jgs.predict`: what a trained run says of nodes, as a file.
+
+Standard output gets one JSON line. The file's columns are described in `jgs.predict.output`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from jgs import command
+from jgs.dist.launch import KINDS, unmet
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status (see `jgs.command.run`)."""
+    return command.run(
+        lambda: _predict(argv),
+        interrupted="interrupted; --out is as it was",
+        disk=(
+            "every file must be readable and writable",
+            "Free space or mend the permissions, and run the command again.",
+        ),
+        memory=("the run's data must fit into memory", "Lower --eval-memory."),
+    )
+
+
+def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
+    with unmet():
+        given = vars(_parser().parse_args(argv))
+        # Only now: errors above need not wait for the import of Flax.
+        from jgs.predict.command import predict
+    return predict(given)
+
+
+def _parser() -> command.Parser:
+    parser = command.Parser(
+        "python -m jgs.predict",
+        "Predict the classes of nodes, or embed them, with the best parameters of a run of "
+        "python -m jgs.train; exactly, from all neighbours.",
+    )
+    add = parser.add_argument
+    add("--run-dir", required=True, help="folder of the run")
+    add("--out", required=True, metavar="FILE", help="file to write, .csv or .npy")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--split", choices=("train", "val", "test"), help="the run's nodes (default: all)"
+    )
+    which.add_argument(
+        "--nodes", metavar="FILE", help="ids of the data set, one a line, or an .npy file"
+    )
+    add(
+        "--embed",
+        action="store_true",
+        help="write the rows of the last hidden layer, not the classes",
+    )
+    add("--root", help="folder of the data sets' files, if they have moved")
+    add("--partition", help="folder of the parts of a run on parts, if they have moved")
+    add(
+        "--eval-memory",
+        type=int,
+        metavar="MIB",
+        help="MiB of working memory (default: as in training)",
+    )
+    add("--comm", choices=KINDS, help="how ranks communicate, as in training (default: auto)")
+    add("--coordinator", metavar="ADDRESS", help="HOST:PORT of rank 0, for --comm jax")
+    add("--num-processes", type=int, help="how many processes, likewise")
+    add("--process-id", type=int, help="the number of this process, likewise")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

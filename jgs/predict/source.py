@@ -1,0 +1,127 @@
+"""`Source`: the graph and the features that a run predicts on, whole or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import jgs.data
+from jgs.data.parts import open_parts
+from jgs.dist.comm import Alone, Communicator, all_gather_rows
+from jgs.dist.first import everywhere
+from jgs.dist.ranks import RankParts
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.train.config import Config
+from jgs.train.fingerprint import fingerprint
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What all ranks have together.
+
+    Fields:
+      comm, graphs, offsets, features: as `jgs.train.exact_inference` takes them.
+      own_ids: int32 `[N]` or None; the id in `graphs` of each node of the data set. None: they
+        are equal.
+      splits: of a data set the nodes of each of `SPLITS`, ascending ids of the data set.
+    """
+
+    comm: Communicator
+    graphs: Sequence[Graph]
+    offsets: np.ndarray
+    features: Sequence[Any]
+    own_ids: np.ndarray | None
+    splits: dict[str, np.ndarray]
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.offsets[-1])
+
+    def owned(self, nodes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each local rank where, among `nodes`, those are that it owns, and their ids in
+        its graph; both int32."""
+        ids = nodes if self.own_ids is None else self.own_ids[nodes]
+        bounds = self.offsets[self.comm.rank : self.comm.rank + self.comm.num_local + 1]
+        places = [np.flatnonzero((ids >= a) & (ids < b)) for a, b in pairwise(bounds)]
+        return [(at.astype(np.int32), ids[at].astype(np.int32)) for at in places]
+
+
+def of_graph(graph: Graph, features: Any) -> Source:
+    """A graph at hand; raises `InputError` where the features are not one row a node."""
+    shape: tuple[int, ...] = getattr(features, "shape", ())
+    if len(shape) != 2 or shape[0] != graph.num_nodes:
+        raise InputError(
+            f"features must have one row for each of the graph's {graph.num_nodes} nodes",
+            f"shape {list(shape)}",
+            "Give a matrix [N, F], or SparseFeatures.",
+        )
+    every = np.array([0, graph.num_nodes])
+    return Source(Alone(), [graph], every, [features], None, {})
+
+
+def of_run(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
+    """The data that a run was trained on, as its checkpoint's `digests` know it again.
+
+    All ranks call it. Raises `InputError`, on all alike: where the data are missing or others,
+    or cannot be dealt to so many ranks.
+    """
+    if config.partition is not None:
+        return _of_parts(config, comm, digests)
+    return everywhere(comm, lambda: _whole(config, comm, digests))
+
+
+def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
+    if comm.size > 1:
+        raise InputError(
+            "several ranks must predict on a run of a partitioned data set",
+            f"{comm.size} ranks and a run on a whole one",
+            "Start one process.",
+        )
+    data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
+    _check(data.name, digests, fingerprint(data))
+    splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
+    every = np.array([0, data.graph.num_nodes])
+    return Source(comm, [data.graph], every, [data.features], None, splits)
+
+
+def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
+    def opened() -> tuple[RankParts, Sequence[Graph]]:
+        assert config.partition is not None
+        parts = open_parts(config.partition)
+        _check(parts.name, digests, {"parts": parts.parts_id})
+        ranks = RankParts(comm, parts)
+        return ranks, ranks.graphs(config.mode)
+
+    ranks, graphs = everywhere(comm, opened)
+    parts = ranks.parts
+    original = np.asarray(parts.original_ids)
+    own_ids = np.empty_like(original)
+    own_ids[original] = np.arange(original.size, dtype=np.int32)
+    ids = {"train": _seeds(comm, ranks), "val": parts.val_idx, "test": parts.test_idx}
+    splits = {name: np.sort(original[some]) for name, some in ids.items()}
+    return Source(comm, graphs, ranks.offsets, ranks.features, own_ids, splits)
+
+
+def _seeds(comm: Communicator, ranks: RankParts) -> np.ndarray:
+    """The training nodes of all parts, of which a rank has its own only."""
+    mine = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
+    longest = all_gather_rows(comm, [np.array([len(ids)], np.int32) for ids in mine]).max()
+    padded = [np.pad(ids, (0, longest - len(ids)), constant_values=-1) for ids in mine]
+    every = all_gather_rows(comm, padded).reshape(-1)
+    return every[every >= 0]
+
+
+def _check(name: str, saved: dict[str, str], found: dict[str, str]) -> None:
+    if changed := [part for part in found if saved.get(part) != found[part]]:
+        raise InputError(
+            f"a run must predict on the data set that it was trained on, {name}",
+            f"other {', '.join(changed)}",
+            "Restore its files, or give another graph to jgs.open_run(...).predict.",
+        )

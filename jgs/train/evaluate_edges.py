@@ -1,0 +1,180 @@
+"""The edges that exact evaluation follows: of each local rank, in pieces of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.dist.comm import Communicator, all_gather_rows
+from jgs.dist.route import check_offsets
+from jgs.errors import InputError
+from jgs.graph import Block, Graph
+from jgs.train.evaluate_rows import padded
+
+
+class Rank(NamedTuple):
+    """One local rank: the nodes from `first` to `last` and the arrays of their in-edges."""
+
+    first: int
+    last: int
+    indptr: np.ndarray
+    indices: np.ndarray
+    weight: np.ndarray | None
+
+    @property
+    def num_own(self) -> int:
+        return self.last - self.first
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.indptr[self.last] - self.indptr[self.first])
+
+    def degree(self, nodes: np.ndarray) -> np.ndarray:
+        """int32, of own nodes in the whole graph."""
+        return (self.indptr[nodes + 1] - self.indptr[nodes]).astype(np.int32)
+
+
+class Edges:
+    """The in-edges of all nodes, each local rank's own, read in chunks of targets.
+
+    Args:
+      comm, offsets, graphs, weighted: as in `jgs.train.exact_inference`.
+      widest: the most floats that a row of a target takes.
+      memory: bytes that a chunk, and a piece of its edges, may take.
+
+    Fields:
+      offsets: int32 `[R+1]`.
+      ranks: a `Rank` for each local rank.
+      num_nodes: `N`.
+      num_rows: of a chunk, on all ranks.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        offsets: Any,
+        graphs: Sequence[Graph],
+        weighted: bool,
+        widest: int,
+        memory: int,
+    ):
+        self._comm, self._memory = comm, memory
+        self.offsets = check_offsets(offsets, comm.size)
+        if weighted and any(graph.edge_weight is None for graph in graphs):
+            raise InputError(
+                "weighted evaluation must have a graph with edge weights",
+                "none",
+                "Leave it out.",
+            )
+        bounds = self.offsets[comm.rank : comm.rank + comm.num_local + 1].tolist()
+        self.ranks = [
+            Rank(
+                *own,
+                np.asarray(graph.indptr),
+                np.asarray(graph.indices),
+                np.asarray(graph.edge_weight) if weighted else None,
+            )
+            for graph, own in zip(graphs, pairwise(bounds), strict=True)
+        ]
+        self.num_nodes, most = int(self.offsets[-1]), int(np.diff(self.offsets).max())
+        self.num_rows = max(1, min(most, memory // (16 * widest)))
+        mine = [np.array([rank.num_edges], np.int64) for rank in self.ranks]
+        self._num_edges = int(all_gather_rows(comm, mine).max())
+        # Twice what a chunk has on average.
+        self._typical = 2 * self.num_rows * self._num_edges // max(most, 1) + 1
+
+    def chunks(self, nodes: np.ndarray) -> Iterator[np.ndarray]:
+        return (nodes[i : i + self.num_rows] for i in range(0, len(nodes), self.num_rows))
+
+    def piece_size(self, floats: int) -> int:
+        """How many edges a piece has that take so many floats each: equal on all ranks."""
+        fits = self._memory // (32 + 4 * floats)  # and their indices
+        return max(1, min(fits, self._typical, self._num_edges, 1 << 30))
+
+    def pieces(
+        self, rank: Rank, targets: np.ndarray, size: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The edges into a chunk; see `pieces`."""
+        graph = (rank.indptr, rank.indices, rank.weight)
+        return pieces(*graph, targets, self.num_rows, size, self.num_nodes)
+
+    def num_pieces(self, rank: Rank, nodes: np.ndarray, size: int) -> int:
+        """Of all chunks of `nodes`."""
+        edges = (int(rank.degree(c).sum(dtype=np.int64)) for c in self.chunks(nodes))
+        return sum(-(-num // size) for num in edges)
+
+    def with_neighbours(self, nodes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Each rank's own among the nodes of all ranks and their in-neighbours, ascending."""
+        alone = self._comm.size == 1
+        if alone and len(nodes[0]) == self.num_nodes:
+            return list(nodes)
+        words = -(-self.num_nodes // 32)
+        found = np.zeros((self._comm.num_local, words * 32 + 1), bool)  # and one for padding
+        for mine, rank, asked in zip(found, self.ranks, nodes, strict=True):
+            mine[asked] = True
+            for targets in self.chunks(asked):
+                for _, sources in self.pieces(rank, targets, self.piece_size(0)):
+                    mine[sources] = True
+            mine[self.num_nodes :] = False
+        if alone:
+            return [np.flatnonzero(found[0]).astype(np.int32)]
+        bits = np.packbits(found[:, :-1], axis=1).view(np.int32)
+        every = np.bitwise_or.reduce(all_gather_rows(self._comm, list(bits)), axis=0)
+        wanted = np.flatnonzero(np.unpackbits(every.view(np.uint8))).astype(np.int32)
+        return [wanted[slice(*np.searchsorted(wanted, r[:2]))] for r in self.ranks]
+
+
+def check_nodes(nodes: Any, first: int, last: int) -> np.ndarray:
+    """`nodes` as int32; raises `InputError` unless they are ids in `[first, last)`."""
+    ids = np.asarray(nodes)
+    if ids.ndim != 1 or not (ids.size == 0 or np.issubdtype(ids.dtype, np.integer)):
+        raise InputError(
+            "nodes must be a one-dimensional array of ints",
+            f"{ids.dtype}{list(ids.shape)}",
+            "Give node ids.",
+        )
+    if ids.size and not first <= ids.min() <= ids.max() < last:
+        wrong = ids[(ids < first) | (ids >= last)]
+        raise InputError(
+            f"nodes must be ids from {first} to {last - 1}",
+            int(wrong[0]),
+            "Give ids of nodes that are there (on many ranks, that the rank owns).",
+        )
+    return ids.astype(np.int32)
+
+
+def pieces(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    weight: np.ndarray | None,
+    targets: np.ndarray,
+    num_rows: int,
+    size: int,
+    padding: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The edges into `targets`, `size` at a time: row starts `[num_rows+1]`, sources `[size]`.
+
+    Every piece has the same rows; a row's edges beyond the piece are in the next ones. With
+    weights, the edges of weight 0 are left out.
+    """
+    starts = indptr[targets]
+    offsets = np.zeros(len(targets) + 1, np.int64)
+    np.cumsum(indptr[targets + 1] - starts, out=offsets[1:])
+    for begin in range(0, int(offsets[-1]), size):
+        local = np.clip(offsets - begin, 0, size)
+        first = starts + np.maximum(begin - offsets[:-1], 0) - local[:-1]
+        edges = np.repeat(first, np.diff(local)) + np.arange(local[-1])
+        if weight is not None:
+            drawn = weight[edges] > 0
+            local, edges = np.r_[0, np.cumsum(drawn)][local], edges[drawn]
+        row_starts = padded(local.astype(np.int32), num_rows + 1, local[-1])
+        yield row_starts, padded(indices[edges], size, padding)
+
+
+def block(row_starts: np.ndarray, sources: np.ndarray, num_sources: int) -> Block:
+    """One piece as a block, whose sources are rows of a table of `num_sources`."""
+    counts = (len(row_starts) - 1, num_sources, row_starts[-1])
+    return Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]

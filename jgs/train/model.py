@@ -1,0 +1,61 @@
+"""The model of a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.models import GNN, MODELS
+from jgs.train.config import Config, as_typed, flag
+
+# The options that are of some models only: which takes them.
+OPTIONS: dict[str, tuple[str, ...]] = {"reduce": ("sage",)}
+
+
+def make_model(
+    config: Config, num_features: int, num_classes: int, sparse: bool, key: jax.Array
+) -> GNN:
+    """Its parameters are drawn by `key` and there: JAX says that memory ran out when it is
+    waited for, and aborts the process when NumPy reads instead. `sparse`: whether the features
+    are."""
+    input_dropout = config.input_dropout
+    if input_dropout is None:  # bags of words are redundant, dense features seldom
+        input_dropout = config.dropout if sparse else 0.0
+    widths = (num_features, config.hidden, num_classes)
+    model = MODELS[config.model](
+        *widths,
+        len(config.fanouts),
+        dropout=config.dropout,
+        input_dropout=input_dropout,
+        norm=config.norm,
+        rngs=nnx.Rngs(key),
+        **_own_options(config),
+    )
+    jax.block_until_ready(nnx.state(model))
+    return model
+
+
+def shape_of(job: Any) -> dict[str, Any]:
+    """What `make_model`, and whoever reads the model's outputs, must know of a
+    `jgs.train.loop.Job` beside its configuration."""
+    names = ("num_features", "num_classes", "sparse", "multilabel")
+    return {name: getattr(job, name) for name in names}
+
+
+def _own_options(config: Config) -> dict[str, Any]:
+    """Those of the model alone; raises `InputError` for another model's."""
+    own = {}
+    for name, models in OPTIONS.items():
+        value = getattr(config, name)
+        if config.model in models:
+            own[name] = value
+        elif value != getattr(Config, name):
+            raise InputError(
+                f"{flag(name)} must be for --model {' or '.join(models)}",
+                f"{flag(name)} {as_typed(value)} for --model {config.model}",
+                "Leave it out, or choose such a model.",
+            )
+    return own
