@@ -55,9 +55,9 @@ def measure(task: dict) -> dict:
         prefetch=0,
     )
     if task["unfused"]:
-        graph, capacity = data.graph, loader._sampler._spec.capacity
+        graph, capacity = data.graph, loader.source._sampler._capacity
         fixed = ([0, graph.num_nodes], graph.num_edges, config.batch_size, config.fanouts)
-        loader._sampler = VanillaSampler(Alone(), graph, *fixed, capacity)
+        loader.source._sampler = VanillaSampler(Alone(), graph, *fixed, capacity)
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(config.lr)
     state = comm.same(init_state(params, optimizer))
@@ -65,13 +65,13 @@ def measure(task: dict) -> dict:
     key, stop = comm.same(jax.random.key_data(dropout_key)), comm.own([np.float32(0)])
     parts = {"sampling": [], "features": [], "computing": []}
     total, moved, rounds, sent = [], [], [], []
-    counted = (comm, loader)
+    counted = (comm, loader.source)
     for _ in range(1 + task["epochs"]):
         comm.barrier()
         batches = iter(loader)
         for _ in range(len(loader)):
             comm.barrier()
-            seconds = loader.seconds.copy()
+            seconds = loader.source.seconds.copy()
             before = [wire.num_bytes(), *_counts(counted)]
             comm.log.clear()
             began = time.perf_counter()
@@ -87,7 +87,7 @@ def measure(task: dict) -> dict:
             comm.barrier()
             after = [wire.num_bytes(), *_counts(counted)]
             for name in seconds:
-                parts[name].append(1e3 * (loader.seconds[name] - seconds[name]))
+                parts[name].append(1e3 * (loader.source.seconds[name] - seconds[name]))
             parts["computing"].append(1e3 * (ended - drawn))
             total.append(1e3 * (ended - began))
             changes = (b - a for a, b in zip(before, after, strict=True))

@@ -89,9 +89,9 @@ def one_rank(folder: Path, mode: str) -> None:
     from jgs.allocator import keep_freed_memory
     from jgs.dist.mpi import Mpi
     from jgs.train.config import Config
+    from jgs.train.job import open_job
     from jgs.train.model import make_model
     from jgs.train.progress import Meter
-    from jgs.train.ranks import RankJob
     from jgs.train.step import init_state, make_optimizer, make_train_step
 
     keep_freed_memory()
@@ -107,8 +107,10 @@ def one_rank(folder: Path, mode: str) -> None:
         cache_memory=CACHE,
         prefetch=0,
     )
-    job = RankJob(config, comm)
-    model = make_model(config, job.num_features, job.num_classes, False, jax.random.key(0))
+    job = open_job(config, comm)
+    model = make_model(
+        config, job.data.num_features, job.data.num_classes, False, jax.random.key(0)
+    )
     job.start(model, jax.random.key(1), None)
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(config.lr)
@@ -120,10 +122,10 @@ def one_rank(folder: Path, mode: str) -> None:
         last, filled = None, None
         for batch, x in job.batches(Meter()):
             began = time.perf_counter()
-            state = step(state, key, batch, x, job.labels, np.float32(0))
+            state = step(state, key, batch, x, job.data.labels, np.float32(0))
             jax.block_until_ready(state.step)
-            now = {"computing": time.perf_counter() - began, **job.loader.seconds}
-            counters = [job.loader.counters, comm.counters]
+            now = {"computing": time.perf_counter() - began, **job.loader.source.seconds}
+            counters = [job.loader.source.counters, comm.counters]
             now |= {"rounds": sum(c.rounds for c in counters)}
             now |= {"bytes": sum(c.bytes for c in counters)}
             if last is not None:

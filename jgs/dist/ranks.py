@@ -73,7 +73,9 @@ class RankParts:
         ranges = [(some[0].index, some[-1].index + 1) for some in self.mine]
         return [self.parts.local_graph(*each) for each in ranges]
 
-    def check(self, graphs: Sequence[Graph], batch_size: int, sampler: Sampler) -> None:
+    def check(
+        self, graphs: Sequence[Graph], batch_size: int, sampler: Sampler, mode: str
+    ) -> None:
         """Raises `InputError`, on all ranks alike, if these parts cannot be trained on so."""
         least = min(part["seeds"] for part in self.parts.manifest["parts"])
         if batch_size % self.per_rank or not 0 < batch_size // self.per_rank <= least:
@@ -82,6 +84,12 @@ class RankParts:
                 f"at most the {least} that the smallest part has",
                 f"--batch-size {batch_size} for {self.per_rank} parts a rank",
                 "Choose a multiple of the parts a rank has, within these bounds.",
+            )
+        if mode == "vanilla" and not sampler.by_node:
+            raise InputError(
+                "vanilla mode must have a sampler whose draws belong to a node",
+                repr(sampler),
+                "Use hybrid mode, in which every rank has the whole topology.",
             )
         sampler.init(graphs[0])
 
@@ -158,13 +166,7 @@ def rank_loader(
             )
     graphs = ranks.graphs(mode) if graphs is None else graphs
     sampler = as_sampler(sampler, **options)
-    if mode == "vanilla" and not sampler.by_node:
-        raise InputError(
-            "vanilla mode must have a sampler whose draws belong to a node",
-            repr(sampler),
-            "Use hybrid mode, in which every rank has the whole topology.",
-        )
-    ranks.check(graphs, batch_size, sampler)
+    ranks.check(graphs, batch_size, sampler, mode)
     background = comm.clone()
     settings = repr((sampler, bool(shuffle)))
     schedules = ranks.schedules(key, batch_size, shuffle, settings)

@@ -235,7 +235,7 @@ def _sample_rows(
 ) -> tuple[MiniBatch, jax.Array]:
     """One rank's part of a batch: the mini-batch, and int32 `[L-1, 2]`, the largest need of all
     ranks for `rows`. Where that exceeds them, the mini-batch is of no use."""
-    nodes, num_nodes, num_edges = seeds, graph.num_nodes, graph.num_edges
+    nodes, num_nodes = seeds, graph.num_nodes
     held = jnp.zeros(0, bool) if held is None else held
     draw, most = partial(spec.sampler.draw_hop, words, graph), jnp.iinfo(jnp.int32).max
     overflow, blocks, needs, needed = jnp.zeros((), bool), [], [], []
@@ -263,8 +263,7 @@ def _sample_rows(
         overflow |= ~fits | (num_sources > spec.capacity.sources[h])
         nodes = jnp.where(overflow, num_nodes, nodes)  # then nothing more is drawn
         blocks.append(block)
-    sizes = (num_nodes, num_edges)
-    blocks = [empty_if(overflow, b, spec, h, *sizes) for h, b in enumerate(blocks)]
+    blocks = [empty_if(overflow, block, graph.num_edges) for block in blocks]
     batch = MiniBatch(
         seeds,
         nodes,

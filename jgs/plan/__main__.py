@@ -60,7 +60,7 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
                     results[-1]["sample"] = draw._asdict()
     _show(work, constants, options, results)
     return {
-        "workload": work._asdict(),
+        "workload": work._asdict() | {"sampler": repr(work.sampler)},
         "constants": constants._asdict(),
         "latency_us": options["latency_us"],
         "results": results,
@@ -87,10 +87,12 @@ def _is_shape(options: dict[str, Any]) -> bool:
 
 def _as_asked(options: dict[str, Any], work: Workload) -> Workload:
     """The graph's workload with the flags' training."""
+    from jgs.sampling import Neighbors  # a slow import
+
     return work._replace(
         num_features=options.get("features", work.num_features),
         batch_size=options["batch_size"],
-        fanouts=tuple(options["fanouts"]),
+        sampler=Neighbors(tuple(options["fanouts"])),
         hidden=options["hidden"],
         wire=4 if options["wire"] == "float32" else 2,
     )
@@ -267,7 +269,7 @@ def _show(
 ) -> None:
     table = Table(
         title=f"{work.name}: {work.num_nodes:,} nodes, {work.num_edges:,} edges, "
-        f"{work.num_features} features; batches of {work.batch_size}, fanouts {work.fanouts}; "
+        f"{work.num_features} features; batches of {work.batch_size}, {work.sampler}; "
         f"{options['latency_us']:g} µs a round; seconds an epoch by Gbit/s",
         caption=f"a rank of these machines: {constants.edge_seconds * 1e9:.1f} ns an edge "
         f"({constants.vanilla_edge_seconds * 1e9:.1f} vanilla), rows at "

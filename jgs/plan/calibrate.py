@@ -12,13 +12,13 @@ import numpy as np
 from flax import nnx
 
 from jgs.dist.comm import Alone
-from jgs.dist.loader import HybridSampler
+from jgs.dist.source import HybridSampler
 from jgs.dist.vanilla import VanillaSampler
 from jgs.graph import Graph, as_device
 from jgs.models import GraphSAGE
 from jgs.ops import gather
 from jgs.plan.cost import Constants, Draw, Workload, step_flops
-from jgs.sampling.capacity import plan_capacity
+from jgs.sampling import plan_capacity
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 _DEGREE = 24  # of the graph that is made up
@@ -29,7 +29,7 @@ _REPEATS = 5
 def calibrate(
     work: Workload, graph: Graph | None = None, seeds: np.ndarray | None = None
 ) -> Constants:
-    """Measured on 5 batches with the fanouts, batch size, features and hidden width of `work`.
+    """Measured on 5 batches with the sampler, batch size, features and hidden width of `work`.
 
     Args:
       work: see above.
@@ -47,8 +47,8 @@ def calibrate(
     num_nodes = graph.num_nodes
     num_rows = min(num_rows, num_nodes)
     features = as_device(rng.random((num_rows, work.num_features), np.float32))
-    capacity = plan_capacity(graph, work.batch_size, work.fanouts, seeds=seeds, trials=4)
-    comm, sizes = Alone(), (work.batch_size, work.fanouts)
+    capacity = plan_capacity(graph, work.batch_size, work.sampler, seeds=seeds, trials=4)
+    comm, sizes = Alone(), (work.batch_size, work.sampler)
     samplers: list[Any] = [
         HybridSampler(comm, graph, *sizes, capacity),
         VanillaSampler(comm, graph, [0, num_nodes], graph.num_edges, *sizes, capacity),
@@ -92,7 +92,7 @@ def _seeds(
 
 def _step_seconds(work: Workload, batch: Any, x: jax.Array, num_nodes: int) -> float:
     widths = (work.num_features, work.hidden, work.num_classes)
-    model = GraphSAGE(*widths, len(work.fanouts), rngs=nnx.Rngs(0))
+    model = GraphSAGE(*widths, work.sampler.num_hops, rngs=nnx.Rngs(0))
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(1e-2)
     step = make_train_step(graphdef, optimizer)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from jgs.sampling import Neighbors
 from jgs.sampling.capacity import round_up
 
 MODES = ("vanilla", "hybrid", "cached")
@@ -29,7 +30,8 @@ class Workload(NamedTuple):
       num_features, itemsize: `F`, and the bytes of one number as it is stored.
       num_classes, num_seeds: `C`, and the training nodes.
       batch_size: `B`, a rank's seeds in a batch.
-      fanouts, hidden: of hops, seeds' first; width of the hidden layers.
+      sampler: a by-node `Sampler`, of a hop a layer.
+      hidden: width of the hidden layers.
       wire: bytes of one number on its way.
       weighted: whether edges have weights.
     """
@@ -42,7 +44,7 @@ class Workload(NamedTuple):
     num_classes: int
     num_seeds: int
     batch_size: int = 1000
-    fanouts: tuple[int, ...] = (5, 10, 15)
+    sampler: Any = Neighbors((5, 10, 15))
     hidden: int = 256
     wire: int = 4
     weighted: bool = False
@@ -50,7 +52,11 @@ class Workload(NamedTuple):
     @property
     def widths(self) -> list[int]:
         """Of the layers, from the features to the classes."""
-        return [self.num_features, *[self.hidden] * (len(self.fanouts) - 1), self.num_classes]
+        return [
+            self.num_features,
+            *[self.hidden] * (self.sampler.num_hops - 1),
+            self.num_classes,
+        ]
 
 
 class Draw(NamedTuple):

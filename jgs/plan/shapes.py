@@ -74,8 +74,8 @@ def expected_draw(
     met = np.full(len(degrees.nodes), min(1.0, work.batch_size / work.num_nodes))
     edges, sources = [], []
     asked_nodes, asked_edges = [], []
-    for hop, fanout in enumerate(work.fanouts):
-        drawn = degrees.degree if fanout == -1 else np.minimum(fanout, degrees.degree)
+    for hop in range(work.sampler.num_hops):
+        drawn = work.sampler.expected_draws(hop, degrees.degree)
         frontier = degrees.nodes * met
         if hop > 0:
             most = _most(frontier.sum() * remote / max(1, ranks - 1), ranks)

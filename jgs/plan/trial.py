@@ -10,8 +10,8 @@ import numpy as np
 
 from jgs.graph import Graph, MiniBatch
 from jgs.plan.cost import Draw, Workload
-from jgs.sampling.algorithms.neighbors import sample_neighbors
-from jgs.sampling.capacity import plan_capacity, worst_case
+from jgs.sampling import plan_capacity, worst_case
+from jgs.sampling.capacity import enlarged, until_it_fits
 
 _RANKS = 4  # whose batches are drawn
 _TRIALS = 8  # batches of each
@@ -39,11 +39,11 @@ def measured_draw(
     Weights are not used: neighbours are drawn uniformly.
     """
     num_ranks, num_nodes = len(seeds), work.num_nodes
-    sampled = [np.zeros((2, len(work.fanouts)))]
-    asked = np.zeros((2, len(work.fanouts)))
+    sampled = [np.zeros((2, work.sampler.num_hops))]
+    asked = np.zeros((2, work.sampler.num_hops))
     asked_rows, read = 0, np.zeros(num_nodes, np.int32)
     capacity = plan_capacity(
-        graph, work.batch_size, work.fanouts, seeds=np.concatenate(seeds), trials=4
+        graph, work.batch_size, work.sampler, seeds=np.concatenate(seeds), trials=4
     )
     for rank in range(min(num_ranks, _RANKS)):
         whole = rank == 0 and cache_rows > 0 and num_ranks > 1
@@ -99,9 +99,10 @@ def _batches(
 ) -> Iterator[MiniBatch]:
     """The first batches of an epoch of a rank, the last of which may be smaller."""
     order = np.random.default_rng(rank).permutation(seeds)
-    sample = jax.jit(sample_neighbors, static_argnums=(3, 4))
-    key, size = jax.random.fold_in(jax.random.key(0), rank), work.batch_size
-    worst = worst_case(work.num_nodes, work.num_edges, size, work.fanouts, False, True)
+    sampler, size = work.sampler, work.batch_size
+    sample = jax.jit(sampler.sample, static_argnums=4)
+    key, state = jax.random.fold_in(jax.random.key(0), rank), sampler.init(graph)
+    worst = worst_case(graph, size, sampler, distinct=True)
     for number, begin in enumerate(range(0, min(order.size, most * size), size)):
         some = np.full(size, work.num_nodes, np.int32)
         mine = order[begin : begin + size]
@@ -109,8 +110,9 @@ def _batches(
             return  # a rest would make the average smaller than most batches
         some[: mine.size] = mine
         words = jax.random.fold_in(key, number)
-        batch = sample(words, graph, some, work.fanouts, capacity)
-        while batch.overflow:
-            capacity = capacity.enlarge(worst)
-            batch = sample(words, graph, some, work.fanouts, capacity)
-        yield batch
+
+        def attempt(level: int, words: Any = words, some: np.ndarray = some) -> Any:
+            batch = sample(words, graph, state, some, enlarged(capacity, worst, level))
+            return batch, batch.overflow
+
+        yield until_it_fits(attempt)[0]

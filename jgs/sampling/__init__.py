@@ -1,6 +1,7 @@
 """Sampling: from a graph and seeds to the mini-batches a model trains on."""
 
 from jgs.sampling.algorithms.neighbors import Neighbors, sample_neighbors
+from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.loader import Loader
@@ -12,6 +13,7 @@ __all__ = [
     "Loader",
     "Neighbors",
     "Sampler",
+    "Subgraph",
     "plan_capacity",
     "sample_neighbors",
     "worst_case",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.capacity import Capacity, GraphShape
@@ -92,6 +93,9 @@ class ByNode(Sampler, Protocol):
     ) -> HopRows:
         """What each of `nodes`, int32 `[..., T]` with `N` for padding, draws at `hop` by the
         key `words` uint32 `[..., 2]`, in at most `num_edges` edges; traced under x64."""
+
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        """How many neighbours a node of each `degree` draws at `hop`, on average."""
 
 
 def sample_apart(

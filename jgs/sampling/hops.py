@@ -79,9 +79,7 @@ def _sample_batch(
         overflow |= ~fits
         num_targets = block.num_sources
         blocks.append(block)
-    blocks = [
-        empty_if(overflow, b, spec, h, num_nodes, num_edges) for h, b in enumerate(blocks)
-    ]
+    blocks = [empty_if(overflow, b, num_edges) for b in blocks]
     need = jnp.where(bad, -1, jnp.stack(needed, axis=1)).astype(jnp.int32)
     return blocks, jnp.where(overflow, num_nodes, nodes), overflow, need
 
@@ -110,7 +108,7 @@ def _hop(
     start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
     degree = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - start
     edge, row, total = draw(graph, words, nodes, start, degree, h, edge_capacity)
-    edge, indptr = _close_gaps(edge, row, nodes.shape[0])
+    edge, indptr = close_gaps(edge, row, nodes.shape[0])
     valid = edge >= 0
     neighbors = (
         graph.indices.at[edge].get(mode="clip") if graph.num_edges else edge.astype(jnp.int32)
@@ -145,7 +143,7 @@ def _hop(
     return block, sources, need, fits
 
 
-def _close_gaps(edge: jax.Array, row: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+def close_gaps(edge: jax.Array, row: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
     """Move the real edges (`edge` >= 0) together; also returns the rows' int32 `indptr`."""
     valid = edge >= 0
     count = (
@@ -156,14 +154,13 @@ def _close_gaps(edge: jax.Array, row: jax.Array, num_rows: int) -> tuple[jax.Arr
     return closed, jnp.cumsum(count, dtype=jnp.int32)
 
 
-def empty_if(
-    overflow: jax.Array, block: Block, spec: Any, h: int, num_nodes: int, num_edges: int
-) -> Block:
-    """`block`, of hop `h`, or the empty one that an overflowed sample has in its place."""
-    padding = spec.capacity.sources[h] if relabels(spec, h) else num_nodes
+def empty_if(overflow: jax.Array, block: Block, num_edges: int) -> Block:
+    """`block`, or the empty one that an overflowed sample of a graph of `num_edges` has in its
+    place."""
+    assert block.source_capacity is not None
     empty = Block(
         indptr=jnp.zeros_like(block.indptr),
-        indices=jnp.full_like(block.indices, padding),
+        indices=jnp.full_like(block.indices, block.source_capacity),
         num_targets=jnp.zeros_like(block.num_targets),
         num_sources=jnp.zeros_like(block.num_sources),
         num_edges=jnp.zeros_like(block.num_edges),

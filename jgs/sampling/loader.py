@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol, Self
 
-from jgs.graph import Graph
+from jgs.graph import Graph, MiniBatch
 from jgs.sampling.ahead import Ahead
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_seed_ids, require_int
@@ -64,6 +64,8 @@ class Loader:
         the caller's thread.
       super_batch: how many batches are sampled in one call, which makes small ones cheaper
         and changes none; None chooses (`choose_super_batch`), 1 turns it off.
+      read: a function of a batch, e.g. one that gathers its features; the loader then yields
+        pairs of the batch and what it returns.
 
     Attributes:
       epoch, step: the position; `step` batches of `epoch` have been yielded.
@@ -90,6 +92,7 @@ class Loader:
         capacity: Capacity | None = None,
         prefetch: int = 2,
         super_batch: int | None = None,
+        read: Callable[[MiniBatch], Any] | None = None,
         **options: Any,
     ):
         sampler = as_sampler(sampler, **options)
@@ -102,7 +105,8 @@ class Loader:
         prefetch = require_int("prefetch", prefetch, 0)
         if super_batch is not None:
             super_batch = require_int("super_batch", super_batch, 1)
-        source = LocalSource(graph, sampler, state, schedule, seeds, capacity, super_batch)
+        sizes = (capacity, super_batch)
+        source = LocalSource(graph, sampler, state, schedule, seeds, *sizes, read)
         self._begin(source, prefetch)
 
     @classmethod

@@ -35,4 +35,6 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
                 "Give them to the sampler itself.",
             )
         return sampler
-    return Neighbors(check_fanouts(sampler), **{_OPTIONS[name]: bool(v) for name, v in options.items()})
+    return Neighbors(
+        check_fanouts(sampler), **{_OPTIONS[name]: bool(v) for name, v in options.items()}
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ class LocalSource:
       seeds: int32 `[n]`, all that there are.
       capacity: None plans one.
       super_batch: how many batches are sampled in one call; None chooses.
+      read: makes the second of the pairs that the loader yields; None: it yields batches.
     """
 
     together = False
@@ -46,8 +47,10 @@ class LocalSource:
         seeds: np.ndarray,
         capacity: Capacity | None = None,
         super_batch: int | None = None,
+        read: Callable[[MiniBatch], Any] | None = None,
     ):
         self._graph, self._sampler, self._state = graph, sampler, state
+        self._read = read
         self.schedules, size = [schedule], schedule.batch_size
         distinct = np.unique(seeds).size == seeds.size
         if capacity is None:
@@ -69,8 +72,8 @@ class LocalSource:
             self.seconds["sampling"] += time.perf_counter() - began
             yield batches[: len(schedule) - step]
 
-    def finish(self, item: MiniBatch) -> MiniBatch:
-        return item
+    def finish(self, item: MiniBatch) -> Any:
+        return item if self._read is None else (item, self._read(item))
 
     def _sample(self, words: np.ndarray, seeds: np.ndarray) -> list[MiniBatch]:
         def draw(words: np.ndarray, seeds: np.ndarray, level: int) -> Any:

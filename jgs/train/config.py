@@ -26,6 +26,7 @@ _NAMING_DATA = ("dataset", "data_options")
 _BOUNDS = {
     "hidden": (1, 1 << 16),
     "heads": (1, 1 << 10),
+    "extra_nodes": (0, _INT32),
     "batch_size": (1, _INT32),
     "epochs": (1, _INT32),
     "keep": (1, _INT32),
@@ -62,8 +63,18 @@ class Config:
         "(the data set is then theirs)",
         identity=False,
     )
+    sampler: str = _flag(
+        "neighbors",
+        "what a batch is: sampled neighbours hop by hop, or the graph induced by its seeds and "
+        "drawn nodes",
+        choices=("neighbors", "subgraph"),
+    )
     fanouts: tuple[int, ...] = _flag(
         (10, 10), "neighbours to draw per node, seeds' hop first; -1 draws all; one a layer"
+    )
+    extra_nodes: int = _flag(0, "of subgraph: nodes to draw beside the seeds; of each rank")
+    layers: int | None = _flag(
+        None, "of subgraph: layers of the model (default: 2; of neighbors one a fanout)"
     )
     model: str = _flag(
         "sage",
@@ -181,6 +192,8 @@ class Config:
             value = getattr(self, name)
             rule = f"at least {least}" if value < least else f"at most {most}"
             _require(name, least <= value <= most, value, rule)
+        layers = self.layers
+        _require("layers", layers is None or 1 <= layers <= 100, layers, "from 1 to 100")
         _require("seed", 0 <= self.seed < 2**32, self.seed, "in [0, 2**32)")
         _require("lr", 0 < self.lr < math.inf, self.lr, "positive and finite")
         decay = self.weight_decay

@@ -307,23 +307,3 @@ class _Work(NamedTuple):
     size: int
     in_place: bool
     last: bool
-
-
-def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The fraction of rows classified rightly; of multi-label data the micro-averaged F1.
-
-    Args:
-      logits: float `[n, C]`.
-      labels: int `[n]`, or 0 and 1 `[n, C]`: a label is predicted where its logit is above 0.
-    """
-    right, asked = right_and_asked(logits, labels)
-    return right / max(asked, 1)
-
-
-def right_and_asked(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
-    """Two counts whose sums over any pieces give the `accuracy` of all rows, as a fraction."""
-    if labels.ndim == 1:
-        return int(np.count_nonzero(np.argmax(logits, axis=1) == labels)), len(labels)
-    predicted, true = logits > 0, labels > 0.5
-    right = 2 * int(np.count_nonzero(predicted & true))
-    return right, right + int(np.count_nonzero(predicted != true))

@@ -17,7 +17,7 @@ from jgs.dist.watchdog import Watchdog
 from jgs.errors import InputError
 from jgs.train import folder, loop
 from jgs.train.config import Config, as_typed, flag
-from jgs.train.ranks import RankJob
+from jgs.train.job import Job, open_job
 
 # What may differ from rank to rank: paths of other machines, and the rank.
 _OWN = ("partition", "root", "run_dir", "process_id", "progress")
@@ -53,9 +53,9 @@ def _train(
     if config.keep_memory:
         keep_freed_memory()
 
-    def make_job(config: Config) -> loop.Job:
-        job = everywhere(comm, lambda: _job(config, comm))
-        _agree(comm, {f"the {part}": digest[:12] for part, digest in job.digests.items()})
+    def make_job(config: Config) -> Job:
+        job = everywhere(comm, lambda: open_job(config, comm))
+        _agree(comm, {f"the {part}": digest[:12] for part, digest in job.data.digests.items()})
         return job
 
     def at_step(step: float | None) -> None:
@@ -66,18 +66,6 @@ def _train(
 
     result = loop.run(config, make_job, at_step, at_checkpoint)
     return result if comm.rank == 0 else 0
-
-
-def _job(config: Config, comm: Communicator) -> loop.Job:
-    if config.partition is not None:
-        return RankJob(config, comm)
-    if comm.size == 1:
-        return loop.LocalJob(config)
-    raise InputError(
-        "several ranks must have a partitioned data set",
-        f"{comm.size} ranks and no --partition",
-        "Write one with python -m jgs.partition, and give its folder.",
-    )
 
 
 def _agree(comm: Communicator, what: dict[str, str]) -> None:

@@ -7,10 +7,10 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,57 +18,16 @@ import numpy as np
 from flax import nnx
 
 from jgs.command import say
-from jgs.dist.comm import Communicator
 from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.errors import InputError
 from jgs.models import GNN
 from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
 from jgs.train.interrupt import stop_flag
-from jgs.train.local import LocalJob
+from jgs.train.job import Job, open_job
 from jgs.train.model import make_model, shape_of
 from jgs.train.progress import Bar, Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
-
-
-class Job(Protocol):
-    """What a run trains on: a data set on one machine, or parts of one on many ranks.
-
-    Fields:
-      name: of the data set.
-      num_features, num_classes: widths.
-      sparse: whether the features are.
-      multilabel: whether a node can have several labels.
-      num_seeds, batch_size: of all ranks together.
-      comm: of the training step; nobody else uses it.
-      labels: of all nodes, as the training step takes them.
-      digests: by which a resumed run knows its data again.
-      loader: has `epoch`, `step`, a length, `state_dict` and `load_state_dict`; after `start`.
-    """
-
-    name: str
-    num_features: int
-    num_classes: int
-    sparse: bool
-    multilabel: bool
-    num_seeds: int
-    batch_size: int
-    comm: Communicator
-    labels: Any
-    digests: dict[str, str]
-    loader: Any
-
-    def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
-        """Makes the loader, whose draws `key` decides, and what `accuracy` needs."""
-
-    def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
-        """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
-
-    def accuracy(self, params: Any, split: str) -> float:
-        """Of "val" or "test": micro-F1 for multi-label data."""
-
-    def close(self) -> None:
-        """Stops what runs in the background."""
 
 
 class Interrupted(Exception):
@@ -77,7 +36,7 @@ class Interrupted(Exception):
 
 def run(
     config: Config,
-    make_job: Callable[[Config], Job] = LocalJob,
+    make_job: Callable[[Config], Job] = open_job,
     at_step: Callable[[float | None], None] = lambda step: None,
     at_checkpoint: Callable[[str], None] = lambda path: None,
 ) -> dict[str, Any]:
@@ -88,7 +47,7 @@ def run(
     `epochs`, `seconds` (earlier sessions of a resumed run included), `params_sha256` (of the
     last parameters) and `run_dir`. Accuracy is micro-F1 for multi-label data.
 
-    All ranks of the job, by default a `LocalJob`, call it; the one of rank 0 alone shows
+    All ranks of the job, by default that of one process, call it; the one of rank 0 alone shows
     progress and has the run folder. `at_step` is told how far this rank is, as
     `jgs.dist.watchdog.Watchdog` wants it, and `at_checkpoint` where each checkpoint lies.
 
@@ -109,7 +68,9 @@ def run(
 
         run_dir = everywhere(job.comm, claim)
         params_key, loader_key, dropout_key = jax.random.split(jax.random.key(config.seed), 3)
-        model = make_model(config, job.num_features, job.num_classes, job.sparse, params_key)
+        model = make_model(
+            config, job.data.num_features, job.data.num_classes, job.data.sparse, params_key
+        )
         job.start(model, loader_key, run_dir)
         stack.callback(job.close)
         training = _Training(config, run_dir, job, model, dropout_key, started)
@@ -146,8 +107,8 @@ class _Training:
         optimizer = make_optimizer(config.lr, config.weight_decay)
         self.state = job.comm.same(init_state(params, optimizer))
         self.key = jax.random.key_data(dropout_key)
-        self.metric = "micro-F1" if job.multilabel else "accuracy"
-        self.step = make_train_step(graphdef, optimizer, True, job.comm)
+        self.metric = job.task.metric(job.data.host_labels)
+        self.step = make_train_step(graphdef, optimizer, True, job.comm, job.task)
 
     def seconds(self) -> float:
         return round(self.earlier + time.perf_counter() - self.started, 3)
@@ -168,7 +129,7 @@ class _Training:
             record = self.best | {
                 "seconds": self.seconds(),
                 "loader": loader.state_dict(),
-                "data": self.job.digests,
+                "data": self.job.data.digests,
                 "shape": shape_of(self.job),
             }
             place, arrays = self.run_dir / folder.CHECKPOINTS, self._arrays()
@@ -221,10 +182,11 @@ class _Training:
             say(f"resuming after {self.loader.epoch} epochs and {self.loader.step} steps")
 
     def _check_data(self, saved: dict[str, str]) -> None:
-        mine = self.job.digests
+        mine = self.job.data.digests
         if changed := [part for part in mine if saved.get(part) != mine[part]]:
             raise InputError(
-                f"a run must be resumed on the data set that it began with, {self.job.name}",
+                "a run must be resumed on the data set that it began with, "
+                f"{self.job.data.name}",
                 f"other {', '.join(changed)}",
                 "Restore its files, or start a new run in another --run-dir.",
             )
@@ -239,7 +201,7 @@ class _Training:
         loss = self._finite_loss(name)
         self.state = self.job.comm.same(start_epoch(self.state))
         begun, params = time.perf_counter(), _on_host(self.state.params)
-        value = self.job.accuracy(params, "val")
+        value = self.job.metric(params, "val")
         evaluation = time.perf_counter() - begun
         if value > self.best["val_accuracy"]:
             self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
@@ -286,10 +248,10 @@ class _Training:
                 self.at_step(first + loader.step - 0.5)
                 with meter.timing("computing"):
                     stop = job.comm.own([np.float32(stopped())] * job.comm.num_local)
-                    self.state = self.step(self.state, key, batch, x, job.labels, stop)
+                    self.state = self.step(self.state, key, batch, x, job.data.labels, stop)
                     jax.block_until_ready(self.state.step)
                 done = (loader.step - 1) * job.batch_size
-                meter.count(min(job.batch_size, job.num_seeds - done))
+                meter.count(min(job.batch_size, job.data.num_seeds - done))
                 if bar.due():
                     bar.show(loader.step, self._loss(), meter)
                 # Of several ranks all stop after the step in which one has said so.
@@ -309,7 +271,7 @@ class _Training:
     # -- the end -------------------------------------------------------------------------------
 
     def result(self) -> dict[str, Any]:
-        test = self.job.accuracy(self.best_params, "test")
+        test = self.job.metric(self.best_params, "test")
         if self.run_dir is not None:
             self._draw(test)
         return {
@@ -324,7 +286,7 @@ class _Training:
     def _draw(self, test: float) -> None:
         assert self.run_dir is not None
         rows = folder.read_metrics(self.run_dir, self.config.epochs)
-        title = f"{self.job.name}: test {self.metric} {test:.4f}"
+        title = f"{self.job.data.name}: test {self.metric} {test:.4f}"
         try:
             curve.draw(self.run_dir / "curve.png", rows, title)
         except ImportError:

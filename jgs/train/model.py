@@ -10,6 +10,7 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.models import GNN, MODELS
 from jgs.train.config import Config, as_typed, flag
+from jgs.train.samplers import num_layers
 
 # The options that are of some models only: which takes them.
 OPTIONS: dict[str, tuple[str, ...]] = {"reduce": ("sage",)}
@@ -27,7 +28,7 @@ def make_model(
     widths = (num_features, config.hidden, num_classes)
     model = MODELS[config.model](
         *widths,
-        len(config.fanouts),
+        num_layers(config),
         dropout=config.dropout,
         input_dropout=input_dropout,
         norm=config.norm,
@@ -40,9 +41,10 @@ def make_model(
 
 def shape_of(job: Any) -> dict[str, Any]:
     """What `make_model`, and whoever reads the model's outputs, must know of a
-    `jgs.train.loop.Job` beside its configuration."""
-    names = ("num_features", "num_classes", "sparse", "multilabel")
-    return {name: getattr(job, name) for name in names}
+    `jgs.train.job.Job` beside its configuration."""
+    names = ("num_features", "num_classes", "sparse")
+    found = {name: getattr(job.data, name) for name in names}
+    return found | {"multilabel": job.data.host_labels.ndim == 2}
 
 
 def _own_options(config: Config) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from flax import nnx
 from jax.flatten_util import ravel_pytree
 
 from jgs.dist.comm import OWN, SAME, Communicator
+from jgs.train.tasks import TASKS, Task
 
 
 class TrainState(NamedTuple):
@@ -62,6 +63,7 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     jit: bool = True,
     comm: Communicator | None = None,
+    task: Task = TASKS["nodes"],
 ) -> TrainStep:
     """`train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, its state donated.
 
@@ -81,12 +83,11 @@ def make_train_step(
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
         dropout_key = jax.random.fold_in(key, state.step)
-        seed_labels = jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)
         mask = batch.seed_mask
 
         def loss_of(params):
             model = nnx.merge(graphdef, params)
-            return masked_loss(model(batch, x, key=dropout_key), seed_labels, mask)
+            return task.loss(model(batch, x, key=dropout_key), batch, labels)
 
         loss, gradients = jax.value_and_grad(loss_of)(state.params)
         count, stop = jnp.sum(mask, dtype=jnp.float32), jnp.asarray(stop, jnp.float32)
@@ -116,23 +117,3 @@ def _over_ranks(
     loss, gradients, count, stop = unravel(comm.all_reduce(buffer))
     mean = jax.tree.map(lambda a: a / jnp.maximum(count, 1), (loss, gradients))
     return (*mean, count, stop)
-
-
-def masked_loss(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """The mean loss over the rows where `mask` holds, float32; 0 where it holds nowhere.
-
-    Args:
-      logits: float `[B, C]`; rows where the mask is False may hold anything, even NaN.
-      labels: int `[B]`, class ids: softmax cross-entropy; or float `[B, C]` of 0 and 1:
-        sigmoid cross-entropy, averaged over the classes.
-      mask: bool `[B]`.
-    """
-    # Masked before the loss, not only after: the derivative of a NaN times 0 is NaN.
-    logits = jnp.where(mask[:, None], logits, 0)
-    if labels.ndim == 1:
-        labels = jnp.where(mask, labels, 0)
-        loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    else:
-        labels = jnp.where(mask[:, None], labels, 0)
-        loss = optax.sigmoid_binary_cross_entropy(logits, labels).mean(axis=-1)
-    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)

@@ -13,8 +13,8 @@ from flax import nnx
 
 from jgs.models import GraphSAGE
 from jgs.train.config import Config
+from jgs.train.job import open_job
 from jgs.train.progress import Meter
-from jgs.train.ranks import RankJob
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 STEPS, SEEDS, FANOUTS = 20, 12, (3, 2)
@@ -33,9 +33,14 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
         eval_memory=1,
         **more,
     )
-    job = RankJob(config, comm)
+    job = open_job(config, comm)
     model = GraphSAGE(
-        job.num_features, 8, job.num_classes, 2, dropout=0.5, rngs=nnx.Rngs(jax.random.key(1))
+        job.data.num_features,
+        8,
+        job.data.num_classes,
+        2,
+        dropout=0.5,
+        rngs=nnx.Rngs(jax.random.key(1)),
     )
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(0.01)
@@ -50,15 +55,15 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
             if done < 3:
                 drawn.append([draws(b) for b in comm.local(batch)])
             if comm.uniform and not done:
-                program = step.lower(state, key, batch, x, job.labels, zero).compile()
+                program = step.lower(state, key, batch, x, job.data.labels, zero).compile()
                 hlo = program.as_text()
             before = comm.counters.rounds
-            state = step(state, key, batch, x, job.labels, zero)
+            state = step(state, key, batch, x, job.data.labels, zero)
             rounds.append(comm.counters.rounds - before)
             done += 1
             if done == STEPS:
                 break
-    accuracy = job.accuracy(jax.tree.map(np.asarray, state.params), "val")
+    accuracy = job.metric(jax.tree.map(np.asarray, state.params), "val")
     job.close()
     leaves = [np.array(leaf) for leaf in jax.tree.leaves(state.params)]
     result = {"params": leaves, "drawn": drawn, "reductions": rounds, "accuracy": accuracy}
@@ -83,15 +88,15 @@ def rounds_of_a_step(comm, parts: str, mode: str, per_rank: int) -> int:
         partition=parts, mode=mode, batch_size=per_rank, fanouts=FANOUTS, ranks=comm.size,
         prefetch=0,
     )  # fmt: skip
-    job = RankJob(config, comm)
-    model = GraphSAGE(job.num_features, 8, job.num_classes, 2, rngs=nnx.Rngs(0))
+    job = open_job(config, comm)
+    model = GraphSAGE(job.data.num_features, 8, job.data.num_classes, 2, rngs=nnx.Rngs(0))
     job.start(model, jax.random.key(3), None)
     batches = iter(job.batches(Meter()))
     next(batches)
     loader = job.loader
-    before, extra = loader.counters.rounds, loader.extra_rounds
+    before, extra = loader.source.counters.rounds, loader.source.extra_rounds
     next(batches)
-    rounds, extra = loader.counters.rounds - before, loader.extra_rounds - extra
+    rounds, extra = loader.source.counters.rounds - before, loader.source.extra_rounds - extra
     batches.close()
     return rounds - extra
 

@@ -19,10 +19,11 @@ from jgs.plan import cost
 from jgs.plan.cost import Constants, Draw, Network, Workload
 from jgs.plan.shapes import Degrees, expected_draw, lognormal_degrees
 from jgs.plan.trial import measured_draw
+from jgs.sampling import Neighbors
 from jgs.train.config import Config
+from jgs.train.job import open_job
 from jgs.train.model import make_model
 from jgs.train.progress import Meter
-from jgs.train.ranks import RankJob
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 N, F, C, SEEDS, BATCH, FANOUTS, HIDDEN = 4000, 16, 5, 1200, 100, (4, 3, 3), 8
@@ -58,7 +59,7 @@ def counted(parts, mode, cache):
         cache=cache,
         cache_memory=1,
     )
-    job = RankJob(config, comm)
+    job = open_job(config, comm)
     model = make_model(config, F, C, False, jax.random.key(0))
     job.start(model, jax.random.key(1), None)
     graphdef, params = nnx.split(model)
@@ -68,8 +69,8 @@ def counted(parts, mode, cache):
     key = comm.same(jax.random.key_data(jax.random.key(2)))
     stop, seen = comm.own([np.float32(0)] * 2), []
     for batch, x in job.batches(Meter()):
-        state = step(state, key, batch, x, job.labels, stop)
-        counters = (job.loader.counters, comm.counters)
+        state = step(state, key, batch, x, job.data.labels, stop)
+        counters = (job.loader.source.counters, comm.counters)
         seen.append((sum(c.rounds for c in counters), sum(c.bytes for c in counters)))
     job.close()
     return np.diff(seen, axis=0)[-1].tolist()
@@ -103,7 +104,7 @@ def test_bytes_by_hand():
 
 def test_one_rank_sends_nothing():
     draw = Draw((50.0, 100.0), (60.0, 150.0), (0.0,), (0.0,), 0, 0, 0.0, 1.0)
-    work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, (5, 5), 8)
+    work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, Neighbors((5, 5)), 8)
     for mode in cost.MODES:
         result = cost.cost(work, draw, FAST, NET, 1, mode)
         assert (result.rounds, result.bytes, result.network_seconds) == (0, 0, 0)
@@ -112,7 +113,7 @@ def test_one_rank_sends_nothing():
 
 
 def test_topology_is_split_in_vanilla_mode_only():
-    work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, (5, 5), 8)
+    work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, Neighbors((5, 5)), 8)
     draw = expected_draw(work, lognormal_degrees(1000, 9000), 4)
     sizes = {m: cost.cost(work, draw, FAST, NET, 4, m).memory["topology"] for m in cost.MODES}
     assert sizes["hybrid"] == sizes["cached"] == 8 * 1001 + 4 * 9000
@@ -125,7 +126,7 @@ def test_expected_draw_of_a_random_graph():
     num_nodes, degree = 20_000, 12
     indptr = np.arange(num_nodes + 1) * degree
     indices = rng.integers(0, num_nodes, num_nodes * degree, np.int32)
-    work = Workload("w", num_nodes, indices.size, 16, 4, 5, 6000, 100, (5, 4, 30), 8)
+    work = Workload("w", num_nodes, indices.size, 16, 4, 5, 6000, 100, Neighbors((5, 4, 30)), 8)
     owner = rng.permutation(np.arange(num_nodes) % 2)
     seeds = rng.permutation(num_nodes)[:6000].astype(np.int32)
     expected = expected_draw(work, Degrees(np.array([2e4]), np.array([12.0])), 2, 5000)
@@ -140,7 +141,7 @@ def test_expected_draw_of_a_random_graph():
 
 
 def test_a_cache_of_everything_serves_everything():
-    work = Workload("w", 1000, 9000, 16, 4, 5, 500, 10, (5, 5), 8)
+    work = Workload("w", 1000, 9000, 16, 4, 5, 500, 10, Neighbors((5, 5)), 8)
     degrees = lognormal_degrees(1000, 9000)
     assert degrees.nodes.sum() == pytest.approx(1000)
     assert degrees.nodes @ degrees.degree == pytest.approx(9000)

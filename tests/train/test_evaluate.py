@@ -11,7 +11,7 @@ from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE
 from jgs.sampling import sample_neighbors
 from jgs.train import evaluate_edges, evaluate_layer, exact_inference
-from jgs.train.evaluate import accuracy
+from jgs.train.tasks import accuracy
 
 N = 50
 

@@ -13,9 +13,12 @@ from small_runs import metrics, same_run, train
 
 import jgs.data
 from jgs.models import MODELS, GraphSAGE
-from jgs.train import checkpoint, folder, local, loop
+from jgs.train import checkpoint, folder, loop
+from jgs.train import job as job_module
 from jgs.train.__main__ import main
 from jgs.train.config import Config
+from jgs.train.data import open_data
+from jgs.train.job import Job
 from jgs.train.model import make_model
 
 
@@ -108,7 +111,7 @@ def test_no_step_is_told_before_the_first_batch(tmp_path):
     """What comes before it, such as planning a cache, may take longer than any step."""
     told, epochs = [None], []
 
-    class Job(local.LocalJob):
+    class Watched(Job):
         def batches(self, meter):
             for batch in super().batches(meter):
                 epochs.append(told[-1]) if self.loader.step == 1 else None
@@ -119,7 +122,7 @@ def test_no_step_is_told_before_the_first_batch(tmp_path):
         data_options=options, fanouts=(3,), hidden=8, batch_size=10, epochs=2, progress=False,
         run_dir=str(tmp_path / "run"),
     )  # fmt: skip
-    loop.run(config, Job, told.append)
+    loop.run(config, lambda config: Watched(config, open_data(config)), told.append)
     assert epochs == [None, None]
     assert [step for step in told if step is not None][:3] == [0.5, 1, 1.5]
 
@@ -147,7 +150,7 @@ def test_resume_on_changed_data_is_refused(tmp_path, capsys, monkeypatch):
 
 
 def test_evaluation_of_a_weighted_run_is_weighted(tmp_path, monkeypatch):
-    load, made, seen = jgs.data.load, local.exact_inference, []
+    load, made, seen = jgs.data.load, job_module.exact_inference, []
 
     def weighted(*arguments, **options):
         data = load(*arguments, **options)
@@ -155,12 +158,13 @@ def test_evaluation_of_a_weighted_run_is_weighted(tmp_path, monkeypatch):
         graph = jgs.Graph(graph.indptr, graph.indices, np.ones(graph.num_edges, np.float32))
         return dataclasses.replace(data, graph=graph)
 
-    def spy(*arguments):
-        seen.append(inspect.signature(made).bind(*arguments).arguments["weighted"])
-        return made(*arguments)
+    def spy(*arguments, **options):
+        bound = inspect.signature(made).bind(*arguments, **options)
+        seen.append(bound.arguments["weighted"])
+        return made(*arguments, **options)
 
     monkeypatch.setattr(jgs.data, "load", weighted)
-    monkeypatch.setattr(local, "exact_inference", spy)
+    monkeypatch.setattr(job_module, "exact_inference", spy)
     assert train(tmp_path / "yes", "--epochs", 1, "--weighted") == 0
     assert train(tmp_path / "no", "--epochs", 1) == 0
     assert seen == [True, False]
@@ -247,5 +251,5 @@ def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch, capsys):
 
 def test_features_are_arguments_and_not_constants():
     data = jgs.data.load("synthetic", num_nodes=400, num_edges=3000)
-    traced = jax.make_jaxpr(local.gather)(data.features, jnp.zeros(5, jnp.int32))
+    traced = jax.make_jaxpr(jax.jit(jgs.ops.gather))(data.features, jnp.zeros(5, jnp.int32))
     assert sum(np.size(c) for c in traced.consts) < 10

@@ -13,7 +13,7 @@ import jgs.data
 from jgs import InputError
 from jgs.models import MODELS
 from jgs.sampling import Loader
-from jgs.train import checkpoint, folder, local, loop
+from jgs.train import checkpoint, folder, loop, tasks
 
 
 def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
@@ -59,7 +59,7 @@ def test_ctrl_c_outside_the_steps_stops_at_once(tmp_path, capsys, monkeypatch, w
     if where == "load":
         monkeypatch.setattr(jgs.data, "load", press)
     else:
-        monkeypatch.setattr(local, "accuracy", press)
+        monkeypatch.setattr(tasks, "right_and_asked", press)
     assert train(tmp_path / "run") == 130
     out, err = capsys.readouterr()
     assert (out, after) == ("", [])

@@ -119,6 +119,13 @@ class Neighbors:
         assert batch.needed is not None
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
 
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        """See `jgs.sampling.base.ByNode`."""
+        k = self.fanouts[hop]
+        if k == -1:
+            return degree
+        return np.where(degree > 0, k, 0) if self.replace else np.minimum(k, degree)
+
     def _spec(self, capacity: Capacity) -> Spec:
         return Spec(
             self.fanouts,

@@ -1,0 +1,148 @@
+"""`Subgraph`: the seeds and uniformly drawn nodes, with all edges among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, MiniBatch
+from jgs.kernels.call import vary_alike
+from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
+from jgs.sampling.checks import check_graph, check_seeds, require_int
+from jgs.sampling.hops import close_gaps, empty_if
+from jgs.sampling.random import below, key_words, node_bits
+from jgs.sampling.relabel import relabel
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """One square block for all layers: the graph that a batch's nodes induce.
+
+    The nodes are the seeds and `extra` draws, with replacement, from all nodes (as GraphSAINT's
+    node sampler, Zeng et al. 2020, section 3.4, with equal probabilities; its normalisation is
+    not applied). A node is there once, but a repeated seed keeps its rows. The draws depend on
+    the key alone, so batches of ranks share them unless their keys differ.
+
+    Fields:
+      extra: how many nodes are drawn beside the seeds.
+      edge_ids, edge_weights: whether the block carries `edge_id`, `edge_weight`.
+
+    A capacity has one hop. Its `edges` are the in-edges of all the batch's nodes, which are
+    looked through; the block keeps those whose source is in the batch. Plain JAX: on a CPU it
+    takes about a sort of these edges.
+    """
+
+    extra: int = 0
+    edge_ids: bool = field(default=False, repr=False)
+    edge_weights: bool = field(default=False, repr=False)
+
+    by_node = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", require_int("extra", self.extra, 0))
+        if self.extra >= 2**31:
+            raise InputError("extra must be below 2**31", self.extra, "Draw fewer nodes.")
+
+    def init(self, graph: Graph) -> tuple[()]:
+        check_graph(graph, False, self.edge_weights)
+        return ()
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        repeated = 0 if distinct else (batch_size - 1) * (shape.max_degree or 0)
+        rows = min(batch_size + self.extra, shape.num_nodes + batch_size)
+        return Capacity((shape.num_edges + repeated,), (rows,))
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        self.init(graph)
+        seeds = check_seeds(seeds, graph.num_nodes)
+        words = key_words(key)
+        size = seeds.shape[-1]
+        if capacity is None:
+            capacity = self.bound(GraphShape.of(graph), size)
+        capacity = check_capacity(capacity, size, 1)
+        words, graph, seeds = vary_alike(words, graph, seeds)
+        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+            block, nodes, overflow, needed = _sample(words, graph, seeds, self, capacity)
+        return MiniBatch(
+            seeds, nodes, (block,), overflow, graph.num_nodes, needed=needed, square=True
+        )
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _sample(
+    words: jax.Array, graph: Graph, seeds: jax.Array, sampler: Subgraph, capacity: Capacity
+) -> tuple[Block, jax.Array, jax.Array, jax.Array]:
+    num_nodes, (most_edges,), (most_rows,) = graph.num_nodes, *capacity
+    bad = jnp.any((seeds < 0) | (seeds > num_nodes))
+    nodes, num_rows = _nodes(words, seeds, num_nodes, sampler.extra, most_rows)
+    real = (jnp.arange(most_rows) < num_rows) & (nodes < num_nodes)
+    start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
+    degree = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - start
+    ends = jnp.cumsum(degree)
+    total = jnp.max(ends, initial=0)
+
+    slot = jnp.arange(most_edges, dtype=jnp.int64)
+    row = jnp.clip(jnp.searchsorted(ends, slot, side="right"), 0, max(most_rows - 1, 0))
+    edge = start[row] + slot - (ends - degree)[row]
+    source = jnp.full(most_edges, num_nodes, jnp.int32)
+    if graph.num_edges:
+        source = jnp.where(slot < total, graph.indices.at[edge].get(mode="clip"), num_nodes)
+    local = _places(nodes, source, num_nodes)
+    edge, indptr = close_gaps(jnp.where(local >= 0, edge, -1), row, most_rows)
+    kept = edge >= 0
+    if graph.num_edges:
+        source = jnp.where(kept, graph.indices.at[edge].get(mode="clip"), num_nodes)
+    indices = jnp.where(kept, _places(nodes, source, num_nodes), most_rows)
+    weight = None
+    if sampler.edge_weights and graph.edge_weight is not None:
+        weight = graph.edge_weight.at[edge].get(
+            mode="fill", fill_value=0, wrap_negative_indices=False
+        )
+    block = Block(
+        indptr=indptr,
+        indices=indices.astype(jnp.int32),
+        num_targets=num_rows,
+        num_sources=num_rows,
+        num_edges=indptr[-1],
+        edge_id=jnp.where(kept, edge, graph.num_edges) if sampler.edge_ids else None,
+        edge_weight=weight,
+        source_capacity=most_rows,
+    )
+    fits = num_rows <= most_rows
+    edges_needed = jnp.where(fits, jnp.minimum(total, 2**31 - 1), 0)
+    needed = jnp.stack([edges_needed, jnp.minimum(num_rows, most_rows + 1)])[:, None]
+    needed = jnp.where(bad, -1, needed).astype(jnp.int32)
+    overflow = bad | ~fits | (total > most_edges)
+    block = empty_if(overflow, block, graph.num_edges)
+    return block, jnp.where(overflow, num_nodes, nodes), overflow, needed
+
+
+def _nodes(
+    words: jax.Array, seeds: jax.Array, num_nodes: int, extra: int, room: int
+) -> tuple[jax.Array, jax.Array]:
+    """int32 `[room]`, the seeds and then the drawn nodes that are not among them, each once;
+    and how many rows that takes, also if they do not fit."""
+    slot = jnp.arange(seeds.shape[0], dtype=jnp.int32)
+    num_seeds = jnp.max(slot + 1, initial=0, where=seeds < num_nodes)
+    number = jnp.arange(extra, dtype=jnp.int32)
+    bits = node_bits(words, number, 0)
+    drawn = below(bits, jnp.full(extra, num_nodes, jnp.int64)).astype(jnp.int32)
+    wanted = jnp.full(extra, num_nodes > 0)
+    nodes, num_rows, _ = relabel(seeds, num_seeds, drawn, wanted, room, num_nodes)
+    return nodes, num_rows
+
+
+def _places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
+    """int32 like `ids`: the first row of `nodes` that holds each, -1 where none does."""
+    order = jnp.argsort(nodes, stable=True).astype(jnp.int32)
+    ordered = nodes[order]
+    at = jnp.clip(jnp.searchsorted(ordered, ids), 0, max(nodes.shape[0] - 1, 0))
+    found = (ordered[at] == ids) & (ids < num_nodes)
+    return jnp.where(found, order[at], -1)

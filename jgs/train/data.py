@@ -1,0 +1,196 @@
+"""What a run trains on: a data set on one machine, or the parts of one on many ranks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jgs.data
+import jgs.ops
+from jgs.data.parts import open_parts
+from jgs.dist.comm import Alone, Communicator
+from jgs.dist.ranks import RankParts, rank_loader
+from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch, SparseFeatures, as_device
+from jgs.models import read_inputs
+from jgs.sampling import Loader, Sampler
+from jgs.train.config import Config
+from jgs.train.fingerprint import fingerprint
+
+_gather = jax.jit(jgs.ops.gather)
+_read = jax.jit(read_inputs, static_argnames="reduce")
+
+
+class Data(Protocol):
+    """What `Job` asks of a run's data, of all ranks together unless said otherwise.
+
+    Fields:
+      name: of the data set.
+      comm: of the ranks.
+      num_features, num_classes: widths.
+      sparse: whether the features are.
+      num_seeds: training nodes.
+      labels: of all nodes, as the training step takes them; `host_labels` in NumPy.
+      digests: by which a resumed run knows its data again.
+      graphs, offsets, features: as `jgs.train.exact_inference` takes them.
+      direct: whether batches may name their inputs by node id, for features read directly.
+    """
+
+    name: str
+    comm: Communicator
+    num_features: int
+    num_classes: int
+    sparse: bool
+    num_seeds: int
+    labels: Any
+    host_labels: Any
+    digests: dict[str, str]
+    graphs: list[Graph]
+    offsets: np.ndarray
+    features: list[Any]
+    direct: bool
+
+    def check(self, sampler: Sampler) -> None:
+        """Raises `InputError`, on all ranks alike, where it cannot be trained on so."""
+
+    def loader(self, sampler: Sampler, key: jax.Array, reduce: str | None) -> Loader:
+        """Yields pairs of a batch and its feature rows, or `Inputs` reduced by `reduce`."""
+
+    def split(self, name: str) -> list[np.ndarray]:
+        """Of "val" or "test" the nodes that each local rank owns."""
+
+
+class WholeData:
+    """A data set on one machine; see `Data`."""
+
+    direct = True
+
+    def __init__(self, config: Config):
+        data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
+        _refuse_empty(data, "train", "val", "test")
+        if config.batch_size > len(data.train_idx):
+            raise InputError(
+                "--batch-size must not exceed the number of training nodes",
+                f"{config.batch_size} for {len(data.train_idx)}",
+                "Lower it.",
+            )
+        _refuse_unweighted(config, data.graph, data.name)
+        self._config, self._data = config, data
+        self.comm: Communicator = Alone()
+        self.name, self.num_classes = data.name, data.num_classes
+        self.num_features = data.features.shape[1]
+        self.sparse = isinstance(data.features, SparseFeatures)
+        self.num_seeds = len(data.train_idx)
+        self.labels, self.host_labels = jnp.asarray(data.labels), data.labels
+        self.digests = fingerprint(data)
+        self.graphs = [data.graph]
+        self.features: list[Any] = [data.features]
+        self.offsets = np.array([0, data.graph.num_nodes])
+
+    def check(self, sampler: Sampler) -> None:
+        sampler.init(self._data.graph)
+
+    def loader(self, sampler: Sampler, key: jax.Array, reduce: str | None) -> Loader:
+        data, config = self._data, self._config
+
+        def read(batch: MiniBatch) -> Any:
+            if batch.direct_inputs:
+                return jax.block_until_ready(_read(data.features, batch, reduce=reduce))
+            return jax.block_until_ready(_gather(data.features, batch.nodes))
+
+        return Loader(
+            data.graph,
+            data.train_idx,
+            config.batch_size,
+            sampler,
+            key=key,
+            prefetch=config.prefetch,
+            read=read,
+        )
+
+    def split(self, name: str) -> list[np.ndarray]:
+        return [getattr(self._data, f"{name}_idx")]
+
+
+class PartedData:
+    """The parts of a data set, of which each of `R` ranks has `P / R`; see `Data`.
+
+    Every batch has `batch_size * R` seeds, as many of each part: it is the same batch, up to
+    the order of its nodes, for every `R`.
+    """
+
+    direct = False
+
+    def __init__(self, config: Config, comm: Communicator):
+        assert config.partition is not None
+        parts = open_parts(config.partition)
+        _refuse_empty(parts, "val", "test")  # of seeds, every part must have some
+        self._config, self._parts, self.comm = config, parts, comm
+        self._ranks = RankParts(comm, parts)
+        described = parts.manifest["features"]
+        self.name, self.num_classes = parts.name, parts.num_classes
+        self.num_features, self.sparse = described["shape"][1], described["sparse"]
+        self.num_seeds = sum(part["seeds"] for part in parts.manifest["parts"])
+        self.labels, self.host_labels = comm.same(as_device(parts.labels)), parts.labels
+        self.digests = {"parts": parts.parts_id}
+        self.graphs = self._ranks.graphs(config.mode)
+        _refuse_unweighted(config, self.graphs[0], parts.name)
+        self.offsets, self.features = self._ranks.offsets, self._ranks.features
+
+    def check(self, sampler: Sampler) -> None:
+        self._ranks.check(self.graphs, self._config.batch_size, sampler, self._config.mode)
+
+    def loader(self, sampler: Sampler, key: jax.Array, reduce: str | None) -> Loader:
+        config = self._config
+        return rank_loader(
+            self.comm,
+            self._ranks,
+            config.batch_size,
+            sampler,
+            key=key,
+            mode=config.mode,
+            graphs=self.graphs,
+            cache=config.cache,
+            cache_memory=config.cache_memory << 20,
+            wire=config.wire,
+            prefetch=config.prefetch,
+        )
+
+    def split(self, name: str) -> list[np.ndarray]:
+        ids = getattr(self._parts, f"{name}_idx")
+        bounds = self.offsets[self.comm.rank :][: self.comm.num_local + 1]
+        return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]
+
+
+def open_data(config: Config, comm: Communicator | None = None) -> Data:
+    """The data of a configuration, for the ranks of `comm`; without it for one process. Raises
+    `InputError`."""
+    if config.partition is not None:
+        return PartedData(config, comm or Alone())
+    if comm is None or comm.size == 1:
+        return WholeData(config)
+    raise InputError(
+        "several ranks must have a partitioned data set",
+        f"{comm.size} ranks and no --partition",
+        "Write one with python -m jgs.partition, and give its folder.",
+    )
+
+
+def _refuse_empty(data: Any, *splits: str) -> None:
+    """Raises `InputError` where a data set, or parts of one, have no nodes in one of them."""
+    for split in splits:
+        if len(getattr(data, f"{split}_idx")) == 0:
+            raise InputError(
+                f"the {split} split must not be empty", data.name, "Name its nodes."
+            )
+
+
+def _refuse_unweighted(config: Config, graph: Graph, name: str) -> None:
+    if config.weighted and graph.edge_weight is None:
+        raise InputError(
+            "--weighted must have a graph with edge weights", name, "Leave it out."
+        )

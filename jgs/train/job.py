@@ -1,0 +1,94 @@
+"""`Job`: one run's batches and evaluation, on one machine or many ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.degrees import all_degrees
+from jgs.graph import MiniBatch
+from jgs.models import GNN
+from jgs.train.config import Config
+from jgs.train.data import Data, open_data
+from jgs.train.evaluate import exact_inference
+from jgs.train.progress import Meter
+from jgs.train.samplers import make_sampler
+from jgs.train.tasks import TASKS
+
+
+class Job:
+    """What a run trains on and how it is judged. All ranks make it and call it alike.
+
+    Fields:
+      data: the `Data`; comm: its ranks', of the training step; nobody else uses it.
+      task: what is learned.
+      batch_size: of all ranks together.
+      loader: after `start`.
+    """
+
+    def __init__(self, config: Config, data: Data):
+        self.config, self.data, self.comm = config, data, data.comm
+        self.task = TASKS["nodes"]
+        self.batch_size = config.batch_size * self.comm.size
+        # Not in `start`, where other ranks may wait for this one: here errors reach them all.
+        data.check(make_sampler(config))
+
+    def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
+        """Makes the loader, whose draws `key` decides, and what `metric` needs."""
+        config, data = self.config, self.data
+        direct = data.direct and model.input_reduce is not None
+        sampler = make_sampler(config, direct)
+        self.loader = data.loader(sampler, key, model.input_reduce)
+        self._degrees = None
+        if model.uses_degrees:
+            every = all_degrees(self.comm, data.graphs, data.offsets)
+            self._degrees = self.comm.same(every)
+        program = self.comm.program
+        self._with_degrees = program(MiniBatch.with_degrees, (OWN, SAME), OWN)
+        self._infer = exact_inference(
+            model,
+            data.graphs,
+            data.features,
+            config.eval_memory << 20,
+            scratch,
+            config.weighted,
+            comm=self.comm,
+            offsets=data.offsets,
+        )
+
+    def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
+        """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
+        if self.loader.step == len(self.loader):  # interrupted after the last one
+            self.loader.finish_epoch()
+            return
+        before = self.loader.seconds
+        for batch, x in self.loader:
+            for name, seconds in self.loader.seconds.items():
+                meter.seconds[name] = seconds - before.get(name, 0.0)
+            if self._degrees is not None:
+                batch = self._with_degrees(batch, self._degrees)
+            yield batch, x
+
+    def metric(self, params: Any, split: str) -> float:
+        """The task's metric of the exact outputs on "val" or "test"."""
+        nodes, labels = self.data.split(split), self.data.host_labels
+        counts = [
+            self.task.counts(out, np.asarray(labels[asked]))
+            for out, asked in zip(self._infer(params, nodes), nodes, strict=True)
+        ]
+        right, asked = all_gather_rows(self.comm, counts).astype(np.int64).sum(axis=0).tolist()
+        return right / max(asked, 1)
+
+    def close(self) -> None:
+        """Stops what runs in the background."""
+        self.loader.close()
+
+
+def open_job(config: Config, comm: Communicator | None = None) -> Job:
+    """The job of a configuration, for the ranks of `comm`; raises `InputError`."""
+    return Job(config, open_data(config, comm))

@@ -1,0 +1,67 @@
+"""The samplers of the command, by name: how the flags make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jgs.errors import InputError
+from jgs.sampling import Neighbors, Sampler, Subgraph
+from jgs.train.config import Config, as_typed, flag
+
+
+class Entry(NamedTuple):
+    """One sampler of the command.
+
+    Fields:
+      make: of the configuration, and whether the first layer reads the feature store directly,
+        as far as the sampler can serve that.
+      flags: the configuration's fields that are this sampler's, which others refuse.
+      layers: how many layers a model has for it.
+    """
+
+    make: Callable[[Config, bool], Sampler]
+    flags: tuple[str, ...]
+    layers: Callable[[Config], int]
+
+
+def _neighbors(config: Config, direct: bool) -> Sampler:
+    return Neighbors(config.fanouts, config.replace, config.weighted, relabel_inputs=not direct)
+
+
+def _subgraph(config: Config, direct: bool) -> Sampler:
+    return Subgraph(config.extra_nodes)
+
+
+def _a_fanout_each(config: Config) -> int:
+    return len(config.fanouts)
+
+
+def _as_flagged(config: Config) -> int:
+    return config.layers if config.layers is not None else 2
+
+
+SAMPLERS = {
+    "neighbors": Entry(_neighbors, ("fanouts", "replace", "weighted"), _a_fanout_each),
+    "subgraph": Entry(_subgraph, ("extra_nodes", "layers"), _as_flagged),
+}
+
+
+def make_sampler(config: Config, direct: bool = False) -> Sampler:
+    """The sampler of a configuration; raises `InputError` for flags of other samplers."""
+    own = SAMPLERS[config.sampler]
+    others = {name for entry in SAMPLERS.values() for name in entry.flags} - set(own.flags)
+    for name in sorted(others):
+        if (value := getattr(config, name)) != getattr(Config, name):
+            takers = [n for n, entry in SAMPLERS.items() if name in entry.flags]
+            raise InputError(
+                f"{flag(name)} must be for --sampler {' or '.join(takers)}",
+                f"{flag(name)} {as_typed(value)} for --sampler {config.sampler}",
+                "Leave it out, or choose such a sampler.",
+            )
+    return own.make(config, direct)
+
+
+def num_layers(config: Config) -> int:
+    """How many layers the model has."""
+    return SAMPLERS[config.sampler].layers(config)
