@@ -22,6 +22,7 @@ import scipy.sparse
 from jgs.data.dataset import Dataset, as_labels, assemble
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.files.npy import map_npy
 from jgs.graph import Graph
 
 # The reference accuracies of these were measured on row-normalised features.
@@ -84,22 +85,15 @@ def load_archive(path: Path, *, normalize_features: bool | None = None) -> Datas
 def open_npy(path: Path) -> np.ndarray:
     """The array in a `.npy` file, memory-mapped read-only; raises `InputError`."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("an archive of several arrays")
-        return array
+        return map_npy(path)
     except FileNotFoundError:
         raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
-    except storage.NOT_NPY as error:
-        try:  # an array of no elements cannot be mapped
-            array = np.load(path, allow_pickle=False)
-            if isinstance(array, np.ndarray) and array.size == 0:
-                return array
-        except storage.NOT_NPY:
-            pass
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:
         raise InputError(
             f"{path} must be a whole NumPy .npy file without pickles",
-            error,
+            " ".join(str(error).split()),
             "Write it again with numpy.save.",
         ) from None
 
@@ -112,6 +106,8 @@ def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
         if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
             raise ValueError("its indices must be integers")
         rows, columns = (int(n) for n in shape)
+        if columns >= 2**31:
+            raise ValueError(f"its columns must fit in 31 bits: {columns:,}")
         matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(rows, columns))
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError, IndexError) as error:
