@@ -41,7 +41,7 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
         Planetoid's layout, told apart by what it holds.
       root: the folder with data sets; what is downloaded goes there. `synthetic` needs none.
       options: of the loader, e.g. `num_nodes`, `seed` and `noise` of `synthetic`,
-        `symmetric` of `ogbn-arxiv`, `normalize_features` of `cora`.
+        `symmetric` of an archive (adds each edge's reverse), `normalize_features` of `cora`.
 
     Raises `InputError` for an option that the loader lacks or whose value is not of the type
     that it declares, and for whatever is missing, damaged or against the rules of `Dataset`.
@@ -60,7 +60,15 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
             ", ".join(unknown),
             "Correct or remove them.",
         )
-    return loader(**{k: _checked(name, k, v, allowed[k]) for k, v in options.items()})
+    options = {k: _checked(name, k, v, allowed[k]) for k, v in options.items()}
+    try:
+        return loader(**options)
+    except MemoryError as error:
+        raise InputError(
+            f"the data set {name} must fit in memory while it is read",
+            " ".join(str(error).split()) or "too little",
+            "Free memory, or correct the sizes that its files and options state.",
+        ) from None
 
 
 def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import stat
-import struct
 import zipfile
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from jgs.data.cache import locked
 from jgs.errors import InputError
+from jgs.files.npy import NOT_ZIP, plain_file
+from jgs.files.replacing import replacing
 
 _CHUNK = 1 << 20
 _MOST_GROWTH = 200  # an honest archive of numbers shrinks less than this
@@ -26,38 +28,38 @@ def extract(archive: Path, folder: Path) -> Path:
     fit the disk and a plausible growth. No member grows beyond its declared size. `folder`
     appears whole or not at all; if it is there already, nothing happens. Raises `InputError`.
     """
-    try:
-        with locked(folder):
-            if not folder.exists():
-                _unpack(archive, folder)
-    except InputError:
-        raise
-    except (
-        *(OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, struct.error),
-        *(RuntimeError, NotImplementedError),  # encrypted, a compression Python lacks
-    ) as error:
-        message = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(
-            f"{archive} must be a whole zip archive that can be unpacked as {folder}",
-            message,
-            "Delete it and fetch it again, or permit writing there.",
-        ) from None
+    with _unpacking(archive, folder), locked(folder):
+        if not folder.exists():
+            with (
+                replacing(folder, "freshly unpacked", lambda _: set()) as fresh,
+                _unpacking(archive, folder),
+            ):
+                _unpack(plain_file(archive), fresh, folder.parent)
     return folder
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    fresh = folder.with_name(f".{folder.name}.extract")
-    shutil.rmtree(fresh, ignore_errors=True)  # left by a process that was killed
+@contextmanager
+def _unpacking(archive: Path, folder: Path) -> Iterator[None]:
+    """What the archive or the disk refuses inside becomes an `InputError`."""
     try:
-        with zipfile.ZipFile(archive) as file:
-            members = [m for m in file.infolist() if not m.is_dir()]
-            paths = _checked_paths(archive, members)
-            _check_size(archive, members, folder.parent)
-            for member, path in zip(members, paths, strict=True):
-                _write(file, member, fresh / path)
-        fresh.rename(folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        yield
+    except InputError:
+        raise
+    except NOT_ZIP as error:
+        raise InputError(
+            f"{archive} must be a whole zip archive that can be unpacked as {folder}",
+            " ".join(str(error).split()) or type(error).__name__,
+            "Delete it and fetch it again, or permit writing there.",
+        ) from None
+
+
+def _unpack(archive: Path, fresh: Path, where: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        members = [m for m in file.infolist() if not m.is_dir()]
+        paths = _checked_paths(archive, members)
+        _check_size(archive, members, where)
+        for member, path in zip(members, paths, strict=True):
+            _write(file, member, fresh / path)
 
 
 def _checked_paths(archive: Path, members: list[zipfile.ZipInfo]) -> list[PurePosixPath]:

@@ -5,29 +5,39 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import shutil
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from jgs.errors import InputError
+from jgs.files.replacing import replacing
+from jgs.files.storage import sha256
 
 _KEY = "source.json"
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds `path`'s lock file, so that one process at a time makes `path`; others wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f".{path.name}.lock"), "w") as file:
+    with open(path.with_name(f".{path.name}.lock"), "a") as file:
         with contextlib.suppress(OSError):  # a file system without locks: do without
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def parsed(
-    folder: Path, sources: Sequence[Path], settings: dict, build: Callable[[Path], None]
-) -> Path:
-    """`folder`, holding what `build` writes; built when it is missing, stale or damaged.
+    folder: Path,
+    sources: Sequence[Path],
+    settings: dict,
+    build: Callable[[Path], None],
+    verify: bool = True,
+) -> None:
+    """Sees to it that `folder` holds what `build` writes, and that it is whole and not stale.
 
     Args:
       folder: where the result lives, beside the sources as a rule.
@@ -35,19 +45,25 @@ def parsed(
       settings: what else it depends on (anything JSON can hold).
       build: writes the files into the empty folder it is given. When it raises, nothing
         is kept.
+      verify: also read each file and compare its checksum (about a second a gigabyte), not
+        its size alone.
 
-    The folder appears whole or not at all. A second process waits for the first.
+    The folder appears whole or not at all, in place of an older one or of an empty folder;
+    one with anything else in it raises `InputError`. A second process waits for the first.
     """
     key = {
-        "version": 1,
+        "version": 2,
         "settings": settings,
         "sources": {s.name: [s.stat().st_size, s.stat().st_mtime_ns] for s in sources},
     }
-    if _is_current(folder, key):
-        return folder
+    if _fault(folder, key, verify) is None:
+        return
     try:
         with locked(folder):
-            if not _is_current(folder, key):
+            fault = _fault(folder, key, verify)  # another process may have mended it by now
+            if fault:
+                log.warning("%s %s: it is parsed again", folder, fault)
+            if fault is not None:
                 _rebuild(folder, key, build)
     except OSError as error:
         raise InputError(
@@ -55,44 +71,46 @@ def parsed(
             error,
             "Free space or permit writing there, or name a folder with the option `cache`.",
         ) from None
-    return folder
 
 
 def _rebuild(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
-    if folder.exists() and not _is_ours(folder):
-        raise InputError(
-            f"{folder} must not exist, or be a folder that jgs wrote and nothing was added to",
-            "something else",
-            "Move it away, or name another folder with the option `cache`.",
-        )
-    fresh = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(fresh, ignore_errors=True)  # left by a process that was killed
-    fresh.mkdir()
-    try:
+    with replacing(folder, "parsed data set's", _our_files) as fresh:
         build(fresh)
-        entry = {"key": key, "files": _sizes(fresh)}
-        (fresh / _KEY).write_text(json.dumps(entry, indent=1) + "\n")
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        files = {name: [size, sha256(fresh / name)] for name, size in _sizes(fresh).items()}
+        (fresh / _KEY).write_text(json.dumps({"key": key, "files": files}, indent=1) + "\n")
 
 
-def _is_current(folder: Path, key: dict) -> bool:
+def _fault(folder: Path, key: dict, verify: bool) -> str | None:
+    """None if `folder` can be used; what is damaged; or "" if it is missing or stale."""
     try:
-        entry = json.loads((folder / _KEY).read_text())
-        return entry["key"] == key and entry["files"] == _sizes(folder)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
+        entry = _read(folder)
+        if entry["key"] != key:
+            return ""
+        sizes = {name: size for name, (size, _) in entry["files"].items()}
+        if sizes != _sizes(folder):
+            return "has not the files that were written there"
+        if verify:
+            log.info("comparing %s with its checksums", folder)
+            for name, (_, digest) in entry["files"].items():
+                if sha256(folder / name) != digest:
+                    return f"has another checksum in {name} than was written"
+    except _UNREADABLE:
+        return ""
+    return None
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether `folder` holds nothing but what was written here, so that it may be replaced."""
+def _our_files(folder: Path) -> set[str]:
+    """What was written into `folder` here, so that it may be replaced; raises `InputError`."""
     try:
-        entry = json.loads((folder / _KEY).read_text())
-        return set(_sizes(folder)) <= set(entry["files"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
+        return {_KEY, *_read(folder)["files"]}
+    except _UNREADABLE as error:
+        raise InputError(
+            f"{folder} must hold a sound {_KEY}", type(error).__name__, "Move it away."
+        ) from None
+
+
+def _read(folder: Path) -> Any:
+    return json.loads((folder / _KEY).read_text())
 
 
 def _sizes(folder: Path) -> dict[str, int]:

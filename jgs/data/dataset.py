@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Self
 
 import jax
@@ -14,6 +16,9 @@ from jgs.graph import Graph, as_device
 from jgs.graph.features import SparseFeatures
 
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
+_FEW_CLASSES = 1 << 16  # so many a small graph may have too
+
+_log = logging.getLogger("jgs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +32,9 @@ class Dataset:
         it lies, or `jgs.SparseFeatures` of shape `[N, F]`. Finite.
       labels: NumPy int32 `[N]` in `[0, num_classes)`, or -1 for a node without a label, which
         then is in no split; or, multi-label, float32 `[N, num_classes]` of 0 and 1.
-      num_classes: int.
-      train_idx, val_idx, test_idx: NumPy int32, one-dimensional, node ids in `[0, N)`. Only
-        the training split must not be empty.
+      num_classes: int, at least 1, and no more than nodes or 65,536.
+      train_idx, val_idx, test_idx: NumPy int32, one-dimensional, node ids in `[0, N)`, each
+        in one split and once. Only the training split must not be empty.
 
     The constructor stores what it is given; `check()` says whether it keeps these rules.
     `jgs.data.load` returns checked data sets only.
@@ -76,6 +81,7 @@ class Dataset:
         self._check_labels()
         for split in ("train", "val", "test"):
             self._check_split(split, getattr(self, f"{split}_idx"))
+        self._check_splits_apart()
         return self
 
     def _check_labels(self) -> None:
@@ -86,6 +92,7 @@ class Dataset:
                 f"shape {list(labels.shape)} for {num_nodes} nodes",
                 "Give a label for every node, -1 where there is none.",
             )
+        self._check_num_classes()
         if labels.ndim == 2:
             if labels.shape[1] != self.num_classes or labels.dtype != np.float32:
                 raise InputError(
@@ -112,6 +119,19 @@ class Dataset:
                 rule, f"{labels[at]} at node {at}", "Correct it, or the number of classes."
             )
 
+    def _check_num_classes(self) -> None:
+        most = max(self.graph.num_nodes, _FEW_CLASSES)
+        if 1 <= self.num_classes <= most:
+            return
+        value = str(self.num_classes)
+        if self.labels.ndim == 1 and self.labels.max(initial=-1) + 1 == self.num_classes > 0:
+            value += f", one more than the label of node {int(np.argmax(self.labels))}"
+        raise InputError(
+            f"the number of classes of {self.name} must be in [1, {most}]",
+            value,
+            "Number the classes from 0 without gaps.",
+        )
+
     def _check_split(self, split: str, ids: np.ndarray) -> None:
         rule = f"the {split} split of {self.name} must"
         if ids.ndim != 1 or ids.dtype != np.int32:
@@ -133,6 +153,27 @@ class Dataset:
                 f"node {int(ids[np.argmin(self.labels[ids])])}, which has none (-1)",
                 "Remove it from the split, or give it a label.",
             )
+
+    def _check_splits_apart(self) -> None:
+        rule = f"each node of {self.name} must be in one split at most, and once"
+        splits = {name: getattr(self, f"{name}_idx") for name in ("train", "val", "test")}
+        for name, ids in splits.items():
+            nodes, counts = np.unique(ids, return_counts=True)
+            if nodes.size < ids.size:
+                at = int(np.argmax(counts > 1))
+                raise InputError(
+                    rule,
+                    f"node {nodes[at]} {counts[at]} times in {name}",
+                    "Name each node once, e.g. with numpy.unique.",
+                )
+        for first, second in combinations(splits, 2):
+            both = np.intersect1d(splits[first], splits[second], assume_unique=True)
+            if both.size:
+                raise InputError(
+                    rule,
+                    f"node {both[0]} in {first} and in {second} ({both.size} such nodes)",
+                    "Remove them from one of the two, e.g. with numpy.setdiff1d.",
+                )
 
 
 def assemble(
@@ -177,7 +218,11 @@ def assemble(
         _as_ids(name, split, ids, graph.num_nodes)
         for split, ids in (("train", train_idx), ("val", val_idx), ("test", test_idx))
     )
-    return Dataset(name, graph, rows, labels, num_classes, train, val, test).check(check_values)
+    dataset = Dataset(name, graph, rows, labels, num_classes, train, val, test)
+    dataset.check(check_values)
+    if graph.num_edges == 0:
+        _log.warning("%s has no edges: every node is by itself", name)
+    return dataset
 
 
 def as_labels(name: str, labels: Any) -> np.ndarray:

@@ -25,6 +25,7 @@ from rich.progress import (
 from jgs.data.cache import locked
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.files.writing import write_whole
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30.0  # seconds without a byte
@@ -59,7 +60,7 @@ def verified(path: Path) -> Path:
     kept = path.with_name(f"{path.name}.sha256")
     digest = storage.sha256(path)
     if not kept.is_file():
-        _write_whole(kept, f"{digest}  {path.name}\n")
+        write_whole(kept, f"{digest}  {path.name}\n")
     elif kept.read_text().split()[:1] != [digest]:
         raise InputError(
             f"{path} must have the checksum in {kept.name}",
@@ -105,7 +106,7 @@ def _receive(url: str, path: Path, part: Path) -> None:
         if have == 0:
             entry = {"url": url, "total": total, "validator": _validator(response)}
             part.unlink(missing_ok=True)
-            _write_whole(_about(part), json.dumps(entry))
+            write_whole(_about(part), json.dumps(entry))
         _check_space(path, total, have)
         with open(part, "ab") as file, _progress(url, path, total, have) as progress:
             task = progress.add_task(path.name, total=total, completed=have)
@@ -193,9 +194,3 @@ def _about(part: Path) -> Path:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
-
-
-def _write_whole(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text)
-    os.replace(fresh, path)

@@ -3,7 +3,8 @@
 The archive's arrays (`N` nodes, `E` edges, `F` features):
   the graph: `edge_index` integer `[2, E]` (row 0 sources, row 1 targets) or `indptr` `[N+1]`
     and `indices` `[E]` as in `jgs.Graph`; optional `edge_weight` `[E]`. Taken as it is:
-    directed, parallel edges and self-loops kept.
+    directed, parallel edges and self-loops kept. With `symmetric=True` every edge goes both
+    ways: for archives that list an edge once (see `jgs.data.edges.symmetrized`).
   the features: `features` `[N, F]`, or a CSR matrix as `feature_indptr` `[N+1]`,
     `feature_indices`, `feature_values` `[nnz]` and `feature_shape` `[2]`.
   `labels` `[N]` (-1: none), or `[N, C]` of 0 and 1.
@@ -20,16 +21,21 @@ import numpy as np
 import scipy.sparse
 
 from jgs.data.dataset import Dataset, as_labels, assemble
+from jgs.data.edges import symmetrized
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.files.npy import map_npy
 from jgs.graph import Graph
 
 # The reference accuracies of these were measured on row-normalised features.
 NORMALIZED = ("cora", "citeseer", "pubmed", "facebook")
 
 
-def load(name: str, root: Path, *, normalize_features: bool = True) -> Dataset:
-    """The archive `<root>/<name>.npz`; `normalize_features` makes feature rows sum to 1."""
+def load(
+    name: str, root: Path, *, normalize_features: bool = True, symmetric: bool = False
+) -> Dataset:
+    """The archive `<root>/<name>.npz`; `normalize_features` makes feature rows sum to 1,
+    `symmetric` adds the reverse of every edge that lacks one."""
     path = root / f"{name}.npz"
     if not path.is_file():
         raise InputError(
@@ -37,14 +43,17 @@ def load(name: str, root: Path, *, normalize_features: bool = True) -> Dataset:
             f"no file {path}",
             f"Put {name}.npz there (its arrays: see jgs.data.npz), or name another --root.",
         )
-    return load_archive(path, normalize_features=normalize_features)
+    return load_archive(path, normalize_features=normalize_features, symmetric=symmetric)
 
 
-def load_archive(path: Path, *, normalize_features: bool | None = None) -> Dataset:
+def load_archive(
+    path: Path, *, normalize_features: bool | None = None, symmetric: bool = False
+) -> Dataset:
     """The data set in the archive at `path`, in the layout above.
 
     `normalize_features` None normalises the rows of cora, citeseer, pubmed and facebook
-    (told by the file's name) and of nothing else. Raises `InputError`.
+    (told by the file's name) and of nothing else. `symmetric` adds the reverse of every edge
+    that lacks one. Raises `InputError`.
     """
     name = path.stem
     if normalize_features is None:
@@ -71,9 +80,10 @@ def load_archive(path: Path, *, normalize_features: bool | None = None) -> Datas
         if value.ndim or value.dtype.kind not in "iu":
             raise InputError(f"{key} in {path} must be an int", value, "Correct it.")
     num_classes = counts.get("num_classes")
+    graph = Graph.from_npz(path)
     return assemble(
         name,
-        Graph.from_npz(path),
+        _symmetrized(graph) if symmetric else graph,
         features,
         *arrays.values(),
         num_classes=None if num_classes is None else int(num_classes),
@@ -81,25 +91,25 @@ def load_archive(path: Path, *, normalize_features: bool | None = None) -> Datas
     )
 
 
+def _symmetrized(graph: Graph) -> Graph:
+    dst = np.repeat(np.arange(graph.num_nodes), np.diff(np.asarray(graph.indptr)))
+    weight = None if graph.edge_weight is None else np.asarray(graph.edge_weight)
+    src, dst, weight = symmetrized(np.asarray(graph.indices), dst, weight)
+    return Graph.from_edges(src, dst, graph.num_nodes, weight)
+
+
 def open_npy(path: Path) -> np.ndarray:
     """The array in a `.npy` file, memory-mapped read-only; raises `InputError`."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("an archive of several arrays")
-        return array
+        return map_npy(path)
     except FileNotFoundError:
         raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
-    except storage.NOT_NPY as error:
-        try:  # an array of no elements cannot be mapped
-            array = np.load(path, allow_pickle=False)
-            if isinstance(array, np.ndarray) and array.size == 0:
-                return array
-        except storage.NOT_NPY:
-            pass
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:
         raise InputError(
             f"{path} must be a whole NumPy .npy file without pickles",
-            error,
+            " ".join(str(error).split()),
             "Write it again with numpy.save.",
         ) from None
 
@@ -112,6 +122,8 @@ def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
         if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
             raise ValueError("its indices must be integers")
         rows, columns = (int(n) for n in shape)
+        if columns >= 2**31:
+            raise ValueError(f"its columns must fit in 31 bits: {columns:,}")
         matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(rows, columns))
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError, IndexError) as error:

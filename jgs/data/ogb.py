@@ -8,7 +8,8 @@ Two layouts of a data set's folder, told apart by what is there:
 and in both `split/<kind>/{train,valid,test}.csv.gz`.
 
 The first load parses them into `<folder>/jgs` (a saved `Graph` and `.npy` files, about the
-size of the data) in bounded memory; later ones map that into memory and read nothing.
+size of the data) in bounded memory. Later ones compare that with its checksums, unless
+`verify=False`, and map it into memory.
 
 ogbn-products is undirected and stores each edge once. ogbn-arxiv and ogbn-papers100M are
 citation graphs, an edge from the citing paper to the cited; as in OGB's own examples the
@@ -22,7 +23,6 @@ import logging
 import os
 import shutil
 import zipfile
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +36,9 @@ from jgs.data.npz import open_npy
 from jgs.data.text import read_rows, read_table
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.files.npy import NOT_ZIP
 from jgs.graph import Graph
+from jgs.graph.checks import MAX_ID
 
 ADDRESS = "http://snap.stanford.edu/ogb/data/nodeproppred"
 _EDGES_AT_ONCE = 1 << 22
@@ -68,13 +70,15 @@ def load(
     symmetric: bool = True,
     download: bool = True,
     cache: str | os.PathLike | None = None,
+    verify: bool = True,
 ) -> Dataset:
     """One of `PUBLISHED`, from a folder or archive in `root`, or downloaded into it.
 
     Looks for `raw` in `<root>/ogbn_arxiv` (and so on), `<root>/<name>`, the archive's own
     folder name, and `root` itself; then for the zip archive in `root`; then, unless
     `download=False`, fetches the archive from OGB. `symmetric`: see the module.
-    `cache` names another folder for the parsed files. Raises `InputError`.
+    `cache` names another folder for the parsed files; `verify`: see `load_folder`. Raises
+    `InputError`.
     """
     published = PUBLISHED[name]
     if not symmetric and not published.directed:
@@ -89,6 +93,7 @@ def load(
         symmetric=symmetric,
         num_classes=published.num_classes,
         cache=cache,
+        verify=verify,
     )
 
 
@@ -100,11 +105,13 @@ def load_folder(
     num_classes: int | None = None,
     split: str | None = None,
     cache: str | os.PathLike | None = None,
+    verify: bool = True,
 ) -> Dataset:
     """Any data set in one of the two layouts.
 
     `split` names the folder below `split/`, needed when there are several. `num_classes`
-    None takes the largest label + 1. Raises `InputError`.
+    None takes the largest label + 1. `verify` reads the parsed files once and compares their
+    checksums (about a second a gigabyte); damaged ones are parsed again. Raises `InputError`.
     """
     name = name or folder.name
     raw, binary = folder / "raw", _is_binary(folder)
@@ -127,14 +134,14 @@ def load_folder(
         _assemble(name, target, num_classes)  # what breaks a rule is not kept
 
     settings = {"symmetric": symmetric, "num_classes": num_classes}
-    parsed(kept, sources, settings, build)
+    parsed(kept, sources, settings, build, verify)
     return _assemble(name, kept, num_classes)
 
 
 def _assemble(name: str, kept: Path, num_classes: int | None) -> Dataset:
     return assemble(
         name,
-        Graph.open(kept / "graph", verify=False),
+        Graph.open(kept / "graph", verify=False),  # `parsed` has
         open_npy(kept / "features.npy"),
         *(np.array(open_npy(kept / f"{field}.npy")) for field in ("labels", *_SPLITS)),
         num_classes=num_classes,
@@ -221,19 +228,22 @@ def _unpack(path: Path, member: str, target: Path) -> np.ndarray:
             open(target, "wb") as copy,
         ):
             shutil.copyfileobj(source, copy, 1 << 20)
-    except (EOFError, zipfile.BadZipFile, zlib.error, KeyError, RuntimeError) as error:
+    except NOT_ZIP as error:
         raise InputError(
-            f"{member} in {path} must be whole", error, "Fetch the archive again."
+            f"{member} in {path} must be whole, and fit the disk",
+            " ".join(str(error).split()) or type(error).__name__,
+            "Free space, or fetch the archive again.",
         ) from None
     return open_npy(target)
 
 
 def _single(path: Path, num_nodes: np.ndarray) -> int:
-    if num_nodes.size != 1 or num_nodes.dtype.kind not in "iu" or num_nodes[0] < 0:
+    whole = num_nodes.size == 1 and num_nodes.dtype.kind in "iu"
+    if not whole or not 0 <= num_nodes[0] <= MAX_ID:
         raise InputError(
             f"{path} must give the number of nodes of one graph",
             num_nodes[:5],
-            "Only data sets of a single graph can be read.",
+            f"Only data sets of a single graph of at most {MAX_ID} nodes can be read.",
         )
     return int(num_nodes[0])
 

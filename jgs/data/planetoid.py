@@ -31,15 +31,22 @@ _NUM_VALIDATION = 500
 
 
 def load(
-    name: str, root: Path, *, normalize_features: bool = True, download: bool = True
+    name: str,
+    root: Path,
+    *,
+    normalize_features: bool = True,
+    symmetric: bool = False,
+    download: bool = True,
 ) -> Dataset:
     """`<root>/<name>.npz` when there, else the raw files in `root`, `root/<name>` or
     `root/<name>/raw`, else (with `download`) the raw files fetched into the last of these.
 
-    `normalize_features` makes feature rows sum to 1. Raises `InputError`.
+    `normalize_features` makes feature rows sum to 1. `symmetric` adds the reverse of every
+    edge of an archive that lacks one; the raw files' edges go both ways as it is. Raises
+    `InputError`.
     """
     if (root / f"{name}.npz").is_file():
-        return npz.load(name, root, normalize_features=normalize_features)
+        return npz.load(name, root, normalize_features=normalize_features, symmetric=symmetric)
     folders = [root, root / name, root / name / "raw"]
     for folder in folders:
         if (folder / f"ind.{name}.graph").is_file():

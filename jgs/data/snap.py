@@ -36,6 +36,7 @@ def load(
     symmetric: bool = True,
     normalize_features: bool = False,
     cache: str | os.PathLike | None = None,
+    verify: bool = True,
 ) -> Dataset:
     """The data set in `root`, or in `<root>/<name>` when there is such a folder."""
     folder = root / name
@@ -44,6 +45,7 @@ def load(
         symmetric=symmetric,
         normalize_features=normalize_features,
         cache=cache,
+        verify=verify,
     )
 
 
@@ -53,6 +55,7 @@ def load_path(
     symmetric: bool = True,
     normalize_features: bool = False,
     cache: str | os.PathLike | None = None,
+    verify: bool = True,
 ) -> Dataset:
     """The data set of the edge list `path`, or of the only one in the folder `path`.
 
@@ -61,6 +64,8 @@ def load_path(
         undirected SNAP graph lists each edge once). False keeps the edges as listed.
       normalize_features: make feature rows sum to 1; copies them.
       cache: another folder for the parsed graph.
+      verify: read the parsed graph once and compare its checksums (about a second a
+        gigabyte); a damaged one is parsed again.
 
     Raises `InputError`.
     """
@@ -93,11 +98,11 @@ def load_path(
         ).save(target / "graph")  # fmt: skip
         shutil.rmtree(workspace)
 
-    parsed(kept, [edges], {"symmetric": symmetric, "num_nodes": num_nodes}, build)
+    parsed(kept, [edges], {"symmetric": symmetric, "num_nodes": num_nodes}, build, verify)
     features = arrays.pop("features")
     return assemble(
         folder.name,
-        Graph.open(kept / "graph", verify=False),
+        Graph.open(kept / "graph", verify=False),  # `parsed` has
         features,
         *(np.array(a) for a in arrays.values()),
         normalize_features=normalize_features,

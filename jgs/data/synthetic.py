@@ -85,6 +85,13 @@ def synthetic(
         "num_edges must be an even int of at least 0, for edges both ways",
         num_edges,
     )
+    most = max(num_nodes, 1 << 16)
+    _require(num_classes <= most, f"num_classes must be at most {most}", num_classes)
+    _require(
+        num_edges <= num_nodes * (num_nodes - 1),
+        "num_edges must leave most pairs of nodes without an edge",
+        f"{num_edges} edges among {num_nodes} nodes",
+    )
     _require(_is_number(noise) and 0 <= noise < 1e6, "noise must be in [0, 1e6)", noise)
     _require(
         _is_number(homophily) and 0 <= homophily <= 1, "homophily must be in [0, 1]", homophily

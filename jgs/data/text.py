@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.files.npy import plain_file
 
 _LONGEST_LINE = 1 << 26
 
@@ -79,7 +80,7 @@ def _parse(path, text, line, dtype, delimiter, comments) -> np.ndarray:
 def _whole_lines(path: Path, chunk_bytes: int) -> Iterator[bytes]:
     """The file's text in pieces of about `chunk_bytes` that end where a line ends."""
     try:
-        with open(path, "rb") as plain:
+        with open(plain_file(path), "rb") as plain:
             zipped = plain.read(2) == b"\x1f\x8b"
             plain.seek(0)
             file = gzip.GzipFile(fileobj=plain) if zipped else plain

@@ -3,6 +3,9 @@
 No function or class of NumPy or SciPy is ever called with what the pickle says. Every global
 the pickle may name, an exact (module, name) pair, becomes a small stand-in of ours that only
 records plain data; anything else is refused. Arrays are then made from checked bytes.
+
+Time and memory are bounded by the file's size: nothing large can be named twice, and nothing
+is hashed but numbers and text.
 """
 
 from __future__ import annotations
@@ -11,14 +14,16 @@ import io
 import math
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 
 from jgs.data.npz import csr
 from jgs.errors import InputError
+from jgs.files.npy import plain_file
 
 _PLAIN_DTYPE = re.compile(r"[biuf][1248]")  # booleans and numbers: never objects
 
@@ -30,13 +35,16 @@ def load_pickle(path: Path) -> Any:
     Raises `InputError` for anything else, before it could run.
     """
     try:
-        data = path.read_bytes()
+        data = plain_file(path).read_bytes()
     except OSError as error:
         raise InputError(f"{path} must be readable", error, "Check the path.") from None
     try:
         value = _Unpickler(data).load()
         if isinstance(value, _Array):
-            return value.value()
+            array = value.value()
+            if array.shape[0:1] > (len(data),):  # rows of no columns, which cost no bytes
+                raise pickle.UnpicklingError(f"{array.shape[0]:,} rows in {len(data):,} bytes")
+            return array
         return value.matrix(path) if isinstance(value, _Csr) else value
     except InputError:
         raise
@@ -49,23 +57,99 @@ def load_pickle(path: Path) -> Any:
         ) from None
 
 
+class _Memo(dict):
+    """What was read so far by number; only small values are handed out a second time.
+
+    A large one that a thousand places share would be gone through, or copied, a thousand
+    times. NumPy, SciPy and Planetoid share names, dtypes and short texts alone.
+    """
+
+    def __getitem__(self, index: int) -> Any:
+        value = super().__getitem__(index)
+        if not _is_small(value):
+            raise pickle.UnpicklingError(f"a {type(value).__name__} that is used twice")
+        return value
+
+
 class _Unpickler(pickle._Unpickler):
     # The one written in Python: C's takes 64 GB of memory for a memo index that says so.
+
+    stack: list[Any]
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
 
     def __init__(self, data: bytes):
         # latin1: Python 2 wrote the bytes of arrays as strings.
         super().__init__(io.BytesIO(data), encoding="latin1")
-        self._globals = _stand_ins()
+        self.memo = _Memo()
 
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return self._globals[module, name]
+            return _GLOBALS[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"the global {module}.{name} is not allowed") from None
 
+    def dup(self) -> None:
+        self.memo[-1] = self.stack[-1]
+        self.append(self.memo[-1])
+
+    def set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._fill(self.stack[-1], [key, value])
+
+    def set_items(self) -> None:
+        items = self.pop_mark()
+        self._fill(self.stack[-1], items)
+
+    def new_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({})
+        self._fill(self.stack[-1], items)
+
+    def _fill(self, target: Any, items: list) -> None:
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            # The hash of nested tuples can take for ever, or overflow the stack.
+            if type(target) is not dict or not (type(key) is str or _is_small_int(key)):
+                raise pickle.UnpicklingError("a dict whose keys are not numbers or text")
+            target[key] = value
+
+    def build(self) -> None:
+        state = self.stack.pop()
+        if not isinstance(self.stack[-1], _Array | _Dtype | _Csr):
+            raise pickle.UnpicklingError("attributes of what has none")
+        self.stack[-1].__setstate__(state)
+
+    def refuse(self) -> None:
+        raise pickle.UnpicklingError("sets, byte arrays or extensions")
+
+    _own: ClassVar[dict[bytes, Callable]] = {
+        pickle.DUP: dup,
+        pickle.SETITEM: set_item,
+        pickle.SETITEMS: set_items,
+        pickle.DICT: new_dict,
+        pickle.BUILD: build,
+        pickle.BYTEARRAY8: refuse,  # takes the memory before it reads
+        **dict.fromkeys((pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET), refuse),
+        **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), refuse),
+    }
+    dispatch: ClassVar[Any] = pickle._Unpickler.dispatch | {ord(k): f for k, f in _own.items()}
+
+
+def _is_small_int(value: Any) -> bool:
+    return type(value) is int and value.bit_length() < 64
+
+
+def _is_small(value: Any) -> bool:
+    if type(value) in (str, bytes):
+        return len(value) <= 64
+    if type(value) is tuple:
+        return len(value) <= 4 and all(map(_is_small_int, value))
+    plain = value is None or type(value) in (bool, float) or _is_small_int(value)
+    return plain or isinstance(value, _Dtype) or value in _GLOBALS.values()
+
 
 class _Dtype:
-    def __init__(self, code: str, *_: Any):
+    def __init__(self, code: str, align: Any = 0, copy: Any = 0):
         self.kind = np.dtype(_checked_code(code))
 
     def __setstate__(self, state: tuple) -> None:
@@ -108,55 +192,59 @@ class _Csr:
         return csr(str(path), data.value(), indices.value(), indptr.value(), shape)
 
 
-def _stand_ins() -> dict[tuple[str, str], Any]:
-    """What each allowed global becomes; made anew for every file.
+class _Object:
+    pass
 
-    A pickle can set attributes on whatever it can name, so that what it names must be its
-    own: subclasses and functions that die with the load.
-    """
-    array = type("Array", (_Array,), {})
-    dtype = type("Dtype", (_Dtype,), {})
-    matrix = type("Csr", (_Csr,), {})
-    object_type = type("Object", (), {})
-    list_type = type("List", (), {})
 
-    def reconstruct(kind: Any, shape: Any, code: Any) -> Any:
-        if kind is not array:
-            raise pickle.UnpicklingError("an array of another class than numpy.ndarray")
-        return array()
+class _List:
+    pass
 
-    def reconstruct_object(kind: Any, base: Any, state: Any) -> Any:
-        if kind is not matrix or base is not object_type or state is not None:
-            raise pickle.UnpicklingError("an object of another class than csr_matrix")
-        return matrix()
 
-    def default_dict(*factory: Any) -> dict:
-        if factory not in ((), (list_type,)):
-            raise pickle.UnpicklingError("a defaultdict of something else than lists")
-        return {}
+def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
+    if kind is not _Array:
+        raise pickle.UnpicklingError("an array of another class than numpy.ndarray")
+    return _Array()
 
-    def encode(text: Any, encoding: Any) -> bytes:
-        if type(text) is not str or encoding != "latin1":
-            raise pickle.UnpicklingError("bytes that are not a latin1 string")
-        return text.encode("latin1")
 
-    def no_bytes() -> bytes:
-        return b""
+def _reconstruct_object(kind: Any, base: Any, state: Any) -> _Csr:
+    if kind is not _Csr or base is not _Object or state is not None:
+        raise pickle.UnpicklingError("an object of another class than csr_matrix")
+    return _Csr()
 
-    table: dict[tuple[str, str], Any] = {("numpy", "ndarray"): array, ("numpy", "dtype"): dtype}
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        table[module, "_reconstruct"] = reconstruct
-    for module in ("scipy.sparse.csr", "scipy.sparse._csr"):
-        table[module, "csr_matrix"] = matrix
-    for module in ("copy_reg", "copyreg"):
-        table[module, "_reconstructor"] = reconstruct_object
-    for module in ("__builtin__", "builtins"):
-        table[module, "object"] = object_type
-        table[module, "list"] = list_type
-        table[module, "bytes"] = no_bytes  # how Python 3 writes b"" for Python 2
-    table["collections", "defaultdict"] = default_dict
-    table["_codecs", "encode"] = encode  # how Python 3 writes other bytes for Python 2
-    return table
+
+def _default_dict(*factory: Any) -> dict:
+    if factory not in ((), (_List,)):
+        raise pickle.UnpicklingError("a defaultdict of something else than lists")
+    return {}
+
+
+def _encode(text: Any, encoding: Any) -> bytes:
+    if type(text) is not str or encoding != "latin1":
+        raise pickle.UnpicklingError("bytes that are not a latin1 string")
+    return text.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+    return b""
+
+
+# What each allowed global becomes.
+_GLOBALS: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("scipy.sparse.csr", "csr_matrix"): _Csr,
+    ("scipy.sparse._csr", "csr_matrix"): _Csr,
+    ("copy_reg", "_reconstructor"): _reconstruct_object,
+    ("copyreg", "_reconstructor"): _reconstruct_object,
+    ("collections", "defaultdict"): _default_dict,
+    ("_codecs", "encode"): _encode,  # how Python 3 writes bytes for Python 2
+}
+for _module in ("__builtin__", "builtins"):
+    _GLOBALS[_module, "object"] = _Object
+    _GLOBALS[_module, "list"] = _List
+    _GLOBALS[_module, "bytes"] = _no_bytes  # b"", likewise
 
 
 def _checked_code(code: Any) -> str:

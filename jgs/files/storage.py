@@ -7,9 +7,7 @@ import json
 import math
 import os
 import reprlib
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,16 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.files.npy import NOT_ZIP, Members, map_npy, plain_file
 from jgs.files.replacing import replacing
 
 MANIFEST = "manifest.json"
-# What numpy.load raises of a damaged .npy file; its header is a Python literal.
-NOT_NPY = (ValueError, OSError, EOFError, SyntaxError, tokenize.TokenError)
 
 
 def sha256(path: str | os.PathLike) -> str:
-    """The file's SHA-256 as hexadecimal digits."""
-    with open(path, "rb") as file:
+    """The file's SHA-256 as hexadecimal digits; raises `OSError` and `InputError`."""
+    with open(plain_file(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -109,7 +106,7 @@ def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
     path = folder / MANIFEST
     again = f"Write it again, after moving {folder} away."
     try:
-        manifest = json.loads(path.read_text("utf-8"))
+        manifest = json.loads(plain_file(path).read_text("utf-8"))
         found = manifest["kind"], manifest["version"]
         entries = manifest["arrays"]
         if found == (kind, 1):
@@ -118,6 +115,8 @@ def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
             return entries
     except FileNotFoundError:
         raise InputError(f"{folder} must hold {MANIFEST}", "no such file", again) from None
+    except InputError:
+        raise
     except (ValueError, OSError, RecursionError) as error:
         raise InputError(f"{path} must be whole", error, again) from None
     except (KeyError, TypeError, AttributeError) as error:
@@ -146,13 +145,13 @@ def _open_one(folder: Path, entry: dict, verify: bool) -> np.ndarray:
     again = f"It is damaged or incomplete: write it again, after moving {folder} away."
     path = folder / entry["file"]
     try:
-        # A memory map of nothing is an error in every operating system.
-        mapped = 0 not in entry["shape"]
-        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError(f"{path} is an archive of several arrays")
-    except NOT_NPY as error:
-        raise InputError(f"{folder} must hold every array it lists", error, again) from None
+        array = map_npy(path)
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:
+        raise InputError(
+            f"{folder} must hold every array it lists", f"of {path.name}: {error}", again
+        ) from None
     if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
         raise InputError(
             f"{path} must be {entry['dtype']}{entry['shape']} as the manifest says",
@@ -171,21 +170,15 @@ def open_npz(path: str | os.PathLike) -> Iterator[Mapping[str, np.ndarray]]:
     Only read in its `with`: an error of anything else there would be put down to the archive.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it is a single array")
-            yield archive
+        with zipfile.ZipFile(plain_file(path)) as archive:
+            yield Members(archive)
     except FileNotFoundError:
         raise InputError("the archive must exist", path, "Check the path.") from None
     except InputError:
         raise
-    except (
-        *NOT_NPY,
-        *(KeyError, zipfile.BadZipFile, zlib.error),
-        RuntimeError,  # encrypted, or a zip feature that Python lacks: a damaged header
-    ) as error:
+    except NOT_ZIP as error:
         raise InputError(
             f"{path} must be a whole NumPy .npz archive without pickles",
-            error,
+            " ".join(str(error).split()) or type(error).__name__,
             "Fetch or write it again.",
         ) from None

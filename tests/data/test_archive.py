@@ -116,3 +116,14 @@ def test_cut_and_damaged_archives(tmp_path, may_refuse):
         extract(make(tmp_path / "empty.zip", []), tmp_path / "out")
     with pytest.raises(InputError):
         extract(tmp_path / "none.zip", tmp_path / "out")
+
+
+def test_folders_beside_the_target_are_the_users(tmp_path):
+    for name in (".out.extract", ".out.new", ".out.mine.new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes").write_text("precious")
+    archive = make(tmp_path / "a.zip", [("top/x", b"1")])
+    for _ in range(2):
+        extract(archive, tmp_path / "out")
+    assert len(list(tmp_path.glob(".out.*/notes"))) == 3
+    assert (tmp_path / "out" / "x").read_bytes() == b"1"

@@ -50,12 +50,29 @@ def test_a_sound_data_set_keeps_its_arrays(arrays):
         ({"val_idx": np.array([2**64 - 1], np.uint64)}, "val split.* got 18446744073709551615"),
         ({"test_idx": np.array([0.0])}, "test split .* one-dimensional array of node ids"),
         ({"train_idx": np.ones(6, bool)}, "flatnonzero"),
+        ({"val_idx": np.array([3, 2, 3])}, "each node of ring .* got node 3 2 times in val"),
+        ({"train_idx": np.array([1, 5, 1, 0, 0, 0])}, "got node 0 3 times in train"),
+        ({"test_idx": np.array([4, 3, 2])}, r"node 2 in val and in test \(2 such nodes\)"),
+        ({"test_idx": np.array([5, 1])}, r"node 1 in train and in test \(1 such nodes\)"),
+        ({"labels": np.array([0, 1, 2, 0, 2e9, 2])}, "got 2000000001, .* label of node 4"),
+        ({"num_classes": 2**63}, r"number of classes of ring must be in \[1, 65536\]"),
+        ({"num_classes": 2_000_000_000}, "got 2000000000"),
+        ({"num_classes": 0}, "got 0"),
+        ({"labels": np.ones((6, 0))}, "got 0"),
     ],
 )
 def test_broken_rules_are_named_in_one_line(arrays, changes, message):
     with pytest.raises(InputError, match=message) as caught:
         build(arrays, **changes)
     assert "\n" not in str(caught.value)
+
+
+def test_a_graph_without_edges_is_taken_with_a_word(arrays, caplog):
+    arrays["edge_index"] = np.empty((2, 0), int)
+    assert build(arrays).graph.num_edges == 0
+    assert [r.getMessage() for r in caplog.records] == [
+        "ring has no edges: every node is by itself"
+    ]
 
 
 def test_check_guards_data_sets_made_by_hand(arrays):

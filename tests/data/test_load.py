@@ -45,7 +45,7 @@ def test_unknown_options_list_the_known(arrays, tmp_path):
     np.savez(tmp_path / "ring.npz", **arrays)
     for name, message in [
         ("synthetic", "num_nodes, num_edges.*got nois"),
-        (tmp_path / "ring.npz", "are normalize_features; got nois"),
+        (tmp_path / "ring.npz", "are normalize_features, symmetric; got nois"),
     ]:
         with pytest.raises(InputError, match=message):
             load(name, nois=1)
@@ -100,3 +100,8 @@ def test_a_folder_with_two_layouts_is_not_guessed(arrays, tmp_path):
     (tmp_path / "ind.cora.graph").touch()
     with pytest.raises(InputError, match="got 2 of them"):
         load(tmp_path)
+
+
+def test_too_large_for_memory_is_told_of_the_data_set():
+    with pytest.raises(InputError, match=r"synthetic must fit in memory .*Unable"):
+        load("synthetic", num_nodes=100, num_edges=10, num_features=2**45)

@@ -74,6 +74,30 @@ def test_csr_graph_and_optional_counts(arrays, tmp_path):
     assert (dataset.graph.num_edges, dataset.num_classes) == (6, 5)
 
 
+def test_symmetric_adds_the_reverses_that_lack(arrays, tmp_path):
+    """0 -> 1 twice and back, 1 -> 2 once, a loop twice."""
+    edges = np.array([[0, 0, 1, 1, 3, 3], [1, 1, 0, 2, 3, 3]])
+    weight = np.array([1, 5, 2, 0.5, 3, 4], np.float32)
+    plain = arrays | {"edge_index": edges}
+    np.savez(tmp_path / "plain.npz", **plain)
+    np.savez(tmp_path / "weighted.npz", **plain, edge_weight=weight)
+    csc = {"indptr": [0, 1, 3, 4, 6, 6, 6], "indices": [1, 0, 0, 1, 3, 3], "num_nodes": 6}
+    del plain["edge_index"]
+    np.savez(tmp_path / "csc.npz", **plain, **csc)
+    for name in ("plain", "weighted", "csc"):
+        as_it_is = load(name, tmp_path).graph
+        np.testing.assert_array_equal(as_it_is.indptr, csc["indptr"])
+        graph = load(name, tmp_path, symmetric=True).graph
+        np.testing.assert_array_equal(graph.indptr, [0, 1, 3, 4, 5, 5, 5])
+        np.testing.assert_array_equal(graph.indices, [1, 0, 2, 1, 3])
+        if name == "weighted":  # the largest of an edge's weights
+            np.testing.assert_array_equal(graph.edge_weight, [5, 5, 0.5, 0.5, 4])
+    for name in ("cora", "facebook"):
+        (tmp_path / "plain.npz").rename(tmp_path / f"{name}.npz")
+        assert load(name, tmp_path, symmetric=True).graph.num_edges == 5
+        (tmp_path / f"{name}.npz").rename(tmp_path / "plain.npz")
+
+
 def _without(key):
     return lambda a: a.pop(key)
 
@@ -112,6 +136,8 @@ CSR = {
         (_with(labels=np.array([{}] * 6, dtype=object)), "pickle"),
         (_with(num_classes=np.array([1, 2])), "must be an int"),
         (_with(num_classes=2), "got 2 at node 2"),
+        (_with(num_classes=np.uint64(2**63)), r"number of classes of ring must be in \[1, "),
+        (_with(labels=np.array([0, 1, 2, 2_000_000_000, 1, 2])), "label of node 3"),
         (_with(num_nodes=np.array([6, 6])), "num_nodes in .* must be an int"),
         (_with(labels=np.int32(3)), r"\[N\] or \[N, C\]"),
         (_with(features=np.float32(3)), r"features \[\] and 6 labels"),
@@ -136,6 +162,7 @@ def test_broken_archives(arrays, tmp_path, change, message):
         ({"feature_indptr": np.arange(6)}, "sound CSR"),
         ({"feature_shape": np.array([6])}, "sound CSR"),
         ({"feature_shape": np.array([7, 3])}, "sound CSR"),
+        ({"feature_shape": np.array([6, 2**40])}, "columns must fit in 31 bits"),
         ({"feature_values": np.ones(5)}, "sound CSR"),
         ({"feature_values": np.full(6, np.nan)}, "finite"),
         ({"feature_values": np.ones((6, 1))}, "one-dimensional"),

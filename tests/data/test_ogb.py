@@ -178,6 +178,20 @@ def test_a_cache_with_something_of_the_users_is_not_replaced(key, tmp_path):
     assert (tmp_path / "kept" / "mine").read_text() == "keep"
 
 
+def test_a_flipped_bit_in_the_cache_does_not_change_the_data(tmp_path, caplog):
+    folder = write_text(tmp_path / "ogbn_arxiv")
+    load("ogbn-arxiv", tmp_path)
+    files = ("graph/indices.npy", "graph/indptr.npy", "features.npy", "labels.npy")
+    for file in (*files, "train_idx.npy"):
+        path = folder / "jgs" / file
+        data = bytearray(path.read_bytes())
+        data[-8] ^= 1
+        path.write_bytes(data)
+        caplog.clear()
+        check(load("ogbn-arxiv", tmp_path))
+        assert f"another checksum in {file}" in caplog.text
+
+
 def csv(file, table, fmt="%d"):
     return lambda f: write_csv(f / file, table, fmt)
 
@@ -205,6 +219,7 @@ NAN = np.where(np.arange(NODES * FEATURES) == 42, np.nan, 1).reshape(NODES, FEAT
         (csv("raw/node-label.csv.gz", Y[:-1]), "one for every node"),
         (csv("raw/node-label.csv.gz", Y + 40), r"\[0, 40\)"),
         (csv("raw/num-node-list.csv.gz", [15, 15]), "one graph"),
+        (csv("raw/num-node-list.csv.gz", [2**62]), "at most 2147483646 nodes"),
         (csv("split/time/train.csv.gz", []), "train split of ogbn-arxiv must not be empty"),
         (csv("split/time/valid.csv.gz", [NODES]), "val split"),
     ],

@@ -107,6 +107,8 @@ def test_options_mean_what_they_say():
         {"num_edges": -2},
         {"num_nodes": 10, "num_edges": 92},
         {"num_classes": 0},
+        {"num_classes": 2**63},
+        {"num_edges": 10**18},
         {"num_features": True},
         {"seed": -1},
         {"noise": float("nan")},

@@ -175,6 +175,65 @@ def test_a_huge_memo_index_takes_no_memory(tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000
 
 
+def nested_key(depth):
+    """A dict with the key ((((...)))), whose hash recurses in C."""
+    return b"\x80\x02})" + b"\x85" * depth + b"Ns."
+
+
+def doubled(depth):
+    """((t, t), (t, t)) and so on: 2 ** depth to hash, a few bytes to write."""
+    return b"\x80\x02}" + b")q\x00" + b"0h\x00h\x00\x86q\x00" * depth + b"Ns."
+
+
+def many(head, each, times=20_000):
+    return b"\x80\x02" + head + b"]q\x01(" + each * times + b"e."
+
+
+TEXT = b"X" + struct.pack("<I", 100_000) + b"a" * 100_000 + b"q\x00"
+LIST = b"](" + b"K\x01" * 50_000 + b"eq\x00"
+FIELDS = b"}(" + b"".join(b"X\x05\x00\x00\x00%05dN" % i for i in range(9000)) + b"uq\x00"
+OBJECT = b"c__builtin__\nobject\nq\x02"
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        pickle.dumps({i: v for v in [[1] * 10_000] for i in range(20_000)}, 2),
+        pickle.dumps({i: v for v in [[1] * 10_000] for i in range(20_000)}, 0),
+        pickle.dumps({i: v for v in [[1] * 10_000] for i in range(20_000)}, 4),
+        many(LIST, b"h\x00"),
+        b"\x80\x02](" + b"K\x01" * 50_000 + b"e" + b"2" * 50_000 + b"\x85.",  # DUP
+        many(TEXT + b"c_codecs\nencode\nq\x02", b"h\x02h\x00X\x06\x00\x00\x00latin1\x86R"),
+        many(LIST + NDARRAY + b"q\x02", b"h\x02)\x81h\x00b"),
+        many(FIELDS + OBJECT, b"h\x02)\x81h\x00b"),
+        doubled(60),
+        nested_key(1_000_000),
+        b"\x80\x02(" + b")" + b"\x85" * 1_000_000 + b"Nd.",
+        b"\x80\x04\x8f(" + b")" + b"\x85" * 1_000_000 + b"\x90.",  # into a set
+        b"\x80\x05\x96" + struct.pack("<Q", 2**31) + b".",  # a BYTEARRAY8 that is not there
+        pickle.dumps(np.empty((10**9, 0), np.float32), 2),  # rows of nothing
+    ],
+    ids=range(14),
+)
+def test_what_a_pickle_expands_to_is_bounded_by_its_size(tmp_path, bomb):
+    """Each took from seconds to for ever, up to 20 GB, or the process."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, bomb)
+    assert "\n" not in str(caught.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 300_000
+
+
+def test_small_values_may_be_shared(tmp_path):
+    dtype, shape, text = np.dtype("<i4"), (1, 2), "a word"
+    value = {0: [text, text], 1: [shape, shape], 2: [b"", b""], 3: [2**40, None, True]}
+    for protocol in range(5):
+        assert read(tmp_path, pickle.dumps(value, protocol)) == value
+        matrix = scipy.sparse.csr_matrix(np.eye(3, dtype=dtype))
+        got = read(tmp_path, pickle.dumps(matrix, protocol))
+        np.testing.assert_array_equal(got.toarray(), np.eye(3))
+
+
 def test_state_of_arrays_is_checked(tmp_path):
     whole = pickle.dumps(np.arange(4, dtype=np.int32), 2)
     at = whole.index(b"K\x04\x85")  # the shape (4,)
@@ -188,7 +247,7 @@ def test_state_of_arrays_is_checked(tmp_path):
             read(tmp_path, whole[:at] + shape + whole[at + 3 :])
 
 
-def test_what_a_pickle_sets_on_a_stand_in_dies_with_it(tmp_path):
+def test_a_pickle_sets_nothing_on_a_stand_in(tmp_path):
     # BUILD with slot state sets attributes: here `__setstate__` of the class itself.
     spoil = b"\x80\x02" + NDARRAY + b"N}S'__setstate__'\nc__builtin__\nlist\ns\x86b0"
     with pytest.raises(InputError):

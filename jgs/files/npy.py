@@ -1,0 +1,112 @@
+"""`.npy` files and zip archives of them: what they say of themselves is checked first."""
+
+from __future__ import annotations
+
+import lzma
+import math
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Literal, NamedTuple
+
+import numpy as np
+
+from jgs.errors import InputError
+
+# What zipfile raises of a damaged archive.
+NOT_ZIP = (
+    *(OSError, EOFError, ValueError, IndexError, KeyError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(RuntimeError, NotImplementedError),  # encrypted, or a compression that Python lacks
+    MemoryError,  # of the decompressor, or of an array too large
+)
+# How much larger than packed a member can be; LZMA and BZIP2 know no limit worth naming.
+_MOST_GROWTH = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
+_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+
+
+def plain_file(path: str | os.PathLike) -> Path:
+    """`path`, unless it is a pipe, device or folder: to read from these could wait for ever.
+
+    Where nothing is, it is for the caller to say so. Raises `InputError`.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"{path} must be a plain file",
+            "a folder" if path.is_dir() else "a pipe or device",
+            "Name the file itself, or copy what the pipe gives into one.",
+        )
+    return path
+
+
+def map_npy(path: Path) -> np.ndarray:
+    """The array in a `.npy` file, memory-mapped read-only; one without elements is not mapped.
+
+    Raises `OSError`, or `ValueError` for a file that is no whole array of plain values.
+    """
+    with open(plain_file(path), "rb") as file:
+        header = _read_header(file, path.stat().st_size)
+        order: Literal["C", "F"] = "F" if header.fortran else "C"
+        if math.prod(header.shape) * header.dtype.itemsize == 0:  # nothing cannot be mapped
+            return np.empty(header.shape, header.dtype)
+        return np.memmap(path, header.dtype, "r", file.tell(), header.shape, order)
+
+
+class Members(Mapping[str, np.ndarray]):
+    """The arrays of an open NumPy archive by name; each is read when it is asked for.
+
+    Reading raises one of `NOT_ZIP` for a member that is no whole array of plain values,
+    before memory is taken for what its header says.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile):
+        self._archive = archive
+        self._infos = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        info = self._infos[name]
+        growth = _MOST_GROWTH.get(info.compress_type, math.inf)
+        with self._archive.open(info) as file:
+            _read_header(file, min(info.file_size, growth * info.compress_size))
+        with self._archive.open(info) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._infos
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._infos)
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+
+def _read_header(file: IO[bytes], size: float) -> _Header:
+    """The header of a `.npy` file of `size` bytes, which must suffice for what it says."""
+    try:
+        header = _Header(*_READERS[np.lib.format.read_magic(file)](file))
+    except OSError:
+        raise
+    except Exception as error:  # the header is a Python literal: a crafted one raises anything
+        raise ValueError(f"a header that no array has: {error}") from None
+    shape, dtype = header.shape, header.dtype
+    if dtype.hasobject or dtype.subdtype or dtype.itemsize == 0:
+        raise ValueError(f"values of the type {dtype}, which need pickles or are none")
+    if any(type(n) is not int or not 0 <= n < 2**63 for n in shape):
+        raise ValueError(f"a shape that no array has, {shape}")
+    if (needed := math.prod(shape) * dtype.itemsize) > (left := size - file.tell()):
+        raise ValueError(f"{left:,.0f} bytes where its shape says {needed:,}")
+    return header
