@@ -13,6 +13,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.kernels.call import call, either, floats, or_empty, vary_alike
+from jgs.ops.checks import check_count
 from jgs.ops.dropout import Mask
 
 
@@ -33,7 +34,7 @@ def linear(
         from `K` on are not read, so that targets need not be sliced off their sources.
       weights: as many float `[F_i, O]`.
       bias: float `[O]`, or None.
-      num_rows: int32 scalar; the rows from there on are padding. None: all are real.
+      num_rows: an integer scalar; the rows from there on are padding. None: all are real.
       add: float `[K, O]` (or longer), or None.
       relu: apply ReLU.
       drop: `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `K` rows' nodes: apply that
@@ -48,7 +49,8 @@ def linear(
     to rounding. The kernel's result does not depend on the number of threads. Differentiable
     in all matrices, in reverse any number of times.
 
-    Raises `InputError` for shapes that do not match, and for `drop` without `relu`.
+    Raises `InputError` for shapes that do not match, for a `num_rows` that is no integer
+    scalar, and for `drop` without `relu`.
     """
     _check(inputs, weights, bias, add)
     inputs, weights = ([jnp.asarray(a) for a in arrays] for arrays in (inputs, weights))
@@ -60,7 +62,7 @@ def linear(
             f"a mask of {drop.low.shape[0]} rows for {capacity}, relu={relu}",
             "Make it with jgs.ops.dropout_mask, or use jgs.ops.dropout.",
         )
-    num_rows = jnp.asarray(capacity if num_rows is None else num_rows, jnp.int32)
+    num_rows = check_count("num_rows", capacity if num_rows is None else num_rows)
     matrices = (tuple(inputs), tuple(weights), bias, add)
     arrays = jax.tree.leaves(matrices)
     dtype = jnp.result_type(*arrays)
