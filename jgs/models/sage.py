@@ -11,6 +11,7 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block, MiniBatch
+from jgs.models.dense import check_width, check_widths, glorot, zero_unless
 from jgs.models.inputs import Inputs
 from jgs.ops import REDUCTIONS, aggregate, dropout_mask, linear
 from jgs.ops import dropout as drop_units
@@ -45,14 +46,10 @@ class SAGEConv(nnx.Module):
             raise InputError(
                 f"reduce must be one of {', '.join(REDUCTIONS)}", repr(reduce), "Choose one."
             )
-        for name, width in (("in_features", in_features), ("out_features", out_features)):
-            if width < 1:
-                raise InputError(f"{name} must be at least 1", width, "Give a positive width.")
+        check_widths(in_features=in_features, out_features=out_features)
         self.in_features, self.out_features, self.reduce = in_features, out_features, reduce
-        glorot = nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform")
-        shape = (in_features, out_features)
-        self.self_kernel = nnx.Param(glorot(rngs.params(), shape))
-        self.neighbor_kernel = nnx.Param(glorot(rngs.params(), shape))
+        self.self_kernel = glorot(rngs, (in_features, out_features))
+        self.neighbor_kernel = glorot(rngs, (in_features, out_features))
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     @property
@@ -74,18 +71,16 @@ class SAGEConv(nnx.Module):
     ) -> jax.Array:
         if isinstance(x, Inputs):
             for rows in x:
-                _check_width(rows, self.in_features)
+                check_width(rows, self.in_features)
             kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
             num_targets = block.num_targets
             return linear(x, kernels, self.bias[...], num_targets, relu=relu, drop=drop)
-        _check_width(x, self.in_features)
+        check_width(x, self.in_features)
         own = x
         if real is not None:
-            # 0 * NaN is NaN in a weight's gradient: rows that are not real enter no product.
-            num = block.target_capacity
-            own = _zero_unless(real[:num], x[:num])
+            own = zero_unless(real[: block.target_capacity], x)
             if self.projects_first:
-                x = _zero_unless(real, x)
+                x = zero_unless(real, x)
         aggregated = aggregate(block, self.message(x, block.num_sources), self.reduce)
         return self.update(own, aggregated, block.num_targets, relu=relu, drop=drop)
 
@@ -210,7 +205,7 @@ class GraphSAGE(nnx.Module):
                 )
             rows, name = x.own.shape[0], "Inputs"
         else:
-            _check_width(x, self.convs[0].in_features)
+            check_width(x, self.convs[0].in_features)
             rows, name = x.shape[0], "x"
         if rows != batch.nodes.shape[0]:
             raise InputError(
@@ -246,17 +241,3 @@ class GraphSAGE(nnx.Module):
                 )
             h = drop_units(key, h, nodes, i + 1, self.dropout)
         return h
-
-
-def _check_width(x: jax.Array, in_features: int) -> None:
-    if x.ndim != 2 or x.shape[1] != in_features:
-        raise InputError(
-            f"x must be a matrix with the layer's {in_features} input features",
-            f"shape {list(x.shape)}",
-            "Build the model with in_features = features.shape[1].",
-        )
-
-
-def _zero_unless(real: jax.Array, x: jax.Array) -> jax.Array:
-    """`x` with its rows where `real` is False set to 0."""
-    return jnp.where(real[:, None], x, 0)
