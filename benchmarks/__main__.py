@@ -1,6 +1,6 @@
 """Measures jgs beside DGL and GraphBolt on this machine and prints the table.
 
-    python -m benchmarks [--quick] [--only sampling aggregation step] [--threads 2]
+    python -m benchmarks [--quick] [--only sampling aggregation attention step] [--threads 2]
 
 The graph, the features and the peers' environment (4.5 GB) are made once, in the cache folder.
 Every contender runs in a process of its own, with the same threads, seeds and order, once as
@@ -75,7 +75,7 @@ def main() -> int:
     if "step" in arguments.only:
         common["features"] = str(inputs.features(cache, size, NUM_FEATURES, NUM_CLASSES))
     runner = _Runner(interpreters, common, arguments.iterations)
-    if "aggregation" in arguments.only:
+    if {"aggregation", "attention"} & set(arguments.only):
         (results["block"],) = runner.run(Contender("jgs", "block_jgs"), [BLOCK], False)
 
     for number in range(arguments.rounds):

@@ -98,6 +98,25 @@ BENCHMARKS = (
         ),
     ),
     Benchmark(
+        "attention",
+        (
+            Contender("jgs", "attention_jgs", task={"path": "kernel"}),
+            Contender("DGL", "attention_dgl", True),
+            Contender("XLA, segment_sum", "attention_jgs", task={"path": "segment_sum"}),
+        ),
+        tuple(
+            {
+                "name": f"{heads} heads of {features}, "
+                f"{'and derivative' if derivative else 'forward'}",
+                "heads": heads,
+                "features": features,
+                "derivative": derivative,
+            }
+            for heads, features in ((4, 64), (8, 8))
+            for derivative in (False, True)
+        ),
+    ),
+    Benchmark(
         "step",
         (
             Contender("jgs", "step_jgs"),

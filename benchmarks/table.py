@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 from benchmarks.contenders import BENCHMARKS, UNIFORM, WEIGHTED, Benchmark
@@ -16,7 +17,13 @@ def render(results: dict) -> str:
     """Markdown of a run's JSON (the keys are those that `__main__.main` writes)."""
     runs = _Runs(results["runs"])
     parts = [_header(results)]
-    for benchmark, section in zip(BENCHMARKS, (_sampling, _aggregation, _step), strict=True):
+    sections = (
+        _sampling,
+        partial(_over_block, "Mean"),
+        partial(_over_block, "Softmax over edges and the sum weighted by it"),
+        _step,
+    )
+    for benchmark, section in zip(BENCHMARKS, sections, strict=True):
         if any(run["benchmark"] == benchmark.key for run in results["runs"]):
             parts.append(section(benchmark, runs, results))
     if results["failures"]:
@@ -175,7 +182,7 @@ def _memory(runs: _Runs, key: str, results: dict) -> list[str]:
     ]
 
 
-def _aggregation(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
+def _over_block(what: str, benchmark: Benchmark, runs: _Runs, results: dict) -> str:
     first = benchmark.contenders[0].name
 
     def check(setting: str, contender: str) -> str:
@@ -190,7 +197,7 @@ def _aggregation(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
 
     b = results["block"]
     sizes = f"{b['targets']:,} targets, {b['sources']:,} sources, {b['edges']:,} edges"
-    lines = [f"Mean over a sampled block of {sizes}, float32.", ""]
+    lines = [f"{what}, over a sampled block of {sizes}, float32.", ""]
     return "\n".join(lines + _table(benchmark, runs, "same result", check))
 
 

@@ -50,6 +50,14 @@ def batches(setting: dict) -> np.ndarray:
     return np.resize(seeds, shape)
 
 
+def attention_arrays(setting: dict, *sizes: int) -> list[np.ndarray]:
+    """Logits `[E, H, 1]`, rows `[S, H, D]`, a gradient `[T, H, D]`; `sizes` are E, S and T."""
+    rng, heads = np.random.default_rng(0), setting["heads"]
+    widths = (1, setting["features"], setting["features"])
+    shapes = [(size, heads, width) for size, width in zip(sizes, widths, strict=True)]
+    return [rng.standard_normal(shape, np.float32) for shape in shapes]
+
+
 def array(folder: str, name: str) -> np.ndarray:
     """A saved array, memory-mapped; writing would change this process's copy only."""
     return np.load(Path(folder) / f"{name}.npy", mmap_mode="c")

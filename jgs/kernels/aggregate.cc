@@ -8,7 +8,7 @@ namespace jgs {
 namespace {
 
 
-enum class Scale { kNone, kOfEdge, kOfIndex };  // which coefficients the edges have
+enum class Scale { kNone, kOfEdge, kOfIndex, kOfHead };  // which coefficients the edges have
 
 // SumEdges for one kind of coefficients.
 template <Scale kScale, bool kStream>
@@ -18,6 +18,7 @@ struct SumRows {
   int64_t num_features;
   bool mean;
   float* out;
+  int64_t head_width = num_features / edges.num_heads;
 
   // Adds `kCount` edges from `e` on, in order; `kFirst` overwrites what is there. Several
   // edges at once save loads and stores of the sum and change no rounding.
@@ -27,19 +28,26 @@ struct SumRows {
     float scale[kCount];
     for (int i = 0; i < kCount; ++i) {
       row[i] = x + edges.index[e + i] * num_features;
-      scale[i] = kScale == Scale::kNone      ? 1.0f
-                 : kScale == Scale::kOfEdge ? edges.coefficient[e + i]
-                                            : edges.coefficient[edges.index[e + i]];
+      if (kScale == Scale::kOfEdge) scale[i] = edges.coefficient[e + i];
+      if (kScale == Scale::kOfIndex) scale[i] = edges.coefficient[edges.index[e + i]];
       const int64_t ahead = e + i + kPrefetchEdges;
       if (ahead < num_edges) PrefetchRow(x + edges.index[ahead] * num_features, num_features);
     }
-    for (int64_t f = 0; f < num_features; ++f) {
-      float s = kFirst ? 0.0f : sum[f];
-      for (int i = 0; i < kCount; ++i) {
-        const float v = kScale == Scale::kNone ? row[i][f] : scale[i] * row[i][f];
-        s = kFirst && i == 0 ? v : s + v;
+    const auto add_columns = [&](int64_t begin, int64_t end) JGS_INLINE {
+      for (int64_t f = begin; f < end; ++f) {
+        float s = kFirst ? 0.0f : sum[f];
+        for (int i = 0; i < kCount; ++i) {
+          const float v = kScale == Scale::kNone ? row[i][f] : scale[i] * row[i][f];
+          s = kFirst && i == 0 ? v : s + v;
+        }
+        sum[f] = s;
       }
-      sum[f] = s;
+    };
+    if (kScale != Scale::kOfHead) return add_columns(0, num_features);
+    const float* coefficient = edges.coefficient + e * edges.num_heads;
+    for (int64_t f = 0; f < num_features; f += head_width, ++coefficient) {
+      for (int i = 0; i < kCount; ++i) scale[i] = coefficient[i * edges.num_heads];
+      add_columns(f, f + head_width);
     }
   }
 
@@ -161,7 +169,7 @@ std::string Outside(const std::string& name, int64_t low, const std::string& hig
 
 }  // namespace
 
-std::string CheckBlock(const BlockView& block, const std::string& matrix) {
+std::string CheckRows(const BlockView& block) {
   const int64_t targets = block.target_capacity, edges = block.num_edges;
   if (block.num_targets < 0 || block.num_targets > targets) {
     return Outside("block.num_targets", 0, "len(block.indptr) - 1", targets, block.num_targets,
@@ -186,6 +194,12 @@ std::string CheckBlock(const BlockView& block, const std::string& matrix) {
            std::to_string(edges - block.indptr[block.num_targets]) +
            " edges there. Set num_targets to the number of rows.";
   }
+  return "";
+}
+
+std::string CheckBlock(const BlockView& block, const std::string& matrix) {
+  if (auto error = CheckRows(block); !error.empty()) return error;
+  const int64_t edges = block.num_edges;
   const uint32_t limit =
       static_cast<uint32_t>(std::min<int64_t>(block.num_rows, int64_t{1} << 31));
   uint32_t largest = 0;
@@ -205,6 +219,8 @@ void SumEdges(const Executor& executor, const EdgeRows& edges, const float* x,
               int64_t num_features, bool mean, float* out) {
   if (edges.coefficient == nullptr) {
     SumScaled<Scale::kNone>(executor, edges, x, num_features, mean, out);
+  } else if (edges.num_heads > 1) {
+    SumScaled<Scale::kOfHead>(executor, edges, x, num_features, mean, out);
   } else if (edges.by_index) {
     SumScaled<Scale::kOfIndex>(executor, edges, x, num_features, mean, out);
   } else {

@@ -19,13 +19,17 @@ enum class Reduce : int64_t { kSum = 0, kMean = 1, kMax = 2 };
 struct BlockView {
   const int32_t* indptr = nullptr;   // [target_capacity + 1]
   const int32_t* indices = nullptr;  // [edge_capacity]
-  const float* weight = nullptr;     // [edge_capacity], or null
+  const float* weight = nullptr;     // [edge_capacity, num_heads], or null
   int64_t target_capacity = 0;
   int64_t edge_capacity = 0;
   int64_t num_rows = 0;
   int64_t num_targets = 0;
   int64_t num_edges = 0;
+  int64_t num_heads = 1;  // columns of the matrix are as many equal parts, each with its weight
 };
+
+// The first rule of `jgs.Block` that the rows and the counts break, or "".
+std::string CheckRows(const BlockView& block);
 
 // The first rule of `jgs.Block` that the arrays break, or "". The functions below read and
 // write out of bounds for a block that breaks one. `matrix` is what its indices point into,
@@ -33,7 +37,8 @@ struct BlockView {
 std::string CheckBlock(const BlockView& block, const std::string& matrix);
 
 // out[t] = reduction of weight[e] * x[indices[e]] over the edges e of row t; 0 for empty rows.
-// x: [num_rows, num_features]; out: [target_capacity, num_features]. kMax also writes
+// x: [num_rows, num_features]; out: [target_capacity, num_features]. Head h weighs the h-th of
+// num_heads equal parts of the features. kMax takes one head, and also writes
 // argmax, where it is not null, shaped like out: the first edge that attains the maximum, -1
 // in empty rows; a NaN counts as the maximum.
 void Aggregate(const Executor& executor, const BlockView& block, Reduce reduce, const float* x,
@@ -45,7 +50,7 @@ void AggregateGrad(const Executor& executor, const BlockView& block, Reduce redu
                    const float* grad_out, const int32_t* argmax, int64_t num_features,
                    float* grad_x);
 
-// grad_weight: [edge_capacity], 0 in padding.
+// grad_weight: [edge_capacity, num_heads], 0 in padding.
 void AggregateGradWeight(const Executor& executor, const BlockView& block, Reduce reduce,
                          const float* grad_out, const int32_t* argmax, const float* x,
                          int64_t num_features, float* grad_weight);

@@ -6,6 +6,11 @@ namespace {
 
 namespace ffi = xla::ffi;
 
+// Whether the heads share the columns evenly; a maximum takes one.
+bool HeadsFit(const BlockView& block, int64_t width, bool max) {
+  return block.num_heads == 1 || (!max && block.num_heads > 0 && width % block.num_heads == 0);
+}
+
 ffi::Error AggregateFfi(ffi::ThreadPool pool, Matrix x, Floats weight, Ints indptr,
                         Ints indices, Count num_targets, Count num_edges,
                         ffi::Result<Matrix> out, ffi::Result<EdgeMatrix> argmax, int64_t reduce,
@@ -15,7 +20,8 @@ ffi::Error AggregateFfi(ffi::ThreadPool pool, Matrix x, Floats weight, Ints indp
     const BlockView block =
         View(weight, indptr, indices, num_targets, num_edges, x.dimensions()[0]);
     const bool max = reduce == static_cast<int64_t>(Reduce::kMax);
-    const bool shapes = HasShape(*out, block.target_capacity, width) &&
+    const bool shapes = HeadsFit(block, width, max) &&
+                        HasShape(*out, block.target_capacity, width) &&
                         HasShape(*argmax, max ? block.target_capacity : 0, width);
     if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
     if (auto error = CheckBlock(block, "x"); !error.empty()) return error;
@@ -36,7 +42,8 @@ ffi::Error AggregateGradFfi(ffi::ThreadPool pool, Matrix grad_out, EdgeMatrix ar
     const BlockView block =
         View(weight, indptr, indices, num_targets, num_edges, grad_x->dimensions()[0]);
     const bool max = reduce == static_cast<int64_t>(Reduce::kMax);
-    const bool shapes = HasShape(grad_out, block.target_capacity, width) &&
+    const bool shapes = HeadsFit(block, width, max) &&
+                        HasShape(grad_out, block.target_capacity, width) &&
                         HasShape(*grad_x, block.num_rows, width) &&
                         HasShape(argmax, max ? block.target_capacity : 0, width);
     if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
@@ -59,9 +66,10 @@ ffi::Error AggregateGradWeightFfi(ffi::ThreadPool pool, Matrix grad_out, EdgeMat
         View(weight, indptr, indices, num_targets, num_edges, x.dimensions()[0]);
     const bool max = reduce == static_cast<int64_t>(Reduce::kMax);
     const bool shapes =
-        HasShape(grad_out, block.target_capacity, width) &&
+        HeadsFit(block, width, max) && HasShape(grad_out, block.target_capacity, width) &&
         HasShape(argmax, max ? block.target_capacity : 0, width) &&
-        static_cast<int64_t>(grad_weight->element_count()) == block.edge_capacity;
+        static_cast<int64_t>(grad_weight->element_count()) ==
+            block.edge_capacity * block.num_heads;
     if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
     if (auto error = CheckBlock(block, "x"); !error.empty()) return error;
     AggregateGradWeight(PoolExecutor(pool, num_threads), block, static_cast<Reduce>(reduce),

@@ -16,7 +16,7 @@ using Longs = xla::ffi::Buffer<xla::ffi::S64, 1>;
 using Floats = xla::ffi::Buffer<xla::ffi::F32, 1>;
 using Count = xla::ffi::BufferR0<xla::ffi::S32>;
 
-// A block without weights has a `weight` of length 0.
+// A block without weights has a `weight` of length 0, one with several heads num_heads an edge.
 inline BlockView View(const Floats& weight, const Ints& indptr, const Ints& indices,
                       const Count& num_targets, const Count& num_edges, int64_t num_rows) {
   BlockView block;
@@ -28,6 +28,9 @@ inline BlockView View(const Floats& weight, const Ints& indptr, const Ints& indi
   block.num_rows = num_rows;
   block.num_targets = *num_targets.typed_data();
   block.num_edges = *num_edges.typed_data();
+  if (block.weight != nullptr && block.edge_capacity > 0) {
+    block.num_heads = static_cast<int64_t>(weight.element_count()) / block.edge_capacity;
+  }
   return block;
 }
 
@@ -41,8 +44,8 @@ constexpr char kShapes[] = "jgs: the buffers of a kernel must have matching shap
 
 inline std::string CheckShapes(const BlockView& block, const Floats& weight, bool others) {
   const int64_t weights = static_cast<int64_t>(weight.element_count());
-  const bool good = others && block.target_capacity >= 0 &&
-                    (weights == 0 || weights == block.edge_capacity);
+  const bool good = others && block.target_capacity >= 0 && block.num_heads > 0 &&
+                    (weights == 0 || weights == block.edge_capacity * block.num_heads);
   return good ? "" : kShapes;
 }
 

@@ -40,7 +40,8 @@ struct MaxGrad {
   }
 };
 
-// grad_weight[e] = grad_out[r] . x[index], over the features whose maximum e was if kMax.
+// grad_weight[e] = grad_out[r] . x[index], head by head, over the features whose maximum e was
+// if kMax.
 template <bool kMax>
 struct WeightGradRows {
   EdgeRows edges;
@@ -52,7 +53,8 @@ struct WeightGradRows {
   float* grad_weight;
 
   JGS_INLINE void Run(int64_t begin, int64_t end) const {
-    const int64_t num_edges = edges.num_edges();
+    const int64_t num_edges = edges.num_edges(), heads = edges.num_heads;
+    const int64_t width = num_features / heads;
     constexpr int64_t kLanes = 8;  // fixed partial sums, whatever the width of the vectors
     for (int64_t r = begin; r < end; ++r) {
       const float* __restrict grad = grad_out + r * num_features;
@@ -65,15 +67,17 @@ struct WeightGradRows {
         const auto product = [=](int64_t f) {
           return !kMax || where[f] == e ? grad[f] * row[f] : 0.0f;
         };
-        float lanes[kLanes] = {};
-        int64_t f = 0;
-        for (; f + kLanes <= num_features; f += kLanes) {
-          for (int64_t i = 0; i < kLanes; ++i) lanes[i] += product(f + i);
+        for (int64_t h = 0, f = 0; h < heads; ++h) {
+          const int64_t end = f + width;
+          float lanes[kLanes] = {};
+          for (; f + kLanes <= end; f += kLanes) {
+            for (int64_t i = 0; i < kLanes; ++i) lanes[i] += product(f + i);
+          }
+          for (int64_t i = 0; f < end; ++i, ++f) lanes[i] += product(f);
+          float sum = 0.0f;
+          for (int64_t i = 0; i < kLanes; ++i) sum += lanes[i];
+          grad_weight[e * heads + h] = mean ? sum / static_cast<float>(stop - first) : sum;
         }
-        for (int64_t i = 0; f < num_features; ++i, ++f) lanes[i] += product(f);
-        float sum = 0.0f;
-        for (int64_t i = 0; i < kLanes; ++i) sum += lanes[i];
-        grad_weight[e] = mean ? sum / static_cast<float>(stop - first) : sum;
       }
     }
   }
@@ -105,7 +109,8 @@ void AggregateGradWeight(const Executor& executor, const BlockView& block, Reduc
                          const float* grad_out, const int32_t* argmax, const float* x,
                          int64_t num_features, float* grad_weight) {
   const EdgeRows edges = ByTarget(block);
-  std::fill(grad_weight + block.num_edges, grad_weight + block.edge_capacity, 0.0f);
+  std::fill(grad_weight + block.num_edges * block.num_heads,
+            grad_weight + block.edge_capacity * block.num_heads, 0.0f);
   if (reduce == Reduce::kMax) {
     RunRows(executor, WeightGradRows<true>{edges, grad_out, argmax, x, num_features, false,
                                            grad_weight});

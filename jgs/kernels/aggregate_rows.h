@@ -32,19 +32,22 @@ inline bool StreamsRows(const float* out, int64_t num_rows, int64_t width) {
 }
 
 // Rows of edges: row r has the edges indptr[r]:indptr[r+1]. Edge i reads row index[i] of a
-// dense matrix, times coefficient[i], or coefficient[index[i]] if `by_index` (1 where null).
+// dense matrix, times coefficient[i], or coefficient[index[i]] if `by_index` (1 where null); with
+// several heads the h-th part of that row, times coefficient[i * num_heads + h].
 struct EdgeRows {
   const int32_t* indptr;
   const int32_t* index;
   const float* coefficient;
   int64_t num_rows;
   bool by_index = false;
+  int64_t num_heads = 1;
 
   int64_t num_edges() const { return indptr[num_rows]; }
 };
 
 inline EdgeRows ByTarget(const BlockView& block) {
-  return {block.indptr, block.indices, block.weight, block.target_capacity};
+  return {block.indptr, block.indices,  block.weight, block.target_capacity,
+          false,        block.num_heads};
 }
 
 // kernel.Run(begin, end), as compiled for this CPU. Vectors wider than AVX2's gain nothing: memory

@@ -25,7 +25,7 @@ Transpose::Transpose(const Executor& executor, const BlockView& block, bool mean
   int32_t* next = target + num_edges;  // [num_parts, num_sources]
   float* coefficient = nullptr;
   if (block.weight != nullptr) {
-    floats.Reserve(num_edges);
+    floats.Reserve(num_edges * block.num_heads);
     coefficient = floats.data();
   } else if (mean) {  // one a target: the rows that the edges read are the targets
     floats.Reserve(block.target_capacity);
@@ -35,7 +35,8 @@ Transpose::Transpose(const Executor& executor, const BlockView& block, bool mean
       coefficient[t] = 1.0f / static_cast<float>(std::max(degree, 1));
     }
   }
-  rows_ = {indptr, target, coefficient, num_sources, block.weight == nullptr};
+  rows_ = {indptr,      target, coefficient, num_sources, block.weight == nullptr,
+           block.num_heads};
 
   const auto start = [=](int64_t part) { return num_edges * part / num_parts; };
   ParallelFor(executor, num_parts, [&](int64_t part) {
@@ -72,7 +73,9 @@ void Transpose::Fill(const BlockView& block, bool mean, int64_t begin, int64_t e
       const int32_t at = next[block.indices[e]]++;
       target[at] = static_cast<int32_t>(t);
       if (coefficient == nullptr) continue;
-      coefficient[at] = mean ? block.weight[e] / degree : block.weight[e];
+      const float* weight = block.weight + e * block.num_heads;
+      float* to = coefficient + at * block.num_heads;
+      for (int64_t h = 0; h < block.num_heads; ++h) to[h] = mean ? weight[h] / degree : weight[h];
     }
   }
 }

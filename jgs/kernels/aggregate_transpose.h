@@ -9,7 +9,7 @@ namespace jgs {
 class Transpose {
  public:
   // Row s has the edges out of source s, in edge order; each reads its target's row of a
-  // gradient, times its weight, over the target's degree if `mean`. A counting sort that gives
+  // gradient, times its weights, over the target's degree if `mean`. A counting sort that gives
   // the same order at any number of threads. Its memory is the thread's, until its next one.
   Transpose(const Executor& executor, const BlockView& block, bool mean);
 

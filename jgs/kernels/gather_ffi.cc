@@ -71,7 +71,8 @@ ffi::Error GatherAggregateFfi(ffi::ThreadPool pool, Matrix features, Floats weig
     const int64_t width = features.dimensions()[1];
     const BlockView block =
         View(weight, indptr, indices, num_targets, num_edges, features.dimensions()[0]);
-    const bool shapes = HasShape(*out, block.target_capacity, width);
+    const bool shapes =
+        block.num_heads == 1 && HasShape(*out, block.target_capacity, width);
     if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
     if (auto error = CheckNodeBlock(block, num_sources); !error.empty()) return error;
     AdviseHugePages(out);
@@ -90,7 +91,8 @@ ffi::Error GatherAggregateSparseFfi(ffi::ThreadPool pool, Longs row_indptr, Ints
     const SparseRows features = ViewSparse(row_indptr, columns, values, out->dimensions()[1]);
     const BlockView block =
         View(weight, indptr, indices, num_targets, num_edges, features.num_rows);
-    const bool shapes = out->dimensions()[0] == block.target_capacity;
+    const bool shapes =
+        block.num_heads == 1 && out->dimensions()[0] == block.target_capacity;
     if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
     if (auto error = CheckNodeBlock(block, num_sources); !error.empty()) return error;
     AdviseHugePages(out);

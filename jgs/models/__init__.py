@@ -1,15 +1,24 @@
 """Flax NNX modules that take `(batch, x)`; their dropout is `jgs.ops.dropout`."""
 
+from jgs.models.gat import GATConv
+from jgs.models.gcn import GCNConv
+from jgs.models.gin import GINConv
 from jgs.models.gnn import GNN
 from jgs.models.inputs import Inputs, read_inputs
 from jgs.models.layer import AttentionLayer, Layer, Model
 from jgs.models.sage import SAGEConv
-from jgs.models.stacked import MODELS, GraphSAGE
+from jgs.models.stacked import GAT, GCN, GIN, MODELS, GraphSAGE
 
 __all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
     "GNN",
     "MODELS",
     "AttentionLayer",
+    "GATConv",
+    "GCNConv",
+    "GINConv",
     "GraphSAGE",
     "Inputs",
     "Layer",

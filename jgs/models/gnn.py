@@ -12,9 +12,9 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
+from jgs.models.dense import check_width
 from jgs.models.inputs import Inputs
 from jgs.models.layer import Layer
-from jgs.models.rows import check_width
 from jgs.ops import dropout as drop_units
 from jgs.ops import dropout_mask
 
@@ -30,6 +30,7 @@ class GNN(nnx.Module):
         of the next.
       dropout: rate on each hidden layer, after the activation.
       input_dropout: rate on the input rows.
+      attention_dropout: rate on the weights of layers with attention.
       norm: `"layer"`, a LayerNorm before the activation; `"l2"`, each row over its Euclidean
         norm after it, as line 7 of GraphSAGE's Algorithm 1; or None. Hidden layers only.
       activation: `"relu"` or `"elu"`, of the hidden layers.
@@ -58,6 +59,7 @@ class GNN(nnx.Module):
         *,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
+        attention_dropout: float = 0.0,
         norm: str | None = None,
         activation: str = "relu",
         rngs: nnx.Rngs,
@@ -71,10 +73,16 @@ class GNN(nnx.Module):
                 repr(activation),
                 "Choose one.",
             )
-        for name, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
+        rates = {
+            "dropout": dropout,
+            "input_dropout": input_dropout,
+            "attention_dropout": attention_dropout,
+        }
+        for name, rate in rates.items():
             if not 0 <= rate < 1:
                 raise InputError(f"{name} must be in [0, 1)", rate, "0 switches it off.")
         self.dropout, self.input_dropout = dropout, input_dropout
+        self.attention_dropout = attention_dropout
         self.norm, self.activation = norm, activation
         self.layers = nnx.List(layers)
         hidden = layers[:-1] if norm == "layer" else ()
@@ -101,16 +109,21 @@ class GNN(nnx.Module):
             )
         x, real = self._enter(batch, x, key)
         degree, fused = batch.degrees, self.norm is None and self.activation == "relu"
+        sources = batch.nodes
         for i, layer in enumerate(self.layers):
             block, nodes = batch.block(i), batch.target_nodes(i)
             options: dict[str, Any] = {"degree": degree} if layer.uses_degrees else {}
+            if layer.reduce == "attention" and key is not None and self.attention_dropout > 0:
+                number = len(self.layers) + i  # after those of the rows
+                mask = dropout_mask(key, sources, number, self.attention_dropout)
+                options["attention_drop"] = mask
             if fused and i < len(self.layers) - 1:
                 if key is not None and self.dropout > 0:
                     options["drop"] = dropout_mask(key, nodes, i + 1, self.dropout)
                 x = layer(block, x, real, relu=True, **options)
             else:
                 x = self.activate(i, layer(block, x, real, **options), nodes, key)
-            real = None  # what follows is finite everywhere
+            real, sources = None, nodes  # what follows is finite everywhere
             degree = None if degree is None else degree[: block.target_capacity]
         return batch.of_seeds(x)
 

@@ -101,6 +101,9 @@ class AttentionLayer(Layer, Protocol):
     into `v`, of `scores(message[u], query[v])`; `aggregated` `[T, H * D]` is the weighted sum
     of `values(message[u])`. A target without edges has zeros.
 
+    A call takes `attention_drop` too, the `jgs.ops.dropout_mask` of the `S` sources' nodes, by
+    which weights are dropped after the softmax: for a `GNN` with `attention_dropout`.
+
     Fields:
       num_heads: `H`.
       self_loops: the target itself is one more source, with its own message.

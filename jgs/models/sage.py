@@ -9,8 +9,8 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block
+from jgs.models.dense import check_width, check_widths, glorot, zero_unless
 from jgs.models.inputs import Inputs
-from jgs.models.rows import check_width, zero_unless
 from jgs.ops import REDUCTIONS, aggregate, linear
 from jgs.ops.dropout import Mask
 
@@ -44,14 +44,10 @@ class SAGEConv(nnx.Module):
             raise InputError(
                 f"reduce must be one of {', '.join(REDUCTIONS)}", repr(reduce), "Choose one."
             )
-        for name, width in (("in_features", in_features), ("out_features", out_features)):
-            if width < 1:
-                raise InputError(f"{name} must be at least 1", width, "Give a positive width.")
+        check_widths(in_features=in_features, out_features=out_features)
         self.in_features, self.out_features, self.reduce = in_features, out_features, reduce
-        glorot = nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform")
-        shape = (in_features, out_features)
-        self.self_kernel = nnx.Param(glorot(rngs.params(), shape))
-        self.neighbor_kernel = nnx.Param(glorot(rngs.params(), shape))
+        self.self_kernel = glorot(rngs, (in_features, out_features))
+        self.neighbor_kernel = glorot(rngs, (in_features, out_features))
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     @property
@@ -81,9 +77,7 @@ class SAGEConv(nnx.Module):
         check_width(x, self.in_features)
         own = x
         if real is not None:
-            # 0 * NaN is NaN in a weight's gradient: rows that are not real enter no product.
-            num = block.target_capacity
-            own = zero_unless(real[:num], x[:num])
+            own = zero_unless(real[: block.target_capacity], x)
             if self.projects_first:
                 x = zero_unless(real, x)
         aggregated = aggregate(block, self.message(x, block.num_sources), self.reduce)

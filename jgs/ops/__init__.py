@@ -7,7 +7,10 @@ the CPU where `jgs.kernels.available()`, for float32 (and `SparseFeatures`).
 
 from jgs.kernels.call import REDUCTIONS
 from jgs.ops.aggregate import aggregate
-from jgs.ops.dropout import dropout, dropout_mask
+from jgs.ops.dropout import dropout, dropout_mask, edge_mask
+from jgs.ops.edge_dot import edge_dot
+from jgs.ops.edge_scores import edge_scores
+from jgs.ops.edge_softmax import edge_softmax
 from jgs.ops.gather import gather
 from jgs.ops.gather_aggregate import gather_aggregate
 from jgs.ops.linear import linear
@@ -17,6 +20,10 @@ __all__ = [
     "aggregate",
     "dropout",
     "dropout_mask",
+    "edge_dot",
+    "edge_mask",
+    "edge_scores",
+    "edge_softmax",
     "gather",
     "gather_aggregate",
     "linear",

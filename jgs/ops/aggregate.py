@@ -10,12 +10,14 @@ import jax.numpy as jnp
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.kernels.call import call, either, floats, or_empty, vary_alike
-from jgs.ops import aggregate_plain as plain
-from jgs.ops.checks import check_block, check_reduce, check_rows
+from jgs.kernels.call import vary_alike
+from jgs.ops import aggregate_passes as passes
+from jgs.ops.checks import check_block, check_edge_weight, check_reduce, check_rows
 
 
-def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:
+def aggregate(
+    block: Block, x: jax.Array, reduce: str = "mean", edge_weight: jax.Array | None = None
+) -> jax.Array:
     """For every target of `block`, the reduction of its sources' rows of `x`.
 
     Args:
@@ -26,6 +28,9 @@ def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:
         row: `"sum"` of `w[e] * x[indices[e]]`; `"mean"`, that sum divided by the number of
         edges, whatever their weights (as DGL's `u_mul_e_mean`); `"max"` of the products,
         feature by feature.
+      edge_weight: float `[E]`, in place of the block's; or `[E, H]`, for sums and means: the
+        features are then `H` heads of `F / H` each, and the columns of head `h` are weighted
+        by `edge_weight[:, h]`.
 
     Returns:
       `[T, F]` of `x`'s dtype. Rows without edges, and those from `num_targets` on, are 0.
@@ -39,8 +44,9 @@ def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:
     threads.
 
     Raises `InputError` for an unknown `reduce`, for an `x` of another rank or dtype or with
-    too few rows, and for a block whose arrays have other dtypes or shapes. Its counts may be
-    integers of any kind.
+    too few rows, for weights of another shape or of heads that do not share the columns evenly,
+    and for a block whose arrays have other dtypes or shapes. Its counts may be integers of any
+    kind.
 
     What the arrays hold is looked at by the kernel only (float32, on the CPU, neither `T`, `E`
     nor `F` 0), as it runs: a block that breaks a rule of `jgs.Block` is a
@@ -51,6 +57,9 @@ def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:
     check_reduce(reduce)
     num_targets, num_sources, num_edges = check_block(block)
     check_rows("x", x)
+    weight = block.edge_weight
+    if edge_weight is not None:
+        weight = check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
     needed = block.target_capacity
     if not isinstance(num_sources, jax.core.Tracer):
         needed = max(needed, int(num_sources))
@@ -62,70 +71,34 @@ def aggregate(block: Block, x: jax.Array, reduce: str = "mean") -> jax.Array:
         )
     if block.target_capacity == 0 or block.edge_capacity == 0 or x.shape[1] == 0:
         return jnp.zeros((block.target_capacity, x.shape[1]), x.dtype)
-    in_kernel = kernels.available() and x.dtype == jnp.float32
-    num_threads = kernels.NUM_THREADS if in_kernel else None
+    in_kernel = all(a is None or a.dtype == jnp.float32 for a in (x, weight))
+    num_threads = kernels.NUM_THREADS if in_kernel and kernels.available() else None
     edges = (block.indptr, block.indices, num_targets, num_edges)
-    return _aggregate(reduce, num_threads, *vary_alike(x, block.edge_weight, *edges))
-
-
-# A forward pass, and one backward pass for each thing that can be differentiated.
-# Each is jitted, so that eager calls compile once too. `num_threads` None: no kernel.
+    return _aggregate(reduce, num_threads, *vary_alike(x, weight, *edges))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _aggregate(reduce, num_threads, x, weight, indptr, indices, num_targets, num_edges):
-    return _forward(reduce, num_threads, x, weight, indptr, indices, num_targets, num_edges)[0]
+    return passes.forward(
+        reduce, num_threads, x, weight, indptr, indices, num_targets, num_edges
+    )[0]
 
 
 def _aggregate_fwd(reduce, num_threads, x, weight, *edges):
-    out, argmax = _forward(reduce, num_threads, x, weight, *edges)
+    out, argmax = passes.forward(reduce, num_threads, x, weight, *edges)
     # Without weights the derivative needs no more of x than its shape and dtype.
     return out, (x if weight is not None else x[:, :0], argmax, weight, edges)
 
 
 def _aggregate_bwd(reduce, num_threads, residuals, grad_out):
     x, argmax, weight, edges = residuals
-    grad_x = _grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges)
+    grad_x = passes.grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges)
     grad_weight = None
     if weight is not None:  # a pass of its own: XLA drops it where nobody asks for it
-        grad_weight = _grad_weight(reduce, num_threads, grad_out, argmax, x, weight, *edges)
+        grad_weight = passes.grad_weight(
+            reduce, num_threads, grad_out, argmax, x, weight, *edges
+        )
     return grad_x, grad_weight, None, None, None, None
 
 
 _aggregate.defvjp(_aggregate_fwd, _aggregate_bwd)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _forward(reduce, num_threads, x, weight, *edges):
-    """`(out, argmax)`: the reduction and, for `"max"`, which edge attained it (see the header
-    `aggregate.h`); else `argmax` has no rows."""
-
-    def kernel(x, weight, indptr, *rest):
-        shape = (indptr.shape[0] - 1, x.shape[1])
-        argmax_shape = shape if reduce == "max" else (0, shape[1])
-        out = (floats(shape), jax.ShapeDtypeStruct(argmax_shape, jnp.int32))
-        arguments = (x, or_empty(weight), indptr, *rest)
-        return call("jgs_aggregate", out, arguments, num_threads, reduce)
-
-    return either(num_threads, kernel, partial(plain.forward, reduce), x, weight, *edges)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges):
-    def kernel(grad_out, argmax, x, weight, *edges):
-        out = floats((x.shape[0], grad_out.shape[1]))
-        arguments = (grad_out, argmax, or_empty(weight), *edges)
-        return call("jgs_aggregate_grad", out, arguments, num_threads, reduce)
-
-    operands = (grad_out, argmax, x, weight, *edges)
-    return either(num_threads, kernel, partial(plain.grad_x, reduce), *operands)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _grad_weight(reduce, num_threads, grad_out, argmax, x, weight, *edges):
-    def kernel(*arguments):
-        out = floats(weight.shape)
-        return call("jgs_aggregate_grad_weight", out, arguments, num_threads, reduce)
-
-    operands = (grad_out, argmax, x, weight, *edges)
-    return either(num_threads, kernel, partial(plain.grad_weight, reduce), *operands)

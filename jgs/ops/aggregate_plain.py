@@ -11,25 +11,46 @@ from jgs.kernels.call import FILL
 # dropped there.
 
 
-def _edge_rows(num_sources, indptr, indices, num_targets, num_edges):
-    """int32 `[E]` twice: each edge's target and source; and float32 `[T]`: the degrees."""
-    num_rows, num_slots = indptr.shape[0] - 1, indices.shape[0]
-    degree = jnp.diff(indptr)
+def edge_targets(num_slots, indptr, num_targets, num_edges):
+    """int32 `[E]` and bool `[E]`: each edge's target, `T` in padding; and which are real."""
+    num_rows = indptr.shape[0] - 1
     row = jnp.repeat(
-        jnp.arange(num_rows, dtype=jnp.int32), degree, total_repeat_length=num_slots
+        jnp.arange(num_rows, dtype=jnp.int32),
+        jnp.diff(indptr),
+        total_repeat_length=num_slots,
     )
     # `repeat` gives what is left over to the last row.
     real = jnp.arange(num_slots) < jnp.minimum(num_edges, indptr[-1])
     real &= row < num_targets
+    return jnp.where(real, row, num_rows), real
+
+
+def _edge_rows(num_sources, indptr, indices, num_targets, num_edges):
+    """int32 `[E]` twice: each edge's target and source; and float32 `[T]`: the degrees."""
+    row, real = edge_targets(indices.shape[0], indptr, num_targets, num_edges)
     real &= (indices >= 0) & (indices < num_sources)
-    row, source = jnp.where(real, row, num_rows), jnp.where(real, indices, num_sources)
-    return row, source, jnp.maximum(degree, 1).astype(jnp.float32)
+    row = jnp.where(real, row, indptr.shape[0] - 1)
+    source = jnp.where(real, indices, num_sources)
+    return row, source, jnp.maximum(jnp.diff(indptr), 1).astype(jnp.float32)
 
 
 def _messages(x, weight, source):
     values = x.at[source].get(**FILL)
     values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
-    return values if weight is None else values * weight[:, None]
+    return values if weight is None else _times(values, weight)
+
+
+def _times(values, weight):
+    """`values` `[E, F]`, the columns of each head times its weights `[E]` or `[E, H]`."""
+    if weight.ndim == 1:
+        return values * weight[:, None]
+    return (_by_head(values, weight) * weight[:, :, None]).reshape(values.shape)
+
+
+def _by_head(values, weight):
+    """`[E, H, F / H]`."""
+    num_slots, num_heads = weight.reshape(weight.shape[0], -1).shape
+    return values.reshape(num_slots, num_heads, values.shape[1] // num_heads)
 
 
 def forward(reduce, x, weight, indptr, indices, num_targets, num_edges):
@@ -69,11 +90,12 @@ def grad_x(reduce, grad_out, argmax, x, weight, *edges):
     row, source, degree = _edge_rows(x.shape[0], *edges)
     grads = _edge_grads(reduce, grad_out, argmax, row, degree)
     if weight is not None:
-        grads = grads * weight[:, None]
+        grads = _times(grads, weight)
     return jax.ops.segment_sum(grads, source, x.shape[0]).astype(x.dtype)
 
 
 def grad_weight(reduce, grad_out, argmax, x, weight, *edges):
     row, source, degree = _edge_rows(x.shape[0], *edges)
     grads = _edge_grads(reduce, grad_out, argmax, row, degree)
-    return jnp.sum(grads * _messages(x, None, source), axis=1).astype(weight.dtype)
+    products = _by_head(grads * _messages(x, None, source), weight)
+    return jnp.sum(products, axis=2).reshape(weight.shape).astype(weight.dtype)

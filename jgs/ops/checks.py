@@ -45,16 +45,16 @@ def check_block(block: Block) -> tuple[jax.Array | np.ndarray, ...]:
                 f"Make it as the docstring of jgs.Block says, in numpy.{np.dtype(dtype)}.",
             )
     names = ("num_targets", "num_sources", "num_edges")
-    return tuple(_check_count(name, getattr(block, name)) for name in names)
+    return tuple(check_count(f"block.{name}", getattr(block, name)) for name in names)
 
 
-def _check_count(name: str, count: Any) -> jax.Array | np.ndarray:
+def check_count(name: str, count: Any) -> jax.Array | np.ndarray:
     """`count` as an int32 scalar; what 32 bits do not hold stays out of range."""
     if not isinstance(count, jax.Array):
         count = np.asarray(count)
     if count.ndim != 0 or not jnp.issubdtype(count.dtype, jnp.integer):
         raise InputError(
-            f"block.{name} must be an int32 scalar",
+            f"{name} must be an int32 scalar",
             f"{count.dtype}{list(count.shape)}",
             "Give the number as an integer, e.g. jax.numpy.int32(3).",
         )
@@ -74,6 +74,28 @@ def check_rows(name: str, x: Any, real: bool = False) -> None:
             f"{dtype}{list(shape)}",
             "Give it two dimensions and a float dtype.",
         )
+
+
+def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str) -> jax.Array:
+    """Weights `[E]` or, of several heads that share `width` columns evenly, `[E, H]`."""
+    shape: tuple[int, ...] = getattr(edge_weight, "shape", ())
+    dtype = getattr(edge_weight, "dtype", None)
+    heads = 1 if len(shape) == 1 else shape[-1] if len(shape) == 2 else 0
+    good = dtype is not None and jnp.issubdtype(dtype, jnp.floating)
+    if not good or shape[:1] != (num_slots,) or heads == 0 or width % heads != 0:
+        raise InputError(
+            f"edge_weight must be floats [{num_slots}], or [{num_slots}, H] where the {width} "
+            "columns of x are H heads of one width",
+            f"{dtype or type(edge_weight).__name__}{list(shape)}",
+            "Give each of the block's edges, padding included, a weight for each head.",
+        )
+    if heads > 1 and reduce == "max":
+        raise InputError(
+            "a maximum takes one weight an edge",
+            f"{heads} heads",
+            "Aggregate each head's columns by themselves, or use sum or mean.",
+        )
+    return jnp.asarray(edge_weight).reshape(shape if heads > 1 else num_slots)
 
 
 def check_features(features: Any) -> None:

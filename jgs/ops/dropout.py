@@ -9,6 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.kernels.call import FILL
+from jgs.ops.aggregate_plain import edge_targets
 
 GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio: neighbours end up far apart
 
@@ -88,6 +91,19 @@ def dropout_mask(key: jax.Array, nodes: jax.Array, layer: int | jax.Array, rate:
     low, high = _key_words(key, layer)
     rows = nodes.astype(jnp.uint32)
     return Mask(_mix(_mix(rows ^ low) + high), _mix(_mix(rows + high) ^ low), float(rate))
+
+
+def edge_mask(block: Block, mask: Mask) -> Mask:
+    """The `Mask` of a block's edges, from that of its sources.
+
+    `mask` is `dropout_mask(key, nodes, layer, rate)` of the `S` sources' nodes. The result has
+    `[E]` rows: whether edge `u -> v` keeps its unit `h`, e.g. its weight of head `h`, depends
+    on `(key, layer, u, v, h)` alone.
+    """
+    num_slots, num_rows = block.edge_capacity, block.target_capacity
+    row, _ = edge_targets(num_slots, block.indptr, block.num_targets, block.num_edges)
+    low = mask.low.at[block.indices].get(**FILL)
+    return Mask(low, mask.high[:num_rows].at[row].get(**FILL), mask.rate)
 
 
 def _key_words(key: jax.Array, layer: int | jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -13,6 +13,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.kernels.call import call, either, floats, or_empty, vary_alike
+from jgs.ops.checks import check_count
 from jgs.ops.dropout import Mask
 
 
@@ -33,7 +34,7 @@ def linear(
         from `K` on are not read, so that targets need not be sliced off their sources.
       weights: as many float `[F_i, O]`.
       bias: float `[O]`, or None.
-      num_rows: int32 scalar; the rows from there on are padding. None: all are real.
+      num_rows: an integer scalar; the rows from there on are padding. None: all are real.
       add: float `[K, O]` (or longer), or None.
       relu: apply ReLU.
       drop: `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `K` rows' nodes: apply that
@@ -48,19 +49,15 @@ def linear(
     to rounding. The kernel's result does not depend on the number of threads. Differentiable
     in all matrices, in reverse any number of times.
 
-    Raises `InputError` for shapes that do not match, and for `drop` without `relu`.
+    Raises `InputError` for shapes that do not match, for a `num_rows` that is no integer
+    scalar, and for `drop` without `relu`.
     """
     _check(inputs, weights, bias, add)
     inputs, weights = ([jnp.asarray(a) for a in arrays] for arrays in (inputs, weights))
     bias, add = (None if a is None else jnp.asarray(a) for a in (bias, add))
     capacity = _capacity(inputs, add)
-    if drop is not None and (not relu or drop.low.shape != (capacity,)):
-        raise InputError(
-            "drop must be the mask of the rows, and come with relu=True",
-            f"a mask of {drop.low.shape[0]} rows for {capacity}, relu={relu}",
-            "Make it with jgs.ops.dropout_mask, or use jgs.ops.dropout.",
-        )
-    num_rows = jnp.asarray(capacity if num_rows is None else num_rows, jnp.int32)
+    _check_drop(capacity, relu, drop)
+    num_rows = check_count("num_rows", capacity if num_rows is None else num_rows)
     matrices = (tuple(inputs), tuple(weights), bias, add)
     arrays = jax.tree.leaves(matrices)
     dtype = jnp.result_type(*arrays)
@@ -114,12 +111,7 @@ def _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
         out = out if add is None else out + add[:capacity]
         for x, w in zip(inputs, weights, strict=True):
             out = out + _real(num_rows, x[:capacity]) @ w
-        if relu:
-            dropped = out <= 0  # NaN is kept, to be seen
-            if drop is not None:
-                dropped |= ~drop.keep(out.shape[1])
-            out = jnp.where(dropped, 0, out * (1.0 if drop is None else drop.scale))
-        return _real(num_rows, out)
+        return finish(out, num_rows, relu, drop)
 
     def kernel(num_rows, drop, inputs, weights, bias, add):
         none = jnp.zeros(0, jnp.uint32)
@@ -158,6 +150,29 @@ def _grad_weights(num_threads, scale, num_rows, grad, out, inputs):
         return call("jgs_linear_grad", results, arguments, num_threads, scale=np.float32(scale))
 
     return either(num_threads, kernel, plain, num_rows, grad, out, inputs)
+
+
+def finish(
+    out: jax.Array, num_rows: Any = None, relu: bool = False, drop: Mask | None = None
+) -> jax.Array:
+    """What `linear` does with the sum of its products, and its arguments' meaning: ReLU,
+    dropout, and zeros in padding."""
+    _check_drop(out.shape[0], relu, drop)
+    if relu:
+        dropped = out <= 0  # NaN is kept, to be seen
+        if drop is not None:
+            dropped |= ~drop.keep(out.shape[1])
+        out = jnp.where(dropped, 0, out * (1.0 if drop is None else drop.scale))
+    return out if num_rows is None else _real(num_rows, out)
+
+
+def _check_drop(capacity: int, relu: bool, drop: Mask | None) -> None:
+    if drop is not None and (not relu or drop.low.shape != (capacity,)):
+        raise InputError(
+            "drop must be the mask of the rows, and come with relu=True",
+            f"a mask of {drop.low.shape[0]} rows for {capacity}, relu={relu}",
+            "Make it with jgs.ops.dropout_mask, or use jgs.ops.dropout.",
+        )
 
 
 def _before_relu(grad, out, scale):

@@ -13,7 +13,7 @@ from jgs.train.config import Config, as_typed, flag
 from jgs.train.samplers import num_layers
 
 # The options that are of some models only: which takes them.
-OPTIONS: dict[str, tuple[str, ...]] = {"reduce": ("sage",)}
+OPTIONS = {"reduce": ("sage",), "heads": ("gat", "gatv2")}
 
 
 def make_model(
@@ -60,4 +60,10 @@ def _own_options(config: Config) -> dict[str, Any]:
                 f"{flag(name)} {as_typed(value)} for --model {config.model}",
                 "Leave it out, or choose such a model.",
             )
+    if "heads" in own and len(config.fanouts) > 1 and config.hidden % config.heads:
+        raise InputError(
+            "--hidden must be a multiple of --heads",
+            f"{config.hidden} for {config.heads}",
+            "Give the width of all heads together.",
+        )
     return own

@@ -259,3 +259,27 @@ def test_refuses_shapes_that_do_not_match(inputs, weights, bias):
 def test_takes_nested_sequences():
     out = linear([[[1.0, 2.0]]], [np.eye(2, dtype=np.float32)], [1.0, 1.0], add=[[2.0, 0.0]])
     np.testing.assert_array_equal(out, [[4.0, 3.0]])
+
+
+@pytest.mark.parametrize("integer", [int, np.int64, np.uint8, jnp.int32])
+def test_num_rows_may_be_an_integer_of_any_kind(path, integer):
+    inputs, weights, bias = matrices(5)
+    wanted = linear(inputs, weights, bias, np.int32(3))
+    assert not wanted[3:].any()
+    np.testing.assert_array_equal(linear(inputs, weights, bias, integer(3)), wanted)
+
+
+def test_num_rows_beyond_32_bits_do_not_become_another_number(path):
+    inputs, weights, _ = matrices(5)
+    for x64 in (False, True):
+        with jax.enable_x64(x64):
+            assert linear(inputs, weights, None, np.int64(2**32 + 1)).all()
+            assert linear(inputs, weights, None, 2**40).all()
+            assert not linear(inputs, weights, None, np.int64(-(2**32) + 3)).any()
+
+
+@pytest.mark.parametrize("num_rows", [2.7, float("nan"), [1, 2], True, "3", jnp.ones(1, int)])
+def test_refuses_a_number_of_rows_that_is_none(num_rows):
+    inputs, weights, bias = matrices(5)
+    with pytest.raises(InputError, match="num_rows must be an int32 scalar"):
+        linear(inputs, weights, bias, num_rows)

@@ -1,0 +1,34 @@
+// The softmax over the edges of each target, head by head, and its derivative.
+//
+// Plain C++: `jgs/ops/edge_softmax.py` holds the meaning, `edge_softmax_ffi.cc` the XLA
+// bindings. A target's sums are taken by one thread in edge order, so results do not depend on
+// the number of threads.
+#ifndef JGS_KERNELS_EDGE_SOFTMAX_H_
+#define JGS_KERNELS_EDGE_SOFTMAX_H_
+
+#include "aggregate.h"
+
+namespace jgs {
+
+// A matrix with a row for every edge, [edge_capacity, num_heads], and one with a row for every
+// target, [target_capacity, num_heads]; the second is null where targets have no logit of their
+// own.
+template <typename T>
+struct OfEdgesAndOwn {
+  T* edges;
+  T* own;
+};
+
+// weights = the softmax of the logits over each target's edges and its own logit; 0 in padding.
+// Of the block only the rows and counts are read.
+void EdgeSoftmax(const Executor& executor, const BlockView& block, int64_t num_heads,
+                 OfEdgesAndOwn<const float> logits, OfEdgesAndOwn<float> weights);
+
+// grad_logits from the weights that EdgeSoftmax wrote and their gradient.
+void EdgeSoftmaxGrad(const Executor& executor, const BlockView& block, int64_t num_heads,
+                     OfEdgesAndOwn<const float> weights, OfEdgesAndOwn<const float> grad,
+                     OfEdgesAndOwn<float> grad_logits);
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_EDGE_SOFTMAX_H_

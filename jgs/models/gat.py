@@ -1,0 +1,210 @@
+"""Graph attention: Veličković et al., "Graph Attention Networks" (2018), and Brody, Alon and
+Yahav, "How Attentive are Graph Attention Networks?" (2022), in Flax NNX."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.models.dense import check_width, check_widths, glorot, zero_unless
+from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, linear
+from jgs.ops.dropout import Mask
+from jgs.ops.edge_scores import leaky_scores
+from jgs.ops.linear import finish
+
+
+class GATConv(nnx.Module):
+    """One layer: for each head the mean of `W x_u` over `v`'s neighbours `u`, plus a bias.
+
+    The mean is weighted by attention: a softmax over `u`, head by head, of
+
+    - version 1: `LeakyReLU(a_source . W x_u + a_target . W x_v)`;
+    - version 2: `a . LeakyReLU(W x_u + W_target x_v)`.
+
+    Matrices and attention vectors are Glorot uniform with a gain of sqrt(2), the bias is 0.
+
+    Args:
+      in_features, out_features: widths; of the result, so that each of several concatenated
+        heads has `out_features / num_heads` units.
+      num_heads: how many.
+      concat: whether the heads are concatenated, as in hidden layers, or averaged, as in the
+        last one; each then has `out_features` units.
+      version: 1 or 2.
+      negative_slope: of the LeakyReLU.
+      self_loops: whether each node is one more neighbour of itself.
+      rngs: its `params` stream makes the weights.
+
+    `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`, zeros in
+    padding. It equals `conv.update(x[:T], aggregated)` on the real rows, where `aggregated` is
+    the sum of `conv.values(conv.message(x_u))` over `u`, weighted by the softmax of
+    `conv.scores(conv.message(x_u), conv.query(x_v))`. Rows of `x` beyond `block.num_sources`
+    may hold anything and change neither result nor gradient; with `real` bool `[S]` so may all
+    rows where it is False. With `attention_drop`, the `jgs.ops.dropout_mask(key, nodes,
+    layer, rate)` of the `S` sources' nodes, weights are dropped after the softmax: those of an
+    edge belong to its two nodes. Raises `InputError` for another width, version or number of
+    heads.
+    """
+
+    reduce = "attention"
+    projects_first = True
+    uses_degrees, takes_inputs = False, False
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        num_heads: int = 1,
+        *,
+        concat: bool = True,
+        version: int = 1,
+        negative_slope: float = 0.2,
+        self_loops: bool = True,
+        rngs: nnx.Rngs,
+    ):
+        check_widths(in_features=in_features, out_features=out_features, num_heads=num_heads)
+        if version not in (1, 2):
+            raise InputError("version must be 1 or 2", version, "1 is GAT, 2 is GATv2.")
+        if concat and out_features % num_heads != 0:
+            raise InputError(
+                "out_features must be a multiple of num_heads, which are concatenated",
+                f"{out_features} features, {num_heads} heads",
+                "Give the width of all heads together, or concat=False.",
+            )
+        self.in_features, self.out_features, self.num_heads = (
+            in_features,
+            out_features,
+            num_heads,
+        )
+        self.concat, self.version, self.self_loops = concat, version, self_loops
+        self.negative_slope = negative_slope
+        head_width = out_features // num_heads if concat else out_features
+        width = num_heads * head_width
+        self.kernel = glorot(rngs, (in_features, width))
+        if version == 1:
+            self.source_attention = glorot(rngs, (num_heads, head_width))
+            self.target_attention = glorot(rngs, (num_heads, head_width))
+        else:
+            self.target_kernel = glorot(rngs, (in_features, width))
+            self.attention = glorot(rngs, (num_heads, head_width))
+        self.bias = nnx.Param(jnp.zeros(out_features))
+
+    def __call__(
+        self,
+        block: Block,
+        x: jax.Array,
+        real: jax.Array | None = None,
+        *,
+        degree: jax.Array | None = None,
+        relu: bool = False,
+        drop: Mask | None = None,
+        attention_drop: Mask | None = None,
+    ) -> jax.Array:
+        check_width(x, self.in_features)
+        x, num = zero_unless(real, x), block.target_capacity
+        values = linear([x], [self.kernel[...]], None, block.num_sources)
+        if self.version == 1:
+            # A sum of two numbers is the product of (of source, 1) and (1, of target).
+            kernels = [self._scores_kernel(a) for a in self._attentions()]
+            both = linear([x], [jnp.hstack(kernels)], None, block.num_sources)
+            source, target = jnp.split(both, 2, axis=1)
+            target = target[:num]
+            pairs = (_beside_ones(source, 0), _beside_ones(target, 1))
+            logits = self._leaky(edge_dot(block, *pairs, self.num_heads))
+            own_logits = self._leaky(source[:num] + target)
+        else:
+            target = self.query(x[:num], block.num_targets)
+            attention = self.attention[...]
+            logits = edge_scores(block, values, target, attention, self.negative_slope)
+            own_logits = self.scores(values[:num], target)
+        if self.self_loops:
+            weights, own_weights = edge_softmax(block, logits, own_logits)
+        else:
+            weights, own_weights = edge_softmax(block, logits), jnp.zeros_like(own_logits)
+        if attention_drop is not None:
+            weights = _dropped(weights, edge_mask(block, attention_drop))
+            own_weights = _dropped(own_weights, attention_drop)
+        aggregated = aggregate(block, values, "sum", weights)
+        if self.self_loops:
+            aggregated += jnp.repeat(own_weights, self._head_width, axis=1) * values[:num]
+        return self.update(x, aggregated, block.num_targets, relu=relu, drop=drop)
+
+    def message(
+        self,
+        x: jax.Array,
+        num_sources: jax.Array | None = None,
+        degree: jax.Array | None = None,
+    ) -> jax.Array:
+        """`[S, M]`: the values `W x`, `[S, H * D]`, and in version 1 behind them what the
+        source adds to its logits, `[S, H]`; `num_sources` of the rows are real, by default all.
+        """
+        kernel = self.kernel[...]
+        if self.version == 1:
+            kernel = jnp.hstack([kernel, self._scores_kernel(self.source_attention[...])])
+        return linear([x], [kernel], None, num_sources)
+
+    def query(self, own: jax.Array, num_targets: jax.Array | None = None) -> jax.Array:
+        """What the targets with rows `own` `[T, in]` ask with: `[T, H]`, what they add to their
+        logits, in version 1, and `W_target own` `[T, H * D]` in version 2; `num_targets` of the
+        rows are real, by default all."""
+        if self.version == 1:
+            kernel = self._scores_kernel(self.target_attention[...])
+        else:
+            kernel = self.target_kernel[...]
+        return linear([own], [kernel], None, num_targets)
+
+    def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
+        """Logits `[n, H]` of `n` pairs of a source's message and a target's query."""
+        if self.version == 1:
+            return self._leaky(message[:, -self.num_heads :] + query)
+        return leaky_scores(message + query, self.attention[...], self.negative_slope)
+
+    def values(self, message: jax.Array) -> jax.Array:
+        """What is averaged, `[n, H * D]`, of messages `[n, M]`."""
+        return message[:, : self.num_heads * self._head_width]
+
+    def update(
+        self,
+        own: jax.Array,
+        aggregated: jax.Array,
+        num_targets: jax.Array | None = None,
+        degree: jax.Array | None = None,
+        *,
+        relu: bool = False,
+        drop: Mask | None = None,
+    ) -> jax.Array:
+        """`[T, out]` from the weighted sums of the values, `[T, H * D]`; of `own` nothing is
+        read. `num_targets` of the rows are real, by default all. `relu` and `drop` as in
+        `jgs.ops.linear`."""
+        if not self.concat:
+            aggregated = aggregated.reshape(-1, self.num_heads, self._head_width).mean(1)
+        return finish(aggregated + self.bias[...], num_targets, relu, drop)
+
+    @property
+    def _head_width(self) -> int:
+        return self.out_features // self.num_heads if self.concat else self.out_features
+
+    def _attentions(self) -> tuple[jax.Array, jax.Array]:
+        return self.source_attention[...], self.target_attention[...]
+
+    def _scores_kernel(self, attention: jax.Array) -> jax.Array:
+        """`[in, H]`: what gives `attention . W x` of each head from `x`."""
+        kernel = self.kernel[...].reshape(self.in_features, *attention.shape)
+        return jnp.sum(kernel * attention, axis=-1)
+
+    def _leaky(self, logits: jax.Array) -> jax.Array:
+        return jax.nn.leaky_relu(logits, self.negative_slope)
+
+
+def _beside_ones(numbers: jax.Array, place: int) -> jax.Array:
+    """`[n, 2 * H]` from `[n, H]`: each number at that place of a pair whose other one is 1."""
+    pair = [numbers, jnp.ones_like(numbers)]
+    return jnp.stack(pair if place == 0 else pair[::-1], axis=-1).reshape(numbers.shape[0], -1)
+
+
+def _dropped(weights: jax.Array, mask: Mask) -> jax.Array:
+    """`weights` with those that `mask` drops set to 0; its first rows are read."""
+    rows, num_heads = weights.shape
+    return jnp.where(mask.keep(num_heads)[:rows], weights * mask.scale, 0)

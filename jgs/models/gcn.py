@@ -1,0 +1,126 @@
+"""Graph convolution: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional
+Networks" (2017), equation 2, in Flax NNX."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.models.dense import check_width, check_widths, glorot, zero_unless
+from jgs.ops import aggregate, linear
+from jgs.ops.dropout import Mask
+
+
+class GCNConv(nnx.Module):
+    """One layer: `W [x_v / d̂_v + (d_v / sqrt(d̂_v)) mean(x_u / sqrt(d̂_u))] + b`.
+
+    The mean is over the drawn neighbours `u` of `v`, `d` is a node's in-degree in the whole
+    graph and `d̂ = d + 1`. Over all neighbours in a symmetric graph that is the paper's sum, of
+    the adjacency matrix with self-loops, normalised on both sides; over neighbours drawn
+    uniformly it is an unbiased estimate of it. Weights are Glorot uniform with a gain of
+    sqrt(2), the bias is 0.
+
+    Args:
+      in_features, out_features: widths.
+      rngs: its `params` stream makes the weights.
+
+    `conv(block, x, degree=degree)`, with `x` `[S, in]` a row for each source and `degree` int
+    `[S]` their nodes' in-degrees, returns `[T, out]`, zeros in padding. It equals
+    `conv.update(x[:T], aggregate(block, conv.message(x, degree=degree), "mean"),
+    degree=degree)` on the real rows. Rows of `x` beyond `block.num_sources` may hold anything
+    and change neither result nor gradient; with `real` bool `[S]` so may all rows where it is
+    False. Raises `InputError` for another width and where there are no degrees.
+    """
+
+    reduce = "mean"
+    projects_first = True  # a message is at least scaled: never `x` itself
+    uses_degrees = True
+    takes_inputs = False
+
+    def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
+        check_widths(in_features=in_features, out_features=out_features)
+        self.in_features, self.out_features = in_features, out_features
+        self.kernel = glorot(rngs, (in_features, out_features))
+        self.bias = nnx.Param(jnp.zeros(out_features))
+
+    @property
+    def _narrows(self) -> bool:
+        """Whether messages are multiplied by `W`, so that narrower rows are aggregated."""
+        return self.in_features > self.out_features
+
+    def __call__(
+        self,
+        block: Block,
+        x: jax.Array,
+        real: jax.Array | None = None,
+        *,
+        degree: jax.Array | None = None,
+        relu: bool = False,
+        drop: Mask | None = None,
+    ) -> jax.Array:
+        check_width(x, self.in_features)
+        own = x if real is None else zero_unless(real[: block.target_capacity], x)
+        if self._narrows:
+            x = zero_unless(real, x)
+        messages = self.message(x, block.num_sources, degree)
+        aggregated = aggregate(block, messages, self.reduce)
+        return self.update(own, aggregated, block.num_targets, degree, relu=relu, drop=drop)
+
+    def message(
+        self,
+        x: jax.Array,
+        num_sources: jax.Array | None = None,
+        degree: jax.Array | None = None,
+    ) -> jax.Array:
+        """What is aggregated, `[S, min(in, out)]`; `num_sources` of the rows are real, by
+        default all."""
+        if self._narrows:
+            x = linear([x], [self.kernel[...]], None, num_sources)
+        _, with_loop = _degrees(degree, x.shape[0])
+        return x * jax.lax.rsqrt(with_loop)
+
+    def update(
+        self,
+        own: jax.Array,
+        aggregated: jax.Array,
+        num_targets: jax.Array | None = None,
+        degree: jax.Array | None = None,
+        *,
+        relu: bool = False,
+        drop: Mask | None = None,
+    ) -> jax.Array:
+        """`[T, out]` from the targets' own rows `[T, in]`, their degrees `[T]` (or more: the
+        first `T` are read) and the aggregated messages; `num_targets` of the rows are real, by
+        default all. `relu` and `drop` as in `jgs.ops.linear`."""
+        num_rows = aggregated.shape[0]
+        degrees, with_loop = _degrees(degree, num_rows)
+        own = own[:num_rows] / with_loop
+        aggregated = aggregated * (degrees * jax.lax.rsqrt(with_loop))
+        add = None
+        if self._narrows:
+            add = aggregated
+        else:
+            own = own + aggregated
+        kernels, bias = [self.kernel[...]], self.bias[...]
+        return linear([own], kernels, bias, num_targets, add=add, relu=relu, drop=drop)
+
+
+def _degrees(degree: jax.Array | None, num_rows: int) -> tuple[jax.Array, jax.Array]:
+    """The first rows' in-degrees, without and with a self-loop, float32 `[num_rows, 1]`."""
+    if degree is None:
+        raise InputError(
+            "GCNConv needs the in-degree of each row's node",
+            None,
+            "Pass degree=batch.degrees of batch.with_degrees(graph.degrees()).",
+        )
+    if degree.ndim != 1 or degree.shape[0] < num_rows:
+        raise InputError(
+            f"degree must have one number for each of {num_rows} rows",
+            f"shape {list(degree.shape)}",
+            "Give the in-degree of every row's node, padding included.",
+        )
+    degrees = jnp.maximum(degree[:num_rows, None], 0).astype(jnp.float32)
+    return degrees, degrees + 1

@@ -1,0 +1,174 @@
+"""`edge_softmax`: attention weights from logits, over the edges of each target."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.kernels.call import FILL, call, either, floats, vary_alike
+from jgs.ops.aggregate_plain import edge_targets
+from jgs.ops.checks import check_block
+
+
+def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) -> Any:
+    """For every target of `block`, the softmax of the logits of its edges.
+
+    Args:
+      block: a `jgs.Block` with `T` targets and `E` edges (capacities); without its weights.
+      logits: float `[E]`, or `[E, H]` of `H` heads, each with a softmax of its own.
+      own: None; or float `[T]` or `[T, H]`, alike: one more logit of each target, that of its
+        self-loop.
+
+    Returns:
+      The weights, shaped like `logits` and of its dtype; with `own` a pair: those, and the
+      targets' own weights, shaped like `own`. The weights of a target's edges, and its own, sum
+      to 1. Padding gets 0 and is not read, NaN included. A logit of minus infinity has the
+      weight 0, also where a target has no other; NaN or plus infinity makes the weights of its
+      target and head NaN.
+
+    The largest logit of each target is subtracted first, so that none is too large. On the CPU
+    float32 is a kernel's (`jgs/kernels/edge_softmax.cc`), elsewhere XLA's: equal to rounding;
+    the kernel's result does not depend on the number of threads. Half precision is computed in
+    float32. Differentiable in reverse, and the gradient in both modes, any number of times;
+    from the second derivative on, the plain path does it.
+
+    Raises `InputError` for logits of another shape or dtype, and for a block whose arrays have
+    other dtypes or shapes. What the arrays hold is looked at by the kernel only, as
+    `jgs.ops.aggregate` says.
+    """
+    num_targets, _, num_edges = check_block(block)
+    _check("logits", "edge", logits, block.edge_capacity)
+    shape = logits.shape
+    num_heads = 1 if len(shape) == 1 else shape[1]
+    logits = jnp.asarray(logits).reshape(shape[0], num_heads)
+    if own is not None:
+        _check("own", "target", own, block.target_capacity)
+        if own.shape[1:] != shape[1:]:
+            raise InputError(
+                "own must have as many heads as logits",
+                f"shapes {list(own.shape)} and {list(shape)}",
+                "Give each target a logit for each head.",
+            )
+        own = jnp.asarray(own, logits.dtype).reshape(own.shape[0], num_heads)
+    in_kernel = kernels.available() and logits.dtype == jnp.float32
+    in_kernel &= logits.size > 0 and block.target_capacity > 0
+    num_threads = kernels.NUM_THREADS if in_kernel else None
+    operands = vary_alike(logits, own, block.indptr, num_targets, num_edges)
+    weights, own_weights = _softmax(num_threads, *operands)
+    weights = weights.reshape(shape)
+    if own is None:
+        return weights
+    return weights, own_weights.reshape(own_weights.shape[0], *shape[1:])
+
+
+def _check(name: str, of: str, array: Any, num_slots: int) -> None:
+    shape: tuple[int, ...] = getattr(array, "shape", ())
+    dtype = getattr(array, "dtype", None)
+    good = dtype is not None and jnp.issubdtype(dtype, jnp.floating)
+    if not good or len(shape) not in (1, 2) or shape[0] != num_slots:
+        raise InputError(
+            f"{name} must be floats [{num_slots}] or [{num_slots}, H], one row for each {of}",
+            f"{dtype or type(array).__name__}{list(shape)}",
+            f"Give every {of} of the block, padding included, a logit for each head.",
+        )
+
+
+# A forward pass and its derivative, each jitted, so that eager calls compile once too.
+# `num_threads` None: no kernel. `own` and what belongs to it may be None.
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _softmax(num_threads, logits, own, indptr, num_targets, num_edges):
+    return _forward(num_threads, logits, own, indptr, num_targets, num_edges)
+
+
+def _softmax_fwd(num_threads, logits, own, *rows):
+    weights = _forward(num_threads, logits, own, *rows)
+    return weights, (weights, rows)
+
+
+def _softmax_bwd(num_threads, residuals, grads):
+    weights, rows = residuals
+    return *_grad(num_threads, weights, grads, *rows), None, None, None
+
+
+_softmax.defvjp(_softmax_fwd, _softmax_bwd)
+
+
+@partial(jax.jit, static_argnums=0)
+def _forward(num_threads, logits, own, *rows):
+    """`(weights, own_weights)`."""
+
+    def kernel(logits, own, *rows):
+        arguments = (logits, _or_no_rows(own, logits), *rows)
+        return _call("jgs_edge_softmax", own, arguments, num_threads)
+
+    return either(num_threads, kernel, _forward_plain, logits, own, *rows)
+
+
+@partial(jax.jit, static_argnums=0)
+def _grad(num_threads, weights, grads, *rows):
+    """The gradients of the logits and of `own`."""
+
+    def kernel(weights, grads, *rows):
+        arguments = [_or_no_rows(a, weights[0]) for a in (*weights, *grads)]
+        return _call("jgs_edge_softmax_grad", weights[1], (*arguments, *rows), num_threads)
+
+    return either(num_threads, kernel, _grad_plain, weights, grads, *rows)
+
+
+def _or_no_rows(own, logits):
+    return logits[:0] if own is None else own
+
+
+def _call(target, own, arguments, num_threads):
+    out = [floats(arguments[0].shape), floats(arguments[1].shape)]
+    of_edges, of_targets = call(target, out, arguments, num_threads)
+    return of_edges, None if own is None else of_targets
+
+
+def _real(logits, own, indptr, num_targets, num_edges):
+    """int32 `[E]`: each edge's target; bool `[E, 1]` and `[T, 1]`: what is no padding."""
+    row, real = edge_targets(logits.shape[0], indptr, num_targets, num_edges)
+    real_row = jnp.arange(indptr.shape[0] - 1) < num_targets
+    return row, real[:, None], real_row[:, None]
+
+
+def _forward_plain(logits, own, indptr, num_targets, num_edges):
+    row, real, real_row = _real(logits, own, indptr, num_targets, num_edges)
+    num_rows, dtype = indptr.shape[0] - 1, logits.dtype
+    wide = jnp.promote_types(dtype, jnp.float32)
+    logits = jnp.where(real, logits.astype(wide), -jnp.inf)
+    top = jax.ops.segment_max(jax.lax.stop_gradient(logits), row, num_rows)
+    if own is not None:
+        own = jnp.where(real_row, own.astype(wide), -jnp.inf)
+        top = jnp.maximum(top, jax.lax.stop_gradient(own))
+    top = jnp.where(top == -jnp.inf, 0, top)
+    values = jnp.exp(logits - top.at[row].get(**FILL))
+    total = jax.ops.segment_sum(values, row, num_rows)
+    if own is not None:
+        own = jnp.exp(own - top)
+        total = total + own
+    over = 1 / jnp.where(total == 0, 1, total)
+    weights = (values * over.at[row].get(**FILL)).astype(dtype)
+    return weights, None if own is None else (own * over).astype(dtype)
+
+
+def _grad_plain(weights, grads, *rows):
+    dtype = weights[0].dtype
+    wide = jnp.promote_types(dtype, jnp.float32)
+    (weights, own), (grad, grad_own) = jax.tree.map(lambda a: a.astype(wide), (weights, grads))
+    row, real, real_row = _real(weights, own, *rows)
+    grad = jnp.where(real, grad, 0)
+    total = jax.ops.segment_sum(weights * grad, row, real_row.shape[0])
+    if own is not None:
+        grad_own = jnp.where(real_row, grad_own, 0)
+        total = total + own * grad_own
+        grad_own = (own * (grad_own - total)).astype(dtype)
+    return (weights * (grad - total.at[row].get(**FILL))).astype(dtype), grad_own

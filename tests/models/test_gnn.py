@@ -1,0 +1,143 @@
+"""Every model of the table, and what a stack of layers promises whatever they are."""
+
+import dataclasses
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jgs
+from jgs import InputError
+from jgs.dist.mesh import Mesh
+from jgs.models import GNN, MODELS, GATConv, GINConv, SAGEConv, read_inputs
+from jgs.ops import gather
+from jgs.sampling import sample_neighbors
+from jgs.train import exact_inference
+from jgs.train.config import Config
+from jgs.train.model import make_model
+
+N, WIDTHS = 50, (6, 8, 3)
+
+
+def hub_graph():
+    """Random, with a hub (node 7, 300 in-edges) and isolated nodes (the last five)."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, N - 5, (2, 150))
+    src, dst = np.r_[src, rng.integers(0, N - 5, 300)], np.r_[dst, np.full(300, 7)]
+    return jgs.Graph.from_edges(src, dst, N)
+
+
+def model_of(name, **options):
+    own = {"heads": 2} if name.startswith("gat") else {}
+    return MODELS[name](*WIDTHS, 2, rngs=nnx.Rngs(0), **own, **options)
+
+
+def batch_of(graph, seeds, fanouts=(-1, -1), **options):
+    batch = sample_neighbors(jax.random.key(0), graph, seeds, fanouts, **options)
+    degrees = np.diff(np.asarray(graph.indptr)).astype(np.int32)
+    return batch.with_degrees(jnp.asarray(degrees))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
+    """In one piece, in many, which share the hub, and by two ranks."""
+    graph, model = hub_graph(), model_of(name, dropout=0.3)
+    x = np.random.default_rng(1).normal(size=(N, WIDTHS[0])).astype(np.float32)
+    seeds, params = np.arange(N, dtype=np.int32), nnx.state(model)
+    batch = batch_of(graph, seeds)
+    want = np.asarray(model(batch, gather(jnp.asarray(x), batch.nodes)))
+    close = {"rtol": 1e-3, "atol": 1e-5 * np.abs(want).max()}
+    for memory in (1 << 30, 4000):
+        infer = exact_inference(model, graph, jnp.asarray(x), memory, tmp_path)
+        np.testing.assert_allclose(infer(params, seeds), want, **close)
+    ranks = {"comm": Mesh(jax.devices()[:2]), "offsets": [0, 20, N]}
+    infer = exact_inference(model, [graph] * 2, [[x[:20]], [x[20:]]], 20_000, **ranks)
+    got = infer(params, [seeds[:20], seeds[20:]])
+    np.testing.assert_allclose(np.concatenate(got), want, **close)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_dropout_padding_and_overflow(name):
+    graph, model = hub_graph(), model_of(name, dropout=0.5)
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(N, WIDTHS[0])), jnp.float32)
+    seeds, key = np.array([7, 3, 49, 0], np.int32), jax.random.key(3)
+    batch = batch_of(graph, seeds, (4, 4))
+    padded = batch_of(graph, np.r_[seeds, [N] * 5].astype(np.int32), (4, 4))
+
+    @nnx.jit
+    def loss_and_grads(model, batch, rows, key):
+        def loss(model):
+            out = model(batch, rows, key=key)
+            return jnp.sum(jnp.where(batch.seed_mask[:, None], out**2, 0))
+
+        return nnx.value_and_grad(loss)(model)
+
+    def run(batch, key=key, fill=0.0):
+        rows = gather(x, batch.nodes)
+        rows = jnp.where((batch.nodes < N)[:, None], rows, fill)
+        return jax.tree.leaves(loss_and_grads(model, batch, rows, key))
+
+    plain = run(batch)
+    for other in (run(padded), run(padded, fill=jnp.nan)):
+        for a, b in zip(plain, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    assert not np.allclose(plain[0], run(batch, jax.random.key(4))[0])
+    full = dataclasses.replace(batch, overflow=jnp.array(True))
+    assert np.isnan(model(full, gather(x, batch.nodes))).all()
+
+
+def test_layers_of_several_kinds():
+    graph, rngs = hub_graph(), nnx.Rngs(0)
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(N, 6)), jnp.float32)
+    layers = [SAGEConv(6, 8, rngs=rngs), GATConv(8, 4, 2, rngs=rngs), GINConv(4, 3, rngs=rngs)]
+    model = GNN(layers, norm="layer", activation="elu", rngs=rngs)
+    seeds = np.arange(N, dtype=np.int32)
+    batch = batch_of(graph, seeds, (-1, -1, -1), relabel_inputs=False)
+    want = model(batch, read_inputs(x, batch, model.input_reduce))
+    got = exact_inference(model, graph, x)(nnx.state(model), seeds)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+    assert not model.uses_degrees
+
+
+def test_what_a_stack_refuses():
+    rngs, graph = nnx.Rngs(0), hub_graph()
+    with pytest.raises(InputError, match="at least one layer"):
+        GNN([], rngs=rngs)
+    with pytest.raises(InputError, match="5 after 4, layer 1"):
+        GNN([SAGEConv(3, 4, rngs=rngs), SAGEConv(5, 4, rngs=rngs)], rngs=rngs)
+    for options in ({"activation": "gelu"}, {"attention_dropout": 1.0}):
+        with pytest.raises(InputError, match=next(iter(options))):
+            GNN([SAGEConv(3, 4, rngs=rngs)], **options, rngs=rngs)
+    x = jnp.zeros((N, WIDTHS[0]))
+    direct = batch_of(graph, np.arange(4), (2, 2), relabel_inputs=False)
+    with pytest.raises(InputError, match="GATConv needs the rows of all input nodes"):
+        model_of("gat")(direct, read_inputs(x, direct))
+    batch = sample_neighbors(jax.random.key(0), graph, np.arange(4), (2, 2))
+    with pytest.raises(InputError, match="with_degrees"):
+        model_of("gcn")(batch, gather(x, batch.nodes))
+
+
+def test_the_command_makes_each_model_with_its_own_options():
+    fields = {field.name: field for field in dataclasses.fields(Config)}
+    assert set(fields["model"].metadata["choices"]) == set(MODELS)
+    assert typing.get_type_hints(Config)["heads"] is int
+    for name in MODELS:
+        model = make_model(Config(model=name), 6, 3, False, jax.random.key(0))
+        assert isinstance(model, GNN)
+    model = make_model(Config(model="gatv2", heads=4), 6, 3, True, jax.random.key(0))
+    first, last = model.layers
+    assert (first.num_heads, first.version, last.num_heads) == (4, 2, 1)
+    assert (model.input_dropout, model.attention_dropout) == (0.5, 0.5)
+    for given, said in (
+        ({"model": "gcn", "reduce": "max"}, "--reduce must be for --model sage; got"),
+        ({"heads": 4}, "--heads must be for --model gat or gatv2"),
+        (
+            {"model": "gat", "hidden": 60},
+            "a multiple of --heads; got 60 for 8",
+        ),
+    ):
+        with pytest.raises(InputError, match=said):
+            make_model(Config(**given), 6, 3, False, jax.random.key(0))

@@ -1,0 +1,180 @@
+"""Several heads: `aggregate` with a weight for each, and `edge_dot`, its counterpart."""
+
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jgs import Block, InputError, kernels, ops
+
+needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
+
+
+def arrays(rng, block, num_heads, width, num_sources=60):
+    """`x`, edge weights and a gradient of the result; NaN in what must not be read."""
+    x = rng.standard_normal((num_sources, num_heads * width), np.float32)
+    read = np.asarray(block.indices)[: int(block.num_edges)]
+    x[~np.isin(np.arange(num_sources), read)] = np.nan
+    weight = rng.standard_normal((block.edge_capacity, num_heads), np.float32)
+    weight[int(block.num_edges) :] = np.nan
+    grad = rng.standard_normal((block.target_capacity, num_heads * width), np.float32)
+    return jnp.asarray(x), jnp.asarray(weight), jnp.asarray(grad)
+
+
+def one_by_one(reference, block, x, weight, grad, reduce):
+    """`(out, grad_x, grad_weight)`, each head by itself."""
+    heads, clean = weight.shape[1], np.nan_to_num(x)
+    parts = [
+        reference(
+            Block(**{**vars(block), "edge_weight": np.nan_to_num(weight[:, h])}),
+            np.split(clean, heads, axis=1)[h],
+            np.split(np.asarray(grad), heads, axis=1)[h],
+            reduce,
+        )
+        for h in range(heads)
+    ]
+    out, grad_x, grad_weight = zip(*parts, strict=True)
+    return np.hstack(out), np.hstack(grad_x), np.stack(grad_weight, axis=1)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize(("num_heads", "width"), [(1, 5), (2, 1), (3, 7), (4, 16), (8, 8)])
+def test_each_head_has_its_weights(
+    implementation, random_block, reference, num_heads, width, reduce
+):
+    rng = np.random.default_rng(num_heads)
+    block = random_block(rng, weighted=True)  # its own weights are not read
+    x, weight, grad = arrays(rng, block, num_heads, width)
+    want = one_by_one(reference, block, x, weight, grad, reduce)
+    f = lambda x, weight: ops.aggregate(block, x, reduce, edge_weight=weight)  # noqa: E731
+    out, pull = jax.vjp(f, x, weight)
+    for got, exact in zip((out, *pull(grad)), want, strict=True):
+        np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reduce", ops.REDUCTIONS)
+def test_given_weights_take_the_place_of_the_blocks(implementation, random_block, reduce):
+    rng = np.random.default_rng(0)
+    block = random_block(rng, weighted=True)
+    bare = Block(**{**vars(block), "edge_weight": None})
+    x, *_ = arrays(rng, block, 1, 6)
+    want = ops.aggregate(block, x, reduce)
+    got = ops.aggregate(bare, x, reduce, edge_weight=block.edge_weight)
+    np.testing.assert_array_equal(got, want)
+    column = ops.aggregate(bare, x, reduce, edge_weight=block.edge_weight[:, None])
+    np.testing.assert_array_equal(column, want)
+
+
+@pytest.mark.parametrize(("num_heads", "width"), [(1, 5), (4, 3), (2, 16)])
+def test_edge_dot_equals_the_definition(implementation, random_block, num_heads, width):
+    rng = np.random.default_rng(9)
+    block = random_block(rng, weighted=False)
+    x, grad, y = arrays(rng, block, num_heads, width)
+    out, pull = jax.vjp(lambda x, y: ops.edge_dot(block, x, y, num_heads), x, y)
+    grad_x, grad_y = pull(grad)
+    clean, wide = np.nan_to_num(np.asarray(x, np.float64)), np.asarray(y, np.float64)
+    want, want_x, want_y = (np.zeros(a.shape) for a in (grad, x, y))
+    for t in range(int(block.num_targets)):
+        for e in range(int(block.indptr[t]), int(block.indptr[t + 1])):
+            s, g = int(block.indices[e]), np.repeat(np.asarray(grad[e], np.float64), width)
+            want[e] = (clean[s] * wide[t]).reshape(num_heads, width).sum(1)
+            want_x[s] += g * wide[t]
+            want_y[t] += g * clean[s]
+    for got, exact in ((out, want), (grad_x, want_x), (grad_y, want_y)):
+        np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_second_derivatives(implementation, random_block):
+    """Of an attention made of all three operations, against the same over a dense matrix."""
+    rng = np.random.default_rng(4)
+    block = random_block(rng, weighted=False, num_targets=4, num_sources=6, max_degree=3)
+    width, targets = 3, block.target_capacity
+    count = np.zeros((targets, 8))
+    for t in range(int(block.num_targets)):
+        np.add.at(count[t], np.asarray(block.indices)[block.indptr[t] : block.indptr[t + 1]], 1)
+    x = jnp.asarray(rng.standard_normal((8, 2 * width)), jnp.float32)
+
+    own = np.zeros((targets, 1, 2))  # the self-loops of the real rows
+    own[: int(block.num_targets)] = 1
+
+    def of_jgs(x):
+        logits = ops.edge_dot(block, x, x[:targets], 2)
+        of_own = (x[:targets] ** 2).reshape(targets, 2, width).sum(2)
+        weights, of_own = ops.edge_softmax(block, logits, of_own)
+        own_rows = x[:targets] * jnp.repeat(of_own, width, axis=1)
+        return own_rows + ops.aggregate(block, x, "sum", weights)
+
+    def dense(x):
+        parts = x.reshape(8, 2, width)
+        logits = jnp.einsum("shd,thd->tsh", parts, parts[:targets])
+        logits = logits - logits.max()
+        values = (count[:, :, None] + np.eye(targets, 8)[:, :, None] * own) * jnp.exp(logits)
+        total = values.sum(1, keepdims=True)
+        weights = values / jnp.where(total == 0, 1, total)
+        return jnp.einsum("tsh,shd->thd", weights, parts).reshape(targets, -1)
+
+    np.testing.assert_allclose(of_jgs(x), dense(x), rtol=1e-5, atol=1e-5)
+    f, g = (lambda x, f=f: jnp.sin(f(x)).sum() for f in (of_jgs, dense))
+    want = jax.hessian(g)(x)
+    assert np.abs(want).max() > 0.1
+    np.testing.assert_allclose(jax.hessian(f)(x), want, rtol=1e-4, atol=1e-5)
+
+
+@needs_kernels
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_kernel_equals_plain_at_any_number_of_threads(random_block, reduce):
+    rng = np.random.default_rng(2)
+    block = random_block(rng, False, num_targets=2000, num_sources=3000)
+    x, weight, grad = arrays(rng, block, 4, 16, 3000)
+
+    def run(num_threads, available=True):
+        with (
+            mock.patch.object(kernels, "available", return_value=available),
+            mock.patch.object(kernels, "NUM_THREADS", num_threads),
+        ):
+            f = lambda x, weight: ops.aggregate(block, x, reduce, edge_weight=weight)  # noqa: E731
+            out, pull = jax.vjp(f, x, weight)
+            return (out, *pull(grad))
+
+    one = run(1)
+    for a, b in zip(one, run(0, available=False), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5)
+    for num_threads in (2, 4):
+        for a, b in zip(one, run(num_threads), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("weight", "reduce", "said"),
+    [
+        (jnp.ones(3), "sum", "edge_weight must be floats"),
+        (jnp.ones((2, 4)), "sum", r"the 6 columns .* float32\[2, 4\]"),
+        (jnp.ones((2, 0)), "sum", "edge_weight must be floats"),
+        (jnp.ones((2, 2, 1)), "sum", "edge_weight must be floats"),
+        (jnp.ones(2, jnp.int32), "sum", r"int32\[2\]"),
+        ([1.0, 2.0], "sum", "list"),
+        (jnp.ones((2, 3)), "max", "a maximum takes one weight"),
+    ],
+)
+def test_refuses_other_weights(make_block, weight, reduce, said):
+    with pytest.raises(InputError, match=said):
+        ops.aggregate(make_block([[0, 1]]), jnp.ones((2, 6)), reduce, edge_weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "num_heads", "said"),
+    [
+        (jnp.ones((2, 6)), jnp.ones((2, 6)), 1, "edge_dot takes"),
+        (jnp.ones((2, 6)), jnp.ones((1, 5)), 1, "edge_dot takes"),
+        (jnp.ones((2, 6)), jnp.ones((1, 6), jnp.bfloat16), 1, "edge_dot takes"),
+        (jnp.ones((0, 6)), jnp.ones((1, 6)), 1, "edge_dot takes"),
+        (jnp.ones(2), jnp.ones((1, 6)), 1, "x must be a matrix"),
+        (jnp.ones((2, 6)), jnp.ones((1, 6)), 4, "equal parts"),
+        (jnp.ones((2, 6)), jnp.ones((1, 6)), 0, "equal parts"),
+    ],
+)
+def test_edge_dot_refuses_other_shapes(make_block, x, y, num_heads, said):
+    with pytest.raises(InputError, match=said):
+        ops.edge_dot(make_block([[0, 1]]), x, y, num_heads)
