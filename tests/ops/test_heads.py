@@ -248,3 +248,17 @@ def test_edge_dot_refuses_other_shapes(make_block, x, y, num_heads, said):
 def test_edge_scores_refuse_other_shapes(make_block, x, y, attention, said):
     with pytest.raises(InputError, match=said):
         ops.edge_scores(make_block([[0, 1]]), x, y, attention)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_attention_lowers_for_other_devices(random_block, platform):
+    block = random_block(np.random.default_rng(0), weighted=False)
+    x = jnp.ones((60, 8))
+
+    def loss(block, x, attention):
+        y = x[: block.target_capacity]
+        logits = ops.edge_dot(block, x, y, 2) + ops.edge_scores(block, x, y, attention)
+        return ops.aggregate(block, x, "sum", ops.edge_softmax(block, logits)).sum()
+
+    program = jax.jit(jax.grad(loss, (1, 2))).trace(block, x, x[:2, :4])
+    assert "jgs_" not in program.lower(lowering_platforms=(platform,)).as_text()
