@@ -29,6 +29,8 @@ HANDLERS = {
     "jgs_aggregate": "JgsAggregate",
     "jgs_aggregate_grad": "JgsAggregateGrad",
     "jgs_aggregate_grad_weight": "JgsAggregateGradWeight",
+    "jgs_edge_scores": "JgsEdgeScores",
+    "jgs_edge_scores_grad": "JgsEdgeScoresGrad",
     "jgs_edge_softmax": "JgsEdgeSoftmax",
     "jgs_edge_softmax_grad": "JgsEdgeSoftmaxGrad",
     "jgs_gather": "JgsGather",

@@ -16,18 +16,24 @@ using Longs = xla::ffi::Buffer<xla::ffi::S64, 1>;
 using Floats = xla::ffi::Buffer<xla::ffi::F32, 1>;
 using Count = xla::ffi::BufferR0<xla::ffi::S32>;
 
-// A block without weights has a `weight` of length 0, one with several heads num_heads an edge.
-inline BlockView View(const Floats& weight, const Ints& indptr, const Ints& indices,
-                      const Count& num_targets, const Count& num_edges, int64_t num_rows) {
+inline BlockView View(const Ints& indptr, const Ints& indices, const Count& num_targets,
+                      const Count& num_edges, int64_t num_rows) {
   BlockView block;
   block.indptr = indptr.typed_data();
   block.indices = indices.typed_data();
-  block.weight = weight.element_count() > 0 ? weight.typed_data() : nullptr;
   block.target_capacity = static_cast<int64_t>(indptr.element_count()) - 1;
   block.edge_capacity = static_cast<int64_t>(indices.element_count());
   block.num_rows = num_rows;
   block.num_targets = *num_targets.typed_data();
   block.num_edges = *num_edges.typed_data();
+  return block;
+}
+
+// A block without weights has a `weight` of length 0, one with several heads num_heads an edge.
+inline BlockView View(const Floats& weight, const Ints& indptr, const Ints& indices,
+                      const Count& num_targets, const Count& num_edges, int64_t num_rows) {
+  BlockView block = View(indptr, indices, num_targets, num_edges, num_rows);
+  block.weight = weight.element_count() > 0 ? weight.typed_data() : nullptr;
   if (block.weight != nullptr && block.edge_capacity > 0) {
     block.num_heads = static_cast<int64_t>(weight.element_count()) / block.edge_capacity;
   }

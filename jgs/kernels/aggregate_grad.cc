@@ -55,7 +55,6 @@ struct WeightGradRows {
   JGS_INLINE void Run(int64_t begin, int64_t end) const {
     const int64_t num_edges = edges.num_edges(), heads = edges.num_heads;
     const int64_t width = num_features / heads;
-    constexpr int64_t kLanes = 8;  // fixed partial sums, whatever the width of the vectors
     for (int64_t r = begin; r < end; ++r) {
       const float* __restrict grad = grad_out + r * num_features;
       const int32_t* __restrict where = kMax ? argmax + r * num_features : nullptr;
@@ -64,18 +63,11 @@ struct WeightGradRows {
         const float* __restrict row = x + edges.index[e] * num_features;
         const int64_t ahead = e + kPrefetchEdges;
         if (ahead < num_edges) PrefetchRow(x + edges.index[ahead] * num_features, num_features);
-        const auto product = [=](int64_t f) {
+        const auto product = [=](int64_t f) JGS_INLINE {
           return !kMax || where[f] == e ? grad[f] * row[f] : 0.0f;
         };
-        for (int64_t h = 0, f = 0; h < heads; ++h) {
-          const int64_t end = f + width;
-          float lanes[kLanes] = {};
-          for (; f + kLanes <= end; f += kLanes) {
-            for (int64_t i = 0; i < kLanes; ++i) lanes[i] += product(f + i);
-          }
-          for (int64_t i = 0; f < end; ++i, ++f) lanes[i] += product(f);
-          float sum = 0.0f;
-          for (int64_t i = 0; i < kLanes; ++i) sum += lanes[i];
+        for (int64_t h = 0; h < heads; ++h) {
+          const float sum = SumInLanes(h * width, (h + 1) * width, product);
           grad_weight[e * heads + h] = mean ? sum / static_cast<float>(stop - first) : sum;
         }
       }

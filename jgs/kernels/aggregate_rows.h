@@ -50,6 +50,21 @@ inline EdgeRows ByTarget(const BlockView& block) {
           false,        block.num_heads};
 }
 
+// The sum of term(f) over [begin, end), in fixed partial sums, whatever the width of the vectors.
+template <typename Term>
+JGS_INLINE inline float SumInLanes(int64_t begin, int64_t end, const Term& term) {
+  constexpr int64_t kLanes = 8;
+  float lanes[kLanes] = {};
+  int64_t f = begin;
+  for (; f + kLanes <= end; f += kLanes) {
+    for (int64_t i = 0; i < kLanes; ++i) lanes[i] += term(f + i);
+  }
+  for (int64_t i = 0; f < end; ++i, ++f) lanes[i] += term(f);
+  float sum = 0.0f;
+  for (int64_t i = 0; i < kLanes; ++i) sum += lanes[i];
+  return sum;
+}
+
 // kernel.Run(begin, end), as compiled for this CPU. Vectors wider than AVX2's gain nothing: memory
 // is the limit. All give the same bits: each feature is summed by itself, without fused
 // multiply-adds.

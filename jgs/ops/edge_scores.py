@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.kernels.call import FILL
+from jgs.kernels.call import FILL, call, either, floats, vary_alike
 from jgs.ops.aggregate_plain import edge_targets
 from jgs.ops.checks import check_block, check_rows
 
@@ -29,7 +33,13 @@ def edge_scores(
       negative_slope: of the LeakyReLU.
 
     Returns:
-      `[E, H]`; 0 in padding. Differentiable in `x`, `y` and `attention`.
+      `[E, H]`; 0 in padding. Edges from `num_edges` on and rows that no edge reads contribute
+      nothing, whatever they hold.
+
+    On the CPU float32 is a kernel's (`jgs/kernels/edge_scores.cc`), elsewhere XLA's: equal to
+    rounding; the kernel's result does not depend on the number of threads. Differentiable in
+    `x`, `y` and `attention`, in reverse, and the gradient in both modes, any number of times;
+    from the second derivative on, the plain path does it.
 
     Raises `InputError` for shapes that do not match.
     """
@@ -46,10 +56,69 @@ def edge_scores(
             f"shapes {list(x.shape)} and {list(y.shape)}",
             "Give every source and every target, padding included, a row.",
         )
-    row, real = edge_targets(block.edge_capacity, block.indptr, num_targets, num_edges)
-    source = jnp.where(real, block.indices, x.shape[0])
+    empty = 0 in (*shape, block.edge_capacity)
+    in_kernel = all(a.dtype == jnp.float32 for a in (x, y, attention)) and not empty
+    num_threads = kernels.NUM_THREADS if in_kernel and kernels.available() else None
+    edges = (block.indptr, block.indices, num_targets, num_edges)
+    operands = vary_alike(x, y, attention, *edges)
+    return _scores(num_threads, float(negative_slope), *operands)
+
+
+# A forward pass and its derivative, each jitted, so that eager calls compile once too.
+# `num_threads` None: no kernel. `edges` is `(indptr, indices, num_targets, num_edges)`.
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _scores(num_threads, slope, x, y, attention, indptr, indices, num_targets, num_edges):
+    edges = (indptr, indices, num_targets, num_edges)
+    return _forward(num_threads, slope, x, y, attention, *edges)
+
+
+def _scores_fwd(num_threads, slope, *operands):
+    return _forward(num_threads, slope, *operands), operands
+
+
+def _scores_bwd(num_threads, slope, operands, grad):
+    return *_grad(num_threads, slope, grad, *operands), None, None, None, None
+
+
+_scores.defvjp(_scores_fwd, _scores_bwd)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _forward(num_threads, slope, *operands):
+    def kernel(*operands):
+        out = floats((operands[4].shape[0], operands[2].shape[0]))
+        slope_of = {"negative_slope": np.float32(slope)}
+        return call("jgs_edge_scores", out, operands, num_threads, **slope_of)
+
+    return either(num_threads, kernel, partial(_forward_plain, slope), *operands)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _grad(num_threads, slope, grad, *operands):
+    """The gradients of `x`, `y` and `attention`."""
+
+    def kernel(grad, x, y, attention, *edges):
+        out = [floats(a.shape) for a in (x, y, y)]
+        arguments = (grad.reshape(-1), x, y, attention, *edges)
+        slope_of = {"negative_slope": np.float32(slope)}
+        *grads, shares = call("jgs_edge_scores_grad", out, arguments, num_threads, **slope_of)
+        return *grads, shares.sum(0).reshape(attention.shape)
+
+    def plain(grad, x, y, attention, *edges):
+        f = lambda *floats: _forward_plain(slope, *floats, *edges)  # noqa: E731
+        return jax.vjp(f, x, y, attention)[1](grad)
+
+    return either(num_threads, kernel, plain, grad, *operands)
+
+
+def _forward_plain(slope, x, y, attention, indptr, indices, num_targets, num_edges):
+    row, real = edge_targets(indices.shape[0], indptr, num_targets, num_edges)
+    real &= (indices >= 0) & (indices < x.shape[0])
+    source = jnp.where(real, indices, x.shape[0])
     total = x.at[source].get(**FILL) + y.at[row].get(**FILL)
-    return leaky_scores(total, attention, negative_slope)
+    return jnp.where(real[:, None], leaky_scores(total, attention, slope), 0)
 
 
 def leaky_scores(total: jax.Array, attention: jax.Array, negative_slope: float) -> jax.Array:

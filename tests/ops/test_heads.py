@@ -1,4 +1,5 @@
-"""Several heads: `aggregate` with a weight for each, and `edge_dot`, its counterpart."""
+"""Several heads: `aggregate` with a weight for each, `edge_dot`, its counterpart, and
+`edge_scores`."""
 
 from unittest import mock
 
@@ -86,7 +87,52 @@ def test_edge_dot_equals_the_definition(implementation, random_block, num_heads,
         np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
 
 
-def test_second_derivatives(implementation, random_block):
+def scores_by_definition(block, x, y, attention, slope):
+    """One edge at a time, in float64 where it is on."""
+    heads, width = attention.shape
+    scores = jnp.zeros((block.edge_capacity, heads), x.dtype)
+    for t in range(int(block.num_targets)):
+        for e in range(int(block.indptr[t]), int(block.indptr[t + 1])):
+            total = (x[int(block.indices[e])] + y[t]).reshape(heads, width)
+            leaky = jnp.where(total >= 0, total, slope * total)
+            scores = scores.at[e].set((attention * leaky).sum(1))
+    return scores
+
+
+@pytest.mark.parametrize(("num_heads", "width"), [(1, 5), (4, 3), (2, 16)])
+def test_edge_scores_equal_the_definition(implementation, random_block, num_heads, width):
+    rng = np.random.default_rng(9)
+    block = random_block(rng, weighted=False, num_targets=9, num_sources=12, max_degree=4)
+    x, grad, y = arrays(rng, block, num_heads, width, 13)
+    y = y.at[int(block.num_targets) :].set(jnp.nan)
+    attention = jnp.asarray(rng.standard_normal((num_heads, width)), jnp.float32)
+    got, pull = jax.vjp(lambda *a: ops.edge_scores(block, *a, 0.1), x, y, attention)
+    with jax.enable_x64(True):
+        wide = [jnp.nan_to_num(a.astype(jnp.float64)) for a in (x, y, attention)]
+        want, pull_want = jax.vjp(lambda *a: scores_by_definition(block, *a, 0.1), *wide)
+        grads = pull_want(jnp.nan_to_num(grad.astype(jnp.float64)))
+    for a, b in zip((got, *pull(grad)), (want, *grads), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_second_derivatives_of_edge_scores(random_block):
+    rng = np.random.default_rng(4)
+    block = random_block(rng, False, num_targets=4, num_sources=8, max_degree=3)
+    assert block.num_edges > 3
+    shapes = ((8, 4), (block.target_capacity, 4), (2, 2))
+    operands = [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
+
+    def loss(scores, operands):
+        return jnp.sin(scores(block, *operands, 0.2)).sum()
+
+    got = jax.hessian(lambda a: loss(ops.edge_scores, a))(operands)
+    want = jax.hessian(lambda a: loss(scores_by_definition, a))(operands)
+    assert max(np.abs(a).max() for a in jax.tree.leaves(want)) > 0.1
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)  # noqa: E731
+    jax.tree.map(close, got, want)
+
+
+def test_second_derivatives_of_an_attention(random_block):
     """Of an attention made of all three operations, against the same over a dense matrix."""
     rng = np.random.default_rng(4)
     block = random_block(rng, weighted=False, num_targets=4, num_sources=6, max_degree=3)
@@ -122,25 +168,34 @@ def test_second_derivatives(implementation, random_block):
     np.testing.assert_allclose(jax.hessian(f)(x), want, rtol=1e-4, atol=1e-5)
 
 
+OPERATIONS = {
+    "sum": lambda block, x, y, weight: ops.aggregate(block, x, "sum", edge_weight=weight),
+    "mean": lambda block, x, y, weight: ops.aggregate(block, x, "mean", edge_weight=weight),
+    "dot": lambda block, x, y, weight: ops.edge_dot(block, x, y, 4),
+    "scores": lambda block, x, y, weight: ops.edge_scores(block, x, y, x[:4, :16]),
+}
+
+
 @needs_kernels
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_kernel_equals_plain_at_any_number_of_threads(random_block, reduce):
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_kernel_equals_plain_at_any_number_of_threads(random_block, name):
     rng = np.random.default_rng(2)
     block = random_block(rng, False, num_targets=2000, num_sources=3000)
-    x, weight, grad = arrays(rng, block, 4, 16, 3000)
+    x, weight, y = arrays(rng, block, 4, 16, 3000)
+    x = jnp.where(jnp.arange(3000)[:, None] < 4, jnp.nan_to_num(x), x)
 
     def run(num_threads, available=True):
         with (
             mock.patch.object(kernels, "available", return_value=available),
             mock.patch.object(kernels, "NUM_THREADS", num_threads),
         ):
-            f = lambda x, weight: ops.aggregate(block, x, reduce, edge_weight=weight)  # noqa: E731
-            out, pull = jax.vjp(f, x, weight)
-            return (out, *pull(grad))
+            f = lambda *a: OPERATIONS[name](block, *a)  # noqa: E731
+            out, pull = jax.vjp(f, x, y, weight)
+            return (out, *pull(jnp.cos(jnp.arange(out.size)).reshape(out.shape)))
 
     one = run(1)
     for a, b in zip(one, run(0, available=False), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
     for num_threads in (2, 4):
         for a, b in zip(one, run(num_threads), strict=True):
             np.testing.assert_array_equal(a, b)
@@ -178,3 +233,32 @@ def test_refuses_other_weights(make_block, weight, reduce, said):
 def test_edge_dot_refuses_other_shapes(make_block, x, y, num_heads, said):
     with pytest.raises(InputError, match=said):
         ops.edge_dot(make_block([[0, 1]]), x, y, num_heads)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "attention", "said"),
+    [
+        (jnp.ones((2, 6)), jnp.ones((1, 5)), jnp.ones((2, 3)), "edge_scores takes"),
+        (jnp.ones((2, 5)), jnp.ones((1, 6)), jnp.ones((2, 3)), "edge_scores takes"),
+        (jnp.ones((0, 6)), jnp.ones((1, 6)), jnp.ones((2, 3)), "edge_scores takes"),
+        (jnp.ones((2, 6)), jnp.ones((1, 6)), jnp.ones((2, 2)), "2 heads of 2"),
+        (jnp.ones((2, 6)), jnp.ones((1, 6)), jnp.ones(6), "attention must be a matrix"),
+    ],
+)
+def test_edge_scores_refuse_other_shapes(make_block, x, y, attention, said):
+    with pytest.raises(InputError, match=said):
+        ops.edge_scores(make_block([[0, 1]]), x, y, attention)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_attention_lowers_for_other_devices(random_block, platform):
+    block = random_block(np.random.default_rng(0), weighted=False)
+    x = jnp.ones((60, 8))
+
+    def loss(block, x, attention):
+        y = x[: block.target_capacity]
+        logits = ops.edge_dot(block, x, y, 2) + ops.edge_scores(block, x, y, attention)
+        return ops.aggregate(block, x, "sum", ops.edge_softmax(block, logits)).sum()
+
+    program = jax.jit(jax.grad(loss, (1, 2))).trace(block, x, x[:2, :4])
+    assert "jgs_" not in program.lower(lowering_platforms=(platform,)).as_text()
