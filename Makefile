@@ -16,7 +16,7 @@ train: $(VENV)/installed
 # Test files in processes side by side; in one, and in order, with any ARGS.
 test: ARGS ?= -n logical --maxprocesses 4
 test: $(VENV)/installed
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --durations=20 $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
