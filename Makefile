@@ -3,37 +3,53 @@
 # make check   linting, formatting, types
 # make bench    jgs against DGL and GraphBolt (ARGS=--quick for two minutes)
 # make sanitize  the kernels under AddressSanitizer, UBSan and ThreadSanitizer
+# make versions  before a release: the tests on the lowest versions that pyproject.toml allows,
+#                by LOWEST=python3.11, and on the newest that there are, by NEWEST=python3.13
 PYTHON ?= python3
+LOWEST ?= python3.11
+NEWEST ?= python3.13
 VENV ?= .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
 
-.PHONY: train test check sanitize bench clean
+.PHONY: train test check sanitize bench versions clean
 
-train: $(VENV)/installed
+train: $(VENV)/kernels
 	$(BIN)/python -m jgs.train $(ARGS)
 
 # Test files in processes side by side; in one, and in order, with any ARGS.
 test: ARGS ?= -n logical --maxprocesses 4
-test: $(VENV)/installed
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/kernels
+	$(BIN)/python -m pytest --durations=20 $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-sanitize: $(VENV)/installed
+sanitize: $(VENV)/kernels
 	PYTHON=$(BIN)/python tests/kernels/sanitize
 
-bench: $(VENV)/installed
+bench: $(VENV)/kernels
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# Editable: the Python files are used where they lie; a changed kernel is built again.
+versions:
+	rm -rf build/lowest build/newest && mkdir -p build
+	$(LOWEST) tools/lowest.py mpi partition viz > build/lowest.txt
+	PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt $(MAKE) test VENV=build/lowest PYTHON=$(LOWEST)
+	$(MAKE) test VENV=build/newest PYTHON=$(NEWEST)
+
+# Editable: the Python files are used where they lie. What builds the kernels is installed too,
+# so that only changed ones are compiled again, and nothing is fetched for it.
 # mpi4jax is compiled against the MPICH of the environment, so that comes before it.
-$(VENV)/installed: pyproject.toml $(KERNELS) | $(VENV)/bin/pip
-	$(BIN)/pip install --quiet --editable '.[test,viz]'
+$(VENV)/installed: pyproject.toml | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet cmake ninja 'scikit-build-core>=0.10' 'jaxlib>=0.10.2'
+	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,viz]'
 	$(BIN)/python tools/install_mpi.py || echo 'warning: without MPI (--comm mpi), all else works' >&2
+	@touch $@
+
+$(VENV)/kernels: $(KERNELS) | $(VENV)/installed
+	$(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
 $(VENV)/bin/pip:

@@ -2,20 +2,47 @@
 
 import functools
 import os
+import re
 from pathlib import Path
+
+import programs
 
 # Before JAX starts: a mesh of four devices in this process (all else uses the first).
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+os.environ.update(programs.kept(Path(__file__).parents[1] / "build" / "programs"))
 
 import jax
 import numpy as np
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 import jgs
 from jgs import kernels
 from jgs.sampling.algorithms import neighbors
 
 REPOSITORY = Path(__file__).parents[1]
+
+
+@functools.cache
+def _starts_ranks(path: Path) -> bool:
+    return bool(re.search("^from (ranks|launched) import", path.read_text(), re.MULTILINE))
+
+
+class _Scheduler(LoadFileScheduling):
+    """The files that start ranks are one to it: not two runs of ranks at once on few cores."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "ranks" if _starts_ranks(self.config.rootpath / file) else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return _Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items):
+    """What starts ranks takes longest, and so comes first."""
+    items.sort(key=lambda item: not _starts_ranks(item.path))
 
 
 @pytest.fixture(scope="module", autouse=True)

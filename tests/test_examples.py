@@ -10,7 +10,8 @@ import pytest
 from nbclient import NotebookClient
 
 REPOSITORY = Path(__file__).parents[1]
-EXAMPLES = sorted((REPOSITORY / "examples").iterdir())
+KINDS = {".py", ".ipynb"}
+EXAMPLES = sorted(p for p in (REPOSITORY / "examples").iterdir() if p.suffix in KINDS)
 README = (REPOSITORY / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
@@ -22,7 +23,7 @@ def run(*command: str, cwd=REPOSITORY) -> str:
 
 
 def test_there_is_something_to_run():
-    assert {path.suffix for path in EXAMPLES} >= {".py", ".ipynb"}
+    assert {path.suffix for path in EXAMPLES} == KINDS  # and not `__pycache__`
     assert any(language == "python" for language, _ in BLOCKS)
 
 

@@ -149,7 +149,8 @@ def _connect_mpi(launched: tuple[int, int] | None) -> Communicator:
         os.environ.setdefault("PJRT_NPROC", "2")
     try:
         comm = Mpi()
-    except (ImportError, RuntimeError) as error:  # mpi4py's RuntimeError: no MPI library
+    # mpi4py's RuntimeError: no MPI library. mpi4jax's AttributeError: not for this JAX.
+    except (ImportError, RuntimeError, AttributeError) as error:
         raise InputError(
             "comm 'mpi' needs mpi4jax and an MPI library",
             " ".join(str(error).split()) or type(error).__name__,

@@ -93,7 +93,7 @@ def test_check_guards_data_sets_made_by_hand(arrays):
 
 
 def test_sparse_features_stay_sparse_and_are_checked(arrays):
-    matrix = scipy.sparse.random(6, 9, 0.4, format="csr", rng=0)
+    matrix = scipy.sparse.random(6, 9, 0.4, "csr", None, 0)
     dataset = build(arrays, features=matrix)
     assert isinstance(dataset.features, SparseFeatures)
     assert dataset.features.shape == (6, 9)

@@ -34,7 +34,7 @@ def write_raw(folder, name, features, labels, edges, num_train, num_other, test_
 
 def fake(folder, name="cora"):
     """12 nodes, 6 of allx, test nodes 6..11 without 8; noisy edges."""
-    features = scipy.sparse.random(12, 5, 0.6, format="csr", dtype=np.float32, rng=0)
+    features = scipy.sparse.random(12, 5, 0.6, "csr", np.float32, 0)
     keep = scipy.sparse.diags_array(1.0 * (np.arange(12) != 8))
     features = scipy.sparse.csr_matrix(keep @ features)
     features.eliminate_zeros()

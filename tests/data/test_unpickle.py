@@ -49,7 +49,7 @@ def python2_csr(matrix, protocol):
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
 def test_what_the_files_hold_round_trips(tmp_path, protocol):
-    matrix = scipy.sparse.random(5, 7, 0.5, format="csr", dtype=np.float32, rng=0)
+    matrix = scipy.sparse.random(5, 7, 0.5, "csr", np.float32, 0)
     got = read(tmp_path, pickle.dumps(matrix, protocol))
     assert isinstance(got, scipy.sparse.csr_matrix)
     np.testing.assert_array_equal(got.toarray(), matrix.toarray())
@@ -70,7 +70,7 @@ def test_what_the_files_hold_round_trips(tmp_path, protocol):
 
 @pytest.mark.parametrize("protocol", [0, 2])
 def test_pickles_of_python_2(tmp_path, protocol):
-    matrix = scipy.sparse.random(5, 7, 0.5, format="csr", dtype=np.float32, rng=1)
+    matrix = scipy.sparse.random(5, 7, 0.5, "csr", np.float32, 1)
     got = read(tmp_path, python2_csr(matrix, protocol))
     np.testing.assert_array_equal(got.toarray(), matrix.toarray())
     graph = b"\x80\x02ccollections\ndefaultdict\nq\x01c__builtin__\nlist\nq\x02\x85Rq\x03"
@@ -273,7 +273,7 @@ def test_csr_contents_are_checked(tmp_path):
 
 
 def test_cut_and_damaged_pickles_are_input_errors(tmp_path, may_refuse):
-    whole = pickle.dumps(scipy.sparse.random(5, 7, 0.5, format="csr", rng=0), 2)
+    whole = pickle.dumps(scipy.sparse.random(5, 7, 0.5, "csr", None, 0), 2)
     for cut in range(len(whole)):
         with pytest.raises(InputError):
             read(tmp_path, whole[:cut])

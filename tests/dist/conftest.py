@@ -11,17 +11,10 @@ from ranks import MPIEXEC, needs_mpi
 from two_hosts import MPICH
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """One compilation cache for all the processes, so that they start quickly."""
-    return os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "JGS_NUM_THREADS": "1",
-        "XLA_FLAGS": "",  # pytest's own devices
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
+@pytest.fixture(scope="session")
+def environment():
+    # XLA_FLAGS: pytest's own devices
+    return os.environ | {"JAX_PLATFORMS": "cpu", "JGS_NUM_THREADS": "1", "XLA_FLAGS": ""}
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,14 @@ def test_what_no_launcher_sets(environment, message, monkeypatch):
         launch.connect()
 
 
+def test_an_mpi4jax_that_this_jax_breaks(tmp_path, monkeypatch):
+    (tmp_path / "mpi4jax.py").write_text("import jax\njax.core.of_another_version\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mpi4jax", raising=False)
+    with pytest.raises(jgs.InputError, match=r"needs mpi4jax .*of_another_version.*--comm jax"):
+        launch.connect("mpi")
+
+
 CONNECT = """
 import sys
 from jgs.dist.launch import connect

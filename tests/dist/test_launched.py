@@ -1,6 +1,7 @@
 """`python -m jgs.train --partition` as several processes: one voice, one run, and failures."""
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -174,6 +175,19 @@ def test_a_lost_rank_and_ctrl_c_end_all_and_resume_is_exact(
     start, whole, parts, tmp_path, kind
 ):
     harm_and_resume(start, kind, whole(kind)[0], parts, tmp_path / "run", HARMS)
+
+
+def test_two_hosts_need_no_tc(tmp_path, monkeypatch):
+    try:
+        with two_hosts(tmp_path, MPIEXEC):
+            pass
+    except NotPermitted as reason:
+        pytest.skip(f"two hosts need network namespaces, as root: {reason}")
+    for name in ("cat", "ip", "nsenter", "sh", "unshare"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with two_hosts(tmp_path, MPIEXEC):
+        pass
 
 
 def test_two_hosts(start, whole, parts, tmp_path):
