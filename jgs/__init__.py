@@ -1,11 +1,13 @@
 """jgs: mini-batch graph sampling and distributed GNN training for JAX."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
-from jgs.graph import Block, Graph, MiniBatch, SparseFeatures
+
+if TYPE_CHECKING:
+    from jgs.graph import Block, Graph, MiniBatch, SparseFeatures
 
 __version__ = "0.1.0"
 
@@ -18,15 +20,22 @@ __all__ = [
     "keep_freed_memory",
 ]
 
+_GRAPHS = ("Block", "Graph", "MiniBatch", "SparseFeatures")
 _SUBMODULES = ("data", "dist", "models", "ops", "partition", "sampling", "train")
 
 
 def __getattr__(name: str) -> Any:
-    """`jgs.sampling` and the others, imported when first used (Flax takes a second)."""
+    """Graphs, `jgs.sampling` and the others, imported when first used.
+
+    JAX takes most of a second and Flax another. Until they are imported, a command answers
+    `--help` and Ctrl-C at once.
+    """
+    if name in _GRAPHS:
+        return getattr(importlib.import_module("jgs.graph"), name)
     if name in _SUBMODULES:
         return importlib.import_module(f"jgs.{name}")
     raise AttributeError(f"module 'jgs' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_SUBMODULES]
+    return [*globals(), *_GRAPHS, *_SUBMODULES]

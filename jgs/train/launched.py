@@ -10,12 +10,13 @@ import jax
 
 import jgs
 from jgs.allocator import keep_freed_memory
-from jgs.command import output_elsewhere, say
+from jgs.command import loading, output_elsewhere, say, settle_jax
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
 from jgs.dist.launch import agree, connect, unmet
 from jgs.dist.watchdog import Watchdog
 from jgs.errors import InputError
+from jgs.interrupts import STATUS
 from jgs.train import folder, loop
 from jgs.train.config import Config, as_typed, flag
 from jgs.train.ranks import RankJob
@@ -30,6 +31,7 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
     Returns the result on rank 0; elsewhere, and where there is none, the exit status. Raises
     `InputError` on the rank that has the problem, or on rank 0 where all have.
     """
+    settle_jax()
     with output_elsewhere():
         try:
             return _connected(given)
@@ -58,11 +60,11 @@ def _connected(given: dict[str, Any]) -> dict[str, Any] | int:
         except loop.Interrupted as where:
             if comm.rank == 0:
                 say(f"interrupted at {where}; --resume with the same --run-dir continues there")
-            return 130
+            return STATUS
         except KeyboardInterrupt as error:  # outside the steps: others may wait for this rank
             watchdog.failed(error)
-            if comm.rank > 0:
-                return 130
+            if comm.rank > 0:  # one rank speaks
+                raise SystemExit(STATUS) from error
             raise
         except Exception as error:
             if getattr(error, "told", False):
@@ -100,10 +102,11 @@ def _train(
 
 
 def _job(config: Config, comm: Communicator) -> loop.Job:
-    if config.partition is not None:
-        return RankJob(config, comm)
-    if comm.size == 1:
-        return loop.LocalJob(config)
+    with loading():
+        if config.partition is not None:
+            return RankJob(config, comm)
+        if comm.size == 1:
+            return loop.LocalJob(config)
     raise InputError(
         "several ranks must have a partitioned data set",
         f"{comm.size} ranks and no --partition",

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.command import say
+from jgs.command import loading, say
 from jgs.dist.comm import Communicator
 from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.errors import InputError
@@ -26,7 +26,7 @@ from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
 from jgs.train.interrupt import stop_flag
 from jgs.train.local import LocalJob
-from jgs.train.progress import Bar, Meter
+from jgs.train.progress import EXPLANATION, Bar, Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
 
@@ -83,9 +83,10 @@ def run(
     """Trains in the run folder, and returns the result.
 
     Returns the keys of the command's JSON line: `test_accuracy` (with the parameters of the
-    epoch of best validation accuracy), `val_accuracy` (that epoch's), `best_epoch`,
-    `epochs`, `seconds` (earlier sessions of a resumed run included), `params_sha256` (of the
-    last parameters) and `run_dir`. Accuracy is micro-F1 for multi-label data.
+    epoch of best validation accuracy), `val_accuracy` (that epoch's), `metric` (what both are:
+    "accuracy", or "micro-F1" for multi-label data), `best_epoch`, `epochs`, `seconds` (earlier
+    sessions of a resumed run included), `params_sha256` (of the last parameters) and
+    `run_dir`. The run folder has them too.
 
     All ranks of the job, by default a `LocalJob`, call it; the one of rank 0 alone shows
     progress and has the run folder. `at_step` is told how far this rank is, as
@@ -96,7 +97,8 @@ def run(
     checkpoint being written). Raises `InputError`.
     """
     started = time.perf_counter()
-    job = make_job(config)
+    with loading():
+        job = make_job(config)
     with ExitStack() as stack:
 
         def claim() -> Path | None:
@@ -107,7 +109,8 @@ def run(
                 folder.keep_config(run_dir, config)
 
         run_dir = everywhere(job.comm, claim)
-        params_key, loader_key, dropout_key = jax.random.split(jax.random.key(config.seed), 3)
+        key = jax.random.key(config.seed, impl="threefry2x32")
+        params_key, loader_key, dropout_key = jax.random.split(key, 3)
         model = make_model(config, job.num_features, job.num_classes, job.sparse, params_key)
         job.start(model, loader_key, run_dir)
         stack.callback(job.close)
@@ -135,7 +138,7 @@ class _Training:
         started: float,
     ):
         self.config, self.run_dir, self.job, self.loader = config, run_dir, job, job.loader
-        self.started, self.earlier = started, 0.0
+        self.started, self.earlier, self.explained = started, 0.0, False
         self.at_step: Callable[[float | None], None]
         self.at_checkpoint: Callable[[str], None]
         self.place = text_of_first(job.comm, lambda: str(run_dir))
@@ -143,7 +146,7 @@ class _Training:
         graphdef, params = nnx.split(model)
         self.best_params = _on_host(params)
         optimizer = make_optimizer(config.lr, config.weight_decay)
-        self.state = job.comm.same(init_state(params, optimizer))
+        self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = jax.random.key_data(dropout_key)
         self.metric = "micro-F1" if job.multilabel else "accuracy"
         self.step = make_train_step(graphdef, optimizer, True, job.comm)
@@ -240,7 +243,7 @@ class _Training:
         evaluation = time.perf_counter() - begun
         if value > self.best["val_accuracy"]:
             self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
-        row = {"epoch": epoch, "train_loss": loss, "val_accuracy": value}
+        row = {"epoch": epoch, "train_loss": loss, "val_accuracy": value, "metric": self.metric}
         row |= {f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()}
         row |= {
             "evaluation_seconds": round(evaluation, 4),
@@ -252,6 +255,9 @@ class _Training:
             folder.append_metrics(run_dir, row)
         self.save()
         if run_dir is not None:
+            if not self.explained:
+                say(EXPLANATION)
+                self.explained = True
             say(f"{name}  loss {loss:.4f}  val {self.metric} {value:.4f}  {meter}")
 
     def _finite_loss(self, name: str) -> float:
@@ -307,16 +313,19 @@ class _Training:
 
     def result(self) -> dict[str, Any]:
         test = self.job.accuracy(self.best_params, "test")
-        if self.run_dir is not None:
-            self._draw(test)
-        return {
+        result = {
             "test_accuracy": test,
             **self.best,
+            "metric": self.metric,
             "epochs": self.config.epochs,
             "seconds": self.seconds(),
             "params_sha256": digest(self.state.params),
             "run_dir": self.place,
         }
+        if self.run_dir is not None:
+            folder.keep_result(self.run_dir, result)
+            self._draw(test)
+        return result
 
     def _draw(self, test: float) -> None:
         assert self.run_dir is not None
@@ -326,18 +335,19 @@ class _Training:
             curve.draw(self.run_dir / "curve.png", rows, title)
         except ImportError:
             say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
-        except OSError as error:
-            say(f"no curve.png: {error}")
+        except (OSError, ValueError, RuntimeError) as error:  # of its settings, some are bad
+            say(f"no curve.png: {' '.join(str(error).split())[:200]}")
 
 
 def make_model(
     config: Config, num_features: int, num_classes: int, sparse: bool, key: jax.Array
 ) -> GraphSAGE:
-    """The model of a configuration, its parameters drawn by `key`."""
+    """The model of a configuration, its parameters drawn by `key` and there: JAX says that
+    memory ran out when it is waited for, and aborts the process when NumPy reads instead."""
     input_dropout = config.input_dropout
     if input_dropout is None:  # bags of words are redundant, dense features seldom
         input_dropout = config.dropout if sparse else 0.0
-    return GraphSAGE(
+    model = GraphSAGE(
         num_features,
         config.hidden,
         num_classes,
@@ -348,6 +358,8 @@ def make_model(
         norm=config.norm,
         rngs=nnx.Rngs(key),
     )
+    jax.block_until_ready(nnx.state(model))
+    return model
 
 
 def digest(params: Any) -> str:
@@ -360,4 +372,4 @@ def digest(params: Any) -> str:
 
 def _on_host(arrays: Any) -> Any:
     """Copies in NumPy: steps donate their state, and ranks compute on other devices."""
-    return jax.tree.map(np.array, arrays)
+    return jax.tree.map(np.array, jax.block_until_ready(arrays))
