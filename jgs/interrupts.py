@@ -14,12 +14,14 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn, Self
 
 STATUS = 130
 _AGAIN = 0.02  # seconds between two looks at whether an interruption was dropped
+_own = False  # whether this process is a command's own
 _begun = False  # whether a command has taken over, which says itself that it was interrupted
 _cut_short = False  # whether one was interrupted
 
@@ -30,7 +32,27 @@ def end_at_once() -> None:
     For the first line of a program, where there is nothing to clean up. The slow imports come
     after it.
     """
+    global _own
+    _own = True
     signal.signal(signal.SIGINT, _end)
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """For a command's first imports, which take seconds: Ctrl-C ends the process at once,
+    where it is the command's own and has a handler of Python's."""
+    global _begun
+    handler = signal.getsignal(signal.SIGINT)
+    if not (_own and callable(handler)):
+        yield
+        return
+    begun, _begun = _begun, False
+    signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        _begun = begun
 
 
 def leave(status: int) -> NoReturn:
@@ -61,6 +83,8 @@ class Pressed(KeyboardInterrupt):
 
 class Interruptible:
     """A block in which Ctrl-C raises KeyboardInterrupt, and again where that was dropped.
+
+    An import ends first: in the middle of one C code would print a traceback.
 
     SIGINT is heeded also by a command that a shell script has started with `&`: shells have
     such commands ignore it, and whoever sends it by `kill` means it. Nothing is changed in
@@ -95,7 +119,10 @@ class Interruptible:
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         self.pressed = True
-        raise self._interruption()
+        if _is_importing(frame):
+            _thread.start_new_thread(self._insist, ())
+        else:
+            raise self._interruption()
 
     def _interruption(self) -> Pressed:
         error = Pressed()
@@ -103,8 +130,9 @@ class Interruptible:
         _thread.start_new_thread(self._insist, (weakref.ref(error),))
         return error
 
-    def _insist(self, error: weakref.ref[Pressed]) -> None:
-        """Signals again if the exception has gone and nobody has heard it."""
+    def _insist(self, error: Callable[[], Pressed | None] = lambda: None) -> None:
+        """Signals again, once the exception has gone, if nobody has heard it."""
+        time.sleep(_AGAIN)
         while error() is not None and not self._heard:
             time.sleep(_AGAIN)
         if not self._heard:
@@ -114,3 +142,11 @@ class Interruptible:
         """`sys.unraisablehook`: no traceback for what is raised again."""
         if not isinstance(unraisable.exc_value, Pressed):
             self._hook(unraisable)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False

@@ -20,6 +20,7 @@ PARTITION = ["jgs.partition", "--dataset", "synthetic", "--parts", "2"]
     ("argv", "moment"),
     [
         (TRAIN, "jgs.allocator"),
+        (TRAIN, "numpy.dtypes"),  # by C code, which prints what is raised
         (TRAIN, "jaxlib.xla_client"),
         (TRAIN, "flax.nnx"),
         (TRAIN, "jgs.sampling"),
@@ -85,8 +86,21 @@ def made_another():
         raise ValueError("a callback failed") from None
 
 
-@pytest.mark.parametrize("press", [in_a_collection, in_a_destructor, suppressed, made_another])
-def test_ctrl_c_is_not_swallowed(capsys, press):
+def in_an_import():
+    """Which ends first."""
+    import pressing  # written by the test
+
+    assert pressing.ended
+
+
+WHERE = [in_a_collection, in_a_destructor, suppressed, made_another, in_an_import]
+
+
+@pytest.mark.parametrize("press", WHERE)
+def test_ctrl_c_is_not_swallowed(tmp_path, monkeypatch, capsys, press):
+    text = "import signal\nsignal.raise_signal(signal.SIGINT)\nended = True\n"
+    (tmp_path / "pressing.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
     before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
 
     def work():

@@ -48,13 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     given = _parser().parse_args(argv)
     options = vars(given)
-    # Only now: errors above, and --help, need not wait for the import of JAX.
-    import jgs.data
+    with interrupts.starting():
+        # Only now: errors above, and --help, need not wait for the import of JAX.
+        import jgs.data
+        from jgs.partition.folder import check_out, write_parts
+        from jgs.partition.nodes import (
+            check_choice,
+            check_partition,
+            method_used,
+            partition_nodes,
+        )
 
     command.settle_jax()
-    from jgs.partition.folder import check_out, write_parts
-    from jgs.partition.nodes import check_choice, check_partition, method_used, partition_nodes
-
     method, seed = options.get("method", "metis"), options.get("seed", 0)
     check_choice(given.parts, method, seed)
     check_out(given.out)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jgs import command
+from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
 from jgs.plan.options import CONSTANTS, DEFAULTS, parse
 
@@ -40,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = parse(argv)
-    # Only now: errors above, and --help, need not wait for the import of JAX.
-    from jgs.allocator import keep_freed_memory
-    from jgs.plan.cost import MODES, Network, cost
+    with interrupts.starting():
+        # Only now: errors above, and --help, need not wait for the import of JAX.
+        from jgs.plan.cost import MODES, Network, cost
 
     command.settle_jax()
     keep_freed_memory()  # as training does: its steps are timed

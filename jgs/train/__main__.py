@@ -45,28 +45,31 @@ def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
     with _unmet():
         given = config.parse(argv)
         if several := _several(given):
-            from jgs.train import launched  # a slow import, as what it needs
+            with interrupts.starting():
+                from jgs.train import launched  # a slow import, as what it needs
     if not several:
         settings = folder.configure(given)
         if settings.partition is None:
             return _run(settings)
-        from jgs.train import launched
+        with interrupts.starting():
+            from jgs.train import launched
     return launched.train(given)
 
 
 def _unmet() -> AbstractContextManager[None]:
     if not _launched():
         return nullcontext()
-    from jgs.dist.launch import unmet  # a slow import
-
+    with interrupts.starting():
+        from jgs.dist.launch import unmet  # a slow import
     return unmet()
 
 
 def _run(settings: config.Config) -> dict[str, Any] | int:
     if settings.keep_memory:
         keep_freed_memory()
-    # Only now: importing the rest takes a second, and errors above need none of it.
-    from jgs.train import loop
+    with interrupts.starting():
+        # Only now: importing the rest takes a second, and errors above need none of it.
+        from jgs.train import loop
 
     command.settle_jax()
 
