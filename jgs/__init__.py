@@ -1,11 +1,13 @@
 """jgs: mini-batch graph sampling and distributed GNN training for JAX."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
-from jgs.graph import Block, Graph, MiniBatch, SparseFeatures
+
+if TYPE_CHECKING:
+    from jgs.graph import Block, Graph, MiniBatch, SparseFeatures
 
 __version__ = "0.1.0"
 
@@ -19,12 +21,18 @@ __all__ = [
     "open_run",
 ]
 
+_GRAPHS = ("Block", "Graph", "MiniBatch", "SparseFeatures")
 _SUBMODULES = ("data", "dist", "models", "ops", "partition", "predict", "sampling", "train")
 
 
 def __getattr__(name: str) -> Any:
-    """`jgs.sampling` and the others, and `jgs.open_run`, imported when first used (Flax takes a
-    second)."""
+    """Graphs, `jgs.sampling` and the others, and `jgs.open_run`, imported when first used.
+
+    JAX takes most of a second and Flax another. Until they are imported, a command answers
+    `--help` and Ctrl-C at once.
+    """
+    if name in _GRAPHS:
+        return getattr(importlib.import_module("jgs.graph"), name)
     if name in _SUBMODULES:
         return importlib.import_module(f"jgs.{name}")
     if name == "open_run":
@@ -33,4 +41,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_SUBMODULES, "open_run"]
+    return [*globals(), *_GRAPHS, *_SUBMODULES, "open_run"]

@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import json
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from jgs import interrupts
 from jgs.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WIDTH = 120  # of a table where there is no terminal
+# See `settle_jax`.
+_JAX = {
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_numpy_rank_promotion": "allow",
+}
+# What errors without a class of their own say: of XLA's allocator, and Python's threads.
+_NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "can't start new thread")
 
 
 def say(text: str) -> None:
-    """One line on standard error, above the bar where there is one."""
-    print(text, file=sys.stderr, flush=True)
+    """One line on standard error, above the bar where there is one. The command goes on where
+    that is closed or full, or, in a signal handler, in the middle of another line."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError, RuntimeError):
+            print(text, file=sys.stderr, flush=True)
+
+
+def show(table: Table) -> None:
+    """A table on standard error, as wide as the terminal."""
+    from rich.console import Console  # a slow import
+
+    console = Console(stderr=True)
+    (console if console.is_terminal else Console(stderr=True, width=_WIDTH)).print(table)
 
 
 def run(
@@ -28,6 +53,7 @@ def run(
     interrupted: str,
     disk: tuple[str, str],
     memory: tuple[str, str],
+    kept: Callable[[dict[str, Any]], str],
 ) -> int:
     """Runs a command; returns its exit status: 0, 2 for bad input, 130 after Ctrl-C.
 
@@ -38,31 +64,92 @@ def run(
       command: returns the result, or the exit status where there is none.
       interrupted: what to say after Ctrl-C.
       disk, memory: rule and remedy for when the disk or the memory refuse.
+      kept: of a result that standard output does not take, the remedy: where else it is.
     """
-    _heed_interrupts()
+    _reserve_streams()
     logger, handler = logging.getLogger("jgs"), _Lines()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False  # a library may have given the root a handler: no line twice
     try:
-        result = command()
-    except (InputError, OSError, MemoryError, RuntimeError) as error:
-        if (problem := _explained(error, disk, memory)) is None:
-            raise
-        say(f"error: {' '.join(str(problem).split())}")
-        return 2
-    except KeyboardInterrupt:
-        say(interrupted)
-        return 130
+        with interrupts.Interruptible() as interruption:
+            try:
+                result = command()
+                if isinstance(result, int):
+                    return result
+                _print(result, kept)
+                return 0
+            except KeyboardInterrupt:
+                interruption.hear()
+                say(interrupted)
+                return interrupts.STATUS
+            except Exception as error:
+                if interruption.pressed:  # something made another error of it
+                    interruption.hear()
+                    say(interrupted)
+                    return interrupts.STATUS
+                if (problem := _explained(error, disk, memory)) is None:
+                    raise
+                say(f"error: {' '.join(str(problem).split())}")
+                return 2
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
-    if isinstance(result, int):
-        return result
-    print(json.dumps(result, allow_nan=False), flush=True)
-    return 0
+
+
+def _reserve_streams() -> None:
+    """Opens what is closed of the standard streams: no file of jgs is to get their numbers,
+    which libraries write to."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+
+
+def _print(result: dict[str, Any], kept: Callable[[dict[str, Any]], str]) -> None:
+    try:
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "it is closed")
+        print(json.dumps(result, allow_nan=False), flush=True)
+    except OSError as error:
+        with suppress(OSError, AttributeError):
+            # The line is in a buffer that Python flushes again at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError("standard output must take the result", error, kept(result)) from None
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """While data are loaded: what exceeds the memory is theirs, not the training's.
+
+    Raises `InputError` for it, with the attribute `told` of `jgs.dist.first`.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_memory(error):
+            raise
+        refusal = InputError(
+            "the data set must fit into memory",
+            _first_line(error),
+            "Use a machine with more memory, or a smaller data set.",
+        )
+        refusal.told = getattr(error, "told", False)  # type: ignore[attr-defined]
+        raise refusal from None
+
+
+def settle_jax() -> None:
+    """JAX's settings that jgs rests on, whatever the environment variables say.
+
+    For commands, whose JAX is theirs alone. Keys are Threefry, with today's bits; types and
+    ranks are promoted.
+    """
+    import jax  # a slow import
+
+    for name, value in _JAX.items():
+        if hasattr(jax.config, name):  # not every version has each
+            jax.config.update(name, value)
 
 
 @contextmanager
@@ -81,16 +168,9 @@ def output_elsewhere() -> Iterator[None]:
 
 
 def _flush() -> None:
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)  # C has buffers of its own
-
-
-def _heed_interrupts() -> None:
-    """Lets SIGINT interrupt a command that a script has started with `&`: shells have such
-    commands ignore it, and whoever sends it by `kill` means it."""
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _explained(
@@ -99,11 +179,31 @@ def _explained(
     """What the user can do about an error, or None where it is a fault of jgs."""
     if isinstance(error, InputError):
         return error
+    if _is_memory(error):
+        return InputError(memory[0], _first_line(error), memory[1])
     if isinstance(error, OSError):
         return InputError(disk[0], error, disk[1])
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # XLA's
-        return InputError(memory[0], (str(error) or "MemoryError").splitlines()[0], memory[1])
+    if isinstance(error, RuntimeError) and "Unable to initialize backend" in str(error):
+        return InputError(
+            "JAX must find the platform that it is to use",
+            _first_line(error),
+            "Correct or unset JAX_PLATFORMS.",
+        )
     return None
+
+
+def _is_memory(error: Exception) -> bool:
+    if isinstance(error, InputError):
+        return False
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, RuntimeError):
+        return any(words in str(error) for words in _NO_MEMORY)
+    return isinstance(error, MemoryError)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def option_values(options: Iterable[str]) -> dict[str, Any]:

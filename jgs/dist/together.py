@@ -12,6 +12,7 @@ from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere
 from jgs.dist.launch import connect, unmet
 from jgs.dist.watchdog import Watchdog
+from jgs.interrupts import STATUS
 
 
 def together(
@@ -62,8 +63,8 @@ def _connected(
             return work(comm, watchdog)
         except KeyboardInterrupt as error:  # others may wait for this rank
             watchdog.failed(error)
-            if comm.rank > 0:
-                return 130
+            if comm.rank > 0:  # one rank speaks
+                raise SystemExit(STATUS) from error
             raise
         except Exception as error:
             if getattr(error, "told", False):

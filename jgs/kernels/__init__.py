@@ -89,10 +89,19 @@ def _register() -> bool:
                 "To build them, install a C++ compiler and reinstall jgs."
             )
         return False
-    library = ctypes.CDLL(str(path))
-    for target, symbol in HANDLERS.items():
-        handler = jax.ffi.pycapsule(getattr(library, symbol))
-        jax.ffi.register_ffi_target(target, handler, platform="cpu")
+    try:
+        library = ctypes.CDLL(str(path))
+        handlers = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}
+    except (OSError, AttributeError) as error:
+        raise InputError(
+            f"{path} must be the kernel library of this version of jgs",
+            error,
+            "Correct or unset JGS_KERNELS."
+            if os.environ.get("JGS_KERNELS")
+            else "Reinstall jgs, or set JGS_KERNELS=off to do without.",
+        ) from None
+    for target, handler in handlers.items():
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
     return True
 
 

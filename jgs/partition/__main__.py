@@ -5,15 +5,15 @@ Standard error gets a table of what each part has, standard output one JSON line
 
 from __future__ import annotations
 
+from jgs import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # before the imports that take their time
+
 import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from jgs import command
 from jgs.errors import InputError
@@ -26,7 +26,6 @@ _COLUMNS = (
     *("nodes", "connected_nodes", "edges", "train", "val", "test", "seeds", "foreign_seeds"),
     "bytes",
 )
-_WIDTH = 120  # of the table where there is no terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,25 +41,34 @@ def main(argv: Sequence[str] | None = None) -> int:
             "the graph and its partitioning must fit into memory",
             "Use --method ldg, which takes a few integers a node.",
         ),
+        kept=lambda result: f"Its numbers are in {result['parts']}/manifest.json too.",
     )
 
 
 def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     given = _parser().parse_args(argv)
     options = vars(given)
-    # Only now: errors above, and --help, need not wait for the import of JAX.
-    import jgs.data
-    from jgs.partition.folder import check_out, write_parts
-    from jgs.partition.nodes import check_choice, check_partition, method_used, partition_nodes
+    with interrupts.starting():
+        # Only now: errors above, and --help, need not wait for the import of JAX.
+        import jgs.data
+        from jgs.partition.folder import check_out, write_parts
+        from jgs.partition.nodes import (
+            check_choice,
+            check_partition,
+            method_used,
+            partition_nodes,
+        )
 
+    command.settle_jax()
     method, seed = options.get("method", "metis"), options.get("seed", 0)
     check_choice(given.parts, method, seed)
     check_out(given.out)
-    data = jgs.data.load(
-        given.dataset,
-        options.get("root", "data"),
-        **command.option_values(options.get("data_options", ())),
-    )
+    with command.loading():
+        data = jgs.data.load(
+            given.dataset,
+            options.get("root", "data"),
+            **command.option_values(options.get("data_options", ())),
+        )
     check_partition(data.graph, given.parts, method, seed)
     _check_training(data, given.parts)
     began = time.perf_counter()
@@ -114,6 +122,9 @@ def _parser() -> command.Parser:
 
 
 def _show(manifest: dict[str, Any]) -> None:
+    from rich import box  # slow imports
+    from rich.table import Table
+
     table = Table(
         title=f"{manifest['dataset']}: {manifest['num_parts']} parts by {manifest['method']}, "
         f"edge cut {manifest['edge_cut']:.2%}",
@@ -127,9 +138,8 @@ def _show(manifest: dict[str, Any]) -> None:
     table.add_section()
     shares = (manifest["balance"].get(column) for column in _COLUMNS)
     table.add_row("max / mean", *("" if share is None else f"{share:.3f}" for share in shares))
-    console = Console(stderr=True)
-    (console if console.is_terminal else Console(stderr=True, width=_WIDTH)).print(table)
+    command.show(table)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupts.leave(main())

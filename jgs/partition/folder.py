@@ -21,6 +21,7 @@ from jgs.data.parts import (
     parts_files,
     write_manifest,
 )
+from jgs.errors import InputError
 from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, Chunks, sha256, write_arrays
 from jgs.graph.adjacency import edge_cut, in_neighbors
@@ -35,6 +36,14 @@ _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
 
 def check_out(folder: str | os.PathLike) -> None:
     """Raises `InputError` unless `write_parts` may write to `folder`."""
+    here, there = Path.cwd(), Path(os.path.realpath(folder))
+    if there in (here, *here.parents):  # it is replaced, and whoever is in it is nowhere
+        raise InputError(
+            "the parts must be written to another folder than the working directory, and not "
+            "above it",
+            repr(os.fspath(folder)),
+            "Name a folder inside it.",
+        )
     check_replaceable(folder, KIND, parts_files)
     check_writable(folder)
 
@@ -58,6 +67,7 @@ def write_parts(
     few integers a node; edges and features are read where they lie, piece by piece. The
     folder appears whole or not at all; earlier parts there are replaced. Raises `InputError`.
     """
+    check_out(folder)
     order = np.argsort(assignment, kind="stable").astype(np.int32)
     new_id = np.empty_like(order)
     new_id[order] = np.arange(order.size, dtype=np.int32)

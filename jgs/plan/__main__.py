@@ -5,24 +5,24 @@ Standard error gets a table, standard output one JSON line.
 
 from __future__ import annotations
 
-import sys
+from jgs import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # before the imports that take their time
+
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from jgs import command
+from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
 from jgs.plan.options import CONSTANTS, DEFAULTS, parse
 
 if TYPE_CHECKING:
     from jgs.graph import Graph
     from jgs.plan.cost import Constants, Cost, Draw, Workload
-
-_WIDTH = 120  # of the table where there is no terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,15 +35,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             "the graph, or the batches to measure with, must fit into memory",
             "Give --batch-size smaller, or the machine's constants (see --help).",
         ),
+        kept=lambda _: "Open it and run the command again; the table above says most of it.",
     )
 
 
 def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = parse(argv)
-    # Only now: errors above, and --help, need not wait for the import of JAX.
-    from jgs.allocator import keep_freed_memory
-    from jgs.plan.cost import MODES, Network, cost
+    with interrupts.starting():
+        # Only now: errors above, and --help, need not wait for the import of JAX.
+        from jgs.plan.cost import MODES, Network, cost
 
+    command.settle_jax()
     keep_freed_memory()  # as training does: its steps are timed
     open_work = _published if _is_shape(options) else _at_hand
     work, draw_of, graph, seeds = open_work(options)
@@ -164,11 +166,12 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     from jgs.graph.features import SparseFeatures
     from jgs.plan.cost import Workload
 
-    data = jgs.data.load(
-        options["dataset"],
-        options.get("root", "data"),
-        **command.option_values(options.get("data_options", ())),
-    )
+    with command.loading():
+        data = jgs.data.load(
+            options["dataset"],
+            options.get("root", "data"),
+            **command.option_values(options.get("data_options", ())),
+        )
     features = data.features
     itemsize = 4 if isinstance(features, SparseFeatures) else features.dtype.itemsize
     work = Workload(
@@ -267,6 +270,9 @@ def _row(ranks: int, gbits: float, mode: str, result: Cost) -> dict[str, Any]:
 def _show(
     work: Workload, constants: Constants, options: dict[str, Any], results: list[dict[str, Any]]
 ) -> None:
+    from rich import box  # slow imports
+    from rich.table import Table
+
     table = Table(
         title=f"{work.name}: {work.num_nodes:,} nodes, {work.num_edges:,} edges, "
         f"{work.num_features} features; batches of {work.batch_size}, {work.sampler}; "
@@ -297,9 +303,8 @@ def _show(
                 *seconds,
             )
         table.add_section()
-    console = Console(stderr=True)
-    (console if console.is_terminal else Console(stderr=True, width=_WIDTH)).print(table)
+    command.show(table)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupts.leave(main())

@@ -66,6 +66,7 @@ def calibrate(
     batch = drawn[0]
     blocks = batch.blocks[::-1]
     edges = tuple(float(b.num_edges) for b in blocks)
+    drawn_edges = max(1.0, sum(edges))  # a graph may have none
     sources = tuple(float(b.num_sources) for b in blocks)
     sampling = [_median(partial(draw, sampler)) for sampler in samplers]
     read, rows = jax.jit(gather), [b.nodes % num_rows for b in drawn]
@@ -73,8 +74,8 @@ def calibrate(
     x = read(features, rows[0])
     here = Draw(edges, sources, (), (), 0, 0, 0.0, 1.0)
     return Constants(
-        sampling[0] / sum(edges),
-        sampling[1] / sum(edges),
+        sampling[0] / drawn_edges,
+        sampling[1] / drawn_edges,
         x.shape[0] * work.num_features * 4 / reading,
         step_flops(work, here) / _step_seconds(work, batch, x, num_nodes),
     )

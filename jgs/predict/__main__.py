@@ -5,12 +5,15 @@ Standard output gets one JSON line. The file's columns are described in `jgs.pre
 
 from __future__ import annotations
 
-import sys
+from jgs import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # before the imports that take their time
+
 from collections.abc import Sequence
 from typing import Any
 
 from jgs import command
-from jgs.dist.launch import KINDS, unmet
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,18 +26,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             "Free space or mend the permissions, and run the command again.",
         ),
         memory=("the run's data must fit into memory", "Lower --eval-memory."),
+        kept=lambda result: f"The rows are in {result['out']}.",
     )
 
 
 def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
+    with interrupts.starting():
+        from jgs.dist.launch import unmet  # a slow import
     with unmet():
         given = vars(_parser().parse_args(argv))
-        # Only now: errors above need not wait for the import of Flax.
-        from jgs.predict.command import predict
+        with interrupts.starting():
+            # Only now: errors above need not wait for the import of Flax.
+            from jgs.predict.command import predict
+    command.settle_jax()
     return predict(given)
 
 
 def _parser() -> command.Parser:
+    from jgs.dist.launch import KINDS  # a slow import
+
     parser = command.Parser(
         "python -m jgs.predict",
         "Predict the classes of nodes, or embed them, with the best parameters of a run of "
@@ -71,4 +81,4 @@ def _parser() -> command.Parser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupts.leave(main())

@@ -13,7 +13,7 @@ from jgs.dist.comm import Communicator
 from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.dist.together import together
 from jgs.errors import InputError
-from jgs.files.storage import NOT_NPY
+from jgs.files.npy import map_npy, plain_file
 from jgs.predict.output import check_out, write
 from jgs.predict.run import Run, open_run
 
@@ -74,14 +74,14 @@ def read_nodes(path: Path, num_nodes: int) -> np.ndarray:
     rule = f"{path} must hold node ids from 0 to {num_nodes - 1}, one a line, or as .npy"
     try:
         if path.suffix == ".npy":
-            ids = np.load(path, allow_pickle=False)
+            ids = map_npy(path)
             if ids.ndim != 1 or ids.dtype.kind not in "iu":
                 raise InputError(rule, f"{ids.dtype}{list(ids.shape)}", "Give ints [n].")
         else:
-            ids = _ids_of_text(path, rule)
+            ids = _ids_of_text(plain_file(path), rule)
     except InputError:
         raise
-    except NOT_NPY as error:
+    except (OSError, ValueError) as error:
         raise InputError(rule, error, "Correct the file.") from None
     if bad := np.flatnonzero((ids < 0) | (ids >= num_nodes))[:1].tolist():
         raise InputError(rule, f"{ids[bad[0]]} (number {bad[0] + 1})", "Correct the file.")

@@ -8,6 +8,7 @@ The functions on drawn bits are integer arithmetic in 64 bits: trace them under
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import jax
@@ -36,9 +37,15 @@ def key_words(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
         return jnp.asarray(key)
     raise InputError(
         "the first argument must be a JAX random key",
-        f"{type(key).__name__} {getattr(key, 'dtype', '')}{getattr(key, 'shape', '')}",
+        f"{type(key).__name__} {_seen(key)}",
         "Make one with jax.random.key(seed).",
     )
+
+
+def _seen(key: Any) -> str:
+    if hasattr(key, "dtype") and hasattr(key, "shape"):
+        return f"{key.dtype}{key.shape}"
+    return reprlib.repr(key)
 
 
 def _keys(shape: tuple[int, ...]) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from jgs import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # before the imports that take their time
+
 import os
-import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from jgs import command
 from jgs.allocator import keep_freed_memory
 from jgs.command import say
-from jgs.dist.launch import unmet
 from jgs.train import config, folder
 
 # What launchers of several processes set.
@@ -33,33 +37,47 @@ def main(argv: Sequence[str] | None = None) -> int:
             "the run must fit into memory",
             "Lower --hidden, --batch-size, --fanouts or --eval-memory.",
         ),
+        kept=lambda result: f"It is in {os.path.join(result['run_dir'], folder.RESULT)} too.",
     )
 
 
 def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
-    with unmet():
+    with _unmet():
         given = config.parse(argv)
         if several := _several(given):
-            from jgs.train import launched  # a slow import, as what it needs
+            with interrupts.starting():
+                from jgs.train import launched  # a slow import, as what it needs
     if not several:
         settings = folder.configure(given)
         if settings.partition is None:
             return _run(settings)
-        from jgs.train import launched
+        with interrupts.starting():
+            from jgs.train import launched
     return launched.train(given)
+
+
+def _unmet() -> AbstractContextManager[None]:
+    if not _launched():
+        return nullcontext()
+    with interrupts.starting():
+        from jgs.dist.launch import unmet  # a slow import
+    return unmet()
 
 
 def _run(settings: config.Config) -> dict[str, Any] | int:
     if settings.keep_memory:
         keep_freed_memory()
-    # Only now: importing the rest takes a second, and errors above need none of it.
-    from jgs.train import loop
+    with interrupts.starting():
+        # Only now: importing the rest takes a second, and errors above need none of it.
+        from jgs.train import loop
+
+    command.settle_jax()
 
     try:
         return loop.run(settings)
     except loop.Interrupted as where:
         say(f"interrupted at {where}; --resume with the same --run-dir continues there")
-        return 130
+        return interrupts.STATUS
 
 
 def _several(given: dict[str, Any]) -> bool:
@@ -67,8 +85,12 @@ def _several(given: dict[str, Any]) -> bool:
     if given.get("comm") == "none":
         return False
     asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id"}
-    return bool(asked) or any(name in os.environ for name in _LAUNCHERS)
+    return bool(asked) or _launched()
+
+
+def _launched() -> bool:
+    return any(name in os.environ for name in _LAUNCHERS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupts.leave(main())

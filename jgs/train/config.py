@@ -180,6 +180,10 @@ class Config:
         object.__setattr__(self, "dataset", _absolute(self.dataset))
         if self.partition is not None:
             object.__setattr__(self, "partition", os.path.abspath(self.partition))
+        if self.run_dir == "":
+            raise InputError(
+                "--run-dir must name a folder", "''", "Leave it out for one in runs/."
+            )
         if not self.dataset:
             raise InputError("--dataset must name a data set", "''", "See --help.")
         if not self.fanouts or any(f != -1 and not 1 <= f <= _INT32 for f in self.fanouts):

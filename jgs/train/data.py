@@ -11,6 +11,7 @@ import numpy as np
 
 import jgs.data
 import jgs.ops
+from jgs.command import loading
 from jgs.data.parts import open_parts
 from jgs.dist.comm import Alone, Communicator
 from jgs.dist.ranks import RankParts, rank_loader
@@ -169,10 +170,11 @@ class PartedData:
 def open_data(config: Config, comm: Communicator | None = None) -> Data:
     """The data of a configuration, for the ranks of `comm`; without it for one process. Raises
     `InputError`."""
-    if config.partition is not None:
-        return PartedData(config, comm or Alone())
-    if comm is None or comm.size == 1:
-        return WholeData(config)
+    with loading():
+        if config.partition is not None:
+            return PartedData(config, comm or Alone())
+        if comm is None or comm.size == 1:
+            return WholeData(config)
     raise InputError(
         "several ranks must have a partitioned data set",
         f"{comm.size} ranks and no --partition",

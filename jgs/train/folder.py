@@ -2,6 +2,7 @@
 
 config.json     the configuration, written first; anew once a resumed run has begun
 metrics.jsonl   one JSON object an epoch, appended before the epoch's checkpoint
+result.json     what the command prints, from the end of the run until it is resumed
 checkpoints/    see `jgs.train.checkpoint`
 curve.png       drawn at the end
 .lock           held by the process that writes there
@@ -10,8 +11,11 @@ curve.png       drawn at the end
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import logging
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +27,9 @@ from jgs.files.writing import locked, write_whole, writing
 from jgs.train.config import Config, as_typed, flag
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
+RESULT = "result.json"
 _FOR_PARTS = ("mode", "cache", "cache_memory", "wire")
+log = logging.getLogger(__name__)
 
 
 def configure(given: dict[str, Any]) -> Config:
@@ -34,6 +40,7 @@ def configure(given: dict[str, Any]) -> Config:
     folder is not touched. Raises `InputError`.
     """
     asked = Config(**given)
+    _check_name(asked.run_dir or "runs")
     if asked.run_dir is None:
         if asked.resume:
             raise InputError(
@@ -95,6 +102,19 @@ def configure(given: dict[str, Any]) -> Config:
     return config if config.partition else _of_its_data(config)
 
 
+def _check_name(folder: str) -> None:
+    """Raises `InputError` unless the checkpoints' library can write below `folder`."""
+    path = os.path.realpath(folder)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            "the path of a run folder must be UTF-8",
+            repr(os.fsencode(path)),
+            "Choose another --run-dir.",
+        ) from None
+
+
 def _of_its_data(config: Config) -> Config:
     """`config` with the name of the data set that its parts are of, where it has parts; raises
     `InputError` where it has none and settings that are for parts."""
@@ -153,9 +173,16 @@ def claimed(config: Config) -> Iterator[Path]:
 
 
 def keep_config(folder: Path, config: Config) -> None:
-    """Writes the configuration that a resumed run goes on with."""
+    """Writes the configuration that a resumed run goes on with; it has no result yet."""
     with writing(folder):
         write_whole(folder / CONFIG, config.to_json())
+        (folder / RESULT).unlink(missing_ok=True)
+
+
+def keep_result(folder: Path, result: dict[str, Any]) -> None:
+    """Writes what the command prints."""
+    with writing(folder):
+        write_whole(folder / RESULT, json.dumps(result, allow_nan=False) + "\n")
 
 
 def append_metrics(folder: Path, row: dict[str, Any]) -> None:
@@ -167,22 +194,50 @@ def append_metrics(folder: Path, row: dict[str, Any]) -> None:
 
 
 def read_metrics(folder: Path, epochs: int) -> list[dict[str, Any]]:
-    """The first `epochs` epochs' lines; a line cut short, or not ours, ends them."""
-    rows: list[dict[str, Any]] = []
+    """The whole lines of the first `epochs` epochs; those that are cut short, or not ours, are
+    left out."""
+    rows = map(_row, _lines(folder))
+    return [row for row in rows if row is not None and row["epoch"] <= epochs]
+
+
+def truncate_metrics(folder: Path, epochs: int) -> None:
+    """Drops what a resumed run will write again: the lines after the first `epochs` epochs.
+
+    Where a line is damaged, a warning names it, and a copy of the file as it was is kept
+    beside it.
+    """
+    lines, rows = _lines(folder), read_metrics(folder, epochs)
+    with writing(folder):
+        if bad := _damaged(lines, epochs, len(rows)):
+            aside = _free(folder, f"{METRICS}.damaged")
+            shutil.copyfile(folder / METRICS, aside)
+            log.warning(
+                "%s is damaged in line %s: the other lines are kept, and the file as it was in "
+                "%s",
+                *(folder / METRICS, ", ".join(map(str, bad)), aside.name),
+            )
+        write_whole(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _lines(folder: Path) -> list[bytes]:
+    """Of `metrics.jsonl`, with their ends."""
     try:
-        lines = (folder / METRICS).read_bytes().splitlines()
+        return (folder / METRICS).read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
-        return rows
+        return []
     except OSError as error:
         raise InputError(
             f"{folder / METRICS} must be readable", error, "Mend it, or remove it."
         ) from None
-    for line in lines:
-        row = _row(line)
-        if row is None or row["epoch"] > epochs:
-            break
-        rows.append(row)
-    return rows
+
+
+def _damaged(lines: list[bytes], epochs: int, num_rows: int) -> list[int]:
+    """The numbers, from 1, of the lines that are not whole. A last one without an end, of an
+    epoch that will be written again, is what a run was writing when it was killed."""
+    bad = [n for n, line in enumerate(lines, 1) if line.strip() and _row(line) is None]
+    if bad[-1:] == [len(lines)] and lines[-1][-1:] != b"\n" and num_rows >= epochs:
+        bad.pop()
+    return bad
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -197,11 +252,14 @@ def _row(line: bytes) -> dict[str, Any] | None:
     return row if numbers else None
 
 
-def truncate_metrics(folder: Path, epochs: int) -> None:
-    """Drops what a resumed run will write again: the lines after the first `epochs` epochs."""
-    rows = read_metrics(folder, epochs)
-    with writing(folder):
-        write_whole(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
+def _free(folder: Path, name: str) -> Path:
+    """`name`, or with a number where that is taken."""
+    path = folder / name
+    for number in itertools.count(2):
+        if not path.exists():
+            break
+        path = folder / f"{name}-{number}"
+    return path
 
 
 def _fresh(dataset: str) -> Path:

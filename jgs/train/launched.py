@@ -8,13 +8,14 @@ import jax
 
 import jgs
 from jgs.allocator import keep_freed_memory
-from jgs.command import say
+from jgs.command import say, settle_jax
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
 from jgs.dist.launch import agree
 from jgs.dist.together import together
 from jgs.dist.watchdog import Watchdog
 from jgs.errors import InputError
+from jgs.interrupts import STATUS
 from jgs.train import folder, loop
 from jgs.train.config import Config, as_typed, flag
 from jgs.train.job import Job, open_job
@@ -26,6 +27,7 @@ _OWN = ("partition", "root", "run_dir", "process_id", "progress")
 def train(given: dict[str, Any]) -> dict[str, Any] | int:
     """Trains with the flags `given`, together with all other ranks; see
     `jgs.dist.together`."""
+    settle_jax()
     saved = ["none yet"]
 
     def work(comm: Communicator, watchdog: Watchdog) -> dict[str, Any] | int:
@@ -34,7 +36,7 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
         except loop.Interrupted as where:
             if comm.rank == 0:
                 say(f"interrupted at {where}; --resume with the same --run-dir continues there")
-            return 130
+            return STATUS
 
     return together(work, given, lambda: Config(**given).watchdog, lambda: saved[0])
 

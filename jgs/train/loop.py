@@ -26,7 +26,7 @@ from jgs.train.config import Config
 from jgs.train.interrupt import stop_flag
 from jgs.train.job import Job, open_job
 from jgs.train.model import make_model, shape_of
-from jgs.train.progress import Bar, Meter
+from jgs.train.progress import EXPLANATION, Bar, Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
 
@@ -43,9 +43,10 @@ def run(
     """Trains in the run folder, and returns the result.
 
     Returns the keys of the command's JSON line: `test_accuracy` (with the parameters of the
-    epoch of best validation accuracy), `val_accuracy` (that epoch's), `best_epoch`,
-    `epochs`, `seconds` (earlier sessions of a resumed run included), `params_sha256` (of the
-    last parameters) and `run_dir`. Accuracy is micro-F1 for multi-label data.
+    epoch of best validation accuracy), `val_accuracy` (that epoch's), `metric` (what both are:
+    "accuracy", or "micro-F1" for multi-label data), `best_epoch`, `epochs`, `seconds` (earlier
+    sessions of a resumed run included), `params_sha256` (of the last parameters) and
+    `run_dir`. The run folder has them too.
 
     All ranks of the job, by default that of one process, call it; the one of rank 0 alone shows
     progress and has the run folder. `at_step` is told how far this rank is, as
@@ -67,7 +68,8 @@ def run(
                 folder.keep_config(run_dir, config)
 
         run_dir = everywhere(job.comm, claim)
-        params_key, loader_key, dropout_key = jax.random.split(jax.random.key(config.seed), 3)
+        key = jax.random.key(config.seed, impl="threefry2x32")
+        params_key, loader_key, dropout_key = jax.random.split(key, 3)
         model = make_model(
             config, job.data.num_features, job.data.num_classes, job.data.sparse, params_key
         )
@@ -97,7 +99,7 @@ class _Training:
         started: float,
     ):
         self.config, self.run_dir, self.job, self.loader = config, run_dir, job, job.loader
-        self.started, self.earlier = started, 0.0
+        self.started, self.earlier, self.explained = started, 0.0, False
         self.at_step: Callable[[float | None], None]
         self.at_checkpoint: Callable[[str], None]
         self.place = text_of_first(job.comm, lambda: str(run_dir))
@@ -105,7 +107,7 @@ class _Training:
         graphdef, params = nnx.split(model)
         self.best_params = _on_host(params)
         optimizer = make_optimizer(config.lr, config.weight_decay)
-        self.state = job.comm.same(init_state(params, optimizer))
+        self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = jax.random.key_data(dropout_key)
         self.metric = job.task.metric(job.data.host_labels)
         self.step = make_train_step(graphdef, optimizer, True, job.comm, job.task)
@@ -205,7 +207,7 @@ class _Training:
         evaluation = time.perf_counter() - begun
         if value > self.best["val_accuracy"]:
             self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
-        row = {"epoch": epoch, "train_loss": loss, "val_accuracy": value}
+        row = {"epoch": epoch, "train_loss": loss, "val_accuracy": value, "metric": self.metric}
         row |= {f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()}
         row |= {
             "evaluation_seconds": round(evaluation, 4),
@@ -217,6 +219,9 @@ class _Training:
             folder.append_metrics(run_dir, row)
         self.save()
         if run_dir is not None:
+            if not self.explained:
+                say(EXPLANATION)
+                self.explained = True
             say(f"{name}  loss {loss:.4f}  val {self.metric} {value:.4f}  {meter}")
 
     def _finite_loss(self, name: str) -> float:
@@ -272,16 +277,19 @@ class _Training:
 
     def result(self) -> dict[str, Any]:
         test = self.job.metric(self.best_params, "test")
-        if self.run_dir is not None:
-            self._draw(test)
-        return {
+        result = {
             "test_accuracy": test,
             **self.best,
+            "metric": self.metric,
             "epochs": self.config.epochs,
             "seconds": self.seconds(),
             "params_sha256": digest(self.state.params),
             "run_dir": self.place,
         }
+        if self.run_dir is not None:
+            folder.keep_result(self.run_dir, result)
+            self._draw(test)
+        return result
 
     def _draw(self, test: float) -> None:
         assert self.run_dir is not None
@@ -291,8 +299,8 @@ class _Training:
             curve.draw(self.run_dir / "curve.png", rows, title)
         except ImportError:
             say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
-        except OSError as error:
-            say(f"no curve.png: {error}")
+        except (OSError, ValueError, RuntimeError) as error:  # of its settings, some are bad
+            say(f"no curve.png: {' '.join(str(error).split())[:200]}")
 
 
 def digest(params: Any) -> str:
@@ -305,4 +313,4 @@ def digest(params: Any) -> str:
 
 def _on_host(arrays: Any) -> Any:
     """Copies in NumPy: steps donate their state, and ranks compute on other devices."""
-    return jax.tree.map(np.array, arrays)
+    return jax.tree.map(np.array, jax.block_until_ready(arrays))

@@ -17,6 +17,7 @@ from rich.progress import (
 from rich.table import Column
 
 PARTS = ("sampling", "features", "computing")
+EXPLANATION = f"each epoch: seeds a second, and the time for {' / '.join(PARTS)}"
 
 
 class Meter:
@@ -47,8 +48,17 @@ class Meter:
 
     def __str__(self) -> str:
         total = max(sum(self.seconds.values()), 1e-9)
-        split = " ".join(f"{p} {100 * s / total:.0f}%" for p, s in self.seconds.items())
-        return f"{self.seeds_per_second():,.0f} seeds/s  {split}"
+        split = "/".join(f"{100 * s / total:.0f}" for s in self.seconds.values())
+        return f"{_short(self.seeds_per_second())} seeds/s  {split}%"
+
+
+def _short(number: float) -> str:
+    """In three digits: 513, 2.94k, 1.2M."""
+    for unit in ("", "k", "M"):
+        if number < 999.5:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:,.0f}G"
 
 
 class Bar:
@@ -61,7 +71,7 @@ class Bar:
             TextColumn("{task.description}"),
             BarColumn(bar_width=10),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[status]}", table_column=Column()),  # may wrap
+            TextColumn("{task.fields[status]}", table_column=Column(no_wrap=True)),
             console=console,
             transient=True,
             disable=not self.shown,

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from jgs.train.ranks import RankJob
 from launched import make_parts
 
 from jgs.data.parts import open_parts
@@ -13,7 +14,6 @@ from jgs.dist.ranks import RankParts
 from jgs.train.config import Config
 from jgs.train.model import make_model
 from jgs.train.progress import Meter
-from jgs.train.ranks import RankJob
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_one_rank_speaks_and_writes_the_run(whole, kind):
         1
     ] * EPOCHS
     held = {p.name for p in run_dir.iterdir() if p.name != ".lock"}
-    assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png"}
+    assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png", "result.json"}
     rows = folder.read_metrics(run_dir, EPOCHS)
     assert [row["epoch"] for row in rows] == list(range(1, EPOCHS + 1))
 

@@ -83,6 +83,19 @@ def test_an_out_that_cannot_be_written_is_refused_before_any_work(
     assert "must be a folder that can be written" in line
 
 
+@pytest.mark.parametrize("out", [".", "..", "sub/..", "{}"])
+def test_an_out_around_the_working_directory_is_refused(tmp_path, capsys, monkeypatch, out):
+    """Its place is taken by another folder: the user's shell would be nowhere."""
+    monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
+    here = tmp_path / "empty" / "here"
+    (here / "sub").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert main([*DATA, "--parts", "2", "--out", out.format(here.parent)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "than the working directory" in line
+    assert list(here.parent.iterdir()) == [here]
+
+
 def test_a_folder_of_the_users_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
     (tmp_path / "thesis.txt").write_text("mine")

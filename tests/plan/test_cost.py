@@ -27,6 +27,7 @@ from jgs.train.progress import Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 N, F, C, SEEDS, BATCH, FANOUTS, HIDDEN = 4000, 16, 5, 1200, 100, (4, 3, 3), 8
+SPLITS = ("train", "val", "test")
 FAST = Constants(1e-8, 2e-8, 4e9, 5e10)
 NET = Network(25e9 / 8, 50e-6)
 
@@ -205,6 +206,25 @@ def test_of_the_default_machines_those_that_can_train(parts, capsys):
     assert plan.main(arguments) == 0
     results = json.loads(capsys.readouterr().out)["results"]
     assert {r["machines"] for r in results} == {2, 4, 8}  # 12 batches in all
+
+
+def test_a_graph_without_edges_costs_something(tmp_path, capsys):
+    arrays = {f"{k}_idx": np.arange(10, dtype=np.int32) + 10 * i for i, k in enumerate(SPLITS)}
+    np.savez(
+        tmp_path / "data.npz",
+        edge_index=np.zeros((2, 0), np.int32),
+        features=np.ones((30, 4), np.float32),
+        labels=np.arange(30, dtype=np.int32) % 3,
+        num_nodes=np.int64(30),
+        num_classes=np.int64(3),
+        **arrays,
+    )
+    arguments = ["--dataset", str(tmp_path / "data.npz"), "--machines", "1", "--gbits", "25"]
+    assert plan.main([*arguments, "--batch-size", "5", "--fanouts", "3", "--hidden", "4"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["workload"]["num_edges"] == 0
+    assert all(row["cpu_seconds"]["sampling"] == 0 for row in result["results"])
+    assert all(row["epoch_seconds"] > 0 for row in result["results"])
 
 
 def test_a_data_set_is_sampled_and_this_machine_measured(capsys):

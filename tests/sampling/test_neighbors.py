@@ -188,7 +188,7 @@ def test_offsets_beyond_32_bits(name, sample_with, tmp_path):
         ({"fanouts": 5}, "got 5"),
         ({"fanouts": (2.0,)}, "got (2.0,)"),
         ({"fanouts": (2**31,)}, "got (2147483648,)"),
-        ({"key": 3}, "must be a JAX random key; got int"),
+        ({"key": 3}, "must be a JAX random key; got int 3. "),
         ({"key": jax.random.key(0, impl="rbg")}, "must be one Threefry key"),
         ({"key": jax.random.split(jax.random.key(0))}, "must be one Threefry key"),
         ({"graph": None}, "second argument must be a jgs.Graph; got NoneType"),

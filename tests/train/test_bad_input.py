@@ -1,5 +1,6 @@
 """What a user can get wrong: one line, exit status 2, no traceback."""
 
+import os
 import shutil
 
 import numpy as np
@@ -164,6 +165,12 @@ def test_run_folders_that_are_not_this_run_s(tmp_path, capsys):
         assert err.splitlines()[-1].startswith("error: ")
         assert name in err.splitlines()[-1]
         shutil.rmtree(copy)
+    for name, word in (("", "must name a folder"), (os.fsdecode(b"r\xff"), "must be UTF-8")):
+        capsys.readouterr()
+        assert main([*argv, "--run-dir", name]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1), err
+        assert word in err
     # The data set changed under a run: its checkpoint no longer fits.
     write(tmp_path / "data.npz", features=np.zeros((N, 9), np.float32))
     assert main([*argv, "--hidden", "4", "--resume"]) == 2

@@ -210,10 +210,23 @@ def row_of(epoch):
     ],
     ids=lambda line: repr(line[:20]),
 )
-def test_a_line_that_is_no_epoch_ends_the_metrics(tmp_path, line):
-    whole = json.dumps(row_of(1)).encode()
-    (tmp_path / folder.METRICS).write_bytes(whole + b"\n" + line + b"\n" + whole + b"\n")
+def test_a_line_that_is_no_epoch_is_set_aside(tmp_path, caplog, line):
+    first, last = (json.dumps(row_of(epoch)).encode() for epoch in (1, 3))
+    spoiled = first + b"\n" + line + b"\n" + last + b"\n"
+    (tmp_path / folder.METRICS).write_bytes(spoiled)
+    assert folder.read_metrics(tmp_path, 9) == [row_of(1), row_of(3)]
+    for aside in ("metrics.jsonl.damaged", "metrics.jsonl.damaged-2") if line else ():
+        (tmp_path / folder.METRICS).write_bytes(spoiled)
+        caplog.clear()
+        folder.truncate_metrics(tmp_path, 3)
+        assert "is damaged in line 2: " in caplog.text
+        assert aside in caplog.text
+        assert (tmp_path / aside).read_bytes() == spoiled
+        assert folder.read_metrics(tmp_path, 9) == [row_of(1), row_of(3)]
+    caplog.clear()
+    folder.truncate_metrics(tmp_path, 1)
     assert folder.read_metrics(tmp_path, 9) == [row_of(1)]
+    assert caplog.text == ""
 
 
 def test_metrics_are_cut_at_the_checkpoint_and_at_a_torn_line(tmp_path):
@@ -223,6 +236,7 @@ def test_metrics_are_cut_at_the_checkpoint_and_at_a_torn_line(tmp_path):
         file.write('{"epo')
     assert [r["epoch"] for r in folder.read_metrics(tmp_path, 9)] == [1, 2, 3]
     folder.truncate_metrics(tmp_path, 2)
+    assert {p.name for p in tmp_path.iterdir()} == {folder.METRICS}, "an unfinished line"
     lines = (tmp_path / folder.METRICS).read_text().splitlines()
     assert [json.loads(line) for line in lines] == [row_of(1), row_of(2)]
     folder.truncate_metrics(tmp_path / "..", 0)

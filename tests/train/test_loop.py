@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import re
 import shutil
 
 import jax
@@ -37,7 +38,9 @@ def test_the_run_folder_and_the_result_line(tmp_path, capsys):
     assert all(f"epoch {i}/3  loss" in err for i in (1, 2, 3))
     assert len(set(err.splitlines())) == len(err.splitlines()), "a line twice"
     held = {p.name for p in (tmp_path / "run").iterdir() if p.name != ".lock"}
-    assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png"}
+    assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png", "result.json"}
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    assert {row["metric"] for row in rows} == {result["metric"]} == {"accuracy"}
     assert (tmp_path / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["hidden"] == 8
     assert "Traceback" not in err
@@ -170,6 +173,19 @@ def test_evaluation_of_a_weighted_run_is_weighted(tmp_path, monkeypatch):
     assert seen == [True, False]
 
 
+def test_damaged_metrics_lose_no_other_line(tmp_path, whole, capsys):
+    run_dir = tmp_path / "run"
+    shutil.copytree(whole, run_dir)
+    first, second, third = (run_dir / folder.METRICS).read_bytes().splitlines(keepends=True)
+    spoiled = first + second[:9] + b"\n" + third
+    (run_dir / folder.METRICS).write_bytes(spoiled)
+    capsys.readouterr()
+    assert train(run_dir, "--resume", "--epochs", 4) == 0
+    assert f"{folder.METRICS} is damaged in line 2: " in capsys.readouterr().err
+    assert [row["epoch"] for row in metrics(run_dir)] == [1, 3, 4]
+    assert (run_dir / "metrics.jsonl.damaged").read_bytes() == spoiled
+
+
 @pytest.mark.parametrize("content", [b"null\n", b'{"epoch":1}\n', b"\xff\xfe\xfa\n"])
 def test_spoiled_metrics_still_give_the_result(tmp_path, whole, capsys, content):
     run_dir = tmp_path / "run"
@@ -225,7 +241,11 @@ def test_multi_label_data_end_to_end(tmp_path, monkeypatch, capsys):
     assert train(tmp_path / "run", "--epochs", 20, "--lr", 0.05) == 0
     out, err = capsys.readouterr()
     assert "val micro-F1" in err
-    assert json.loads(out)["test_accuracy"] > 0.75
+    result = json.loads(out)
+    assert result["test_accuracy"] > 0.75
+    assert result["metric"] == "micro-F1"
+    assert folder.read_metrics(tmp_path / "run", 1)[0]["metric"] == "micro-F1"
+    assert max(len(line) for line in err.splitlines() if "epoch" in line) <= 80
 
 
 def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch, capsys):
@@ -247,6 +267,25 @@ def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch, capsys):
             bar.show(3, 0.5, meter)
         shown = capsys.readouterr().err
         assert ("epoch 1/2" in shown) == (enabled and forced)
+
+
+def test_the_bar_and_its_numbers_fit_80_columns(monkeypatch, capsys):
+    from jgs.train.progress import Bar, Meter
+
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    meter = Meter()
+    meter.count(123_456_789)
+    meter.seconds = {"sampling": 5.0, "features": 3.0, "computing": 2.0}
+    with Bar(True) as bar:
+        bar.epoch("epoch 100/100", 0, 12345)
+        bar.show(12344, 0.1234, meter)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    (line,) = {s.strip() for s in re.split(r"[\r\n]", shown) if "12344/12345" in s}
+    assert line.startswith("epoch 100/100 ")
+    assert line.endswith(f"loss 0.1234  {meter}")
+    assert str(meter).endswith(" seeds/s  50/30/20%")
+    assert len(line) <= 80
 
 
 def test_features_are_arguments_and_not_constants():

@@ -1,5 +1,8 @@
 """What ends a run before its end: Ctrl-C, the loss, the disk, the memory."""
 
+import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +15,8 @@ from small_runs import SMALL, same_run, train
 import jgs.data
 from jgs import InputError
 from jgs.models import MODELS
+from jgs.partition.__main__ import main as partition
+from jgs.plan.__main__ import main as plan
 from jgs.sampling import Loader
 from jgs.train import checkpoint, folder, loop, tasks
 
@@ -171,8 +176,10 @@ def test_metrics_that_cannot_be_written_are_one_line(tmp_path, capsys, monkeypat
 @pytest.mark.parametrize(
     ("error", "word"),
     [
-        (MemoryError(), "fit into memory"),
-        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "fit into memory"),
+        (MemoryError(), "memory"),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "memory"),
+        (jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 7 bytes."), "memory"),
+        (OSError(12, "Cannot allocate memory"), "memory"),
         (OSError(28, "No space left on device"), "No space left"),
     ],
 )
@@ -186,6 +193,64 @@ def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error
     assert out == ""
     assert err.splitlines()[-1].startswith("error: ")
     assert word in err.splitlines()[-1]
+    assert ("Lower --hidden" in err) == (word == "memory")
+    # Of the data set alone, lowering the model's width would be of no use.
+    monkeypatch.setattr(jgs.data, "load", lacking)
+    synthetic = ["--dataset", "synthetic"]
+    for command in (
+        lambda: train(tmp_path / "other"),
+        lambda: partition([*synthetic, "--parts", "2", "--out", str(tmp_path / "parts")]),
+        lambda: plan(synthetic),
+    ):
+        assert command() == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1), err
+        assert word in err
+        assert ("the data set must fit into memory" in err) == (word == "memory")
+
+
+def test_parameters_that_exceed_the_memory_are_one_line(tmp_path):
+    argv = [sys.executable, "-m", "jgs.train", *SMALL.split(), "--fanouts", "3", "3", "3"]
+    argv += ["--hidden", str(1 << 16), "--run-dir", str(tmp_path / "run")]
+    limited = ["bash", "-c", 'ulimit -v 16000000; exec "$@"', "bash", *argv]
+    done = subprocess.run(limited, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: the run must fit into memory; got ")
+    assert "Lower --hidden" in last
+    assert "Check failed" not in done.stderr
+
+
+def test_a_result_that_standard_output_refuses_is_in_the_run_folder(
+    tmp_path, whole, capsys, monkeypatch
+):
+    run_dir = tmp_path / "run"
+    shutil.copytree(whole, run_dir)
+    reader, writer = os.pipe()
+    os.close(reader)
+    for stdout, reason in (
+        (os.fdopen(os.open("/dev/full", os.O_WRONLY), "w"), "No space left on device"),
+        (os.fdopen(writer, "w"), "Broken pipe"),
+        (None, "it is closed"),
+    ):
+        (run_dir / folder.RESULT).unlink()
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert train(run_dir, "--resume") == 2
+        if stdout is not None:
+            stdout.close()  # as at Python's exit: nothing is raised again
+        monkeypatch.undo()
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last.startswith("error: standard output must take the result; got ")
+        assert reason in last
+        assert str(run_dir / folder.RESULT) in last
+        result = json.loads((run_dir / folder.RESULT).read_text())
+        assert result["epochs"] == 3
+    # A run that goes on has no result until it ends.
+    monkeypatch.setattr(tasks, "right_and_asked", lambda *_: pytest.fail("evaluation"))
+    with pytest.raises(pytest.fail.Exception):
+        train(run_dir, "--resume", "--epochs", 4)
+    assert not (run_dir / folder.RESULT).exists()
 
 
 def test_a_fault_of_jgs_keeps_its_traceback(tmp_path, monkeypatch):

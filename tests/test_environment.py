@@ -1,0 +1,86 @@
+"""Environment variables: none spoils a run, or one line says which."""
+
+import json
+import os
+import subprocess
+import sys
+
+from jgs.train.__main__ import main
+
+SMALL = """
+    --data-options num_nodes=400 num_edges=3000 num_features=8 num_classes=3 --fanouts 3
+    --hidden 8 --batch-size 40 --epochs 1 --no-progress
+"""
+
+
+def run(argv, **variables):
+    return subprocess.run(
+        [sys.executable, *argv],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def train(run_dir, **variables):
+    return run(["-m", "jgs.train", *SMALL.split(), "--run-dir", str(run_dir)], **variables)
+
+
+def test_settings_of_jax_and_matplotlib_change_nothing(tmp_path, capsys):
+    assert main([*SMALL.split(), "--run-dir", str(tmp_path / "plain")]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    other = train(
+        tmp_path / "other",
+        JAX_NUMPY_DTYPE_PROMOTION="strict",
+        JAX_NUMPY_RANK_PROMOTION="raise",
+        JAX_DEFAULT_PRNG_IMPL="rbg",
+        JAX_THREEFRY_PARTITIONABLE="0",
+        MPLBACKEND="bogus",
+    )
+    assert other.returncode == 0, other.stderr
+    assert json.loads(other.stdout)["params_sha256"] == plain["params_sha256"]
+    assert other.stderr.splitlines()[-1].startswith("no curve.png: Key backend: 'bogus'")
+
+
+def test_a_platform_that_jax_does_not_know(tmp_path):
+    done = train(tmp_path / "run", JAX_PLATFORMS="foo")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: JAX must find the platform")
+    assert "JAX_PLATFORMS" in line
+
+
+def test_a_file_that_is_no_kernel_library(tmp_path):
+    done = train(tmp_path / "run", JGS_KERNELS="/etc/passwd")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: /etc/passwd must be the kernel library of this version")
+    code = (
+        "import os, jgs\n"
+        "for path in ('/etc/passwd', 'LIBC'):\n"
+        "    os.environ['JGS_KERNELS'] = path\n"
+        "    try:\n"
+        "        jgs.ops\n"
+        "    except jgs.InputError as error:\n"
+        "        print(error)\n"
+    )
+    with open("/proc/self/maps") as maps:  # a library, and none of ours
+        libc = next(line.split()[-1] for line in maps if "/libc.so" in line)
+    done = run(["-c", code.replace("LIBC", libc)])
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all("must be the kernel library" in line for line in lines)
+    assert all("Correct or unset JGS_KERNELS." in line for line in lines)
+
+
+def test_commands_answer_before_jax_is_imported():
+    code = (
+        "import sys, jgs, jgs.train.__main__, jgs.partition.__main__, jgs.plan.__main__\n"
+        "assert 'jax' not in sys.modules\n"
+        "assert 'Graph' in dir(jgs) and jgs.Graph is jgs.graph.Graph\n"
+        "from jgs import Block, MiniBatch, SparseFeatures"
+    )
+    done = run(["-c", code])
+    assert done.returncode == 0, done.stderr
