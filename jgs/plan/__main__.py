@@ -73,7 +73,7 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _is_shape(options: dict[str, Any]) -> bool:
-    from jgs.data import LOADERS
+    from jgs.data import LOADERS  # a slow import
     from jgs.plan.shapes import SHAPES
 
     name = options.get("dataset")
@@ -105,7 +105,7 @@ def _cache_rows(options: dict[str, Any], work: Workload) -> int:
 
 
 def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]:
-    from jgs.plan.shapes import SHAPES, expected_draw, lognormal_degrees
+    from jgs.plan.shapes import SHAPES, expected_draw, lognormal_degrees  # a slow import
 
     name = options["dataset"]
     work = _as_asked(options, SHAPES[name])
@@ -117,7 +117,7 @@ def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]
 
 
 def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.ndarray]:
-    from jgs.plan.trial import measured_draw
+    from jgs.plan.trial import measured_draw  # a slow import
 
     if "cut" in options:
         raise InputError(
@@ -162,7 +162,7 @@ def _check_machines(
 
 
 def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
-    import jgs.data
+    import jgs.data  # a slow import
     from jgs.graph.features import SparseFeatures
     from jgs.plan.cost import Workload
 
@@ -190,7 +190,7 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
 
 
 def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
-    from jgs.data.parts import open_parts
+    from jgs.data.parts import open_parts  # a slow import
     from jgs.plan.cost import Workload
 
     parts = open_parts(options["partition"])
@@ -240,7 +240,7 @@ def _random_parts(
 def _constants(
     options: dict[str, Any], work: Workload, graph: Graph | None, seeds: np.ndarray | None
 ) -> Constants:
-    from jgs.plan.cost import Constants
+    from jgs.plan.cost import Constants  # a slow import
 
     given = {
         field: options[name] * unit

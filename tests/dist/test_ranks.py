@@ -12,7 +12,7 @@ from jgs.data import Dataset
 from jgs.dist import RankParts, open_parts, rank_loader
 from jgs.dist.comm import Alone
 from jgs.dist.exchange import FeatureExchange
-from jgs.dist.loader import HybridSampler
+from jgs.dist.source import HybridSampler
 from jgs.dist.mesh import Mesh
 from jgs.partition.folder import write_parts
 

@@ -8,8 +8,7 @@ from jgs import Graph, InputError, kernels
 from jgs.dist.comm import Alone
 from jgs.dist.mesh import Mesh
 from jgs.dist.vanilla import RowCapacity, VanillaSampler, hold_rows
-from jgs.sampling import Capacity, sample_neighbors
-from jgs.sampling.capacity import worst_case
+from jgs.sampling import Capacity, sample_neighbors, worst_case
 
 N, E, B = 300, 4000, 12
 CUTS = {1: [0, N], 2: [0, 120, N], 3: [0, 40, 40, N], 4: [0, 1, 90, 200, N]}
@@ -148,7 +147,7 @@ def test_overflow_is_that_of_the_whole_graph(mode, capacity, same_bits):
 def test_a_level_is_a_larger_capacity(same_bits):
     capacity = Capacity((24, 500, 700), (40, 312, 312))
     ranks = Ranks(2, random_graph(1), random_seeds(1, 2), capacity=capacity, **MODES[0])
-    worst = worst_case(N, E, B, MODES[0]["fanouts"], False, True)
+    worst = worst_case(random_graph(1), B, MODES[0]["fanouts"], distinct=True)
     for level in range(3):
         whole = ranks.whole_samples(jax.random.key(0), capacity)
         same_bits(ranks.sample(jax.random.key(0), level), whole)

@@ -1,0 +1,96 @@
+"""Imports go downwards only: the packages of jgs form layers, and no import hides a circle."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import jgs
+
+JGS = Path(jgs.__file__).parent
+# From the bottom; what stands in one line may not import each other either.
+LAYERS = (
+    ("errors", "allocator", "interrupts"),
+    ("command",),
+    ("files",),
+    ("graph",),
+    ("data",),
+    ("partition",),
+    ("kernels",),
+    ("ops",),
+    ("sampling",),
+    ("models",),
+    ("dist",),
+    ("train",),
+    ("predict", "plan"),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+FILES = sorted(p.relative_to(JGS) for p in JGS.rglob("*.py") if p != JGS / "__init__.py")
+MODULES = {
+    ".".join(["jgs", *f.with_suffix("").parts]).removesuffix(".__init__"): f for f in FILES
+}
+
+
+def _imports(tree: ast.AST):
+    """The jgs modules that a file imports, each with its line, and the function it is in."""
+    inside = {
+        id(node): function
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jgs":
+            names = [
+                f"{node.module}.{a.name}"
+                if f"{node.module}.{a.name}" in MODULES
+                else node.module
+                for a in node.names
+            ]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names if a.name.split(".")[0] == "jgs"]
+        for name in names:
+            yield name, node.lineno, inside.get(id(node))
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_imports_go_downwards(file):
+    own, text = file.parts[0].removesuffix(".py"), (JGS / file).read_text()
+    lines = text.splitlines()
+    for name, line, function in _imports(ast.parse(text)):
+        package = ([*name.split("."), ""])[1]
+        if package in LEVEL and package != own:
+            assert LEVEL[package] < LEVEL[own], f"{file}:{line} imports {name}, which is above"
+        if function is not None:
+            # For start-up time alone, and the function says so where it begins to.
+            said = " ".join(lines[function.lineno - 1 : function.end_lineno]).lower()
+            assert "slow import" in said or "only now" in said, f"{file}:{line}: a late import"
+
+
+def test_no_circle():
+    """No two modules import each other, by way of others or not, while they are loaded."""
+    edges = {}
+    for module, file in MODULES.items():
+        imported = _imports(ast.parse((JGS / file).read_text()))
+        targets = {name for name, _, function in imported if function is None}
+        edges[module] = sorted((targets & set(MODULES)) - {module})
+    done, path = set(), []
+
+    def visit(name):
+        assert name not in path, f"a circle: {' -> '.join([*path[path.index(name) :], name])}"
+        if name in done:
+            return
+        path.append(name)
+        for target in edges[name]:
+            visit(target)
+        path.pop()
+        done.add(name)
+
+    for name in edges:
+        visit(name)
+
+
+def test_every_package_has_its_layer():
+    packages = {f.parts[0].removesuffix(".py") for f in FILES}
+    assert packages == set(LEVEL)
