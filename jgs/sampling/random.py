@@ -59,6 +59,11 @@ def fold_each(words: Any, data: Any) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(bits).reshape(2, -1).T)
 
 
+def step_words(epoch_words: Any, steps: Any) -> np.ndarray:
+    """uint32 `[n, 2]`: the keys of an epoch's `steps`, int `[n]`."""
+    return fold_each(epoch_words, 1 + np.asarray(steps))
+
+
 def node_bits(words: jax.Array, node: jax.Array, draw: Any) -> jax.Array:
     """uint64 like `node`: the bits of draw number `draw` of each node (int32 `[...]`)."""
     node = node.astype(jnp.uint32)
