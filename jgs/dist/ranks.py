@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from jgs.dist.source import HybridSampler, RankSampler, RankSource
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
-from jgs.sampling.base import Sampler
+from jgs.sampling.base import Sampler, step_keys
 from jgs.sampling.capacity import Capacity, round_up
 from jgs.sampling.loader import Loader
 from jgs.sampling.plan import plan_capacity
@@ -94,9 +95,10 @@ class RankParts:
         sampler.init(graphs[0])
 
     def schedules(
-        self, key: Any, batch_size: int, shuffle: bool, settings: str
+        self, key: Any, batch_size: int, shuffle: bool, settings: str, keys: Any
     ) -> list[Schedule]:
-        """For each local rank the batches of `batch_size` seeds, as many of each part."""
+        """For each local rank the batches of `batch_size` seeds, as many of each part; `keys`
+        makes those of an epoch's steps."""
         parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
         per_part = batch_size // self.per_rank
         total, longest = sum(seeds), max(seeds)
@@ -113,7 +115,8 @@ class RankParts:
             for some in self.mine
         ]
         return [
-            Schedule(key, deal, per_part, parts.num_nodes, shuffle, settings) for deal in deals
+            Schedule(key, deal, per_part, parts.num_nodes, shuffle, settings, keys)
+            for deal in deals
         ]
 
 
@@ -169,7 +172,7 @@ def rank_loader(
     ranks.check(graphs, batch_size, sampler, mode)
     background = comm.clone()
     settings = repr((sampler, bool(shuffle)))
-    schedules = ranks.schedules(key, batch_size, shuffle, settings)
+    schedules = ranks.schedules(key, batch_size, shuffle, settings, partial(step_keys, sampler))
     make = _hybrid if mode == "hybrid" else _vanilla
     drawing = make(background, ranks, graphs, schedules, batch_size, sampler)
     remote = Remote(background, ranks.offsets, drawing, schedules)

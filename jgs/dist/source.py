@@ -13,7 +13,7 @@ from jgs.dist.comm import OWN, SAME, Communicator, Counters
 from jgs.dist.exchange import FeatureExchange
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
-from jgs.sampling.random import fold
+from jgs.sampling.random import fold_keys
 from jgs.sampling.schedule import Schedule
 from jgs.sampling.shorthand import as_sampler
 
@@ -69,7 +69,7 @@ class HybridSampler:
 
         def sample(words, graph, state, seeds):
             if not self._sampler.by_node and self._comm.size > 1:
-                words = fold(words, self._comm.index())
+                words = fold_keys(words, self._comm.index())
             return self._sampler.sample(words, graph, state, seeds, capacity)
 
         return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)

@@ -1,5 +1,6 @@
 """Sampling: from a graph and seeds to the mini-batches a model trains on."""
 
+from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.neighbors import Neighbors, sample_neighbors
 from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.base import Adaptive, Sampler
@@ -10,6 +11,7 @@ from jgs.sampling.plan import plan_capacity, worst_case
 __all__ = [
     "Adaptive",
     "Capacity",
+    "Labor",
     "Loader",
     "Neighbors",
     "Sampler",

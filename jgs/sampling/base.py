@@ -15,6 +15,7 @@ import numpy as np
 
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.random import step_words
 
 State = Any  # a pytree of arrays, () if there is nothing to keep
 
@@ -41,7 +42,8 @@ class Sampler(Protocol):
         """The batch of `seeds`, int `[B]` with `N` for padding; jittable.
 
         Args:
-          key: a Threefry key, typed or as its two uint32 words, used once.
+          key: a Threefry key, typed or as its two uint32 words, used once; or the words that
+            the sampler's own `step_keys` made.
           graph, state: of `init`; arguments of the jitted function.
           capacity: static sizes; None: `bound` of the graph's shape. A sample that does not
             fit comes back empty, with `overflow` set and what is known to be `needed`.
@@ -92,7 +94,21 @@ class ByNode(Sampler, Protocol):
         self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
         """What each of `nodes`, int32 `[..., T]` with `N` for padding, draws at `hop` by the
-        key `words` uint32 `[..., 2]`, in at most `num_edges` edges; traced under x64."""
+        key `words` uint32 `[..., 2]` (or `[..., W]` of the sampler's own `step_keys`), in at
+        most `num_edges` edges; traced under x64."""
+
+
+def step_keys(sampler: Sampler, epoch_words: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """uint32 `[n, W]`: what `sample` takes for a key at each of the `steps`, int `[n]`, of the
+    epoch whose key is `epoch_words`, uint32 `[2]`.
+
+    A sampler whose batches depend on each other may have a method `step_keys(epoch_words,
+    steps)`, which must be a pure function. Of any other they are the keys
+    `fold_in(epoch_key, 1 + step)`, and `W` is 2.
+    """
+    if (own := getattr(sampler, "step_keys", None)) is not None:
+        return own(epoch_words, steps)
+    return step_words(epoch_words, steps)
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """How many neighbours a node of each `degree` draws at `hop`, on average."""
@@ -106,7 +122,7 @@ def sample_apart(
     seeds: jax.Array,
     capacity: Capacity,
 ) -> list[MiniBatch]:
-    """The batches of int32 seeds `[S, B]` by the keys `words` uint32 `[S, 2]`, to be jitted.
+    """The batches of int32 seeds `[S, B]` by the keys `words` uint32 `[S, W]`, to be jitted.
 
     A sampler may have a method of this name and these arguments that draws them in one call;
     any other is drawn under `jax.vmap`.

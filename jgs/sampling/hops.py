@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from jgs.graph import Block, Graph
+from jgs.graph import Block, Graph, MiniBatch
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.random import fold
 from jgs.sampling.relabel import relabel
 
 # blocks seed-first, nodes, overflow, needed: the fields of a `MiniBatch`
@@ -34,11 +33,13 @@ class Spec(Protocol):
     first_hop: int
 
 
-# draw(graph, words, nodes, start, degree, hop, room): of the rows of `nodes` int32 `[T]`, which
-# begin at `start` int64 `[T]` among the edges and have `degree` neighbours (0 in padding): the
-# drawn edges int64 `[room]`, -1 where a slot drew none; the target of each slot int32 `[room]`,
-# ascending; and how many slots were needed, int64.
-Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+# draw(graph, words, nodes, start, degree, h, room): by the batch's key `words`, at the `h`-th
+# of the capacity's hops, of the rows of `nodes` int32 `[T]`, which begin at `start` int64 `[T]`
+# among the edges and have `degree` neighbours (0 in padding): the drawn edges int64 `[room]`,
+# -1 where a slot drew none; the target of each slot int32 `[room]`, ascending; how many slots
+# were needed, int64; and float32 `[room]`, the weight of each slot's edge, or None where it is
+# the graph's.
+Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
 
 
 def sample_hops(
@@ -53,6 +54,25 @@ def sample_hops(
     if not spec.apart:
         return [samples]
     return [jax.tree.map(lambda a, i=i: a[i], samples) for i in range(seeds.shape[0])]
+
+
+def to_batches(
+    samples: list[Sample], graph: Graph, seeds: jax.Array, spec: Any
+) -> list[MiniBatch]:
+    """The `MiniBatch`es of what `sample_hops` returns."""
+    rows = [seeds[i] for i in range(seeds.shape[0])] if spec.apart else [seeds]
+    return [
+        MiniBatch(
+            row,
+            nodes,
+            tuple(hops[::-1]),
+            overflow,
+            graph.num_nodes,
+            needed=needed,
+            direct_inputs=not spec.relabel_inputs,
+        )
+        for row, (hops, nodes, overflow, needed) in zip(rows, samples, strict=True)
+    ]
 
 
 def relabels(spec: Any, h: int) -> bool:
@@ -71,9 +91,8 @@ def _sample_batch(
     num_targets = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
     overflow, blocks, needed = bad, [], []
     for h in range(len(spec.capacity.edges)):
-        key = fold(words, spec.first_hop + h)
         block, nodes, need, fits = _hop(
-            key, graph, nodes, num_targets, spec, h, draw, num_edges
+            words, graph, nodes, num_targets, spec, h, draw, num_edges
         )
         needed.append(jnp.where(overflow, 0, need))
         overflow |= ~fits
@@ -107,8 +126,8 @@ def _hop(
     real = (jnp.arange(nodes.shape[0]) < num_targets) & (nodes < num_nodes)
     start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
     degree = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - start
-    edge, row, total = draw(graph, words, nodes, start, degree, h, edge_capacity)
-    edge, indptr = close_gaps(edge, row, nodes.shape[0])
+    edge, row, total, weight = draw(graph, words, nodes, start, degree, h, edge_capacity)
+    edge, weight, indptr = close_gaps(edge, weight, row, nodes.shape[0])
     valid = edge >= 0
     neighbors = (
         graph.indices.at[edge].get(mode="clip") if graph.num_edges else edge.astype(jnp.int32)
@@ -123,8 +142,7 @@ def _hop(
         fits &= num_sources <= source_capacity
     else:
         indices = jnp.where(valid, neighbors, num_nodes)
-    weight = None
-    if spec.edge_weights and graph.edge_weight is not None:
+    if weight is None and spec.edge_weights and graph.edge_weight is not None:
         weight = graph.edge_weight.at[edge].get(
             mode="fill", fill_value=0, wrap_negative_indices=False
         )
@@ -143,7 +161,9 @@ def _hop(
     return block, sources, need, fits
 
 
-def close_gaps(edge: jax.Array, row: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+def close_gaps(
+    edge: jax.Array, weight: jax.Array | None, row: jax.Array, num_rows: int
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
     """Move the real edges (`edge` >= 0) together; also returns the rows' int32 `indptr`."""
     valid = edge >= 0
     count = (
@@ -151,7 +171,9 @@ def close_gaps(edge: jax.Array, row: jax.Array, num_rows: int) -> tuple[jax.Arra
     )
     place = jnp.where(valid, jnp.cumsum(valid) - 1, edge.shape[0])
     closed = jnp.full_like(edge, -1).at[place].set(edge, mode="drop")
-    return closed, jnp.cumsum(count, dtype=jnp.int32)
+    if weight is not None:
+        weight = jnp.zeros_like(weight).at[place].set(weight, mode="drop")
+    return closed, weight, jnp.cumsum(count, dtype=jnp.int32)
 
 
 def empty_if(overflow: jax.Array, block: Block, num_edges: int) -> Block:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NoReturn, Protocol, Self
 
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.ahead import Ahead
+from jgs.sampling.base import step_keys
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_seed_ids, require_int
 from jgs.sampling.schedule import Deal, Schedule, graph_digest
@@ -56,8 +58,8 @@ class Loader:
       batch_size: `B`.
       sampler: the `Sampler`, or a tuple of fanouts with the `options` of `sample_neighbors`.
       key: a random key; batch `i` of epoch `e` is sampled with
-        `fold_in(fold_in(key, e), 1 + i)`, the order of the seeds comes from
-        `fold_in(fold_in(key, e), 0)`.
+        `fold_in(fold_in(key, e), 1 + i)` (of a sampler with `step_keys`: with those of step
+        `i`), the order of the seeds comes from `fold_in(fold_in(key, e), 0)`.
       shuffle: otherwise the seeds keep their order.
       capacity: None plans one (`plan_capacity`), which draws a few batches.
       prefetch: how many batches may wait, rounded up to whole super-batches; 0 samples in
@@ -101,7 +103,8 @@ class Loader:
         # What else decides the batches, so that a state of others is noticed.
         settings = repr((sampler, bool(shuffle)))
         deal = Deal.whole(seeds, graph_digest(graph))
-        schedule = Schedule(key, deal, batch_size, graph.num_nodes, shuffle, settings)
+        keys = partial(step_keys, sampler)
+        schedule = Schedule(key, deal, batch_size, graph.num_nodes, shuffle, settings, keys)
         prefetch = require_int("prefetch", prefetch, 0)
         if super_batch is not None:
             super_batch = require_int("super_batch", super_batch, 1)

@@ -58,12 +58,25 @@ def fold(words: jax.Array, data: Any) -> jax.Array:
     return threefry_2x32(words, counter)
 
 
+def fold_keys(words: jax.Array, data: Any) -> jax.Array:
+    """uint32 `[W]`: `fold` of each key among the words of a step (see
+    `jgs.sampling.base.step_keys`); an odd last word, which is no key, stays."""
+    pairs = range(0, words.shape[0] - 1, 2)
+    keys = [fold(words[i : i + 2], data) for i in pairs]
+    return jnp.concatenate([*keys, words[2 * len(pairs) :]])
+
+
 def fold_each(words: Any, data: Any) -> np.ndarray:
     """uint32 `[n, 2]` on the host: `fold` of one key with each of `data` `[n]`."""
     data = np.asarray(data, np.uint32)
     counter = jnp.asarray(np.stack([np.zeros_like(data), data]))
     bits = threefry_2x32(jnp.asarray(words), counter.reshape(-1))
     return np.ascontiguousarray(np.asarray(bits).reshape(2, -1).T)
+
+
+def step_words(epoch_words: Any, steps: Any) -> np.ndarray:
+    """uint32 `[n, 2]`: the keys of an epoch's `steps`, int `[n]`."""
+    return fold_each(epoch_words, 1 + np.asarray(steps))
 
 
 def node_bits(words: jax.Array, node: jax.Array, draw: Any) -> jax.Array:

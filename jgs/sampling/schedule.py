@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +13,10 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.checks import require_int
-from jgs.sampling.random import fold_each, key_words, node_bits
+from jgs.sampling.random import fold_each, key_words, node_bits, step_words
 
 _UINT32_MAX = 2**32 - 1
+StepKeys = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _LOOKED_AT = 4096  # entries of an array by which a graph is known again
 
 
@@ -59,8 +60,9 @@ def graph_digest(graph: Graph) -> int:
 class Schedule:
     """The batches of every epoch, by (key, epoch, step): pure functions of them.
 
-    Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`; the order of the seeds
-    comes from `fold_in(fold_in(key, e), 0)`, in part `p` by draw number `p`.
+    Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`, or what `step_keys`
+    says; the order of the seeds comes from `fold_in(fold_in(key, e), 0)`, in part `p` by draw
+    number `p`.
 
     Args:
       key: a random key.
@@ -69,6 +71,8 @@ class Schedule:
       num_nodes: what seeds are padded with.
       shuffle: otherwise the seeds keep their order.
       settings: what else decides the batches, as text.
+      step_keys: the keys uint32 `[n, W]` of an epoch's steps, by the epoch's key and their
+        numbers; see `jgs.sampling.base.step_keys`.
 
     Attributes: epoch, step: the position, moved by the user of it; batch_size.
     """
@@ -81,10 +85,12 @@ class Schedule:
         num_nodes: int,
         shuffle: bool = True,
         settings: str = "",
+        step_keys: StepKeys = step_words,
     ):
         self._words = np.asarray(key_words(key))
         self._deal, self._shuffle, self._num_nodes = deal, shuffle, num_nodes
         self.batch_size = _check_batch_size(batch_size, deal.longest)
+        self._step_keys = step_keys
         self._digest = zlib.crc32(settings.encode(), deal.digest)
         self.epoch = self.step = 0
 
@@ -92,7 +98,7 @@ class Schedule:
         return -(-self._deal.longest // self.batch_size)
 
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """uint32 `[len + more, 2]`, the key of every batch of an epoch, and its seeds, int32
+        """uint32 `[len + more, W]`, the key of every batch of an epoch, and its seeds, int32
         `[len + more, batch_size * len(parts)]`; those beyond the epoch's end are padding."""
         epoch_words = fold_each(self._words, [epoch])[0]
         order_words = fold_each(epoch_words, [0])[0]
@@ -104,7 +110,7 @@ class Schedule:
             padded.reshape(-1)[: seeds.size] = seeds
             columns.append(padded)
         seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        return fold_each(epoch_words, 1 + np.arange(steps)), seeds
+        return self._step_keys(epoch_words, np.arange(steps)), seeds
 
     def state_dict(self) -> dict[str, int]:
         """The position and what it means: ints that `load_state_dict` takes back."""

@@ -12,8 +12,8 @@ from jgs.data import Dataset
 from jgs.dist import RankParts, open_parts, rank_loader
 from jgs.dist.comm import Alone
 from jgs.dist.exchange import FeatureExchange
-from jgs.dist.source import HybridSampler
 from jgs.dist.mesh import Mesh
+from jgs.dist.source import HybridSampler
 from jgs.partition.folder import write_parts
 
 N = 3000

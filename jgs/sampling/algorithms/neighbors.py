@@ -24,6 +24,7 @@ from jgs.sampling.algorithms.neighbors_plain import Sample, Spec, sample_plain
 from jgs.sampling.base import HopRows
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, check_seeds
+from jgs.sampling.hops import to_batches
 from jgs.sampling.random import key_words
 
 
@@ -229,19 +230,7 @@ def sample_batches(
     words, graph, seeds = vary_alike(words, graph, seeds)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
         samples = _sample(words, graph, seeds, spec)
-    rows = [seeds[i] for i in range(seeds.shape[0])] if spec.apart else [seeds]
-    return [
-        MiniBatch(
-            row,
-            nodes,
-            tuple(hops[::-1]),
-            overflow,
-            graph.num_nodes,
-            needed=needed,
-            direct_inputs=not spec.relabel_inputs,
-        )
-        for row, (hops, nodes, overflow, needed) in zip(rows, samples, strict=True)
-    ]
+    return to_batches(samples, graph, seeds, spec)
 
 
 def _sample(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:

@@ -12,6 +12,7 @@ from jgs.graph import Graph
 from jgs.sampling import draw
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.hops import Sample, sample_hops
+from jgs.sampling.random import fold
 
 
 class Spec(NamedTuple):
@@ -43,9 +44,9 @@ def _draw(
     degree: jax.Array,
     h: int,
     room: int,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     """See `jgs.sampling.hops.Draw`."""
-    k = spec.fanouts[h]
+    words, k = fold(words, spec.first_hop + h), spec.fanouts[h]
     # A row draws `bound` neighbours, by weight perhaps fewer.
     if k == -1:
         bound = degree
@@ -57,7 +58,7 @@ def _draw(
     row = jnp.clip(jnp.searchsorted(ends, slot, side="right"), 0, max(nodes.shape[0] - 1, 0))
     nth = slot - (ends - bound)[row]
     position, drawn = _positions(words, graph, nodes, start, degree, row, nth, spec, k)
-    return jnp.where(drawn & (slot < total), start[row] + position, -1), row, total
+    return jnp.where(drawn & (slot < total), start[row] + position, -1), row, total, None
 
 
 def _positions(

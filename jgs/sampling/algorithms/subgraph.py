@@ -95,7 +95,7 @@ def _sample(
     if graph.num_edges:
         source = jnp.where(slot < total, graph.indices.at[edge].get(mode="clip"), num_nodes)
     local = _places(nodes, source, num_nodes)
-    edge, indptr = close_gaps(jnp.where(local >= 0, edge, -1), row, most_rows)
+    edge, _, indptr = close_gaps(jnp.where(local >= 0, edge, -1), None, row, most_rows)
     kept = edge >= 0
     if graph.num_edges:
         source = jnp.where(kept, graph.indices.at[edge].get(mode="clip"), num_nodes)

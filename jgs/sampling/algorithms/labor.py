@@ -1,0 +1,204 @@
+"""Layer-neighbour sampling: `Labor`.
+
+`labor_plain.py` is the meaning; on CPU devices a fused C++ kernel (`labor_kernel.py`) does the
+same in one call, bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch
+from jgs.kernels.call import vary_alike
+from jgs.sampling.algorithms.labor_plain import Spec, sample_plain
+from jgs.sampling.algorithms.neighbors import check_fanouts
+from jgs.sampling.base import HopRows
+from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
+from jgs.sampling.checks import check_graph, check_seeds, require_int
+from jgs.sampling.hops import Sample, to_batches
+from jgs.sampling.random import key_words, step_words
+
+
+@dataclass(frozen=True)
+class Labor:
+    """Layer-neighbour sampling: targets share their neighbours' random numbers.
+
+    LABOR (Balin and Catalyurek, "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in
+    GNNs", NeurIPS 2023, section 3): at hop `h` every node `u` has one random number `r_u` in
+    [0, 1), of `(key, h, u)`. Target `t` takes its in-neighbour `u` where `r_u < c_t pi_u`,
+    independently of its others, so that targets with common neighbours take the same ones and
+    a batch has fewer distinct nodes than by `Neighbors`.
+
+    LABOR-0 (`importance=0`): `pi = 1`, and `c_t = k / d` for a target of `d` neighbours and
+    the fanout `k`. It draws `k` on average, now more and now fewer, and all `d` where there are
+    no more than `k`. LABOR-i: `i` rounds of the paper's fixed-point iteration. A round
+    multiplies `pi_u` by the largest `c_t` of the targets that have `u`, and then solves for
+    every `c_t` so that the estimate's variance stays that of LABOR-0:
+    `sum over u of 1 / min(1, c_t pi_u) = d**2 / k`. So a target draws `k` or more on average,
+    and the batch has fewer distinct nodes. The iteration ends early once the expected number
+    of distinct nodes falls by less than 0.01 %.
+
+    Numbers are 64-bit integers. LABOR-0 compares them with `k / d` in units of 2**-64, rounded
+    down. LABOR-i's `1 / c` and `1 / pi` are float32, and sums of them integers in units of
+    2**-12: no result depends on an order of summation.
+
+    Estimates: by LABOR-0 the plain mean of what was drawn, `aggregate(block, x, "mean")`, is
+    the paper's (Hajek's) estimate of the mean over all neighbours; a ratio, it is biased by a
+    little. With `edge_weights=True` the blocks carry weights by which the same `aggregate` is
+    Hajek's estimate for any `importance`: `1 / p_u` with `p_u = min(1, c_t pi_u)`, times a
+    factor that makes the weights of a row sum to their number. With `unbiased=True` too it is
+    that of Horvitz and Thompson, `sum over drawn u of x_u / (p_u d)`, which is unbiased and
+    varies more. The graph's own `edge_weight` is not used.
+
+    Dependent batches (Balin, LaSalle and Catalyurek, "Cooperative Minibatching in Graph Neural
+    Networks", arXiv 2310.12403, section 3.2): with `period=k` a node keeps its number for about
+    `k` steps, so that consecutive batches share most of their nodes and caches hit more. Steps
+    come in groups of `k`, and each group has a key of its own; the first step of an epoch
+    begins one. At step `s` of group `g` node `u` has the number that group `g + 1` gives it
+    once `(s mod k) / k` has passed a uniform random number of `(g, u)`; before, that of group `g`.
+    The paper mixes Gaussian quantiles of the two by `cos` and `sin` instead. That moves every
+    number by a little: of the nodes drawn with probability 0.1 some `0.8 / k` change a step.
+    Here `1 / k` of all numbers change, whatever the probability. They are exactly uniform at
+    every step, and decided in integers, so equal on every device.
+
+    Fields:
+      fanouts: how many neighbours each node draws on average, seed-first. -1 takes all.
+      importance: `i` of LABOR-i; -1: until the iteration converges, LABOR-*.
+      layer_dependency: whether a node has the same number at every hop (of hop 0).
+      period: for how many steps a loader's batches depend on each other; 1: not at all.
+      edge_ids: whether the blocks carry `edge_id`.
+      edge_weights, unbiased: whether they carry the estimate's weights, and of which.
+      relabel_inputs: False: the input-side block names its sources by node id.
+
+    By LABOR-0 what a node draws depends on (key, hop, node) alone; by LABOR-i on all targets of
+    the hop. Raises `InputError` for fields that break these rules.
+    """
+
+    fanouts: tuple[int, ...]
+    importance: int = 0
+    layer_dependency: bool = False
+    period: int = 1
+    edge_ids: bool = field(default=False, repr=False)
+    edge_weights: bool = field(default=False, repr=False)
+    relabel_inputs: bool = field(default=True, repr=False)
+    unbiased: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+        require_int("importance", self.importance, -1)
+        require_int("period", self.period, 1)
+        if self.unbiased and not self.edge_weights:
+            raise InputError(
+                "an unbiased estimate needs the edges' weights",
+                "unbiased=True, edge_weights=False",
+                "Give edge_weights=True too.",
+            )
+
+    @property
+    def by_node(self) -> bool:
+        return self.importance == 0
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.fanouts)
+
+    def init(self, graph: Graph) -> tuple[()]:
+        check_graph(graph, False)
+        return ()
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        # A row may draw all its neighbours, whatever the fanout.
+        repeated = 0 if distinct else batch_size - 1
+        most = shape.num_edges + repeated * (shape.max_degree or 0)
+        edges, sources, targets = [], [], batch_size
+        for _ in self.fanouts:
+            if shape.max_degree is not None:
+                most = min(most, targets * shape.max_degree)
+            edges.append(most)
+            targets = min(targets + most, shape.num_nodes + batch_size)
+            sources.append(targets)
+            most = shape.num_edges + repeated * (shape.max_degree or 0)
+        return Capacity(tuple(edges), tuple(sources))
+
+    def step_keys(self, epoch_words: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """See `jgs.sampling.base.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
+        of the step's group, that of the next, and the part of the period that has passed, in
+        units of 2**-32."""
+        if self.period == 1:
+            return step_words(epoch_words, steps)
+        group, passed = np.divmod(np.asarray(steps, np.int64), self.period)
+        phase = ((passed << 32) // self.period).astype(np.uint32)
+        now, after = (step_words(epoch_words, group + i) for i in (0, 1))
+        return np.concatenate([now, after, phase[:, None]], axis=1)
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        """See `jgs.sampling.base.Sampler`. `key` may be words of `step_keys`; by any other key
+        the batch depends on no other, whatever the period."""
+        check_graph(graph, False)
+        seeds = check_seeds(seeds, graph.num_nodes)
+        words = self._words(key, seeds.shape[:-1])
+        batch_size = seeds.shape[-1]
+        if capacity is None:
+            capacity = self.bound(GraphShape.of(graph), batch_size)
+        spec = self._spec(check_capacity(capacity, batch_size, self.num_hops))
+        (batch,) = _sample_batches(words, graph, seeds, spec)
+        return batch
+
+    def draw_hop(
+        self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+    ) -> HopRows:
+        """See `jgs.sampling.base.ByNode`; for LABOR-0."""
+        spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]))._replace(
+            fanouts=self.fanouts[hop : hop + 1],
+            edge_ids=False,
+            edge_weights=False,
+            unbiased=False,
+            relabel_inputs=False,
+            first_hop=hop,
+        )
+        words = jnp.broadcast_to(words, (*nodes.shape[:-1], words.shape[-1]))
+        (batch,) = _sample_batches(words, graph, nodes, spec)
+        block = batch.blocks[0]
+        assert batch.needed is not None
+        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
+
+    def _words(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+        own = self.period > 1 and getattr(key, "shape", None) == (*shape, 5)
+        if own and key.dtype == jnp.uint32:
+            return jnp.asarray(key)
+        return key_words(key, shape)
+
+    def _spec(self, capacity: Capacity) -> Spec:
+        return Spec(
+            self.fanouts,
+            capacity,
+            self.importance,
+            bool(self.layer_dependency),
+            bool(self.edge_ids),
+            bool(self.edge_weights),
+            bool(self.unbiased),
+            bool(self.relabel_inputs),
+        )
+
+
+def _sample_batches(
+    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> list[MiniBatch]:
+    """See `jgs.sampling.hops.sample_hops`."""
+    with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        samples = _sample(*vary_alike(words, graph, seeds), spec)
+    return to_batches(samples, graph, seeds, spec)
+
+
+@partial(jax.jit, static_argnums=3)
+def _sample(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+    return sample_plain(words, graph, seeds, spec)
