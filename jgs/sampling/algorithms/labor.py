@@ -62,8 +62,8 @@ class Labor:
     `k` steps, so that consecutive batches share most of their nodes and caches hit more. Steps
     come in groups of `k`, and each group has a key of its own; the first step of an epoch
     begins one. At step `s` of group `g` node `u` has the number that group `g + 1` gives it
-    once `(s mod k) / k` has passed a uniform random number of `(g, u)`; before, that of group `g`.
-    The paper mixes Gaussian quantiles of the two by `cos` and `sin` instead. That moves every
+    once `(s mod k) / k` has passed a uniform random number of `(g, u)`; before, that of group
+    `g`. The paper mixes Gaussian quantiles of the two by `cos` and `sin` instead. That moves every
     number by a little: of the nodes drawn with probability 0.1 some `0.8 / k` change a step.
     Here `1 / k` of all numbers change, whatever the probability. They are exactly uniform at
     every step, and decided in integers, so equal on every device.
