@@ -164,7 +164,7 @@ def test_a_refused_resume_leaves_the_run_as_it_was(parts, tmp_path, capsys):
 
 
 def test_resume_keeps_the_watchdog_s_patience(parts, tmp_path, monkeypatch):
-    from jgs.train import launched
+    from jgs.dist import together
     from jgs.train.__main__ import main
 
     made = []
@@ -173,7 +173,7 @@ def test_resume_keeps_the_watchdog_s_patience(parts, tmp_path, monkeypatch):
         made.append(Watchdog(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(launched, "Watchdog", spy)
+    monkeypatch.setattr(together, "Watchdog", spy)
     run_dir = ["--run-dir", str(tmp_path / "run")]
     flags = [*FLAGS, "--batch-size", "12", "--partition", str(parts), "--no-keep-memory"]
     assert main([*flags, *run_dir, "--epochs", "1", "--watchdog", "600"]) == 0
