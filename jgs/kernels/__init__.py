@@ -26,6 +26,7 @@ _LIBRARY = "libjgs_kernels.so"
 # FFI target -> symbol. Every handler runs on the host CPU.
 HANDLERS = {
     "jgs_sample_neighbors": "JgsSampleNeighbors",
+    "jgs_sample_labor": "JgsSampleLabor",
     "jgs_aggregate": "JgsAggregate",
     "jgs_aggregate_grad": "JgsAggregateGrad",
     "jgs_aggregate_grad_weight": "JgsAggregateGradWeight",

@@ -18,11 +18,13 @@ struct GraphView {
   const int32_t* indices;  // [num_edges]
   int64_t num_edges;
   const int64_t* weight_prefix;  // [num_edges], or null unless drawing by weight
-  const float* edge_weight;      // [num_edges], or null unless weights are returned
+  const float* edge_weight;      // [num_edges], or null unless its weights are returned
 };
 
 struct Hop {
   Key key;
+  Key next_key{};      // of Labor's dependent batches: the next group's key, and the part of the
+  uint32_t phase = 0;  // period that has passed, in units of 2**-32; 0 otherwise
   int64_t fanout;  // -1: all neighbours
   int64_t target_capacity, edge_capacity, source_capacity;
   int32_t* indptr;     // [target_capacity + 1]

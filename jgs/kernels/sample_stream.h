@@ -1,4 +1,4 @@
-// How sample.cc reads the graph without waiting for it. Included by it only.
+// How sample_hops.h reads the graph without waiting for it. Included by it only.
 #ifndef JGS_KERNELS_SAMPLE_STREAM_H_
 #define JGS_KERNELS_SAMPLE_STREAM_H_
 
@@ -29,6 +29,7 @@ class Stream {
       : graph_(graph),
         hop_(hop),
         relabel_(relabel),
+        weights_(hop.edge_weight != nullptr && graph.edge_weight != nullptr),
         relabeler_(work.relabeler),
         chunk_(chunk),
         next_(work.bound[chunk]) {}
@@ -44,7 +45,7 @@ class Stream {
         free[j] = edge;
         PrefetchFar(&graph_.indices[edge]);
       }
-      if (hop_.edge_weight != nullptr) {
+      if (weights_) {
         for (int j = 0; j < some; ++j) PrefetchFar(&graph_.edge_weight[free[j]]);
       }
       i += some;
@@ -86,7 +87,7 @@ class Stream {
       if (relabel_) relabeler_.Prefetch(node);
     }
     if (hop_.edge_id != nullptr) std::copy_n(edges, count, hop_.edge_id + next_);
-    if (hop_.edge_weight != nullptr) {
+    if (weights_) {
       float* weights = hop_.edge_weight + next_;
       for (int i = 0; i < count; ++i) weights[i] = graph_.edge_weight[edges[i]];
     }
@@ -95,7 +96,7 @@ class Stream {
 
   const GraphView& graph_;
   const Hop& hop_;
-  const bool relabel_;
+  const bool relabel_, weights_;
   Relabeler& relabeler_;
   const int64_t chunk_;
   int64_t batch_[2][kFlight];

@@ -13,6 +13,20 @@
 
 namespace jgs {
 
+// What Labor knows of a hop.
+struct LaborScratch {
+  struct Chunk {
+    std::vector<int32_t> position;  // what its rows drew, one after the other; but of rows taken
+    std::vector<float> inverse;     // whole nothing. One over the probabilities, where wanted.
+  };
+  std::vector<Chunk> chunks;
+  Scratch<int32_t> count;  // [targets] how many neighbours each draws
+  Scratch<float> rate;     // [targets] 1 / c
+  // Of every node: 1 / pi, and the least rate of its targets in this round. Between hops all
+  // are 1 and infinite.
+  std::vector<float> rarity, least;
+};
+
 // Memory that a call needs and the next call can use again.
 struct Workspace {
   Scratch<int64_t> row_start;  // [targets] first edge of each target's row
@@ -20,6 +34,7 @@ struct Workspace {
   std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample starts, at most
   std::vector<int64_t> begin;  // [chunks + 1] where it starts
   Relabeler relabeler;
+  LaborScratch labor;
 };
 
 // Workspaces wait here between calls; as many exist as calls ever ran at the same time.

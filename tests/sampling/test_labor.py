@@ -3,6 +3,7 @@
 The kernel draws where it is installed; it is shown to be equal to plain JAX, bit for bit.
 """
 
+import dataclasses
 import itertools
 
 import jax
@@ -12,8 +13,9 @@ import pytest
 from scipy import stats
 
 import jgs
-from jgs import Graph, InputError
+from jgs import Graph, InputError, kernels
 from jgs.sampling import Capacity, Labor, Loader, plan_capacity, worst_case
+from jgs.sampling.algorithms import labor
 from jgs.sampling.base import Sampler, step_keys
 
 P_VALUE = 1e-4  # keys are fixed: a right version passes always
@@ -57,6 +59,63 @@ def assert_binomial(counts: np.ndarray, num: int, chance: np.ndarray | float) ->
     deviation = (counts - expected) ** 2 / (expected * (1 - expected / num))
     p = stats.chi2.sf(deviation.sum(), counts.size)
     assert P_VALUE < p < 1 - P_VALUE, f"p={p}, expected {expected}, actual {counts}"
+
+
+def _kernel(num_threads: int):
+    def sample(words, graph, seeds, spec):
+        before, kernels.NUM_THREADS = kernels.NUM_THREADS, num_threads  # read while tracing
+        try:
+            return labor.sample_kernel(words, graph, seeds, spec)
+        finally:
+            kernels.NUM_THREADS = before
+
+    return jax.jit(sample, static_argnames="spec")
+
+
+PLAIN = jax.jit(labor.sample_plain, static_argnames="spec")
+KERNELS = {threads: _kernel(threads) for threads in (1, 2, 4)}
+needs_kernels = pytest.mark.skipif(not kernels.available(), reason="no compiled kernels")
+
+
+def sample_by(implementation, sampler: Labor, *args) -> jgs.MiniBatch:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(labor, "_sample", implementation)
+        return sampler.sample(*args)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("sampler", "words"),
+    [
+        (Labor((5, 3)), 2),
+        (Labor((5, -1), period=8, relabel_inputs=False), 5),
+        (Labor((4, 3), 1, layer_dependency=True, period=8), 5),
+        (Labor((40, 3), -1), 2),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_kernel_is_plain(sampler, words, unbiased, same_bits, make_graph):
+    """Several batches in one call and one alone; padded, repeated and by any number of threads;
+    a batch that overflows among them."""
+    extras = {"edge_ids": True, "edge_weights": True, "unbiased": unbiased}
+    sampler = dataclasses.replace(sampler, **extras)
+    graph, rng = make_graph(5000, 200_000), np.random.default_rng(1)
+    seeds = rng.integers(0, 5001, (3, 300)).astype(np.int32)
+    seeds[0, 200:] = 5000
+    seeds[1] = np.arange(300)  # the hubs
+    keys = rng.integers(0, 2**32, (3, words), dtype=np.uint32)
+    capacity = Capacity((12_000, 60_000), (6000, 9000))
+    args = (jnp.asarray(keys), graph, (), seeds, capacity)
+    plain = sample_by(PLAIN, sampler, *args)
+    for implementation in KERNELS.values():
+        same_bits(sample_by(implementation, sampler, *args), plain)
+    for i in range(3):
+        one = sample_by(
+            KERNELS[2], sampler, jnp.asarray(keys[i]), *args[1:3], seeds[i], capacity
+        )
+        same_bits(one, jax.tree.map(lambda a, i=i: a[i], plain))
+    print(np.asarray(plain.overflow), np.asarray(plain.needed).tolist())
 
 
 def test_each_neighbour_is_drawn_with_probability_k_of_d():

@@ -14,9 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.kernels.call import vary_alike
+from jgs.kernels.call import on_cpu, vary_alike
+from jgs.sampling.algorithms.labor_kernel import sample_kernel
 from jgs.sampling.algorithms.labor_plain import Spec, sample_plain
 from jgs.sampling.algorithms.neighbors import check_fanouts
 from jgs.sampling.base import HopRows
@@ -62,8 +64,8 @@ class Labor:
     `k` steps, so that consecutive batches share most of their nodes and caches hit more. Steps
     come in groups of `k`, and each group has a key of its own; the first step of an epoch
     begins one. At step `s` of group `g` node `u` has the number that group `g + 1` gives it
-    once `(s mod k) / k` has passed a uniform random number of `(g, u)`; before, that of group
-    `g`. The paper mixes Gaussian quantiles of the two by `cos` and `sin` instead. That moves every
+    once `(s mod k) / k` has passed a uniform random number of `(g, u)`, and before that of `g`.
+    The paper mixes Gaussian quantiles of the two by `cos` and `sin` instead. That moves every
     number by a little: of the nodes drawn with probability 0.1 some `0.8 / k` change a step.
     Here `1 / k` of all numbers change, whatever the probability. They are exactly uniform at
     every step, and decided in integers, so equal on every device.
@@ -153,6 +155,12 @@ class Labor:
         (batch,) = _sample_batches(words, graph, seeds, spec)
         return batch
 
+    def sample_apart(
+        self, words: jax.Array, graph: Graph, state: Any, seeds: jax.Array, capacity: Capacity
+    ) -> list[MiniBatch]:
+        """See `jgs.sampling.base.sample_apart`: one call of the kernel."""
+        return _sample_batches(words, graph, seeds, self._spec(capacity)._replace(apart=True))
+
     def draw_hop(
         self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
@@ -199,6 +207,13 @@ def _sample_batches(
     return to_batches(samples, graph, seeds, spec)
 
 
-@partial(jax.jit, static_argnums=3)
 def _sample(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
-    return sample_plain(words, graph, seeds, spec)
+    return _jitted(words, graph, seeds, spec, kernels.host_only())
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _jitted(
+    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec, host_only: bool
+) -> list[Sample]:
+    kernel, plain = partial(sample_kernel, spec=spec), partial(sample_plain, spec=spec)
+    return on_cpu(kernel, plain, words, graph, seeds)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
@@ -121,14 +122,15 @@ def _draw(
     whole = jnp.ones_like(degree, bool) if k == -1 else degree <= k
     rows = _Rows(graph, start, degree, whole)
     hop = 0 if spec.layer_dependency else spec.first_hop + h
-    if spec.importance != 0:
+    by_importance = spec.importance != 0 and k != -1
+    if by_importance:
         rate, rarity = _importances(rows, k, spec.importance)
     else:
         limit = _fraction(k, degree)
 
     def take(drawn: tuple, some: _Candidates) -> tuple:
         edges, row, inverses, count = drawn
-        if spec.importance != 0:
+        if by_importance:
             inverse = _inverse(rate[some.row], rarity[some.neighbor])
             sure = inverse <= 1
             below = ((1 / jnp.where(sure, 2, inverse)) * 2.0**64).astype(jnp.uint64)
@@ -178,7 +180,8 @@ def _importances(rows: _Rows, k: int, rounds: int) -> tuple[jax.Array, jax.Array
     """
     num_nodes = rows.graph.num_nodes
     rarity = jnp.ones(num_nodes, jnp.float32)
-    rate = jnp.maximum(rows.degree.astype(jnp.float32) / jnp.float32(k), 1)
+    # Times the inverse: XLA makes that of a division by a constant, and rounds otherwise.
+    rate = jnp.maximum(rows.degree.astype(jnp.float32) * (np.float32(1) / np.float32(k)), 1)
     rate = jnp.where(rows.whole, 1, rate)
 
     def again(state: tuple) -> tuple:

@@ -2,94 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 
-from jgs import kernels
-from jgs.graph import Block, Graph
-from jgs.kernels.call import vary_alike
+from jgs.graph import Graph
 from jgs.sampling.algorithms.neighbors_plain import Spec
-from jgs.sampling.hops import Sample, relabels
+from jgs.sampling.hops import Sample
+from jgs.sampling.hops_kernel import call_kernel, call_once
 
 
 def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
     """As `sample_plain`. `jax.vmap` makes one call of it, of several batches."""
-    arrays, of_graph = jax.tree.flatten(graph)
 
-    def one_call(words, seeds, *arrays):
-        # Here too: under a transformation this is traced outside of the caller's x64.
-        with jax.enable_x64(True):
-            return _call(words, jax.tree.unflatten(of_graph, arrays), seeds, spec)
-
-    call = custom_vmap(one_call)
-
-    @call.def_vmap
-    def vmapped(axis_size, batched, words, seeds, *arrays):
-        if any(batched[2:]):  # a graph a batch: one call after the other
-            axes = [0 if b else None for b in batched]
-            samples = jax.vmap(one_call, axes)(words, seeds, *arrays)
-        else:
-            words, seeds = (
-                x if b else jnp.broadcast_to(x, (axis_size, *x.shape))
-                for x, b in zip((words, seeds), batched, strict=False)
-            )
-            samples = call(words, seeds, *arrays)
-        return samples, jax.tree.map(lambda _: True, samples)
-
-    return call(words, seeds, *arrays)
-
-
-def _call(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
-    """The samples of `seeds` int32 `[..., B]` by the keys `words` uint32 `[..., 2]`; with
-    `spec.apart` of `[..., S, B]` and `[..., S, 2]` S of them."""
-    capacity, batches = spec.capacity, seeds.shape[: -2 if spec.apart else -1]
-
-    def result(dtype, *shape):
-        return jax.ShapeDtypeStruct((*batches, *shape), dtype)
-
-    known = (seeds.shape[-1], *capacity.sources)
-    blocks = [
-        Block(
-            indptr=result(jnp.int32, targets + 1),
-            indices=result(jnp.int32, edges),
-            num_targets=result(jnp.int32),
-            num_sources=result(jnp.int32),
-            num_edges=result(jnp.int32),
-            edge_id=result(jnp.int64, edges if spec.edge_ids else 0),
-            edge_weight=result(jnp.float32, edges if spec.edge_weights else 0),
-            source_capacity=known[h + 1] if relabels(spec, h) else graph.num_nodes,
+    def call(words: jax.Array, graph: Graph, seeds: jax.Array) -> list[Sample]:
+        prefix = graph.edge_weight_prefix if spec.weighted else jnp.zeros(0, jnp.int64)
+        weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
+        return call_kernel(
+            "jgs_sample_neighbors",
+            (words, graph.indptr, graph.indices, prefix, weight, seeds),
+            graph,
+            spec,
+            replace=np.bool_(spec.replace),
+            weighted=np.bool_(spec.weighted),
         )
-        for h, (targets, edges) in enumerate(zip(known, capacity.edges, strict=False))
-    ]
-    nodes = result(jnp.int32, known[-1 if spec.relabel_inputs else -2])
-    sample = (blocks, nodes, result(jnp.bool), result(jnp.int32, 2, len(blocks)))
-    results, of_samples = jax.tree.flatten([sample] * (seeds.shape[-2] if spec.apart else 1))
-    prefix = graph.edge_weight_prefix if spec.weighted else jnp.zeros(0, jnp.int64)
-    weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
-    arrays = jax.ffi.ffi_call("jgs_sample_neighbors", results, vmap_method="sequential")(
-        words,
-        graph.indptr,
-        graph.indices,
-        prefix,
-        weight,
-        seeds,
-        fanouts=np.array(spec.fanouts, np.int64),
-        edge_capacity=np.array(capacity.edges, np.int64),
-        source_capacity=np.array(capacity.sources, np.int64),
-        replace=np.bool_(spec.replace),
-        weighted=np.bool_(spec.weighted),
-        relabel_inputs=np.bool_(spec.relabel_inputs),
-        first_hop=np.int64(spec.first_hop),
-        num_threads=np.int64(kernels.NUM_THREADS),
-    )
-    arrays = [vary_alike(array, seeds)[0] for array in arrays]
-    unwanted = {} if spec.edge_ids else {"edge_id": None}
-    unwanted |= {} if spec.edge_weights else {"edge_weight": None}
-    return [
-        ([replace(block, **unwanted) for block in blocks], *rest)
-        for blocks, *rest in jax.tree.unflatten(of_samples, arrays)
-    ]
+
+    return call_once(call, words, graph, seeds)

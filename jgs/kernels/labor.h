@@ -1,0 +1,26 @@
+// Layer-neighbour sampling (LABOR), all hops in one call.
+// The meaning is jgs/sampling/algorithms/labor.py; this is its speed, equal bit for bit.
+#ifndef JGS_KERNELS_LABOR_H_
+#define JGS_KERNELS_LABOR_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sample.h"
+
+namespace jgs {
+
+struct LaborOptions {
+  int64_t importance;  // rounds of the fixed-point iteration; -1: until it converges
+  bool unbiased;       // the weights' estimate, where hops have room for weights
+};
+
+// As SampleNeighbors.
+std::string SampleLabor(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
+                        LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
+                        int32_t* nodes, bool* overflow, const Executor& executor);
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_LABOR_H_

@@ -1,0 +1,149 @@
+// What the XLA bindings of samplers share: the batches of a call, their keys and results.
+#ifndef JGS_KERNELS_SAMPLE_CALL_H_
+#define JGS_KERNELS_SAMPLE_CALL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ffi.h"
+#include "sample.h"
+
+namespace jgs {
+
+namespace ffi = xla::ffi;
+
+// Takes the results of one batch, one after the other. Batches may share their results: then
+// each has an equal part of every one.
+class Results {
+ public:
+  Results(ffi::RemainingRets& results, size_t first, int64_t part, int64_t num_parts)
+      : results_(results), next_(first), part_(part), num_parts_(num_parts) {}
+
+  // Where the batch's part of the next result begins; null if it is empty. Sets `size`.
+  template <ffi::DataType dtype>
+  ffi::NativeType<dtype>* Next(int64_t* size = nullptr) {
+    auto buffer = results_.get<ffi::Buffer<dtype>>(next_++);
+    if (!buffer) {
+      good_ = false;
+      return nullptr;
+    }
+    const int64_t part_size = static_cast<int64_t>((*buffer)->element_count()) / num_parts_;
+    if (size != nullptr) *size = part_size;
+    return part_size > 0 ? (*buffer)->typed_data() + part_ * part_size : nullptr;
+  }
+
+  bool good() const { return good_; }  // every result had its type
+
+ private:
+  ffi::RemainingRets& results_;
+  size_t next_;
+  const int64_t part_, num_parts_;
+  bool good_ = true;
+};
+
+// The key of hop h: jax.random.fold_in(key, h).
+inline Key HopKey(const uint32_t* key, int64_t h) {
+  Key folded{{0, static_cast<uint32_t>(h)}};
+  Threefry({{key[0], key[1]}}, folded.word[0], folded.word[1]);
+  return folded;
+}
+
+// A call's operands and what is static about its hops, number first_hop and so on.
+struct SampleCall {
+  ffi::Buffer<ffi::U32>& keys;  // [..., key_words]
+  size_t key_words;
+  ffi::Buffer<ffi::S64>& indptr;
+  ffi::Buffer<ffi::S32>& indices;
+  ffi::Buffer<ffi::S32>& seeds;  // [..., B]
+  ffi::Span<const int64_t>&fanouts, &edge_capacity, &source_capacity;
+  int64_t first_hop;
+  bool same_key;  // whether every hop has the key of hop 0
+  int64_t num_threads;
+};
+
+// Samples the batches of seeds [..., B] with the keys [..., W], each on its own, by
+// `sample(graph, seeds, batch_size, hops, nodes, overflow, executor)`, which returns what is
+// wrong or "". `graph` lacks weights.
+//
+// Results: for every hop the fields of jgs.Block, then the nodes, the overflow flag and
+// what the hops needed, with the leading axes of the seeds. Or, with S times as many results
+// and seeds [..., S, B], those of the first of S batches, then those of the second, and so on.
+template <typename Sample>
+std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::RemainingRets& rets,
+                          const Sample& sample) {
+  const size_t num_hops = call.fanouts.size();
+  const int64_t num_seeds = static_cast<int64_t>(call.seeds.element_count());
+  if (num_seeds == 0) return "a sampler's kernel: there are no seeds";
+  const int64_t batch_size = call.seeds.dimensions().back();
+  const int64_t num_batches = num_seeds / batch_size;
+  GraphView graph{};
+  graph.indptr = call.indptr.typed_data();
+  graph.num_nodes = static_cast<int64_t>(call.indptr.element_count()) - 1;
+  graph.indices = call.indices.typed_data();
+  graph.num_edges = static_cast<int64_t>(call.indices.element_count());
+  if (graph.num_nodes < 0 ||
+      call.keys.element_count() != call.key_words * static_cast<size_t>(num_batches) ||
+      call.edge_capacity.size() != num_hops || call.source_capacity.size() != num_hops) {
+    return "a sampler's kernel: arguments do not have the expected sizes";
+  }
+  const size_t num_results = 7 * num_hops + 3;
+  const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(rets.size() / num_results));
+  const auto one = [&](int64_t batch, const Executor& executor) -> std::string {
+    Results results(rets, batch % groups * num_results, batch / groups, num_batches / groups);
+    const uint32_t* key = call.keys.typed_data() + call.key_words * batch;
+    std::vector<Hop> hops(num_hops);
+    std::vector<int32_t*> counts;
+    for (size_t h = 0; h < num_hops; ++h) {
+      Hop& hop = hops[h];
+      const int64_t number = call.same_key ? 0 : call.first_hop + static_cast<int64_t>(h);
+      hop.key = HopKey(key, number);
+      if (call.key_words > 2) {
+        hop.next_key = HopKey(key + 2, number);
+        hop.phase = key[4];
+      }
+      hop.fanout = call.fanouts[h];
+      hop.edge_capacity = call.edge_capacity[h];
+      hop.source_capacity = call.source_capacity[h];
+      hop.indptr = results.Next<ffi::S32>(&hop.target_capacity);
+      --hop.target_capacity;
+      hop.indices = results.Next<ffi::S32>();
+      for (int i = 0; i < 3; ++i) counts.push_back(results.Next<ffi::S32>());
+      hop.edge_id = results.Next<ffi::S64>();
+      hop.edge_weight = results.Next<ffi::F32>();
+    }
+    int32_t* nodes = results.Next<ffi::S32>();
+    bool* overflow = results.Next<ffi::PRED>();
+    int32_t* needed = results.Next<ffi::S32>();  // [2, num_hops]
+    if (!results.good()) return "a sampler's kernel: results do not have the expected types";
+    const std::string error = sample(graph, call.seeds.typed_data() + batch * batch_size,
+                                     batch_size, hops, nodes, overflow, executor);
+    if (!error.empty()) {
+      return num_batches > 1 ? "batch " + std::to_string(batch) + ": " + error : error;
+    }
+    for (size_t h = 0; h < num_hops; ++h) {
+      *counts[3 * h] = hops[h].num_targets;
+      *counts[3 * h + 1] = hops[h].num_sources;
+      *counts[3 * h + 2] = hops[h].num_edges;
+      needed[h] = hops[h].edges_needed;
+      needed[num_hops + h] = hops[h].sources_needed;
+    }
+    return "";
+  };
+  const Executor executor = PoolExecutor(pool, call.num_threads);
+  std::vector<std::string> errors(num_batches);
+  if (num_batches >= executor.num_threads) {  // a thread a batch: nothing to wait for
+    ParallelFor(executor, num_batches,
+                [&](int64_t batch) { errors[batch] = one(batch, Executor{}); });
+  } else {
+    for (int64_t batch = 0; batch < num_batches; ++batch) errors[batch] = one(batch, executor);
+  }
+  const auto is_error = [](const std::string& error) { return !error.empty(); };
+  const auto first = std::find_if(errors.begin(), errors.end(), is_error);
+  return first == errors.end() ? "" : *first;
+}
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_SAMPLE_CALL_H_

@@ -1,0 +1,272 @@
+// The hops of a sample, whoever draws its rows: chunks of targets, their neighbours' local ids,
+// overflow and padding. Included by sample.cc and labor.cc.
+#ifndef JGS_KERNELS_SAMPLE_HOPS_H_
+#define JGS_KERNELS_SAMPLE_HOPS_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sample.h"
+#include "sample_stream.h"
+
+namespace jgs {
+
+constexpr int kRowLanes = 64;       // rows of a chunk come in multiples of it
+constexpr int64_t kMostRows = 512;  // targets a thread takes at a time, at most
+constexpr int64_t kAhead = 16;      // rows ahead whose offsets are prefetched
+
+// The targets of a hop, cut into chunks. Their rows are in the Workspace.
+struct Targets {
+  const int32_t* nodes;
+  int64_t num, rows, num_chunks;  // rows: in a chunk
+
+  int64_t Begin(int64_t chunk) const { return chunk * rows; }
+  int64_t End(int64_t chunk) const { return std::min((chunk + 1) * rows, num); }
+};
+
+// Samples hop by hop. What is drawn from the rows is up to `Rows`, which has
+//
+//   bool Bound(const Hop&, const Targets&): sets the Workspace's `bound`, [chunks + 1], which
+//     begins with 0: before which of the hop's edges each chunk's sample ends, at most. False
+//     where the graph is damaged.
+//   void Draw(const Hop&, const Targets&, int64_t chunk, Stream&): adds the chunk's edges, row
+//     by row, and writes where each row begins to the hop's `indptr`; by any thread.
+template <typename Rows>
+class HopSampler {
+ public:
+  HopSampler(const GraphView& graph, Rows& rows, int32_t* nodes, Team& team, Workspace& work)
+      : graph_(graph), rows_(rows), nodes_(nodes), team_(team), w_(work) {}
+
+  // Samples the hops for the first `num_targets` nodes, those from number `relabelled` on
+  // without local ids; returns how many of `nodes` are used then, or -1 on overflow or bad
+  // input.
+  int64_t Run(std::vector<Hop>& hops, size_t relabelled, int64_t num_targets) {
+    Start(hops, relabelled, num_targets);
+    for (size_t h = 0; h < hops.size() && !bad_.load(); ++h) {
+      relabel_ = h < relabelled;
+      targets_.num = num_targets;
+      if (!RunHop(hops[h], h + 1 < hops.size())) return -1;
+      if (relabel_) num_targets = hops[h].num_sources;
+    }
+    if (bad_.load()) return -1;
+    team_.For(unresolved_.num_chunks(), [&](int64_t chunk) { Resolve(unresolved_, chunk); });
+    return num_targets;
+  }
+
+  bool bad() const { return bad_.load(); }
+
+ private:
+  // A hop whose indices still name places instead of local ids.
+  struct Unresolved {
+    int32_t* indices = nullptr;
+    std::vector<int64_t> begin;  // [chunks + 1]
+    int64_t num_chunks() const {
+      return indices == nullptr ? 0 : static_cast<int64_t>(begin.size()) - 1;
+    }
+  };
+
+  void Start(const std::vector<Hop>& hops, size_t relabelled, int64_t num_targets) {
+    int64_t most_targets = num_targets;
+    for (const Hop& hop : hops) most_targets = std::max(most_targets, hop.target_capacity);
+    w_.row_start.Reserve(most_targets);
+    w_.degree.Reserve(most_targets);
+    int64_t pieces = 0;
+    if (relabelled > 0) {
+      const int64_t capacity = hops[relabelled - 1].source_capacity;
+      pieces = w_.relabeler.Reset(capacity, team_.num_threads());
+    }
+    const int64_t seeds = (num_targets + kMostRows - 1) / kMostRows;
+    team_.For(pieces + seeds, [&](int64_t task) {
+      if (task < pieces) return w_.relabeler.Clear(task);
+      const int64_t begin = (task - pieces) * kMostRows;
+      FindRows(begin, std::min(begin + kMostRows, num_targets));
+    });
+    if (relabelled > 0) w_.relabeler.AddTargets(nodes_, num_targets);
+  }
+
+  // Where the rows of nodes [begin, end) lie.
+  void FindRows(int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      if (t + kAhead < end) PrefetchFar(&graph_.indptr[nodes_[t + kAhead]]);
+      const int64_t node = nodes_[t];
+      int64_t start = 0, degree = 0;
+      if (node < graph_.num_nodes) {  // else padding among the seeds
+        start = graph_.indptr[node];
+        degree = graph_.indptr[node + 1] - start;
+        if (start < 0 || degree < 0 || degree > std::numeric_limits<int32_t>::max() ||
+            degree > graph_.num_edges - start) {
+          bad_.store(true);
+          start = degree = 0;
+        }
+      }
+      w_.row_start[t] = start;
+      w_.degree[t] = static_cast<int32_t>(degree);
+    }
+  }
+
+  // Samples one hop of the first targets_.num nodes; false on overflow or bad input. With
+  // `more` hops to come, finds the rows of the new nodes.
+  bool RunHop(Hop& hop, bool more) {
+    Cut();
+    if (!rows_.Bound(hop, targets_)) bad_.store(true);
+    if (bad_.load()) return false;
+    const int64_t bound = w_.bound[targets_.num_chunks];
+    hop.edges_needed =
+        static_cast<int32_t>(std::min<int64_t>(bound, std::numeric_limits<int32_t>::max()));
+    if (bound > hop.edge_capacity) return false;
+    // Known once they are numbered; until then, should they not fit.
+    if (relabel_) hop.sources_needed = static_cast<int32_t>(hop.source_capacity + 1);
+    w_.begin.assign(targets_.num_chunks + 1, 0);
+    if (relabel_) w_.relabeler.Begin(w_.bound, hop.source_capacity);
+    // The hop before is resolved on the side: its small tasks come last and fill the time in
+    // which a thread would wait for another.
+    team_.For(targets_.num_chunks + unresolved_.num_chunks(), [&](int64_t task) {
+      if (task < targets_.num_chunks) return DrawChunk(hop, task);
+      Resolve(unresolved_, task - targets_.num_chunks);
+    });
+    unresolved_.indices = nullptr;
+    if (bad_.load() || full_.load()) return false;
+    CloseGaps(hop);
+    const int64_t num_edges = w_.begin[targets_.num_chunks];
+    int64_t num_sources = graph_.num_nodes;
+    if (relabel_) {
+      num_sources = w_.relabeler.Number();
+      if (num_sources < 0) return false;
+      hop.sources_needed = static_cast<int32_t>(num_sources);
+      team_.For(targets_.num_chunks, [&](int64_t chunk) {
+        const Relabeler::Range found = w_.relabeler.Label(chunk, nodes_);
+        if (more) FindRows(found.begin, found.end);
+      });
+      unresolved_.indices = hop.indices;
+      unresolved_.begin.swap(w_.begin);
+    }
+    hop.indptr[targets_.num] = static_cast<int32_t>(num_edges);
+    hop.num_targets = static_cast<int32_t>(targets_.num);
+    hop.num_sources = static_cast<int32_t>(num_sources);
+    hop.num_edges = static_cast<int32_t>(num_edges);
+    return !bad_.load();
+  }
+
+  void Resolve(const Unresolved& hop, int64_t chunk) {
+    const int64_t begin = hop.begin[chunk], end = hop.begin[chunk + 1];
+    w_.relabeler.Resolve(hop.indices + begin, end - begin);
+  }
+
+  // Cuts the targets into chunks.
+  void Cut() {
+    const int64_t share = targets_.num / (16 * team_.num_threads());
+    targets_.nodes = nodes_;
+    targets_.rows = std::min(std::max(share / kRowLanes, int64_t{1}) * kRowLanes, kMostRows);
+    targets_.num_chunks = (targets_.num + targets_.rows - 1) / targets_.rows;
+  }
+
+  // Draws for a chunk of targets and reads the neighbours drawn.
+  void DrawChunk(const Hop& hop, int64_t chunk) {
+    Stream stream(graph_, hop, relabel_, w_, chunk);
+    rows_.Draw(hop, targets_, chunk, stream);
+    stream.Finish();
+    w_.begin[chunk + 1] = stream.num_edges();
+    if (!stream.good()) bad_.store(true);
+    if (!stream.fits()) full_.store(true);
+  }
+
+  // Turns the chunks' numbers of edges into where they begin, and moves the edges together
+  // where chunks have drawn less than their bound and left gaps (by weight only).
+  void CloseGaps(const Hop& hop) {
+    for (int64_t chunk = 0; chunk < targets_.num_chunks; ++chunk) {
+      const int64_t from = w_.bound[chunk], to = w_.begin[chunk], count = w_.begin[chunk + 1];
+      w_.begin[chunk + 1] += to;
+      if (from == to) continue;
+      std::copy_n(hop.indices + from, count, hop.indices + to);
+      if (hop.edge_id != nullptr) std::copy_n(hop.edge_id + from, count, hop.edge_id + to);
+      if (hop.edge_weight != nullptr) {
+        std::copy_n(hop.edge_weight + from, count, hop.edge_weight + to);
+      }
+      for (int64_t t = targets_.Begin(chunk); t < targets_.End(chunk); ++t) {
+        hop.indptr[t] -= static_cast<int32_t>(from - to);
+      }
+    }
+  }
+
+  const GraphView& graph_;
+  Rows& rows_;
+  int32_t* const nodes_;
+  Team& team_;
+  Workspace& w_;
+  Unresolved unresolved_;
+  bool relabel_ = true;
+  Targets targets_{};
+  std::atomic<bool> bad_{false}, full_{false};
+};
+
+// Fills what the sample left free; `no_source` is the padding of `indices`, `no_edge` that of
+// edge ids.
+inline void Pad(Hop& hop, int64_t no_source, int64_t no_edge) {
+  std::fill(hop.indptr + hop.num_targets + 1, hop.indptr + hop.target_capacity + 1,
+            hop.num_edges);
+  std::fill(hop.indices + hop.num_edges, hop.indices + hop.edge_capacity,
+            static_cast<int32_t>(no_source));
+  if (hop.edge_id != nullptr) {
+    std::fill(hop.edge_id + hop.num_edges, hop.edge_id + hop.edge_capacity, no_edge);
+  }
+  if (hop.edge_weight != nullptr) {
+    std::fill(hop.edge_weight + hop.num_edges, hop.edge_weight + hop.edge_capacity, 0.0f);
+  }
+}
+
+// See SampleNeighbors; `make_rows(team, workspace)` makes what draws the rows.
+template <typename MakeRows>
+std::string SampleHops(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
+                       bool relabel_inputs, std::vector<Hop>& hops, int32_t* nodes,
+                       bool* overflow, const Executor& executor, const MakeRows& make_rows) {
+  int64_t num_targets = 0;
+  for (int64_t i = 0; i < num_seeds; ++i) {
+    if (seeds[i] < 0 || seeds[i] > graph.num_nodes) {
+      return "seeds must be node ids in [0, " + std::to_string(graph.num_nodes) + "), or " +
+             std::to_string(graph.num_nodes) + " for padding; got " + std::to_string(seeds[i]) +
+             " at position " + std::to_string(i) + ". Check where the seeds come from";
+    }
+    if (seeds[i] < graph.num_nodes) num_targets = i + 1;
+  }
+  const size_t relabelled = relabel_inputs || hops.empty() ? hops.size() : hops.size() - 1;
+  const int64_t capacity =
+      relabelled > 0 ? hops[relabelled - 1].source_capacity
+                     : hops.empty() ? num_seeds : hops[0].target_capacity;
+  auto work = Pool().Take();
+  Team team(executor);
+  std::copy_n(seeds, num_targets, nodes);
+  auto rows = make_rows(team, *work);
+  HopSampler<decltype(rows)> sampler(graph, rows, nodes, team, *work);
+  const int64_t num_nodes = sampler.Run(hops, relabelled, num_targets);
+  Pool().Give(std::move(work));
+  if (sampler.bad()) {
+    return "the graph's arrays must be valid: indptr not decreasing and within the edges, "
+           "indices in [0, " + std::to_string(graph.num_nodes) + "). Its files are damaged: "
+           "write the graph again";
+  }
+  *overflow = num_nodes < 0;
+  if (*overflow) {
+    for (Hop& hop : hops) {
+      hop.num_targets = hop.num_sources = hop.num_edges = 0;
+      hop.indptr[0] = 0;
+    }
+  }
+  team.For(hops.size() + 1, [&](int64_t h) {
+    if (h < static_cast<int64_t>(hops.size())) {
+      const bool local = h < static_cast<int64_t>(relabelled);
+      return Pad(hops[h], local ? hops[h].source_capacity : graph.num_nodes, graph.num_edges);
+    }
+    std::fill(nodes + std::max<int64_t>(num_nodes, 0), nodes + capacity,
+              static_cast<int32_t>(graph.num_nodes));
+  });
+  return "";
+}
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_SAMPLE_HOPS_H_

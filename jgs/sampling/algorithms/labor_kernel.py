@@ -1,0 +1,29 @@
+"""The C++ kernel behind `Labor`: jgs/kernels/labor.cc, all hops in one call."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from jgs.graph import Graph
+from jgs.sampling.algorithms.labor_plain import Spec
+from jgs.sampling.hops import Sample
+from jgs.sampling.hops_kernel import call_kernel, call_once
+
+
+def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+    """As `sample_plain`. `jax.vmap` makes one call of it, of several batches."""
+
+    def call(words: jax.Array, graph: Graph, seeds: jax.Array) -> list[Sample]:
+        return call_kernel(
+            "jgs_sample_labor",
+            (words, graph.indptr, graph.indices, seeds),
+            graph,
+            spec,
+            key_words=np.int64(words.shape[-1]),
+            importance=np.int64(spec.importance),
+            layer_dependency=np.bool_(spec.layer_dependency),
+            unbiased=np.bool_(spec.unbiased),
+        )
+
+    return call_once(call, words, graph, seeds)
