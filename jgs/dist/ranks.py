@@ -146,7 +146,7 @@ def rank_loader(
       comm: the communicator; a clone of it is used where two threads may communicate.
       ranks: this process's parts.
       batch_size: a multiple of the parts that a rank has.
-      sampler: the `Sampler`, or a tuple of fanouts with the `options` of
+      sampler: the `Sampler`, or a tuple of ints with the `options` of
         `jgs.sampling.sample_neighbors`. One that is not by-node has hybrid mode only, and its
         batches depend on the number of ranks.
       key: a random key, equal on all ranks.

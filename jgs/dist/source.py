@@ -35,7 +35,7 @@ class HybridSampler:
       comm: the communicator.
       graph: the graph, equal on all ranks.
       batch_size: `B`, a rank's seeds in a batch, which must be distinct.
-      sampler: the `Sampler`, or a tuple of fanouts with the `options` of `sample_neighbors`.
+      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`.
         One that is not by-node draws by the key folded with the rank's number.
       capacity: equal on all ranks.
     """

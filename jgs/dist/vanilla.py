@@ -80,7 +80,7 @@ class VanillaSampler:
         which the last is `N`.
       num_edges: `E` of the whole graph.
       batch_size: `B`, a rank's seeds in a batch, which must be distinct.
-      sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of fanouts with the
+      sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
         `options` of `sample_neighbors`. Blocks carry neither ids nor weights of edges.
       capacity: of the mini-batches, equal on all ranks.
       held: `OWN` bool `[N]`, nodes whose in-edges the rank has beside its own: foreign seeds

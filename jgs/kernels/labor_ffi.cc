@@ -13,14 +13,14 @@ namespace {
 ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
                   ffi::Buffer<ffi::S32> seeds, ffi::RemainingRets rets,
-                  ffi::Span<const int64_t> fanouts, ffi::Span<const int64_t> edge_capacity,
+                  ffi::Span<const int64_t> draws, ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, int64_t key_words,
                   int64_t importance, bool layer_dependency, bool unbiased,
                   bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     if (key_words != 2 && key_words != 5) return "jgs_sample_labor: keys have 2 or 5 words";
     const size_t width = static_cast<size_t>(key_words);
-    SampleCall call{keys,          width,           indptr,    indices,          seeds,      fanouts,
+    SampleCall call{keys,          width,           indptr,    indices,          seeds,      draws,
                     edge_capacity, source_capacity, first_hop, layer_dependency, num_threads};
     return SampleBatches(
         pool, call, rets,
@@ -43,7 +43,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleLabor, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // seeds
                                   .RemainingRets()
-                                  .Attr<xla::ffi::Span<const int64_t>>("fanouts")
+                                  .Attr<xla::ffi::Span<const int64_t>>("draws")
                                   .Attr<xla::ffi::Span<const int64_t>>("edge_capacity")
                                   .Attr<xla::ffi::Span<const int64_t>>("source_capacity")
                                   .Attr<int64_t>("key_words")

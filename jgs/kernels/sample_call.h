@@ -57,7 +57,7 @@ struct SampleCall {
   ffi::Buffer<ffi::S64>& indptr;
   ffi::Buffer<ffi::S32>& indices;
   ffi::Buffer<ffi::S32>& seeds;  // [..., B]
-  ffi::Span<const int64_t>&fanouts, &edge_capacity, &source_capacity;
+  ffi::Span<const int64_t>&draws, &edge_capacity, &source_capacity;
   int64_t first_hop;
   bool same_key;  // whether every hop has the key of hop 0
   int64_t num_threads;
@@ -73,7 +73,7 @@ struct SampleCall {
 template <typename Sample>
 std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::RemainingRets& rets,
                           const Sample& sample) {
-  const size_t num_hops = call.fanouts.size();
+  const size_t num_hops = call.draws.size();
   const int64_t num_seeds = static_cast<int64_t>(call.seeds.element_count());
   if (num_seeds == 0) return "a sampler's kernel: there are no seeds";
   const int64_t batch_size = call.seeds.dimensions().back();
@@ -103,7 +103,7 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
         hop.next_key = HopKey(key + 2, number);
         hop.phase = key[4];
       }
-      hop.fanout = call.fanouts[h];
+      hop.fanout = call.draws[h];
       hop.edge_capacity = call.edge_capacity[h];
       hop.source_capacity = call.source_capacity[h];
       hop.indptr = results.Next<ffi::S32>(&hop.target_capacity);

@@ -13,7 +13,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
                   ffi::Buffer<ffi::S64> weight_prefix, ffi::Buffer<ffi::F32> edge_weight,
                   ffi::Buffer<ffi::S32> seeds, ffi::RemainingRets rets,
-                  ffi::Span<const int64_t> fanouts, ffi::Span<const int64_t> edge_capacity,
+                  ffi::Span<const int64_t> draws, ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, bool replace, bool weighted,
                   bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
   return Guarded([&]() -> std::string {
@@ -23,7 +23,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
         (has_weights && edge_weight.element_count() != num_edges)) {
       return "jgs_sample_neighbors: arguments do not have the expected sizes";
     }
-    SampleCall call{keys,          2,               indptr,    indices, seeds,      fanouts,
+    SampleCall call{keys,          2,               indptr,    indices, seeds,      draws,
                     edge_capacity, source_capacity, first_hop, false,   num_threads};
     return SampleBatches(
         pool, call, rets,
@@ -55,7 +55,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()  // edge_weight
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // seeds
                                   .RemainingRets()
-                                  .Attr<xla::ffi::Span<const int64_t>>("fanouts")
+                                  .Attr<xla::ffi::Span<const int64_t>>("draws")
                                   .Attr<xla::ffi::Span<const int64_t>>("edge_capacity")
                                   .Attr<xla::ffi::Span<const int64_t>>("source_capacity")
                                   .Attr<bool>("replace")

@@ -61,6 +61,13 @@ def aggregate(
     if edge_weight is not None:
         weight = check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
     needed = block.target_capacity
+    if block.source_capacity not in (None, x.shape[0]):
+        raise InputError(
+            "x must have the rows of this block's sources, padding included: "
+            f"{block.source_capacity}",
+            f"{x.shape[0]} rows",
+            "Gather the rows of batch.nodes, and take the blocks in their order.",
+        )
     if not isinstance(num_sources, jax.core.Tracer):
         needed = max(needed, int(num_sources))
     if x.shape[0] < needed:

@@ -53,6 +53,8 @@ def gather_aggregate(
     check_reduce(reduce)
     counts = check_block(block)
     check_features(features)
+    if block.source_capacity not in (None, features.shape[0]):
+        _refuse_sources(block.source_capacity, features.shape[0])
     _check_num_sources(features.shape[0], *counts[1:])
     if block.target_capacity == 0 or block.edge_capacity == 0 or features.shape[1] == 0:
         return jnp.zeros((block.target_capacity, features.shape[1]), jnp.float32)
@@ -64,11 +66,15 @@ def gather_aggregate(
 def _check_num_sources(num_nodes, num_sources, num_edges):
     unknown = isinstance(num_sources, jax.core.Tracer) or isinstance(num_edges, jax.core.Tracer)
     if not unknown and int(num_edges) > 0 and int(num_sources) != num_nodes:
-        raise InputError(
-            "block.num_sources must be the number of rows of features, block.indices node ids",
-            f"{int(num_sources)} for {num_nodes} rows",
-            "Sample with relabel_inputs=False, or call gather and aggregate.",
-        )
+        _refuse_sources(int(num_sources), num_nodes)
+
+
+def _refuse_sources(num_sources, num_nodes):
+    raise InputError(
+        "block.num_sources must be the number of rows of features, block.indices node ids",
+        f"{num_sources} for {num_nodes} rows",
+        "Sample with relabel_inputs=False, or call gather and aggregate.",
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1))

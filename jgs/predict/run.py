@@ -100,7 +100,7 @@ class Run:
             raise InputError(
                 "a run must have a hidden layer to embed nodes",
                 "one layer",
-                "Train with two --fanouts or more.",
+                "Train a model of two layers or more.",
             )
         return self._rows(nodes, graph, features, len(self.model.layers) - 1)
 

@@ -30,7 +30,8 @@ class Sampler(Protocol):
         may be split over them (`ByNode`).
     """
 
-    by_node: bool
+    @property
+    def by_node(self) -> bool: ...
 
     def init(self, graph: Graph) -> State:
         """What depends on the graph alone, as a pytree; () if nothing. Raises `InputError`
@@ -87,8 +88,11 @@ class ByNode(Sampler, Protocol):
       relabel_inputs: whether the last hop's sources get local ids.
     """
 
-    num_hops: int
-    relabel_inputs: bool
+    @property
+    def num_hops(self) -> int: ...
+
+    @property
+    def relabel_inputs(self) -> bool: ...
 
     def draw_hop(
         self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int

@@ -49,7 +49,7 @@ def call_once(call: Call, words: jax.Array, graph: Graph, seeds: jax.Array) -> l
 
 
 def call_kernel(
-    target: str, operands: tuple[jax.Array, ...], graph: Graph, spec: Any, **attributes: Any
+    target: str, operands: tuple[Any, ...], graph: Graph, spec: Any, **attributes: Any
 ) -> list[Sample]:
     """The samples that the FFI target returns for its `operands`, of which the last are the
     seeds; `attributes` beside those of every sampler."""
@@ -78,7 +78,6 @@ def call_kernel(
     results, of_samples = jax.tree.flatten([sample] * (seeds.shape[-2] if spec.apart else 1))
     arrays = jax.ffi.ffi_call(target, results, vmap_method="sequential")(
         *operands,
-        fanouts=np.array(spec.fanouts, np.int64),
         edge_capacity=np.array(capacity.edges, np.int64),
         source_capacity=np.array(capacity.sources, np.int64),
         relabel_inputs=np.bool_(spec.relabel_inputs),

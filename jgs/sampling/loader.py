@@ -56,7 +56,7 @@ class Loader:
       graph: the graph `[N]`.
       seeds: int `[n]` node ids, `n >= batch_size`. A node that is there twice may meet itself.
       batch_size: `B`.
-      sampler: the `Sampler`, or a tuple of fanouts with the `options` of `sample_neighbors`.
+      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`.
       key: a random key; batch `i` of epoch `e` is sampled with
         `fold_in(fold_in(key, e), 1 + i)` (of a sampler with `step_keys`: with those of step
         `i`), the order of the seeds comes from `fold_in(fold_in(key, e), 0)`.

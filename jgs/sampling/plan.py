@@ -66,7 +66,7 @@ def plan_capacity(
 
     Args:
       batch_size: `B`, the seeds of a batch, padding included.
-      sampler: the `Sampler`, or a tuple of fanouts with the `options` of `sample_neighbors`.
+      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`.
       seeds: int `[n]`, the nodes that batches are drawn from; None: all nodes.
       key: a random key; None: `jax.random.key(0)`. The plan is a function of it.
       trials: how many batches are drawn to measure.

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ),
         memory=(
             "the run must fit into memory",
-            "Lower --hidden, --batch-size, --fanouts or --eval-memory.",
+            "Lower --hidden, --batch-size, what is sampled, or --eval-memory.",
         ),
         kept=lambda result: f"It is in {os.path.join(result['run_dir'], folder.RESULT)} too.",
     )

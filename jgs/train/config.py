@@ -27,6 +27,8 @@ _BOUNDS = {
     "hidden": (1, 1 << 16),
     "heads": (1, 1 << 10),
     "extra_nodes": (0, _INT32),
+    "importance": (-1, 1000),
+    "period": (1, _INT32),
     "batch_size": (1, _INT32),
     "epochs": (1, _INT32),
     "keep": (1, _INT32),
@@ -65,12 +67,21 @@ class Config:
     )
     sampler: str = _flag(
         "neighbors",
-        "what a batch is: sampled neighbours hop by hop, or the graph induced by its seeds and "
-        "drawn nodes",
-        choices=("neighbors", "subgraph"),
+        "what a batch is: sampled neighbours hop by hop, each node by itself or (labor) with "
+        "numbers that targets share, or the graph induced by its seeds and drawn nodes",
+        choices=("neighbors", "labor", "subgraph"),
     )
     fanouts: tuple[int, ...] = _flag(
         (10, 10), "neighbours to draw per node, seeds' hop first; -1 draws all; one a layer"
+    )
+    importance: int = _flag(
+        0, "of labor: rounds of importance sampling, for fewer distinct nodes; -1: all"
+    )
+    layer_dependency: bool = _flag(
+        False, "of labor: a node has the same random number at every hop"
+    )
+    period: int = _flag(
+        1, "of labor: for how many steps batches share most of their nodes; 1: not at all"
     )
     extra_nodes: int = _flag(0, "of subgraph: nodes to draw beside the seeds; of each rank")
     layers: int | None = _flag(

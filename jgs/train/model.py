@@ -60,7 +60,7 @@ def _own_options(config: Config) -> dict[str, Any]:
                 f"{flag(name)} {as_typed(value)} for --model {config.model}",
                 "Leave it out, or choose such a model.",
             )
-    if "heads" in own and len(config.fanouts) > 1 and config.hidden % config.heads:
+    if "heads" in own and num_layers(config) > 1 and config.hidden % config.heads:
         raise InputError(
             "--hidden must be a multiple of --heads",
             f"{config.hidden} for {config.heads}",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jgs.errors import InputError
-from jgs.sampling import Neighbors, Sampler, Subgraph
+from jgs.sampling import Labor, Neighbors, Sampler, Subgraph
 from jgs.train.config import Config, as_typed, flag
 
 
@@ -29,6 +29,16 @@ def _neighbors(config: Config, direct: bool) -> Sampler:
     return Neighbors(config.fanouts, config.replace, config.weighted, relabel_inputs=not direct)
 
 
+def _labor(config: Config, direct: bool) -> Sampler:
+    return Labor(
+        config.fanouts,
+        config.importance,
+        config.layer_dependency,
+        config.period,
+        relabel_inputs=not direct,
+    )
+
+
 def _subgraph(config: Config, direct: bool) -> Sampler:
     return Subgraph(config.extra_nodes)
 
@@ -43,6 +53,9 @@ def _as_flagged(config: Config) -> int:
 
 SAMPLERS = {
     "neighbors": Entry(_neighbors, ("fanouts", "replace", "weighted"), _a_fanout_each),
+    "labor": Entry(
+        _labor, ("fanouts", "importance", "layer_dependency", "period"), _a_fanout_each
+    ),
     "subgraph": Entry(_subgraph, ("extra_nodes", "layers"), _as_flagged),
 }
 

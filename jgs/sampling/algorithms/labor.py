@@ -202,8 +202,9 @@ def _sample_batches(
     words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
 ) -> list[MiniBatch]:
     """See `jgs.sampling.hops.sample_hops`."""
+    words, graph, seeds = vary_alike(words, graph, seeds)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        samples = _sample(*vary_alike(words, graph, seeds), spec)
+        samples = _sample(words, graph, seeds, spec)
     return to_batches(samples, graph, seeds, spec)
 
 

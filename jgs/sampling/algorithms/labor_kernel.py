@@ -20,6 +20,7 @@ def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) 
             (words, graph.indptr, graph.indices, seeds),
             graph,
             spec,
+            draws=np.array(spec.fanouts, np.int64),
             key_words=np.int64(words.shape[-1]),
             importance=np.int64(spec.importance),
             layer_dependency=np.bool_(spec.layer_dependency),

@@ -23,6 +23,7 @@ def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) 
             (words, graph.indptr, graph.indices, prefix, weight, seeds),
             graph,
             spec,
+            draws=np.array(spec.fanouts, np.int64),
             replace=np.bool_(spec.replace),
             weighted=np.bool_(spec.weighted),
         )
