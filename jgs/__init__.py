@@ -41,4 +41,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_GRAPHS, *_SUBMODULES, "open_run"]
+    return sorted([*__all__, *_SUBMODULES, "__version__"])

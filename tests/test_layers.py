@@ -1,6 +1,7 @@
 """Imports go downwards only: the packages of jgs form layers, and no import hides a circle."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,15 @@ def test_no_circle():
 def test_every_package_has_its_layer():
     packages = {f.parts[0].removesuffix(".py") for f in FILES}
     assert packages == set(LEVEL)
+
+
+def test_packages_show_public_names_only():
+    for package in ["jgs", *(f"jgs.{name}" for name in LEVEL if (JGS / name).is_dir())]:
+        module = importlib.import_module(package)
+        shown = set(dir(module))
+        if package == "jgs":
+            shown -= {"__version__", *module._SUBMODULES}
+        if package != "jgs.kernels":  # for jgs alone
+            assert shown == set(module.__all__), package
+        for name in shown:
+            assert getattr(module, name) is not None

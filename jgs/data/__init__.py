@@ -128,3 +128,7 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
             "Name the one that is meant, or the right folder.",
         )
     return found[0]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,3 +6,7 @@ from jgs.graph.features import SparseFeatures
 from jgs.graph.graph import Graph
 
 __all__ = ["Block", "Graph", "MiniBatch", "SparseFeatures", "as_device"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -26,3 +26,7 @@ __all__ = [
     "SAGEConv",
     "read_inputs",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

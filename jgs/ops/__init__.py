@@ -28,3 +28,7 @@ __all__ = [
     "gather_aggregate",
     "linear",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

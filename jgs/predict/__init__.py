@@ -12,3 +12,7 @@ def __getattr__(name: str) -> Any:
     if name in _PLACES:
         return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'jgs.predict' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

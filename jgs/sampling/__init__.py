@@ -7,8 +7,10 @@ from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.loader import Loader
 from jgs.sampling.plan import plan_capacity, worst_case
+from jgs.sampling.samplers import SAMPLERS
 
 __all__ = [
+    "SAMPLERS",
     "Adaptive",
     "Capacity",
     "Labor",
@@ -20,3 +22,7 @@ __all__ = [
     "sample_neighbors",
     "worst_case",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
