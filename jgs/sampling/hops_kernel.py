@@ -49,7 +49,7 @@ def call_once(call: Call, words: jax.Array, graph: Graph, seeds: jax.Array) -> l
 
 
 def call_kernel(
-    target: str, operands: tuple[jax.Array, ...], graph: Graph, spec: Any, **attributes: Any
+    target: str, operands: tuple[Any, ...], graph: Graph, spec: Any, **attributes: Any
 ) -> list[Sample]:
     """The samples that the FFI target returns for its `operands`, of which the last are the
     seeds; `attributes` beside those of every sampler."""

@@ -203,7 +203,8 @@ def _sample_batches(
 ) -> list[MiniBatch]:
     """See `jgs.sampling.hops.sample_hops`."""
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        samples = _sample(*vary_alike(words, graph, seeds), spec)
+        words, graph, seeds = vary_alike(words, graph, seeds)
+        samples = _sample(words, graph, seeds, spec)
     return to_batches(samples, graph, seeds, spec)
 
 
