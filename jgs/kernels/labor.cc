@@ -119,6 +119,15 @@ class LaborRows {
     });
   }
 
+  // Reads the beginning of a row that will be scanned.
+  void PrefetchRow(const Hop& hop, int64_t t) const {
+    constexpr int32_t kLine = 64 / sizeof(int32_t);
+    if (Whole(hop, t)) return;
+    const int32_t* neighbors = graph_.indices + w_.row_start[t];
+    const int32_t count = std::min(w_.degree[t], kScanAhead);
+    for (int32_t i = 0; i < count; i += kLine) PrefetchFar(neighbors + i);
+  }
+
   // Draws for a chunk's rows; returns how many edges.
   int64_t Take(const Hop& hop, const Targets& targets, int64_t chunk) {
     auto& drawn = s_.chunks[chunk];
@@ -129,7 +138,7 @@ class LaborRows {
     for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
       const int32_t degree = w_.degree[t];
       const int32_t* neighbors = graph_.indices + w_.row_start[t];
-      if (t + 1 < targets.End(chunk)) PrefetchFar(graph_.indices + w_.row_start[t + 1]);
+      if (t + 1 < targets.End(chunk)) PrefetchRow(hop, t + 1);
       int64_t count = 0;
       if (Whole(hop, t)) {
         count = degree;
@@ -138,6 +147,7 @@ class LaborRows {
         for (int32_t first = 0; first < degree; first += Piece::kPiece) {
           piece.neighbors = neighbors + first;
           piece.count = std::min(degree - first, Piece::kPiece);
+          piece.ahead = degree - first;
           hop.phase != 0 ? TakePiece<true>(hop, t, limit, piece)
                          : TakePiece<false>(hop, t, limit, piece);
           for (int i = 0; i < piece.num_taken; ++i) {

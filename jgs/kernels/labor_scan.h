@@ -17,47 +17,62 @@
 namespace jgs {
 
 constexpr int kScanLanes = 32;
+constexpr int kScanAhead = 512;  // neighbours ahead that are prefetched
 
-// The 64-bit numbers of some nodes.
+// What a node's number depends on beside the node. The number is the 64 bits that `key` gives
+// it, or once its time has come, of `dependent` hops, those that `next_key` gives it.
+template <bool dependent>
 struct Numbers {
-  uint32_t high[kScanLanes], low[kScanLanes];
+  explicit Numbers(const Hop& hop) : key(hop.key), next_key(hop.next_key), phase(hop.phase) {}
 
-  JGS_INLINE uint64_t Of(int r) const { return static_cast<uint64_t>(high[r]) << 32 | low[r]; }
+  JGS_INLINE uint64_t Of(uint32_t node) const {
+    uint32_t x0 = node, x1 = 0;
+    Threefry(dependent && Moved(node) ? next_key : key, x0, x1);
+    return static_cast<uint64_t>(x0) << 32 | x1;
+  }
+
+  // The upper halves of the numbers of kScanLanes nodes.
+  JGS_INLINE void Upper(const int32_t* node, uint32_t* upper) const {
+    for (int r = 0; r < kScanLanes; ++r) {
+      uint32_t x0 = static_cast<uint32_t>(node[r]), x1 = 0;
+      Threefry(key, x0, x1);
+      upper[r] = x0;
+    }
+    if (!dependent) return;
+    for (int r = 0; r < kScanLanes; ++r) {
+      uint32_t x0 = static_cast<uint32_t>(node[r]), x1 = 0;
+      Threefry(next_key, x0, x1);
+      upper[r] = Moved(static_cast<uint32_t>(node[r])) ? x0 : upper[r];
+    }
+  }
+
+  // As Upper, of `count` nodes; the rest is arbitrary.
+  JGS_INLINE void Upper(const int32_t* node, int count, uint32_t* upper) const {
+    if (count == kScanLanes) return Upper(node, upper);
+    int32_t some[kScanLanes] = {};
+    for (int r = 0; r < count; ++r) some[r] = node[r];
+    Upper(some, upper);
+  }
+
+  JGS_INLINE bool Moved(uint32_t node) const {
+    uint32_t x0 = node, x1 = 1;
+    Threefry(key, x0, x1);
+    return x0 < phase;
+  }
+
+  // Whether the number, whose upper half is known, is below `limit`.
+  JGS_INLINE bool Below(uint64_t limit, int32_t node, uint32_t upper) const {
+    const uint32_t most = static_cast<uint32_t>(limit >> 32);
+    return upper < most || (upper == most && Of(static_cast<uint32_t>(node)) < limit);
+  }
+
+  const Key key, next_key;
+  const uint32_t phase;
 };
 
 // One over the probability with which a target takes a neighbour, if above 1.
 JGS_INLINE inline float Inverse(float rate, float rarity) {
   return std::min(rate * rarity, 0x1p31f);
-}
-
-// Draws the numbers of kScanLanes nodes; `dependent` where the hop has a phase.
-template <bool dependent>
-JGS_INLINE inline void DrawNumbers(const Hop& hop, const int32_t* node, Numbers& n) {
-  for (int r = 0; r < kScanLanes; ++r) {
-    uint32_t x0 = static_cast<uint32_t>(node[r]), x1 = 0;
-    Threefry(hop.key, x0, x1);
-    n.high[r] = x0;
-    n.low[r] = x1;
-  }
-  if (!dependent) return;
-  for (int r = 0; r < kScanLanes; ++r) {
-    uint32_t when = static_cast<uint32_t>(node[r]), unused = 1;
-    Threefry(hop.key, when, unused);
-    uint32_t x0 = static_cast<uint32_t>(node[r]), x1 = 0;
-    Threefry(hop.next_key, x0, x1);
-    const bool moved = when < hop.phase;
-    n.high[r] = moved ? x0 : n.high[r];
-    n.low[r] = moved ? x1 : n.low[r];
-  }
-}
-
-// As DrawNumbers, of `count` nodes.
-template <bool dependent>
-JGS_INLINE inline void DrawSome(const Hop& hop, const int32_t* node, int count, Numbers& n) {
-  if (count == kScanLanes) return DrawNumbers<dependent>(hop, node, n);
-  int32_t some[kScanLanes] = {};
-  for (int r = 0; r < count; ++r) some[r] = node[r];
-  DrawNumbers<dependent>(hop, some, n);
 }
 
 // Some neighbours of one row, kPiece at most, and which of them are taken.
@@ -66,12 +81,22 @@ struct Piece {
 
   const int32_t* neighbors;
   int count;
+  int ahead;  // neighbours of the row from the first on, those after the piece too
   int num_taken;
   int32_t position[kPiece + 1];  // of those taken, among the neighbours
   float inverse[kPiece + 1];     // of those taken, by importance: one over the probability
+
+  // A row is read in order, but the CPU's own prefetching ends with every page.
+  JGS_INLINE void PrefetchAhead(int first) const {
+    const int at = first + kScanAhead;
+    if (at >= ahead) return;
+    __builtin_prefetch(neighbors + at, 0, 2);
+    __builtin_prefetch(neighbors + at + kScanLanes / 2, 0, 2);
+  }
 };
 
-// Takes the neighbours whose numbers are below a limit that they have in common.
+// Takes the neighbours whose numbers are below a limit that they have in common. Of most the
+// upper half alone says that they are not.
 template <bool dependent>
 struct TakeBelow {
   const Hop& hop;
@@ -79,22 +104,25 @@ struct TakeBelow {
   Piece& p;
 
   JGS_INLINE void operator()() const {
-    const uint32_t upper = static_cast<uint32_t>(limit >> 32);
-    int taken = 0;
+    const Numbers<dependent> numbers(hop);
+    const uint32_t most = static_cast<uint32_t>(limit >> 32);
+    // One loop after the other: a branch on a number that is still being drawn is guessed
+    // wrong every other time, and then all that was begun after it is lost.
+    uint32_t upper[Piece::kPiece];
+    uint8_t hit[Piece::kPiece];
     for (int first = 0; first < p.count; first += kScanLanes) {
-      const int count = std::min(p.count - first, kScanLanes);
-      Numbers n;
-      DrawSome<dependent>(hop, p.neighbors + first, count, n);
-      uint8_t hit[kScanLanes];  // 1 where the upper half does not rule it out
-      for (int r = 0; r < kScanLanes; ++r) hit[r] = n.high[r] <= upper ? 1 : 0;
-      for (int eight = 0; eight < kScanLanes; eight += 8) {
-        uint64_t hits;
-        std::memcpy(&hits, hit + eight, sizeof hits);
-        for (; hits != 0; hits &= hits - 1) {
-          const int r = eight + __builtin_ctzll(hits) / 8;
-          p.position[taken] = first + r;
-          taken += r < count && n.Of(r) < limit;
-        }
+      p.PrefetchAhead(first);
+      numbers.Upper(p.neighbors + first, std::min(p.count - first, kScanLanes), upper + first);
+      for (int i = first; i < first + kScanLanes; ++i) hit[i] = upper[i] <= most ? 1 : 0;
+    }
+    int taken = 0;
+    for (int first = 0; first < p.count; first += 8) {
+      uint64_t hits;
+      std::memcpy(&hits, hit + first, sizeof hits);
+      for (; hits != 0; hits &= hits - 1) {
+        const int i = first + __builtin_ctzll(hits) / 8;
+        p.position[taken] = i;
+        taken += i < p.count && numbers.Below(limit, p.neighbors[i], upper[i]);
       }
     }
     p.num_taken = taken;
@@ -110,19 +138,22 @@ struct TakeByImportance {
   Piece& p;
 
   JGS_INLINE void operator()() const {
+    const Numbers<dependent> numbers(hop);
     int taken = 0;
     for (int first = 0; first < p.count; first += kScanLanes) {
+      p.PrefetchAhead(first);
       const int count = std::min(p.count - first, kScanLanes);
-      Numbers n;
-      DrawSome<dependent>(hop, p.neighbors + first, count, n);
+      uint32_t upper[kScanLanes];
+      numbers.Upper(p.neighbors + first, count, upper);
       for (int r = 0; r < count; ++r) {
-        const float inverse = Inverse(rate, rarity[p.neighbors[first + r]]);
+        const int32_t node = p.neighbors[first + r];
+        const float inverse = Inverse(rate, rarity[node]);
         const bool sure = inverse <= 1.0f;
         const float chance = 1.0f / (sure ? 2.0f : inverse);
         const uint64_t limit = static_cast<uint64_t>(chance * 0x1p64f);
         p.position[taken] = first + r;
         p.inverse[taken] = inverse;
-        taken += sure || n.Of(r) < limit;
+        taken += sure || numbers.Below(limit, node, upper[r]);
       }
     }
     p.num_taken = taken;

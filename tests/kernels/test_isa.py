@@ -29,9 +29,14 @@ def run(*command, **environment):
     return done.stdout
 
 
-def test_every_instruction_set_draws_as_plain_loops_do(tmp_path):
-    program = tmp_path / "sample_test"
-    code = ["tests/kernels/sample_test.cc", SOURCES / "sample.cc", SOURCES / "relabel.cc"]
+@pytest.mark.parametrize("sampler", ["sample", "labor"])
+def test_every_instruction_set_draws_as_plain_loops_do(sampler, tmp_path):
+    program = tmp_path / f"{sampler}_test"
+    code = [
+        f"tests/kernels/{sampler}_test.cc",
+        SOURCES / f"{sampler}.cc",
+        SOURCES / "relabel.cc",
+    ]
     run("c++", "-O2", *FLAGS, *code, "-o", program)
     assert "runs equal" in run(program)
 

@@ -212,7 +212,8 @@ def test_rows_beyond_the_sources_may_hold_anything_without_a_mask(conv, graph):
     x, more = features(), 4
     assert (np.asarray(nodes)[: int(block.num_sources)] < NUM_NODES).all()
     indptr = jnp.pad(block.indptr, (0, more), mode="edge")  # rows beyond the targets
-    block = dataclasses.replace(block, indptr=indptr)
+    rows = {"source_capacity": block.source_capacity + more}
+    block = dataclasses.replace(block, indptr=indptr, **rows)
     clean, bad = (
         jnp.vstack([rows_of(x, nodes, fill), jnp.full((more, 7), fill)]) for fill in (0, np.nan)
     )

@@ -16,6 +16,7 @@ import jgs
 from jgs import Graph, InputError, kernels
 from jgs.sampling import Capacity, Labor, Loader, plan_capacity, worst_case
 from jgs.sampling.algorithms import labor
+from jgs.sampling.algorithms.labor_plain import node_numbers
 from jgs.sampling.base import Sampler, step_keys
 
 P_VALUE = 1e-4  # keys are fixed: a right version passes always
@@ -115,7 +116,9 @@ def test_kernel_is_plain(sampler, words, unbiased, same_bits, make_graph):
             KERNELS[2], sampler, jnp.asarray(keys[i]), *args[1:3], seeds[i], capacity
         )
         same_bits(one, jax.tree.map(lambda a, i=i: a[i], plain))
-    print(np.asarray(plain.overflow), np.asarray(plain.needed).tolist())
+    overflow = np.asarray(plain.overflow)
+    assert not overflow[0]
+    assert (np.asarray(plain.needed)[overflow] > 0).any(axis=(1, 2)).all()
 
 
 def test_each_neighbour_is_drawn_with_probability_k_of_d():
@@ -231,8 +234,6 @@ def test_labor_i_keeps_the_variance():
 
 
 def _numbers(words: np.ndarray, num_nodes: int) -> np.ndarray:
-    from jgs.sampling.algorithms.labor_plain import node_numbers
-
     with jax.enable_x64(True):
         node = jnp.arange(num_nodes, dtype=jnp.int32)
         return np.asarray(jax.vmap(lambda w: node_numbers(w, 0, node))(jnp.asarray(words)))
@@ -339,6 +340,22 @@ def test_overflow_says_what_was_needed(make_graph):
         assert needed in np.asarray(batch.needed)[0].tolist()
         assert not np.asarray(batch.blocks[0].edge_weight).any()
         assert (np.asarray(batch.nodes) == 300).all()
+
+
+def test_jit_and_vmap_change_nothing(same_bits, make_graph):
+    graph, seeds = make_graph(300, 4000), np.arange(8)
+    sampler, capacity = Labor((3, 2), edge_weights=True), Capacity((60, 200), (80, 250))
+    keys = jax.random.split(KEY, 3)
+
+    @jax.jit
+    def sample(key):
+        return sampler.sample(key, graph, (), seeds, capacity)
+
+    many = jax.vmap(sample)(keys)
+    for i in range(3):
+        one = sampler.sample(keys[i], graph, (), seeds, capacity)
+        same_bits(jax.tree.map(lambda a, i=i: a[i], many), one)
+        same_bits(sample(keys[i]), one)
 
 
 def test_whole_rows_are_the_graph(make_graph):

@@ -1,0 +1,134 @@
+// Labor's plain C++ layer on threads of its own, without XLA: for ThreadSanitizer. Every thread
+// count must give the bytes that one thread gives, and every instruction set must take what a
+// plain loop takes. Run by `make sanitize` and by test_isa.py.
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <random>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "labor.h"
+#include "labor_scan.h"
+
+namespace {
+
+constexpr int kNodes = 2000, kHops = 2, kRoom = 60000;
+
+struct Graph {
+  std::vector<int64_t> indptr{0};
+  std::vector<int32_t> indices;
+};
+
+Graph RandomGraph() {
+  std::mt19937 random(1);
+  Graph graph;
+  for (int v = 0; v < kNodes; ++v) {
+    const int degree = v % 50 == 0 ? 1500 : random() % 60;
+    for (int i = 0; i < degree; ++i) graph.indices.push_back(random() % kNodes);
+    graph.indptr.push_back(graph.indices.size());
+  }
+  return graph;
+}
+
+using Sample = std::tuple<std::vector<std::vector<int32_t>>, std::vector<std::vector<float>>,
+                          std::vector<int32_t>, bool>;
+
+Sample Run(const Graph& g, jgs::LaborOptions options, uint32_t phase, int64_t room,
+           int num_threads) {
+  const jgs::GraphView view{g.indptr.data(), kNodes, g.indices.data(),
+                            static_cast<int64_t>(g.indices.size()), nullptr, nullptr};
+  std::vector<int32_t> seeds, nodes(kNodes + 300, -7), counts;
+  for (int i = 0; i < 300; ++i) seeds.push_back(i * 7 % (kNodes + 1));
+  std::vector<std::vector<int32_t>> ints(2 * kHops);
+  std::vector<std::vector<float>> weights(kHops);
+  std::vector<jgs::Hop> hops;
+  int64_t targets = 300;
+  for (int h = 0; h < kHops; ++h) {
+    ints[2 * h].assign(targets + 1, -7);
+    ints[2 * h + 1].assign(room, -7);
+    weights[h].assign(room, -7);
+    jgs::Hop hop{};
+    hop.key = {{1, static_cast<uint32_t>(h)}};
+    hop.next_key = {{2, static_cast<uint32_t>(h)}};
+    hop.phase = phase;
+    hop.fanout = 6;
+    hop.target_capacity = targets;
+    hop.edge_capacity = room;
+    hop.source_capacity = targets = kNodes + 300;
+    hop.indptr = ints[2 * h].data();
+    hop.indices = ints[2 * h + 1].data();
+    hop.edge_weight = weights[h].data();
+    hops.push_back(hop);
+  }
+  std::vector<std::thread> threads;
+  jgs::Executor executor{num_threads, [&](std::function<void()> task) {
+                           threads.emplace_back(std::move(task));
+                         }};
+  bool overflow = false;
+  const std::string error = jgs::SampleLabor(view, seeds.data(), 300, options, true, hops,
+                                             nodes.data(), &overflow, executor);
+  for (auto& thread : threads) thread.join();
+  if (!error.empty()) std::printf("%s\n", error.c_str());
+  nodes.insert(nodes.end(), {hops[0].edges_needed, hops[1].edges_needed, hops[1].num_sources});
+  return {ints, weights, nodes, overflow};
+}
+
+template <bool dependent>
+bool TakesRight(jgs::Isa isa, uint32_t phase, int count) {
+  std::mt19937 random(count);
+  std::vector<int32_t> neighbors;
+  for (int i = 0; i < count; ++i) neighbors.push_back(random() % 100000);
+  jgs::Hop hop{};
+  hop.key = {{3, 4}};
+  hop.next_key = {{5, 6}};
+  hop.phase = phase;
+  const uint64_t limit = ~uint64_t{0} / 7;
+  jgs::Piece piece;
+  piece.neighbors = neighbors.data();
+  piece.count = piece.ahead = count;
+  jgs::RunOn(isa, jgs::TakeBelow<dependent>{hop, limit, piece});
+  std::vector<int32_t> plain;
+  for (int i = 0; i < count; ++i) {
+    uint32_t when = neighbors[i], x1 = 1;
+    jgs::Threefry(hop.key, when, x1);
+    uint32_t high = neighbors[i], low = 0;
+    jgs::Threefry(when < phase ? hop.next_key : hop.key, high, low);
+    if ((static_cast<uint64_t>(high) << 32 | low) < limit) plain.push_back(i);
+  }
+  return std::equal(plain.begin(), plain.end(), piece.position,
+                    piece.position + piece.num_taken);
+}
+
+}  // namespace
+
+int main() {
+  for (int isa = 0; isa <= static_cast<int>(jgs::BestIsa()); ++isa) {
+    for (int count : {1, 31, 32, 33, 1000, 1024}) {
+      if (!TakesRight<false>(static_cast<jgs::Isa>(isa), 0, count) ||
+          !TakesRight<true>(static_cast<jgs::Isa>(isa), 1u << 30, count)) {
+        std::printf("instruction set %d takes others of %d\n", isa, count);
+        return 1;
+      }
+    }
+  }
+  const Graph graph = RandomGraph();
+  int runs = 0;
+  for (int64_t importance : {0, 1, -1}) {
+    for (uint32_t phase : {0u, 1u << 31}) {
+      for (int64_t room : {int64_t{kRoom}, int64_t{3000}}) {
+        const Sample one = Run(graph, {importance, phase != 0}, phase, room, 1);
+        for (int threads : {2, 5}) {
+          if (Run(graph, {importance, phase != 0}, phase, room, threads) != one) {
+            std::printf("%d threads draw otherwise, importance %d\n", threads,
+                        static_cast<int>(importance));
+            return 1;
+          }
+          ++runs;
+        }
+      }
+    }
+  }
+  std::printf("%d runs equal\n", runs);
+}
