@@ -62,7 +62,9 @@ class Remote:
         def attempt(level: int) -> tuple[Any, bool]:
             batch = self._sampler(words, seeds, level)
             mine = [np.asarray(b.overflow, np.int32)[None] for b in self.comm.local(batch)]
-            return batch, self.comm.size > 1 and bool(all_gather_rows(self.comm, mine).any())
+            if self.comm.size == 1:
+                return batch, bool(mine[0][0])
+            return batch, bool(all_gather_rows(self.comm, mine).any())
 
         return until_it_fits(attempt)[0]
 

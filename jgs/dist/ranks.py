@@ -23,6 +23,7 @@ from jgs.dist.plan import (
     request_capacity,
 )
 from jgs.dist.source import HybridSampler, RankSampler, RankSource
+from jgs.dist.vanilla import check_vanilla
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
@@ -86,12 +87,8 @@ class RankParts:
                 f"--batch-size {batch_size} for {self.per_rank} parts a rank",
                 "Choose a multiple of the parts a rank has, within these bounds.",
             )
-        if mode == "vanilla" and not sampler.by_node:
-            raise InputError(
-                "vanilla mode must have a sampler whose draws belong to a node",
-                repr(sampler),
-                "Use hybrid mode, in which every rank has the whole topology.",
-            )
+        if mode == "vanilla":
+            check_vanilla(sampler)
         sampler.init(graphs[0])
 
     def schedules(
@@ -171,7 +168,8 @@ def rank_loader(
     sampler = as_sampler(sampler, **options)
     ranks.check(graphs, batch_size, sampler, mode)
     background = comm.clone()
-    settings = repr((sampler, bool(shuffle)))
+    # Of draws that do not belong to a node each rank has its own.
+    settings = repr((sampler, bool(shuffle), None if sampler.by_node else comm.size))
     schedules = ranks.schedules(key, batch_size, shuffle, settings, partial(step_keys, sampler))
     make = _hybrid if mode == "hybrid" else _vanilla
     drawing = make(background, ranks, graphs, schedules, batch_size, sampler)

@@ -47,6 +47,22 @@ class RowCapacity(NamedTuple):
     edges: tuple[int, ...]
 
 
+def check_vanilla(sampler: Any) -> None:
+    """Raises `InputError` for a sampler whose batches cannot be drawn by the nodes' owners."""
+    if not sampler.by_node:
+        raise InputError(
+            "vanilla mode must have a sampler whose draws belong to a node",
+            repr(sampler),
+            "Use hybrid mode, in which every rank has the whole topology.",
+        )
+    if sampler.edge_ids or sampler.edge_weights:
+        raise InputError(
+            "vanilla mode must have a sampler that returns neither ids nor weights of edges",
+            f"edge_ids={sampler.edge_ids}, edge_weights={sampler.edge_weights}",
+            "Leave these out, or use hybrid mode.",
+        )
+
+
 class HopSpec(NamedTuple):
     """What is static about a batch (see `jgs.sampling.hops.Spec`)."""
 
@@ -113,6 +129,7 @@ class VanillaSampler:
         **options: Any,
     ):
         sampler = as_sampler(sampler, **options)
+        check_vanilla(sampler)
         self._comm, self._graph, self._held = comm, graph, held
         if held is not None:
             self._held_here = [np.asarray(each) for each in comm.local(held)]

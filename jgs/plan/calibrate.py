@@ -19,6 +19,7 @@ from jgs.models import GraphSAGE
 from jgs.ops import gather
 from jgs.plan.cost import Constants, Draw, Workload, step_flops
 from jgs.sampling import plan_capacity
+from jgs.sampling.capacity import until_it_fits
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 _DEGREE = 24  # of the graph that is made up
@@ -56,11 +57,11 @@ def calibrate(
     batches = [_seeds(rng, seeds, num_nodes, work.batch_size) for _ in range(_REPEATS)]
 
     def draw(sampler: Any, number: int) -> Any:
-        for level in range(64):
+        def attempt(level: int) -> Any:
             batch = sampler(np.array([0, number], np.uint32), batches[number], level)
-            if not batch.overflow:
-                return batch
-        raise AssertionError("a capacity enlarged 64 times exceeds every worst case")
+            return batch, batch.overflow
+
+        return until_it_fits(attempt)[0]
 
     drawn = [draw(samplers[0], number) for number in range(_REPEATS)]
     batch = drawn[0]

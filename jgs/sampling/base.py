@@ -53,8 +53,8 @@ class Sampler(Protocol):
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         """What no sample of `batch_size` seeds exceeds; with `distinct` no seed is repeated.
 
-        Where `shape.max_degree` is None and seeds may repeat, a sampler that takes all
-        neighbours may exceed it: every repetition takes them again.
+        Where `shape.max_degree` is None and seeds may repeat, a sampler whose rows have no
+        other bound than their degree may exceed it: every repetition draws again.
         """
 
 
@@ -86,6 +86,7 @@ class ByNode(Sampler, Protocol):
     Attributes:
       num_hops: `L`.
       relabel_inputs: whether the last hop's sources get local ids.
+      edge_ids, edge_weights: whether the blocks carry `edge_id`, `edge_weight`.
     """
 
     @property
@@ -94,12 +95,21 @@ class ByNode(Sampler, Protocol):
     @property
     def relabel_inputs(self) -> bool: ...
 
+    @property
+    def edge_ids(self) -> bool: ...
+
+    @property
+    def edge_weights(self) -> bool: ...
+
     def draw_hop(
         self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
         """What each of `nodes`, int32 `[..., T]` with `N` for padding, draws at `hop` by the
         key `words` uint32 `[..., 2]` (or `[..., W]` of the sampler's own `step_keys`), in at
         most `num_edges` edges; traced under x64."""
+
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        """How many neighbours a node of each `degree` draws at `hop`, on average."""
 
 
 def step_keys(sampler: Sampler, epoch_words: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -113,9 +123,6 @@ def step_keys(sampler: Sampler, epoch_words: np.ndarray, steps: np.ndarray) -> n
     if (own := getattr(sampler, "step_keys", None)) is not None:
         return own(epoch_words, steps)
     return step_words(epoch_words, steps)
-
-    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
-        """How many neighbours a node of each `degree` draws at `hop`, on average."""
 
 
 def sample_apart(

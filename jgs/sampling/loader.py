@@ -188,8 +188,9 @@ class Loader:
             self._stop(ahead)
 
     def peek(self) -> Any:
-        """The batch that the next loop begins with; the position stays. It is drawn for this
-        alone, by all ranks together where there are several."""
+        """The batch that the next loop begins with; the position stays. Not for the body of a
+        loop, which it would end. It is drawn for this alone, by all ranks together where there
+        are several; a planned cache is planned for it too."""
         epoch, step = (self.epoch, self.step) if self.step < len(self) else (self.epoch + 1, 0)
         self.close()
         items = self.source.drawn(epoch, step)
@@ -206,8 +207,8 @@ class Loader:
             schedule.epoch, schedule.step = epoch, step
 
     def state_dict(self) -> dict[str, int]:
-        """The position and what it means: ints that `load_state_dict` takes back, with any
-        number of ranks."""
+        """The position and what it means: ints that `load_state_dict` takes back, of a by-node
+        sampler with any number of ranks."""
         return self._schedule.state_dict()
 
     def load_state_dict(self, state: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""`SAMPLERS`: every sampler by its name, for commands and for the test of the contract."""
+"""`SAMPLERS`: every sampler by its name; the test of the contract tries each."""
 
 from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.neighbors import Neighbors

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from jgs.errors import InputError
 from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
@@ -35,6 +38,13 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
                 "Give them to the sampler itself.",
             )
         return sampler
+    if not isinstance(sampler, str | Sequence | np.ndarray) and hasattr(sampler, "sample"):
+        missing = [n for n in ("by_node", "init", "sample", "bound") if not hasattr(sampler, n)]
+        raise InputError(
+            "a sampler must be an instance with by_node, init, sample and bound",
+            f"{sampler!r}" + (f" without {', '.join(missing)}" if missing else ""),
+            "See jgs.sampling.Sampler.",
+        )
     return Neighbors(
         check_fanouts(sampler), **{_OPTIONS[name]: bool(v) for name, v in options.items()}
     )

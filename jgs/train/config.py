@@ -72,7 +72,9 @@ class Config:
         choices=("neighbors", "labor", "subgraph"),
     )
     fanouts: tuple[int, ...] = _flag(
-        (10, 10), "neighbours to draw per node, seeds' hop first; -1 draws all; one a layer"
+        (10, 10),
+        "of neighbors and labor: neighbours to draw per node, seeds' hop first; -1 draws all; "
+        "one a layer",
     )
     importance: int = _flag(
         0, "of labor: rounds of importance sampling, for fewer distinct nodes; -1: all"
@@ -85,7 +87,7 @@ class Config:
     )
     extra_nodes: int = _flag(0, "of subgraph: nodes to draw beside the seeds; of each rank")
     layers: int | None = _flag(
-        None, "of subgraph: layers of the model (default: 2; of neighbors one a fanout)"
+        None, "of subgraph: layers of the model (default: 2; else one a fanout)"
     )
     model: str = _flag(
         "sage",
@@ -246,6 +248,12 @@ class Config:
                 "a saved configuration must hold the fields of this version of jgs",
                 unknown,
                 "Resume with the version that wrote it, or choose another --run-dir.",
+            )
+        if saved and "sampler" not in saved:
+            raise InputError(
+                "a run must be resumed by the version of jgs that began it",
+                "one of an earlier version",
+                "Use that version, or choose another --run-dir.",
             )
         return cls(**saved | own)
 

@@ -16,6 +16,7 @@ from jgs.models import GNN
 from jgs.train.config import Config
 from jgs.train.data import Data, open_data
 from jgs.train.evaluate import exact_inference
+from jgs.train.model import own_options
 from jgs.train.progress import Meter
 from jgs.train.samplers import make_sampler
 from jgs.train.tasks import TASKS
@@ -36,6 +37,7 @@ class Job:
         self.task = TASKS["nodes"]
         self.batch_size = config.batch_size * self.comm.size
         # Not in `start`, where other ranks may wait for this one: here errors reach them all.
+        own_options(config)
         data.check(make_sampler(config))
 
     def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:

@@ -33,7 +33,7 @@ def make_model(
         input_dropout=input_dropout,
         norm=config.norm,
         rngs=nnx.Rngs(key),
-        **_own_options(config),
+        **own_options(config),
     )
     jax.block_until_ready(nnx.state(model))
     return model
@@ -47,7 +47,7 @@ def shape_of(job: Any) -> dict[str, Any]:
     return found | {"multilabel": job.data.host_labels.ndim == 2}
 
 
-def _own_options(config: Config) -> dict[str, Any]:
+def own_options(config: Config) -> dict[str, Any]:
     """Those of the model alone; raises `InputError` for another model's."""
     own = {}
     for name, models in OPTIONS.items():

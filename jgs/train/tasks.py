@@ -1,4 +1,4 @@
-"""What a run learns: which nodes a split asks about, the loss of outputs, and the metric."""
+"""What a run learns: the loss of outputs, and the metric."""
 
 from __future__ import annotations
 

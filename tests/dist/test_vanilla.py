@@ -7,8 +7,10 @@ import pytest
 from jgs import Graph, InputError, kernels
 from jgs.dist.comm import Alone
 from jgs.dist.mesh import Mesh
+from jgs.dist.plan import planned_vanilla
 from jgs.dist.vanilla import RowCapacity, VanillaSampler, hold_rows
-from jgs.sampling import Capacity, sample_neighbors, worst_case
+from jgs.sampling import Capacity, Labor, Neighbors, Subgraph, sample_neighbors, worst_case
+from jgs.sampling.schedule import Deal, Schedule
 
 N, E, B = 300, 4000, 12
 CUTS = {1: [0, N], 2: [0, 120, N], 3: [0, 40, 40, N], 4: [0, 1, 90, 200, N]}
@@ -220,3 +222,48 @@ def test_bad_arguments():
         InputError, match=f"seeds of rank 1 must be 12 nodes .* got .{missing[0]}"
     ):
         ranks.sample(jax.random.key(0))
+
+
+def test_samplers_that_owners_cannot_draw_are_refused():
+    ranks = Ranks(2, random_graph(1), random_seeds(1, 2), **MODES[0])
+    arguments = (ranks.comm, None, CUTS[2], E, B)
+    for sampler, says in (
+        (Subgraph(5), "whose draws belong to a node"),
+        (Labor((3, 2), importance=1), "whose draws belong to a node"),
+        (Labor((3, 2), edge_weights=True), "neither ids nor weights"),
+    ):
+        with pytest.raises(InputError, match=says):
+            VanillaSampler(*arguments, sampler)
+
+
+def test_labor_split_over_owners_is_labor_on_the_whole(same_bits):
+    sampler, graph, seeds = Labor((3, 2)), random_graph(2), random_seeds(2, 2)
+    ranks = Ranks(2, graph, seeds, **MODES[0])  # for the parts
+    capacity = worst_case(graph, B, sampler)
+    held = ranks.comm.own(ranks.comm.local(ranks.sampler._held))
+    split = VanillaSampler(
+        ranks.comm, ranks.sampler._graph, CUTS[2], E, B, sampler, capacity, held=held
+    )
+    words = np.asarray(jax.random.key_data(jax.random.key(4)))
+    whole = jax.jit(sampler.sample, static_argnums=4)
+    alone = [whole(words, graph, (), each, capacity) for each in seeds]
+    same_bits(ranks.comm.local(split(words, ranks.comm.own(seeds))), alone)
+
+
+def test_one_rank_plans_from_whole_batches(monkeypatch):
+    """What overflows while planning is drawn again, also where nobody else is to be told."""
+    graph, comm = random_graph(1), Alone()
+    deal = Deal.whole(np.arange(N, dtype=np.int32))
+    schedules = [Schedule(jax.random.key(0), deal, B, N)]
+    held = [np.zeros(N, bool)]
+
+    def plan():
+        offsets = np.array([0, N])
+        planned = planned_vanilla(
+            comm, [graph], offsets, E, B, Neighbors((3, 2)), schedules, held=held
+        )
+        return planned._spec.capacity
+
+    roomy = plan()
+    monkeypatch.setattr("jgs.sampling.capacity._MODEST", 8)
+    assert plan() == roomy

@@ -45,6 +45,7 @@ CASES = {
     "labor": [
         (Labor((3, 2), edge_ids=True), Labor((3, 2), layer_dependency=True)),
         (Labor((3, 2), importance=1, edge_ids=True), Labor((3, 2), importance=2)),
+        (Labor((3, 2), period=4, edge_ids=True, edge_weights=True), Labor((3, 2))),
     ],
     "subgraph": [(Subgraph(40, edge_ids=True), Subgraph(41))],
 }
@@ -103,6 +104,11 @@ def test_the_parts_of_the_contract(sampler, other, graph):
     assert hash(sampler) == hash(dataclasses.replace(sampler))
     assert sampler == dataclasses.replace(sampler) != other
     jax.tree.map(np.asarray, sampler.init(graph))  # a pytree of arrays
+    if sampler.by_node:
+        degree = np.array([0, 1, 5, 1000])
+        drawn = sampler.expected_draws(0, degree)
+        assert (drawn[1:] > 0).all()
+        assert (drawn <= np.maximum(degree, 10)).all()
     with pytest.raises(InputError):
         draw(sampler, graph, capacity=Capacity((1,) * 9, (1,) * 9))
     with pytest.raises(InputError):

@@ -94,8 +94,9 @@ class Labor:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
-        require_int("importance", self.importance, -1)
-        require_int("period", self.period, 1)
+        for name, least in (("importance", -1), ("period", 1)):
+            object.__setattr__(self, name, require_int(name, getattr(self, name), least))
+        object.__setattr__(self, "layer_dependency", bool(self.layer_dependency))
         if self.unbiased and not self.edge_weights:
             raise InputError(
                 "an unbiased estimate needs the edges' weights",
@@ -128,6 +129,11 @@ class Labor:
             sources.append(targets)
             most = shape.num_edges + repeated * (shape.max_degree or 0)
         return Capacity(tuple(edges), tuple(sources))
+
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        """See `jgs.sampling.base.ByNode`."""
+        k = self.fanouts[hop]
+        return degree if k == -1 else np.minimum(k, degree)
 
     def step_keys(self, epoch_words: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key

@@ -57,6 +57,8 @@ class Neighbors:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+        for name in ("replace", "weighted", "edge_ids", "edge_weights", "relabel_inputs"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
 
     @property
     def num_hops(self) -> int:

@@ -62,6 +62,12 @@ class Subgraph:
     ) -> MiniBatch:
         self.init(graph)
         seeds = check_seeds(seeds, graph.num_nodes)
+        if seeds.ndim != 1:
+            raise InputError(
+                "the seeds of one subgraph must be one-dimensional",
+                f"shape {list(seeds.shape)}",
+                "Draw several under jax.vmap, with a key each.",
+            )
         words = key_words(key)
         size = seeds.shape[-1]
         if capacity is None:
