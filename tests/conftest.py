@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import signal
 from pathlib import Path
 
 import programs
@@ -59,6 +60,14 @@ def data_folder() -> Path:
     if not (folder / "cora.npz").is_file():
         pytest.skip(f"no real graphs in {folder}: set JGS_TEST_DATA")
     return folder
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as on a terminal: a shell's background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _kernel_with(num_threads: int):

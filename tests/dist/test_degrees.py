@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import pytest
-from jgs.train.ranks import RankJob
 from launched import make_parts
 
 from jgs.data.parts import open_parts
@@ -12,6 +11,7 @@ from jgs.dist.degrees import all_degrees
 from jgs.dist.mesh import Mesh
 from jgs.dist.ranks import RankParts
 from jgs.train.config import Config
+from jgs.train.job import open_job
 from jgs.train.model import make_model
 from jgs.train.progress import Meter
 
@@ -30,8 +30,10 @@ def test_batches_of_ranks_have_the_degrees_of_the_whole_graph(parts, mode):
     np.testing.assert_array_equal(degrees, whole)
     assert degrees.dtype == np.int32
     shape = {"partition": str(parts), "mode": mode, "model": "gcn", "hidden": 4}
-    job = RankJob(Config(**shape, batch_size=6, fanouts=(3, 2), ranks=2, prefetch=0), comm)
-    model = make_model(job.config, job.num_features, job.num_classes, False, jax.random.key(0))
+    job = open_job(Config(**shape, batch_size=6, fanouts=(3, 2), ranks=2, prefetch=0), comm)
+    model = make_model(
+        job.config, job.data.num_features, job.data.num_classes, False, jax.random.key(0)
+    )
     job.start(model, jax.random.key(1), None)
     batches = job.batches(Meter())
     batch, _ = next(batches)

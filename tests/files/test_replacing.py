@@ -106,6 +106,7 @@ def test_two_that_write_at_once_leave_each_other_alone(tmp_path):
     assert list(tmp_path.iterdir()) == [folder]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_amid_the_exchange_waits_for_its_end(tmp_path, monkeypatch):
     folder, exchange = tmp_path / "out", replacing._exchange
 

@@ -1,7 +1,5 @@
 """What the tests of whole runs share."""
 
-import signal
-
 import pytest
 from small_runs import train
 
@@ -12,11 +10,3 @@ def whole(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("whole") / "run"
     assert train(run_dir) == 0
     return run_dir
-
-
-@pytest.fixture
-def interruptible():
-    """Ctrl-C as on a terminal: a shell's background jobs ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
