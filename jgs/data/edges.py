@@ -26,30 +26,6 @@ def simple_symmetric_graph(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> 
     return _graph(np.bincount(keys >> 32, minlength=num_nodes), _sources(keys))
 
 
-def symmetrized(
-    src: np.ndarray, dst: np.ndarray, edge_weight: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The edges and their reverses, each once; self-loops stay, each once too.
-
-    Args:
-      src, dst: integer `[E]`, node ids in `[0, 2**31)`.
-      edge_weight: `[E]` or None. An edge that is there several times, as itself or as a
-        reverse, keeps the largest of its weights.
-
-    Returns int32 sources, int32 targets and the weights, by target, then by source.
-    """
-    src, dst = src.astype(np.int64), dst.astype(np.int64)
-    keys = np.concatenate([dst << 32 | src, src << 32 | dst])
-    if edge_weight is None:
-        keys = _distinct(np.sort(keys))
-    else:
-        weight = np.concatenate([edge_weight, edge_weight])
-        order = np.lexsort((-weight, keys))
-        kept = _first_of_each(keys[order])
-        keys, edge_weight = keys[order][kept], weight[order][kept]
-    return _sources(keys), (keys >> 32).astype(np.int32), edge_weight
-
-
 def build_graph(
     chunks: Iterable[tuple[np.ndarray, np.ndarray]],
     num_nodes: int,
@@ -149,11 +125,6 @@ def _sources(keys: np.ndarray) -> np.ndarray:
 
 def _distinct(keys: np.ndarray) -> np.ndarray:
     """Sorted `keys`, each once."""
-    return keys[_first_of_each(keys)]
-
-
-def _first_of_each(keys: np.ndarray) -> np.ndarray:
-    """Of sorted `keys`, whether each is the first of its equals."""
     new = np.ones(keys.size, bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
-    return new
+    return keys[new]

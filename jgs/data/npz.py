@@ -4,7 +4,7 @@ The archive's arrays (`N` nodes, `E` edges, `F` features):
   the graph: `edge_index` integer `[2, E]` (row 0 sources, row 1 targets) or `indptr` `[N+1]`
     and `indices` `[E]` as in `jgs.Graph`; optional `edge_weight` `[E]`. Taken as it is:
     directed, parallel edges and self-loops kept. With `symmetric=True` every edge goes both
-    ways: for archives that list an edge once (see `jgs.data.edges.symmetrized`).
+    ways: for archives that list an edge once (see `jgs.Graph.symmetrized`).
   the features: `features` `[N, F]`, or a CSR matrix as `feature_indptr` `[N+1]`,
     `feature_indices`, `feature_values` `[nnz]` and `feature_shape` `[2]`.
   `labels` `[N]` (-1: none), or `[N, C]` of 0 and 1.
@@ -21,7 +21,6 @@ import numpy as np
 import scipy.sparse
 
 from jgs.data.dataset import Dataset, as_labels, assemble
-from jgs.data.edges import symmetrized
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.npy import map_npy
@@ -83,19 +82,12 @@ def load_archive(
     graph = Graph.from_npz(path)
     return assemble(
         name,
-        _symmetrized(graph) if symmetric else graph,
+        graph.symmetrized() if symmetric else graph,
         features,
         *arrays.values(),
         num_classes=None if num_classes is None else int(num_classes),
         normalize_features=normalize_features,
     )
-
-
-def _symmetrized(graph: Graph) -> Graph:
-    dst = np.repeat(np.arange(graph.num_nodes), np.diff(np.asarray(graph.indptr)))
-    weight = None if graph.edge_weight is None else np.asarray(graph.edge_weight)
-    src, dst, weight = symmetrized(np.asarray(graph.indices), dst, weight)
-    return Graph.from_edges(src, dst, graph.num_nodes, weight)
 
 
 def open_npy(path: Path) -> np.ndarray:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jgs import InputError
-from jgs.data.edges import build_graph, simple_symmetric_graph, symmetrized
+from jgs.data.edges import build_graph, simple_symmetric_graph
 
 
 def rows(graph):
@@ -34,26 +34,6 @@ def test_equal_to_the_definition_whatever_the_runs(
         assert [r.tolist() for r in rows(graph)] == expected
     if symmetric:
         assert [r.tolist() for r in rows(simple_symmetric_graph(src, dst, nodes))] == expected
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 8), st.integers(0, 40))
-def test_symmetrized_is_the_union_with_the_reverses(seed, nodes, edges):
-    rng = np.random.default_rng(seed)
-    src, dst = rng.integers(0, nodes, (2, edges)) + (2**31 - 9)  # keys stay positive
-    weight = rng.random(edges).astype(np.float32)
-    largest: dict[tuple[int, int], float] = {}
-    for u, v, w in zip(src.tolist(), dst.tolist(), weight.tolist(), strict=True):
-        for edge in ((v, u), (u, v)):  # target first: the order of the result
-            largest[edge] = max(largest.get(edge, 0), w)
-    for weighted in (False, True):
-        sources, targets, weights = symmetrized(src, dst, weight if weighted else None)
-        assert list(zip(targets.tolist(), sources.tolist(), strict=True)) == sorted(largest)
-        assert sources.dtype == targets.dtype == np.int32
-        if weighted:
-            assert weights.tolist() == [largest[edge] for edge in sorted(largest)]
-        else:
-            assert weights is None
 
 
 def test_many_pieces(tmp_path):
