@@ -97,13 +97,14 @@ def test_an_mpi4jax_that_this_jax_breaks(tmp_path, monkeypatch):
         launch.connect("mpi")
 
 
+# Each rank writes its line at once, for all share the output.
 CONNECT = """
 import sys
 from jgs.dist.launch import connect
 from jgs.errors import InputError
 try:
     comm = connect(*sys.argv[1:2], **eval(sys.argv[2]))
-    print(type(comm).__name__, comm.rank, comm.size)
+    print(f"{type(comm).__name__} {comm.rank} {comm.size}\n", end="", flush=True)
 except InputError as error:
     print("InputError", error)
 """
