@@ -104,7 +104,7 @@ from jgs.dist.launch import connect
 from jgs.errors import InputError
 try:
     comm = connect(*sys.argv[1:2], **eval(sys.argv[2]))
-    print(f"{type(comm).__name__} {comm.rank} {comm.size}\n", end="", flush=True)
+    print(f"{type(comm).__name__} {comm.rank} {comm.size}\\n", end="", flush=True)
 except InputError as error:
     print("InputError", error)
 """
