@@ -39,6 +39,14 @@ class Task(NamedTuple):
 
 
 FANOUTS = "--fanouts 10 10"
+BY_NODE = {
+    "neighbors": FANOUTS,
+    "labor": FANOUTS,
+    "vrgcn": "--fanouts 2 2",
+    "gcnbs": FANOUTS,
+    "thanos": FANOUTS,
+    "pass": FANOUTS,
+}
 TASKS = {
     # Trained as FastGCN's and LADIES's authors do: GCN, hidden layers without dropout.
     "cora-full": Task(
@@ -56,12 +64,7 @@ TASKS = {
         "--dataset cora --epochs 50 --batch-size 64 --lr 5e-3 --weight-decay 5e-4 --hidden 64 "
         "--model sage --dropout 0.5",
         {
-            "neighbors": FANOUTS,
-            "labor": FANOUTS,
-            "vrgcn": "--fanouts 2 2",
-            "gcnbs": FANOUTS,
-            "thanos": FANOUTS,
-            "pass": FANOUTS,
+            **BY_NODE,
             "subgraph": "--extra-nodes 2000",
         },
         {},
@@ -70,12 +73,7 @@ TASKS = {
         "--dataset facebook --epochs 4 --batch-size 1000 --lr 1e-2 --hidden 64 --model sage "
         "--dropout 0.2",
         {
-            "neighbors": FANOUTS,
-            "labor": FANOUTS,
-            "vrgcn": "--fanouts 2 2",
-            "gcnbs": FANOUTS,
-            "thanos": FANOUTS,
-            "pass": FANOUTS,
+            **BY_NODE,
             "subgraph": "--extra-nodes 5000",
         },
         {},

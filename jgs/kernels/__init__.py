@@ -73,6 +73,13 @@ def _num_threads() -> int:
     return int(text)
 
 
+def _check_isa() -> None:
+    """The kernels read it themselves (isa.h)."""
+    text = os.environ.get("JGS_MAX_ISA", "2")
+    if text not in ("0", "1", "2"):
+        raise InputError("JGS_MAX_ISA must be 0, 1 or 2", repr(text), "Unset it?")
+
+
 def _find() -> Path | None:
     wanted = os.environ.get("JGS_KERNELS", "")
     if wanted.lower() == "off":
@@ -117,6 +124,7 @@ def _register() -> bool:
 
 
 NUM_THREADS = _num_threads()
+_check_isa()
 _AVAILABLE = _register()
 
 

@@ -46,6 +46,20 @@ def test_the_programs_for_the_sanitizers_compile():
     run("c++", "-fsyntax-only", "-Wall", *FLAGS, *programs)
 
 
+def test_the_environment_limits_the_instructions(tmp_path):
+    code, program = tmp_path / "best.cc", tmp_path / "best"
+    code.write_text(
+        '#include <cstdio>\n#include "isa.h"\n'
+        'int main() { std::printf("%d", static_cast<int>(jgs::BestIsa())); }\n'
+    )
+    run("c++", *FLAGS, code, "-o", program)
+    best = int(run(program))
+    assert [int(run(program, JGS_MAX_ISA=str(i))) for i in (0, 1, 2)] == [0, min(1, best), best]
+    for wrong in ("", "avx2", "3"):
+        with pytest.raises(AssertionError, match="InputError: JGS_MAX_ISA must be 0, 1 or 2"):
+            run(sys.executable, "-c", "import jgs.kernels", JGS_MAX_ISA=wrong)
+
+
 def test_kernels_limited_to_avx2_are_plain():
     tests = [
         "tests/sampling/test_equality.py::test_kernel_is_plain_at_parallel_sizes",
