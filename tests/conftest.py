@@ -11,6 +11,8 @@ import programs
 # Before JAX starts: a mesh of four devices in this process (all else uses the first).
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 os.environ.update(programs.kept(Path(__file__).parents[1] / "build" / "programs"))
+# The processes that tests start keep their byte code too.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import jax
 import numpy as np

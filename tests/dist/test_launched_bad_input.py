@@ -1,13 +1,15 @@
 """Bad input to `python -m jgs.train --partition`: one line, whatever rank finds it."""
 
+import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from launched import FLAGS, LIMIT, finish, make_parts
-from ranks import MPIEXEC, needs_mpi
+from ranks import MPIEXEC, needs_mpi, run_ranks
 
 from jgs.dist.watchdog import Watchdog
 from jgs.files.writing import locked
@@ -15,17 +17,7 @@ from jgs.partition.__main__ import main as partition
 
 
 def without_parts(parts, tmp_path):
-    return 2, ["--epochs", 1], "no --partition"
-
-
-def three_ranks(parts, tmp_path):
-    return 3, ["--partition", parts], "4 parts"
-
-
-def missing_part(parts, tmp_path):
-    bad = shutil.copytree(parts, tmp_path / "bad")
-    shutil.rmtree(bad / "part-00003")  # of rank 1
-    return 2, ["--partition", bad], "part-00003"
+    return ["--epochs", 1], "no --partition"
 
 
 def part_of_another_graph(parts, tmp_path):
@@ -34,19 +26,15 @@ def part_of_another_graph(parts, tmp_path):
     for name in ("part-00001", "part-00003"):  # one of each rank
         shutil.rmtree(bad / name)
         shutil.copytree(other / name, bad / name)
-    return 2, ["--partition", bad], "a folder of another graph"
+    return ["--partition", bad], "a folder of another graph"
 
 
 def odd_batch(parts, tmp_path):
-    return 2, ["--partition", parts, "--batch-size", 13], "--batch-size 13 for 2 parts"
+    return ["--partition", parts, "--batch-size", 13], "--batch-size 13 for 2 parts"
 
 
 def weighted_without_weights(parts, tmp_path):
-    return 2, ["--partition", parts, "--weighted"], "edge weights"
-
-
-def impatient(parts, tmp_path):
-    return 2, ["--partition", parts, "--watchdog", 0], "--watchdog must be at least 1"
+    return ["--partition", parts, "--weighted"], "edge weights"
 
 
 def no_validation(parts, tmp_path):
@@ -64,30 +52,32 @@ def no_validation(parts, tmp_path):
     )
     argv = ["--dataset", str(tmp_path / "data.npz"), "--parts", "2", "--method", "random"]
     assert partition([*argv, "--out", str(tmp_path / "few")]) == 0
-    return 2, ["--partition", tmp_path / "few"], "the val split must not be empty"
+    return ["--partition", tmp_path / "few"], "the val split must not be empty"
 
 
 def folder_not_empty(parts, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").touch()
-    return 2, ["--partition", parts], "thesis.txt"
+    return ["--partition", parts], "thesis.txt"
+
+
+def folder_in_use(parts, tmp_path):
+    (tmp_path / "run").mkdir()
+    return ["--partition", parts], "in use by another"
 
 
 BAD = [
     without_parts,
-    three_ranks,
-    missing_part,
     part_of_another_graph,
     odd_batch,
     weighted_without_weights,
-    impatient,
     no_validation,
     folder_not_empty,
+    folder_in_use,
 ]
 
 
-def one_error(processes, expected):
-    statuses, out, err = finish(processes)
+def is_one_error(statuses, out, err, expected):
     planned = ("capacity", "  edges")
     lines = [line for line in err.splitlines() if not line.startswith(planned)]
     assert len(lines) == 1, err
@@ -97,26 +87,56 @@ def one_error(processes, expected):
     assert out == ""
 
 
+def one_error(processes, expected):
+    is_one_error(*finish(processes), expected)
+
+
+@pytest.fixture(scope="module")
+def answers(parts, tmp_path_factory):
+    """Of each of BAD what two ranks, started once, said: statuses, output, errors; and what is
+    expected."""
+    folder, cases, expected = tmp_path_factory.mktemp("bad"), {}, {}
+    for bad in BAD:
+        (place := folder / bad.__name__).mkdir()
+        flags, expected[bad] = bad(parts, place)
+        flags = [*FLAGS, "--batch-size", 12, *flags, "--run-dir", place / "run"]
+        cases[bad.__name__] = list(map(str, flags))
+    (folder / "cases.json").write_text(json.dumps(cases))
+    with locked(folder / "folder_in_use" / "run"):
+        script = Path(__file__).with_name("check_bad_input.py")
+        run_ranks(script, "mpi", 2, folder / "cases.json", folder)
+
+    def of(bad):
+        files = [folder / f"{bad.__name__}-{rank}" for rank in range(2)]
+        statuses = [int(file.with_suffix(".status").read_text()) for file in files]
+        said = ("".join(f.with_suffix(s).read_text() for f in files) for s in (".out", ".err"))
+        return statuses, *said
+
+    return {bad: (*of(bad), expected[bad]) for bad in BAD}
+
+
 @pytest.mark.parametrize("bad", BAD)
-def test_bad_input_is_one_line(start, parts, tmp_path, bad):
-    n, flags, expected = bad(parts, tmp_path)
-    flags = [*FLAGS, "--batch-size", 12, *flags, "--run-dir", tmp_path / "run"]
-    one_error(start("mpi", n, *flags), expected)
+def test_bad_input_is_one_line(answers, bad):
+    is_one_error(*answers[bad])
 
 
-def test_folder_in_use(start, parts, tmp_path):
-    (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run"):
-        flags = [
-            *FLAGS,
-            "--partition",
-            parts,
-            "--run-dir",
-            tmp_path / "run",
-            "--batch-size",
-            12,
-        ]
-        one_error(start("mpi", 2, *flags), "in use by another")
+@pytest.mark.parametrize(
+    ("n", "flags", "expected"),
+    [
+        (3, [], "4 parts"),
+        (2, ["--watchdog", 0], "--watchdog must be at least 1"),
+    ],
+)
+def test_bad_flags_are_one_line(start, parts, tmp_path, n, flags, expected):
+    flags = [*FLAGS, "--batch-size", 12, "--partition", parts, *flags]
+    one_error(start("mpi", n, *flags, "--run-dir", tmp_path / "run"), expected)
+
+
+def test_a_missing_part_is_one_line(start, parts, tmp_path):
+    bad = shutil.copytree(parts, tmp_path / "bad")
+    shutil.rmtree(bad / "part-00003")  # of rank 1
+    flags = [*FLAGS, "--batch-size", 12, "--partition", bad, "--run-dir", tmp_path / "run"]
+    one_error(start("mpi", 2, *flags), "part-00003")
 
 
 def test_ranks_started_differently(start, parts, tmp_path):

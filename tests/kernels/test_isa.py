@@ -1,5 +1,6 @@
 """The kernels draw the same on a CPU with fewer instructions (JGS_MAX_ISA)."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "jgs/kernels"
+PROGRAMS = sorted(path.stem for path in (ROOT / "tests/kernels").glob("*_test.cc"))
 FLAGS = ["-std=c++17", "-ffp-contract=off", "-pthread", "-I", SOURCES]
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
@@ -28,31 +30,44 @@ def run(*command, **environment):
     return done.stdout
 
 
+def compiled(name, *command):
+    """The program of this name, kept for the next run as long as no source changes."""
+    sources = sorted([*SOURCES.glob("*.*"), *(ROOT / "tests/kernels").glob("*.*")])
+    sources = [s for s in sources if s.suffix in (".cc", ".h", ".inc", ".py")]
+    text = b"".join(source.read_bytes() for source in sources)
+    version = run("c++", "--version").encode()
+    folder = ROOT / "build/self_tests" / hashlib.sha256(text + version).hexdigest()[:16]
+    program = folder / name
+    if not program.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f"{name}.{os.getpid()}"
+        run("c++", *FLAGS, *command, "-o", fresh)
+        fresh.rename(program)
+    return program
+
+
 @pytest.mark.parametrize("sampler", ["sample", "labor"])
-def test_every_instruction_set_draws_as_plain_loops_do(sampler, tmp_path):
-    program = tmp_path / f"{sampler}_test"
+def test_every_instruction_set_draws_as_plain_loops_do(sampler):
     code = [
         f"tests/kernels/{sampler}_test.cc",
         SOURCES / f"{sampler}.cc",
         SOURCES / "relabel.cc",
     ]
-    run("c++", "-O2", *FLAGS, *code, "-o", program)
-    assert "runs equal" in run(program)
+    assert "runs equal" in run(compiled(f"{sampler}_test", "-O2", *code))
 
 
-def test_the_programs_for_the_sanitizers_compile():
-    programs = sorted((ROOT / "tests/kernels").glob("*_test.cc"))
-    assert len(programs) >= 4
-    run("c++", "-fsyntax-only", "-Wall", *FLAGS, *programs)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_programs_for_the_sanitizers_compile(program):
+    compiled(f"{program}.o", "-c", "-O0", "-Wall", f"tests/kernels/{program}.cc")
 
 
 def test_the_environment_limits_the_instructions(tmp_path):
-    code, program = tmp_path / "best.cc", tmp_path / "best"
+    code = tmp_path / "best.cc"
     code.write_text(
         '#include <cstdio>\n#include "isa.h"\n'
         'int main() { std::printf("%d", static_cast<int>(jgs::BestIsa())); }\n'
     )
-    run("c++", *FLAGS, code, "-o", program)
+    program = compiled("best", code)
     best = int(run(program))
     assert [int(run(program, JGS_MAX_ISA=str(i))) for i in (0, 1, 2)] == [0, min(1, best), best]
     for wrong in ("", "avx2", "3"):
