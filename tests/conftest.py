@@ -109,6 +109,20 @@ def sample_with():
     return sample
 
 
+@pytest.fixture
+def implemented(monkeypatch):
+    """`implemented(kernels, threads)`: what is traced from now on runs so."""
+
+    def choose(available, threads=2):
+        jax.clear_caches()  # what was traced has chosen already
+        monkeypatch.setattr(kernels, "_AVAILABLE", available)
+        monkeypatch.setattr(kernels, "NUM_THREADS", threads)
+
+    yield choose
+    monkeypatch.undo()
+    jax.clear_caches()
+
+
 def assert_same_bits(a, b) -> None:
     """Two pytrees are equal: structure, dtypes, shapes and every bit."""
     assert jax.tree.structure(a) == jax.tree.structure(b)

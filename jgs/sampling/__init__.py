@@ -10,12 +10,14 @@ from jgs.sampling.algorithms.pass_ import PASS
 from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.algorithms.thanos import Thanos
 from jgs.sampling.algorithms.vrgcn import VRGCN
+from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import Adaptive, Feedback, Sampler
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.loader import Loader
 from jgs.sampling.plan import plan_capacity, worst_case
-from jgs.sampling.samplers import SAMPLERS
+from jgs.sampling.samplers import SAMPLERS, WALKERS
 from jgs.sampling.stages import ByEpoch, OnPlateau, SamplerSchedule
+from jgs.sampling.walks import Walker, Walks
 
 __all__ = [
     "ASGCN",
@@ -23,6 +25,7 @@ __all__ = [
     "PASS",
     "SAMPLERS",
     "VRGCN",
+    "WALKERS",
     "Adaptive",
     "ByEpoch",
     "Capacity",
@@ -37,6 +40,9 @@ __all__ = [
     "SamplerSchedule",
     "Subgraph",
     "Thanos",
+    "Walk",
+    "Walker",
+    "Walks",
     "plan_capacity",
     "sample_neighbors",
     "worst_case",

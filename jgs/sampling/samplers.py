@@ -1,4 +1,4 @@
-"""`SAMPLERS`: every sampler by its name; the test of the contract tries each."""
+"""`SAMPLERS` and `WALKERS`: all by their names; the tests of the contracts try each."""
 
 from jgs.sampling.algorithms.asgcn import ASGCN
 from jgs.sampling.algorithms.fastgcn import FastGCN
@@ -10,6 +10,7 @@ from jgs.sampling.algorithms.pass_ import PASS
 from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.algorithms.thanos import Thanos
 from jgs.sampling.algorithms.vrgcn import VRGCN
+from jgs.sampling.algorithms.walk import Walk
 
 SAMPLERS = {
     "neighbors": Neighbors,
@@ -22,4 +23,8 @@ SAMPLERS = {
     "thanos": Thanos,
     "pass": PASS,
     "asgcn": ASGCN,
+}
+
+WALKERS = {
+    "walk": Walk,
 }

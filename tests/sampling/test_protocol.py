@@ -319,20 +319,6 @@ def test_two_ranks_draw_what_one_does(sampler, other, graph):
         assert edges_of(same) != edges_of(batches[0])
 
 
-@pytest.fixture
-def implemented(monkeypatch):
-    """`implemented(kernels, threads)`: what is traced from now on runs so."""
-
-    def choose(available, threads=2):
-        jax.clear_caches()  # what was traced has chosen already
-        monkeypatch.setattr(kernels, "_AVAILABLE", available)
-        monkeypatch.setattr(kernels, "NUM_THREADS", threads)
-
-    yield choose
-    monkeypatch.undo()
-    jax.clear_caches()
-
-
 @each
 def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemented):
     """And one batch, `vmap` and super-batches; each implementation compiles them once."""

@@ -1,0 +1,82 @@
+"""`Walk`: random walks, by uniform draws or by weight, with restart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.graph import Graph
+from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.walks import (
+    Walks,
+    check_probability,
+    drawn_neighbor,
+    happens,
+    rows_of,
+    sample_walks,
+    step_bits,
+    step_words,
+    walk,
+)
+
+JUMPS = 0xFFFFFFFF  # the draw that decides whether a walk stops or goes back to its root
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Walks each of whose steps draws one of the node's in-neighbours.
+
+    DeepWalk (Perozzi et al. 2014, section 4.1) walks so; with `restart` it is the random walk
+    with restart (Tong et al. 2006). Returns `Walks`; see `Walker` for what a walk depends on.
+
+    Fields:
+      length: the most steps of a walk.
+      weighted: whether a step draws in proportion to `graph.edge_weight`, and not uniformly. A
+        node whose edges all weigh 0 is then a dead end.
+      restart: before each step but the first, the probability that the walk goes back to its
+        root. The jump takes the step's place, also at a dead end.
+      stop: before each step but the first, the probability that the walk ends; it comes
+        before `restart`. DGL's `restart_prob` is this one.
+
+    Raises `InputError` for a length below 1 and for what is no probability.
+    """
+
+    length: int
+    weighted: bool = False
+    restart: float = 0.0
+    stop: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", require_int("length", self.length, 1))
+        object.__setattr__(self, "weighted", bool(self.weighted))
+        for name in ("restart", "stop"):
+            object.__setattr__(self, name, check_probability(name, getattr(self, name)))
+
+    def init(self, graph: Graph) -> tuple[()]:
+        check_graph(graph, self.weighted)
+        return ()
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
+    ) -> Walks:
+        return sample_walks(walk_plain, key, graph, seeds, self)
+
+
+def walk_plain(words: jax.Array, graph: Graph, roots: jax.Array, walker: Walk) -> Walks:
+    """See `jgs.sampling.walks.Implementation`."""
+
+    def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
+        start, degree = rows_of(graph, here)
+        bits = step_bits(keys, t, 0)
+        there = drawn_neighbor(graph, start, degree, bits, walker.weighted)
+        if walker.restart == walker.stop == 0:
+            return there
+        back, end = step_words(keys, t, JUMPS)
+        walks = (here < graph.num_nodes) & (t > 1)
+        there = jnp.where(walks & happens(back, walker.restart), roots, there)
+        return jnp.where(walks & happens(end, walker.stop), graph.num_nodes, there)
+
+    return walk(words, graph, roots, walker.length, step)

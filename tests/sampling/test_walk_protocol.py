@@ -1,0 +1,169 @@
+"""The contract of `jgs.sampling.walks`, of every walker: one that is missing here fails.
+
+A new walker needs a line in `jgs.sampling.samplers.WALKERS` and one in `CASES`.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import itertools
+import pkgutil
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+from jgs import InputError, kernels
+from jgs.sampling import Walk, Walker, Walks, algorithms
+from jgs.sampling.samplers import WALKERS
+
+N, E, SLOTS, LENGTH = 300, 4000, 24, 9
+KERNELS = kernels.available()
+KEY = jax.random.key(3)
+ROOTS = np.random.default_rng(1).integers(0, N, 20).astype(np.int32)
+ROOTS[[3, 7, 11]] = ROOTS[0]
+# Of each walker what is to be tried, and another that draws otherwise.
+CASES = {
+    "walk": [
+        (Walk(LENGTH), Walk(LENGTH, stop=0.1)),
+        (Walk(LENGTH, weighted=True, restart=0.2, stop=0.05), Walk(LENGTH)),
+    ],
+}
+EVERY = [case for cases in CASES.values() for case in cases]
+each = pytest.mark.parametrize(("walker", "other"), EVERY, ids=repr)
+
+
+@pytest.fixture
+def graph(make_graph):
+    return make_graph(N, E).sorted()
+
+
+@cache
+def _program(walker):
+    """Its jitted `sample`, and a list that grows with every trace."""
+    traces = []
+
+    def sample(key, graph, state, seeds):
+        traces.append(None)
+        return walker.sample(key, graph, state, seeds)
+
+    return jax.jit(sample), traces
+
+
+def slots(roots):
+    return np.r_[roots, np.full(SLOTS - len(roots), N)].astype(np.int32)
+
+
+def draw(walker, graph, roots, key=KEY):
+    """The walks of `roots`, of which a batch has `SLOTS`: one compiled program."""
+    return _program(walker)[0](key, graph, walker.init(graph), slots(roots))
+
+
+def of(walks, count):
+    return np.asarray(walks.nodes)[:count]
+
+
+def test_every_walker_is_in_the_tables():
+    found = set()
+    for name in (m.name for m in pkgutil.iter_modules(algorithms.__path__)):
+        module = importlib.import_module(f"jgs.sampling.algorithms.{name}")
+        for value in vars(module).values():
+            own = inspect.isclass(value) and value.__module__ == module.__name__
+            if own and hasattr(value, "sample") and not hasattr(value, "bound"):
+                found.add(value)
+    assert found == set(WALKERS.values())
+    assert set(CASES) == set(WALKERS)
+    for name, cases in CASES.items():
+        assert all(type(one) is WALKERS[name] for pair in cases for one in pair)
+
+
+@each
+def test_the_parts_of_the_contract(walker, other, graph):
+    assert isinstance(walker, Walker)
+    assert walker.length == LENGTH
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        walker.length = 3
+    assert hash(walker) == hash(dataclasses.replace(walker))
+    assert walker == dataclasses.replace(walker) != other
+    assert repr(walker) != repr(other)
+    jax.tree.map(np.asarray, walker.init(graph))  # a pytree of arrays
+    for wrong in (None, graph.indptr):
+        with pytest.raises(InputError):
+            walker.init(wrong)
+
+
+@each
+def test_walks_go_along_edges(walker, other, graph):
+    walks = draw(walker, graph, ROOTS)
+    nodes, lengths = map(np.asarray, walks)
+    assert isinstance(walks, Walks)
+    assert nodes.shape == (SLOTS, LENGTH + 1)
+    assert nodes.dtype == lengths.dtype == np.int32
+    np.testing.assert_array_equal(nodes[:, 0], slots(ROOTS))
+    steps = (nodes[:, 1:] < N).sum(1)
+    np.testing.assert_array_equal(lengths, steps)
+    assert lengths[:20].max() == LENGTH
+    assert not lengths[20:].any()
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    edges = set(zip(np.repeat(np.arange(N), np.diff(indptr)), indices, strict=True))
+    for root, row in zip(ROOTS, nodes, strict=False):
+        for here, there in itertools.pairwise(row):
+            assert there in (N, root) or (here, there) in edges
+    assert (draw(other, graph, ROOTS).nodes != nodes).any()
+
+
+@each
+def test_a_function_of_the_key_and_the_roots(walker, other, graph, same_bits):
+    one = draw(walker, graph, ROOTS)
+    same_bits(draw(walker, graph, ROOTS, jax.random.key_data(KEY)), one)
+    assert (draw(walker, graph, ROOTS, jax.random.key(9)).nodes != one.nodes).any()
+    twins = of(one, 20)[ROOTS[0] == ROOTS]
+    assert len({tuple(row) for row in twins}) == 4 == len(twins)
+    order = np.argsort(ROOTS, kind="stable")
+    padded = np.r_[N, ROOTS[order], N]
+    np.testing.assert_array_equal(of(draw(walker, graph, padded), 21)[1:], of(one, 20)[order])
+    np.testing.assert_array_equal(of(draw(walker, graph, ROOTS[:9]), 9), of(one, 9))
+
+
+@each
+def test_jit_traces_once_and_lowers_everywhere(walker, other, graph):
+    program, traces = _program(walker)
+    draw(walker, graph, ROOTS)
+    before = len(traces)
+    for i in range(3):
+        draw(walker, graph, (ROOTS + i) % N, jax.random.key(i))
+    assert len(traces) == before
+    for platform in ("cuda", "tpu"):
+        traced = program.trace(KEY, graph, walker.init(graph), slots(()))
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert "callback" not in text
+        assert "jgs_" not in text  # no kernel of this host
+
+
+@each
+def test_plain_and_kernel_are_equal(walker, other, graph, same_bits, implemented):
+    """And one batch, `vmap` and several batches; each implementation compiles them once."""
+    keys, roots = jax.random.split(KEY, 3), np.stack([ROOTS, ROOTS[::-1], np.roll(ROOTS, 3)])
+    roots[1, 4:] = N
+    inputs = (keys, graph, walker.init(graph), roots)
+
+    def one(keys, graph, state, roots):
+        return walker.sample(keys[0], graph, state, roots[0])
+
+    def apart(keys, graph, state, roots):
+        return walker.sample(keys, graph, state, roots)
+
+    def mapped(keys, graph, state, roots):
+        return jax.vmap(lambda k, r: walker.sample(k, graph, state, r))(keys, roots)
+
+    implemented(False)
+    plain = jax.jit(apart)(*inputs)
+    first = jax.tree.map(lambda a: a[0], plain)
+    same_bits(jax.jit(one)(*inputs), first)
+    for threads in (1, 2, 4) if KERNELS else ():
+        implemented(True, threads)
+        same_bits(jax.jit(one)(*inputs), first)
+    implemented(KERNELS, 2)
+    same_bits(jax.jit(apart)(*inputs), plain)
+    same_bits(jax.jit(mapped)(*inputs), plain)

@@ -1,0 +1,163 @@
+"""`Walk`: the distribution of its steps, what a walk depends on, and where walks end."""
+
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import jgs
+from jgs import InputError
+from jgs.sampling import Walk
+
+P_VALUE = 1e-4  # keys are fixed: a right version passes always
+KEY = jax.random.key(5)
+# Of each node its in-neighbours and their weights: a self-loop, an edge of weight 0, parallel
+# edges, a dead end, one by weight only, an isolated node.
+ROWS = [
+    [(1, 1.0), (2, 2.0), (3, 0.0), (0, 0.5)],
+    [(0, 1.0), (2, 1.0), (2, 3.0)],
+    [(0, 1.0), (1, 1.0), (3, 1.0), (4, 2.0)],
+    [(0, 1.0), (2, 2.0), (6, 1.0)],
+    [(5, 1.0), (2, 4.0)],
+    [],
+    [(0, 0.0), (1, 0.0)],
+    [],
+]
+N, COPIES, LENGTH = len(ROWS), 700, 12
+ROOTS = np.tile(np.arange(N, dtype=np.int32), COPIES)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    src, dst, weight = zip(
+        *[(u, v, w) for v, row in enumerate(ROWS) for u, w in row], strict=True
+    )
+    return jgs.Graph.from_edges(src, dst, N, np.float32(weight))
+
+
+@cache
+def program(walker):
+    return jax.jit(walker.sample)
+
+
+def walks(walker, graph, roots=ROOTS, key=KEY):
+    """int `[B, L+1]` nodes and `[B]` lengths, which must agree."""
+    nodes, lengths = map(np.asarray, program(walker)(key, graph, walker.init(graph), roots))
+    taken = np.arange(walker.length + 1) <= lengths[:, None]
+    assert ((nodes < N) == (taken & (np.asarray(roots) < N)[:, None])).all()
+    return nodes, lengths
+
+
+def probabilities(weighted):
+    """Of each node the probability of the next, `[N, N]`; a row of zeros is a dead end."""
+    move = np.zeros((N, N))
+    for v, row in enumerate(ROWS):
+        for u, w in row:
+            move[v, u] += w if weighted else 1
+    return move / np.maximum(move.sum(1, keepdims=True), 1e-9)
+
+
+def assert_fits(counts, expected, name=""):
+    counts, expected = np.ravel(counts), np.ravel(expected)
+    assert (counts[expected == 0] == 0).all(), name
+    some = expected > 0
+    if some.sum() == 1:
+        assert (counts == expected).all(), name
+        return
+    p = stats.chisquare(counts[some], expected[some]).pvalue
+    assert p > P_VALUE, f"{name}: p={p}, expected {expected[some]}, actual {counts[some]}"
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_step_follows_its_row(graph, weighted):
+    nodes, lengths = walks(Walk(LENGTH, weighted), graph)
+    move = probabilities(weighted)
+    here, there = nodes[:, :-1], nodes[:, 1:]
+    for v in range(N):
+        after = there[here == v]
+        counts = np.bincount(after, minlength=N + 1)
+        ends = move[v].sum() == 0
+        assert_fits(counts, after.size * np.r_[move[v], float(ends)], v)
+    assert (lengths[ROOTS == 7] == 0).all()
+    assert lengths.max() == LENGTH
+
+
+def test_walks_that_meet_part_again(graph):
+    """Who is at a node at the same step: two walks of a root, of two roots, of two keys."""
+    walker, move = Walk(LENGTH), probabilities(False)
+    nodes, _ = walks(walker, graph)
+    of_root = nodes[ROOTS == 0]
+    pairs = {
+        "walks": (of_root[: COPIES // 2], of_root[COPIES // 2 :]),
+        "roots": (nodes[ROOTS == 0], nodes[ROOTS == 1]),
+        "keys": (nodes, walks(walker, graph, key=jax.random.key(6))[0]),
+    }
+    for name, (a, b) in pairs.items():
+        for v in (0, 2):
+            together = (a[:, :-1] == v) & (b[:, :-1] == v)
+            after = np.stack([a[:, 1:][together], b[:, 1:][together]])
+            counts = np.zeros((N, N))
+            np.add.at(counts, tuple(after), 1)
+            assert after.shape[1] > 200, name
+            assert_fits(counts, after.shape[1] * np.outer(move[v], move[v]), (name, v))
+
+
+def test_a_walk_that_comes_back_draws_anew(graph):
+    nodes, _ = walks(Walk(LENGTH), graph)
+    counts = np.zeros((N, N))
+    for row in nodes:
+        at = np.flatnonzero(row[:-1] == 2)
+        if at.size > 1:
+            counts[row[at[0] + 1], row[at[1] + 1]] += 1
+    assert_fits(counts, counts.sum(1, keepdims=True) * probabilities(False)[2])
+
+
+def test_repeated_roots_walk_on_their_own_and_order_changes_nothing(graph):
+    roots = np.int32([2, 0, N, 2, 3, 2, 0])
+    nodes, lengths = walks(Walk(LENGTH), graph, roots)
+    for root in (2, 0):
+        assert len({tuple(row) for row in nodes[roots == root]}) == (roots == root).sum()
+    order = np.argsort(-roots, kind="stable")  # equal roots keep theirs
+    moved, moved_lengths = walks(Walk(LENGTH), graph, roots[order])
+    np.testing.assert_array_equal(moved, nodes[order])
+    np.testing.assert_array_equal(moved_lengths, lengths[order])
+    longer, _ = walks(Walk(LENGTH + 3), graph, roots)  # steps are numbered from the root
+    np.testing.assert_array_equal(longer[:, : LENGTH + 1], nodes)
+
+
+def test_restart_and_stop(graph):
+    """Their rates, what is left of the other steps, and jumps out of a dead end."""
+    walker, move = Walk(LENGTH, restart=0.3, stop=0.1), probabilities(False)
+    nodes, _ = walks(walker, graph)
+    for root, v in ((0, 2), (3, 1), (4, 5), (6, 0)):
+        mine = nodes[root == ROOTS]
+        after = mine[:, 2:][mine[:, 1:-1] == v]
+        expected = 0.9 * 0.7 * np.r_[move[v], 1 - move[v].sum()]
+        expected[root] += 0.9 * 0.3
+        expected[N] += 0.1
+        assert_fits(np.bincount(after, minlength=N + 1), after.size * expected, (root, v))
+    at_once = nodes[ROOTS == 0, 1]  # nothing of it before the first step
+    assert_fits(np.bincount(at_once, minlength=N + 1)[:N], at_once.size * move[0])
+    nodes, _ = walks(Walk(LENGTH, restart=1), graph, ROOTS[:80])
+    assert (nodes[:, 2] == np.where(nodes[:, 1] < N, ROOTS[:80], N)).all()
+    assert (walks(Walk(LENGTH, stop=1), graph)[1] <= 1).all()
+
+
+def test_a_graph_without_edges():
+    empty = jgs.Graph.from_edges([], [], 3, np.float32([]))
+    for walker in (Walk(4), Walk(4, weighted=True, restart=0.5)):
+        nodes, lengths = walker.sample(KEY, empty, (), [2, 3, 0])
+        np.testing.assert_array_equal(nodes, [[r, 3, 3, 3, 3] for r in (2, 3, 0)])
+        assert not lengths.any()
+
+
+def test_user_faults(graph):
+    for wrong in ({"length": 0}, {"length": 2.5}, {"restart": 1.1}, {"stop": float("nan")}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            Walk(**{"length": 4} | wrong)
+    with pytest.raises(InputError, match="weighted sampling needs"):
+        Walk(4, weighted=True).init(graph.unweighted())
+    with pytest.raises(InputError, match="seeds must be node ids"):
+        Walk(4).sample(KEY, graph, (), [1, N + 1])
