@@ -96,7 +96,8 @@ class Parts:
     def graph(self) -> Graph:
         """The whole graph, memory-mapped; opened when first used. Raises `InputError`.
 
-        The columns of the data set's graph go along; `edge_order` is None if it had none.
+        The columns of the data set's graph go along; `edge_order` is None if it had none. Of
+        types `edge_type` is there and `schema` is not: the new ids of a type are no range.
         """
         _check_folder(self.folder, GRAPH, self.manifest)
         return Graph.open(self.folder / GRAPH, self.verify)

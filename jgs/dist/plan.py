@@ -109,7 +109,9 @@ def planned_vanilla(
     if comm.uniform:
         sizes = [np.array([g.num_edges], np.int64) for g in graphs]
         most = int(all_gather_rows(comm, sizes).max())  # ranks on a mesh have equally many
-        graphs = [Graph.from_edge_arrays(g.indptr, g.edge_arrays(), most) for g in graphs]
+        graphs = [
+            Graph.from_edge_arrays(g.indptr, g.edge_arrays(), most, g.schema) for g in graphs
+        ]
     make = partial(
         VanillaSampler,
         comm,

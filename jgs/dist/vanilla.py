@@ -81,7 +81,7 @@ def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> G
     indptr = np.zeros(held.size + 1, np.int64)
     np.cumsum(np.where(held, degree, 0), out=indptr[1:])
     edges = {name: np.asarray(a)[keep] for name, a in graph.edge_arrays().items()}
-    return Graph.from_edge_arrays(indptr, edges, num_edges)
+    return Graph.from_edge_arrays(indptr, edges, num_edges, graph.schema)
 
 
 class VanillaSampler:

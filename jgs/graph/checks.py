@@ -113,7 +113,7 @@ def check_arrays(
     one another. Of their values only the ends of `indptr` are read."""
     weighted = any(name.startswith("edge_weight") for name in arrays)
     for name, dtypes in fields.items():
-        must = weighted if name.startswith("edge_weight") else name != "edge_order"
+        must = weighted if name.startswith("edge_weight") else name.startswith("ind")
         if (must or name in arrays) and (
             name not in arrays or arrays[name].dtype not in dtypes or arrays[name].ndim != 1
         ):

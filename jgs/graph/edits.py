@@ -17,7 +17,8 @@ Arrays = dict[str, np.ndarray]
 
 def sorted_rows(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
     """See `Graph.sorted`."""
-    order = order_by(row_of_edges(indptr), arrays["indices"], indptr.size - 1)
+    types, num_nodes = arrays.get("edge_type"), indptr.size - 1
+    order = order_by(row_of_edges(indptr), arrays["indices"], num_nodes, types)
     return indptr, _take(arrays, order)
 
 

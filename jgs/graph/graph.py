@@ -31,7 +31,9 @@ from jgs.graph.checks import (
 )
 from jgs.graph.convert import Edges, networkx_edges, npz_arrays, scipy_edges
 from jgs.graph.device import as_device, reduce_arrays
+from jgs.graph.relations import typed_edges
 from jgs.graph.rows import group
+from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 # Every field and the dtypes that it may have. All but `indptr` are columns of the edges.
@@ -41,10 +43,11 @@ _FIELDS = {
     "edge_weight": (np.float32,),
     "edge_weight_prefix": (np.int64,),
     "edge_order": (np.int32, np.int64),
+    "edge_type": (np.int16,),
 }
-_COLUMNS, _NODES = "edge_columns", "node_columns"
+_COLUMNS, _NODES, _SCHEMA = "edge_columns", "node_columns", "schema"
 _OWN = f"{_COLUMNS}."  # before the name of a user's column, among the arrays and the files
-_TAKEN = {*_FIELDS, _COLUMNS, _NODES}
+_TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA}
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -63,14 +66,18 @@ class Graph:
       edge_order: int32 `[E]` (int64 from 2^31 edges on) or None; the position that each edge
         had in the arrays it was given in, so that `feat[graph.edge_order]` is in the order of
         `indices`. None where `Graph` itself was given them, and kept their order.
+      edge_type: int16 `[E]` or None; the number of each edge's relation. Each row is sorted by
+        it, so that the edges of a relation are a stretch of the row.
       edge_columns: dict of arrays `[E, ...]` by name, the user's own; 64-bit ones stay so.
       node_columns: dict by name of arrays `[N, ...]` or `SparseFeatures`, what samplers read of
         nodes; see `with_node_columns`.
+      schema: `Schema` or None, static; the names of the node types, whose ids are ranges, and
+        of the relations. See `from_relations`.
 
-    `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays and raises
-    `InputError`. Arrays are moved to the default device; aligned NumPy arrays and memory maps
-    on the CPU are used where they lie, so do not change them afterwards. Parallel edges and
-    self-loops are kept: each is a neighbour of its own.
+    `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays, and `edge_type` and
+    `schema` if they are given, and raises `InputError`. Arrays are moved to the default device;
+    aligned NumPy arrays and memory maps on the CPU are used where they lie, so do not change
+    them afterwards. Parallel edges and self-loops are kept: each is a neighbour of its own.
     """
 
     indptr: jax.Array
@@ -78,11 +85,20 @@ class Graph:
     edge_weight: jax.Array | None
     edge_weight_prefix: jax.Array | None
     edge_order: jax.Array | None
+    edge_type: jax.Array | None
     edge_columns: dict[str, jax.Array]
     node_columns: dict[str, Any]
+    schema: Schema | None
 
     def __init__(
-        self, indptr: Any, indices: Any, edge_weight: Any = None, edge_columns: Any = None
+        self,
+        indptr: Any,
+        indices: Any,
+        edge_weight: Any = None,
+        edge_columns: Any = None,
+        *,
+        edge_type: Any = None,
+        schema: Schema | None = None,
     ):
         indptr = integers("indptr", indptr, np.int64)
         indices = integers("indices", indices, np.int32)
@@ -92,9 +108,11 @@ class Graph:
             edge_weight = check_weights(edge_weight, indices.size)
             prefix = weight_prefix_sums(indptr, edge_weight)
         columns = check_columns(edge_columns, indices.size, _TAKEN)
-        self._set(
-            *jax.tree.map(as_device, (indptr, indices, edge_weight, prefix, None, columns))
-        )
+        check_schema(schema, indptr.size - 1, edge_type is not None)
+        if edge_type is not None:
+            edge_type = check_edge_types(edge_type, schema, indptr, indices)
+        fields = (indptr, indices, edge_weight, prefix, None, edge_type, columns)
+        self._set(*jax.tree.map(as_device, fields), schema=schema)
 
     @property
     def num_nodes(self) -> int:
@@ -108,6 +126,9 @@ class Graph:
         weighted = ", weighted" if self.edge_weight is not None else ""
         names = ", ".join([*sorted(self.edge_columns), *sorted(self.node_columns)])
         columns = f", columns {names}" if names else ""
+        if self.schema is not None:
+            counts = len(self.schema.node_types), len(self.schema.relations)
+            weighted += ", {} node types, {} relations".format(*counts)
         sizes = f"num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}"
         return f"Graph({sizes}{weighted}{columns})"
 
@@ -117,21 +138,21 @@ class Graph:
 
     def tree_flatten_with_keys(self):
         names = (*_FIELDS, _COLUMNS, _NODES)
-        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names], None
+        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names], self.schema
 
     @classmethod
-    def tree_unflatten(cls, _, leaves) -> Self:
-        return cls._unchecked(*leaves)
+    def tree_unflatten(cls, schema, leaves) -> Self:
+        return cls._unchecked(*leaves, schema=schema)
 
     @classmethod
-    def _unchecked(cls, *fields: Any) -> Self:
+    def _unchecked(cls, *fields: Any, schema: Schema | None = None) -> Self:
         """The graph of these fields, as they are; those left out are None, or no columns."""
         graph = object.__new__(cls)
-        graph._set(*fields)
+        graph._set(*fields, schema=schema)
         return graph
 
-    def _set(self, *fields: Any) -> None:
-        vars(self).update(zip_longest((*_FIELDS, _COLUMNS, _NODES), fields))
+    def _set(self, *fields: Any, schema: Schema | None) -> None:
+        vars(self).update(zip_longest((*_FIELDS, _COLUMNS, _NODES), fields), schema=schema)
         for at, name in enumerate((_COLUMNS, _NODES), len(_FIELDS)):
             if len(fields) <= at:
                 vars(self)[name] = {}
@@ -154,7 +175,10 @@ class Graph:
         """The same graph without `edge_weight`; nothing is copied."""
         arrays = self.edge_arrays()
         arrays.pop("edge_weight", None), arrays.pop("edge_weight_prefix", None)
-        return self.from_edge_arrays(self.indptr, arrays)._with_nodes(self.node_columns)
+        return self._of(arrays, self.schema)._with_nodes(self.node_columns)
+
+    def _of(self, arrays: Mapping[str, Any], schema: Schema | None) -> Self:
+        return self.from_edge_arrays(self.indptr, arrays, schema=schema)
 
     @staticmethod
     def is_edge_array(name: str) -> bool:
@@ -163,7 +187,11 @@ class Graph:
 
     @classmethod
     def from_edge_arrays(
-        cls, indptr: Any, arrays: Mapping[str, Any], num_edges: int | None = None
+        cls,
+        indptr: Any,
+        arrays: Mapping[str, Any],
+        num_edges: int | None = None,
+        schema: Schema | None = None,
     ) -> Self:
         """The graph with rows of offsets `indptr` and edges as `edge_arrays` names them.
 
@@ -172,6 +200,7 @@ class Graph:
           arrays: of these edges; `edge_weight_prefix` of a row that is whole is as before.
             What is not an edge array is left out.
           num_edges: pads the arrays with zeros to so many; no row has these edges.
+          schema: of these nodes and edges. None: their types have no names.
 
         Nothing is checked.
         """
@@ -186,7 +215,7 @@ class Graph:
         fields = [put.get(name) for name in list(_FIELDS)[1:]]
         own = {n.removeprefix(_OWN): array for n, array in put.items() if n.startswith(_OWN)}
         indptr = indptr if isinstance(indptr, jax.Array) else as_device(indptr)
-        return cls._unchecked(indptr, *fields, own)
+        return cls._unchecked(indptr, *fields, own, schema=schema)
 
     # -- columns of the nodes ----------------------------------------------------------------
 
@@ -203,7 +232,7 @@ class Graph:
 
     def _with_nodes(self, columns: dict[str, Any]) -> Self:
         fields = [getattr(self, name) for name in (*_FIELDS, _COLUMNS)]
-        return self._unchecked(*fields, columns)
+        return self._unchecked(*fields, columns, schema=self.schema)
 
     # -- constructors ------------------------------------------------------------------------
 
@@ -252,8 +281,38 @@ class Graph:
         return graph.symmetrized() if symmetric else graph
 
     def _with_order(self, order: np.ndarray) -> Self:
-        arrays = {**self.edge_arrays(), "edge_order": order}
-        return self.from_edge_arrays(self.indptr, arrays)
+        return self._of({**self.edge_arrays(), "edge_order": order}, self.schema)
+
+    @classmethod
+    def from_relations(
+        cls,
+        num_nodes: Mapping[str, int],
+        edges: Mapping[Relation, tuple[Any, Any]],
+        edge_weight: Mapping[Relation, Any] | None = None,
+        *,
+        both_ways: bool = False,
+    ) -> Self:
+        """The typed graph of these relations, with `edge_type` and `schema`.
+
+        Args:
+          num_nodes: how many nodes each type has, by its name. Ids in the graph are given in
+            this order: `graph.schema.nodes(name)` is the range of a type's.
+          edges: of each relation, (source type, name, target type), a pair `src`, `dst` of
+            integers `[E]`, which count from 0 in each type.
+          edge_weight: float `[E]` of some relations, as of `from_edges`; 1 in the others.
+          both_ways: adds the reverse of each relation `(a, name, b)` as the relation
+            `(b, "rev_" + name, a)`, after all those given.
+
+        Rows are sorted by relation, in the order given; of one relation they keep the order of
+        `src`. `edge_order` counts the edges of all relations, one after the other. Raises
+        `InputError`.
+        """
+        src, dst, types, weight, schema = typed_edges(num_nodes, edges, edge_weight, both_ways)
+        graph = cls.from_edges(src, dst, schema.num_nodes, weight)
+        arrays: dict[str, Any] = graph.edge_arrays()
+        if schema.relations:
+            arrays["edge_type"] = types[np.asarray(graph.edge_order)]
+        return graph._of(arrays, schema)
 
     @classmethod
     def from_scipy(
@@ -306,20 +365,24 @@ class Graph:
         Of edges that become one, both ways counted, the largest weight is kept. Its columns
         and its place in `edge_order` are those of the first edge in that direction, or, if
         there is none, of the first in the other. Memory: about 100 bytes an edge meanwhile.
+        The reverse of an edge is of no relation: of types those of the nodes are kept, and
+        edges have none (`from_relations` can add reverse relations).
         """
-        return self._edited(edits.both_ways)
+        return self._without_edge_types()._edited(edits.both_ways)
 
     def sorted(self) -> Self:
-        """With each row sorted by source; parallel edges keep their order."""
+        """With each row sorted by edge type, if there are any, and then by source; parallel
+        edges keep their order."""
         return self._edited(edits.sorted_rows)
 
     def with_self_loops(self) -> Self:
         """With a self-loop at the end of each row that has none.
 
         Its weight is 1, its entry in each of the user's columns 0, and in `edge_order` the
-        largest integer there is: no position, so that an index there is out of bounds.
+        largest integer there is: no position, so that an index there is out of bounds. A
+        self-loop is of no relation: of types those of the nodes are kept, and edges have none.
         """
-        return self._edited(edits.with_loops)
+        return self._without_edge_types()._edited(edits.with_loops)
 
     def subgraph(self, nodes: Any) -> Self:
         """The graph of `nodes` and the edges among them: node `i` is `nodes[i]`.
@@ -327,11 +390,19 @@ class Graph:
         Args:
           nodes: integer `[n]`, distinct nodes.
 
-        Rows keep their order. Time and memory are in proportion to the rows of `nodes`, also
-        of a memory-mapped graph. Raises `InputError`.
+        Rows keep their order. Edges keep their types; `schema` is that of `nodes` if they are
+        in the order of their types, and else None. Time and memory are in proportion to the
+        rows of `nodes`, also of a memory-mapped graph. Raises `InputError`.
         """
-        ids = node_ids("nodes", nodes, self.num_nodes)
-        return self._edited(edits.among, check_distinct("nodes", ids))
+        ids = check_distinct("nodes", node_ids("nodes", nodes, self.num_nodes))
+        schema = self.schema and self.schema.of_nodes(ids)
+        graph = self._edited(edits.among, ids)
+        return graph._of(graph.edge_arrays(), schema)
+
+    def _without_edge_types(self) -> Self:
+        arrays = self.edge_arrays()
+        arrays.pop("edge_type", None)
+        return self._of(arrays, self.schema and self.schema.without_relations())
 
     def _edited(self, edit: Callable, *args: Any) -> Self:
         given = self.edge_arrays().items()
@@ -340,7 +411,7 @@ class Graph:
         if self.edge_weight is not None:
             prefix = weight_prefix_sums(indptr, arrays["edge_weight"])
             arrays["edge_weight_prefix"] = prefix
-        return self.from_edge_arrays(indptr, arrays)
+        return self.from_edge_arrays(indptr, arrays, schema=self.schema)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -355,6 +426,8 @@ class Graph:
         given = {"indptr": self.indptr, **self.edge_arrays()}
         arrays = {name: np.asarray(array) for name, array in given.items()}
         check_arrays("the graph", arrays, _FIELDS, "Make it again from what it was made of.")
+        if self.schema is not None:
+            arrays[_SCHEMA] = self.schema.as_bytes()
         storage.save_arrays(folder, "jgs.graph", arrays)
 
     @classmethod
@@ -367,5 +440,8 @@ class Graph:
         """
         arrays = storage.open_arrays(folder, "jgs.graph", verify)
         again = "Write the folder again with `Graph.save`."
+        named = arrays.pop(_SCHEMA, None)
         check_arrays(str(folder), arrays, _FIELDS, again)
-        return cls.from_edge_arrays(arrays["indptr"], arrays)
+        schema = None if named is None else Schema.from_bytes(str(folder), named)
+        check_schema(schema, arrays["indptr"].size - 1, "edge_type" in arrays)
+        return cls.from_edge_arrays(arrays["indptr"], arrays, schema=schema)

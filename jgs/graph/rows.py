@@ -60,8 +60,14 @@ def group(keys: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
     return matrix.indptr.astype(np.int64), order
 
 
-def order_by(rows: np.ndarray, sources: np.ndarray, num_nodes: int) -> np.ndarray:
-    """`[E]`: the positions of the edges by row, then by source; equal ones keep their order."""
+def order_by(
+    rows: np.ndarray, sources: np.ndarray, num_nodes: int, types: np.ndarray | None = None
+) -> np.ndarray:
+    """`[E]`: the positions of the edges by row, then by type if there are `types`, then by
+    source; equal ones keep their order."""
     _, order = group(sources, num_nodes)
+    if types is not None:
+        _, by_type = group(types[order], int(types.max(initial=0)) + 1)
+        order = order[by_type]
     _, by_row = group(rows[order], num_nodes)
     return order[by_row]

@@ -138,7 +138,7 @@ def _sample_batch(
 def _with_an_edge(graph: Graph) -> Graph:
     arrays = graph.edge_arrays().items()
     one = {name: jnp.zeros((1, *a.shape[1:]), a.dtype) for name, a in arrays}
-    return Graph.from_edge_arrays(graph.indptr, one)
+    return Graph.from_edge_arrays(graph.indptr, one, schema=graph.schema)
 
 
 def _hop(

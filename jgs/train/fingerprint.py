@@ -21,7 +21,9 @@ def fingerprint(data: Dataset) -> dict[str, str]:
     beyond that 64 evenly spaced pieces of 1 MiB, so that it takes a fraction of a second.
     """
     graph, features = data.graph, data.features
-    weight = graph.edge_weight
+    weight, types = graph.edge_weight, {}
+    if graph.edge_type is not None:
+        types["edge types"] = _digest(graph.edge_type)
     if isinstance(features, SparseFeatures):
         rows: list[Any] = [
             np.asarray(a) for a in (features.indptr, features.indices, features.values)
@@ -33,6 +35,7 @@ def fingerprint(data: Dataset) -> dict[str, str]:
         # As NumPy: JAX would cut the 64-bit offsets when it slices them.
         "graph": _digest(np.asarray(graph.indptr), np.asarray(graph.indices)),
         "edge weights": "none" if weight is None else _digest(weight),
+        **types,
         "features": _digest(*rows),
         "labels": _digest(np.array(data.num_classes), data.labels),
         "splits": _digest(data.train_idx, data.val_idx, data.test_idx),

@@ -1,0 +1,103 @@
+"""The edges of relations, given by node type, as edges of one typed graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph.checks import node_ids
+from jgs.graph.schema import Relation, Schema
+from jgs.graph.weights import check_weights
+
+
+class TypedEdges(NamedTuple):
+    """What `Graph.from_relations` makes a graph of: the edges in order, by id in the graph.
+
+    Fields:
+      src, dst: int32 `[E]`.
+      edge_type: int16 `[E]`, ascending.
+      edge_weight: float32 `[E]`, or None.
+      schema: theirs.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    edge_type: np.ndarray
+    edge_weight: np.ndarray | None
+    schema: Schema
+
+
+def typed_edges(
+    num_nodes: Mapping[str, int],
+    edges: Mapping[Relation, Any],
+    edge_weight: Mapping[Relation, Any] | None,
+    both_ways: bool,
+) -> TypedEdges:
+    """See `Graph.from_relations`."""
+    for what, value in (("num_nodes", num_nodes), ("edges", edges)):
+        if not isinstance(value, Mapping):
+            raise InputError(
+                f"{what} must be a dict", f"a {type(value).__name__}", "Give one by name."
+            )
+    schema = Schema(tuple(num_nodes.items()), tuple(edges))
+    relations = schema.relations
+    if both_ways:
+        reverse = tuple((b, f"rev_{name}", a) for a, name, b in relations)
+        schema = Schema(schema.node_types, relations + reverse)
+    ends = [_ends(schema, relation, edges[relation]) for relation in relations]
+    weights = None if edge_weight is None else _weights(edge_weight, relations, ends)
+    if both_ways:
+        ends += [(dst, src) for src, dst in ends]
+        weights = None if weights is None else weights * 2
+    counts = [src.size for src, _ in ends]
+    nothing = np.empty(0, np.int32)
+    return TypedEdges(
+        np.concatenate([nothing, *(src for src, _ in ends)]),
+        np.concatenate([nothing, *(dst for _, dst in ends)]),
+        np.repeat(np.arange(len(ends), dtype=np.int16), counts),
+        None if weights is None else np.concatenate([np.empty(0, np.float32), *weights]),
+        schema,
+    )
+
+
+def _ends(schema: Schema, relation: Relation, given: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Sources and targets of a relation as ids of the graph."""
+    label = f"of ({', '.join(relation)})"
+    try:
+        src, dst = given
+    except (TypeError, ValueError):
+        raise InputError(
+            f"the edges {label} must be a pair (sources, targets)",
+            f"a {type(given).__name__}",
+            "Give two arrays of node ids, which count from 0 in each type.",
+        ) from None
+    found = []
+    for name, ids, kind in (("src", src, relation[0]), ("dst", dst, relation[2])):
+        nodes = schema.nodes(kind)
+        found.append(node_ids(f"{name} {label}", ids, len(nodes)) + np.int32(nodes.start))
+    src, dst = found
+    if src.size != dst.size:
+        raise InputError(
+            f"src and dst {label} must have the same length",
+            f"{src.size} and {dst.size}",
+            "Give one source and one target for every edge.",
+        )
+    return src, dst
+
+
+def _weights(given: Mapping, relations: tuple, ends: list) -> list[np.ndarray]:
+    """The weights of each relation's edges; 1 where none are given."""
+    if not isinstance(given, Mapping) or not set(given) <= set(relations):
+        wrong = sorted(set(given) - set(relations)) if isinstance(given, Mapping) else given
+        raise InputError(
+            "edge_weight must be a dict by relations of the edges",
+            repr(wrong),
+            "Correct its keys.",
+        )
+    return [
+        check_weights(given.get(relation, np.ones(src.size)), src.size)
+        for relation, (src, _) in zip(relations, ends, strict=True)
+    ]
