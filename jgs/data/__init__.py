@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from jgs.data import npz, ogb, planetoid, snap, synthetic
+from jgs.data import npz, ogb, planetoid, snap, synthetic, typed
 from jgs.data.dataset import Dataset
 from jgs.errors import InputError
 
@@ -25,6 +25,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "citeseer": planetoid.load,
     "pubmed": planetoid.load,
     "facebook": npz.load,
+    "acm": typed.load,
     "ogbn-arxiv": ogb.load,
     "ogbn-products": ogb.load,
     "ogbn-papers100M": ogb.load,
@@ -37,8 +38,9 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
 
     Args:
       name: a name in `LOADERS`; or a path, as it is or below `root`: an `.npz` archive
-        (`jgs.data.npz`), a SNAP edge list (`jgs.data.snap`), or a folder in SNAP's, OGB's or
-        Planetoid's layout, told apart by what it holds.
+        (`jgs.data.npz`, or with types of nodes `jgs.data.typed`), a SNAP edge list
+        (`jgs.data.snap`), or a folder in SNAP's, OGB's or Planetoid's layout, told apart by
+        what it holds.
       root: the folder with data sets; what is downloaded goes there. `synthetic` needs none.
       options: of the loader, e.g. `num_nodes`, `seed` and `noise` of `synthetic`,
         `symmetric` of an archive (adds each edge's reverse), `normalize_features` of `cora`,
@@ -101,7 +103,7 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
     if path.is_dir():
         return _loader_of_folder(path)
     if path.suffix == ".npz":
-        return partial(npz.load_archive, path)
+        return partial((typed if typed.is_typed(path) else npz).load_archive, path)
     if path.name.endswith(snap.ENDINGS):
         return partial(snap.load_path, path)
     raise InputError(

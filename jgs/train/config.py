@@ -54,7 +54,7 @@ class Config:
 
     dataset: str = _flag(
         "synthetic",
-        "synthetic, cora, citeseer, facebook, ogbn-arxiv, ogbn-products, ogbn-papers100M, "
+        "synthetic, cora, citeseer, facebook, acm, ogbn-arxiv, ogbn-products, ogbn-papers100M, "
         "or the path of an edge list or archive",
     )
     root: str = _flag("data", "folder of the data sets' files; missing public ones go there")

@@ -14,6 +14,7 @@ def test_the_table_is_what_the_command_offers():
         "citeseer",
         "pubmed",
         "facebook",
+        "acm",
         "ogbn-arxiv",
         "ogbn-products",
         "ogbn-papers100M",
