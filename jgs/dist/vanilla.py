@@ -55,6 +55,12 @@ def check_vanilla(sampler: Any) -> None:
             repr(sampler),
             "Use hybrid mode, in which every rank has the whole topology.",
         )
+    if not hasattr(sampler, "draw_hop"):
+        raise InputError(
+            "vanilla mode must have a sampler whose nodes draw among their own in-edges",
+            repr(sampler),
+            "Use hybrid mode, in which every rank has the whole topology.",
+        )
     if sampler.edge_ids or sampler.edge_weights:
         raise InputError(
             "vanilla mode must have a sampler that returns neither ids nor weights of edges",

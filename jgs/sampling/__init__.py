@@ -3,10 +3,12 @@
 from jgs.sampling.algorithms.asgcn import ASGCN
 from jgs.sampling.algorithms.fastgcn import FastGCN
 from jgs.sampling.algorithms.gcnbs import GCNBS
+from jgs.sampling.algorithms.hetgnn import HetGNN
 from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.ladies import Ladies
 from jgs.sampling.algorithms.neighbors import Neighbors, sample_neighbors
 from jgs.sampling.algorithms.pass_ import PASS
+from jgs.sampling.algorithms.pinsage import PinSage
 from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.algorithms.thanos import Thanos
 from jgs.sampling.algorithms.vrgcn import VRGCN
@@ -31,11 +33,13 @@ __all__ = [
     "Capacity",
     "FastGCN",
     "Feedback",
+    "HetGNN",
     "Labor",
     "Ladies",
     "Loader",
     "Neighbors",
     "OnPlateau",
+    "PinSage",
     "Sampler",
     "SamplerSchedule",
     "Subgraph",

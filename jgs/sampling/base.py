@@ -27,8 +27,8 @@ class Sampler(Protocol):
 
     Attributes:
       by_node: whether what a node draws at a hop depends on (key, hop, node) alone. Then ranks
-        with batches of B draw together what one rank draws with all their seeds, and topology
-        may be split over them (`ByNode`).
+        with batches of B draw together what one rank draws with all their seeds. Topology may
+        be split over them if it draws among the node's own in-edges (`ByNode`).
     """
 
     @property

@@ -46,11 +46,13 @@ class GraphShape(NamedTuple):
     Fields:
       num_nodes, num_edges: `N`, `E`.
       max_degree: the most in-edges of a node, or None where nobody has looked.
+      num_types: how many types of nodes its schema has, 1 without one.
     """
 
     num_nodes: int
     num_edges: int
     max_degree: int | None = None
+    num_types: int = 1
 
     @classmethod
     def of(cls, graph: Graph, degrees: bool = False) -> GraphShape:
@@ -58,7 +60,8 @@ class GraphShape(NamedTuple):
         degree = None
         if degrees:
             degree = int(np.diff(np.asarray(graph.indptr)).max(initial=0))
-        return cls(graph.num_nodes, graph.num_edges, degree)
+        types = 1 if graph.schema is None else len(graph.schema.node_types)
+        return cls(graph.num_nodes, graph.num_edges, degree, types)
 
 
 def round_up(size: int) -> int:

@@ -40,8 +40,11 @@ class Spec(Protocol):
 # among the edges and have `degree` neighbours (0 in padding): the drawn edges int64 `[room]`,
 # -1 where a slot drew none; the target of each slot int32 `[room]`, ascending; how many slots
 # were needed, int64; and float32 `[room]`, the weight of each slot's edge, or None where it is
-# the graph's.
+# the graph's. In place of edges it may be anything that a `Neighbor` understands.
 Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
+
+# neighbor(graph, drawn): the node int32 that each slot drew; of a slot without one any number.
+Neighbor = Callable[[Graph, jax.Array], jax.Array]
 
 
 # An implementation of a sampler: `(words, graph, seeds, spec)` to samples, as `sample_hops`.
@@ -93,12 +96,24 @@ def _samples(
     return on_cpu(*both, words, graph, seeds)
 
 
+def source_of(graph: Graph, edge: jax.Array) -> jax.Array:
+    """The `Neighbor` of drawn edges."""
+    if graph.num_edges == 0:
+        return edge.astype(jnp.int32)
+    return graph.indices.at[edge].get(mode="clip")
+
+
 def sample_hops(
-    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Any, draw: Draw
+    words: jax.Array,
+    graph: Graph,
+    seeds: jax.Array,
+    spec: Any,
+    draw: Draw,
+    neighbor: Neighbor = source_of,
 ) -> list[Sample]:
     """The sample of `seeds` `[B]` by the key `words` `[2]`; of `[S, B]` by `[S, 2]` that of S
     batches in common arrays or, with `spec.apart`, S samples."""
-    one = partial(_sample_batch, graph=graph, spec=spec, draw=draw)
+    one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
     if seeds.ndim == 1:
         return [one(words, seeds)]
     samples = jax.vmap(one)(words, seeds)
@@ -113,7 +128,7 @@ def relabels(spec: Any, h: int) -> bool:
 
 
 def _sample_batch(
-    words: jax.Array, nodes: jax.Array, graph: Graph, spec: Any, draw: Draw
+    words: jax.Array, nodes: jax.Array, graph: Graph, spec: Any, draw: Draw, neighbor: Neighbor
 ) -> Sample:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     if num_edges == 0:  # one edge that no row has, since nothing can index no edges
@@ -124,7 +139,7 @@ def _sample_batch(
     overflow, blocks, needed = bad, [], []
     for h in range(len(spec.capacity.edges)):
         block, nodes, need, fits = _hop(
-            words, graph, nodes, num_targets, spec, h, draw, num_edges
+            words, graph, nodes, num_targets, spec, h, draw, neighbor, num_edges
         )
         needed.append(jnp.where(overflow, 0, need))
         overflow |= ~fits
@@ -149,6 +164,7 @@ def _hop(
     spec: Any,
     h: int,
     draw: Draw,
+    neighbor: Neighbor,
     num_edges: int,
 ) -> tuple[Block, jax.Array, jax.Array, jax.Array]:
     """One hop from the first `num_targets` of `nodes`: its block, the sources, the edges and
@@ -161,9 +177,7 @@ def _hop(
     edge, row, total, weight = draw(graph, words, nodes, start, degree, h, edge_capacity)
     edge, weight, indptr = close_gaps(edge, weight, row, nodes.shape[0])
     valid = edge >= 0
-    neighbors = (
-        graph.indices.at[edge].get(mode="clip") if graph.num_edges else edge.astype(jnp.int32)
-    )
+    neighbors = neighbor(graph, edge)
     fits = total <= edge_capacity
     sources, num_sources, sources_needed = nodes, jnp.int32(num_nodes), jnp.int32(0)
     if relabels(spec, h):

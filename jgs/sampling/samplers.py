@@ -3,10 +3,12 @@
 from jgs.sampling.algorithms.asgcn import ASGCN
 from jgs.sampling.algorithms.fastgcn import FastGCN
 from jgs.sampling.algorithms.gcnbs import GCNBS
+from jgs.sampling.algorithms.hetgnn import HetGNN
 from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.ladies import Ladies
 from jgs.sampling.algorithms.neighbors import Neighbors
 from jgs.sampling.algorithms.pass_ import PASS
+from jgs.sampling.algorithms.pinsage import PinSage
 from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.algorithms.thanos import Thanos
 from jgs.sampling.algorithms.vrgcn import VRGCN
@@ -23,6 +25,8 @@ SAMPLERS = {
     "thanos": Thanos,
     "pass": PASS,
     "asgcn": ASGCN,
+    "pinsage": PinSage,
+    "hetgnn": HetGNN,
 }
 
 WALKERS = {

@@ -9,7 +9,15 @@ from jgs.dist.comm import Alone
 from jgs.dist.mesh import Mesh
 from jgs.dist.plan import planned_vanilla
 from jgs.dist.vanilla import RowCapacity, VanillaSampler, hold_rows
-from jgs.sampling import Capacity, Labor, Neighbors, Subgraph, sample_neighbors, worst_case
+from jgs.sampling import (
+    Capacity,
+    Labor,
+    Neighbors,
+    PinSage,
+    Subgraph,
+    sample_neighbors,
+    worst_case,
+)
 from jgs.sampling.schedule import Deal, Schedule
 
 N, E, B = 300, 4000, 12
@@ -230,6 +238,7 @@ def test_samplers_that_owners_cannot_draw_are_refused():
     for sampler, says in (
         (Subgraph(5), "whose draws belong to a node"),
         (Labor((3, 2), importance=1), "whose draws belong to a node"),
+        (PinSage((3, 2)), "draw among their own in-edges"),
         (Labor((3, 2), edge_weights=True), "neither ids nor weights"),
     ):
         with pytest.raises(InputError, match=says):

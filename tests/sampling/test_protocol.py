@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jgs import InputError, kernels
+from jgs import Graph, InputError, Schema, kernels
 from jgs.dist.mesh import Mesh
 from jgs.dist.source import HybridSampler
 from jgs.sampling import (
@@ -25,10 +25,12 @@ from jgs.sampling import (
     Capacity,
     FastGCN,
     Feedback,
+    HetGNN,
     Labor,
     Ladies,
     Loader,
     Neighbors,
+    PinSage,
     Sampler,
     Subgraph,
     Thanos,
@@ -65,6 +67,8 @@ CASES = {
     "thanos": [(Thanos((3, 2)), Thanos((3, 2), gamma=1))],
     "pass": [(PASS((3, 2), width=4, edge_ids=True), PASS((3, 3), width=4))],
     "asgcn": [(ASGCN((20, 20), edge_ids=True), ASGCN((20, 19)))],
+    "pinsage": [(PinSage((3, 2), 10, 4, counts=True), PinSage((3, 2), 10, 3))],
+    "hetgnn": [(HetGNN((3, (2, 1)), 10, 4), HetGNN((3, (2, 1)), 10, 4, 0.4))],
     "ladies": [(Ladies((20, 20), edge_ids=True), Ladies((20, 20), normalize=False))],
 }
 EVERY = [case for cases in CASES.values() for case in cases]
@@ -74,7 +78,10 @@ each = pytest.mark.parametrize(("sampler", "other"), EVERY, ids=repr)
 @pytest.fixture
 def graph(make_graph):
     features = np.random.default_rng(4).normal(size=(N, 5)).astype(np.float32)
-    return make_graph(N, E).with_node_columns(features=features)
+    made = make_graph(N, E)
+    arrays = made.indptr, made.indices, made.edge_weight
+    schema = Schema((("a", N // 3), ("b", N - N // 3)))
+    return Graph(*arrays, schema=schema).with_node_columns(features=features)
 
 
 @cache
@@ -116,10 +123,15 @@ def draw(sampler, graph, seeds, key=KEY, capacity=None):
 
 
 def edges_of(batch):
-    """By layer and target node: the ids of the edges into each of its rows, in order."""
+    """By layer and target node: the ids of the edges into each of its rows, in order; the
+    neighbours where they are no edges of the graph."""
     nodes, found = np.asarray(batch.nodes), []
     for block in batch.blocks:
-        indptr, ids, rows = np.asarray(block.indptr), np.asarray(block.edge_id), {}
+        indptr, rows = np.asarray(block.indptr), {}
+        if block.edge_id is None:
+            ids = nodes[np.minimum(np.asarray(block.indices), nodes.size - 1)]
+        else:
+            ids = np.asarray(block.edge_id)
         for t in range(int(block.num_targets)):
             if nodes[t] < batch.num_nodes:
                 row = sorted(ids[indptr[t] : indptr[t + 1]].tolist())
@@ -156,7 +168,7 @@ def test_the_parts_of_the_contract(sampler, other, graph):
     assert hash(sampler) == hash(dataclasses.replace(sampler))
     assert sampler == dataclasses.replace(sampler) != other
     jax.tree.map(np.asarray, sampler.init(graph))  # a pytree of arrays
-    if sampler.by_node:
+    if hasattr(sampler, "expected_draws"):
         degree = np.array([0, 1, 5, 1000])
         drawn = sampler.expected_draws(0, degree)
         assert (drawn[1:] > 0).all()
@@ -165,6 +177,24 @@ def test_the_parts_of_the_contract(sampler, other, graph):
         draw(sampler, graph, SEEDS, capacity=Capacity((1,) * 9, (1,) * 9))
     with pytest.raises(InputError):
         sampler.init(None)
+
+
+def check_weighted_neighbors(graph, block, target, neighbor):
+    """Neighbours that are no edges of the graph: they can be reached from the target, are there
+    once in its row, and their weights are counts, or have the mean 1."""
+    count, weight = int(block.num_edges), np.asarray(block.edge_weight)
+    matrix = np.eye(N, dtype=bool)
+    matrix[np.repeat(np.arange(N), np.asarray(graph.degrees())), np.asarray(graph.indices)] = 1
+    reached = np.linalg.matrix_power(matrix.astype(float), 8) > 0
+    assert reached[target, neighbor].all()
+    assert (target != neighbor).all()
+    row = np.repeat(np.arange(block.target_capacity), np.diff(np.asarray(block.indptr)))
+    assert len(set(zip(row.tolist(), neighbor.tolist(), strict=True))) == count
+    assert (weight[:count] > 0).all()
+    assert (weight[count:] == 0).all()
+    if (weight != np.round(weight)).any():
+        mean = np.bincount(row, weight[:count])[row] / np.bincount(row)[row]
+        np.testing.assert_allclose(mean, 1, rtol=1e-5)
 
 
 @each
@@ -185,22 +215,26 @@ def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
     capacity = nodes.size
     for block, need in zip(batch.blocks, np.asarray(batch.needed).T[::-entries], strict=True):
         ptr, local = np.asarray(block.indptr), np.asarray(block.indices)
-        ids, count = np.asarray(block.edge_id), int(block.num_edges)
+        count = int(block.num_edges)
         num_targets, num_sources = int(block.num_targets), int(block.num_sources)
         assert block.source_capacity == capacity  # of what the layer before returns
         capacity = block.target_capacity
         assert ptr.dtype == local.dtype == np.int32
-        assert ids.dtype == np.int64
         assert ptr[0] == 0
         assert (np.diff(ptr) >= 0).all()
         assert (ptr[num_targets:] == count).all()
         assert (local[count:] == block.source_capacity).all()
-        assert (ids[count:] == num_edges).all()
         assert (local[:count] < num_sources).all()
         target = np.repeat(nodes[:num_targets], np.diff(ptr[: num_targets + 1]))
-        assert (indptr[target] <= ids[:count]).all()
-        assert (ids[:count] < indptr[target + 1]).all()
-        np.testing.assert_array_equal(nodes[local[:count]], indices[ids[:count]])
+        if block.edge_id is None:
+            check_weighted_neighbors(graph, block, target, nodes[local[:count]])
+        else:
+            ids = np.asarray(block.edge_id)
+            assert ids.dtype == np.int64
+            assert (ids[count:] == num_edges).all()
+            assert (indptr[target] <= ids[:count]).all()
+            assert (ids[:count] < indptr[target + 1]).all()
+            np.testing.assert_array_equal(nodes[local[:count]], indices[ids[:count]])
         assert count <= need[0] <= block.edge_capacity
         assert need[1] in (num_sources, 0)
     assert (nodes[int(batch.blocks[0].num_sources) :] == N).all()
@@ -273,7 +307,8 @@ def test_overflow(sampler, other, graph):
 @each
 def test_the_loader_redraws_and_knows_a_sampler_by_its_repr(sampler, other, graph):
     assert repr(sampler) != repr(other)
-    returned = dataclasses.replace(sampler, edge_ids=False)
+    option = next(f.name for f in dataclasses.fields(sampler) if not f.repr)
+    returned = dataclasses.replace(sampler, **{option: not getattr(sampler, option)})
     assert repr(returned) == repr(sampler)  # what is returned is not what is drawn
     batch_size, worst = 5, worst_case(graph, 5, sampler, distinct=True)
 

@@ -1,0 +1,256 @@
+"""Neighbours by visits: the nodes that short random walks from a target come to most often.
+
+What `PinSage` and `HetGNN` share, in plain JAX. `jgs/kernels/visits.cc` does the same for each
+target in one pass, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch
+from jgs.kernels.call import vary_alike
+from jgs.sampling.algorithms.walk import JUMPS
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.checks import check_call, require_int
+from jgs.sampling.hops import Sample, draw_batches, sample_hops
+from jgs.sampling.random import fold, key_words
+from jgs.sampling.stretch import stretch
+from jgs.sampling.walks import (
+    check_probability,
+    drawn_neighbor,
+    happens,
+    rows_of,
+    step_bits,
+    step_words,
+    walker_keys,
+)
+
+_VISITS_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
+
+
+class Spec(NamedTuple):
+    """What is static about a sample, see `jgs.sampling.hops.Spec`.
+
+    Fields:
+      groups: pairs of ints, ranges of node ids that are apart; others are no neighbours.
+      sizes: for each hop, of each group, how many neighbours a target has at most.
+      path: the relation of each step of a traversal, in turn; (): a traversal is one step along
+        any edge.
+      num_walks, length: walks of each target, and the traversals of each.
+      stop: before each traversal but the first the probability that the walk ends.
+      counts: whether weights are the counts, or scaled so that each row's mean is 1.
+    """
+
+    capacity: Capacity
+    groups: tuple[tuple[int, int], ...]
+    sizes: tuple[tuple[int, ...], ...]
+    path: tuple[int, ...]
+    num_walks: int
+    length: int
+    stop: float
+    counts: bool
+    edge_ids: bool = False
+    edge_weights: bool = True
+    relabel_inputs: bool = True
+    apart: bool = False
+    first_hop: int = 0
+
+    @property
+    def most(self) -> int:
+        """The visits of one target at most."""
+        return self.num_walks * self.length
+
+
+def check_fields(sampler: Any) -> None:
+    """Checks the fields that these samplers share, and converts them in place."""
+    for name in ("num_walks", "length"):
+        object.__setattr__(sampler, name, require_int(name, getattr(sampler, name), 1))
+    if sampler.num_walks * sampler.length >= 2**31:
+        raise InputError(
+            "num_walks times length must be below 2**31",
+            sampler.num_walks * sampler.length,
+            "Make fewer or shorter walks.",
+        )
+    object.__setattr__(sampler, "restart", check_probability("restart", sampler.restart))
+    object.__setattr__(sampler, "counts", bool(sampler.counts))
+
+
+def check_sizes(sizes: Any) -> tuple[Any, ...]:
+    """`sizes` as a tuple of positive ints, or of tuples of them; raises `InputError`."""
+
+    def checked(value: Any, what: str) -> Any:
+        if isinstance(value, list | tuple) and value:
+            return tuple(require_int(what, k, 1) for k in value)
+        return require_int(what, value, 1)
+
+    if not isinstance(sizes, list | tuple) or not sizes:
+        raise InputError(
+            "sizes must be a tuple, a size for each hop", repr(sizes), "Give e.g. (10, 10)."
+        )
+    return tuple(checked(value, "each size") for value in sizes)
+
+
+def visit_bound(
+    sizes: Sequence[int], most: int, shape: GraphShape, batch_size: int
+) -> Capacity:
+    """What no sample exceeds whose targets make `most` visits and, at the hops, have `sizes`
+    neighbours."""
+    edges, sources, targets = [], [], batch_size
+    for k in sizes:
+        edges.append(targets * min(k, most, shape.num_nodes))
+        targets = min(targets + edges[-1], shape.num_nodes + batch_size)
+        sources.append(targets)
+    return Capacity(tuple(edges), tuple(sources))
+
+
+def sample_visits(
+    sampler: Any, key: Any, graph: Graph, seeds: Any, capacity: Capacity | None, **spec: Any
+) -> MiniBatch:
+    """What `sampler.sample` returns; `spec`: the `groups`, `sizes` and `path` of a `Spec`."""
+    seeds, capacity = check_call(sampler, graph, seeds, capacity, len(sampler.sizes))
+    words = key_words(key, seeds.shape[:-1])
+    most = sampler.num_walks * sampler.length
+    spec["sizes"] = tuple(tuple(min(k, most) for k in row) for row in spec["sizes"])
+    every = Spec(
+        capacity,
+        num_walks=sampler.num_walks,
+        length=sampler.length,
+        stop=sampler.restart,
+        counts=sampler.counts,
+        **spec,
+    )
+    (batch,) = draw_batches(_sample_kernel, _sample_plain, words, graph, seeds, every)
+    return batch
+
+
+def _sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+    return sample_hops(words, graph, seeds, spec, partial(_draw, visit_plain, spec), _as_nodes)
+
+
+def _sample_kernel(
+    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> list[Sample]:
+    return sample_hops(words, graph, seeds, spec, partial(_draw, visit_plain, spec), _as_nodes)
+
+
+def _as_nodes(graph: Graph, drawn: jax.Array) -> jax.Array:
+    return drawn.astype(jnp.int32)
+
+
+def _draw(
+    visit: Any,
+    spec: Spec,
+    graph: Graph,
+    words: jax.Array,
+    nodes: jax.Array,
+    start: jax.Array,
+    degree: jax.Array,
+    h: int,
+    room: int,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """See `jgs.sampling.hops.Draw`; nodes in place of edges."""
+    del start, degree
+    found, count = visit(fold(words, spec.first_hop + h), graph, nodes, spec, spec.sizes[h])
+    weight = count.astype(jnp.float32)
+    if not spec.counts:
+        every = jnp.sum(count > 0, axis=1).astype(jnp.float32)
+        total = jnp.sum(count, axis=1).astype(jnp.float32)
+        weight = weight * every[:, None] / jnp.maximum(total, 1)[:, None]
+    real = (count > 0).reshape(-1)
+    total = jnp.sum(real, dtype=jnp.int64)
+    place = jnp.where(real, jnp.cumsum(real) - 1, room)
+    row = jnp.repeat(jnp.arange(nodes.shape[0], dtype=jnp.int32), count.shape[1])
+
+    def placed(values: jax.Array, fill: int) -> jax.Array:
+        empty, values = vary_alike(jnp.full(room, fill, values.dtype), values.reshape(-1))
+        return empty.at[place].set(values, mode="drop")
+
+    drawn = placed(found.astype(jnp.int64), -1)
+    return drawn, placed(row, max(nodes.shape[0] - 1, 0)), total, placed(weight, 0)
+
+
+def visit_plain(
+    words: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
+    """The most visited nodes of each target by the hop's key `words` uint32 `[2]`.
+
+    Args:
+      nodes: int32 `[T]`, the targets, `N` for padding.
+      sizes: of each group of `spec` how many; `K` together.
+
+    Returns:
+      int32 `[T, K]` each: of every group in turn so many nodes, the most visited first, `N`
+      where there are no more; and how often each was visited, 0 there. Of nodes visited
+      equally often those come first that were visited after fewer steps, and then by the walk
+      of the smaller number. The target itself is not among them.
+    """
+    if nodes.shape[0] * spec.most <= _VISITS_AT_ONCE:
+        return _most_visited(words, graph, nodes, spec, sizes)
+    rows = max(1, _VISITS_AT_ONCE // spec.most)
+    one = partial(_most_visited, words, graph, spec=spec, sizes=sizes)
+    found, count = jax.lax.map(
+        lambda node: jax.tree.map(lambda a: a[0], one(node[None])), nodes, batch_size=rows
+    )
+    return found, count
+
+
+def _most_visited(
+    words: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
+    num_nodes, most = graph.num_nodes, spec.most
+    visited = _walk(words, graph, nodes, spec)
+    visited = jnp.where(visited == nodes[:, None], num_nodes, visited)
+    order = jnp.argsort(
+        visited, axis=1, stable=True
+    )  # of equal ones the first visit comes first
+    ordered = jnp.take_along_axis(visited, order, axis=1)
+    ends = jnp.ones((*visited.shape[:1], 1), bool)
+    starts = jnp.concatenate([ends, ordered[:, 1:] != ordered[:, :-1]], axis=1)
+    slot = jnp.arange(most)
+    after = jnp.where(starts, slot, most)  # the next start, from each slot on
+    after = jax.lax.cummin(after, axis=1, reverse=True)
+    after = jnp.concatenate([after[:, 1:], jnp.full_like(after[:, :1], most)], axis=1)
+    count = jnp.where(starts, after - slot, 0)
+    score = count.astype(jnp.int64) * most + (most - 1 - order)
+    results = []
+    for (first, last), size in zip(spec.groups, sizes, strict=True):
+        inside = starts & (ordered >= first) & (ordered < last)
+        best, at = jax.lax.top_k(jnp.where(inside, score, -1), size)
+        real = best >= 0
+        found = jnp.take_along_axis(ordered, at, axis=1)
+        times = jnp.take_along_axis(count, at, axis=1)
+        results.append((jnp.where(real, found, num_nodes), jnp.where(real, times, 0)))
+    found, times = (jnp.concatenate(parts, axis=1) for parts in zip(*results, strict=True))
+    return found.astype(jnp.int32), times.astype(jnp.int32)
+
+
+def _walk(words: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec) -> jax.Array:
+    """int32 `[T, length * num_walks]`: where each traversal ended, those of all walks' first
+    ones before the second ones; `N` after a walk's end."""
+    num_nodes, per = graph.num_nodes, max(1, len(spec.path))
+    roots = jnp.repeat(nodes, spec.num_walks)
+    number = jnp.tile(jnp.arange(spec.num_walks, dtype=jnp.int32), nodes.shape[0])
+    keys = walker_keys(words, roots, number)
+
+    def traverse(here, i):
+        step = i * per + 1
+        stops = happens(step_words(keys, step, JUMPS)[1], spec.stop)
+        here = jnp.where(stops & (i > 0), num_nodes, here)
+        for j in range(per):
+            start, degree = rows_of(graph, here)
+            if spec.path:
+                start, degree = stretch(graph, start, degree, spec.path[j])
+            here = drawn_neighbor(graph, start, degree, step_bits(keys, step + j, 0), False)
+        return here, here
+
+    begin = vary_alike(roots, keys, graph)[0]
+    _, ends = jax.lax.scan(traverse, begin, jnp.arange(spec.length, dtype=jnp.uint32))
+    ends = ends.reshape(spec.length, nodes.shape[0], spec.num_walks)
+    return jnp.swapaxes(ends, 0, 1).reshape(nodes.shape[0], spec.most)

@@ -1,0 +1,65 @@
+"""A relation's part of a row: rows of typed graphs are sorted by type, so it is one stretch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.kernels.call import vary_alike
+
+
+def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
+    """The numbers of `relations`, names or triples, that steps go along one after the other.
+
+    A step goes from a target to a source of its relation, so each relation's source type must
+    be the next one's target type. Raises `InputError`, also for a graph without a schema.
+    """
+    if graph.schema is None or graph.edge_type is None:
+        raise InputError(
+            "steps along relations need a typed graph",
+            "one without a schema" if graph.schema is None else "one whose edges have no types",
+            "Make it with Graph.from_relations.",
+        )
+    numbers = tuple(graph.schema.relation(one) for one in relations)
+    named = [graph.schema.relations[number] for number in numbers]
+    for one, after in pairwise(named):
+        if one[0] != after[2]:
+            raise InputError(
+                "each relation's source type must be the target type of the next",
+                f"({', '.join(one)}) before ({', '.join(after)})",
+                "Steps go from targets to sources: turn the path round, or use reverse "
+                "relations.",
+            )
+    return numbers
+
+
+def stretch(
+    graph: Graph, start: jax.Array, degree: jax.Array, relation: jax.Array | int
+) -> tuple[jax.Array, jax.Array]:
+    """Where the edges of `relation` begin, and how many there are, int64 like `start`, in rows
+    that begin at `start` and have `degree` edges; to be traced under `jax.enable_x64(True)`."""
+    assert graph.edge_type is not None
+    if graph.num_edges == 0:
+        return start, degree
+    types = graph.edge_type
+
+    def first(least: Any) -> jax.Array:
+        """The first position in each row whose type is at least this."""
+
+        def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            low, high = bounds
+            middle = (low + high) // 2
+            before = (types.at[start + middle].get(mode="clip") < least) & (low < high)
+            return jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
+
+        low, high, _ = vary_alike(jnp.zeros_like(degree), degree, types)
+        return jax.lax.fori_loop(0, 32, halve, (low, high))[0]
+
+    begin = first(relation)
+    return start + begin, first(jnp.asarray(relation) + 1) - begin
