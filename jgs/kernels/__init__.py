@@ -54,6 +54,7 @@ HANDLERS = {
     "jgs_exact_sum": "JgsExactSum",
     "jgs_sum_chain": "JgsSumChain",
     "jgs_count_rows": "JgsCountRows",
+    "jgs_visits": "JgsVisits",
 }
 
 

@@ -73,7 +73,8 @@ class Config:
         "numbers that targets share; nodes drawn jointly a layer (fastgcn, ladies); the graph "
         "induced by its seeds and drawn nodes; neighbours, corrected by every node's last "
         "messages (vrgcn) or drawn by learned weights (gcnbs, thanos, pass); nodes drawn "
-        "jointly by learned weights (asgcn)",
+        "jointly by learned weights (asgcn); the nodes that walks visit most (pinsage), or "
+        "those of each node type (hetgnn)",
         choices=(
             "neighbors",
             "labor",
@@ -84,13 +85,24 @@ class Config:
             "thanos",
             "pass",
             "asgcn",
+            "pinsage",
+            "hetgnn",
             "subgraph",
         ),
     )
     fanouts: tuple[int, ...] = _flag(
         (10, 10),
         "of all samplers of neighbours: how many to draw per node, seeds' hop first; -1 draws "
-        "all (not of gcnbs, thanos and pass); one a layer",
+        "all (neighbors and labor alone); one a layer",
+    )
+    walks: tuple[int, ...] = _flag(
+        (200, 10), "of pinsage and hetgnn: how many walks a node makes, and of how many steps"
+    )
+    restart: float = _flag(
+        0.5, "of pinsage and hetgnn: probability that a walk ends before a later step"
+    )
+    relations: tuple[str, ...] = _flag(
+        (), "of pinsage: relations that a step goes along in turn, e.g. rev_buys buys"
     )
     sizes: tuple[int, ...] = _flag(
         (512, 512), "of fastgcn, ladies and asgcn: nodes to draw per layer, seeds' hop first"

@@ -14,10 +14,12 @@ from jgs.sampling import (
     VRGCN,
     ByEpoch,
     FastGCN,
+    HetGNN,
     Labor,
     Ladies,
     Neighbors,
     OnPlateau,
+    PinSage,
     Sampler,
     SamplerSchedule,
     Subgraph,
@@ -89,6 +91,24 @@ def _ladies(config: Config, direct: bool, widths: Widths) -> Sampler:
     return Ladies(config.sizes)
 
 
+def _pinsage(config: Config, direct: bool, widths: Widths) -> Sampler:
+    return PinSage(config.fanouts, *_walks(config), config.relations or None)
+
+
+def _hetgnn(config: Config, direct: bool, widths: Widths) -> Sampler:
+    return HetGNN(config.fanouts, *_walks(config))
+
+
+def _walks(config: Config) -> tuple[int, int, float]:
+    if len(config.walks) != 2:
+        raise InputError(
+            "--walks must be two ints, how many and of how many steps",
+            as_typed(config.walks),
+            "Give e.g. --walks 200 10.",
+        )
+    return (*config.walks, config.restart)
+
+
 def _a_size_each(config: Config) -> int:
     return len(config.sizes)
 
@@ -118,6 +138,10 @@ SAMPLERS = {
     "thanos": Entry(_thanos, ("fanouts", "state_age", *_SCHEDULE), _a_fanout_each),
     "pass": Entry(_pass, ("fanouts", "state_age", *_SCHEDULE), _a_fanout_each),
     "asgcn": Entry(_asgcn, ("sizes", "state_age", *_SCHEDULE), _a_size_each),
+    "pinsage": Entry(
+        _pinsage, ("fanouts", "walks", "restart", "relations", *_SCHEDULE), _a_fanout_each
+    ),
+    "hetgnn": Entry(_hetgnn, ("fanouts", "walks", "restart", *_SCHEDULE), _a_fanout_each),
     "subgraph": Entry(_subgraph, ("extra_nodes", "layers"), _as_flagged),
 }
 

@@ -203,3 +203,23 @@ def test_wrong_fields_are_refused_in_one_line(make, says, graph, shop):
         make(graph, shop)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_plain_and_kernel_visit_alike(shop, same_bits, implemented):
+    """More walks, neighbours and groups than the protocol's test; and rounds of relations."""
+    if not kernels.available():
+        pytest.skip("the compiled kernels are not installed")
+    seeds = np.r_[np.arange(14), np.arange(5)]
+    samplers = (
+        PinSage((12,), 130, 6, 0.1, counts=True),
+        PinSage((500,), 1, 2, 1.0),
+        PinSage((3,), 70, 3, 0.0, ("buys", "rev_likes")),
+        HetGNN(((1, 6),), 65, 3),
+    )
+    found = []
+    for available, threads in ((False, 1), (True, 1), (True, 4)):
+        implemented(available, threads)
+        draw = jax.jit(lambda key: [s.sample(key, shop, (), seeds, None) for s in samplers])
+        found.append(draw(KEY))
+    same_bits(found[0], found[1])
+    same_bits(found[0], found[2])

@@ -104,6 +104,7 @@ def test_resume_after_an_exception_at_a_random_step(tmp_path, whole, monkeypatch
     [
         "subgraph --extra-nodes 60 --layers 2 --fanouts 10 10",  # the default's: none given
         "labor --importance 1 --period 4 --layer-dependency",
+        "pinsage --fanouts 4 3 --walks 20 4 --restart 0.3",
     ],
 )
 def test_runs_of_other_samplers_resume_exactly(tmp_path, monkeypatch, capsys, sampler):

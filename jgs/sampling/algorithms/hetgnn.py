@@ -41,7 +41,7 @@ class HetGNN:
     """
 
     sizes: tuple[int | tuple[int, ...], ...]
-    num_walks: int = 100
+    num_walks: int = 200
     length: int = 10
     restart: float = 0.5
     counts: bool = field(default=False, repr=False)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.kernels.call import vary_alike
+from jgs.sampling.algorithms.visits_kernel import visit_kernel
 from jgs.sampling.algorithms.walk import JUMPS
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, require_int
@@ -137,7 +138,7 @@ def _sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) 
 def _sample_kernel(
     words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
 ) -> list[Sample]:
-    return sample_hops(words, graph, seeds, spec, partial(_draw, visit_plain, spec), _as_nodes)
+    return sample_hops(words, graph, seeds, spec, partial(_draw, visit_kernel, spec), _as_nodes)
 
 
 def _as_nodes(graph: Graph, drawn: jax.Array) -> jax.Array:

@@ -1,0 +1,37 @@
+"""The C++ kernel behind `visits`: jgs/kernels/visits.cc, a pass of its own for each target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs import kernels
+from jgs.graph import Graph
+from jgs.kernels.call import call
+from jgs.sampling.walks import limit
+
+
+def visit_kernel(
+    words: jax.Array, graph: Graph, nodes: jax.Array, spec: Any, sizes: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
+    """See `visits.visit_plain`."""
+    shape = jax.ShapeDtypeStruct((nodes.shape[0], sum(sizes)), jnp.int32)
+    types = graph.edge_type
+    if types is None or not spec.path:
+        types = jnp.zeros(0, jnp.int16)
+    groups = [(*group, size) for group, size in zip(spec.groups, sizes, strict=True)]
+    found, count = call(
+        "jgs_visits",
+        (shape, shape),
+        (words, graph.indptr, graph.indices, types, nodes),
+        kernels.NUM_THREADS,
+        num_walks=np.int64(spec.num_walks),
+        length=np.int64(spec.length),
+        stop=np.int64(limit(spec.stop)),
+        path=np.array(spec.path, np.int64),
+        groups=np.array(groups, np.int64).reshape(-1),
+    )
+    return found, count
