@@ -28,6 +28,7 @@ _LIBRARY = "libjgs_kernels.so"
 HANDLERS = {
     "jgs_sample_neighbors": "JgsSampleNeighbors",
     "jgs_sample_labor": "JgsSampleLabor",
+    "jgs_walk": "JgsWalk",
     "jgs_aggregate": "JgsAggregate",
     "jgs_aggregate_grad": "JgsAggregateGrad",
     "jgs_aggregate_grad_weight": "JgsAggregateGradWeight",

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "draw.h"
+#include "line_search.h"
 
 namespace jgs {
 
@@ -75,9 +76,6 @@ class WeightedDraws {
   int32_t count[kLanes];          // how many positions were drawn
 
  private:
-  static constexpr int kLine = 8;      // prefix sums in a cache line
-  static constexpr int kGuesses = 6;   // by interpolation, then by halves
-
   struct Bits {
     Key key;
     const Draws& d;
@@ -138,22 +136,20 @@ class WeightedDraws {
     }
   }
 
-  // For the rows searched, the first position whose prefix sum exceeds the point. Looks at a
-  // line of sums a time: a line that the point does not fall on still says how far it is.
+  // For the rows searched, the first position whose prefix sum exceeds the point.
   void Search(int32_t* position) {
     for (int i = 0; i < num_searching_; ++i) {
-      const int r = searching_[i];
-      low_[r] = 0;
-      high_[r] = static_cast<int32_t>(batch_.degree[r]) - 1;
-      Guess(r, static_cast<double>(point_[r]) * per_weight_[r]);
+      const int r = searching_[i];  // the last position is that of every point before the total
+      search_[r].Begin(prefix[r], static_cast<int32_t>(batch_.degree[r]) - 1, Plus(point_[r], 1),
+                       per_weight_[r]);
     }
-    for (int round = 1; num_searching_ > 0; ++round) {
+    while (num_searching_ > 0) {
       int still = 0;
       for (int i = 0; i < num_searching_; ++i) {
         const int r = searching_[i];
-        if (Look(r, round)) {
-          position[r] = low_[r];
-          __builtin_prefetch(&prefix[r][std::max(low_[r] - 1, 0)]);  // for Take
+        if (search_[r].Look()) {
+          position[r] = search_[r].position();
+          __builtin_prefetch(&prefix[r][std::max(position[r] - 1, 0)]);  // for Take
         } else {
           searching_[still++] = static_cast<uint8_t>(r);
         }
@@ -162,46 +158,12 @@ class WeightedDraws {
     }
   }
 
-  // Makes the position nearest to `at` among those possible the next to look at.
-  void Guess(int r, double at) {
-    at = std::min<double>(std::max<double>(at, low_[r]), high_[r]);
-    guess_[r] = static_cast<int32_t>(at);
-    __builtin_prefetch(&prefix[r][guess_[r]], 0, 2);
-  }
-
-  // Looks at the guess's line; returns whether row r's position, low_[r], is found.
-  bool Look(int r, int round) {
-    const int64_t *sums = prefix[r], point = point_[r];
-    const int into = static_cast<int>(reinterpret_cast<uintptr_t>(sums + guess_[r]) /
-                                      sizeof(int64_t) % kLine);
-    const int32_t first = std::max(low_[r], guess_[r] - into);
-    const int32_t last = std::min(high_[r], guess_[r] - into + kLine - 1);
-    const bool past = sums[last] <= point;
-    if (!past && (first == low_[r] || sums[first] <= point)) {
-      int32_t at = first;
-      for (int32_t i = first; i < last; ++i) at += sums[i] <= point;
-      low_[r] = at;
-      return true;
-    }
-    if (past) {
-      low_[r] = std::min(last + 1, high_[r]);  // beyond it only if the sums are damaged
-    } else {
-      high_[r] = first;
-    }
-    if (low_[r] == high_[r]) return true;
-    const int32_t seen = past ? last : first;
-    Guess(r, round < kGuesses
-                 ? seen + static_cast<double>(Minus(point, sums[seen])) * per_weight_[r]
-                 : low_[r] + (high_[r] - low_[r]) / 2);
-    return false;
-  }
-
   Draws& batch_;
   const bool replace_;
   int64_t left_[kLanes];       // weight not drawn yet
   double per_weight_[kLanes];  // mean number of positions for a unit of weight
   int64_t point_[kLanes], begin_[kLanes], weight_[kLanes];
-  int32_t low_[kLanes], high_[kLanes], guess_[kLanes];  // the position is in [low, high]
+  LineSearch<int64_t> search_[kLanes];
   uint8_t searching_[kLanes];
   int num_searching_ = 0;
   std::unique_ptr<int64_t[]> drawn_begin_, drawn_weight_;  // [draws][kLanes], ascending

@@ -21,6 +21,25 @@ struct GraphView {
   const float* edge_weight;      // [num_edges], or null unless its weights are returned
 };
 
+// What is wrong with seeds that are no nodes, or "".
+inline std::string CheckSeeds(const int32_t* seeds, int64_t num_seeds, int64_t num_nodes) {
+  for (int64_t i = 0; i < num_seeds; ++i) {
+    if (seeds[i] < 0 || seeds[i] > num_nodes) {
+      return "seeds must be node ids in [0, " + std::to_string(num_nodes) + "), or " +
+             std::to_string(num_nodes) + " for padding; got " + std::to_string(seeds[i]) +
+             " at position " + std::to_string(i) + ". Check where the seeds come from";
+    }
+  }
+  return "";
+}
+
+// What is wrong with a graph that a kernel met nonsense in.
+inline std::string DamagedGraph(int64_t num_nodes) {
+  return "the graph's arrays must be valid: indptr not decreasing and within the edges, "
+         "indices in [0, " + std::to_string(num_nodes) + "). Its files are damaged: "
+         "write the graph again";
+}
+
 struct Hop {
   Key key;
   Key next_key{};      // of Labor's dependent batches: the next group's key, and the part of the

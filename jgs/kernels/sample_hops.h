@@ -225,12 +225,9 @@ std::string SampleHops(const GraphView& graph, const int32_t* seeds, int64_t num
                        bool relabel_inputs, std::vector<Hop>& hops, int32_t* nodes,
                        bool* overflow, const Executor& executor, const MakeRows& make_rows) {
   int64_t num_targets = 0;
+  std::string error = CheckSeeds(seeds, num_seeds, graph.num_nodes);
+  if (!error.empty()) return error;
   for (int64_t i = 0; i < num_seeds; ++i) {
-    if (seeds[i] < 0 || seeds[i] > graph.num_nodes) {
-      return "seeds must be node ids in [0, " + std::to_string(graph.num_nodes) + "), or " +
-             std::to_string(graph.num_nodes) + " for padding; got " + std::to_string(seeds[i]) +
-             " at position " + std::to_string(i) + ". Check where the seeds come from";
-    }
     if (seeds[i] < graph.num_nodes) num_targets = i + 1;
   }
   const size_t relabelled = relabel_inputs || hops.empty() ? hops.size() : hops.size() - 1;
@@ -244,11 +241,7 @@ std::string SampleHops(const GraphView& graph, const int32_t* seeds, int64_t num
   HopSampler<decltype(rows)> sampler(graph, rows, nodes, team, *work);
   const int64_t num_nodes = sampler.Run(hops, relabelled, num_targets);
   Pool().Give(std::move(work));
-  if (sampler.bad()) {
-    return "the graph's arrays must be valid: indptr not decreasing and within the edges, "
-           "indices in [0, " + std::to_string(graph.num_nodes) + "). Its files are damaged: "
-           "write the graph again";
-  }
+  if (sampler.bad()) return DamagedGraph(graph.num_nodes);
   *overflow = num_nodes < 0;
   if (*overflow) {
     for (Hop& hop : hops) {

@@ -7,6 +7,7 @@ from jgs.sampling.algorithms.hetgnn import HetGNN
 from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.ladies import Ladies
 from jgs.sampling.algorithms.neighbors import Neighbors, sample_neighbors
+from jgs.sampling.algorithms.node2vec import Node2Vec
 from jgs.sampling.algorithms.pass_ import PASS
 from jgs.sampling.algorithms.pinsage import PinSage
 from jgs.sampling.algorithms.subgraph import Subgraph
@@ -38,6 +39,7 @@ __all__ = [
     "Ladies",
     "Loader",
     "Neighbors",
+    "Node2Vec",
     "OnPlateau",
     "PinSage",
     "Sampler",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,13 @@ from jgs.graph import Block, Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.hops import Sample, relabels
 
+T = TypeVar("T")
 # call(words, graph, seeds): the samples of `seeds` int32 `[..., B]` by the keys `words` uint32
 # `[..., W]`; with `spec.apart` of `[..., S, B]` and `[..., S, W]` S of them.
-Call = Callable[[jax.Array, Graph, jax.Array], list[Sample]]
+Call = Callable[[jax.Array, Graph, jax.Array], T]
 
 
-def call_once(call: Call, words: jax.Array, graph: Graph, seeds: jax.Array) -> list[Sample]:
+def call_once(call: Call[T], words: jax.Array, graph: Graph, seeds: jax.Array) -> T:
     """`call(words, graph, seeds)`, of which `jax.vmap` makes one call of several batches."""
     arrays, of_graph = jax.tree.flatten(graph)
 

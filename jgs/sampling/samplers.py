@@ -7,6 +7,7 @@ from jgs.sampling.algorithms.hetgnn import HetGNN
 from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.ladies import Ladies
 from jgs.sampling.algorithms.neighbors import Neighbors
+from jgs.sampling.algorithms.node2vec import Node2Vec
 from jgs.sampling.algorithms.pass_ import PASS
 from jgs.sampling.algorithms.pinsage import PinSage
 from jgs.sampling.algorithms.subgraph import Subgraph
@@ -31,4 +32,5 @@ SAMPLERS = {
 
 WALKERS = {
     "walk": Walk,
+    "node2vec": Node2Vec,
 }

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax.extend.random import threefry_2x32
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.kernels.call import vary_alike
+from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling import draw
 from jgs.sampling.base import State
 from jgs.sampling.checks import check_graph, check_seeds
@@ -79,29 +80,43 @@ class Walker(Protocol):
 # before the first. `N`: there is no way on, or nobody at `here`.
 Step = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
-# How a walker walks: `(words, graph, roots, walker)` to walks, for roots int32 `[B]` and the
-# words uint32 `[2]` of one key.
+# An implementation of a walker: `(words, graph, roots, walker)` to walks. A plain one has roots
+# int32 `[B]` and the words uint32 `[2]` of one key, a kernel's roots `[..., B]` and the words
+# `[..., 2]` of as many keys.
 Implementation = Callable[..., Walks]
 
 
 def sample_walks(
-    plain: Implementation, key: Any, graph: Graph, seeds: Any, walker: Any
+    kernel: Implementation,
+    plain: Implementation,
+    key: Any,
+    graph: Graph,
+    seeds: Any,
+    walker: Any,
 ) -> Walks:
-    """What `walker.sample` returns, by `plain`, a function of a module."""
+    """What `walker.sample` returns. On a CPU `kernel` draws it, elsewhere `plain`, two
+    functions of a module."""
     check_graph(graph, walker.weighted)
     roots = check_seeds(seeds, graph.num_nodes)
     words = key_words(key, roots.shape[:-1])
     words, graph, roots = vary_alike(words, graph, roots)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        return _walks(plain, words, graph, roots, walker)
+        return _walks(kernel, plain, words, graph, roots, walker, kernels.host_only())
 
 
-@partial(jax.jit, static_argnums=(0, 4))
+@partial(jax.jit, static_argnums=(0, 1, 5, 6))
 def _walks(
-    plain: Implementation, words: jax.Array, graph: Graph, roots: jax.Array, walker: Any
+    kernel: Implementation,
+    plain: Implementation,
+    words: jax.Array,
+    graph: Graph,
+    roots: jax.Array,
+    walker: Any,
+    host_only: bool,
 ) -> Walks:
     one = partial(plain, walker=walker)
-    return (jax.vmap(one, (0, None, 0)) if roots.ndim > 1 else one)(words, graph, roots)
+    of_all = jax.vmap(one, (0, None, 0)) if roots.ndim > 1 else one
+    return on_cpu(partial(kernel, walker=walker), of_all, words, graph, roots)
 
 
 def walk_numbers(roots: jax.Array) -> jax.Array:
@@ -143,22 +158,54 @@ def rows_of(graph: Graph, nodes: jax.Array) -> tuple[jax.Array, jax.Array]:
     return start, end - start
 
 
-def drawn_neighbor(
-    graph: Graph, start: jax.Array, degree: jax.Array, bits: jax.Array, weighted: bool
-) -> jax.Array:
-    """int32 `[B]`: a neighbour of each row, all alike or in proportion to the edges' weights;
-    `N` where there is none to draw."""
+def neighbor_at(graph: Graph, edge: jax.Array, drawn: jax.Array) -> jax.Array:
+    """int32 `[B]`: the source of each edge where one was `drawn`, else `N`."""
     if graph.num_edges == 0:  # nothing can index no edges
-        return jnp.full(start.shape, graph.num_nodes, jnp.int32)
+        return jnp.full(edge.shape, graph.num_nodes, jnp.int32)
+    return jnp.where(drawn, graph.indices.at[edge].get(mode="clip"), graph.num_nodes)
+
+
+def drawn_neighbor(
+    graph: Graph,
+    start: jax.Array,
+    low: jax.Array,
+    high: jax.Array,
+    bits: jax.Array,
+    weighted: bool,
+) -> jax.Array:
+    """int32 `[B]`: one of the neighbours at the positions `low` to `high - 1` of the rows that
+    begin at `start`, all alike or in proportion to the edges' weights; `N` where there is none
+    to draw."""
+    if graph.num_edges == 0:
+        return neighbor_at(graph, start, start < 0)
     if weighted:
         prefix = graph.edge_weight_prefix
         assert prefix is not None
-        total = draw.row_weight(prefix, start, degree)
-        position = draw.find(prefix, start, degree, below(bits, total))
+        before, through = (draw.row_weight(prefix, start, at) for at in (low, high))
+        total = jnp.where(high > low, through - before, 0)
+        position = draw.find(prefix, start, high, before + below(bits, total))
     else:
-        total, position = degree, below(bits, degree)
-    neighbor = graph.indices.at[start + position].get(mode="clip")
-    return jnp.where(total > 0, neighbor, graph.num_nodes)
+        total = high - low
+        position = low + below(bits, total)
+    return neighbor_at(graph, start + position, total > 0)
+
+
+def count_less(
+    values: jax.Array, start: jax.Array, count: jax.Array, bound: jax.Array
+) -> jax.Array:
+    """int64 `[B]`: how many of the `count` ascending values from `start` on are less than
+    `bound`, by binary search."""
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) // 2
+        less = (low < high) & (values.at[start + middle].get(mode="clip") < bound)
+        return jnp.where(less, middle + 1, low), jnp.where(less, high, middle)
+
+    low, high, _ = vary_alike(jnp.zeros_like(count), count, values)
+    if values.shape[0] == 0:
+        return low
+    return jax.lax.fori_loop(0, 32, halve, (low, high))[0]
 
 
 def walk(words: jax.Array, graph: Graph, roots: jax.Array, length: int, step: Step) -> Walks:

@@ -46,14 +46,19 @@ def compiled(name, *command):
     return program
 
 
-@pytest.mark.parametrize("sampler", ["sample", "labor"])
-def test_every_instruction_set_draws_as_plain_loops_do(sampler):
+@pytest.mark.parametrize(
+    ("sampler", "with_", "limits"),
+    [("sample", "relabel", "2"), ("labor", "relabel", "2"), ("walk", "walk_second", "012")],
+)
+def test_every_instruction_set_draws_as_plain_loops_do(sampler, with_, limits):
     code = [
         f"tests/kernels/{sampler}_test.cc",
         SOURCES / f"{sampler}.cc",
-        SOURCES / "relabel.cc",
+        SOURCES / f"{with_}.cc",
     ]
-    assert "runs equal" in run(compiled(f"{sampler}_test", "-O2", *code))
+    program = compiled(f"{sampler}_test", "-O2", *code)
+    for limit in limits:  # those of samplers try all sets by themselves
+        assert "runs equal" in run(program, JGS_MAX_ISA=limit)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jgs import InputError, kernels
-from jgs.sampling import Walk, Walker, Walks, algorithms
+from jgs.sampling import Node2Vec, Walk, Walker, Walks, algorithms
 from jgs.sampling.samplers import WALKERS
 
 N, E, SLOTS, LENGTH = 300, 4000, 24, 9
@@ -28,6 +28,10 @@ CASES = {
     "walk": [
         (Walk(LENGTH), Walk(LENGTH, stop=0.1)),
         (Walk(LENGTH, weighted=True, restart=0.2, stop=0.05), Walk(LENGTH)),
+    ],
+    "node2vec": [
+        (Node2Vec(LENGTH, 2, 0.5), Node2Vec(LENGTH)),
+        (Node2Vec(LENGTH, 0.1, 3, weighted=True), Node2Vec(LENGTH, 0.1, weighted=True)),
     ],
 }
 EVERY = [case for cases in CASES.values() for case in cases]

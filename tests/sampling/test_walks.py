@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 import jgs
-from jgs import InputError
-from jgs.sampling import Walk
+from jgs import InputError, kernels
+from jgs.sampling import Node2Vec, Walk
 
+RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)
 P_VALUE = 1e-4  # keys are fixed: a right version passes always
 KEY = jax.random.key(5)
 # Of each node its in-neighbours and their weights: a self-loop, an edge of weight 0, parallel
@@ -153,7 +154,7 @@ def test_a_graph_without_edges():
         assert not lengths.any()
 
 
-def test_user_faults(graph):
+def test_user_faults(graph, monkeypatch):
     for wrong in ({"length": 0}, {"length": 2.5}, {"restart": 1.1}, {"stop": float("nan")}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             Walk(**{"length": 4} | wrong)
@@ -161,3 +162,29 @@ def test_user_faults(graph):
         Walk(4, weighted=True).init(graph.unweighted())
     with pytest.raises(InputError, match="seeds must be node ids"):
         Walk(4).sample(KEY, graph, (), [1, N + 1])
+    roots = np.int32([1, N + 1, -1, N])  # first known when the program runs
+    if kernels.available():
+        with pytest.raises(RUNTIME_ERRORS, match="got 9 at position 1"):
+            program(Walk(LENGTH))(KEY, graph, (), roots)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "_AVAILABLE", False)
+        nodes, lengths = jax.jit(Walk(5).sample)(KEY, graph, (), roots)
+        assert (nodes[1:] == N).all()
+        assert lengths.tolist()[1:] == [-1, -1, 0]
+
+
+@pytest.mark.skipif(not kernels.available(), reason="the compiled kernels are not installed")
+def test_a_damaged_graph_is_refused(graph):
+    indptr, arrays = np.array(graph.indptr), graph.edge_arrays()
+    arrays["indices"] = np.array(graph.indices)
+    damaged = []
+    for where, value in ((3, 50), (2, -9)):
+        wrong = indptr.copy()
+        wrong[where] = value
+        damaged.append(jgs.Graph.from_edge_arrays(wrong, arrays))
+    arrays["indices"] = arrays["indices"] + N - 2
+    damaged.append(jgs.Graph.from_edge_arrays(indptr, arrays))
+    for one in damaged:
+        for walker in (Walk(LENGTH), Node2Vec(LENGTH, 0.1, 0.5)):
+            with pytest.raises(RUNTIME_ERRORS, match="damaged"):
+                program(walker)(KEY, one, (), ROOTS)

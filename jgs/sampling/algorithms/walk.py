@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Graph
+from jgs.sampling.algorithms.walk_kernel import call_walks
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.walks import (
     Walks,
@@ -62,7 +63,12 @@ class Walk:
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
     ) -> Walks:
-        return sample_walks(walk_plain, key, graph, seeds, self)
+        return sample_walks(walk_kernel, walk_plain, key, graph, seeds, self)
+
+
+def walk_kernel(words: jax.Array, graph: Graph, roots: jax.Array, walker: Walk) -> Walks:
+    """As `walk_plain`, by jgs/kernels/walk.cc."""
+    return call_walks(words, graph, roots, walker, walker.restart, walker.stop)
 
 
 def walk_plain(words: jax.Array, graph: Graph, roots: jax.Array, walker: Walk) -> Walks:
@@ -71,7 +77,9 @@ def walk_plain(words: jax.Array, graph: Graph, roots: jax.Array, walker: Walk) -
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
         start, degree = rows_of(graph, here)
         bits = step_bits(keys, t, 0)
-        there = drawn_neighbor(graph, start, degree, bits, walker.weighted)
+        there = drawn_neighbor(
+            graph, start, jnp.zeros_like(degree), degree, bits, walker.weighted
+        )
         if walker.restart == walker.stop == 0:
             return there
         back, end = step_words(keys, t, JUMPS)

@@ -1,0 +1,264 @@
+#include "walk.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "isa.h"
+#include "walkers.h"
+
+namespace jgs {
+namespace {
+
+// Which of its root's walks each is: how many earlier roots are the same node.
+std::vector<int32_t> WalkNumbers(const int32_t* roots, int64_t num_roots) {
+  uint64_t size = 4;
+  while (size < 2 * static_cast<uint64_t>(num_roots)) size *= 2;
+  struct Entry {
+    int32_t root, count;
+  };
+  std::vector<Entry> table(size, Entry{-1, 0});
+  std::vector<int32_t> number(num_roots);
+  const auto place = [&](int32_t root) {
+    return (static_cast<uint32_t>(root) * uint64_t{0x9E3779B97F4A7C15} >> 20) & (size - 1);
+  };
+  constexpr int64_t kAhead = 16;
+  for (int64_t i = 0; i < num_roots; ++i) {
+    if (i + kAhead < num_roots) __builtin_prefetch(&table[place(roots[i + kAhead])], 1);
+    uint64_t at = place(roots[i]);
+    while (table[at].count > 0 && table[at].root != roots[i]) at = (at + 1) & (size - 1);
+    table[at].root = roots[i];
+    number[i] = table[at].count++;
+  }
+  return number;
+}
+
+// Walks of first order, a step of every lane in turn: each stage asks for what the next one
+// reads, of all lanes, so that the reads of one walk hide behind those of the others.
+class Lanes {
+ public:
+  Lanes(Walkers& walkers, int64_t begin, int64_t end)
+      : w_(walkers), g_(walkers.graph), o_(walkers.options), next_(begin), end_(end) {}
+
+  void Run() {
+    while (num_ < kLanes && Enter(num_)) ++num_;
+    while (num_ > 0) {
+      RunOn(isa_, Bits{*this, 0, high_, low_});
+      if (o_.restart != 0 || o_.stop != 0) RunOn(isa_, Bits{*this, kJumps, back_, end_word_});
+      FindRows();
+      if (o_.edge_type != nullptr) FindStretches();
+      Jump();
+      g_.weight_prefix != nullptr ? DrawByWeight() : Draw();
+      Step();
+      if (w_.bad.load(std::memory_order_relaxed)) return;
+    }
+  }
+
+ private:
+  static constexpr int64_t kNone = -1, kBack = -2;  // in place of an edge
+
+  struct Bits {
+    Lanes& l;
+    uint32_t number;
+    uint32_t *high, *low;
+    JGS_INLINE void operator()() const {
+      for (int r = 0; r < kLanes; ++r) {
+        uint32_t x0 = l.step_[r], x1 = number;
+        Threefry({{l.key0_[r], l.key1_[r]}}, x0, x1);
+        high[r] = x0;
+        low[r] = x1;
+      }
+    }
+  };
+
+  // Puts the next walk that is none of padding into a lane; false if there is none.
+  bool Enter(int lane) {
+    while (next_ < end_) {
+      const int64_t walk = next_++;
+      if (!w_.Begin(walk)) continue;
+      const Key key = w_.KeyOf(walk);
+      key0_[lane] = key.word[0];
+      key1_[lane] = key.word[1];
+      walk_[lane] = walk;
+      path_[lane] = w_.Path(walk);
+      here_[lane] = w_.roots[walk];
+      step_[lane] = 1;
+      PrefetchRow(g_, here_[lane]);
+      return true;
+    }
+    return false;
+  }
+
+  void FindRows() {
+    for (int r = 0; r < num_; ++r) {
+      row_[r] = before_[r] = RowOf(g_, here_[r], w_.bad);
+      before_[r].count = 0;
+    }
+  }
+
+  // Of each row the edges of the step's type; before_ is what comes before them.
+  void FindStretches() {
+    const auto look = [&](int64_t plus) {
+      uint8_t open[kLanes];
+      int num_open = 0;
+      for (int r = 0; r < num_; ++r) {
+        const int64_t type = o_.relations[(step_[r] - 1) % o_.num_relations];
+        types_[r].Begin(o_.edge_type + row_[r].start, row_[r].count, type + plus, 0);
+        open[num_open++] = static_cast<uint8_t>(r);
+      }
+      while (num_open > 0) {
+        int still = 0;
+        for (int i = 0; i < num_open; ++i) {
+          if (!types_[open[i]].Look()) open[still++] = open[i];
+        }
+        num_open = still;
+      }
+    };
+    look(0);
+    for (int r = 0; r < num_; ++r) before_[r].count = types_[r].position();
+    look(1);
+    for (int r = 0; r < num_; ++r) {
+      row_[r].start += before_[r].count;
+      row_[r].count = types_[r].position() - before_[r].count;
+    }
+  }
+
+  // Decides which lanes go on: edge_ is where their draw begins, or what they do instead.
+  void Jump() {
+    for (int r = 0; r < num_; ++r) {
+      edge_[r] = row_[r].count > 0 ? row_[r].start : kNone;
+      if (step_[r] == 1) continue;
+      if (o_.restart != 0 && back_[r] < o_.restart) edge_[r] = kBack;
+      if (o_.stop != 0 && end_word_[r] < o_.stop) edge_[r] = kNone;
+    }
+  }
+
+  void Draw() {
+    for (int r = 0; r < num_; ++r) {
+      const uint64_t n = static_cast<uint64_t>(row_[r].count), carry = low_[r] * n >> 32;
+      const int64_t edge = edge_[r] + static_cast<int64_t>((high_[r] * n + carry) >> 32);
+      edge_[r] = edge_[r] < 0 ? edge_[r] : edge;
+      if (edge_[r] >= 0) PrefetchEdge(edge_[r]);
+    }
+  }
+
+  void DrawByWeight() {
+    const int64_t* prefix = g_.weight_prefix;
+    for (int r = 0; r < num_; ++r) {
+      if (edge_[r] >= 0) __builtin_prefetch(&prefix[edge_[r] + row_[r].count - 1]);
+      if (edge_[r] >= 0 && before_[r].count > 0) __builtin_prefetch(&prefix[edge_[r] - 1]);
+    }
+    uint8_t open[kLanes];
+    int num_open = 0;
+    for (int r = 0; r < num_; ++r) {
+      if (edge_[r] < 0) continue;
+      const int64_t before = before_[r].count > 0 ? prefix[edge_[r] - 1] : 0;
+      const int64_t total = Minus(prefix[edge_[r] + row_[r].count - 1], before);
+      if (total <= 0) {
+        edge_[r] = kNone;
+        continue;
+      }
+      const uint64_t bits = static_cast<uint64_t>(high_[r]) << 32 | low_[r];
+      const int64_t point = Plus(before, Below(bits, static_cast<uint64_t>(total)));
+      sums_[r].Begin(prefix + edge_[r], row_[r].count - 1, Plus(point, 1),
+                     before > 0 ? 0 : row_[r].count / static_cast<double>(total));
+      open[num_open++] = static_cast<uint8_t>(r);
+    }
+    while (num_open > 0) {
+      int still = 0;
+      for (int i = 0; i < num_open; ++i) {
+        const int r = open[i];
+        if (sums_[r].Look()) {
+          edge_[r] += sums_[r].position();
+          PrefetchEdge(edge_[r]);
+        } else {
+          open[still++] = open[i];
+        }
+      }
+      num_open = still;
+    }
+  }
+
+  void Step() {
+    int kept = 0;
+    for (int r = 0; r < num_; ++r) {
+      int32_t there = -1;
+      if (edge_[r] >= 0) {
+        there = g_.indices[edge_[r]];
+        if (there < 0 || there >= g_.num_nodes) {
+          w_.bad.store(true);
+          return;
+        }
+      } else if (edge_[r] == kBack) {
+        there = w_.roots[walk_[r]];
+      }
+      bool goes_on = there >= 0;
+      if (goes_on) {
+        path_[r][step_[r]] = there;
+        goes_on = step_[r] < o_.length;
+        if (!goes_on) w_.lengths[walk_[r]] = static_cast<int32_t>(o_.length);
+      } else {
+        w_.End(walk_[r], step_[r] - 1);
+      }
+      if (goes_on) {
+        here_[r] = there;
+        ++step_[r];
+        PrefetchRow(g_, there);
+        Move(r, kept++);
+      } else if (Enter(r)) {
+        Move(r, kept++);
+      }
+    }
+    num_ = kept;
+  }
+
+  void Move(int from, int to) {
+    if (from == to) return;
+    key0_[to] = key0_[from];
+    key1_[to] = key1_[from];
+    walk_[to] = walk_[from];
+    path_[to] = path_[from];
+    here_[to] = here_[from];
+    step_[to] = step_[from];
+  }
+
+  void PrefetchEdge(int64_t edge) const { __builtin_prefetch(&g_.indices[edge]); }
+
+  Walkers& w_;
+  const GraphView& g_;
+  const WalkOptions& o_;
+  const Isa isa_ = BestIsa();
+  int64_t next_;  // the first walk that has no lane yet
+  const int64_t end_;
+  int num_ = 0;  // lanes in use, the first ones
+  uint32_t key0_[kLanes] = {}, key1_[kLanes] = {}, step_[kLanes] = {};
+  uint32_t high_[kLanes], low_[kLanes], back_[kLanes], end_word_[kLanes];
+  int64_t walk_[kLanes], edge_[kLanes];
+  int32_t* path_[kLanes];
+  int32_t here_[kLanes];
+  EdgeRange row_[kLanes], before_[kLanes];
+  LineSearch<int64_t> sums_[kLanes];
+  LineSearch<int16_t> types_[kLanes];
+};
+
+}  // namespace
+
+std::string SampleWalks(const GraphView& graph, Key key, const int32_t* roots, int64_t num_roots,
+                        const WalkOptions& options, int32_t* nodes, int32_t* lengths,
+                        const Executor& executor) {
+  std::string error = CheckSeeds(roots, num_roots, graph.num_nodes);
+  if (!error.empty()) return error;
+  const std::vector<int32_t> number = WalkNumbers(roots, num_roots);
+  Walkers walkers{graph, key, roots, number.data(), options, nodes, lengths};
+  // Enough walks for all lanes of a thread, and some tasks a thread where there are many.
+  const int64_t share = num_roots / (4 * std::max<int64_t>(executor.num_threads, 1));
+  const int64_t size = std::min<int64_t>(std::max<int64_t>(share, kLanes), 1024);
+  ParallelFor(executor, (num_roots + size - 1) / size, [&](int64_t task) {
+    const int64_t begin = task * size, end = std::min(begin + size, num_roots);
+    if (options.second != nullptr) return WalkSecondOrder(walkers, begin, end);
+    Lanes(walkers, begin, end).Run();
+  });
+  return walkers.bad.load() ? DamagedGraph(graph.num_nodes) : "";
+}
+
+}  // namespace jgs

@@ -1,0 +1,101 @@
+// The XLA binding of SampleWalks. Its Python side is jgs/sampling/algorithms/walk_kernel.py.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ffi.h"
+#include "walk.h"
+
+namespace jgs {
+namespace {
+
+namespace ffi = xla::ffi;
+
+// Walks from roots [..., B] by keys [..., 2]: nodes [..., B, L+1] and lengths [..., B].
+// `second`: the fields of SecondOrder, or nothing.
+ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ffi::S64> indptr,
+                ffi::Buffer<ffi::S32> indices, ffi::Buffer<ffi::S64> weight_prefix,
+                ffi::Buffer<ffi::S16> edge_type, ffi::Buffer<ffi::S32> roots,
+                ffi::ResultBuffer<ffi::S32> nodes, ffi::ResultBuffer<ffi::S32> lengths,
+                int64_t length, bool weighted, int64_t restart, int64_t stop,
+                ffi::Span<const int64_t> relations, ffi::Span<const int64_t> second,
+                int64_t num_threads) {
+  return Guarded([&]() -> std::string {
+    const int64_t num_roots = static_cast<int64_t>(roots.element_count());
+    const int64_t per_batch = num_roots > 0 ? roots.dimensions().back() : 1;
+    const int64_t num_batches = num_roots / std::max<int64_t>(per_batch, 1);
+    const size_t num_edges = indices.element_count();
+    GraphView graph{};
+    graph.indptr = indptr.typed_data();
+    graph.num_nodes = static_cast<int64_t>(indptr.element_count()) - 1;
+    graph.indices = indices.typed_data();
+    graph.num_edges = static_cast<int64_t>(num_edges);
+    graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
+    if (graph.num_nodes < 0 || length < 1 ||
+        keys.element_count() != 2 * static_cast<size_t>(num_batches) ||
+        (weighted && weight_prefix.element_count() != num_edges) ||
+        (relations.size() > 0 && edge_type.element_count() != num_edges) ||
+        (second.size() != 0 && second.size() != 6) ||
+        nodes->element_count() != static_cast<size_t>(num_roots * (length + 1)) ||
+        lengths->element_count() != static_cast<size_t>(num_roots)) {
+      return "jgs_walk: arguments do not have the expected sizes";
+    }
+    const auto limit = [](int64_t value) { return static_cast<uint64_t>(value); };
+    SecondOrder rule{};
+    if (second.size() != 0) {
+      rule = {limit(second[0]), limit(second[1]), limit(second[2]),
+              second[3] != 0,   limit(second[4]), limit(second[5])};
+    }
+    const WalkOptions options{length,
+                              limit(restart),
+                              limit(stop),
+                              relations.size() > 0 ? edge_type.typed_data() : nullptr,
+                              relations.begin(),
+                              static_cast<int64_t>(relations.size()),
+                              second.size() != 0 ? &rule : nullptr};
+    AdviseHugePages(nodes);
+    std::vector<std::string> errors(num_batches);
+    const auto one = [&](int64_t batch, const Executor& executor) {
+      const Key key{{keys.typed_data()[2 * batch], keys.typed_data()[2 * batch + 1]}};
+      const int64_t first = batch * per_batch;
+      errors[batch] = SampleWalks(graph, key, roots.typed_data() + first, per_batch, options,
+                                  nodes->typed_data() + first * (length + 1),
+                                  lengths->typed_data() + first, executor);
+      if (num_batches > 1 && !errors[batch].empty()) {
+        errors[batch] = "batch " + std::to_string(batch) + ": " + errors[batch];
+      }
+    };
+    const Executor executor = PoolExecutor(pool, num_threads);
+    if (num_batches >= executor.num_threads) {  // a thread a batch: nothing to wait for
+      ParallelFor(executor, num_batches, [&](int64_t batch) { one(batch, Executor{}); });
+    } else {
+      for (int64_t batch = 0; batch < num_batches; ++batch) one(batch, executor);
+    }
+    const auto is_error = [](const std::string& error) { return !error.empty(); };
+    const auto first = std::find_if(errors.begin(), errors.end(), is_error);
+    return first == errors.end() ? "" : *first;
+  });
+}
+
+}  // namespace
+}  // namespace jgs
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsWalk, jgs::Walk,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::U32>>()  // keys
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // indptr
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S16>>()  // edge_type
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // roots
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S32>>()  // nodes
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S32>>()  // lengths
+                                  .Attr<int64_t>("length")
+                                  .Attr<bool>("weighted")
+                                  .Attr<int64_t>("restart")
+                                  .Attr<int64_t>("stop")
+                                  .Attr<xla::ffi::Span<const int64_t>>("relations")
+                                  .Attr<xla::ffi::Span<const int64_t>>("second")
+                                  .Attr<int64_t>("num_threads"));

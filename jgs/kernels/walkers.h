@@ -1,0 +1,80 @@
+// What walks of first and second order share: who walks, and where rows lie.
+#ifndef JGS_KERNELS_WALKERS_H_
+#define JGS_KERNELS_WALKERS_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+
+#include "draw_weighted.h"
+#include "line_search.h"
+#include "walk.h"
+
+namespace jgs {
+
+constexpr uint32_t kJumps = 0xFFFFFFFF;  // the draw that decides on stop and restart
+
+// A call's walks. Each of the threads takes them in order, some at a time.
+struct Walkers {
+  const GraphView& graph;
+  const Key key;
+  const int32_t* roots;
+  const int32_t* number;  // which of its root's walks each is
+  const WalkOptions& options;
+  int32_t *nodes, *lengths;
+  std::atomic<bool> bad{false};  // the graph's arrays are damaged
+
+  int32_t* Path(int64_t walk) const { return nodes + walk * (options.length + 1); }
+
+  Key KeyOf(int64_t walk) const {
+    Key own{{static_cast<uint32_t>(roots[walk]), static_cast<uint32_t>(number[walk])}};
+    Threefry(key, own.word[0], own.word[1]);
+    return own;
+  }
+
+  // Ends a walk after `steps`.
+  void End(int64_t walk, int64_t steps) const {
+    int32_t* path = Path(walk);
+    std::fill(path + steps + 1, path + options.length + 1,
+              static_cast<int32_t>(graph.num_nodes));
+    lengths[walk] = static_cast<int32_t>(steps);
+  }
+
+  // Begins a walk; false if it has ended already, being padding.
+  bool Begin(int64_t walk) const {
+    Path(walk)[0] = roots[walk];
+    if (roots[walk] < graph.num_nodes) return true;
+    End(walk, 0);
+    return false;
+  }
+};
+
+// Part of the edges: a row, or a stretch of one.
+struct EdgeRange {
+  int64_t start;
+  int32_t count;
+};
+
+// The row of a node; none, and `bad`, if it does not lie within the edges.
+inline EdgeRange RowOf(const GraphView& graph, int32_t node, std::atomic<bool>& bad) {
+  const int64_t start = graph.indptr[node], count = graph.indptr[node + 1] - start;
+  if (start < 0 || count < 0 || count > std::numeric_limits<int32_t>::max() ||
+      count > graph.num_edges - start) {
+    bad.store(true);
+    return {0, 0};
+  }
+  return {start, static_cast<int32_t>(count)};
+}
+
+inline void PrefetchRow(const GraphView& graph, int32_t node) {
+  __builtin_prefetch(&graph.indptr[node]);
+  __builtin_prefetch(&graph.indptr[node + 1]);
+}
+
+// Walks [begin, end) of second order (walk_second.cc).
+void WalkSecondOrder(Walkers& walkers, int64_t begin, int64_t end);
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_WALKERS_H_

@@ -1,0 +1,55 @@
+"""How walkers call the C++ kernel, jgs/kernels/walk.cc."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs import kernels
+from jgs.graph import Graph
+from jgs.kernels.call import vary_alike
+from jgs.sampling.hops_kernel import call_once
+from jgs.sampling.walks import Walks, limit
+
+
+def call_walks(
+    words: jax.Array,
+    graph: Graph,
+    roots: jax.Array,
+    walker: Any,
+    restart: float = 0.0,
+    stop: float = 0.0,
+    relations: tuple[int, ...] = (),
+    second: tuple[int, ...] = (),
+) -> Walks:
+    """The walks of `walker.length` from `roots` int32 `[..., B]` by the keys `words` uint32
+    `[..., 2]`, by weight with `walker.weighted`. `jax.vmap` makes one call of it.
+
+    Args:
+      restart, stop: see `Walk`.
+      relations: the edge types of the steps, over and over; (): all edges at every step.
+      second: the fields of `SecondOrder` in jgs/kernels/walk.h; (): a walk of first order.
+    """
+
+    def call(words: jax.Array, graph: Graph, roots: jax.Array) -> Walks:
+        prefix = graph.edge_weight_prefix if walker.weighted else jnp.zeros(0, jnp.int64)
+        types = graph.edge_type if relations else jnp.zeros(0, jnp.int16)
+        shape = (*roots.shape, walker.length + 1)
+        result = [jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape[:-1])]
+        run = jax.ffi.ffi_call("jgs_walk", result, vmap_method="sequential")
+        walks = run(
+            *vary_alike(words, graph.indptr, graph.indices, prefix, types, roots),
+            length=np.int64(walker.length),
+            weighted=np.bool_(walker.weighted),
+            restart=np.int64(limit(restart)),
+            stop=np.int64(limit(stop)),
+            relations=np.array(relations, np.int64),
+            second=np.array(second, np.int64),
+            num_threads=np.int64(kernels.NUM_THREADS),
+        )
+        return Walks(*(vary_alike(array, roots)[0] for array in walks))
+
+    return call_once(call, words, graph, roots)

@@ -1,0 +1,166 @@
+// The walks' plain C++ layer on threads of its own, without XLA: for ThreadSanitizer. Every
+// thread count must give the bytes that one thread gives, and walks of first order those of a
+// plain loop, on the instructions that JGS_MAX_ISA allows. Run by `make sanitize` and by
+// test_isa.py.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "draw_weighted.h"
+#include "threads.h"
+#include "walk.h"
+
+namespace {
+
+struct Graph {
+  std::vector<int64_t> indptr{0}, prefix;
+  std::vector<int32_t> indices;  // ascending in each stretch of a row
+  std::vector<int16_t> type;
+};
+
+// Rows of three types; every 50th is long, every 7th empty, and some weigh nothing.
+Graph RandomGraph(int num_nodes, int mean_degree) {
+  std::mt19937 random(1);
+  Graph graph;
+  for (int v = 0; v < num_nodes; ++v) {
+    const int most = v % 50 == 0 ? 80 * mean_degree : v % 7 == 0 ? 1 : mean_degree;
+    int64_t sum = 0;
+    for (int16_t type = 0; type < 3; ++type) {
+      int node = 0;
+      for (int i = random() % most; i > 0 && node < num_nodes; --i) {
+        graph.indices.push_back(node);
+        graph.type.push_back(type);
+        graph.prefix.push_back(sum += v % 11 == 0 ? 0 : random() % 3);
+        node += random() % (2 * num_nodes / most);
+      }
+    }
+    graph.indptr.push_back(graph.indices.size());
+  }
+  return graph;
+}
+
+struct Walks {
+  std::vector<int32_t> nodes, lengths;
+  std::string error;
+  bool operator==(const Walks& o) const {
+    return nodes == o.nodes && lengths == o.lengths && error == o.error;
+  }
+};
+
+constexpr jgs::Key kKey{{3, 4}};
+constexpr int kLength = 12;
+
+std::vector<int32_t> Roots(int32_t num_nodes) {
+  std::vector<int32_t> roots;
+  for (int i = 0; i < 3000; ++i) roots.push_back((i * 7) % (i % 3 == 0 ? 10 : num_nodes + 1));
+  return roots;
+}
+
+jgs::GraphView View(const Graph& g, bool weighted) {
+  return {g.indptr.data(), static_cast<int64_t>(g.indptr.size()) - 1, g.indices.data(),
+          static_cast<int64_t>(g.indices.size()), weighted ? g.prefix.data() : nullptr, nullptr};
+}
+
+Walks Run(const jgs::GraphView& graph, const jgs::WalkOptions& options, int num_threads) {
+  const std::vector<int32_t> roots = Roots(graph.num_nodes);
+  Walks w;
+  w.nodes.assign(roots.size() * (kLength + 1), -7);
+  w.lengths.assign(roots.size(), -7);
+  Threads threads;
+  const jgs::Executor executor = threads.Get(num_threads);
+  w.error = jgs::SampleWalks(graph, kKey, roots.data(), roots.size(), options, w.nodes.data(),
+                             w.lengths.data(), executor);
+  return w;
+}
+
+// A walk of first order, step by step.
+Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options) {
+  Walks w;
+  std::map<int32_t, uint32_t> walks_of;
+  for (int32_t root : Roots(g.num_nodes)) {
+    jgs::Key key{{static_cast<uint32_t>(root), walks_of[root]++}};
+    jgs::Threefry(kKey, key.word[0], key.word[1]);
+    int32_t here = root, length = 0;
+    w.nodes.push_back(root);
+    for (uint32_t step = 1; step <= kLength; ++step) {
+      uint32_t high = step, low = 0, back = step, end = 0xFFFFFFFF;
+      jgs::Threefry(key, high, low);
+      jgs::Threefry(key, back, end);
+      int32_t there = -1;
+      if (here >= 0 && here < g.num_nodes) {
+        std::vector<int64_t> edges, sums{0};
+        for (int64_t e = g.indptr[here]; e < g.indptr[here + 1]; ++e) {
+          if (options.edge_type != nullptr &&
+              options.edge_type[e] != options.relations[(step - 1) % options.num_relations]) {
+            continue;
+          }
+          const int64_t before = e > g.indptr[here] && g.weight_prefix ? g.weight_prefix[e - 1] : 0;
+          edges.push_back(e);
+          sums.push_back(sums.back() + (g.weight_prefix ? g.weight_prefix[e] - before : 1));
+        }
+        const int64_t point = jgs::Below(static_cast<uint64_t>(high) << 32 | low, sums.back());
+        for (size_t i = 0; i < edges.size() && there < 0; ++i) {
+          if (sums[i + 1] > point) there = g.indices[edges[i]];
+        }
+        if (step > 1 && back < options.restart) there = root;
+        if (step > 1 && end < options.stop) there = -1;
+      }
+      here = there < 0 ? static_cast<int32_t>(g.num_nodes) : there;
+      length += there >= 0;
+      w.nodes.push_back(here);
+    }
+    w.lengths.push_back(length);
+  }
+  return w;
+}
+
+}  // namespace
+
+int main() {
+  const Graph graph = RandomGraph(4000, 12);
+  const std::vector<int64_t> relations{2, 0};
+  const uint64_t half = uint64_t{1} << 31;
+  const std::vector<jgs::SecondOrder> rules{{half, 2 * half, 2 * half, false, 1, 1},
+                                            {half / 2, half, 2 * half, false, 1, 1},
+                                            {2 * half, half, 2 * half, true, half, half / 9},
+                                            {1, 2 * half, half, true, 7, half}};
+  // Of second order the rows must ascend whole: of the one type that such a graph has.
+  Graph ascending = graph;
+  for (size_t v = 0; v + 1 < graph.indptr.size(); ++v) {
+    std::sort(ascending.indices.begin() + graph.indptr[v],
+              ascending.indices.begin() + graph.indptr[v + 1]);
+  }
+  int runs = 0;
+  for (bool weighted : {false, true}) {
+    for (size_t mode = 0; mode < 4 + rules.size(); ++mode) {
+      const bool typed = mode == 2 || mode == 3, first = mode < 4;
+      const uint64_t restart = mode % 2 == 1 && first ? half / 2 : 0;
+      const jgs::WalkOptions options{kLength,
+                                     restart,
+                                     restart / 4,
+                                     typed ? graph.type.data() : nullptr,
+                                     relations.data(),
+                                     typed ? 2 : 0,
+                                     first ? nullptr : &rules[mode - 4]};
+      const jgs::GraphView view = View(first ? graph : ascending, weighted);
+      const Walks one = Run(view, options, 1);
+      if (!one.error.empty() || (first && !(one == Plain(view, options)))) {
+        std::printf("mode %d: other walks; %s\n", static_cast<int>(mode), one.error.c_str());
+        return EXIT_FAILURE;
+      }
+      for (int threads : {2, 3, 4, 8}) {
+        ++runs;
+        if (!(Run(view, options, threads) == one)) {
+          std::printf("mode %d, %d threads: other walks\n", static_cast<int>(mode), threads);
+          return EXIT_FAILURE;
+        }
+      }
+    }
+  }
+  std::printf("walk_test: %d runs equal\n", runs);
+  return EXIT_SUCCESS;
+}
