@@ -55,6 +55,13 @@ UNIFORM = (_sample(1024, 5, 10, 15), _sample(8192, 5, 10, 15), _sample(8192, 15,
 WEIGHTED = _sample(1024, 5, 10, 15, weighted=True, slow=True)
 ALL_NEIGHBORS = _sample(16, -1, -1, slow=True)
 
+
+def _walks(name: str, batch: int, walker: str = "walk", slow: bool = False, **options) -> dict:
+    """Walks of length 80; a slow setting is measured for a quarter of the iterations."""
+    work = {"batch": batch, "walker": walker, "length": 80, "options": options, "slow": slow}
+    return {"name": f"{name}, {batch:,} seeds"} | work
+
+
 # About 46,000 targets, 160,000 sources and 470,000 edges on the full graph.
 BLOCK = {"name": "block", "batch": 1800, "fanouts": (5, 10, 11), "iterations": 1}
 
@@ -97,6 +104,17 @@ BENCHMARKS = (
             {"name": f"{sampler} {sizes}", "batch": 512, "sampler": sampler, "sizes": sizes}
             for sampler in ("ladies", "fastgcn")
             for sizes in ((512, 512, 512), (2000, 2000))
+        ),
+    ),
+    Benchmark(
+        "walks",
+        (Contender("jgs", "walks_jgs"), Contender("DGL", "walks_dgl", True)),
+        (
+            _walks("uniform", 128),
+            _walks("uniform", 1024),
+            _walks("uniform", 100_000, slow=True),
+            _walks("ends with 0.1", 128, stop=0.1),
+            _walks("Node2Vec p=2 q=0.5", 1024, "node2vec", p=2, q=0.5),
         ),
     ),
     Benchmark(

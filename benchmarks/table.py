@@ -21,6 +21,7 @@ def render(results: dict) -> str:
         _sampling,
         _labor,
         _layerwise,
+        _walks,
         partial(_over_block, "Mean"),
         partial(_over_block, "Softmax over edges and the sum weighted by it"),
         _step,
@@ -150,6 +151,30 @@ def _labor(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
 def _layerwise(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
     intro = "DGL is its example of LADIES, written with its sparse matrices."
     return "\n".join([intro, "", *_drawn(benchmark, runs)])
+
+
+def _walks(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
+    """The last column: how many steps, what one takes, and that over a random read."""
+    key, reads = benchmark.key, _limit(results)
+
+    def steps(setting: str, contender: str) -> str:
+        count, ms = (
+            runs.mean("steps", key, setting, contender),
+            runs.median(key, setting, contender, False),
+        )
+        if not count or ms is None:
+            return ""
+        ns = 1e6 * ms / count
+        over = f", {_ratio(ns, reads['mapped'])}" if reads else ""
+        return f"{count:,.0f}, {ns:.1f} ns each{over}"
+
+    intro = (
+        "Walks of length 80. A step's time over that of a random read of the mapped edges, "
+        "both of all threads: a step cannot do without one. Those that end with 0.1 may with "
+        "DGL do so before their first step."
+    )
+    last = "steps, as installed: time, over a read"
+    return "\n".join([intro, "", *_table(benchmark, runs, last, steps)])
 
 
 def _against_best(runs: _Runs, key: str, setting: str, results: dict) -> list[str]:

@@ -6,6 +6,7 @@ from jgs.sampling.algorithms.gcnbs import GCNBS
 from jgs.sampling.algorithms.hetgnn import HetGNN
 from jgs.sampling.algorithms.labor import Labor
 from jgs.sampling.algorithms.ladies import Ladies
+from jgs.sampling.algorithms.metapath import Metapath
 from jgs.sampling.algorithms.neighbors import Neighbors, sample_neighbors
 from jgs.sampling.algorithms.node2vec import Node2Vec
 from jgs.sampling.algorithms.pass_ import PASS
@@ -38,6 +39,7 @@ __all__ = [
     "Labor",
     "Ladies",
     "Loader",
+    "Metapath",
     "Neighbors",
     "Node2Vec",
     "OnPlateau",

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.kernels.call import vary_alike
+from jgs.sampling.walks import count_less
 
 
 def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
@@ -47,19 +47,6 @@ def stretch(
     assert graph.edge_type is not None
     if graph.num_edges == 0:
         return start, degree
-    types = graph.edge_type
-
-    def first(least: Any) -> jax.Array:
-        """The first position in each row whose type is at least this."""
-
-        def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            low, high = bounds
-            middle = (low + high) // 2
-            before = (types.at[start + middle].get(mode="clip") < least) & (low < high)
-            return jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
-
-        low, high, _ = vary_alike(jnp.zeros_like(degree), degree, types)
-        return jax.lax.fori_loop(0, 32, halve, (low, high))[0]
-
-    begin = first(relation)
-    return start + begin, first(jnp.asarray(relation) + 1) - begin
+    types, least = graph.edge_type, jnp.asarray(relation)
+    begin, end = (count_less(types, start, degree, least + i) for i in (0, 1))
+    return start + begin, end - begin

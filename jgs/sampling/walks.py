@@ -168,25 +168,23 @@ def neighbor_at(graph: Graph, edge: jax.Array, drawn: jax.Array) -> jax.Array:
 def drawn_neighbor(
     graph: Graph,
     start: jax.Array,
-    low: jax.Array,
-    high: jax.Array,
+    degree: jax.Array,
     bits: jax.Array,
     weighted: bool,
+    before: jax.Array | int = 0,
 ) -> jax.Array:
-    """int32 `[B]`: one of the neighbours at the positions `low` to `high - 1` of the rows that
-    begin at `start`, all alike or in proportion to the edges' weights; `N` where there is none
-    to draw."""
+    """int32 `[B]`: one of the `degree` neighbours from `start` on, all alike or in proportion
+    to the edges' weights; `N` where there is none to draw. Of part of a row `before` is what
+    the edges before it weigh, see `draw.row_weight`."""
     if graph.num_edges == 0:
         return neighbor_at(graph, start, start < 0)
     if weighted:
         prefix = graph.edge_weight_prefix
         assert prefix is not None
-        before, through = (draw.row_weight(prefix, start, at) for at in (low, high))
-        total = jnp.where(high > low, through - before, 0)
-        position = draw.find(prefix, start, high, before + below(bits, total))
+        total = jnp.maximum(draw.row_weight(prefix, start, degree) - before, 0)
+        position = draw.find(prefix, start, degree, before + below(bits, total))
     else:
-        total = high - low
-        position = low + below(bits, total)
+        total, position = degree, below(bits, degree)
     return neighbor_at(graph, start + position, total > 0)
 
 

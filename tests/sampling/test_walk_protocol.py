@@ -14,8 +14,8 @@ import jax
 import numpy as np
 import pytest
 
-from jgs import InputError, kernels
-from jgs.sampling import Node2Vec, Walk, Walker, Walks, algorithms
+from jgs import Graph, InputError, Schema, kernels
+from jgs.sampling import Metapath, Node2Vec, Walk, Walker, Walks, algorithms
 from jgs.sampling.samplers import WALKERS
 
 N, E, SLOTS, LENGTH = 300, 4000, 24, 9
@@ -33,14 +33,23 @@ CASES = {
         (Node2Vec(LENGTH, 2, 0.5), Node2Vec(LENGTH)),
         (Node2Vec(LENGTH, 0.1, 3, weighted=True), Node2Vec(LENGTH, 0.1, weighted=True)),
     ],
+    "metapath": [
+        (Metapath(("on", "up"), LENGTH, True), Metapath(("on", "up"), LENGTH)),
+    ],
 }
 EVERY = [case for cases in CASES.values() for case in cases]
 each = pytest.mark.parametrize(("walker", "other"), EVERY, ids=repr)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def graph(make_graph):
-    return make_graph(N, E).sorted()
+    """Nodes of one type; its rows are sorted by source, first those of one relation."""
+    graph = make_graph(N, E).sorted()
+    source, indptr = np.asarray(graph.indices), np.asarray(graph.indptr)
+    up = source > np.repeat(np.arange(N), np.diff(indptr))
+    schema = Schema((("node", N),), (("node", "on", "node"), ("node", "up", "node")))
+    weight = np.asarray(graph.edge_weight)
+    return Graph(indptr, source, weight, edge_type=up.astype(np.int16), schema=schema)
 
 
 @cache

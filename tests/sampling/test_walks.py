@@ -9,7 +9,7 @@ from scipy import stats
 
 import jgs
 from jgs import InputError, kernels
-from jgs.sampling import Node2Vec, Walk
+from jgs.sampling import Metapath, Node2Vec, Walk
 
 RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)
 P_VALUE = 1e-4  # keys are fixed: a right version passes always
@@ -188,3 +188,65 @@ def test_a_damaged_graph_is_refused(graph):
         for walker in (Walk(LENGTH), Node2Vec(LENGTH, 0.1, 0.5)):
             with pytest.raises(RUNTIME_ERRORS, match="damaged"):
                 program(walker)(KEY, one, (), ROOTS)
+
+
+# Papers 0 to 2, authors 3 to 6, of whom 6 wrote nothing, subjects 7 and 8.
+WRITES = [(3, 0, 1.0), (4, 0, 2.0), (4, 1, 1.0), (5, 1, 0.0), (5, 2, 3.0)]
+IS_ABOUT = [(0, 7, 1.0), (1, 7, 4.0), (2, 8, 1.0), (1, 8, 0.5)]
+
+
+def typed_graph():
+    """Authors write papers, which are about subjects; and the ways back."""
+    papers, authors, subjects = 3, 4, 2
+    writes, about = np.array(WRITES), np.array(IS_ABOUT)
+    edges = {
+        ("author", "writes", "paper"): (writes[:, 0] - papers, writes[:, 1]),
+        ("paper", "about", "subject"): (about[:, 0], about[:, 1] - papers - authors),
+    }
+    edges = {
+        name: tuple(np.asarray(ends, int) for ends in both) for name, both in edges.items()
+    }
+    weight = dict(zip(edges, (np.float32(writes[:, 2]), np.float32(about[:, 2])), strict=True))
+    counts = {"paper": papers, "author": authors, "subject": subjects}
+    return jgs.Graph.from_relations(counts, edges, weight, both_ways=True)
+
+
+PATH = ("writes", "rev_writes", "rev_about", "about")  # paper, author, paper, subject, paper
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_go_along_their_relations(weighted):
+    graph, walker = typed_graph(), Metapath(PATH, 9, weighted)
+    size = graph.num_nodes
+    roots = np.tile(np.arange(size + 1, dtype=np.int32), 600)
+    nodes, lengths = map(np.asarray, jax.jit(walker.sample)(KEY, graph, (), roots))
+    assert not lengths[roots > 2].any()
+    for t in range(9):
+        edges = (WRITES, IS_ABOUT)[t % 4 > 1]
+        move = np.zeros((size, size))
+        for a, b, weight in edges:
+            here, there = (b, a) if t % 4 in (0, 3) else (a, b)
+            move[here, there] += weight if weighted else 1
+        for v in range(size):
+            after = nodes[:, t + 1][(nodes[:, t] == v) & (roots < 3)]
+            if after.size == 0:
+                continue
+            share = np.r_[move[v] / max(move[v].sum(), 1e-9), float(move[v].sum() == 0)]
+            assert_fits(np.bincount(after, minlength=size + 1), after.size * share, (t, v))
+    assert lengths.max() == 9
+
+
+def test_metapaths_must_fit_together():
+    graph = typed_graph()
+    assert Metapath(PATH).length == 4
+    assert Metapath(["writes", ["paper", "rev_writes", "author"]], 7).init(graph) == ()
+    for wrong in ("writes", (), None):
+        with pytest.raises(InputError, match="relations must be names or triples"):
+            Metapath(wrong)
+    for relations, length in ((("writes", "about"), None), (("writes",), 2)):
+        with pytest.raises(InputError, match="target type of the next"):
+            Metapath(relations, length).init(graph)
+    with pytest.raises(InputError, match="a relation must be one of"):
+        Metapath(("cites",)).sample(KEY, graph, (), [0])
+    with pytest.raises(InputError, match="need a typed graph"):
+        Metapath(PATH).init(jgs.Graph.from_edges([0], [1], 2))

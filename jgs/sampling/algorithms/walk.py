@@ -77,9 +77,7 @@ def walk_plain(words: jax.Array, graph: Graph, roots: jax.Array, walker: Walk) -
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
         start, degree = rows_of(graph, here)
         bits = step_bits(keys, t, 0)
-        there = drawn_neighbor(
-            graph, start, jnp.zeros_like(degree), degree, bits, walker.weighted
-        )
+        there = drawn_neighbor(graph, start, degree, bits, walker.weighted)
         if walker.restart == walker.stop == 0:
             return there
         back, end = step_words(keys, t, JUMPS)

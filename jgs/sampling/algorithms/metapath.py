@@ -1,0 +1,113 @@
+"""`Metapath`: walks on a typed graph, along one relation after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.graph.schema import Relation
+from jgs.sampling import draw
+from jgs.sampling.algorithms.walk_kernel import call_walks
+from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.stretch import relation_path, stretch
+from jgs.sampling.walks import (
+    Walks,
+    drawn_neighbor,
+    rows_of,
+    sample_walks,
+    step_bits,
+    walk,
+)
+
+
+@dataclass(frozen=True)
+class Metapath:
+    """Walks whose steps draw among the neighbours along a relation (metapath2vec, Dong et al.
+    2017, section 3.2.2).
+
+    A step along the relation `(a, name, b)` goes from a node of type `b` to one of type `a`,
+    since a node's row has the sources of its in-edges. With `both_ways` in
+    `Graph.from_relations` the way back is the relation `(b, "rev_" + name, a)`. A walk from a
+    node of another type than the first relation's target is at a dead end. Returns `Walks`; see
+    `Walker` for what a walk depends on.
+
+    Fields:
+      relations: of each step, as `Schema.relation` takes them: triples, or names that only one
+        relation has. Longer walks repeat them.
+      length: the most steps of a walk; None: as many as there are relations.
+      weighted: whether a step draws in proportion to `graph.edge_weight`, and not uniformly.
+
+    `init` and `sample` raise `InputError` for a graph without a schema, for relations that it
+    does not have, and for a relation that does not begin where the one before it led.
+    """
+
+    relations: tuple[str | Relation, ...]
+    length: int = None  # type: ignore[assignment]  # made an int at once
+    weighted: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relations", _check_relations(self.relations))
+        length = len(self.relations) if self.length is None else self.length
+        object.__setattr__(self, "length", require_int("length", length, 1))
+        object.__setattr__(self, "weighted", bool(self.weighted))
+
+    def init(self, graph: Graph) -> tuple[()]:
+        check_graph(graph, self.weighted)
+        _path(self, graph)
+        return ()
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
+    ) -> Walks:
+        check_graph(graph, self.weighted)
+        _path(self, graph)
+        return sample_walks(metapath_kernel, metapath_plain, key, graph, seeds, self)
+
+
+def metapath_kernel(
+    words: jax.Array, graph: Graph, roots: jax.Array, walker: Metapath
+) -> Walks:
+    """As `metapath_plain`, by jgs/kernels/walk.cc."""
+    return call_walks(words, graph, roots, walker, relations=_path(walker, graph))
+
+
+def metapath_plain(words: jax.Array, graph: Graph, roots: jax.Array, walker: Metapath) -> Walks:
+    """See `jgs.sampling.walks.Implementation`."""
+    types = jnp.array(_path(walker, graph), jnp.int32)
+
+    def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
+        start, degree = rows_of(graph, here)
+        along = types[(t - 1) % len(types)]
+        first, count = stretch(graph, start, degree, along)
+        before: jax.Array | int = 0
+        if walker.weighted and graph.num_edges > 0:
+            assert graph.edge_weight_prefix is not None
+            before = draw.row_weight(graph.edge_weight_prefix, start, first - start)
+        return drawn_neighbor(
+            graph, first, count, step_bits(keys, t, 0), walker.weighted, before
+        )
+
+    return walk(words, graph, roots, walker.length, step)
+
+
+def _check_relations(relations: Any) -> tuple[str | Relation, ...]:
+    if isinstance(relations, str) or not isinstance(relations, Sequence) or not relations:
+        raise InputError(
+            "relations must be names or triples, one a step",
+            repr(relations),
+            'Give a tuple such as ("writes", "rev_writes").',
+        )
+    return tuple(one if isinstance(one, str) else tuple(one) for one in relations)
+
+
+def _path(walker: Metapath, graph: Graph) -> tuple[int, ...]:
+    """The edge types of the steps; raises `InputError`."""
+    steps = [walker.relations[i % len(walker.relations)] for i in range(walker.length)]
+    relation_path(graph, steps[: len(walker.relations) + 1])  # and the first after the last
+    return relation_path(graph, walker.relations)
