@@ -81,6 +81,7 @@ def canned() -> dict:
                         {"benchmark": benchmark.key, "contender": contender.name}
                         | {"tuned": tuned, "round": 0, "name": setting["name"], "ms": ms}
                         | {"nodes": 1000, "edges": 900 if short else 1000, "check": [1.0]}
+                        | {"steps": 1000}
                         | {"sample_bytes": 10**6, "peak_bytes": 10**8, "before_bytes": 10**7}
                         | {"parts": dict.fromkeys(("sampling", "features", "computing"), ms)}
                     )
@@ -113,6 +114,9 @@ def test_the_table():
     assert labor[0].endswith("| distinct source nodes / edges |")
     assert [line.split("|")[2].strip() for line in labor[2:]] == ["jgs", "GraphBolt"]
     assert labor[2].endswith("| 1,000 / 1,000 |")
+    walks = text[text.index("| walks |") :].splitlines()[2:4]
+    assert walks[0].endswith("| 1,000, 2000.0 ns each, 400.00× |")
+    assert walks[1].endswith("| 1,000, 8000.0 ns each, 1600.00× |")
     assert "step, DGL, tuned: oops" in text
 
 
