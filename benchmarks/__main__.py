@@ -74,6 +74,8 @@ def main() -> int:
     }
     if "step" in arguments.only:
         common["features"] = str(inputs.features(cache, size, NUM_FEATURES, NUM_CLASSES))
+    if "walks" in arguments.only:
+        common["edge_types"] = str(inputs.edge_types(cache, size))
     runner = _Runner(interpreters, common, arguments.iterations)
     if {"aggregation", "attention"} & set(arguments.only):
         (results["block"],) = runner.run(Contender("jgs", "block_jgs"), [BLOCK], False)

@@ -115,6 +115,7 @@ BENCHMARKS = (
             _walks("uniform", 100_000, slow=True),
             _walks("ends with 0.1", 128, stop=0.1),
             _walks("Node2Vec p=2 q=0.5", 1024, "node2vec", p=2, q=0.5),
+            _walks("metapath", 1024, "metapath", relations=("high-low", "low-high")),
         ),
     ),
     Benchmark(

@@ -34,6 +34,24 @@ def features(cache: Path, size: graph.Size, num_features: int, num_classes: int)
     return folder
 
 
+def edge_types(cache: Path, size: graph.Size) -> Path:
+    """int16 `[E]`: twice whether the source is in the upper half of the ids, plus whether the
+    target is; rows sorted by source are sorted by it."""
+
+    def make() -> np.ndarray:
+        indptr, indices = (
+            np.load(cache / size.name / f"{name}.npy", mmap_mode="r")
+            for name in ("indptr", "indices")
+        )
+        half = len(indptr) // 2
+        types = (indices >= half).astype(np.int16)
+        types *= 2
+        types[indptr[half] :] += 1
+        return types
+
+    return _once(cache / f"{size.name}-types.npy", make)
+
+
 def _once(path: Path, make: Callable[[], np.ndarray]) -> Path:
     if not path.is_file():
         unfinished = path.with_name(f"{path.stem}.{os.getpid()}.new.npy")

@@ -1,7 +1,8 @@
 """One process of the walks' benchmark: DGL's `random_walk` and `node2vec_random_walk`.
 
 DGL walks along out-edges and jgs along in-edges: the graph has every edge both ways, so its
-rows are given to DGL as those of the out-edges.
+rows are given to DGL as those of the out-edges. Of metapaths DGL has the two relations that
+they go along, which join the lower and the upper half of the ids.
 """
 
 import dgl
@@ -18,6 +19,26 @@ def load(folder: str) -> dgl.DGLGraph:
     return dgl.graph(("csr", arrays), num_nodes=len(indptr) - 1).formats("csr")
 
 
+def load_typed(folder: str, edge_types: str) -> dgl.DGLGraph:
+    indptr, indices = worker.array(folder, "indptr"), worker.array(folder, "indices")
+    kind, half = np.load(edge_types, mmap_mode="r"), (len(indptr) - 1) // 2
+
+    def between(first: int, wanted: int) -> tuple[str, tuple[torch.Tensor, ...]]:
+        """Steps from the nodes `first` to `first + half - 1` along edges of the kind wanted."""
+        begin = int(indptr[first])
+        ours = kind[begin : indptr[first + half]] == wanted
+        before = np.concatenate([[0], np.cumsum(ours)])
+        ends = torch.from_numpy(indices[begin : indptr[first + half]][ours] - (half - first))
+        offsets = torch.from_numpy(before[indptr[first : first + half + 1] - begin])
+        return "csr", (offsets, ends.to(torch.int64), torch.empty(0, dtype=torch.int64))
+
+    edges = {
+        ("low", "high-low", "high"): between(0, 2),
+        ("high", "low-high", "low"): between(half, 1),
+    }
+    return dgl.heterograph(edges, {"low": half, "high": half}).formats("csr")
+
+
 def measure(graph: dgl.DGLGraph, setting: dict) -> dict:
     length, options = setting["length"], setting["options"]
 
@@ -25,9 +46,14 @@ def measure(graph: dgl.DGLGraph, setting: dict) -> dict:
         if setting["walker"] == "node2vec":
             p, q = options["p"], options["q"]
             return dgl.sampling.node2vec_random_walk(graph, roots, p, q, length)
+        if setting["walker"] == "metapath":
+            path = [options["relations"][i % 2] for i in range(length)]
+            return dgl.sampling.random_walk(graph, roots, metapath=path)[0]
         stop = options.get("stop")
         return dgl.sampling.random_walk(graph, roots, length=length, restart_prob=stop)[0]
 
+    if setting["walker"] == "metapath":
+        setting |= {"below": graph.num_nodes("low")}
     roots = torch.from_numpy(worker.batches(setting)).to(torch.int64)
     times = worker.milliseconds(walks, roots)
     taken = np.mean([int((walks(some)[:, 1:] >= 0).sum()) for some in roots])
@@ -37,8 +63,12 @@ def measure(graph: dgl.DGLGraph, setting: dict) -> dict:
 def main() -> None:
     task = worker.task()
     torch.set_num_threads(task["threads"])
-    graph = load(task["graph"])
-    worker.report([measure(graph, setting) for setting in task["settings"]])
+    plain, results = load(task["graph"]), []
+    for setting in task["settings"]:
+        if setting["walker"] == "metapath":
+            plain = load_typed(task["graph"], task["edge_types"])
+        results.append(measure(plain, setting))
+    worker.report(results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""One process of the walks' benchmark: `Walk` or `Node2Vec` of `jgs.sampling`, jitted."""
+"""One process of the walks' benchmark: walkers of `jgs.sampling`, jitted.
+
+Metapaths go over the graph with types: its nodes below half of the ids are `low`, the others
+`high`, and an edge's relation is named by both.
+"""
 
 import jax
 import numpy as np
@@ -8,9 +12,19 @@ from benchmarks import worker
 from jgs.sampling import WALKERS
 
 
+def typed(graph: jgs.Graph, edge_type: np.ndarray) -> jgs.Graph:
+    half, names = graph.num_nodes // 2, ("low", "high")
+    relations = tuple((a, f"{a}-{b}", b) for a in names for b in names)
+    schema = jgs.Schema(tuple((name, half) for name in names), relations)
+    arrays = graph.edge_arrays() | {"edge_type": edge_type}
+    return jgs.Graph.from_edge_arrays(graph.indptr, arrays, schema=schema)
+
+
 def measure(graph: jgs.Graph, setting: dict) -> dict:
+    if setting["walker"] == "metapath":
+        setting |= {"below": graph.num_nodes // 2}
     roots = [jax.device_put(batch) for batch in worker.batches(setting)]
-    walker = WALKERS[setting["walker"]](setting["length"], **setting["options"])
+    walker = WALKERS[setting["walker"]](length=setting["length"], **setting["options"])
     state, key = walker.init(graph), jax.random.key(0)
 
     @jax.jit
@@ -29,6 +43,7 @@ def measure(graph: jgs.Graph, setting: dict) -> dict:
 def main() -> None:
     task = worker.task()
     graph = jgs.Graph.open(task["graph"], verify=False).unweighted()
+    graph = typed(graph, np.load(task["edge_types"], mmap_mode="r"))
     worker.report([measure(graph, setting) for setting in task["settings"]])
 
 

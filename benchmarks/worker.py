@@ -44,10 +44,12 @@ def milliseconds(call: Callable[[Any], Any], arguments: Iterable[Any]) -> list[f
 
 def batches(setting: dict) -> np.ndarray:
     """int32 `[iterations, batch]`: the seeds of each batch, distinct as long as there are
-    enough nodes for all batches."""
+    enough nodes for all batches; with `below` in the setting only nodes below that."""
     shape = setting["iterations"], setting["batch"]
-    seeds = np.load(setting["seeds"], mmap_mode="r")[: shape[0] * shape[1]]
-    return np.resize(seeds, shape)
+    seeds = np.load(setting["seeds"], mmap_mode="r")
+    if "below" in setting:
+        seeds = seeds[seeds < setting["below"]]
+    return np.resize(seeds[: shape[0] * shape[1]], shape)
 
 
 def attention_arrays(setting: dict, *sizes: int) -> list[np.ndarray]:
