@@ -46,7 +46,6 @@ class Lanes {
       RunOn(isa_, Bits{*this, 0, high_, low_});
       if (o_.restart != 0 || o_.stop != 0) RunOn(isa_, Bits{*this, kJumps, back_, end_word_});
       FindRows();
-      if (o_.edge_type != nullptr) FindStretches();
       Jump();
       g_.weight_prefix != nullptr ? DrawByWeight() : Draw();
       Step();
@@ -83,7 +82,7 @@ class Lanes {
       path_[lane] = w_.Path(walk);
       here_[lane] = w_.roots[walk];
       step_[lane] = 1;
-      PrefetchRow(g_, here_[lane]);
+      AskForRow(lane);
       return true;
     }
     return false;
@@ -91,36 +90,29 @@ class Lanes {
 
   void FindRows() {
     for (int r = 0; r < num_; ++r) {
-      row_[r] = before_[r] = RowOf(g_, here_[r], w_.bad);
-      before_[r].count = 0;
+      row_[r] = RowOf(g_, here_[r], w_.bad);
+      before_[r] = 0;
+      if (o_.stretches == nullptr) continue;
+      const int32_t* stretch = Stretch(r);
+      if (stretch[0] < 0 || stretch[1] < 0 || stretch[0] > row_[r].count - stretch[1]) {
+        w_.bad.store(true);
+        row_[r].count = 0;
+        continue;
+      }
+      before_[r] = stretch[0];
+      row_[r] = {row_[r].start + stretch[0], stretch[1]};
     }
   }
 
-  // Of each row the edges of the step's type; before_ is what comes before them.
-  void FindStretches() {
-    const auto look = [&](int64_t plus) {
-      uint8_t open[kLanes];
-      int num_open = 0;
-      for (int r = 0; r < num_; ++r) {
-        const int64_t type = o_.relations[(step_[r] - 1) % o_.num_relations];
-        types_[r].Begin(o_.edge_type + row_[r].start, row_[r].count, type + plus, 0);
-        open[num_open++] = static_cast<uint8_t>(r);
-      }
-      while (num_open > 0) {
-        int still = 0;
-        for (int i = 0; i < num_open; ++i) {
-          if (!types_[open[i]].Look()) open[still++] = open[i];
-        }
-        num_open = still;
-      }
-    };
-    look(0);
-    for (int r = 0; r < num_; ++r) before_[r].count = types_[r].position();
-    look(1);
-    for (int r = 0; r < num_; ++r) {
-      row_[r].start += before_[r].count;
-      row_[r].count = types_[r].position() - before_[r].count;
-    }
+  // Where the step's edges lie in the row of a lane's node.
+  const int32_t* Stretch(int r) const {
+    const int64_t relation = o_.relations[(step_[r] - 1) % o_.num_relations];
+    return o_.stretches + 2 * (relation * g_.num_nodes + here_[r]);
+  }
+
+  void AskForRow(int r) const {
+    PrefetchRow(g_, here_[r]);
+    if (o_.stretches != nullptr) __builtin_prefetch(Stretch(r));
   }
 
   // Decides which lanes go on: edge_ is where their draw begins, or what they do instead.
@@ -146,13 +138,13 @@ class Lanes {
     const int64_t* prefix = g_.weight_prefix;
     for (int r = 0; r < num_; ++r) {
       if (edge_[r] >= 0) __builtin_prefetch(&prefix[edge_[r] + row_[r].count - 1]);
-      if (edge_[r] >= 0 && before_[r].count > 0) __builtin_prefetch(&prefix[edge_[r] - 1]);
+      if (edge_[r] >= 0 && before_[r] > 0) __builtin_prefetch(&prefix[edge_[r] - 1]);
     }
     uint8_t open[kLanes];
     int num_open = 0;
     for (int r = 0; r < num_; ++r) {
       if (edge_[r] < 0) continue;
-      const int64_t before = before_[r].count > 0 ? prefix[edge_[r] - 1] : 0;
+      const int64_t before = before_[r] > 0 ? prefix[edge_[r] - 1] : 0;
       const int64_t total = Minus(prefix[edge_[r] + row_[r].count - 1], before);
       if (total <= 0) {
         edge_[r] = kNone;
@@ -203,7 +195,7 @@ class Lanes {
       if (goes_on) {
         here_[r] = there;
         ++step_[r];
-        PrefetchRow(g_, there);
+        AskForRow(r);
         Move(r, kept++);
       } else if (Enter(r)) {
         Move(r, kept++);
@@ -236,9 +228,9 @@ class Lanes {
   int64_t walk_[kLanes], edge_[kLanes];
   int32_t* path_[kLanes];
   int32_t here_[kLanes];
-  EdgeRange row_[kLanes], before_[kLanes];
+  EdgeRange row_[kLanes];     // or the part of it that the step draws from
+  int32_t before_[kLanes];    // the edges of the row before that
   LineSearch<int64_t> sums_[kLanes];
-  LineSearch<int16_t> types_[kLanes];
 };
 
 }  // namespace

@@ -24,8 +24,10 @@ struct SecondOrder {
 struct WalkOptions {
   int64_t length;
   uint64_t restart, stop;      // limits
-  const int16_t* edge_type;    // [num_edges], rows ascending, or null
-  const int64_t* relations;    // the edge types of the steps, over and over
+  // The parts of rows that steps draw from, [.., num_nodes, 2]: of each relation and node where
+  // its edges begin in the row, and how many there are. Null: they draw from whole rows.
+  const int32_t* stretches;
+  const int64_t* relations;    // of the steps, over and over: which of these
   int64_t num_relations;
   const SecondOrder* second;   // null: a step depends on where the walk is alone
 };

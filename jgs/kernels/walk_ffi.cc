@@ -16,7 +16,7 @@ namespace ffi = xla::ffi;
 // `second`: the fields of SecondOrder, or nothing.
 ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ffi::S64> indptr,
                 ffi::Buffer<ffi::S32> indices, ffi::Buffer<ffi::S64> weight_prefix,
-                ffi::Buffer<ffi::S16> edge_type, ffi::Buffer<ffi::S32> roots,
+                ffi::Buffer<ffi::S32> stretches, ffi::Buffer<ffi::S32> roots,
                 ffi::ResultBuffer<ffi::S32> nodes, ffi::ResultBuffer<ffi::S32> lengths,
                 int64_t length, bool weighted, int64_t restart, int64_t stop,
                 ffi::Span<const int64_t> relations, ffi::Span<const int64_t> second,
@@ -25,17 +25,18 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
     const int64_t num_roots = static_cast<int64_t>(roots.element_count());
     const int64_t per_batch = num_roots > 0 ? roots.dimensions().back() : 1;
     const int64_t num_batches = num_roots / std::max<int64_t>(per_batch, 1);
-    const size_t num_edges = indices.element_count();
+    const size_t num_edges = indices.element_count(), num_nodes = indptr.element_count() - 1;
+    const auto most = std::max_element(relations.begin(), relations.end());
     GraphView graph{};
     graph.indptr = indptr.typed_data();
-    graph.num_nodes = static_cast<int64_t>(indptr.element_count()) - 1;
+    graph.num_nodes = static_cast<int64_t>(num_nodes);
     graph.indices = indices.typed_data();
     graph.num_edges = static_cast<int64_t>(num_edges);
     graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
-    if (graph.num_nodes < 0 || length < 1 ||
+    if (indptr.element_count() < 1 || length < 1 ||
         keys.element_count() != 2 * static_cast<size_t>(num_batches) ||
         (weighted && weight_prefix.element_count() != num_edges) ||
-        (relations.size() > 0 && edge_type.element_count() != num_edges) ||
+        (relations.size() > 0 && stretches.element_count() != 2 * num_nodes * (1 + *most)) ||
         (second.size() != 0 && second.size() != 6) ||
         nodes->element_count() != static_cast<size_t>(num_roots * (length + 1)) ||
         lengths->element_count() != static_cast<size_t>(num_roots)) {
@@ -50,7 +51,7 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
     const WalkOptions options{length,
                               limit(restart),
                               limit(stop),
-                              relations.size() > 0 ? edge_type.typed_data() : nullptr,
+                              relations.size() > 0 ? stretches.typed_data() : nullptr,
                               relations.begin(),
                               static_cast<int64_t>(relations.size()),
                               second.size() != 0 ? &rule : nullptr};
@@ -88,7 +89,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsWalk, jgs::Walk,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // indptr
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
-                                  .Arg<xla::ffi::Buffer<xla::ffi::S16>>()  // edge_type
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // stretches
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // roots
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>()  // nodes
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>()  // lengths

@@ -19,10 +19,11 @@ from jgs.sampling.hops import Sample, relabels
 T = TypeVar("T")
 # call(words, graph, seeds): the samples of `seeds` int32 `[..., B]` by the keys `words` uint32
 # `[..., W]`; with `spec.apart` of `[..., S, B]` and `[..., S, W]` S of them.
-Call = Callable[[jax.Array, Graph, jax.Array], T]
+# The graph may be any pytree, of what batches share.
+Call = Callable[[jax.Array, Any, jax.Array], T]
 
 
-def call_once(call: Call[T], words: jax.Array, graph: Graph, seeds: jax.Array) -> T:
+def call_once(call: Call[T], words: jax.Array, graph: Any, seeds: jax.Array) -> T:
     """`call(words, graph, seeds)`, of which `jax.vmap` makes one call of several batches."""
     arrays, of_graph = jax.tree.flatten(graph)
 

@@ -80,9 +80,9 @@ class Walker(Protocol):
 # before the first. `N`: there is no way on, or nobody at `here`.
 Step = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
-# An implementation of a walker: `(words, graph, roots, walker)` to walks. A plain one has roots
-# int32 `[B]` and the words uint32 `[2]` of one key, a kernel's roots `[..., B]` and the words
-# `[..., 2]` of as many keys.
+# An implementation of a walker: `(words, graph, state, roots, walker)` to walks. A plain one
+# has roots int32 `[B]` and the words uint32 `[2]` of one key, a kernel's roots `[..., B]` and
+# the words `[..., 2]` of as many keys.
 Implementation = Callable[..., Walks]
 
 
@@ -91,6 +91,7 @@ def sample_walks(
     plain: Implementation,
     key: Any,
     graph: Graph,
+    state: State,
     seeds: Any,
     walker: Any,
 ) -> Walks:
@@ -99,24 +100,25 @@ def sample_walks(
     check_graph(graph, walker.weighted)
     roots = check_seeds(seeds, graph.num_nodes)
     words = key_words(key, roots.shape[:-1])
-    words, graph, roots = vary_alike(words, graph, roots)
+    words, graph, state, roots = vary_alike(words, graph, state, roots)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        return _walks(kernel, plain, words, graph, roots, walker, kernels.host_only())
+        return _walks(kernel, plain, words, graph, state, roots, walker, kernels.host_only())
 
 
-@partial(jax.jit, static_argnums=(0, 1, 5, 6))
+@partial(jax.jit, static_argnums=(0, 1, 6, 7))
 def _walks(
     kernel: Implementation,
     plain: Implementation,
     words: jax.Array,
     graph: Graph,
+    state: State,
     roots: jax.Array,
     walker: Any,
     host_only: bool,
 ) -> Walks:
     one = partial(plain, walker=walker)
-    of_all = jax.vmap(one, (0, None, 0)) if roots.ndim > 1 else one
-    return on_cpu(partial(kernel, walker=walker), of_all, words, graph, roots)
+    of_all = jax.vmap(one, (0, None, None, 0)) if roots.ndim > 1 else one
+    return on_cpu(partial(kernel, walker=walker), of_all, words, graph, state, roots)
 
 
 def walk_numbers(roots: jax.Array) -> jax.Array:

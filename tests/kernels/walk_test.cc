@@ -20,6 +20,7 @@ struct Graph {
   std::vector<int64_t> indptr{0}, prefix;
   std::vector<int32_t> indices;  // ascending in each stretch of a row
   std::vector<int16_t> type;
+  std::vector<int32_t> stretches;  // of the types 0 and 2
 };
 
 // Rows of three types; every 50th is long, every 7th empty, and some weigh nothing.
@@ -39,6 +40,14 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
       }
     }
     graph.indptr.push_back(graph.indices.size());
+  }
+  for (int16_t wanted : {0, 2}) {
+    for (int v = 0; v < num_nodes; ++v) {
+      const auto row = graph.type.begin() + graph.indptr[v];
+      const auto in = std::equal_range(row, graph.type.begin() + graph.indptr[v + 1], wanted);
+      graph.stretches.push_back(in.first - row);
+      graph.stretches.push_back(in.second - in.first);
+    }
   }
   return graph;
 }
@@ -77,8 +86,8 @@ Walks Run(const jgs::GraphView& graph, const jgs::WalkOptions& options, int num_
   return w;
 }
 
-// A walk of first order, step by step.
-Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options) {
+// A walk of first order, step by step; with `types` along those of 2 and 0 in turn.
+Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options, const int16_t* types) {
   Walks w;
   std::map<int32_t, uint32_t> walks_of;
   for (int32_t root : Roots(g.num_nodes)) {
@@ -94,10 +103,7 @@ Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options) {
       if (here >= 0 && here < g.num_nodes) {
         std::vector<int64_t> edges, sums{0};
         for (int64_t e = g.indptr[here]; e < g.indptr[here + 1]; ++e) {
-          if (options.edge_type != nullptr &&
-              options.edge_type[e] != options.relations[(step - 1) % options.num_relations]) {
-            continue;
-          }
+          if (types != nullptr && types[e] != (step % 2 == 1 ? 2 : 0)) continue;
           const int64_t before = e > g.indptr[here] && g.weight_prefix ? g.weight_prefix[e - 1] : 0;
           edges.push_back(e);
           sums.push_back(sums.back() + (g.weight_prefix ? g.weight_prefix[e] - before : 1));
@@ -122,7 +128,7 @@ Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options) {
 
 int main() {
   const Graph graph = RandomGraph(4000, 12);
-  const std::vector<int64_t> relations{2, 0};
+  const std::vector<int64_t> relations{1, 0};
   const uint64_t half = uint64_t{1} << 31;
   const std::vector<jgs::SecondOrder> rules{{half, 2 * half, 2 * half, false, 1, 1},
                                             {half / 2, half, 2 * half, false, 1, 1},
@@ -142,13 +148,14 @@ int main() {
       const jgs::WalkOptions options{kLength,
                                      restart,
                                      restart / 4,
-                                     typed ? graph.type.data() : nullptr,
+                                     typed ? graph.stretches.data() : nullptr,
                                      relations.data(),
                                      typed ? 2 : 0,
                                      first ? nullptr : &rules[mode - 4]};
       const jgs::GraphView view = View(first ? graph : ascending, weighted);
       const Walks one = Run(view, options, 1);
-      if (!one.error.empty() || (first && !(one == Plain(view, options)))) {
+      const int16_t* types = typed ? graph.type.data() : nullptr;
+      if (!one.error.empty() || (first && !(one == Plain(view, options, types)))) {
         std::printf("mode %d: other walks; %s\n", static_cast<int>(mode), one.error.c_str());
         return EXIT_FAILURE;
       }

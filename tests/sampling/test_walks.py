@@ -219,7 +219,9 @@ def test_steps_go_along_their_relations(weighted):
     graph, walker = typed_graph(), Metapath(PATH, 9, weighted)
     size = graph.num_nodes
     roots = np.tile(np.arange(size + 1, dtype=np.int32), 600)
-    nodes, lengths = map(np.asarray, jax.jit(walker.sample)(KEY, graph, (), roots))
+    nodes, lengths = map(
+        np.asarray, jax.jit(walker.sample)(KEY, graph, walker.init(graph), roots)
+    )
     assert not lengths[roots > 2].any()
     for t in range(9):
         edges = (WRITES, IS_ABOUT)[t % 4 > 1]
@@ -239,7 +241,11 @@ def test_steps_go_along_their_relations(weighted):
 def test_metapaths_must_fit_together():
     graph = typed_graph()
     assert Metapath(PATH).length == 4
-    assert Metapath(["writes", ["paper", "rev_writes", "author"]], 7).init(graph) == ()
+    assert Metapath(["writes", ["paper", "rev_writes", "author"]], 7).init(graph).shape == (
+        2,
+        9,
+        2,
+    )
     for wrong in ("writes", (), None):
         with pytest.raises(InputError, match="relations must be names or triples"):
             Metapath(wrong)
@@ -248,5 +254,7 @@ def test_metapaths_must_fit_together():
             Metapath(relations, length).init(graph)
     with pytest.raises(InputError, match="a relation must be one of"):
         Metapath(("cites",)).sample(KEY, graph, (), [0])
+    with pytest.raises(InputError, match="Give what `init` returned"):
+        Metapath(PATH).sample(KEY, graph, (), [0])
     with pytest.raises(InputError, match="need a typed graph"):
         Metapath(PATH).init(jgs.Graph.from_edges([0], [1], 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -57,41 +58,59 @@ class Metapath:
         object.__setattr__(self, "length", require_int("length", length, 1))
         object.__setattr__(self, "weighted", bool(self.weighted))
 
-    def init(self, graph: Graph) -> tuple[()]:
+    def init(self, graph: Graph) -> jax.Array:
+        """int32 `[U, N, 2]`: of each of the `U` different relations and each node where its
+        edges begin in the row, and how many there are."""
         check_graph(graph, self.weighted)
-        _path(self, graph)
-        return ()
+        path = _path(self, graph)
+        with jax.enable_x64(True):
+            return _stretches(graph, tuple(dict.fromkeys(path)))
 
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
     ) -> Walks:
         check_graph(graph, self.weighted)
-        _path(self, graph)
-        return sample_walks(metapath_kernel, metapath_plain, key, graph, seeds, self)
+        shape = (len(set(_path(self, graph))), graph.num_nodes, 2)
+        if getattr(state, "shape", None) != shape:
+            raise InputError(
+                f"the state must be int32{list(shape)}",
+                f"{type(state).__name__} of shape {list(getattr(state, 'shape', ()))}",
+                "Give what `init` returned for this graph.",
+            )
+        return sample_walks(metapath_kernel, metapath_plain, key, graph, state, seeds, self)
+
+
+@partial(jax.jit, static_argnums=1)
+def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
+    start, degree = rows_of(graph, jnp.arange(graph.num_nodes))
+    found = (stretch(graph, start, degree, relation) for relation in relations)
+    return jnp.array([[first - start, count] for first, count in found], jnp.int32).mT
 
 
 def metapath_kernel(
-    words: jax.Array, graph: Graph, roots: jax.Array, walker: Metapath
+    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
 ) -> Walks:
     """As `metapath_plain`, by jgs/kernels/walk.cc."""
-    return call_walks(words, graph, roots, walker, relations=_path(walker, graph))
+    turns = _turns(walker, graph)
+    return call_walks(words, graph, roots, walker, stretches=state, relations=turns)
 
 
-def metapath_plain(words: jax.Array, graph: Graph, roots: jax.Array, walker: Metapath) -> Walks:
+def metapath_plain(
+    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
+) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
-    types = jnp.array(_path(walker, graph), jnp.int32)
+    turns = jnp.array(_turns(walker, graph))
 
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
-        start, degree = rows_of(graph, here)
-        along = types[(t - 1) % len(types)]
-        first, count = stretch(graph, start, degree, along)
+        row, _ = rows_of(graph, here)
+        part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
+        start, count = row + part[:, 0], part[:, 1].astype(jnp.int64)
         before: jax.Array | int = 0
         if walker.weighted and graph.num_edges > 0:
             assert graph.edge_weight_prefix is not None
-            before = draw.row_weight(graph.edge_weight_prefix, start, first - start)
-        return drawn_neighbor(
-            graph, first, count, step_bits(keys, t, 0), walker.weighted, before
-        )
+            before = draw.row_weight(graph.edge_weight_prefix, row, start - row)
+        bits = step_bits(keys, t, 0)
+        return drawn_neighbor(graph, start, count, bits, walker.weighted, before)
 
     return walk(words, graph, roots, walker.length, step)
 
@@ -111,3 +130,10 @@ def _path(walker: Metapath, graph: Graph) -> tuple[int, ...]:
     steps = [walker.relations[i % len(walker.relations)] for i in range(walker.length)]
     relation_path(graph, steps[: len(walker.relations) + 1])  # and the first after the last
     return relation_path(graph, walker.relations)
+
+
+def _turns(walker: Metapath, graph: Graph) -> tuple[int, ...]:
+    """Which part of the state each step reads."""
+    path = _path(walker, graph)
+    different = list(dict.fromkeys(path))
+    return tuple(different.index(relation) for relation in path)

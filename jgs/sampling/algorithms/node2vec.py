@@ -83,7 +83,7 @@ class Node2Vec:
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
     ) -> Walks:
-        return sample_walks(node2vec_kernel, node2vec_plain, key, graph, seeds, self)
+        return sample_walks(node2vec_kernel, node2vec_plain, key, graph, state, seeds, self)
 
 
 class Rule(NamedTuple):
@@ -121,13 +121,15 @@ def rule_of(walker: Node2Vec) -> Rule:
 
 
 def node2vec_kernel(
-    words: jax.Array, graph: Graph, roots: jax.Array, walker: Node2Vec
+    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
 ) -> Walks:
     """As `node2vec_plain`, by jgs/kernels/walk_second.cc."""
     return call_walks(words, graph, roots, walker, second=rule_of(walker))
 
 
-def node2vec_plain(words: jax.Array, graph: Graph, roots: jax.Array, walker: Node2Vec) -> Walks:
+def node2vec_plain(
+    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
+) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
     rule, num_nodes = rule_of(walker), graph.num_nodes
 

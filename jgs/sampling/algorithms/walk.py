@@ -63,15 +63,19 @@ class Walk:
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
     ) -> Walks:
-        return sample_walks(walk_kernel, walk_plain, key, graph, seeds, self)
+        return sample_walks(walk_kernel, walk_plain, key, graph, state, seeds, self)
 
 
-def walk_kernel(words: jax.Array, graph: Graph, roots: jax.Array, walker: Walk) -> Walks:
+def walk_kernel(
+    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Walk
+) -> Walks:
     """As `walk_plain`, by jgs/kernels/walk.cc."""
     return call_walks(words, graph, roots, walker, walker.restart, walker.stop)
 
 
-def walk_plain(words: jax.Array, graph: Graph, roots: jax.Array, walker: Walk) -> Walks:
+def walk_plain(
+    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Walk
+) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
 
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:

@@ -22,6 +22,7 @@ def call_walks(
     walker: Any,
     restart: float = 0.0,
     stop: float = 0.0,
+    stretches: jax.Array | None = None,
     relations: tuple[int, ...] = (),
     second: tuple[int, ...] = (),
 ) -> Walks:
@@ -30,18 +31,20 @@ def call_walks(
 
     Args:
       restart, stop: see `Walk`.
-      relations: the edge types of the steps, over and over; (): all edges at every step.
+      stretches: int32 `[U, N, 2]`, parts of all rows: where each begins in its row and how many
+        edges it has; and
+      relations: which of the `U` each step draws from, over and over. (): from whole rows.
       second: the fields of `SecondOrder` in jgs/kernels/walk.h; (): a walk of first order.
     """
 
-    def call(words: jax.Array, graph: Graph, roots: jax.Array) -> Walks:
+    def call(words: jax.Array, of_graph: tuple[Graph, jax.Array], roots: jax.Array) -> Walks:
+        graph, parts = of_graph
         prefix = graph.edge_weight_prefix if walker.weighted else jnp.zeros(0, jnp.int64)
-        types = graph.edge_type if relations else jnp.zeros(0, jnp.int16)
         shape = (*roots.shape, walker.length + 1)
         result = [jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape[:-1])]
         run = jax.ffi.ffi_call("jgs_walk", result, vmap_method="sequential")
         walks = run(
-            *vary_alike(words, graph.indptr, graph.indices, prefix, types, roots),
+            *vary_alike(words, graph.indptr, graph.indices, prefix, parts, roots),
             length=np.int64(walker.length),
             weighted=np.bool_(walker.weighted),
             restart=np.int64(limit(restart)),
@@ -52,4 +55,5 @@ def call_walks(
         )
         return Walks(*(vary_alike(array, roots)[0] for array in walks))
 
-    return call_once(call, words, graph, roots)
+    parts = jnp.zeros(0, jnp.int32) if stretches is None else stretches
+    return call_once(call, words, (graph, parts), roots)
