@@ -35,6 +35,10 @@ def graph():
     return jgs.Graph.from_edges(src, dst, N, np.float32(weight))
 
 
+def drawn(walker, graph, roots):
+    return walker.sample(KEY, graph, walker.init(graph), roots)
+
+
 def after(t, v, walker):
     """Probability of each next node, and last of an end, of a walk that came from t to v."""
     chance = np.zeros(N + 1)
@@ -79,7 +83,7 @@ def test_steps_of_second_order_follow_the_formula(walker, graph):
 def test_with_p_and_q_of_1_it_is_a_walk(graph):
     """No draw is refused, so that even the bits are those of `Walk`."""
     roots = ROOTS[:80]
-    mine = Node2Vec(LENGTH, weighted=True).sample(KEY, graph, (), roots)
+    mine = drawn(Node2Vec(LENGTH, weighted=True), graph, roots)
     walk = Walk(LENGTH, weighted=True).sample(KEY, graph, (), roots)
     np.testing.assert_array_equal(mine.nodes, walk.nodes)
     np.testing.assert_array_equal(mine.lengths, walk.lengths)
@@ -89,11 +93,11 @@ def test_extreme_parameters_keep_no_walk_waiting():
     """A leaf's only way is back, at whatever p; a path's are back and on, at whatever q."""
     ends = np.array([0, 1, 1, 2, 2, 3])
     path = jgs.Graph.from_edges(ends, np.array([1, 0, 2, 1, 3, 2]), 4).sorted()
-    onwards, _ = Node2Vec(6, p=1e6).sample(KEY, path, (), [0])
+    onwards, _ = drawn(Node2Vec(6, p=1e6), path, [0])
     np.testing.assert_array_equal(onwards, [[0, 1, 2, 3, 2, 1, 0]])
-    back, _ = Node2Vec(6, p=1e-6).sample(KEY, path, (), [0, 3])
+    back, _ = drawn(Node2Vec(6, p=1e-6), path, [0, 3])
     np.testing.assert_array_equal(back, [[0, 1, 0, 1, 0, 1, 0], [3, 2, 3, 2, 3, 2, 3]])
-    back, _ = Node2Vec(6, q=1e4).sample(KEY, path, (), [0, 3])
+    back, _ = drawn(Node2Vec(6, q=1e4), path, [0, 3])
     np.testing.assert_array_equal(back, [[0, 1, 0, 1, 0, 1, 0], [3, 2, 3, 2, 3, 2, 3]])
 
 
@@ -104,6 +108,8 @@ def test_user_faults(graph):
     unsorted = jgs.Graph([0, 2, 2, 5], [1, 1, 0, 2, 1])
     with pytest.raises(InputError, match=r"1 after 2 in the row of node 2\. Use graph.sorted"):
         Node2Vec(4).init(unsorted)
+    with pytest.raises(InputError, match="Give what `init` returned"):
+        Node2Vec(4).sample(KEY, unsorted, (), [0])
     Node2Vec(4).init(unsorted.sorted())
     with pytest.raises(InputError, match="weighted sampling needs"):
         Node2Vec(4, weighted=True).init(unsorted.sorted())

@@ -185,9 +185,9 @@ def test_a_damaged_graph_is_refused(graph):
     arrays["indices"] = arrays["indices"] + N - 2
     damaged.append(jgs.Graph.from_edge_arrays(indptr, arrays))
     for one in damaged:
-        for walker in (Walk(LENGTH), Node2Vec(LENGTH, 0.1, 0.5)):
+        for walker, state in ((Walk(LENGTH), ()), (Node2Vec(LENGTH, 0.1, 0.5), np.array(True))):
             with pytest.raises(RUNTIME_ERRORS, match="damaged"):
-                program(walker)(KEY, one, (), ROOTS)
+                program(walker)(KEY, one, state, ROOTS)
 
 
 # Papers 0 to 2, authors 3 to 6, of whom 6 wrote nothing, subjects 7 and 8.

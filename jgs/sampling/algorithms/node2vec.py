@@ -74,15 +74,22 @@ class Node2Vec:
                 )
             object.__setattr__(self, name, float(value))
 
-    def init(self, graph: Graph) -> tuple[()]:
-        """Reads all edges; raises `InputError` unless the rows are sorted by source."""
+    def init(self, graph: Graph) -> jax.Array:
+        """bool `[]`: that the rows are sorted by source, for which it reads all edges; raises
+        `InputError` unless they are."""
         check_graph(graph, self.weighted)
         _check_sorted(np.asarray(graph.indptr), np.asarray(graph.indices))
-        return ()
+        return jnp.array(True)
 
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
     ) -> Walks:
+        if getattr(state, "shape", None) != ():
+            raise InputError(
+                "the state must be a bool that says that the graph is sorted",
+                repr(state),
+                "Give what `init` returned for this graph.",
+            )
         return sample_walks(node2vec_kernel, node2vec_plain, key, graph, state, seeds, self)
 
 
