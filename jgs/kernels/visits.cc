@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "isa.h"
+#include "walkers.h"
 
 namespace jgs {
 namespace {
 
-constexpr int64_t kBlock = 64;                // walks whose random bits are drawn together
-constexpr uint32_t kJumps = 0xFFFFFFFF;       // the draw that decides whether a walk stops
+constexpr int64_t kBlock = 64;  // walks whose random bits are drawn together
 constexpr int32_t kFree = -1;
 
 // How often each node was visited, in the order of first visits: a hash table that is emptied
@@ -78,8 +78,8 @@ class TargetWalks {
     edge_.resize(padded);
   }
 
-  // Counts where the target's walks come to; false if the graph's arrays are damaged.
-  bool Visit(int32_t target, Counts& counts) {
+  // Counts where the target's walks come to; sets `bad` if the graph's arrays are damaged.
+  void Visit(int32_t target, Counts& counts) {
     RunOn(isa_, Keys{*this, static_cast<uint32_t>(target)});
     num_ = o_.num_walks;
     std::fill_n(here_.begin(), num_, target);
@@ -88,13 +88,13 @@ class TargetWalks {
       step_ = static_cast<uint32_t>(round * per + 1);
       if (round > 0 && o_.stop > 0) Stop();
       for (int64_t i = 0; i < per; ++i, ++step_) {
-        if (!Rows(o_.num_path > 0 ? o_.path[i] : kAny) || !Step()) return false;
+        Rows(o_.num_path > 0 ? o_.path[i] : kAny);
+        if (!Step()) return;
       }
       for (int64_t w = 0; w < num_; ++w) {
         if (here_[w] != target) counts.Add(here_[w]);
       }
     }
-    return true;
   }
 
  private:
@@ -151,13 +151,12 @@ class TargetWalks {
   }
 
   // Draws an edge of each walk's row, or of its stretch of one type; walks without one end.
-  bool Rows(int64_t type) {
+  void Rows(int64_t type) {
     RunOn(isa_, Bits{*this, 0});
     int64_t kept = 0;
     for (int64_t w = 0; w < num_; ++w) {
-      const int32_t node = here_[w];
-      int64_t start = g_.indptr[node], end = g_.indptr[node + 1];
-      if (start < 0 || end < start || end > g_.num_edges) return Damaged();
+      const EdgeRange row = RowOf(g_, here_[w], bad_);
+      int64_t start = row.start, end = row.start + row.count;
       if (type != kAny) {
         const int16_t* types = o_.edge_type;
         start = std::lower_bound(types + start, types + end, type) - types;
@@ -171,22 +170,20 @@ class TargetWalks {
       edge_[kept++] = edge;
     }
     num_ = kept;
-    return true;
   }
 
+  // False if the graph's arrays are damaged.
   bool Step() {
     for (int64_t w = 0; w < num_; ++w) {
       const int32_t there = g_.indices[edge_[w]];
-      if (there < 0 || there >= g_.num_nodes) return Damaged();
-      __builtin_prefetch(&g_.indptr[there]);
+      if (there < 0 || there >= g_.num_nodes) {
+        bad_.store(true);
+        return false;
+      }
+      PrefetchRow(g_, there);
       here_[w] = there;
     }
     return true;
-  }
-
-  bool Damaged() {
-    bad_.store(true);
-    return false;
   }
 
   const GraphView& g_;
@@ -249,10 +246,7 @@ std::string MostVisited(const GraphView& graph, Key key, const int32_t* targets,
       }
     }
   });
-  if (!bad.load()) return "";
-  return "the graph's arrays must be valid: indptr not decreasing and within the edges, "
-         "indices in [0, " + std::to_string(graph.num_nodes) + "). Its files are damaged: "
-         "write the graph again";
+  return bad.load() ? DamagedGraph(graph.num_nodes) : "";
 }
 
 }  // namespace jgs
