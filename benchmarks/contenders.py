@@ -119,6 +119,14 @@ BENCHMARKS = (
         ),
     ),
     Benchmark(
+        "visits",
+        (Contender("jgs", "visits_jgs"), Contender("DGL", "visits_dgl", True)),
+        (
+            {"name": "PinSAGE, 1,024 seeds", "batch": 1024, "neighbors": 10}
+            | {"num_walks": 200, "length": 10, "restart": 0.5},
+        ),
+    ),
+    Benchmark(
         "aggregation",
         (
             Contender("jgs", "aggregate_jgs", task={"path": "kernel"}),
