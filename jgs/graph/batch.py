@@ -46,7 +46,8 @@ class Block:
         `num_targets` of the sources.
       edge_id: int64 `[E]` or None; each edge's position in `Graph.indices`. In padding it is
         the graph's number of edges, one past the last row of any edge column, so that
-        `jgs.ops.gather(column, edge_id)` reads zeros there.
+        `jgs.ops.gather(column, edge_id)` reads zeros there. None too where neighbours are no
+        edges of the graph, as those of `PinSage`.
       edge_weight: float32 `[E]` or None; each edge's weight, 0 in padding.
       control: `Control` or None; what is added to a mean over the block.
       source_capacity: int, static; `S`, the rows that a source matrix must have. None of a

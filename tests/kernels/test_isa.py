@@ -48,7 +48,12 @@ def compiled(name, *command):
 
 @pytest.mark.parametrize(
     ("sampler", "with_", "limits"),
-    [("sample", "relabel", "2"), ("labor", "relabel", "2"), ("walk", "walk_second", "012")],
+    [
+        ("sample", "relabel", "2"),
+        ("labor", "relabel", "2"),
+        ("walk", "walk_second", "012"),
+        ("visits", "relabel", "012"),
+    ],
 )
 def test_every_instruction_set_draws_as_plain_loops_do(sampler, with_, limits):
     code = [

@@ -15,7 +15,7 @@ from jgs.sampling.base import Feedback
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, Room
-from jgs.sampling.matrix.edges import places
+from jgs.sampling.matrix.edges import distinct, places
 
 History = tuple[jax.Array, ...]
 
@@ -105,7 +105,7 @@ def _neighbor_means(
     int32 `[T]`, 0 in padding; of at most `columns` distinct nodes with `looked` edges."""
     num_nodes = graph.num_nodes
     with jax.enable_x64(True):
-        frontier = jnp.unique(targets, size=columns, fill_value=num_nodes)
+        frontier = distinct(targets, columns, num_nodes)
         A = Matrix(graph.unweighted(), room=Room(looked=max(looked, 1)))
         edges = A[:, frontier].built().edges
         assert edges is not None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jgs.kernels.call import on_cpu
+from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.matrix import extract_kernel
 from jgs.sampling.relabel_kernel import relabel_edges
 
@@ -258,7 +258,12 @@ def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:
     `padding`, which none of them exceeds."""
 
     def plain(nodes: jax.Array) -> jax.Array:
-        return jnp.unique(nodes, size=room, fill_value=padding)
+        # Not jnp.unique of a size: JAX 0.12 lowers it, asked for here under x64, without x64.
+        ordered = jnp.sort(nodes)
+        new = jnp.ones(nodes.shape, bool).at[1:].set(ordered[1:] != ordered[:-1])
+        place = jnp.where(new, jnp.cumsum(new, dtype=jnp.int32) - 1, room)
+        empty, ordered = vary_alike(jnp.full(room, padding, jnp.int32), ordered)
+        return empty.at[place].set(ordered, mode="drop")
 
     return on_cpu(partial(extract_kernel.distinct, room=room, padding=padding), plain, nodes)
 
