@@ -1,0 +1,106 @@
+"""Skip-gram with shared negatives: its gradient is that of the sum over pairs, as written."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jgs
+from jgs.models.skipgram import WalkBatch, draw_pairs, noise_prefix, skipgram
+from jgs.sampling import Walk
+from jgs.sampling.random import key_words
+
+NUM_NODES, WIDTH, WEIGHT = 30, 5, 3.0
+
+
+def by_definition(rows, negative_rows, batch):
+    """The loss, pair by pair."""
+    loss, pairs = 0.0, 0
+    for b, walk in enumerate(np.asarray(batch.nodes)):
+        for i, center in enumerate(walk):
+            window = int(batch.windows[b, i])
+            for j in range(max(i - window, 0), min(i + window + 1, len(walk))):
+                if j == i or NUM_NODES in (center, walk[j]):
+                    continue
+                c = rows[b, i, :WIDTH]
+                loss -= jax.nn.log_sigmoid(c @ rows[b, j, WIDTH : 2 * WIDTH])
+                far = negative_rows[b, :, WIDTH : 2 * WIDTH] @ c
+                loss -= WEIGHT * jnp.mean(jax.nn.log_sigmoid(-far))
+                pairs += 1
+    return loss, pairs
+
+
+def test_the_gradient_is_that_of_the_definition():
+    rng = np.random.default_rng(0)
+    nodes = rng.integers(NUM_NODES, size=(2, 6), dtype=np.int32)
+    nodes[1, 4:] = NUM_NODES  # a walk that ended early
+    nodes[0, 3] = nodes[0, 1]  # and one that came back
+    windows = rng.integers(1, 4, size=(2, 6), dtype=np.int32)
+    negatives = rng.integers(NUM_NODES, size=(2, 3), dtype=np.int32)
+    batch = WalkBatch(*map(jnp.asarray, (nodes, windows, negatives)))
+    rows = jnp.asarray(rng.normal(size=(2, 6, 2 * WIDTH + 2)), jnp.float32)
+    negative_rows = jnp.asarray(rng.normal(size=(2, 3, 2 * WIDTH + 2)), jnp.float32)
+    got = jax.jit(skipgram, static_argnums=(3, 4))(
+        rows, negative_rows, batch, NUM_NODES, WEIGHT
+    )
+    both = jax.value_and_grad(by_definition, argnums=(0, 1), has_aux=True)
+    (loss, pairs), wanted = both(rows, negative_rows, batch)
+    assert float(got.pairs) == pairs > 10
+    np.testing.assert_allclose(got.loss, loss, rtol=1e-5)
+    vectors = slice(2 * WIDTH)
+    for mine, theirs in zip((got.rows, got.negative_rows), wanted, strict=True):
+        np.testing.assert_allclose(mine[..., vectors], theirs[..., vectors], atol=1e-5)
+    counts = got.rows[..., 2 * WIDTH :].sum(axis=(0, 1))
+    np.testing.assert_allclose(counts, [pairs * (1 + WEIGHT), pairs], rtol=1e-5)
+    counts = got.negative_rows[..., 2 * WIDTH :].sum(axis=(0, 1))
+    np.testing.assert_allclose(counts, [0, pairs * WEIGHT], rtol=1e-5)
+    assert not np.any(got.rows[1, 4:])
+    nobody = batch._replace(nodes=jnp.full_like(batch.nodes, NUM_NODES))
+    assert not any(map(np.any, skipgram(rows, negative_rows, nobody, NUM_NODES, WEIGHT)))
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Walks on a wheel whose hub has most edges, and what is drawn for them, in two orders."""
+    rim = np.arange(1, NUM_NODES)
+    edges = np.concatenate([np.zeros_like(rim), rim]), np.concatenate([rim, np.roll(rim, 1)])
+    src, dst = np.concatenate(edges), np.concatenate(edges[::-1])
+    graph = jgs.Graph.from_edges(src, dst, NUM_NODES)
+    prefix = noise_prefix(graph, 40)
+    words = key_words(jax.random.key(3))
+
+    @jax.jit
+    def draw(roots, prefix):
+        walks = Walk(40).sample(words, graph, (), roots)
+        with jax.enable_x64(True):
+            return draw_pairs(words, walks.nodes, prefix, 7, 64)
+
+    with jax.enable_x64(True):
+        prefix = jnp.asarray(prefix)
+    roots = np.repeat(np.arange(NUM_NODES + 1, dtype=np.int32), 20)  # and padding
+    return graph, np.asarray(prefix), draw(roots, prefix), draw(roots[::-1], prefix)
+
+
+def test_windows_are_uniform_and_negatives_are_drawn_by_the_noise(drawn):
+    graph, prefix, batch, _ = drawn
+    windows = np.bincount(np.asarray(batch.windows).ravel(), minlength=8)
+    assert windows[0] == 0
+    expected = batch.windows.size / 7
+    assert np.sum((windows[1:] - expected) ** 2 / expected) < 22.5  # chi-square, 6 of freedom
+    weight = np.diff(prefix, prepend=0)
+    degree = np.bincount(np.asarray(graph.indices), minlength=NUM_NODES)
+    visits = 1 + 40 * NUM_NODES * degree / graph.num_edges
+    np.testing.assert_allclose(weight / weight.sum(), visits**0.75 / np.sum(visits**0.75), 1e-3)
+    got = np.bincount(np.asarray(batch.negatives).ravel(), minlength=NUM_NODES)
+    expected = batch.negatives.size * weight / weight.sum()
+    assert np.sum((got - expected) ** 2 / expected) < 58.3  # 29 of freedom, 0.1 %
+
+
+def test_draws_belong_to_the_walk(drawn):
+    """Walks of one root differ; the order of different roots changes nothing."""
+    _, _, batch, backwards = drawn
+    for mine, theirs in zip(batch, backwards, strict=True):
+        mine, theirs = np.asarray(mine), np.asarray(theirs)
+        of_root = mine.reshape(NUM_NODES + 1, 20, -1)
+        assert np.array_equal(of_root[::-1].reshape(mine.shape), theirs)
+        assert len(np.unique(of_root[5], axis=0)) == 20
