@@ -90,10 +90,15 @@ def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
     )
 
 
-def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
-    path = next(
+def path_of(name: str, root: Path) -> Path | None:
+    """The file or folder that `name` means, as it is or below `root`; None if there is none."""
+    return next(
         (p for p in (Path(name), root / name, root / f"{name}.npz") if p.exists()), None
     )
+
+
+def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
+    path = path_of(name, root)
     if path is None:
         raise InputError(
             f"a data set must be one of {', '.join(LOADERS)}, or a path",

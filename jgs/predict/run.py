@@ -223,6 +223,12 @@ def _read(run_dir: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
             error,
             "Give the --run-dir of python -m jgs.train.",
         ) from None
+    if (config := Config.from_json(text)).task != "nodes":
+        raise InputError(
+            f"the run in {run_dir} must have trained a model",
+            f"--task {config.task}",
+            "Its result is embeddings.npy.",
+        )
     found = checkpoint.read(run_dir / folder.CHECKPOINTS)
     if found is None or found[1].get("best_epoch", 0) < 1:
         raise InputError(

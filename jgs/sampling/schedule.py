@@ -64,8 +64,8 @@ class Schedule:
     """The batches of every epoch, by (key, epoch, step): pure functions of them.
 
     Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`, or what `step_keys`
-    says; the order of the seeds comes from `fold_in(fold_in(key, e), 0)`, in part `p` by draw
-    number `p`.
+    says; the order of the seeds comes from `fold_in(fold_in(key, e), 0)`, in pass `i` and part
+    `p` of `P` by draw number `i * P + p`.
 
     Args:
       key: a random key.
@@ -76,6 +76,7 @@ class Schedule:
       settings: what else decides the batches, as text.
       step_keys: the keys uint32 `[n, W]` of an epoch's steps, by the epoch's key and their
         numbers; see `jgs.sampling.base.step_keys`.
+      passes: how often an epoch goes over the seeds, every time in another order.
 
     Attributes: epoch, step: the position, moved by the user of it; batch_size.
     """
@@ -89,15 +90,19 @@ class Schedule:
         shuffle: bool = True,
         settings: str = "",
         step_keys: StepKeys = step_words,
+        passes: int = 1,
     ):
         self._words = np.asarray(key_words(key))
         self._deal, self._shuffle, self._num_nodes = deal, shuffle, num_nodes
         self.batch_size = _check_batch_size(batch_size, deal.longest)
-        self._step_keys = step_keys
+        self._step_keys, self._passes = step_keys, passes
         self._digest = zlib.crc32(settings.encode(), deal.digest)
         self.epoch = self.step = 0
 
     def __len__(self) -> int:
+        return self._passes * self._steps_of_pass()
+
+    def _steps_of_pass(self) -> int:
         return -(-self._deal.longest // self.batch_size)
 
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -106,11 +111,15 @@ class Schedule:
         epoch_words = fold_each(self._words, [epoch])[0]
         order_words = fold_each(epoch_words, [0])[0]
         steps, columns = len(self) + more, []
+        each = self._steps_of_pass() * self.batch_size
         for part, seeds in enumerate(self._deal.parts, self._deal.first):
-            if self._shuffle:
-                seeds = seeds[_order(order_words, seeds.size, part)]
             padded = np.full((steps, self.batch_size), self._num_nodes, np.int32)
-            padded.reshape(-1)[: seeds.size] = seeds
+            for i in range(self._passes):
+                draw = i * self._deal.num_parts + part
+                ordered = (
+                    seeds[_order(order_words, seeds.size, draw)] if self._shuffle else seeds
+                )
+                padded.reshape(-1)[i * each :][: seeds.size] = ordered
             columns.append(padded)
         seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         return self._step_keys(epoch_words, np.arange(steps)), seeds

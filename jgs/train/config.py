@@ -14,11 +14,8 @@ from typing import Any
 
 from jgs.command import Parser, option_values
 from jgs.errors import InputError
-
-
-def _flag(default: Any, help: str, **metadata: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"help": help, **metadata})
-
+from jgs.train import embed_flags
+from jgs.train.flags import setting as _flag
 
 _INT32 = 2**31 - 1
 _TOGETHER = ("batch_size", "ranks")
@@ -39,11 +36,12 @@ _BOUNDS = {
     "prefetch": (0, 1 << 10),
     "ranks": (1, 1 << 20),
     "cache_memory": (1, 1 << 24),
+    **embed_flags.BOUNDS,
 }
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(embed_flags.EmbedFlags):
     """One run's settings; the field `batch_size` is the flag `--batch-size`, and so on.
 
     The defaults train the embedded data set in well under a minute on two cores. Making one
@@ -52,6 +50,12 @@ class Config:
     resumed with other values of them.
     """
 
+    task: str = _flag(
+        "nodes",
+        "what is learned: the classes of nodes, by a graph network; or embeddings of nodes "
+        "from walks, by skip-gram with negative sampling (sampler walk or node2vec)",
+        choices=("nodes", "embed"),
+    )
     dataset: str = _flag(
         "synthetic",
         "synthetic, cora, citeseer, facebook, acm, ogbn-arxiv, ogbn-products, ogbn-papers100M, "
@@ -74,7 +78,8 @@ class Config:
         "induced by its seeds and drawn nodes; neighbours, corrected by every node's last "
         "messages (vrgcn) or drawn by learned weights (gcnbs, thanos, pass); nodes drawn "
         "jointly by learned weights (asgcn); the nodes that walks visit most (pinsage), or "
-        "those of each node type (hetgnn)",
+        "those of each node type (hetgnn); of --task embed: walks, each step to any neighbour "
+        "(walk) or by where it leads from the step before (node2vec)",
         choices=(
             "neighbors",
             "labor",
@@ -88,6 +93,8 @@ class Config:
             "pinsage",
             "hetgnn",
             "subgraph",
+            "walk",
+            "node2vec",
         ),
     )
     fanouts: tuple[int, ...] = _flag(
@@ -157,12 +164,19 @@ class Config:
     replace: bool = _flag(False, "draw neighbours with replacement")
     weighted: bool = _flag(
         False,
-        "draw neighbours in proportion to their edge weights; evaluation leaves out weight 0",
+        "draw neighbours, a walk's too, in proportion to their edge weights; evaluation "
+        "leaves out weight 0",
     )
-    batch_size: int = _flag(1000, "seeds a batch; of each rank")
+    batch_size: int = _flag(1000, "seeds (or walks) a batch; of each rank")
     ranks: int = _flag(1, "", flag=False)
-    epochs: int = _flag(5, "passes over the training nodes; may grow on --resume")
-    lr: float = _flag(1e-2, "Adam's learning rate")
+    epochs: int = _flag(
+        5,
+        "passes over the training nodes (of --task embed: --num-walks passes over all nodes); "
+        "may grow on --resume",
+    )
+    lr: float = _flag(
+        1e-2, "Adam's learning rate; of --task embed the first of SGD, which falls to 0"
+    )
     weight_decay: float = _flag(0.0, "L2 penalty, added to the gradient before Adam")
     seed: int = _flag(0, "of every random draw: parameters, shuffling, sampling, dropout")
     eval_memory: int = _flag(
@@ -266,6 +280,8 @@ class Config:
         _require("layers", layers is None or 1 <= layers <= 100, layers, "from 1 to 100")
         _require("seed", 0 <= self.seed < 2**32, self.seed, "in [0, 2**32)")
         _require("lr", 0 < self.lr < math.inf, self.lr, "positive and finite")
+        for name in ("p", "q"):
+            _require(name, 0 < getattr(self, name) < math.inf, getattr(self, name), "positive")
         decay = self.weight_decay
         _require("weight_decay", 0 <= decay < math.inf, decay, "finite and not negative")
         share = self.plateau_fraction
@@ -333,7 +349,7 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
     Raises `InputError` for flags or values that do not parse. `--help` exits.
     """
     parser = Parser(
-        "python -m jgs.train", "Train a graph neural network from sampled mini-batches."
+        "python -m jgs.train", "Train a graph neural network, or embeddings, from samples."
     )
     types = typing.get_type_hints(Config)
     for field in dataclasses.fields(Config):
@@ -363,6 +379,11 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
             "Leave that out: the parts are of one data set.",
         )
     return given
+
+
+def of_task(given: dict[str, Any]) -> dict[str, Any]:
+    """`given`, with the defaults that its task has for itself."""
+    return (embed_flags.DEFAULTS if given.get("task") == "embed" else {}) | given
 
 
 def flag(name: str) -> str:

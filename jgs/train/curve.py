@@ -1,4 +1,4 @@
-"""`curve.png`: the run's training loss and validation accuracy, epoch by epoch."""
+"""`curve.png`: a run's training loss and validation accuracy, if it has one, by epoch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ def draw(path: Path, rows: list[dict[str, Any]], title: str) -> None:
 
     epochs = [row["epoch"] for row in rows]
     figure = Figure(figsize=(8, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for axes, key, name in (
-        (left, "train_loss", "training loss"),
-        (right, "val_accuracy", "validation accuracy"),
-    ):
+    names = {"train_loss": "training loss", "val_accuracy": "validation accuracy"}
+    shown = [key for key in names if all(key in row for row in rows)]
+    for axes, key in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         axes.plot(epochs, [row[key] for row in rows], marker="o", markersize=3)
-        axes.set(xlabel="epoch", ylabel=name)
+        axes.set(xlabel="epoch", ylabel=names[key])
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     figure.suptitle(title)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jgs.data import Dataset
+from jgs.data.plain import Plain
 from jgs.graph.features import SparseFeatures
 
 _WHOLE = 64 << 20  # bytes of an array that are read; of a larger one, samples
@@ -39,6 +40,18 @@ def fingerprint(data: Dataset) -> dict[str, str]:
         "features": _digest(*rows),
         "labels": _digest(np.array(data.num_classes), data.labels),
         "splits": _digest(data.train_idx, data.val_idx, data.test_idx),
+    }
+
+
+def fingerprint_plain(data: Plain) -> dict[str, str]:
+    """As `fingerprint`, of a graph that may lack labels and a split."""
+    weight = data.graph.edge_weight
+    splits = [ids for ids in (data.train_idx, data.test_idx) if ids is not None]
+    return {
+        "graph": _digest(np.asarray(data.graph.indptr), np.asarray(data.graph.indices)),
+        "edge weights": "none" if weight is None else _digest(weight),
+        "labels": "none" if data.labels is None else _digest(data.labels),
+        "splits": _digest(*splits),
     }
 
 

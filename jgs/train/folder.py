@@ -5,6 +5,7 @@ metrics.jsonl   one JSON object an epoch, appended before the epoch's checkpoint
 result.json     what the command prints, from the end of the run until it is resumed
 checkpoints/    see `jgs.train.checkpoint`
 curve.png       drawn at the end
+embeddings.npy  of --task embed: float32 [N, dim]
 .lock           held by the process that writes there
 """
 
@@ -24,7 +25,7 @@ from typing import Any
 
 from jgs.errors import InputError
 from jgs.files.writing import locked, write_whole, writing
-from jgs.train.config import Config, as_typed, flag
+from jgs.train.config import Config, as_typed, flag, of_task
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 RESULT = "result.json"
@@ -39,6 +40,8 @@ def configure(given: dict[str, Any]) -> Config:
     the folder's `config.json`, and those given must agree with it; `epochs` may grow. The
     folder is not touched. Raises `InputError`.
     """
+    if not given.get("resume"):
+        given = of_task(given)
     asked = Config(**given)
     _check_name(asked.run_dir or "runs")
     if asked.run_dir is None:
@@ -248,8 +251,9 @@ def _row(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(row, dict) or type(row.get("epoch")) is not int:
         return None
-    numbers = all(type(row.get(key)) in (int, float) for key in ("train_loss", "val_accuracy"))
-    return row if numbers else None
+    # A run that learns no labels has no accuracy.
+    numbers = [row.get("train_loss"), row.get("val_accuracy", 0.0)]
+    return row if all(type(number) in (int, float) for number in numbers) else None
 
 
 def _free(folder: Path, name: str) -> Path:

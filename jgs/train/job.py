@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.comm import OWN, SAME, all_gather_rows
 from jgs.dist.degrees import all_degrees
 from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.sampling.stages import samplers_of
 from jgs.train.config import Config
-from jgs.train.data import Data, open_data
+from jgs.train.data import Data
 from jgs.train.evaluate import exact_inference
 from jgs.train.model import own_options
 from jgs.train.progress import Meter
@@ -29,14 +29,14 @@ class Job:
     Fields:
       data: the `Data`; comm: its ranks', of the training step; nobody else uses it.
       task: what is learned.
-      batch_size: of all ranks together.
+      batch_size: of all ranks together; num_seeds: of an epoch.
       loader: after `start`.
     """
 
     def __init__(self, config: Config, data: Data):
         self.config, self.data, self.comm = config, data, data.comm
         self.task = TASKS["nodes"]
-        self.batch_size = config.batch_size * self.comm.size
+        self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
         # Not in `start`, where other ranks may wait for this one: here errors reach them all.
         own_options(config)
         for sampler in samplers_of(make_sampler(config)):
@@ -91,8 +91,3 @@ class Job:
     def close(self) -> None:
         """Stops what runs in the background."""
         self.loader.close()
-
-
-def open_job(config: Config, comm: Communicator | None = None) -> Job:
-    """The job of a configuration, for the ranks of `comm`; raises `InputError`."""
-    return Job(config, open_data(config, comm))

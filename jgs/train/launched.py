@@ -18,7 +18,7 @@ from jgs.errors import InputError
 from jgs.interrupts import STATUS
 from jgs.train import folder, loop
 from jgs.train.config import Config, as_typed, flag
-from jgs.train.job import Job, open_job
+from jgs.train.jobs import Job, open_job
 
 # What may differ from rank to rank: paths of other machines, and the rank.
 _OWN = ("partition", "root", "run_dir", "process_id", "progress")

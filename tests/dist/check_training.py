@@ -13,7 +13,7 @@ from flax import nnx
 
 from jgs.models import GraphSAGE
 from jgs.train.config import Config
-from jgs.train.job import open_job
+from jgs.train.jobs import open_job
 from jgs.train.progress import Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step
 

@@ -11,7 +11,7 @@ from jgs.dist.degrees import all_degrees
 from jgs.dist.mesh import Mesh
 from jgs.dist.ranks import RankParts
 from jgs.train.config import Config
-from jgs.train.job import open_job
+from jgs.train.jobs import open_job
 from jgs.train.model import make_model
 from jgs.train.progress import Meter
 

@@ -21,7 +21,7 @@ from jgs.plan.shapes import Degrees, expected_draw, lognormal_degrees
 from jgs.plan.trial import measured_draw
 from jgs.sampling import Neighbors
 from jgs.train.config import Config
-from jgs.train.job import open_job
+from jgs.train.jobs import open_job
 from jgs.train.model import make_model
 from jgs.train.progress import Meter
 from jgs.train.step import init_state, make_optimizer, make_train_step

@@ -9,10 +9,10 @@ from small_runs import arrays, metrics, same_run, train
 
 from jgs.dist.mesh import Mesh
 from jgs.partition.__main__ import main as partition
-from jgs.train import loop
+from jgs.train import learner, loop
 from jgs.train.__main__ import main
 from jgs.train.config import Config
-from jgs.train.job import open_job
+from jgs.train.jobs import open_job
 
 LEARNS = ("--sampler", "vrgcn", "--fanouts", "2", "2", "--epochs", "2")
 
@@ -23,7 +23,7 @@ class Crash(Exception):
 
 def resumed_is_the_same(tmp_path, monkeypatch, *flags):
     """A run that stops at its sixth step goes on as the one in the folder `whole` did."""
-    steps_of = loop.make_train_step
+    steps_of = learner.make_train_step
 
     def crashing(*arguments):
         step, calls = steps_of(*arguments), []
@@ -36,7 +36,7 @@ def resumed_is_the_same(tmp_path, monkeypatch, *flags):
 
         return crash
 
-    monkeypatch.setattr(loop, "make_train_step", crashing)
+    monkeypatch.setattr(learner, "make_train_step", crashing)
     run_dir = tmp_path / "run"
     with pytest.raises(Crash):
         train(run_dir, *flags, "--checkpoint-every", 3)

@@ -7,8 +7,8 @@ import pytest
 
 from jgs import InputError
 from jgs.data.parts import write_manifest
-from jgs.sampling import SAMPLERS
-from jgs.train import folder, samplers
+from jgs.sampling import SAMPLERS, WALKERS
+from jgs.train import embed, folder, samplers
 from jgs.train.config import Config, flag, parse
 
 
@@ -25,6 +25,8 @@ def test_the_command_line_has_every_field_and_round_trips():
         --comm mpi --coordinator a:1 --num-processes 2 --process-id 1
         --fanout-schedule 3:9,9 --plateau-fraction 0.5 --plateau-epochs 2
         --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
+        --task embed --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6 --window 7
+        --negatives 8 --shared-negatives 9
     """
     argv = argv.split()
     given = parse(argv) | parse(["--partition", "p"])  # no --dataset beside it
@@ -47,7 +49,9 @@ def test_flags_that_are_not_given_are_absent():
 def test_the_tables_of_samplers_agree():
     """`--help` must not wait for the import of the samplers: their names are written twice."""
     (field,) = (f for f in dataclasses.fields(Config) if f.name == "sampler")
-    assert list(field.metadata["choices"]) == list(samplers.SAMPLERS)
+    assert list(field.metadata["choices"]) == [*samplers.SAMPLERS, *embed.WALKERS]
+    for name in embed.WALKERS:
+        assert type(embed.make_walker(Config(task="embed", sampler=name))) is WALKERS[name]
     for name, entry in samplers.SAMPLERS.items():
         config = Config(sampler=name)
         assert type(samplers.make_sampler(config)) is SAMPLERS[name]
@@ -86,6 +90,9 @@ def test_help_describes_every_flag(capsys):
         ("--fanouts 1000000000000", "fanout"),
         ("--sizes 5 -1", "size"),
         ("--lr 0", "--lr"),
+        ("--p 0", "--p"),
+        ("--q inf", "--q"),
+        ("--window 0", "--window"),
         ("--lr nan", "--lr"),
         ("--lr inf", "--lr"),
         ("--weight-decay -1", "--weight-decay"),

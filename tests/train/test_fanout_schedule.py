@@ -17,10 +17,10 @@ from jgs.dist.mesh import Mesh
 from jgs.models import GraphSAGE
 from jgs.partition.__main__ import main as partition
 from jgs.sampling import ByEpoch, Loader, OnPlateau
-from jgs.train import exact_inference, loop
+from jgs.train import exact_inference, learner, loop
 from jgs.train.__main__ import main
 from jgs.train.config import Config
-from jgs.train.job import open_job
+from jgs.train.jobs import open_job
 
 DATA = Path(os.environ.get("JGS_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 GROWS = ("--fanout-schedule", "1:4,3", "2:4,2")
@@ -92,7 +92,7 @@ class Crash(Exception):
 
 @pytest.mark.parametrize(("schedule", "switch"), [(GROWS, 1), (STALLS, 2)])
 def test_a_run_is_resumed_across_a_switch(schedule, switch, tmp_path, monkeypatch, capsys):
-    calls, crash_at, steps_of = [], None, loop.make_train_step
+    calls, crash_at, steps_of = [], None, learner.make_train_step
 
     def counting(*arguments):
         step = steps_of(*arguments)
@@ -105,7 +105,7 @@ def test_a_run_is_resumed_across_a_switch(schedule, switch, tmp_path, monkeypatc
 
         return counted
 
-    monkeypatch.setattr(loop, "make_train_step", counting)
+    monkeypatch.setattr(learner, "make_train_step", counting)
     assert train(tmp_path / "constant") == 0
     per_epoch = len(calls) // 3
     assert train(tmp_path / "whole", *schedule) == 0
@@ -118,9 +118,9 @@ def test_a_run_is_resumed_across_a_switch(schedule, switch, tmp_path, monkeypatc
         run_dir = tmp_path / str(crash_at)
         with pytest.raises(Crash):
             train(run_dir, *schedule, "--checkpoint-every", per_epoch // 2, "--keep", 1)
-        monkeypatch.setattr(loop, "make_train_step", steps_of)
+        monkeypatch.setattr(learner, "make_train_step", steps_of)
         assert main(["--resume", "--run-dir", str(run_dir)]) == 0
-        monkeypatch.setattr(loop, "make_train_step", counting)
+        monkeypatch.setattr(learner, "make_train_step", counting)
         same_run(run_dir, tmp_path / "whole")
     assert metrics(tmp_path / "constant") != metrics(tmp_path / "whole")
 

@@ -14,7 +14,7 @@ from small_runs import metrics, same_run, train
 
 import jgs.data
 from jgs.models import MODELS, GraphSAGE
-from jgs.train import checkpoint, folder, loop
+from jgs.train import checkpoint, folder, learner, loop
 from jgs.train import job as job_module
 from jgs.train.__main__ import main
 from jgs.train.config import Config
@@ -72,7 +72,7 @@ class Crash(Exception):
 
 def crash_after(monkeypatch, count):
     """Has the run end with `Crash` once it has made so many steps."""
-    steps_of = loop.make_train_step
+    steps_of = learner.make_train_step
 
     def crashing(*arguments):
         step, calls = steps_of(*arguments), []
@@ -85,7 +85,7 @@ def crash_after(monkeypatch, count):
 
         return crash
 
-    monkeypatch.setattr(loop, "make_train_step", crashing)
+    monkeypatch.setattr(learner, "make_train_step", crashing)
 
 
 @pytest.mark.parametrize("every", [0, 1, 3])

@@ -18,13 +18,13 @@ from jgs.models import MODELS
 from jgs.partition.__main__ import main as partition
 from jgs.plan.__main__ import main as plan
 from jgs.sampling import Loader
-from jgs.train import checkpoint, folder, loop, tasks
+from jgs.train import checkpoint, folder, learner, tasks
 
 
 def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
     tmp_path, whole, capsys, monkeypatch
 ):
-    steps_of, calls = loop.make_train_step, []
+    steps_of, calls = learner.make_train_step, []
 
     def interrupting(*arguments):
         step = steps_of(*arguments)
@@ -37,7 +37,7 @@ def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
 
         return press
 
-    monkeypatch.setattr(loop, "make_train_step", interrupting)
+    monkeypatch.setattr(learner, "make_train_step", interrupting)
     before = signal.getsignal(signal.SIGINT)
     assert train(tmp_path / "run") == 130
     assert signal.getsignal(signal.SIGINT) is before
@@ -104,7 +104,7 @@ def test_ctrl_c_after_the_last_step_of_an_epoch_is_not_lost(tmp_path, capsys, mo
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, capsys, monkeypatch, interrupted):
     """And no checkpoint of it takes the place of a good one."""
-    steps_of, calls = loop.make_train_step, []
+    steps_of, calls = learner.make_train_step, []
 
     def spoiling(*arguments):
         step = steps_of(*arguments)
@@ -120,7 +120,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, capsys, monkeypatch, 
 
         return spoil
 
-    monkeypatch.setattr(loop, "make_train_step", spoiling)
+    monkeypatch.setattr(learner, "make_train_step", spoiling)
     every = 0 if interrupted else 1
     assert train(tmp_path / "run", "--checkpoint-every", every, "--keep", 1) == 2
     last = capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,84 @@
+"""`load_plain`: a graph for which features are not needed, nor labels, nor a split."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.data import LOADERS, load, path_of
+from jgs.data.dataset import as_labels
+from jgs.data.edges import simple_symmetric_graph
+from jgs.data.snap import ENDINGS
+from jgs.data.text import read_rows
+from jgs.errors import InputError
+from jgs.files import storage
+from jgs.graph import Graph
+
+
+class Plain(NamedTuple):
+    """Fields:
+    name: as in messages and run folders.
+    graph: `Graph` of `N` nodes.
+    labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
+    train_idx, test_idx: NumPy int32, disjoint, of nodes with labels; or None.
+    """
+
+    name: str
+    graph: Graph
+    labels: np.ndarray | None
+    train_idx: np.ndarray | None
+    test_idx: np.ndarray | None
+
+
+def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any) -> Plain:
+    """The graph of the data set `name`, with what it has of labels and a split.
+
+    Every data set of `jgs.data.load`, and, where only a graph is needed: an `.npz` archive as
+    in `jgs.data.npz` without features or without a split; and a SNAP edge list without arrays
+    beside it, every edge of which goes both ways, once. Raises `InputError`.
+    """
+    path = None if os.fspath(name) in LOADERS else path_of(os.fspath(name), Path(root))
+    if path is not None and not options:
+        if path.suffix == ".npz" and path.is_file():
+            with storage.open_npz(path) as archive:
+                whole = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
+                labels = archive["labels"] if "labels" in archive and not whole else None
+            if not whole:
+                graph = Graph.from_npz(path)
+                return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
+        elif path.name.endswith(ENDINGS) and not (path.parent / "labels.npy").exists():
+            return Plain(path.name.partition(".")[0], _edge_list(path), None, None, None)
+    data = load(name, root, **options)
+    return Plain(data.name, data.graph, data.labels, data.train_idx, data.test_idx)
+
+
+def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray | None:
+    if labels is None:
+        return None
+    labels = as_labels(path.stem, labels)
+    if len(labels) != graph.num_nodes:
+        raise InputError(
+            f"{path} must have a label for every node",
+            f"{len(labels)} labels for {graph.num_nodes} nodes",
+            "Correct it, or leave the labels out.",
+        )
+    if labels.ndim == 2 and not ((labels == 0) | (labels == 1)).all():
+        raise InputError(
+            f"labels [N, C] in {path} must be 0 or 1", "another value", "Correct them."
+        )
+    return labels
+
+
+def _edge_list(path: Path) -> Graph:
+    rows = [*read_rows(path, np.int64, delimiter=None, comments="#", columns=2)]
+    edges = np.concatenate(rows) if rows else np.empty((0, 2), np.int64)
+    if edges.size == 0 or edges.min() < 0 or edges.max() >= 2**31 - 1:
+        raise InputError(
+            f"{path} must have edges between nodes numbered from 0",
+            "no edge" if edges.size == 0 else f"{edges.min()} to {edges.max()}",
+            "Renumber the nodes.",
+        )
+    return simple_symmetric_graph(edges[:, 0], edges[:, 1], int(edges.max()) + 1)

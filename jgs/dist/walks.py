@@ -1,0 +1,121 @@
+"""`walk_loader`: from a graph to the walks that skip-gram learns from, on one rank or many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.dist.comm import OWN, SAME, Communicator
+from jgs.graph import Graph
+from jgs.models.skipgram import WalkBatch, draw_pairs, noise_prefix
+from jgs.sampling import Loader, Walker
+from jgs.sampling.schedule import Deal, Schedule, graph_digest
+from jgs.sampling.stages import Stages
+
+_WALKS_AT_ONCE = 1 << 11  # drawn in one call: a step of few walks costs as much as one of many
+
+
+class WalkSource:
+    """See `jgs.sampling.source.Source`: yields an `OWN` `WalkBatch` a step.
+
+    Every rank has the whole graph and draws its own `1 / R` of a step's walks; the ranks do not
+    communicate. Together they are what one rank draws of as many roots.
+
+    Args:
+      comm: the communicator of the programs that draw.
+      graph: the graph, equal on all ranks.
+      walker: walks from the roots of `schedule`, which are distinct in a batch.
+      schedule: of all ranks' roots; its batch size is a multiple of the ranks.
+      window, num_negatives: as `jgs.models.skipgram.draw_pairs` has them.
+    """
+
+    together, redraws, learning = False, 0, None
+    stages: Stages | None = None
+
+    def __init__(
+        self,
+        comm: Communicator,
+        graph: Graph,
+        walker: Walker,
+        schedule: Schedule,
+        window: int,
+        num_negatives: int,
+    ):
+        self._comm, self._walker, self.schedules = comm, walker, [schedule]
+        self._pairs = window, num_negatives
+        self._graph, self._state = comm.same(graph), comm.same(walker.init(graph))
+        self._prefix = comm.same(noise_prefix(graph, walker.length))
+        self._own = schedule.batch_size // comm.size
+        self.at_once = min(max(_WALKS_AT_ONCE // self._own, 1), len(schedule))
+        self._sample = comm.program(self._draw, (SAME, SAME, SAME, SAME, OWN), OWN)
+        self._pick = comm.program(_pick, (OWN, SAME), OWN)
+        self.seconds = {"sampling": 0.0}
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
+        (schedule,), comm = self.schedules, self._comm
+        words, roots = schedule.batches(epoch, self.at_once)
+        columns = [
+            slice(rank * self._own, (rank + 1) * self._own)
+            for rank in range(comm.rank, comm.rank + comm.num_local)
+        ]
+        for step in range(first, len(schedule), self.at_once):
+            began, some = time.perf_counter(), slice(step, step + self.at_once)
+            own = comm.own([np.ascontiguousarray(roots[some, c]) for c in columns])
+            keys = comm.same(np.ascontiguousarray(words[some]))
+            batches = self._sample(keys, self._graph, self._state, self._prefix, own)
+            jax.block_until_ready(batches)
+            self.seconds["sampling"] += time.perf_counter() - began
+            count = min(self.at_once, len(schedule) - step)
+            yield [self._pick(batches, comm.same(np.int32(i))) for i in range(count)]
+
+    def finish(self, item: Any) -> Any:
+        return item
+
+    def _draw(
+        self, words: jax.Array, graph: Graph, state: Any, prefix: jax.Array, roots: jax.Array
+    ) -> WalkBatch:
+        """The batches, stacked, of int32 roots `[S, B]` by the keys uint32 `[S, 2]`."""
+        walks = self._walker.sample(words, graph, state, roots)
+        with jax.enable_x64(True):
+            draw = jax.vmap(lambda key, nodes: draw_pairs(key, nodes, prefix, *self._pairs))
+            return draw(words, walks.nodes)
+
+
+def _pick(batches: WalkBatch, which: jax.Array) -> WalkBatch:
+    return jax.tree.map(lambda a: a[which], batches)
+
+
+def walk_loader(
+    comm: Communicator,
+    graph: Graph,
+    walker: Walker,
+    batch_size: int,
+    *,
+    key: Any,
+    num_walks: int = 1,
+    window: int = 10,
+    num_negatives: int = 20,
+    prefetch: int = 2,
+) -> Loader:
+    """Walks from every node, `num_walks` of each in an epoch, `batch_size` a step and rank.
+
+    An epoch goes over the nodes `num_walks` times, every time in another order. The ranks draw
+    together what one draws with as many walks a step. Yields an `OWN` `WalkBatch`. All ranks
+    call it and iterate alike. Raises `InputError`.
+    """
+    nodes = np.arange(graph.num_nodes, dtype=np.int32)
+    settings = repr((walker, num_walks, window, num_negatives))
+    schedule = Schedule(
+        key,
+        Deal.whole(nodes, graph_digest(graph)),
+        batch_size * comm.size,
+        graph.num_nodes,
+        settings=settings,
+        passes=num_walks,
+    )
+    source = WalkSource(comm.clone(), graph, walker, schedule, window, num_negatives)
+    return Loader.over(source, prefetch if comm.concurrent else 0)

@@ -1,0 +1,249 @@
+"""`--task embed`: embeddings of nodes by skip-gram on walks (DeepWalk, node2vec)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.command import loading
+from jgs.data.plain import Plain, load_plain
+from jgs.dist.collect import rows_of_all
+from jgs.dist.comm import OWN, SAME, Alone, Communicator
+from jgs.dist.embedding import ShardedEmbedding, Table
+from jgs.dist.first import everywhere
+from jgs.dist.walks import walk_loader
+from jgs.errors import InputError
+from jgs.files.writing import writing
+from jgs.graph import Graph
+from jgs.models.skipgram import damped_sgd, first_row, skipgram
+from jgs.sampling import Node2Vec, Walk, Walker
+from jgs.train.config import Config, as_typed, flag
+from jgs.train.fingerprint import fingerprint_plain
+from jgs.train.learner import digest
+from jgs.train.probe import probe
+from jgs.train.progress import Meter
+
+EMBEDDINGS = "embeddings.npy"
+_LEAST_RATE = 1e-4  # of the first, as word2vec's
+
+
+class Entry(NamedTuple):
+    """A walker of the command: how a configuration makes it, its own flags, and whether it
+    needs the rows of the graph sorted."""
+
+    make: Callable[[Config], Walker]
+    flags: tuple[str, ...]
+    by_source: bool = False
+
+
+WALKERS = {
+    "walk": Entry(lambda config: Walk(config.walk_length, config.weighted), ()),
+    "node2vec": Entry(
+        lambda config: Node2Vec(config.walk_length, config.p, config.q, config.weighted),
+        ("p", "q"),
+        by_source=True,
+    ),
+}
+
+
+class WalkData(NamedTuple):
+    """What a run of this task has for data: a graph, on every rank all of it. `comm`: of the
+    ranks; `digests`: by which a resumed run knows its data again."""
+
+    plain: Plain
+    comm: Communicator
+    digests: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.plain.name
+
+
+def open_walks(config: Config, comm: Communicator | None = None) -> WalkData:
+    """The data of a configuration; raises `InputError`."""
+    with loading():
+        plain = load_plain(config.dataset, config.root, **config.data_arguments())
+    return WalkData(plain, comm or Alone(), fingerprint_plain(plain))
+
+
+def make_walker(config: Config) -> Walker:
+    """Raises `InputError` for a sampler that is no walker, and for flags of another one."""
+    if config.sampler not in WALKERS:
+        raise InputError(
+            f"--task embed must have a --sampler that walks: {' or '.join(WALKERS)}",
+            config.sampler,
+            "Choose one of them.",
+        )
+    for name in sorted({n for entry in WALKERS.values() for n in entry.flags}):
+        value, own = getattr(config, name), WALKERS[config.sampler].flags
+        if name not in own and value != getattr(Config, name):
+            takers = [n for n, entry in WALKERS.items() if name in entry.flags]
+            raise InputError(
+                f"{flag(name)} must be for --sampler {' or '.join(takers)}",
+                f"{flag(name)} {as_typed(value)} for --sampler {config.sampler}",
+                "Leave it out, or choose such a sampler.",
+            )
+    return WALKERS[config.sampler].make(config)
+
+
+class EmbedJob:
+    """As `jgs.train.job.Job` is for the loop. All ranks make it and call it alike."""
+
+    def __init__(self, config: Config, data: WalkData):
+        self.config, self.data, self.comm = config, data, data.comm
+        num_nodes = data.plain.graph.num_nodes
+        self.batch_size = config.batch_size * self.comm.size
+        self.num_seeds = num_nodes * config.num_walks
+        if self.batch_size > num_nodes:
+            raise InputError(
+                "the walks of a step must be at most the number of nodes",
+                f"{self.batch_size} for {num_nodes} nodes",
+                "Lower --batch-size.",
+            )
+        self.walker = make_walker(config)
+        self.graph: Graph = data.plain.graph
+        if WALKERS[config.sampler].by_source:
+            self.graph = self.graph.sorted()
+        self.walker.init(self.graph)  # here errors reach all ranks
+
+    def start(self, key: jax.Array) -> None:
+        """Makes the loader, whose draws `key` decides."""
+        config = self.config
+        self.loader = walk_loader(
+            self.comm,
+            self.graph,
+            self.walker,
+            config.batch_size,
+            key=key,
+            num_walks=config.num_walks,
+            window=config.window,
+            num_negatives=config.shared_negatives,
+            prefetch=config.prefetch,
+        )
+
+    def batches(self, meter: Meter) -> Iterator[tuple[Any, None]]:
+        """What is left of the loader's epoch, timed by `meter`."""
+        if self.loader.step == len(self.loader):  # interrupted after the last one
+            self.loader.finish_epoch()
+            return
+        before = self.loader.seconds
+        for batch in self.loader:
+            for name, seconds in self.loader.seconds.items():
+                meter.seconds[name] = seconds - before.get(name, 0.0)
+            yield batch, None
+
+    def close(self) -> None:
+        """Stops what runs in the background."""
+        self.loader.close()
+
+
+class EmbedLearner:
+    """See `jgs.train.learner.Learner`: `damped_sgd` on skip-gram, with word2vec's rate.
+
+    The table of rows `[2D + 2]` is a `ShardedEmbedding`: a step reads, and updates, the rows of
+    its walks and negatives alone, and what repeated nodes and all ranks say of a row is added.
+    The rate falls linearly over all epochs, from `--lr` to 1e-4 of it.
+    """
+
+    def __init__(self, job: EmbedJob, key: jax.Array, run_dir: Path | None):
+        table_key, loader_key = jax.random.split(key)
+        job.start(loader_key)
+        config, comm = job.config, job.comm
+        self.job, self.record = job, dict[str, Any]()
+        self.num_nodes = job.graph.num_nodes
+        self._offsets = np.linspace(0, self.num_nodes, comm.size + 1).astype(np.int64)
+        read = config.batch_size * (config.walk_length + 1 + config.shared_negatives)
+        self.table = ShardedEmbedding(
+            comm,
+            self._offsets,
+            2 * config.dim + 2,
+            table_key,
+            damped_sgd(),
+            capacity=min(read, int(np.diff(self._offsets).max())),
+            init=first_row,
+        )
+        self._nodes = comm.program(_nodes, (OWN,), OWN)
+        self._gradient = comm.program(self._of_rows, (OWN, OWN, SAME, SAME, OWN), (OWN, SAME))
+        self._sums: Any = None
+        self.start_epoch()
+
+    def step(self, batch: Any, x: None, stop: bool) -> None:
+        comm = self.job.comm
+        asked = comm.own([np.float32(stop)] * comm.num_local)
+        rows, token = self.table.pull(self._nodes(batch))
+        gradient, self._sums = self._gradient(rows, batch, self._rate(), self._sums, asked)
+        self.table.push(token, gradient)
+        jax.block_until_ready(self._sums)
+
+    def _rate(self) -> Any:
+        loader, config = self.job.loader, self.job.config
+        done = loader.epoch * len(loader) + loader.step - 1  # this step's is counted already
+        left = 1 - done / (config.epochs * len(loader))
+        return self.job.comm.same(np.float32(config.lr * max(left, _LEAST_RATE)))
+
+    def _of_rows(self, rows, batch, rate, sums, stop):
+        """The gradient of the rows read, times the rate; and `sums` float32 `[3]`: the loss and
+        the number of pairs in this epoch so far, and how many ranks asked to stop."""
+        config, (walks, length) = self.job.config, batch.nodes.shape
+        near = rows[: walks * length].reshape(walks, length, -1)
+        far = rows[walks * length :].reshape(*batch.negatives.shape, -1)
+        found = skipgram(near, far, batch, self.num_nodes, config.negatives)
+        more = self.job.comm.all_reduce(jnp.stack([found.loss, found.pairs, stop]))
+        both = (found.rows, found.negative_rows)
+        gradient = jnp.concatenate([g.reshape(-1, g.shape[-1]) for g in both])
+        return rate * gradient, (sums + more).at[2].set(more[2])
+
+    def stopping(self) -> bool:
+        return float(self._sums[2]) > 0
+
+    def loss(self) -> float:
+        total, pairs, _ = np.asarray(self._sums).tolist()
+        return total / max(pairs, 1.0)
+
+    def start_epoch(self) -> None:
+        self._sums = self.job.comm.same(np.zeros(3, np.float32))
+
+    def evaluate(self, epoch: int) -> dict[str, Any]:
+        return {}
+
+    def arrays(self) -> dict[str, Any]:
+        comm = self.job.comm
+        own = [table.rows for table in self.table.state()]
+        rows = np.zeros((self.num_nodes, own[0].shape[1]), np.float32)
+        places = [
+            np.arange(*self._offsets[rank : rank + 2], dtype=np.int32)
+            for rank in range(comm.rank, comm.rank + comm.num_local)
+        ]
+        rows_of_all(comm, places, own, rows if comm.rank == 0 else None)
+        return {"rows": rows, "sums": np.array(self._sums)}
+
+    def load(self, arrays: dict[str, Any]) -> None:
+        like = self.table.state()[0]
+        self.table.load_state(Table(arrays["rows"], like.opt_state))
+        self._sums = self.job.comm.same(np.array(arrays["sums"]))
+
+    def result(self, run_dir: Path | None) -> dict[str, Any]:
+        rows = self.arrays()["rows"]
+
+        def finish() -> dict[str, Any]:
+            own = {"params_sha256": digest(rows)}
+            if run_dir is None:
+                return own
+            embeddings, place = np.ascontiguousarray(rows[:, : self.job.config.dim]), run_dir
+            with writing(place):
+                np.save(place / EMBEDDINGS, embeddings)
+            plain = self.job.data.plain
+            scores = probe(embeddings, plain.labels, plain.train_idx, plain.test_idx)
+            return scores | {"embeddings": str(place / EMBEDDINGS)} | own
+
+        return everywhere(self.job.comm, finish)
+
+
+def _nodes(batch: Any) -> jax.Array:
+    """int32 `[B * T + B * K]`: the nodes whose rows a batch reads."""
+    return jnp.concatenate([batch.nodes.ravel(), batch.negatives.ravel()])

@@ -1,0 +1,75 @@
+"""The tasks of the command: what opens each one's job, and what learns in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from jgs.dist.comm import Communicator
+from jgs.errors import InputError
+from jgs.train import embed_flags
+from jgs.train.config import Config, as_typed, flag
+from jgs.train.data import open_data
+from jgs.train.embed import WALKERS, EmbedJob, EmbedLearner, open_walks
+from jgs.train.job import Job
+from jgs.train.learner import Learner, ModelLearner
+from jgs.train.samplers import SAMPLERS
+
+
+class Entry(NamedTuple):
+    """One task.
+
+    Fields:
+      open: the job of a configuration, for the ranks of a communicator or for one process.
+      learner: of the job, a key, and the run folder, which rank 0's process has.
+      others: the configuration's fields that are another task's.
+    """
+
+    open: Callable[[Config, Communicator | None], Any]
+    learner: Callable[[Any, jax.Array, Path | None], Learner]
+    others: tuple[str, ...]
+
+
+def _open_nodes(config: Config, comm: Communicator | None) -> Job:
+    if config.sampler in WALKERS:
+        raise InputError(
+            f"--sampler {config.sampler} must be for --task embed",
+            f"--task {config.task}",
+            "Choose that task, or another sampler.",
+        )
+    return Job(config, open_data(config, comm))
+
+
+def _open_embed(config: Config, comm: Communicator | None) -> EmbedJob:
+    return EmbedJob(config, open_walks(config, comm))
+
+
+_SHARED = "weighted"  # a flag of walkers too
+_BATCHES = {name for entry in SAMPLERS.values() for name in entry.flags} - {_SHARED}
+TASKS = {
+    "nodes": Entry(_open_nodes, ModelLearner, embed_flags.OF_EMBED),
+    "embed": Entry(_open_embed, EmbedLearner, (*sorted(_BATCHES), *embed_flags.OF_NODES)),
+}
+
+
+def open_job(config: Config, comm: Communicator | None = None) -> Any:
+    """The job of a configuration, for the ranks of `comm`; raises `InputError`, also for flags
+    of another task."""
+    own = TASKS[config.task]
+    for name in own.others:
+        if (value := getattr(config, name)) != getattr(Config, name):
+            takers = [task for task, entry in TASKS.items() if name not in entry.others]
+            raise InputError(
+                f"{flag(name)} must be for --task {' or '.join(takers)}",
+                f"{flag(name)} {as_typed(value)} for --task {config.task}",
+                "Leave it out, or choose that task.",
+            )
+    return own.open(config, comm)
+
+
+def make_learner(job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
+    """What learns in `job`, which is started; `key` decides everything random."""
+    return TASKS[job.config.task].learner(job, key, run_dir)

@@ -1,0 +1,147 @@
+"""What a run learns: `Learner`, as the loop sees it, and `ModelLearner`, of a graph network."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jgs.models import GNN
+from jgs.train.job import Job
+from jgs.train.model import make_model, shape_of
+from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
+
+
+class Learner(Protocol):
+    """What a run carries from step to step beside its position. All ranks call it alike.
+
+    Attributes:
+      record: numbers and text that belong in a checkpoint beside `arrays`.
+    """
+
+    record: dict[str, Any]
+
+    def step(self, batch: Any, x: Any, stop: bool) -> None:
+        """One training step, done when this returns; `stop`: this process was asked to stop."""
+
+    def stopping(self) -> bool:
+        """Whether some rank was asked to stop in the last step."""
+
+    def loss(self) -> float:
+        """The mean loss of this epoch so far, the same on all ranks."""
+
+    def start_epoch(self) -> None:
+        """The loss begins anew."""
+
+    def evaluate(self, epoch: int) -> dict[str, Any]:
+        """What the row of an epoch says beside its loss: numbers and text; `{}` if nothing."""
+
+    def arrays(self) -> dict[str, Any]:
+        """What a checkpoint has, in NumPy: of all ranks, on that of rank 0."""
+
+    def load(self, arrays: dict[str, Any]) -> None:
+        """Continues from `arrays`, the same on all ranks."""
+
+    def result(self, run_dir: Path | None) -> dict[str, Any]:
+        """What the result has of its own, and `params_sha256`; rank 0's process has a folder
+        that files may go to."""
+
+
+class ModelLearner:
+    """See `Learner`: a model of `jgs.models`, and its best parameters by the validation nodes.
+
+    Args:
+      job: on which it is trained; this starts it.
+      key: decides the parameters, the batches and the dropout.
+      scratch: of `Job.start`.
+    """
+
+    def __init__(self, job: Job, key: jax.Array, scratch: Path | None):
+        config, data = job.config, job.data
+        params_key, loader_key, dropout_key = jax.random.split(key, 3)
+        model: GNN = make_model(
+            config, data.num_features, data.num_classes, data.sparse, params_key
+        )
+        job.start(model, loader_key, scratch)
+        self.job, self.loader = job, job.loader
+        graphdef, params = nnx.split(model)
+        self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
+        self.best_params = _on_host(params)
+        optimizer = make_optimizer(config.lr, config.weight_decay)
+        self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
+        self.key = job.comm.same(jax.random.key_data(dropout_key))
+        self.metric = job.task.metric(data.host_labels)
+        self._step = make_train_step(
+            graphdef, optimizer, True, job.comm, job.task, job.loader.learns
+        )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return self.best | {"shape": shape_of(self.job)}
+
+    @record.setter
+    def record(self, saved: dict[str, Any]) -> None:
+        self.best = {name: saved[name] for name in self.best}
+
+    def step(self, batch: Any, x: Any, stop: bool) -> None:
+        comm = self.job.comm
+        asked = comm.own([np.float32(stop)] * comm.num_local)
+        done = self._step(self.state, self.key, batch, x, self.job.data.labels, asked)
+        if self.loader.learns:
+            done, feedback = done
+            self.loader.update(batch, feedback)
+        self.state = done
+        jax.block_until_ready(self.state.step)
+
+    def stopping(self) -> bool:
+        return float(self.state.stop) > 0
+
+    def loss(self) -> float:
+        return float(self.state.loss_sum) / max(float(self.state.num_seeds), 1.0)
+
+    def start_epoch(self) -> None:
+        self.state = self.job.comm.same(start_epoch(self.state))
+
+    def evaluate(self, epoch: int) -> dict[str, Any]:
+        params = _on_host(self.state.params)
+        value = self.job.metric(params, "val")
+        if value > self.best["val_accuracy"]:
+            self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
+        return {"val_accuracy": value, "metric": self.metric}
+
+    def arrays(self) -> dict[str, Any]:
+        arrays = {"state": self.state, "key": self.key, "best_params": self.best_params}
+        if self.loader.learns:
+            arrays["sampler_states"] = self.loader.sampler_states
+        return _on_host(arrays)
+
+    def load(self, arrays: dict[str, Any]) -> None:
+        # Copied into buffers of JAX's own, which the steps can take over.
+        arrays, comm = jax.tree.map(jnp.array, arrays), self.job.comm
+        self.state, self.key = comm.same(arrays["state"]), comm.same(arrays["key"])
+        self.best_params = _on_host(arrays["best_params"])
+        if self.loader.learns:
+            self.loader.sampler_states = comm.same(arrays["sampler_states"])
+
+    def result(self, run_dir: Path | None) -> dict[str, Any]:
+        test = self.job.metric(self.best_params, "test")
+        own = {"test_accuracy": test, **self.best, "metric": self.metric}
+        return own | {"params_sha256": digest(self.state.params)}
+
+
+def digest(params: Any) -> str:
+    """SHA-256 of the parameters' bits, to compare two runs by."""
+    total = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        total.update(np.asarray(leaf).tobytes())
+    return total.hexdigest()
+
+
+def _on_host(arrays: Any) -> Any:
+    """Copies in NumPy: steps donate their state, and ranks compute on other devices."""
+    return jax.tree.map(np.array, jax.block_until_ready(arrays))

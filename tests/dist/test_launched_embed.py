@@ -1,0 +1,55 @@
+"""`python -m jgs.train --task embed` on two ranks: what one learns, and resumed bit for bit."""
+
+import shutil
+
+import numpy as np
+import pytest
+from launched import result
+
+from jgs.train import checkpoint, folder
+from jgs.train.__main__ import main
+
+FLAGS = """
+    --task embed --sampler node2vec --p 0.5 --q 2 --dim 4 --walk-length 6 --num-walks 2
+    --window 2 --shared-negatives 3 --lr 0.2 --epochs 2 --checkpoint-every 2 --keep 99
+    --no-progress --watchdog 8
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A graph of 50 nodes, the last without an edge, and no labels."""
+    src, dst = np.random.default_rng(0).integers(49, size=(2, 150))
+    path = tmp_path_factory.mktemp("data") / "graph.npz"
+    edges = np.stack([np.r_[src, dst], np.r_[dst, src]])
+    np.savez(path, edge_index=edges, num_nodes=50)
+    return path
+
+
+def embeddings(run_dir):
+    return np.load(run_dir / "embeddings.npy")
+
+
+@pytest.mark.parametrize("kind", ["mpi", "jax"])
+def test_two_ranks_learn_what_one_does(start, data, tmp_path, kind):
+    flags = [*FLAGS.split(), "--dataset", data, "--run-dir"]
+    told, err = result(start(kind, 2, *flags, tmp_path / "two", "--batch-size", 5))
+    assert "accuracy" not in told
+    assert "epoch 2/2" in err
+    assert main([*map(str, flags), str(tmp_path / "one"), "--batch-size", "10"]) == 0
+    one, two = embeddings(tmp_path / "one"), embeddings(tmp_path / "two")
+    assert np.abs(two - one).max() <= 1e-5 * np.abs(one).max()
+    assert np.abs(one).min(axis=0).max() > 0  # and the isolated node has a row
+    # As if killed after the seventh of 20 steps.
+    for name in ("again", "alone"):
+        shutil.copytree(tmp_path / "two", tmp_path / name)
+        for path in checkpoint.checkpoints(tmp_path / name / folder.CHECKPOINTS):
+            if int(path.name.split("-")[1]) > 7:
+                shutil.rmtree(path)
+        (tmp_path / name / "embeddings.npy").unlink()
+    again = ("--resume", "--run-dir", tmp_path / "again", "--no-progress")
+    _, err = result(start(kind, 2, *again))
+    assert "resuming after 0 epochs and 6 steps" in err
+    np.testing.assert_array_equal(embeddings(tmp_path / "again"), two)
+    assert main(["--resume", "--run-dir", str(tmp_path / "alone")]) == 0
+    assert np.abs(embeddings(tmp_path / "alone") - one).max() <= 1e-5 * np.abs(one).max()

@@ -1,0 +1,140 @@
+"""`--task embed`, on two rings: a walk stays in its ring, and so embeddings tell them apart."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+from small_runs import arrays
+
+import jgs
+from jgs import InputError
+from jgs.data.plain import load_plain
+from jgs.train import embed, folder
+from jgs.train.__main__ import main
+from jgs.train.probe import fit, probe
+
+FLAGS = """
+    --task embed --dim 8 --walk-length 10 --num-walks 4 --window 3 --batch-size 16 --epochs 3
+    --shared-negatives 5 --no-progress
+"""
+
+
+def two_rings(size=30):
+    """The edges `[E, 2]` of two circular ladders, each once."""
+    node = np.arange(size)
+    ring = [np.stack([node, (node + k) % size], axis=1) for k in (1, 2, 3)]
+    return np.concatenate([*ring, *(edges + size for edges in ring)])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """An archive without features and without a split."""
+    edges = two_rings()
+    both = np.concatenate([edges, edges[:, ::-1]]).T
+    path = tmp_path_factory.mktemp("data") / "rings.npz"
+    labels = np.repeat([0, 1], 30)
+    np.savez(path, edge_index=both, num_nodes=60, labels=labels)
+    return path
+
+
+def train(data, run_dir, *more):
+    flags = [*FLAGS.split(), "--dataset", data, "--run-dir", run_dir, *more]
+    return main([str(each) for each in flags])
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("embed") / "whole"
+    assert train(data, run_dir, "--lr", 0.2) == 0
+    return run_dir
+
+
+def test_the_run_folder_and_the_result(whole):
+    held = {p.name for p in whole.iterdir() if p.name != ".lock"}
+    files = {"config.json", "metrics.jsonl", "checkpoints", "curve.png", "result.json"}
+    assert held == files | {"embeddings.npy"}
+    found = np.load(whole / "embeddings.npy")
+    assert (found.shape, found.dtype) == ((60, 8), np.float32)
+    result = json.loads((whole / "result.json").read_text())
+    assert result["embeddings"] == str(whole / "embeddings.npy")
+    assert result["accuracy"] > 0.9
+    losses = [row["train_loss"] for row in folder.read_metrics(whole, 3)]
+    assert losses[0] > losses[1] > losses[2]
+
+
+def test_it_is_no_model_to_predict_with(whole):
+    with pytest.raises(InputError, match="must have trained a model"):
+        jgs.open_run(whole)
+
+
+def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path, monkeypatch):
+    made, calls = embed.EmbedLearner.step, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) == 11:  # of 16 an epoch
+            signal.raise_signal(signal.SIGINT)
+        made(self, *arguments)
+
+    monkeypatch.setattr(embed.EmbedLearner, "step", interrupted)
+    assert train(data, tmp_path / "run", "--lr", 0.2, "--checkpoint-every", 2) == 130
+    monkeypatch.undo()
+    assert main(["--resume", "--run-dir", str(tmp_path / "run"), "--prefetch", "0"]) == 0
+    for mine, theirs in zip(arrays(tmp_path / "run"), arrays(whole), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    mine, theirs = (np.load(run / "embeddings.npy") for run in (tmp_path / "run", whole))
+    np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--hidden 7", "--hidden must be for --task nodes"),
+        ("--fanouts 7", "--fanouts must be for --task nodes"),
+        ("--partition p", "data alone"),
+        ("--sampler labor", "that walks"),
+        ("--sampler walk --p 2", "--p must be for --sampler node2vec"),
+        ("--weighted", "weight"),
+        ("--batch-size 61", "at most the number of nodes"),
+        ("--task nodes --dim 8 --sampler neighbors", "--dim must be for --task embed"),
+    ],
+)
+def test_what_is_refused(data, tmp_path, capsys, flags, words):
+    assert train(data, tmp_path / "run", *flags.split()) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_edge_list_alone_will_do(tmp_path):
+    path = tmp_path / "rings.txt"
+    np.savetxt(path, two_rings(), fmt="%d", header="a comment")
+    plain = load_plain(path, tmp_path)
+    assert (plain.labels, plain.train_idx, plain.name) == (None, None, "rings")
+    assert plain.graph.num_edges == 2 * 180
+    path.write_text("0 -1\n")
+    with pytest.raises(InputError, match="numbered from 0"):
+        load_plain(path, tmp_path)
+
+
+def test_the_probe_is_penalised_logistic_regression():
+    """At its minimum the penalised loss of a label has no slope; and known labels score 1."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)).astype(np.float32)
+    y = x @ rng.normal(size=(3, 4)) + rng.normal(size=(200, 4)) > 0
+    weights = fit(x, y)
+    probability = 1 / (1 + np.exp(-(x @ weights[:-1] + weights[-1])))
+    slope = x.T @ (probability - y) + weights[:-1]
+    assert np.abs(slope).max() < 0.05
+    assert np.abs((probability - y).sum(axis=0)).max() < 0.05
+    several = np.float32([[1, 0, 1], [0, 1, 0]])[np.arange(200) % 2]
+    told = several @ rng.normal(size=(3, 5)).astype(np.float32)
+    assert probe(10 * told, several) == {"micro_f1": 1.0, "macro_f1": 1.0}
+    single = np.where(np.arange(200) < 9, -1, np.arange(200) % 2)
+    split = np.arange(9, 99), np.arange(99, 200)
+    assert probe(10 * told, single, *split) == {"accuracy": 1.0, "macro_f1": 1.0}
+    assert probe(told, None) == probe(told, np.full(200, -1)) == {}
+
+
+def test_a_walker_draws_no_batches_for_a_model(tmp_path, capsys):
+    assert main(["--sampler", "walk", "--run-dir", str(tmp_path / "run")]) == 2
+    assert "--sampler walk must be for --task embed" in capsys.readouterr().err
