@@ -15,7 +15,9 @@ from typing import Any
 from jgs.command import Parser, option_values
 from jgs.errors import InputError
 from jgs.train import embed_flags
+from jgs.train.embed_flags import EmbedFlags
 from jgs.train.flags import setting as _flag
+from jgs.train.rank_flags import RankFlags
 
 _INT32 = 2**31 - 1
 _TOGETHER = ("batch_size", "ranks")
@@ -41,7 +43,7 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Config(embed_flags.EmbedFlags):
+class Config(RankFlags, EmbedFlags):
     """One run's settings; the field `batch_size` is the flag `--batch-size`, and so on.
 
     The defaults train the embedded data set in well under a minute on two cores. Making one
@@ -195,42 +197,6 @@ class Config(embed_flags.EmbedFlags):
     keep: int = _flag(3, "checkpoints to keep", identity=False)
     prefetch: int = _flag(
         2, "batches sampled ahead, in the background; 0: none", identity=False
-    )
-    comm: str = _flag(
-        "auto",
-        "how ranks communicate: mpi (mpi4jax), jax (jax.distributed), none; auto: as launched",
-        choices=("auto", "mpi", "jax", "none"), identity=False, saved=False,
-    )  # fmt: skip
-    coordinator: str | None = _flag(
-        None, "HOST:PORT of rank 0, for --comm jax where the launcher does not say",
-        identity=False, saved=False, metavar="ADDRESS",
-    )  # fmt: skip
-    num_processes: int | None = _flag(
-        None, "how many processes, likewise", identity=False, saved=False
-    )
-    process_id: int | None = _flag(
-        None, "the number of this process, likewise", identity=False, saved=False
-    )
-    mode: str = _flag(
-        "hybrid",
-        "hybrid: every rank has the whole topology; vanilla: it is split like the features",
-        choices=("hybrid", "vanilla"), identity=False,
-    )  # fmt: skip
-    cache: str = _flag(
-        "none",
-        "which rows of other ranks to keep: those of high degree, or those that the epoch's "
-        "samples, drawn before, read most",
-        choices=("none", "degree", "planned"), identity=False,
-    )  # fmt: skip
-    cache_memory: int = _flag(
-        64, "MiB of rows that a rank may keep", identity=False, metavar="MIB"
-    )
-    wire: str = _flag(
-        "float32", "dtype that dense feature rows are rounded to, and have between ranks",
-        choices=("float32", "float16", "bfloat16"),
-    )  # fmt: skip
-    watchdog: float = _flag(
-        60.0, "seconds after which a rank that is not heard of ends the run", identity=False
     )
     keep_memory: bool = _flag(
         True, "let the allocator keep freed memory: faster steps", identity=False

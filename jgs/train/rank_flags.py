@@ -1,0 +1,49 @@
+"""The flags of several ranks: how they meet, and what they hold and send each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jgs.train.flags import setting
+
+
+@dataclass(frozen=True)
+class RankFlags:
+    """Settings of runs on several ranks."""
+
+    comm: str = setting(
+        "auto",
+        "how ranks communicate: mpi (mpi4jax), jax (jax.distributed), none; auto: as launched",
+        choices=("auto", "mpi", "jax", "none"), identity=False, saved=False,
+    )  # fmt: skip
+    coordinator: str | None = setting(
+        None, "HOST:PORT of rank 0, for --comm jax where the launcher does not say",
+        identity=False, saved=False, metavar="ADDRESS",
+    )  # fmt: skip
+    num_processes: int | None = setting(
+        None, "how many processes, likewise", identity=False, saved=False
+    )
+    process_id: int | None = setting(
+        None, "the number of this process, likewise", identity=False, saved=False
+    )
+    mode: str = setting(
+        "hybrid",
+        "hybrid: every rank has the whole topology; vanilla: it is split like the features",
+        choices=("hybrid", "vanilla"), identity=False,
+    )  # fmt: skip
+    cache: str = setting(
+        "none",
+        "which rows of other ranks to keep: those of high degree, or those that the epoch's "
+        "samples, drawn before, read most",
+        choices=("none", "degree", "planned"), identity=False,
+    )  # fmt: skip
+    cache_memory: int = setting(
+        64, "MiB of rows that a rank may keep", identity=False, metavar="MIB"
+    )
+    wire: str = setting(
+        "float32", "dtype that dense feature rows are rounded to, and have between ranks",
+        choices=("float32", "float16", "bfloat16"),
+    )  # fmt: skip
+    watchdog: float = setting(
+        60.0, "seconds after which a rank that is not heard of ends the run", identity=False
+    )
