@@ -56,6 +56,7 @@ HANDLERS = {
     "jgs_sum_chain": "JgsSumChain",
     "jgs_count_rows": "JgsCountRows",
     "jgs_visits": "JgsVisits",
+    "jgs_skipgram": "JgsSkipgram",
 }
 
 

@@ -11,6 +11,7 @@ that a batch is a few dense products per walk, and one read and one update per n
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,9 @@ import numpy as np
 import optax
 from jax.extend.random import threefry_2x32
 
+from jgs import kernels
 from jgs.graph import Graph
+from jgs.kernels.call import floats, on_cpu, vary_alike
 from jgs.sampling.random import below, fold
 from jgs.sampling.walks import walk_numbers, walker_keys
 
@@ -110,7 +113,8 @@ def skipgram(
     `-log sigmoid(c . x)`, and the walk's `K` negatives `y` cost the pair
     `-weight / K * sum(log sigmoid(-c . y))` more: in expectation word2vec's loss with `weight`
     negatives a pair. (Word2vec leaves out a negative that is the context itself; here it
-    stays.) The derivatives are written out: the products are the same as the loss's.
+    stays.) The derivatives are written out: the products are the same as the loss's. Their
+    kernel scores the contexts of each window alone; to rounding it gives the same.
 
     Args:
       rows: float32 `[B, T, 2D + 2]`, of `batch.nodes`; those of padding may hold anything
@@ -119,6 +123,32 @@ def skipgram(
       num_nodes: `N`, which padding has.
       weight: how many negatives a pair counts for.
     """
+    sizes: dict[str, Any] = {"num_nodes": num_nodes, "weight": weight}
+    ways = partial(_kernel, **sizes), partial(skipgram_plain, **sizes)
+    return on_cpu(*ways, *vary_alike(rows, negative_rows, batch))
+
+
+def _kernel(rows, negative_rows, batch, num_nodes, weight):
+    results = [floats(shape) for shape in (rows.shape, negative_rows.shape)]
+    results.append(floats((rows.shape[0], 2)))
+    found = jax.ffi.ffi_call("jgs_skipgram", results)(
+        rows,
+        negative_rows,
+        batch.nodes,
+        batch.windows,
+        num_nodes=np.int64(num_nodes),
+        weight=np.float32(weight),
+        num_threads=np.int64(kernels.NUM_THREADS),
+    )
+    by_rows, by_negatives, sums, _ = vary_alike(*found, rows)
+    loss, pairs = jnp.sum(sums, axis=0)
+    return Gradient(loss, pairs, by_rows, by_negatives)
+
+
+def skipgram_plain(
+    rows: jax.Array, negative_rows: jax.Array, batch: WalkBatch, num_nodes: int, weight: float
+) -> Gradient:
+    """`skipgram` in plain JAX."""
     width = rows.shape[-1] // 2 - 1
     centers, contexts = rows[..., :width], rows[..., width : 2 * width]
     negatives = negative_rows[..., width : 2 * width]

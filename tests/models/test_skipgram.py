@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 import jgs
-from jgs.models.skipgram import WalkBatch, draw_pairs, noise_prefix, skipgram
+from jgs import kernels
+from jgs.models.skipgram import (
+    WalkBatch,
+    draw_pairs,
+    noise_prefix,
+    skipgram,
+    skipgram_plain,
+)
 from jgs.sampling import Walk
 from jgs.sampling.random import key_words
 
@@ -104,3 +111,28 @@ def test_draws_belong_to_the_walk(drawn):
         of_root = mine.reshape(NUM_NODES + 1, 20, -1)
         assert np.array_equal(of_root[::-1].reshape(mine.shape), theirs)
         assert len(np.unique(of_root[5], axis=0)) == 20
+
+
+@pytest.mark.skipif(not kernels.available(), reason="the kernels are not installed")
+@pytest.mark.parametrize(
+    ("places", "negatives", "width", "window"),
+    [(81, 20, 128, 10), (7, 1, 5, 30), (1, 3, 16, 2)],
+)
+def test_the_kernel_computes_what_plain_jax_does(places, negatives, width, window):
+    rng = np.random.default_rng(places)
+    nodes = rng.integers(NUM_NODES, size=(9, places), dtype=np.int32)
+    nodes[1, places // 2 :] = nodes[2] = NUM_NODES
+    windows = rng.integers(1, window + 1, size=nodes.shape, dtype=np.int32)
+    drawn = rng.integers(NUM_NODES, size=(9, negatives), dtype=np.int32)
+    batch = WalkBatch(*map(jnp.asarray, (nodes, windows, drawn)))
+    rows, negative_rows = (
+        jnp.asarray(rng.normal(size=(*ids.shape, 2 * width + 2)), jnp.float32)
+        for ids in (nodes, drawn)
+    )
+    rows = rows.at[0].multiply(4)  # scores whose sigmoid is 0 or 1
+    arguments = rows, negative_rows, batch, NUM_NODES, WEIGHT
+    got, again = (jax.jit(skipgram, static_argnums=(3, 4))(*arguments) for _ in range(2))
+    wanted = skipgram_plain(*arguments)
+    for mine, same, plain in zip(got, again, wanted, strict=True):
+        np.testing.assert_array_equal(mine, same)
+        np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-5 * np.abs(plain).max())
