@@ -55,7 +55,7 @@ class Config(RankFlags, EmbedFlags):
     task: str = _flag(
         "nodes",
         "what is learned: the classes of nodes, by a graph network; or embeddings of nodes "
-        "from walks, by skip-gram with negative sampling (sampler walk or node2vec)",
+        "from walks, by skip-gram with negative sampling (sampler walk, node2vec, metapath)",
         choices=("nodes", "embed"),
     )
     dataset: str = _flag(
@@ -81,7 +81,8 @@ class Config(RankFlags, EmbedFlags):
         "messages (vrgcn) or drawn by learned weights (gcnbs, thanos, pass); nodes drawn "
         "jointly by learned weights (asgcn); the nodes that walks visit most (pinsage), or "
         "those of each node type (hetgnn); of --task embed: walks, each step to any neighbour "
-        "(walk) or by where it leads from the step before (node2vec)",
+        "(walk), by where it leads from the step before (node2vec), or along a relation "
+        "(metapath)",
         choices=(
             "neighbors",
             "labor",
@@ -97,6 +98,7 @@ class Config(RankFlags, EmbedFlags):
             "subgraph",
             "walk",
             "node2vec",
+            "metapath",
         ),
     )
     fanouts: tuple[int, ...] = _flag(
@@ -111,7 +113,8 @@ class Config(RankFlags, EmbedFlags):
         0.5, "of pinsage and hetgnn: probability that a walk ends before a later step"
     )
     relations: tuple[str, ...] = _flag(
-        (), "of pinsage: relations that a step goes along in turn, e.g. rev_buys buys"
+        (),
+        "of pinsage and metapath: relations that steps go along in turn, e.g. rev_buys buys",
     )
     sizes: tuple[int, ...] = _flag(
         (512, 512), "of fastgcn, ladies and asgcn: nodes to draw per layer, seeds' hop first"

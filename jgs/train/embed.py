@@ -1,4 +1,4 @@
-"""`--task embed`: embeddings of nodes by skip-gram on walks (DeepWalk, node2vec)."""
+"""`--task embed`: embeddings of nodes by skip-gram on walks (DeepWalk, node2vec, metapaths)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jgs.errors import InputError
 from jgs.files.writing import writing
 from jgs.graph import Graph
 from jgs.models.skipgram import damped_sgd, first_row, skipgram
-from jgs.sampling import Node2Vec, Walk, Walker
+from jgs.sampling import Metapath, Node2Vec, Walk, Walker
 from jgs.train.config import Config, as_typed, flag
 from jgs.train.fingerprint import fingerprint_plain
 from jgs.train.learner import digest
@@ -41,6 +41,16 @@ class Entry(NamedTuple):
     by_source: bool = False
 
 
+def _metapath(config: Config) -> Walker:
+    if not config.relations:
+        raise InputError(
+            "--sampler metapath must have --relations, those that its steps go along in turn",
+            "none",
+            "Give e.g. --relations rev_buys buys.",
+        )
+    return Metapath(config.relations, config.walk_length, config.weighted)
+
+
 WALKERS = {
     "walk": Entry(lambda config: Walk(config.walk_length, config.weighted), ()),
     "node2vec": Entry(
@@ -48,6 +58,7 @@ WALKERS = {
         ("p", "q"),
         by_source=True,
     ),
+    "metapath": Entry(_metapath, ("relations",)),
 }
 
 

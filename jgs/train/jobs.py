@@ -47,8 +47,8 @@ def _open_embed(config: Config, comm: Communicator | None) -> EmbedJob:
     return EmbedJob(config, open_walks(config, comm))
 
 
-_SHARED = "weighted"  # a flag of walkers too
-_BATCHES = {name for entry in SAMPLERS.values() for name in entry.flags} - {_SHARED}
+_OF_WALKERS = {"weighted", *(name for entry in WALKERS.values() for name in entry.flags)}
+_BATCHES = {name for entry in SAMPLERS.values() for name in entry.flags} - _OF_WALKERS
 TASKS = {
     "nodes": Entry(_open_nodes, ModelLearner, embed_flags.OF_EMBED),
     "embed": Entry(_open_embed, EmbedLearner, (*sorted(_BATCHES), *embed_flags.OF_NODES)),
