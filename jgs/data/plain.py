@@ -13,6 +13,7 @@ from jgs.data.dataset import as_labels
 from jgs.data.edges import simple_symmetric_graph
 from jgs.data.snap import ENDINGS
 from jgs.data.text import read_rows
+from jgs.data.typed import is_typed
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
@@ -42,7 +43,7 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
     """
     path = None if os.fspath(name) in LOADERS else path_of(os.fspath(name), Path(root))
     if path is not None and not options:
-        if path.suffix == ".npz" and path.is_file():
+        if path.suffix == ".npz" and path.is_file() and not is_typed(path):
             with storage.open_npz(path) as archive:
                 whole = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
                 labels = archive["labels"] if "labels" in archive and not whole else None

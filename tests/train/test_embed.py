@@ -95,6 +95,9 @@ def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path,
         ("--partition p", "data alone"),
         ("--sampler labor", "that walks"),
         ("--sampler walk --p 2", "--p must be for --sampler node2vec"),
+        ("--sampler walk --relations a", "--relations must be for --sampler metapath"),
+        ("--sampler metapath", "must have --relations"),
+        ("--sampler metapath --relations a", "a typed graph"),
         ("--weighted", "weight"),
         ("--batch-size 61", "at most the number of nodes"),
         ("--task nodes --dim 8 --sampler neighbors", "--dim must be for --task embed"),
@@ -103,6 +106,35 @@ def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path,
 def test_what_is_refused(data, tmp_path, capsys, flags, words):
     assert train(data, tmp_path / "run", *flags.split()) == 2
     assert words in capsys.readouterr().err
+
+
+def test_along_a_metapath(tmp_path):
+    """Users of two circles, who share no item; the steps go between users and items."""
+    users, items = np.arange(40), np.random.default_rng(0).integers(0, 10, (6, 40))
+    bought = np.stack([np.tile(users, 6), (items + 10 * (users >= 20)).ravel()])
+    path = tmp_path / "shop.npz"
+    np.savez(
+        path,
+        num_user=40,
+        num_item=20,
+        user_item=bought,
+        user_features=np.zeros((40, 1), np.float32),
+        user_labels=(users >= 20).astype(np.int32),
+        train_idx=users[::4],
+        val_idx=users[1::4],
+        test_idx=users[2::4],
+    )
+    flags = [
+        "--sampler",
+        "metapath",
+        "--relations",
+        "rev_user_item",
+        "user_item",
+        "--lr",
+        "0.2",
+    ]
+    assert train(path, tmp_path / "run", *flags) == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["accuracy"] > 0.9
 
 
 def test_an_edge_list_alone_will_do(tmp_path):
