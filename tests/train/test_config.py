@@ -50,8 +50,11 @@ def test_the_tables_of_samplers_agree():
     """`--help` must not wait for the import of the samplers: their names are written twice."""
     (field,) = (f for f in dataclasses.fields(Config) if f.name == "sampler")
     assert list(field.metadata["choices"]) == [*samplers.SAMPLERS, *embed.WALKERS]
-    for name in embed.WALKERS:
-        assert type(embed.make_walker(Config(task="embed", sampler=name))) is WALKERS[name]
+    assert list(embed.WALKERS) == list(WALKERS)
+    for name, entry in embed.WALKERS.items():
+        needed = {"relations": ("buys",)} if "relations" in entry.flags else {}
+        config = Config(task="embed", sampler=name, **needed)
+        assert type(embed.make_walker(config)) is WALKERS[name]
     for name, entry in samplers.SAMPLERS.items():
         config = Config(sampler=name)
         assert type(samplers.make_sampler(config)) is SAMPLERS[name]
