@@ -40,16 +40,24 @@ def load(
 ) -> Dataset:
     """The archive `<root>/<name>.npz`; `normalize_features` makes feature rows sum to 1; the
     other options as of `load_archive`."""
+    return load_archive(
+        archive_path(name, root, "jgs.data.npz"),
+        normalize_features=normalize_features,
+        symmetric=symmetric,
+        split=split,
+    )
+
+
+def archive_path(name: str, root: Path, layout: str) -> Path:
+    """`<root>/<name>.npz`, its `layout` a module; raises `InputError` if it is missing."""
     path = root / f"{name}.npz"
     if not path.is_file():
         raise InputError(
             f"the data set {name} must be in {root}",
             f"no file {path}",
-            f"Put {name}.npz there (its arrays: see jgs.data.npz), or name another --root.",
+            f"Put {name}.npz there (its arrays: see {layout}), or name another --root.",
         )
-    return load_archive(
-        path, normalize_features=normalize_features, symmetric=symmetric, split=split
-    )
+    return path
 
 
 def load_archive(

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse
 
 from jgs.data.dataset import Dataset, as_labels, assemble, training_nodes
-from jgs.data.npz import csr
+from jgs.data.npz import archive_path, csr
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
@@ -48,15 +48,11 @@ def load(
     split: str = "public",
 ) -> Dataset:
     """The archive `<root>/<name>.npz`; options as of `load_archive`."""
-    path = root / f"{name}.npz"
-    if not path.is_file():
-        raise InputError(
-            f"the data set {name} must be in {root}",
-            f"no file {path}",
-            f"Put {name}.npz there (its arrays: see jgs.data.typed), or name another --root.",
-        )
     return load_archive(
-        path, normalize_features=normalize_features, both_ways=both_ways, split=split
+        archive_path(name, root, "jgs.data.typed"),
+        normalize_features=normalize_features,
+        both_ways=both_ways,
+        split=split,
     )
 
 

@@ -28,7 +28,8 @@ class WalkSource:
     Args:
       comm: the communicator of the programs that draw.
       graph: the graph, equal on all ranks.
-      walker: walks from the roots of `schedule`, which are distinct in a batch.
+      walker, state: walks from the roots of `schedule`, which are distinct in a batch; and
+        what `walker.init(graph)` gave.
       schedule: of all ranks' roots; its batch size is a multiple of the ranks.
       window, num_negatives: as `jgs.models.skipgram.draw_pairs` has them.
     """
@@ -41,13 +42,14 @@ class WalkSource:
         comm: Communicator,
         graph: Graph,
         walker: Walker,
+        state: Any,
         schedule: Schedule,
         window: int,
         num_negatives: int,
     ):
         self._comm, self._walker, self.schedules = comm, walker, [schedule]
         self._pairs = window, num_negatives
-        self._graph, self._state = comm.same(graph), comm.same(walker.init(graph))
+        self._graph, self._state = comm.same(graph), comm.same(state)
         self._prefix = comm.same(noise_prefix(graph, walker.length))
         self._own = schedule.batch_size // comm.size
         self.at_once = min(max(_WALKS_AT_ONCE // self._own, 1), len(schedule))
@@ -95,6 +97,7 @@ def walk_loader(
     walker: Walker,
     batch_size: int,
     *,
+    state: Any,
     key: Any,
     num_walks: int = 1,
     window: int = 10,
@@ -105,7 +108,7 @@ def walk_loader(
 
     An epoch goes over the nodes `num_walks` times, every time in another order. The ranks draw
     together what one draws with as many walks a step. Yields an `OWN` `WalkBatch`. All ranks
-    call it and iterate alike. Raises `InputError`.
+    call it and iterate alike. `state` is what `walker.init(graph)` gave. Raises `InputError`.
     """
     nodes = np.arange(graph.num_nodes, dtype=np.int32)
     settings = repr((walker, num_walks, window, num_negatives))
@@ -117,5 +120,5 @@ def walk_loader(
         settings=settings,
         passes=num_walks,
     )
-    source = WalkSource(comm.clone(), graph, walker, schedule, window, num_negatives)
+    source = WalkSource(comm.clone(), graph, walker, state, schedule, window, num_negatives)
     return Loader.over(source, prefetch if comm.concurrent else 0)

@@ -29,6 +29,7 @@ ffi::Error SkipgramFfi(ffi::ThreadPool pool, Rows rows, Rows negatives, Places n
     };
     const bool good = shaped(nodes, windows) && shaped(rows, *grad_rows) &&
                       shaped(negatives, *grad_negatives) && pairs.num_negatives > 0 &&
+                      pairs.num_places > 0 && pairs.width > 0 &&
                       rows.dimensions()[0] == pairs.num_walks &&
                       rows.dimensions()[1] == pairs.num_places &&
                       negatives.dimensions()[0] == pairs.num_walks &&

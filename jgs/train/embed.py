@@ -120,7 +120,7 @@ class EmbedJob:
         self.graph: Graph = data.plain.graph
         if WALKERS[config.sampler].by_source:
             self.graph = self.graph.sorted()
-        self.walker.init(self.graph)  # here errors reach all ranks
+        self.state = self.walker.init(self.graph)  # here errors reach all ranks
 
     def start(self, key: jax.Array) -> None:
         """Makes the loader, whose draws `key` decides."""
@@ -130,6 +130,7 @@ class EmbedJob:
             self.graph,
             self.walker,
             config.batch_size,
+            state=self.state,
             key=key,
             num_walks=config.num_walks,
             window=config.window,

@@ -9,6 +9,7 @@ import numpy as np
 
 from jgs.data import Dataset
 from jgs.data.plain import Plain
+from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
 
 _WHOLE = 64 << 20  # bytes of an array that are read; of a larger one, samples
@@ -21,10 +22,7 @@ def fingerprint(data: Dataset) -> dict[str, str]:
     An array counts with its shape, its dtype and its content: all of it up to 64 MiB, and
     beyond that 64 evenly spaced pieces of 1 MiB, so that it takes a fraction of a second.
     """
-    graph, features = data.graph, data.features
-    weight, types = graph.edge_weight, {}
-    if graph.edge_type is not None:
-        types["edge types"] = _digest(graph.edge_type)
+    features = data.features
     if isinstance(features, SparseFeatures):
         rows: list[Any] = [
             np.asarray(a) for a in (features.indptr, features.indices, features.values)
@@ -33,10 +31,7 @@ def fingerprint(data: Dataset) -> dict[str, str]:
     else:
         rows = [features]
     return {
-        # As NumPy: JAX would cut the 64-bit offsets when it slices them.
-        "graph": _digest(np.asarray(graph.indptr), np.asarray(graph.indices)),
-        "edge weights": "none" if weight is None else _digest(weight),
-        **types,
+        **_of_graph(data.graph),
         "features": _digest(*rows),
         "labels": _digest(np.array(data.num_classes), data.labels),
         "splits": _digest(data.train_idx, data.val_idx, data.test_idx),
@@ -45,13 +40,25 @@ def fingerprint(data: Dataset) -> dict[str, str]:
 
 def fingerprint_plain(data: Plain) -> dict[str, str]:
     """As `fingerprint`, of a graph that may lack labels and a split."""
-    weight = data.graph.edge_weight
     splits = [ids for ids in (data.train_idx, data.test_idx) if ids is not None]
     return {
-        "graph": _digest(np.asarray(data.graph.indptr), np.asarray(data.graph.indices)),
-        "edge weights": "none" if weight is None else _digest(weight),
+        **_of_graph(data.graph),
         "labels": "none" if data.labels is None else _digest(data.labels),
         "splits": _digest(*splits),
+    }
+
+
+def _of_graph(graph: Graph) -> dict[str, str]:
+    weight, types = graph.edge_weight, {}
+    if graph.schema is not None or graph.edge_type is not None:
+        named = [] if graph.schema is None else [graph.schema.as_bytes()]
+        numbers = [] if graph.edge_type is None else [graph.edge_type]
+        types["types"] = _digest(*named, *numbers)
+    return {
+        # As NumPy: JAX would cut the 64-bit offsets when it slices them.
+        "graph": _digest(np.asarray(graph.indptr), np.asarray(graph.indices)),
+        "edge weights": "none" if weight is None else _digest(weight),
+        **types,
     }
 
 

@@ -38,6 +38,8 @@ def compiled(name, *command):
     version = run("c++", "--version").encode()
     folder = ROOT / "build/self_tests" / hashlib.sha256(text + version).hexdigest()[:16]
     program = folder / name
+    if not folder.exists():
+        shutil.rmtree(folder.parent, ignore_errors=True)  # of sources as they were
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
         fresh = folder / f"{name}.{os.getpid()}"

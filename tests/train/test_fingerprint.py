@@ -5,9 +5,10 @@ import scipy.sparse
 
 import jgs.data
 from jgs import Graph
+from jgs.data.plain import Plain
 from jgs.graph.features import SparseFeatures
 from jgs.train import fingerprint as module
-from jgs.train.fingerprint import fingerprint
+from jgs.train.fingerprint import fingerprint, fingerprint_plain
 
 
 def synthetic(**options):
@@ -38,6 +39,21 @@ def test_each_change_is_noticed_and_named():
     sparse = SparseFeatures.from_scipy(scipy.sparse.csr_matrix(features))
     assert changed(data, features=sparse) == ["features"]
     assert changed(data, val_idx=data.val_idx[::-1]) == ["splits"]
+
+
+def test_types_are_noticed():
+    def typed(papers=3, relation="writes", edges=((3, 0), (4, 1))):
+        return Graph.from_relations(
+            {"paper": papers, "author": 8 - papers},
+            {("author", relation, "paper"): np.array(edges).T - [[papers], [0]]},
+        )
+
+    whole, data = typed(), synthetic()
+    for other in (typed(papers=2), typed(relation="reviews")):
+        assert np.array_equal(whole.indices, other.indices)
+        assert changed(dataclasses.replace(data, graph=whole), graph=other) == ["types"]
+        plain = [fingerprint_plain(Plain("x", g, None, None, None)) for g in (whole, other)]
+        assert [part for part in plain[0] if plain[0][part] != plain[1][part]] == ["types"]
 
 
 def test_large_arrays_are_sampled_from_end_to_end(monkeypatch):
