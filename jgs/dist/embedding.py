@@ -18,10 +18,10 @@ import optax
 from jgs.dist.comm import OWN, SAME, Communicator
 from jgs.dist.exchange import ask
 from jgs.dist.route import check_offsets, route
+from jgs.dist.table_rows import add_equal, put_rows
 from jgs.errors import InputError
-from jgs.graph import Block
 from jgs.kernels.call import FILL
-from jgs.ops import aggregate, gather
+from jgs.ops import gather
 from jgs.sampling.random import key_words
 
 _INIT_ROWS = 1 << 16  # made at a time: the random bits of a large table need not fit in RAM
@@ -273,7 +273,7 @@ class ShardedEmbedding:
             ids += [one.asked for one in token]
             gradients += [self._send(gradients[0], one.place) for one in token]
         every = jnp.concatenate(ids), jnp.concatenate(gradients)
-        rows, total, num, slots = _add_equal(*every, slots)
+        rows, total, num, slots = add_equal(*every, slots, _STEP_ROWS)
 
         def step(i, table):
             at = jax.lax.dynamic_slice_in_dim(rows, i * _STEP_ROWS, _STEP_ROWS)
@@ -282,7 +282,7 @@ class ShardedEmbedding:
             update = jax.vmap(self._optimizer.update)
             updates, opt_state = update(gradient, touched.opt_state, touched.rows)
             stepped = Table(optax.apply_updates(touched.rows, updates), opt_state)
-            return jax.tree.map(lambda a, new: _write(a, at, new), table, stepped)
+            return jax.tree.map(lambda a, new: put_rows(a, at, new), table, stepped)
 
         return jax.lax.fori_loop(0, -(-num // _STEP_ROWS), step, table), slots
 
@@ -296,48 +296,7 @@ class ShardedEmbedding:
         return self.comm.all_to_all(sent).reshape(num, -1)
 
 
-def _add_equal(
-    ids: jax.Array, gradients: jax.Array, slots: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Adds the rows of `gradients` `[M, F]` that belong to the same row of the table.
-
-    `ids` int32 `[M]` says which of the table's `n` rows, or -1 for none; `slots` int32 `[n]`
-    may hold anything, and is returned with something else in it.
-
-    Returns the touched rows, each once, int32 `[M']` with `M'` a multiple of `_STEP_ROWS` of at
-    least `M`, and -1 behind them; their sums `[M', F]`, of no meaning behind; and their number.
-    """
-    num_slots, nth = slots.shape[0], jnp.arange(ids.shape[0], dtype=jnp.int32)
-    real = ids >= 0
-    at = jnp.where(real, ids, num_slots)
-    # One of each row's positions leads the others. No sort, and nothing of the table's size.
-    slots = slots.at[at].set(nth, mode="drop")
-    leader = jnp.where(real, slots.at[at].get(mode="fill", fill_value=0), 0)
-    leads = real & (leader == nth)
-    place = jnp.cumsum(leads, dtype=jnp.int32) - 1
-    num = jnp.sum(leads, dtype=jnp.int32)
-    # What belongs nowhere goes behind, to a place each: all in one would be a long row.
-    behind = num + jnp.cumsum(~real, dtype=jnp.int32) - 1
-    size = -(-ids.shape[0] // _STEP_ROWS) * _STEP_ROWS
-    touched = (
-        jnp.full(size, -1, jnp.int32).at[jnp.where(leads, place, size)].set(ids, mode="drop")
-    )
-    # To add rows into their places is the derivative of reading them from there.
-    every = jnp.int32(ids.shape[0])
-    indptr = jnp.arange(ids.shape[0] + 1, dtype=jnp.int32)
-    block = Block(indptr, jnp.where(real, place[leader], behind), every, every, every)
-    zeros = jnp.zeros((size, gradients.shape[1]))
-    _, transpose = jax.vjp(lambda x: aggregate(block, x, "sum"), zeros)
-    (total,) = transpose(gradients)
-    return touched, total, num, slots
-
-
 def _read(array: jax.Array, ids: jax.Array) -> jax.Array:
     if array.ndim == 2 and array.dtype == jnp.float32:
         return gather(array, ids)
     return array.at[ids].get(**FILL)
-
-
-def _write(array: jax.Array, ids: jax.Array, rows: jax.Array) -> jax.Array:
-    # Padding, -1, would wrap around.
-    return array.at[jnp.where(ids >= 0, ids, array.shape[0])].set(rows, mode="drop")

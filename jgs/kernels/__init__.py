@@ -57,6 +57,8 @@ HANDLERS = {
     "jgs_count_rows": "JgsCountRows",
     "jgs_visits": "JgsVisits",
     "jgs_skipgram": "JgsSkipgram",
+    "jgs_equal_rows": "JgsEqualRows",
+    "jgs_put_rows": "JgsPutRows",
 }
 
 

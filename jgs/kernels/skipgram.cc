@@ -2,49 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "isa.h"
+#include "scratch.h"
 
 namespace jgs {
 namespace {
 
-constexpr int64_t kFactors = 512;  // each at most 2: a double holds their product
+constexpr int64_t kFactors = 64;  // each at most 2: 8 lanes of so many fit in a double
+constexpr int64_t kWhole = 8;     // rows, and lists of scores, are padded to a multiple
 
-// What one walk is computed in: rows padded with zeros to a multiple of 16 floats, and places and
-// negatives to a few more.
-struct Workspace {
-  int64_t places, width, num_far, reach, near_stride;
-  float *centers, *contexts, *far, *by_centers, *by_contexts, *by_far, *near, *far_scores;
-
-  // In `memory`, which a thread keeps from walk to walk.
-  Workspace(const WalkPairs& p, int64_t widest, std::vector<float>& memory)
-      : places(p.num_places),
-        width((p.width + 15) / 16 * 16),
-        num_far((p.num_negatives + 3) / 4 * 4),
-        reach(std::min(widest, p.num_places)),
-        // Scores (i, j) are kept for |i - j| <= reach + 7: at i * stride + j rows do not overlap.
-        near_stride(2 * reach + 15) {
-    const int64_t rows = (places + 8) * width, far_rows = num_far * width;
-    const int64_t band = (places + 8) * (near_stride + 1) + near_stride;
-    memory.assign(4 * rows + 2 * far_rows + band + (places + 8) * num_far, 0.0f);
-    float* next = memory.data();
-    for (float** part : {&centers, &contexts, &by_centers, &by_contexts}) {
-      *part = next;
-      next += rows;
-    }
-    for (float** part : {&far, &by_far}) {
-      *part = next;
-      next += far_rows;
-    }
-    near = next;
-    far_scores = near + band;
-  }
-
-  // Of the center at place i: its score with the context at place j, and with negative k.
-  float* Near(int64_t i, int64_t j) const { return near + i * near_stride + j; }
-  float* Far(int64_t i, int64_t k) const { return far_scores + i * num_far + k; }
+// One of the rows that a sum is of.
+struct Term {
+  const float* row;
+  float scale;
 };
 
 #if defined(__x86_64__)
@@ -58,139 +32,160 @@ namespace baseline {
 #include "skipgram_walk.inc"
 }  // namespace baseline
 
-void Products(const Workspace& w) {
+struct Arithmetic {
+  decltype(&baseline::Score) score;
+  decltype(&baseline::AddTerms) add;
+  decltype(&baseline::Slopes) slopes;
+};
+
+Arithmetic Best() {
 #if defined(__x86_64__)
-  if (BestIsa() >= Isa::kAvx2) return avx2::Products(w);
+  if (BestIsa() >= Isa::kAvx2) return {avx2::Score, avx2::AddTerms, avx2::Slopes};
 #endif
-  baseline::Products(w);
+  return {baseline::Score, baseline::AddTerms, baseline::Slopes};
 }
 
-void Gradients(const Workspace& w) {
-#if defined(__x86_64__)
-  if (BestIsa() >= Isa::kAvx2) return avx2::Gradients(w);
-#endif
-  baseline::Gradients(w);
-}
+int64_t Padded(int64_t n) { return (n + kWhole - 1) / kWhole * kWhole; }
 
-// exp(x) for x <= 0, to about 2e-7 of it, without a call: loops over it use vectors.
-JGS_INLINE inline float ExpOfNegative(float x) {
-  const float t = std::max(x, -87.0f) * 1.44269504f;
-  const float whole = static_cast<float>(static_cast<int32_t>(t - 0.5f));
-  const float y = (t - whole) * 0.693147181f;  // in [-0.35, 0.35]
-  const float p = 1.0f + y * (1.0f + y * (0.5f + y * (0.166666667f + y * (0.0416666667f + y *
-                  (0.00833333333f + y * 0.00138888889f)))));
-  union {
-    int32_t bits;
-    float value;
-  } power = {(static_cast<int32_t>(whole) + 127) << 23};
-  return p * power.value;
-}
+// What one walk is computed in; a thread keeps the memory from walk to walk.
+struct Workspace {
+  int64_t width, reach, num_far;
+  // Rows of `width` floats: [T + 8], [T + 8] and [C, num_far].
+  float *centers, *contexts, *negatives;
+  float *far;                 // [T, num_far]: of each center its slopes with its negatives
+  float *near, *counted, *ones, *real;  // [.., .., num_far, T + 8]
+  Term *terms;                // [2 * reach + num_far]
+  Term *of_contexts;          // [T, 2 * reach]: of each context the centers that it is near
+  int32_t *num_centers;       // [T]: how many
 
-// Of `n` scores: makes each the slope of its loss, `scale * (sigmoid(score) - label)`, and returns
-// the sum of the losses `scale * softplus(label ? -score : score)`.
-JGS_INLINE inline double Slopes(float* scores, float* tails, int64_t n, bool label, float scale) {
-  const float sign = label ? -1.0f : 1.0f;
-  double linear = 0.0, logs = 0.0;
-  for (int64_t i = 0; i < n; ++i) {
-    const float z = sign * scores[i], e = ExpOfNegative(-std::fabs(z));
-    tails[i] = e;
-    scores[i] = z;
+  Workspace(const WalkPairs& p, int64_t widest)
+      : width(Padded(p.width)),
+        reach(std::min(widest, p.num_places)),
+        num_far(Padded(p.num_negatives)) {
+    thread_local Scratch<float> floats;
+    thread_local Scratch<Term> lists;
+    thread_local Scratch<int32_t> integers;
+    const int64_t rows = (p.num_places + kWhole) * width, band = Padded(2 * reach + kWhole);
+    const int64_t far_rows = p.num_runs * num_far * width;
+    floats.Reserve(2 * rows + far_rows + p.num_places * num_far + 2 * band + num_far +
+                   p.num_places + kWhole);
+    float* next = floats.data();
+    const auto take = [&next](int64_t size) { return std::exchange(next, next + size); };
+    centers = take(rows);
+    contexts = take(rows);
+    negatives = take(far_rows);
+    far = take(p.num_places * num_far);
+    near = take(band);
+    counted = take(band);
+    ones = take(num_far);
+    real = take(p.num_places + kWhole);
+    lists.Reserve(2 * reach + num_far + p.num_places * 2 * reach + p.run_size());
+    terms = lists.data();
+    of_contexts = terms + 2 * reach + num_far + p.run_size();
+    integers.Reserve(p.num_places);
+    num_centers = integers.data();
   }
-  for (int64_t begin = 0; begin < n; begin += kFactors) {
-    double products[4] = {1.0, 1.0, 1.0, 1.0}, sums[4] = {};  // chains that do not wait
-    const int64_t end = std::min(n, begin + kFactors);
-    for (int64_t i = begin; i < end; ++i) {
-      products[i % 4] *= 1.0 + tails[i];
-      sums[i % 4] += std::max(scores[i], 0.0f);
-    }
-    logs += std::log((products[0] * products[1]) * (products[2] * products[3]));
-    linear += (sums[0] + sums[1]) + (sums[2] + sums[3]);
+};
+
+// `count` rows, without their last float, to rows of `width` floats filled up with zeros.
+void CopyRows(const float* rows, int64_t count, int64_t given, int64_t width, float* out) {
+  for (int64_t i = 0; i < count; ++i, rows += given + 1, out += width) {
+    std::copy_n(rows, given, out);
+    std::fill(out + given, out + width, 0.0f);
   }
-  for (int64_t i = 0; i < n; ++i) {
-    const float share = 1.0f / (1.0f + tails[i]);
-    scores[i] = sign * scale * (scores[i] >= 0.0f ? share : tails[i] * share);
-  }
-  return scale * (linear + logs);
 }
 
-void OneWalk(const WalkPairs& p, int64_t walk, float* grad_rows, float* grad_negatives,
-             float* sums) {
-  const int64_t stride = p.stride(), width = p.width, places = p.num_places;
-  const int64_t num_negatives = p.num_negatives;
+void OneWalk(const WalkPairs& p, int64_t walk, float* gradient, float* sums) {
+  const Arithmetic with = Best();
+  const int64_t places = p.num_places, stride = p.width + 1, size = p.run_size();
   const int32_t* nodes = p.nodes + walk * places;
   const int32_t* windows = p.windows + walk * places;
-  const float* rows = p.rows + walk * places * stride;
-  const float* negatives = p.negatives + walk * num_negatives * stride;
-  thread_local std::vector<float> memory;
-  const int64_t widest = std::max(0, *std::max_element(windows, windows + places));
-  const Workspace w(p, widest, memory);
-  for (int64_t i = 0; i < places; ++i) {
-    std::copy_n(rows + i * stride, width, w.centers + i * w.width);
-    std::copy_n(rows + i * stride + width, width, w.contexts + i * w.width);
+  const int64_t first_context = (p.num_walks + walk) * places;
+  const int64_t first_negative =
+      2 * p.num_walks * places + walk * p.num_runs * p.num_negatives;
+  const Workspace w(p, std::max(0, *std::max_element(windows, windows + places)));
+  const int64_t width = w.width, kept = places + kWhole;
+  CopyRows(p.rows + walk * places * stride, places, p.width, width, w.centers);
+  CopyRows(p.rows + first_context * stride, places, p.width, width, w.contexts);
+  std::fill(w.contexts + places * width, w.contexts + kept * width, 0.0f);
+  for (int64_t run = 0; run < p.num_runs; ++run) {
+    float* own = w.negatives + run * w.num_far * width;
+    CopyRows(p.rows + (first_negative + run * p.num_negatives) * stride, p.num_negatives, p.width,
+             width, own);
+    std::fill(own + p.num_negatives * width, own + w.num_far * width, 0.0f);
   }
-  for (int64_t k = 0; k < num_negatives; ++k) {
-    std::copy_n(negatives + k * stride + width, width, w.far + k * w.width);
+  std::fill(w.ones, w.ones + p.num_negatives, 1.0f);
+  std::fill(w.ones + p.num_negatives, w.ones + w.num_far, 0.0f);
+  std::fill(w.num_centers, w.num_centers + places, 0);
+  for (int64_t i = 0; i < kept; ++i) {
+    w.real[i] = i < places && nodes[i] >= 0 && nodes[i] < p.num_nodes ? 1.0f : 0.0f;
   }
-  Products(w);
-  const auto real = [&](int64_t i) { return nodes[i] >= 0 && nodes[i] < p.num_nodes; };
-  std::vector<float> room(2 * std::max(places, num_negatives));
-  float *scores = room.data(), *tails = scores + room.size() / 2;
-  std::vector<float> counts(places), met(places);
-  double loss = 0.0, pairs = 0.0, drawn = 0.0;
-  const Isa isa = std::min(BestIsa(), Isa::kAvx2);
-  for (int64_t i = 0; i < places; ++i) {
-    const auto in_window = [&](int64_t j) {
-      return j < places && j != i && std::llabs(i - j) <= windows[i] && real(i) && real(j);
-    };
-    // What was scored beside the window, in blocks, is no pair.
-    const int64_t begin = std::max<int64_t>(0, i - w.reach - 4);
-    const int64_t end = std::min(places + 4, i + w.reach + 5);
-    int64_t count = 0;
-    for (int64_t j = begin; j < end; ++j) {
-      if (in_window(j)) scores[count++] = *w.Near(i, j);
+  const auto write = [&](const Term* terms, int64_t count, float pairs, int64_t row) {
+    float* out = gradient + row * stride;
+    with.add(terms, count, p.width, p.rate, out);
+    out[p.width] = p.rate * pairs;
+  };
+  double loss = 0.0, num_pairs = 0.0;
+  for (int64_t run = 0; run < p.num_runs; ++run) {
+    const int64_t begin = run * size, end = std::min(places, begin + size);
+    const float* negatives = w.negatives + run * w.num_far * width;
+    float drawn = 0.0f;
+    for (int64_t i = begin; i < end; ++i) {
+      const float* center = w.centers + i * width;
+      const int64_t low = std::max<int64_t>(0, i - windows[i]);
+      const int64_t high = std::min(places, i + windows[i] + 1), n = Padded(high - low);
+      float count = 0.0f;
+      if (w.real[i] != 0.0f) {
+        std::copy(w.real + low, w.real + high, w.counted);
+        std::fill(w.counted + (high - low), w.counted + n, 0.0f);
+        w.counted[i - low] = 0.0f;
+        count = std::accumulate(w.counted, w.counted + n, 0.0f);
+      }
+      float* far = w.far + i * w.num_far;
+      Term* term = w.terms;
+      if (count > 0.0f) {
+        std::fill(w.near + (high - low), w.near + n, 0.0f);
+        with.score(center, w.contexts + low * width, high - low, width, w.near);
+        loss += with.slopes(w.near, w.counted, n, true, 1.0f);
+        for (int64_t j = low; j < high; ++j) {
+          if (w.counted[j - low] == 0.0f) continue;
+          const float slope = w.near[j - low];
+          *term++ = {w.contexts + j * width, slope};
+          w.of_contexts[j * 2 * w.reach + w.num_centers[j]++] = {center, slope};
+        }
+        const float each = count * (p.weight / static_cast<float>(p.num_negatives));
+        with.score(center, negatives, w.num_far, width, far);
+        loss += with.slopes(far, w.ones, w.num_far, false, each);
+        for (int64_t k = 0; k < p.num_negatives; ++k) *term++ = {negatives + k * width, far[k]};
+        drawn += each;
+      } else {
+        std::fill(far, far + w.num_far, 0.0f);
+      }
+      num_pairs += count;
+      write(w.terms, term - w.terms, count * (1.0f + p.weight),
+            walk * places + i);
     }
-    RunOn(isa, [&]() JGS_INLINE { loss += Slopes(scores, tails, count, true, 1.0f); });
-    count = 0;
-    for (int64_t j = begin; j < end; ++j) {
-      const bool pair = in_window(j);
-      *w.Near(i, j) = pair ? scores[count] : 0.0f;
-      count += pair;
-      if (pair) met[j] += 1.0f;
+    for (int64_t k = 0; k < p.num_negatives; ++k) {
+      for (int64_t i = begin; i < end; ++i) {
+        w.terms[i - begin] = {w.centers + i * width, w.far[i * w.num_far + k]};
+      }
+      write(w.terms, std::max<int64_t>(0, end - begin), drawn,
+            first_negative + run * p.num_negatives + k);
     }
-    const float each = static_cast<float>(count) * (p.weight / static_cast<float>(num_negatives));
-    RunOn(isa, [&]() JGS_INLINE {
-      loss += Slopes(w.Far(i, 0), tails, num_negatives, false, each);
-    });
-    counts[i] = static_cast<float>(count) * (1.0f + p.weight);
-    pairs += static_cast<double>(count);
-    drawn += each;
   }
-  Gradients(w);
-  for (int64_t i = 0; i < places; ++i) {
-    float* grad = grad_rows + (walk * places + i) * stride;
-    std::copy_n(w.by_centers + i * w.width, width, grad);
-    std::copy_n(w.by_contexts + i * w.width, width, grad + width);
-    grad[2 * width] = counts[i];
-    grad[2 * width + 1] = met[i];
-  }
-  for (int64_t k = 0; k < num_negatives; ++k) {
-    float* grad = grad_negatives + (walk * num_negatives + k) * stride;
-    std::fill_n(grad, width, 0.0f);
-    std::copy_n(w.by_far + k * w.width, width, grad + width);
-    grad[2 * width] = 0.0f;
-    grad[2 * width + 1] = static_cast<float>(drawn);
+  for (int64_t j = 0; j < places; ++j) {
+    write(w.of_contexts + j * 2 * w.reach, w.num_centers[j],
+          static_cast<float>(w.num_centers[j]), first_context + j);
   }
   sums[2 * walk] = static_cast<float>(loss);
-  sums[2 * walk + 1] = static_cast<float>(pairs);
+  sums[2 * walk + 1] = static_cast<float>(num_pairs);
 }
 
 }  // namespace
 
-void Skipgram(const Executor& executor, const WalkPairs& pairs, float* grad_rows,
-              float* grad_negatives, float* sums) {
-  ParallelFor(executor, pairs.num_walks, [&](int64_t walk) {
-    OneWalk(pairs, walk, grad_rows, grad_negatives, sums);
-  });
+void Skipgram(const Executor& executor, const WalkPairs& pairs, float* gradient, float* sums) {
+  ParallelFor(executor, pairs.num_walks,
+              [&](int64_t walk) { OneWalk(pairs, walk, gradient, sums); });
 }
 
 }  // namespace jgs

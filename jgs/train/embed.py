@@ -20,7 +20,7 @@ from jgs.dist.walks import walk_loader
 from jgs.errors import InputError
 from jgs.files.writing import writing
 from jgs.graph import Graph
-from jgs.models.skipgram import damped_sgd, first_row, skipgram
+from jgs.models.skipgram import WalkBatch, count_runs, damped_sgd, first_row, skipgram
 from jgs.sampling import Metapath, Node2Vec, Walk, Walker
 from jgs.train.config import Config, as_typed, flag
 from jgs.train.fingerprint import fingerprint_plain
@@ -29,6 +29,7 @@ from jgs.train.probe import probe
 from jgs.train.progress import Meter
 
 EMBEDDINGS = "embeddings.npy"
+_MOST_NODES = (1 << 30) - 1
 _LEAST_RATE = 1e-4  # of the first, as word2vec's
 
 
@@ -110,6 +111,12 @@ class EmbedJob:
         num_nodes = data.plain.graph.num_nodes
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = num_nodes * config.num_walks
+        if num_nodes > _MOST_NODES:
+            raise InputError(
+                f"the nodes to embed must be at most {_MOST_NODES}: each has two rows",
+                num_nodes,
+                "Embed a part of the graph.",
+            )
         if self.batch_size > num_nodes:
             raise InputError(
                 "the walks of a step must be at most the number of nodes",
@@ -157,9 +164,9 @@ class EmbedJob:
 class EmbedLearner:
     """See `jgs.train.learner.Learner`: `damped_sgd` on skip-gram, with word2vec's rate.
 
-    The table of rows `[2D + 2]` is a `ShardedEmbedding`: a step reads, and updates, the rows of
-    its walks and negatives alone, and what repeated nodes and all ranks say of a row is added.
-    The rate falls linearly over all epochs, from `--lr` to 1e-4 of it.
+    The table, two rows `[D + 1]` a node, is a `ShardedEmbedding`: a step reads, and updates,
+    the rows of its walks and negatives alone, and what all ranks say of a row is added. The
+    rate falls linearly over all epochs, from `--lr` to 1e-4 of it.
     """
 
     def __init__(self, job: EmbedJob, key: jax.Array, run_dir: Path | None):
@@ -168,18 +175,19 @@ class EmbedLearner:
         config, comm = job.config, job.comm
         self.job, self.record = job, dict[str, Any]()
         self.num_nodes = job.graph.num_nodes
-        self._offsets = np.linspace(0, self.num_nodes, comm.size + 1).astype(np.int64)
-        read = config.batch_size * (config.walk_length + 1 + config.shared_negatives)
+        self._offsets = 2 * np.linspace(0, self.num_nodes, comm.size + 1).astype(np.int64)
+        places, shared = config.walk_length + 1, config.shared_negatives
+        read = config.batch_size * (2 * places + count_runs(places, shared) * shared)
         self.table = ShardedEmbedding(
             comm,
             self._offsets,
-            2 * config.dim + 2,
+            config.dim + 1,
             table_key,
             damped_sgd(),
             capacity=min(read, int(np.diff(self._offsets).max())),
             init=first_row,
         )
-        self._nodes = comm.program(_nodes, (OWN,), OWN)
+        self._rows = comm.program(WalkBatch.rows, (OWN,), OWN)
         self._gradient = comm.program(self._of_rows, (OWN, OWN, SAME, SAME, OWN), (OWN, SAME))
         self._sums: Any = None
         self.start_epoch()
@@ -187,7 +195,7 @@ class EmbedLearner:
     def step(self, batch: Any, x: None, stop: bool) -> None:
         comm = self.job.comm
         asked = comm.own([np.float32(stop)] * comm.num_local)
-        rows, token = self.table.pull(self._nodes(batch))
+        rows, token = self.table.pull(self._rows(batch))
         gradient, self._sums = self._gradient(rows, batch, self._rate(), self._sums, asked)
         self.table.push(token, gradient)
         jax.block_until_ready(self._sums)
@@ -201,14 +209,10 @@ class EmbedLearner:
     def _of_rows(self, rows, batch, rate, sums, stop):
         """The gradient of the rows read, times the rate; and `sums` float32 `[3]`: the loss and
         the number of pairs in this epoch so far, and how many ranks asked to stop."""
-        config, (walks, length) = self.job.config, batch.nodes.shape
-        near = rows[: walks * length].reshape(walks, length, -1)
-        far = rows[walks * length :].reshape(*batch.negatives.shape, -1)
-        found = skipgram(near, far, batch, self.num_nodes, config.negatives)
+        weight = self.job.config.negatives
+        found = skipgram(rows, batch, self.num_nodes, weight, rate)
         more = self.job.comm.all_reduce(jnp.stack([found.loss, found.pairs, stop]))
-        both = (found.rows, found.negative_rows)
-        gradient = jnp.concatenate([g.reshape(-1, g.shape[-1]) for g in both])
-        return rate * gradient, (sums + more).at[2].set(more[2])
+        return found.rows, (sums + more).at[2].set(more[2])
 
     def stopping(self) -> bool:
         return float(self._sums[2]) > 0
@@ -226,7 +230,7 @@ class EmbedLearner:
     def arrays(self) -> dict[str, Any]:
         comm = self.job.comm
         own = [table.rows for table in self.table.state()]
-        rows = np.zeros((self.num_nodes, own[0].shape[1]), np.float32)
+        rows = np.zeros((2 * self.num_nodes, own[0].shape[1]), np.float32)
         places = [
             np.arange(*self._offsets[rank : rank + 2], dtype=np.int32)
             for rank in range(comm.rank, comm.rank + comm.num_local)
@@ -246,7 +250,7 @@ class EmbedLearner:
             own = {"params_sha256": digest(rows)}
             if run_dir is None:
                 return own
-            embeddings, place = np.ascontiguousarray(rows[:, : self.job.config.dim]), run_dir
+            embeddings, place = np.ascontiguousarray(rows[::2, :-1]), run_dir
             with writing(place):
                 np.save(place / EMBEDDINGS, embeddings)
             plain = self.job.data.plain
@@ -254,8 +258,3 @@ class EmbedLearner:
             return scores | {"embeddings": str(place / EMBEDDINGS)} | own
 
         return everywhere(self.job.comm, finish)
-
-
-def _nodes(batch: Any) -> jax.Array:
-    """int32 `[B * T + B * K]`: the nodes whose rows a batch reads."""
-    return jnp.concatenate([batch.nodes.ravel(), batch.negatives.ravel()])

@@ -39,7 +39,7 @@ class EmbedFlags:
         5, "of --task embed: how many negatives a pair of a center and a context weighs"
     )
     shared_negatives: int = setting(
-        20, "of --task embed: how many are drawn for a walk, whose pairs share them"
+        16, "of --task embed: how many are drawn for as many centers in a row, which share them"
     )
 
 

@@ -9,6 +9,7 @@ import jgs
 from jgs import kernels
 from jgs.models.skipgram import (
     WalkBatch,
+    count_runs,
     draw_pairs,
     noise_prefix,
     skipgram,
@@ -20,18 +21,29 @@ from jgs.sampling.random import key_words
 NUM_NODES, WIDTH, WEIGHT = 30, 5, 3.0
 
 
-def by_definition(rows, negative_rows, batch):
-    """The loss, pair by pair."""
+def batch_of(rng, num_walks, places, negatives, window):
+    """Random walks and draws: one walk that ended early, one of nothing but padding."""
+    nodes = rng.integers(NUM_NODES, size=(num_walks, places), dtype=np.int32)
+    nodes[1, places // 2 :] = nodes[2] = NUM_NODES
+    windows = rng.integers(1, window + 1, size=nodes.shape, dtype=np.int32)
+    shape = num_walks, count_runs(places, negatives), negatives
+    drawn = rng.integers(NUM_NODES, size=shape, dtype=np.int32)
+    return WalkBatch(*map(jnp.asarray, (nodes, windows, drawn)))
+
+
+def by_definition(table, batch):
+    """The loss, pair by pair; `table` float32 `[2N, D]`."""
     loss, pairs = 0.0, 0
+    size = -(-batch.nodes.shape[1] // batch.negatives.shape[1])
     for b, walk in enumerate(np.asarray(batch.nodes)):
         for i, center in enumerate(walk):
             window = int(batch.windows[b, i])
             for j in range(max(i - window, 0), min(i + window + 1, len(walk))):
                 if j == i or NUM_NODES in (center, walk[j]):
                     continue
-                c = rows[b, i, :WIDTH]
-                loss -= jax.nn.log_sigmoid(c @ rows[b, j, WIDTH : 2 * WIDTH])
-                far = negative_rows[b, :, WIDTH : 2 * WIDTH] @ c
+                vector = table[2 * center]
+                loss -= jax.nn.log_sigmoid(vector @ table[2 * walk[j] + 1])
+                far = table[2 * batch.negatives[b, i // size] + 1] @ vector
                 loss -= WEIGHT * jnp.mean(jax.nn.log_sigmoid(-far))
                 pairs += 1
     return loss, pairs
@@ -39,31 +51,24 @@ def by_definition(rows, negative_rows, batch):
 
 def test_the_gradient_is_that_of_the_definition():
     rng = np.random.default_rng(0)
-    nodes = rng.integers(NUM_NODES, size=(2, 6), dtype=np.int32)
-    nodes[1, 4:] = NUM_NODES  # a walk that ended early
-    nodes[0, 3] = nodes[0, 1]  # and one that came back
-    windows = rng.integers(1, 4, size=(2, 6), dtype=np.int32)
-    negatives = rng.integers(NUM_NODES, size=(2, 3), dtype=np.int32)
-    batch = WalkBatch(*map(jnp.asarray, (nodes, windows, negatives)))
-    rows = jnp.asarray(rng.normal(size=(2, 6, 2 * WIDTH + 2)), jnp.float32)
-    negative_rows = jnp.asarray(rng.normal(size=(2, 3, 2 * WIDTH + 2)), jnp.float32)
-    got = jax.jit(skipgram, static_argnums=(3, 4))(
-        rows, negative_rows, batch, NUM_NODES, WEIGHT
-    )
-    both = jax.value_and_grad(by_definition, argnums=(0, 1), has_aux=True)
-    (loss, pairs), wanted = both(rows, negative_rows, batch)
+    batch = batch_of(rng, 3, 7, 3, 3)
+    assert batch.negatives.shape[1] == 2  # runs of 4 and 3 places
+    batch = batch._replace(nodes=batch.nodes.at[0, 3].set(batch.nodes[0, 1]))  # came back
+    table = jnp.asarray(rng.normal(size=(2 * NUM_NODES, WIDTH)), jnp.float32)
+    at = batch.rows()
+    rows = jnp.pad(table.at[at].get(mode="fill", fill_value=0), ((0, 0), (0, 1)))
+    run = jax.jit(skipgram, static_argnums=(2, 3))
+    got = run(rows, batch, NUM_NODES, WEIGHT, 0.5)
+    (loss, pairs), wanted = jax.value_and_grad(by_definition, has_aux=True)(table, batch)
     assert float(got.pairs) == pairs > 10
     np.testing.assert_allclose(got.loss, loss, rtol=1e-5)
-    vectors = slice(2 * WIDTH)
-    for mine, theirs in zip((got.rows, got.negative_rows), wanted, strict=True):
-        np.testing.assert_allclose(mine[..., vectors], theirs[..., vectors], atol=1e-5)
-    counts = got.rows[..., 2 * WIDTH :].sum(axis=(0, 1))
-    np.testing.assert_allclose(counts, [pairs * (1 + WEIGHT), pairs], rtol=1e-5)
-    counts = got.negative_rows[..., 2 * WIDTH :].sum(axis=(0, 1))
-    np.testing.assert_allclose(counts, [0, pairs * WEIGHT], rtol=1e-5)
-    assert not np.any(got.rows[1, 4:])
+    summed = jnp.zeros((2 * NUM_NODES, WIDTH + 1)).at[at].add(got.rows, mode="drop")
+    np.testing.assert_allclose(summed[:, :-1], 0.5 * wanted, atol=1e-5)
+    counts = summed[::2, -1].sum(), summed[1::2, -1].sum()
+    np.testing.assert_allclose(counts, [pairs * (1 + WEIGHT) / 2] * 2, rtol=1e-5)
+    assert not np.any(got.rows[np.asarray(at) >= 2 * NUM_NODES])
     nobody = batch._replace(nodes=jnp.full_like(batch.nodes, NUM_NODES))
-    assert not any(map(np.any, skipgram(rows, negative_rows, nobody, NUM_NODES, WEIGHT)))
+    assert not any(map(np.any, run(rows, nobody, NUM_NODES, WEIGHT, 0.5)))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,7 @@ def drawn():
     def draw(roots, prefix):
         walks = Walk(40).sample(words, graph, (), roots)
         with jax.enable_x64(True):
-            return draw_pairs(words, walks.nodes, prefix, 7, 64)
+            return draw_pairs(words, walks.nodes, prefix, 7, 16)
 
     with jax.enable_x64(True):
         prefix = jnp.asarray(prefix)
@@ -116,23 +121,16 @@ def test_draws_belong_to_the_walk(drawn):
 @pytest.mark.skipif(not kernels.available(), reason="the kernels are not installed")
 @pytest.mark.parametrize(
     ("places", "negatives", "width", "window"),
-    [(81, 20, 128, 10), (7, 1, 5, 30), (1, 3, 16, 2)],
+    [(81, 16, 128, 10), (7, 1, 5, 30), (1, 3, 16, 2), (30, 50, 70, 4)],
 )
 def test_the_kernel_computes_what_plain_jax_does(places, negatives, width, window):
     rng = np.random.default_rng(places)
-    nodes = rng.integers(NUM_NODES, size=(9, places), dtype=np.int32)
-    nodes[1, places // 2 :] = nodes[2] = NUM_NODES
-    windows = rng.integers(1, window + 1, size=nodes.shape, dtype=np.int32)
-    drawn = rng.integers(NUM_NODES, size=(9, negatives), dtype=np.int32)
-    batch = WalkBatch(*map(jnp.asarray, (nodes, windows, drawn)))
-    rows, negative_rows = (
-        jnp.asarray(rng.normal(size=(*ids.shape, 2 * width + 2)), jnp.float32)
-        for ids in (nodes, drawn)
-    )
-    rows = rows.at[0].multiply(4)  # scores whose sigmoid is 0 or 1
-    arguments = rows, negative_rows, batch, NUM_NODES, WEIGHT
-    got, again = (jax.jit(skipgram, static_argnums=(3, 4))(*arguments) for _ in range(2))
-    wanted = skipgram_plain(*arguments)
+    batch = batch_of(rng, 9, places, negatives, window)
+    rows = jnp.asarray(rng.normal(size=(len(batch.rows()), width + 1)), jnp.float32)
+    rows = rows.at[:places].multiply(4)  # scores whose sigmoid is 0 or 1
+    run = jax.jit(skipgram, static_argnums=(2, 3))
+    got, again = (run(rows, batch, NUM_NODES, WEIGHT, 0.1) for _ in range(2))
+    wanted = skipgram_plain(rows, batch, jnp.float32(0.1), NUM_NODES, WEIGHT)
     for mine, same, plain in zip(got, again, wanted, strict=True):
         np.testing.assert_array_equal(mine, same)
         np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-5 * np.abs(plain).max())
