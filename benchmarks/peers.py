@@ -40,6 +40,7 @@ WITH_DEPENDENCIES = (
     *("psutil", "requests", "tqdm"),  # of DGL
     *("filelock", "typing-extensions", "sympy", "jinja2", "fsspec"),  # of torch
 )
+GENSIM = ("gensim==4.4.0", "numpy==2.3.5", "scipy==1.16.3")
 _MAKE_VENV = Path(__file__).parents[1] / "tools" / "make_venv.py"
 
 
@@ -52,17 +53,25 @@ def python(cache: Path) -> Path:
 
     Raises `Missing`.
     """
-    folder = cache / "peers"
+    steps = [["--no-deps", *WITHOUT_DEPENDENCIES], [*WITH_DEPENDENCIES]]
+    return _environment(cache / "peers", steps, "import dgl.graphbolt")
+
+
+def gensim_python(cache: Path) -> Path:
+    """As `python`, of gensim's own environment."""
+    return _environment(cache / "gensim", [[*GENSIM]], "import gensim")
+
+
+def _environment(folder: Path, steps: list[list[str]], check: str) -> Path:
     interpreter, done = folder / "bin" / "python", folder / "installed.json"
-    wanted = json.dumps([WITHOUT_DEPENDENCIES, WITH_DEPENDENCIES])
+    wanted = json.dumps([[each for each in step if each != "--no-deps"] for step in steps])
     if not (done.is_file() and done.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        pip = [interpreter, "-m", "pip", "install", "--quiet"]
         _run([_python311(), _MAKE_VENV, folder])
-        _run([*pip, "--no-deps", *WITHOUT_DEPENDENCIES])
-        _run([*pip, *WITH_DEPENDENCIES])
-        _run([interpreter, "-c", "import dgl.graphbolt"])
+        for step in steps:
+            _run([interpreter, "-m", "pip", "install", "--quiet", *step])
+        _run([interpreter, "-c", check])
         done.write_text(wanted)
     return interpreter
 
