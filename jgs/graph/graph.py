@@ -140,6 +140,10 @@ class Graph:
         names = (*_FIELDS, _COLUMNS, _NODES)
         return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names], self.schema
 
+    def tree_flatten(self):  # without the names: each call of a jitted function flattens
+        own = vars(self)
+        return [own[name] for name in (*_FIELDS, _COLUMNS, _NODES)], self.schema
+
     @classmethod
     def tree_unflatten(cls, schema, leaves) -> Self:
         return cls._unchecked(*leaves, schema=schema)

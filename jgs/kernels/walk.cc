@@ -10,6 +10,8 @@
 namespace jgs {
 namespace {
 
+constexpr double kStepsOfTask = 2048;
+
 // Which of its root's walks each is: how many earlier roots are the same node.
 std::vector<int32_t> WalkNumbers(const int32_t* roots, int64_t num_roots) {
   uint64_t size = 4;
@@ -55,13 +57,15 @@ class Lanes {
 
  private:
   static constexpr int64_t kNone = -1, kBack = -2;  // in place of an edge
+  static constexpr int kWhole = 16;                 // lanes of the widest vectors
 
   struct Bits {
     Lanes& l;
     uint32_t number;
     uint32_t *high, *low;
     JGS_INLINE void operator()() const {
-      for (int r = 0; r < kLanes; ++r) {
+      const int used = (l.num_ + kWhole - 1) / kWhole * kWhole;
+      for (int r = 0; r < used; ++r) {
         uint32_t x0 = l.step_[r], x1 = number;
         Threefry({{l.key0_[r], l.key1_[r]}}, x0, x1);
         high[r] = x0;
@@ -90,28 +94,28 @@ class Lanes {
 
   void FindRows() {
     for (int r = 0; r < num_; ++r) {
-      row_[r] = RowOf(g_, here_[r], w_.bad);
-      before_[r] = 0;
-      if (o_.stretches == nullptr) continue;
-      const int32_t* stretch = Stretch(r);
-      if (stretch[0] < 0 || stretch[1] < 0 || stretch[0] > row_[r].count - stretch[1]) {
-        w_.bad.store(true);
-        row_[r].count = 0;
+      inside_[r] = false;
+      if (o_.stretches == nullptr) {
+        row_[r] = RowOf(g_, here_[r], w_.bad);
         continue;
       }
-      before_[r] = stretch[0];
-      row_[r] = {row_[r].start + stretch[0], stretch[1]};
+      const int64_t* stretch = Stretch(r);
+      row_[r] = RangeOf(g_, stretch[0], stretch[1], w_.bad);
+      inside_[r] = NeedsRow() && row_[r].start > g_.indptr[here_[r]];
     }
   }
 
   // Where the step's edges lie in the row of a lane's node.
-  const int32_t* Stretch(int r) const {
+  const int64_t* Stretch(int r) const {
     const int64_t relation = o_.relations[(step_[r] - 1) % o_.num_relations];
     return o_.stretches + 2 * (relation * g_.num_nodes + here_[r]);
   }
 
+  // A stretch says where its edges lie; what the row's others weigh must be looked up.
+  bool NeedsRow() const { return o_.stretches == nullptr || g_.weight_prefix != nullptr; }
+
   void AskForRow(int r) const {
-    PrefetchRow(g_, here_[r]);
+    if (NeedsRow()) PrefetchRow(g_, here_[r]);
     if (o_.stretches != nullptr) __builtin_prefetch(Stretch(r));
   }
 
@@ -138,13 +142,13 @@ class Lanes {
     const int64_t* prefix = g_.weight_prefix;
     for (int r = 0; r < num_; ++r) {
       if (edge_[r] >= 0) __builtin_prefetch(&prefix[edge_[r] + row_[r].count - 1]);
-      if (edge_[r] >= 0 && before_[r] > 0) __builtin_prefetch(&prefix[edge_[r] - 1]);
+      if (edge_[r] >= 0 && inside_[r]) __builtin_prefetch(&prefix[edge_[r] - 1]);
     }
     uint8_t open[kLanes];
     int num_open = 0;
     for (int r = 0; r < num_; ++r) {
       if (edge_[r] < 0) continue;
-      const int64_t before = before_[r] > 0 ? prefix[edge_[r] - 1] : 0;
+      const int64_t before = inside_[r] ? prefix[edge_[r] - 1] : 0;
       const int64_t total = Minus(prefix[edge_[r] + row_[r].count - 1], before);
       if (total <= 0) {
         edge_[r] = kNone;
@@ -229,7 +233,7 @@ class Lanes {
   int32_t* path_[kLanes];
   int32_t here_[kLanes];
   EdgeRange row_[kLanes];     // or the part of it that the step draws from
-  int32_t before_[kLanes];    // the edges of the row before that
+  bool inside_[kLanes];       // whether the row has edges before that part
   LineSearch<int64_t> sums_[kLanes];
 };
 
@@ -242,9 +246,13 @@ std::string SampleWalks(const GraphView& graph, Key key, const int32_t* roots, i
   if (!error.empty()) return error;
   const std::vector<int32_t> number = WalkNumbers(roots, num_roots);
   Walkers walkers{graph, key, roots, number.data(), options, nodes, lengths};
-  // Enough walks for all lanes of a thread, and some tasks a thread where there are many.
+  // Enough walks for all lanes of a thread and to be worth waking it, and some tasks a thread
+  // where there are many.
+  const double ends = static_cast<double>(options.stop) / 4294967296.0;  // the chance, a step
+  const double steps = std::min(static_cast<double>(options.length), 1.0 / std::max(ends, 1e-9));
   const int64_t share = num_roots / (4 * std::max<int64_t>(executor.num_threads, 1));
-  const int64_t size = std::min<int64_t>(std::max<int64_t>(share, kLanes), 1024);
+  const int64_t least = std::max<int64_t>(kLanes, static_cast<int64_t>(kStepsOfTask / steps));
+  const int64_t size = std::max(least, std::min<int64_t>(share, 1024));
   ParallelFor(executor, (num_roots + size - 1) / size, [&](int64_t task) {
     const int64_t begin = task * size, end = std::min(begin + size, num_roots);
     if (options.second != nullptr) return WalkSecondOrder(walkers, begin, end);

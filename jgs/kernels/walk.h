@@ -25,8 +25,8 @@ struct WalkOptions {
   int64_t length;
   uint64_t restart, stop;      // limits
   // The parts of rows that steps draw from, [.., num_nodes, 2]: of each relation and node where
-  // its edges begin in the row, and how many there are. Null: they draw from whole rows.
-  const int32_t* stretches;
+  // the first of its edges, and how many there are. Null: they draw from whole rows.
+  const int64_t* stretches;
   const int64_t* relations;    // of the steps, over and over: which of these
   int64_t num_relations;
   const SecondOrder* second;   // null: a step depends on where the walk is alone

@@ -16,7 +16,7 @@ namespace ffi = xla::ffi;
 // `second`: the fields of SecondOrder, or nothing.
 ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ffi::S64> indptr,
                 ffi::Buffer<ffi::S32> indices, ffi::Buffer<ffi::S64> weight_prefix,
-                ffi::Buffer<ffi::S32> stretches, ffi::Buffer<ffi::S32> roots,
+                ffi::Buffer<ffi::S64> stretches, ffi::Buffer<ffi::S32> roots,
                 ffi::ResultBuffer<ffi::S32> nodes, ffi::ResultBuffer<ffi::S32> lengths,
                 int64_t length, bool weighted, int64_t restart, int64_t stop,
                 ffi::Span<const int64_t> relations, ffi::Span<const int64_t> second,
@@ -89,7 +89,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsWalk, jgs::Walk,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // indptr
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
-                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // stretches
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // stretches
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // roots
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>()  // nodes
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>()  // lengths

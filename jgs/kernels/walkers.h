@@ -56,15 +56,21 @@ struct EdgeRange {
   int32_t count;
 };
 
-// The row of a node; none, and `bad`, if it does not lie within the edges.
-inline EdgeRange RowOf(const GraphView& graph, int32_t node, std::atomic<bool>& bad) {
-  const int64_t start = graph.indptr[node], count = graph.indptr[node + 1] - start;
+// These edges; none, and `bad`, if they do not lie within the graph's.
+inline EdgeRange RangeOf(const GraphView& graph, int64_t start, int64_t count,
+                         std::atomic<bool>& bad) {
   if (start < 0 || count < 0 || count > std::numeric_limits<int32_t>::max() ||
       count > graph.num_edges - start) {
     bad.store(true);
     return {0, 0};
   }
   return {start, static_cast<int32_t>(count)};
+}
+
+// The row of a node.
+inline EdgeRange RowOf(const GraphView& graph, int32_t node, std::atomic<bool>& bad) {
+  const int64_t start = graph.indptr[node];
+  return RangeOf(graph, start, graph.indptr[node + 1] - start, bad);
 }
 
 inline void PrefetchRow(const GraphView& graph, int32_t node) {

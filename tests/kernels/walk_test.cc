@@ -20,7 +20,7 @@ struct Graph {
   std::vector<int64_t> indptr{0}, prefix;
   std::vector<int32_t> indices;  // ascending in each stretch of a row
   std::vector<int16_t> type;
-  std::vector<int32_t> stretches;  // of the types 0 and 2
+  std::vector<int64_t> stretches;  // of the types 0 and 2
 };
 
 // Rows of three types; every 50th is long, every 7th empty, and some weigh nothing.
@@ -45,7 +45,7 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
     for (int v = 0; v < num_nodes; ++v) {
       const auto row = graph.type.begin() + graph.indptr[v];
       const auto in = std::equal_range(row, graph.type.begin() + graph.indptr[v + 1], wanted);
-      graph.stretches.push_back(in.first - row);
+      graph.stretches.push_back(in.first - graph.type.begin());
       graph.stretches.push_back(in.second - in.first);
     }
   }

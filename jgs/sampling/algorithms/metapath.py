@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
@@ -59,8 +60,8 @@ class Metapath:
         object.__setattr__(self, "weighted", bool(self.weighted))
 
     def init(self, graph: Graph) -> jax.Array:
-        """int32 `[U, N, 2]`: of each of the `U` different relations and each node where its
-        edges begin in the row, and how many there are."""
+        """int64 `[U, N, 2]`: of each of the `U` different relations and each node the first of
+        its edges, and how many there are."""
         check_graph(graph, self.weighted)
         path = _path(self, graph)
         with jax.enable_x64(True):
@@ -71,10 +72,11 @@ class Metapath:
     ) -> Walks:
         check_graph(graph, self.weighted)
         shape = (len(set(_path(self, graph))), graph.num_nodes, 2)
-        if getattr(state, "shape", None) != shape:
+        given = getattr(state, "dtype", type(state).__name__), getattr(state, "shape", ())
+        if given != (np.int64, shape):
             raise InputError(
-                f"the state must be int32{list(shape)}",
-                f"{type(state).__name__} of shape {list(getattr(state, 'shape', ()))}",
+                f"the state must be int64{list(shape)}",
+                f"{given[0]}{list(given[1])}",
                 "Give what `init` returned for this graph.",
             )
         return sample_walks(metapath_kernel, metapath_plain, key, graph, state, seeds, self)
@@ -84,7 +86,7 @@ class Metapath:
 def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
     start, degree = rows_of(graph, jnp.arange(graph.num_nodes))
     found = (stretch(graph, start, degree, relation) for relation in relations)
-    return jnp.array([[first - start, count] for first, count in found], jnp.int32).mT
+    return jnp.array(list(found)).mT
 
 
 def metapath_kernel(
@@ -102,12 +104,12 @@ def metapath_plain(
     turns = jnp.array(_turns(walker, graph))
 
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
-        row, _ = rows_of(graph, here)
         part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
-        start, count = row + part[:, 0], part[:, 1].astype(jnp.int64)
+        start, count = part[:, 0], part[:, 1]
         before: jax.Array | int = 0
         if walker.weighted and graph.num_edges > 0:
             assert graph.edge_weight_prefix is not None
+            row, _ = rows_of(graph, here)
             before = draw.row_weight(graph.edge_weight_prefix, row, start - row)
         bits = step_bits(keys, t, 0)
         return drawn_neighbor(graph, start, count, bits, walker.weighted, before)

@@ -31,8 +31,8 @@ def call_walks(
 
     Args:
       restart, stop: see `Walk`.
-      stretches: int32 `[U, N, 2]`, parts of all rows: where each begins in its row and how many
-        edges it has; and
+      stretches: int64 `[U, N, 2]`, parts of all rows: the first of each one's edges, and how
+        many it has; and
       relations: which of the `U` each step draws from, over and over. (): from whole rows.
       second: the fields of `SecondOrder` in jgs/kernels/walk.h; (): a walk of first order.
     """
@@ -55,5 +55,5 @@ def call_walks(
         )
         return Walks(*(vary_alike(array, roots)[0] for array in walks))
 
-    parts = jnp.zeros(0, jnp.int32) if stretches is None else stretches
+    parts = jnp.zeros(0, jnp.int64) if stretches is None else stretches
     return call_once(call, words, (graph, parts), roots)
