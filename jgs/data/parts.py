@@ -2,7 +2,7 @@
 
     manifest.json         what `write_parts` wrote, with the SHA-256 of the manifests below
     graph/                the whole graph in new ids, as `jgs.Graph.save` writes it
-    shared/               labels, val_idx, test_idx, original_ids
+    shared/               labels, val_idx, test_idx, original_ids; of a typed graph the schema
     part-00000/ ...       what one rank needs of its own:
       features.npy          [n, F] of its own nodes; or of `SparseFeatures` features_indptr.npy,
                             features_indices.npy, features_values.npy
@@ -31,7 +31,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph import Graph, as_device
+from jgs.graph import Graph, Schema, as_device
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import row_offsets, row_positions
 
@@ -74,6 +74,7 @@ class Parts:
       labels, val_idx, test_idx: NumPy, as in `jgs.data.Dataset`, memory-mapped; the splits
         ascending.
       original_ids: NumPy int32 `[N]`; each node's id in the data set.
+      schema: `jgs.Schema` or None; the types, of which each part has a range of ids.
       verify: whether the checksums of what is opened later are compared too.
     """
 
@@ -90,14 +91,14 @@ class Parts:
     val_idx: np.ndarray
     test_idx: np.ndarray
     original_ids: np.ndarray
+    schema: Schema | None
     verify: bool
 
     @cached_property
     def graph(self) -> Graph:
         """The whole graph, memory-mapped; opened when first used. Raises `InputError`.
 
-        The columns of the data set's graph go along; `edge_order` is None if it had none. Of
-        types `edge_type` is there and `schema` is not: the new ids of a type are no range.
+        The columns of the data set's graph go along; `edge_order` is None if it had none.
         """
         _check_folder(self.folder, GRAPH, self.manifest)
         return Graph.open(self.folder / GRAPH, self.verify)
@@ -152,7 +153,7 @@ class Parts:
                 for name in edges
                 if Graph.is_edge_array(name)
             }
-        return Graph.from_edge_arrays(row_offsets(of_node), edges)
+        return Graph.from_edge_arrays(row_offsets(of_node), edges, schema=self.schema)
 
     def _arrays(self, index: int) -> dict[str, np.ndarray]:
         if not 0 <= index < self.num_parts:
@@ -187,6 +188,7 @@ def open_parts(folder: str | os.PathLike, verify: bool = True) -> Parts:
         val_idx=shared["val_idx"],
         test_idx=shared["test_idx"],
         original_ids=shared["original_ids"],
+        schema=Schema.from_bytes(str(folder / SHARED), shared.get("schema")),
         verify=verify,
     )
 

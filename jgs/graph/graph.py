@@ -71,8 +71,8 @@ class Graph:
       edge_columns: dict of arrays `[E, ...]` by name, the user's own; 64-bit ones stay so.
       node_columns: dict by name of arrays `[N, ...]` or `SparseFeatures`, what samplers read of
         nodes; see `with_node_columns`.
-      schema: `Schema` or None, static; the names of the node types, whose ids are ranges, and
-        of the relations. See `from_relations`.
+      schema: `Schema` or None, static; the names of the node types, whose ids are ranges (in
+        each part of a partitioned graph), and of the relations. See `from_relations`.
 
     `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays, and `edge_type` and
     `schema` if they are given, and raises `InputError`. Arrays are moved to the default device;
@@ -446,6 +446,6 @@ class Graph:
         again = "Write the folder again with `Graph.save`."
         named = arrays.pop(_SCHEMA, None)
         check_arrays(str(folder), arrays, _FIELDS, again)
-        schema = None if named is None else Schema.from_bytes(str(folder), named)
+        schema = Schema.from_bytes(str(folder), named)
         check_schema(schema, arrays["indptr"].size - 1, "edge_type" in arrays)
         return cls.from_edge_arrays(arrays["indptr"], arrays, schema=schema)

@@ -1,16 +1,17 @@
 """`Schema`: the node types and relations of a typed graph, by name.
 
-A typed graph is one `Graph`. The ids of a node type are a range, an edge's type is a number of
-the column `Graph.edge_type`, and each row is sorted by it: a relation's neighbours of a node
-are one stretch of its row.
+A typed graph is one `Graph`. The ids of a node type are a range, or one in each part of a
+partitioned graph. An edge's type is a number of the column `Graph.edge_type`, and each row is
+sorted by it: a relation's neighbours of a node are one stretch of its row.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -34,17 +35,22 @@ class Schema:
       relations: triples (source type, name, target type). The edges of the first have the type
         0 in `Graph.edge_type`, and so on. Names may be repeated, triples may not. None: edges
         have no types.
+      parts: of a partitioned graph, for each part how many nodes of each type it has. Ids are
+        then given part by part, and in each part in the order of the types. A graph that is
+        whole has (); so has one of a single part.
 
     Lists are taken as tuples. Raises `InputError`.
     """
 
     node_types: tuple[tuple[str, int], ...]
     relations: tuple[Relation, ...] = ()
+    parts: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         try:
             types = tuple((name, node_count(count)) for name, count in self.node_types)
             relations = tuple((a, name, b) for a, name, b in self.relations)
+            parts = tuple(tuple(map(node_count, part)) for part in self.parts)
         except (TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -69,11 +75,22 @@ class Schema:
             raise InputError(
                 f"a graph can have {_MOST} relations", len(relations), "Join some of them."
             )
-        node_count(sum(count for _, count in types))
+        counts = tuple(count for _, count in types)
+        node_count(sum(counts))
+        if parts and (
+            any(len(part) != len(types) for part in parts)
+            or tuple(map(sum, zip(*parts, strict=True))) != counts
+        ):
+            raise InputError(
+                "the parts of a schema must have a count of each node type, and all nodes",
+                f"{parts!r} for {counts!r}",
+                "Correct the counts.",
+            )
         object.__setattr__(self, "node_types", types)
         object.__setattr__(self, "relations", relations)
+        object.__setattr__(self, "parts", parts if len(parts) > 1 else ())
         for a, _, b in relations:
-            self.nodes(a), self.nodes(b)
+            self.number(a), self.number(b)
 
     @property
     def num_nodes(self) -> int:
@@ -81,11 +98,33 @@ class Schema:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """One more than there are node types: where the ids of each begin, and the last end."""
-        return tuple(accumulate((count for _, count in self.node_types), initial=0))
+        """One more than there are node types: where the ids of each begin, and the last end.
+        Of a partitioned graph, of each part's in turn."""
+        parts = self.parts or (tuple(count for _, count in self.node_types),)
+        return tuple(accumulate((count for part in parts for count in part), initial=0))
 
     def nodes(self, node_type: str) -> range:
-        """The ids of the nodes of a type. Raises `InputError` that lists the known types."""
+        """The ids of the nodes of a type. Raises `InputError` that lists the known types, and
+        where the parts of a graph have a range each (see `ranges`)."""
+        ranges = self.ranges(node_type)
+        if len(ranges) > 1:
+            raise InputError(
+                "the nodes of a type must be one range of ids",
+                f"{len(ranges)}, one in each part of a partitioned graph",
+                "Read schema.ranges(node_type).",
+            )
+        return ranges[0]
+
+    def ranges(self, node_type: str) -> tuple[range, ...]:
+        """The ids of the nodes of a type in each part, ascending; of a graph that is whole one
+        range. Raises `InputError` that lists the known types."""
+        ends = tuple(pairwise(self.offsets))
+        return tuple(
+            range(*each) for each in ends[self.number(node_type) :: len(self.node_types)]
+        )
+
+    def number(self, node_type: str) -> int:
+        """The place of a node type among all. Raises `InputError` that lists them."""
         names = [name for name, _ in self.node_types]
         if node_type not in names:
             raise InputError(
@@ -93,8 +132,7 @@ class Schema:
                 repr(node_type),
                 "Correct the name.",
             )
-        at = names.index(node_type)
-        return range(*self.offsets[at : at + 2])
+        return names.index(node_type)
 
     def relation(self, relation: str | Relation) -> int:
         """The number of a relation, given by its triple or by its name if no other has it.
@@ -113,31 +151,42 @@ class Schema:
             )
         return found[0]
 
-    def of_nodes(self, ids: np.ndarray) -> Schema | None:
-        """The schema of a graph whose node `i` is `ids[i]`; None where the ids of a type would
-        be no range, in the order of the types."""
-        kind = np.searchsorted(self.offsets[1:], ids, "right")
-        if (np.diff(kind) < 0).any():
-            return None
-        counts = np.bincount(kind, minlength=len(self.node_types)).tolist()
-        types = zip(self.node_types, counts, strict=True)
-        return Schema(tuple((name, n) for (name, _), n in types), self.relations)
+    def numbers(self, ids: np.ndarray) -> np.ndarray:
+        """int64, the shape of `ids`: the place of each node's type among all."""
+        return (np.searchsorted(self.offsets, ids, "right") - 1) % max(1, len(self.node_types))
+
+    def of_nodes(self, ids: np.ndarray, offsets: Iterable[int] | None = None) -> Schema | None:
+        """The schema of a graph whose node `i` is `ids[i]`, and whose part `p` has the nodes
+        `[offsets[p], offsets[p + 1])`; without `offsets` it has one part. None where the nodes
+        of a part would not be in the order of the types."""
+        counts = []
+        for first, last in pairwise([0, ids.size] if offsets is None else offsets):
+            kind = self.numbers(ids[first:last])
+            if (np.diff(kind) < 0).any():
+                return None
+            counts.append(np.bincount(kind, minlength=len(self.node_types)).tolist())
+        types = zip(self.node_types, map(sum, zip(*counts, strict=True)), strict=True)
+        return Schema(tuple((name, n) for (name, _), n in types), self.relations, tuple(counts))
 
     def without_relations(self) -> Schema:
         """The node types alone."""
-        return Schema(self.node_types)
+        return Schema(self.node_types, (), self.parts)
 
     def as_bytes(self) -> np.ndarray:
         """uint8: the schema as a file of a saved graph holds it, JSON text."""
-        text = json.dumps({"node_types": self.node_types, "relations": self.relations})
-        return np.frombuffer(text.encode(), np.uint8)
+        fields: dict[str, Any] = {"node_types": self.node_types, "relations": self.relations}
+        if self.parts:
+            fields["parts"] = self.parts
+        return np.frombuffer(json.dumps(fields).encode(), np.uint8)
 
     @classmethod
-    def from_bytes(cls, owner: str, array: np.ndarray) -> Schema:
-        """The schema of `as_bytes`; raises `InputError` that names the `owner`."""
+    def from_bytes(cls, owner: str, array: np.ndarray | None) -> Schema | None:
+        """The schema of `as_bytes`, or None; raises `InputError` that names the `owner`."""
+        if array is None:
+            return None
         try:
             fields = json.loads(np.asarray(array, np.uint8).tobytes())
-            return cls(fields["node_types"], fields["relations"])
+            return cls(fields["node_types"], fields["relations"], fields.get("parts", ()))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(
                 f"{owner} must hold a sound `schema`",
@@ -209,17 +258,15 @@ def check_edge_types(
 def _check_ends(schema: Schema, begin: int, types: Any, ids: Any, end: int) -> None:
     """Raises unless each of the edges from `begin` on has, at this `end` of its relation, a
     node of the type that the relation says."""
-    spans = np.array(
-        [[(r := schema.nodes(one[end])).start, r.stop] for one in schema.relations]
-    )
-    low, high = spans.reshape(-1, 2)[types].T
-    wrong = (ids < low) | (ids >= high)
+    of_relation = np.array([schema.number(one[end]) for one in schema.relations], int)
+    wrong = schema.numbers(ids) != of_relation[types]
     if wrong.any():
         at = int(np.argmax(wrong))
         relation = schema.relations[types[at]]
+        within = " or ".join(f"[{r.start}, {r.stop})" for r in schema.ranges(relation[end]))
         raise InputError(
             f"a {'source' if end == 0 else 'target'} of ({', '.join(relation)}) must be a node "
-            f"in [{low[at]}, {high[at]})",
+            f"in {within}",
             f"{ids[at]} at edge {begin + at}",
             "Correct the edge's type, or the counts of the node types.",
         )

@@ -198,13 +198,19 @@ class TargetWalks {
   std::vector<int64_t> edge_;
 };
 
+bool IsIn(const VisitGroup& group, int64_t node) {
+  const int64_t *first = group.bounds, *last = first + group.num_bounds;
+  if (first == last || node < *first || node >= last[-1]) return false;
+  return group.num_bounds == 2 || (std::upper_bound(first, last, node) - first) % 2 == 1;
+}
+
 // Writes the most visited nodes of a group; of equal ones the first visited comes first.
 void Rank(const Counts& counts, const VisitGroup& group, int64_t num_nodes,
           std::vector<uint64_t>& score, int32_t* nodes, int32_t* times) {
   score.clear();
   const auto& entries = counts.entries();
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].node < group.first || entries[i].node >= group.last) continue;
+    if (!IsIn(group, entries[i].node)) continue;
     score.push_back(static_cast<uint64_t>(entries[i].count) << 32 |
                     (UINT32_MAX - static_cast<uint32_t>(i)));
   }

@@ -12,9 +12,11 @@
 
 namespace jgs {
 
-// Nodes that are ranked together: the range of their ids, and how many of them are wanted.
+// Nodes that are ranked together, and how many of them are wanted.
 struct VisitGroup {
-  int64_t first, last, size;
+  int64_t size;
+  const int64_t* bounds;  // [num_bounds] ascending: where each range of their ids begins and ends
+  int64_t num_bounds;
 };
 
 struct VisitOptions {
@@ -24,7 +26,7 @@ struct VisitOptions {
   const int16_t* edge_type;   // [num_edges], rows ascending; not read if there is no path
   const int64_t* path;        // [num_path] the edge types of a traversal's steps; none: it is one
   int64_t num_path;           // step along any edge
-  const VisitGroup* groups;   // [num_groups] apart and ascending
+  const VisitGroup* groups;   // [num_groups] apart
   int64_t num_groups;
 };
 

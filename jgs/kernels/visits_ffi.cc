@@ -11,7 +11,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// `groups`: the fields of each VisitGroup in turn.
+// `groups`: of each VisitGroup in turn its size, how many bounds it has, and these.
 ffi::Error Visits(ffi::ThreadPool pool, ffi::BufferR1<ffi::U32> key, ffi::BufferR1<ffi::S64> indptr,
                   ffi::BufferR1<ffi::S32> indices, ffi::BufferR1<ffi::S16> edge_type,
                   ffi::BufferR1<ffi::S32> targets, ffi::ResultBufferR2<ffi::S32> nodes,
@@ -21,9 +21,12 @@ ffi::Error Visits(ffi::ThreadPool pool, ffi::BufferR1<ffi::U32> key, ffi::Buffer
   return Guarded([&]() -> std::string {
     std::vector<VisitGroup> every;
     size_t width = 0;
-    for (size_t i = 0; i + 2 < groups.size(); i += 3) {
-      every.push_back({groups[i], groups[i + 1], groups[i + 2]});
-      width += static_cast<size_t>(groups[i + 2]);
+    for (const int64_t* at = groups.begin(); groups.end() - at >= 2;) {
+      const VisitGroup group{at[0], at + 2, at[1]};
+      if (group.num_bounds < 0 || group.num_bounds > groups.end() - group.bounds) break;
+      every.push_back(group);
+      width += static_cast<size_t>(group.size);
+      at = group.bounds + group.num_bounds;
     }
     GraphView graph{};
     graph.indptr = indptr.typed_data();

@@ -77,6 +77,8 @@ def write_parts(
     owner = np.searchsorted(offsets, train, "right") - 1
     dealt = deal_seeds(owner, num_parts)
     features = data.features
+    schema = data.graph.schema and data.graph.schema.of_nodes(order, offsets)
+    named = {} if schema is None else {"schema": schema.as_bytes()}
     manifest: dict[str, Any] = {
         "dataset": data.name,
         "num_parts": num_parts,
@@ -101,9 +103,10 @@ def write_parts(
         "val_idx": np.sort(new_id[data.val_idx]),
         "test_idx": np.sort(new_id[data.test_idx]),
         "original_ids": order,
+        **named,
     }
     with replacing(folder, KIND, parts_files) as fresh:
-        _write(fresh / GRAPH, GRAPH_KIND, _topology(data, new_id, order))
+        _write(fresh / GRAPH, GRAPH_KIND, _topology(data, new_id, order) | named)
         _write(fresh / SHARED, SHARED_KIND, shared)
         for part in range(num_parts):
             own = np.arange(offsets[part], offsets[part + 1], dtype=np.int32)

@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import check_training
+import jax
 import numpy as np
 import pytest
 from ranks import run_ranks
 
+from jgs.data.parts import open_parts
 from jgs.dist.comm import Alone
+from jgs.dist.mesh import Mesh
 from jgs.partition.__main__ import main as partition
 
 SCRIPT = Path(__file__).with_name("check_training.py")
@@ -32,6 +35,27 @@ def parts(tmp_path_factory):
         return folder
 
     return make
+
+
+@pytest.fixture(scope="module")
+def typed_parts(tmp_path_factory):
+    """Four parts of a graph of 60 users and 140 items."""
+    folder, rng = tmp_path_factory.mktemp("typed"), np.random.default_rng(0)
+    np.savez(
+        folder / "shop.npz",
+        num_user=60,
+        num_item=140,
+        user_item=rng.integers(0, 60, (2, 400)),
+        item_item=rng.integers(0, 140, (2, 300)),
+        item_labels=rng.integers(0, 3, 140),
+        item_features=rng.random((140, 5), np.float32),
+        train_idx=np.arange(60),
+        val_idx=np.arange(60, 100),
+        test_idx=np.arange(100, 140),
+    )
+    argv = ["--dataset", str(folder / "shop.npz"), "--method", "random", "--parts", "4"]
+    assert partition([*argv, "--out", str(folder / "parts")]) == 0
+    return folder / "parts"
 
 
 @functools.cache
@@ -58,6 +82,23 @@ def test_one_rank_draws_the_same_in_vanilla_mode(parts):
     assert merged([got]) == merged([alone(folder)])
     for mine, whole in zip(got["params"], alone(folder)["params"], strict=True):
         np.testing.assert_array_equal(mine, whole)
+
+
+def test_ranks_draw_neighbors_of_each_type_as_one_does(typed_parts):
+    schema = open_parts(typed_parts).schema
+    kinds, hetgnn = set(), {"sampler": "hetgnn", "walks": (30, 4)}
+    got, want = (
+        check_training.train(comm, str(typed_parts), "hybrid", "none", seeds, **hetgnn)
+        for comm, seeds in ((Mesh(jax.devices()[:4]), 3), (Alone(), 12))
+    )
+    assert merged([got]) == merged([want])
+    for mine, whole in zip(got["params"], want["params"], strict=True):
+        assert np.abs(mine - whole).max() <= 1e-5 * np.abs(whole).max()
+    for (hop, _), row in merged([want])[0].items():
+        types = schema.numbers(np.array(row, int))
+        assert np.bincount(types, minlength=2).max() <= check_training.FANOUTS[hop]
+        kinds |= set(types.tolist())
+    assert kinds == {0, 1}
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,9 @@ def test_types_pass_through_files_pickles_and_programs(graph, tmp_path, same_bit
         assert rows(other) == rows(graph)
     again(Graph.open(tmp_path / "graph"))
     assert traces == [graph.schema]  # compiled once
+    parted = Schema(graph.schema.node_types, graph.schema.relations, ((1, 4), (2, 0)))
+    assert parted.ranges("author") == (range(1), range(5, 7))
+    assert Schema.from_bytes("it", parted.as_bytes()) == parted
     arrays = storage.open_arrays(tmp_path / "graph", "jgs.graph")
     sound = arrays["schema"].tobytes()
     for change in (
@@ -147,6 +150,7 @@ def test_without_relations_and_without_edges(tmp_path):
 
 
 TWO = Schema((("a", 1), ("b", 2)), (("a", "x", "b"), ("b", "y", "b")))
+PARTED = Schema((("b", 2), ("a", 1)), TWO.relations, ((1, 1), (1, 0)))  # nodes 0 and 2 are of b
 
 
 def typed(types, indptr=(0, 0, 2, 2), indices=(0, 1), schema=TWO):
@@ -172,6 +176,10 @@ def typed(types, indptr=(0, 0, 2, 2), indices=(0, 1), schema=TWO):
             lambda: typed([0, 1], (0, 2, 2, 2)),
             "target of (a, x, b) must be a node in [1, 3); got 0 at edge 0",
         ),
+        (
+            lambda: typed([0, 1], indices=(1, 1), schema=PARTED),
+            "source of (b, y, b) must be a node in [0, 1) or [2, 3); got 1 at edge 1",
+        ),
         (lambda: typed(None), "relations where edges have types, and only there; got 2 rel"),
         (lambda: typed([0, 1], schema=Schema((("a", 3),))), "got 0 relations and an edge_type"),
         (lambda: typed([0, 1], schema=Schema((("a", 2),))), "as many nodes as the graph tog"),
@@ -181,6 +189,11 @@ def typed(types, indptr=(0, 0, 2, 2), indices=(0, 1), schema=TWO):
         (lambda: Schema((("a", 1),), (("a", "x"),)), "pairs (node type, count) and triples"),
         (lambda: Schema((("a", -1),)), "number of nodes must be an int"),
         (lambda: Schema((("a", 2**31 - 2), ("b", 1))), "number of nodes must be an int"),
+        (
+            lambda: Schema((("a", 3),), (), ((1,), (1,))),
+            "a count of each node type, and all nodes; got ((1,), (1,)) for (3,)",
+        ),
+        (lambda: Schema((("a", 3),), (), ((1, 2),)), "a count of each node type, and all"),
         (lambda: Schema(((1, 2),)), "names of node types and relations must be text; got 1"),
         (lambda: Schema(3), "pairs (node type, count)"),
         (

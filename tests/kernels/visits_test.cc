@@ -92,6 +92,13 @@ std::vector<int32_t> Visited(const jgs::GraphView& g, const jgs::VisitOptions& o
   return visited;
 }
 
+bool IsIn(const jgs::VisitGroup& group, int64_t node) {
+  for (int64_t i = 0; i < group.num_bounds; i += 2) {
+    if (group.bounds[i] <= node && node < group.bounds[i + 1]) return true;
+  }
+  return false;
+}
+
 bool IsPlain(const jgs::GraphView& g, const jgs::VisitOptions& o, const Found& found) {
   int64_t at = 0;
   for (int32_t target : Targets(g.num_nodes)) {
@@ -102,9 +109,7 @@ bool IsPlain(const jgs::GraphView& g, const jgs::VisitOptions& o, const Found& f
         int32_t best = -1;
         int64_t most = 0;
         for (int32_t node : left) {
-          if (node == target || node < o.groups[group].first || node >= o.groups[group].last) {
-            continue;
-          }
+          if (node == target || !IsIn(o.groups[group], node)) continue;
           const int64_t count = std::count(left.begin(), left.end(), node);
           if (count > most) best = node, most = count;
         }
@@ -126,7 +131,8 @@ int main() {
   const jgs::GraphView view{graph.indptr.data(), num_nodes, graph.indices.data(),
                             static_cast<int64_t>(graph.indices.size()), nullptr, nullptr};
   const int64_t path[] = {1, 0};
-  const jgs::VisitGroup groups[] = {{0, 100, 2}, {100, 500, 5}};
+  const int64_t few[] = {0, 100}, more[] = {100, 250, 300, 300, 350, 500};
+  const jgs::VisitGroup groups[] = {{2, few, 2}, {5, more, 6}};
   const uint64_t half = uint64_t{1} << 31;
   const jgs::VisitOptions modes[] = {
       {70, 6, half, nullptr, nullptr, 0, groups, 2},

@@ -1,5 +1,6 @@
 """The folder of parts: the graph under other ids, whole or not at all, told from others."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -119,6 +120,48 @@ def test_parts_are_the_same_graph(tmp_path_factory, n, e, p, seed, sparse, weigh
     folder = tmp_path_factory.mktemp("parts")
     write(folder, data, p, assignment)
     check_isomorphic(data, folder, p, assignment)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_nodes_and_edges_keep_their_types(tmp_path, num_parts):
+    rng = np.random.default_rng(1)
+    counts, writes = {"author": 20, "paper": 30, "venue": 0}, ("author", "writes", "paper")
+    edges = {
+        ("paper", "cites", "paper"): rng.integers(0, 30, (2, 60)),
+        writes: (rng.integers(0, 20, 50), rng.integers(0, 30, 50)),
+    }
+    graph = Graph.from_relations(counts, edges, both_ways=True)
+    data = dataclasses.replace(make_data(50, 0), graph=graph)
+    assignment = rng.integers(0, num_parts, 50)
+    write(tmp_path / "parts", data, num_parts, assignment)
+    parts = open_parts(tmp_path / "parts")
+    old, schema = parts.original_ids, parts.schema
+    assert (schema.node_types, schema.relations) == (
+        graph.schema.node_types,
+        graph.schema.relations,
+    )
+    np.testing.assert_array_equal(schema.numbers(np.arange(50)), graph.schema.numbers(old))
+    authors = [i for ids in schema.ranges("author") for i in ids]
+    assert np.sort(old[authors]).tolist() == list(range(20))
+    if num_parts == 1:
+        assert schema == graph.schema
+    else:
+        with pytest.raises(InputError, match="got 3, one in each part of a partitioned graph"):
+            schema.nodes("author")
+    whole = parts.graph
+    assert whole.schema == parts.local_graph(0, 1).schema == schema
+    # Every edge is of a relation between the types of its ends.
+    Graph(whole.indptr, whole.indices, edge_type=whole.edge_type, schema=schema)
+    papers = np.array([i for ids in schema.ranges("paper") for i in ids])
+    assert whole.subgraph(papers).schema.node_types == (
+        ("author", 0),
+        ("paper", 30),
+        ("venue", 0),
+    )
+    # Parts of parts: the types are no longer in order within each.
+    again = dataclasses.replace(data, graph=whole)
+    write(tmp_path / "again", again, 2, np.arange(50) % 2)
+    assert (open_parts(tmp_path / "again").schema is None) == (num_parts > 1)
 
 
 def test_written_in_small_pieces_it_is_the_same(tmp_path, monkeypatch):

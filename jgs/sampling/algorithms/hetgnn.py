@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from jgs.errors import InputError
@@ -64,7 +63,11 @@ class HetGNN:
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
         sizes = self._sizes(graph)
-        groups = tuple(pairwise(_schema(graph).offsets))
+        schema = _schema(graph)
+        groups = tuple(
+            tuple(end for r in schema.ranges(name) for end in (r.start, r.stop))
+            for name, _ in schema.node_types
+        )
         return sample_visits(
             self, key, graph, seeds, capacity, groups=groups, sizes=sizes, path=()
         )

@@ -40,7 +40,8 @@ class Spec(NamedTuple):
     """What is static about a sample, see `jgs.sampling.hops.Spec`.
 
     Fields:
-      groups: pairs of ints, ranges of node ids that are apart; others are no neighbours.
+      groups: of each the ranges of its node ids, (first, last, first, last, ...), ascending;
+        groups are apart, and a node of none is no neighbour.
       sizes: for each hop, of each group, how many neighbours a target has at most.
       path: the relation of each step of a traversal, in turn; (): a traversal is one step along
         any edge.
@@ -50,7 +51,7 @@ class Spec(NamedTuple):
     """
 
     capacity: Capacity
-    groups: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[int, ...], ...]
     sizes: tuple[tuple[int, ...], ...]
     path: tuple[int, ...]
     num_walks: int
@@ -221,8 +222,9 @@ def _most_visited(
     count = jnp.where(starts, after - slot, 0)
     score = count.astype(jnp.int64) * most + (most - 1 - order)
     results = []
-    for (first, last), size in zip(spec.groups, sizes, strict=True):
-        inside = starts & (ordered >= first) & (ordered < last)
+    for bounds, size in zip(spec.groups, sizes, strict=True):
+        below = jnp.searchsorted(jnp.array(bounds), ordered, side="right", method="compare_all")
+        inside = starts & (below % 2 == 1)
         best, at = jax.lax.top_k(jnp.where(inside, score, -1), size)
         real = best >= 0
         found = jnp.take_along_axis(ordered, at, axis=1)

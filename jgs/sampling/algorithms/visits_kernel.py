@@ -22,7 +22,7 @@ def visit_kernel(
     types = graph.edge_type
     if types is None or not spec.path:
         types = jnp.zeros(0, jnp.int16)
-    groups = [(*group, size) for group, size in zip(spec.groups, sizes, strict=True)]
+    groups = zip(sizes, spec.groups, strict=True)
     found, count = call(
         "jgs_visits",
         (shape, shape),
@@ -32,6 +32,6 @@ def visit_kernel(
         length=np.int64(spec.length),
         stop=np.int64(limit(spec.stop)),
         path=np.array(spec.path, np.int64),
-        groups=np.array(groups, np.int64).reshape(-1),
+        groups=np.concatenate([(k, len(ends), *ends) for k, ends in groups], dtype=np.int64),
     )
     return found, count
