@@ -2,12 +2,17 @@
 
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from launched import result
 
-from jgs.train import checkpoint, folder
+from jgs.dist.comm import Alone
+from jgs.dist.mesh import Mesh
+from jgs.train import checkpoint, folder, loop
 from jgs.train.__main__ import main
+from jgs.train.config import parse
+from jgs.train.jobs import open_job
 
 FLAGS = """
     --task embed --sampler node2vec --p 0.5 --q 2 --dim 4 --walk-length 6 --num-walks 2
@@ -53,3 +58,17 @@ def test_two_ranks_learn_what_one_does(start, data, tmp_path, kind):
     np.testing.assert_array_equal(embeddings(tmp_path / "again"), two)
     assert main(["--resume", "--run-dir", str(tmp_path / "alone")]) == 0
     assert np.abs(embeddings(tmp_path / "alone") - one).max() <= 1e-5 * np.abs(one).max()
+
+
+def test_three_and_four_ranks_learn_what_one_does(data, tmp_path):
+    """On devices of this process; 50 nodes are no multiple of 3, of 4, or of a step's walks."""
+    found = {}
+    for ranks in (1, 3, 4):
+        flags = [*FLAGS.split(), "--dataset", data, "--run-dir", tmp_path / str(ranks)]
+        flags += ["--batch-size", 12 // ranks, "--epochs", 1, "--checkpoint-every", 0]
+        comm = Mesh(jax.devices()[:ranks]) if ranks > 1 else Alone()
+        config = folder.configure(parse(list(map(str, flags))))
+        loop.run(config, lambda config, comm=comm: open_job(config, comm))
+        found[ranks] = embeddings(tmp_path / str(ranks))
+        assert np.abs(found[ranks] - found[1]).max() <= 1e-5 * np.abs(found[1]).max()
+    assert np.abs(found[1]).min(axis=0).max() > 0
