@@ -75,7 +75,8 @@ def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
         raise error
     if not jnp.can_cast(seeds.dtype, jnp.int32):  # wide ids must not wrap into the range
         seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
-    return jnp.asarray(seeds, jnp.int32)
+    # Where jax.vmap says int32 of NumPy's int64 the array is int64 still, until it is copied.
+    return jnp.array(seeds, jnp.int32, copy=isinstance(seeds, jax.core.Tracer))
 
 
 def check_call(

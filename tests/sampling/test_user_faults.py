@@ -12,7 +12,7 @@ from flax import nnx
 import jgs
 from jgs import InputError, ops
 from jgs.models import GraphSAGE
-from jgs.sampling import Capacity, Loader, plan_capacity, sample_neighbors
+from jgs.sampling import Capacity, Loader, Walk, plan_capacity, sample_neighbors
 
 KEY = jax.random.key(0)
 
@@ -37,6 +37,17 @@ def test_vmap_over_what_is_traced_already(graph):
     }
     for name, function in inner.items():
         np.testing.assert_array_equal(jax.vmap(function)(keys), expected, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int16])
+def test_vmap_over_numpys_seeds(graph, dtype):
+    seeds = np.arange(12).reshape(3, 4)
+    for draw in (
+        lambda s: Walk(2).sample(KEY, graph, (), s).nodes,
+        lambda s: sample_neighbors(KEY, graph, s, (2,)).nodes,
+    ):
+        expected = np.stack([draw(row) for row in seeds])
+        np.testing.assert_array_equal(jax.vmap(draw)(seeds.astype(dtype)), expected)
 
 
 def test_repeated_seeds_are_planned_for(make_graph):
