@@ -180,7 +180,9 @@ class Config(RankFlags, EmbedFlags):
         "may grow on --resume",
     )
     lr: float = _flag(
-        1e-2, "Adam's learning rate; of --task embed the first of SGD, which falls to 0"
+        1e-2,
+        "Adam's learning rate; of --task embed the first of SGD, which falls to 0 over all "
+        "--epochs, so that it rises where --resume has more of them",
     )
     weight_decay: float = _flag(0.0, "L2 penalty, added to the gradient before Adam")
     seed: int = _flag(0, "of every random draw: parameters, shuffling, sampling, dropout")

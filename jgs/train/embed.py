@@ -166,7 +166,8 @@ class EmbedLearner:
 
     The table, two rows `[D + 1]` a node, is a `ShardedEmbedding`: a step reads, and updates,
     the rows of its walks and negatives alone, and what all ranks say of a row is added. The
-    rate falls linearly over all epochs, from `--lr` to 1e-4 of it.
+    rate falls linearly over all epochs, from `--lr` to 1e-4 of it. A run resumed with more
+    epochs goes on at the rate that a run of so many has there.
     """
 
     def __init__(self, job: EmbedJob, key: jax.Array, run_dir: Path | None):
