@@ -132,8 +132,8 @@ void OneWalk(const WalkPairs& p, int64_t walk, float* gradient, float* sums) {
     float drawn = 0.0f;
     for (int64_t i = begin; i < end; ++i) {
       const float* center = w.centers + i * width;
-      const int64_t low = std::max<int64_t>(0, i - windows[i]);
-      const int64_t high = std::min(places, i + windows[i] + 1), n = Padded(high - low);
+      const int64_t window = std::max(windows[i], 0), low = std::max<int64_t>(0, i - window);
+      const int64_t high = std::min(places, i + window + 1), n = Padded(high - low);
       float count = 0.0f;
       if (w.real[i] != 0.0f) {
         std::copy(w.real + low, w.real + high, w.counted);

@@ -25,7 +25,7 @@ def batch_of(rng, num_walks, places, negatives, window):
     """Random walks and draws: one walk that ended early, one of nothing but padding."""
     nodes = rng.integers(NUM_NODES, size=(num_walks, places), dtype=np.int32)
     nodes[1, places // 2 :] = nodes[2] = NUM_NODES
-    windows = rng.integers(1, window + 1, size=nodes.shape, dtype=np.int32)
+    windows = rng.integers(-1, window + 1, size=nodes.shape, dtype=np.int32)  # or none
     shape = num_walks, count_runs(places, negatives), negatives
     drawn = rng.integers(NUM_NODES, size=shape, dtype=np.int32)
     return WalkBatch(*map(jnp.asarray, (nodes, windows, drawn)))
