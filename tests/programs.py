@@ -15,7 +15,9 @@ def kept(folder: Path) -> dict[str, str]:
     """Variables of the environment by which JAX keeps them in `folder`; none if it has them.
 
     JAX finds a program by its text, its options and JAX's version; the CPU is in the name of a
-    folder within `folder`. What was kept `DAYS` days ago is removed.
+    folder within `folder`. What was kept `DAYS` days ago is removed. The place of `folder` is
+    in no program's options, where JAX writes that of a GPU's own cache: a checkout that was
+    copied or moved finds its programs.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return {}
@@ -30,5 +32,6 @@ def kept(folder: Path) -> dict[str, str]:
         "JAX_COMPILATION_CACHE_DIR": str(programs),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
         "PYTHONWARNINGS": ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), HALF])),
     }
