@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 
 _SPLITS, _PENALTY = 5, 1.0
 
@@ -56,11 +55,11 @@ def fit(x: np.ndarray, y: np.ndarray, penalty: float = _PENALTY) -> np.ndarray:
         gradient[:-1] += penalty * weights[:-1]
         return loss + penalty / 2 * (weights[:-1] ** 2).sum(), gradient.ravel()
 
+    from scipy.optimize import minimize  # a slow import, and most runs have no probe
+
     start = np.zeros(x.shape[1] * y.shape[1])
     options = {"maxiter": 200, "gtol": 1e-2}
-    found = scipy.optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", options=options
-    )
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
     return found.x.reshape(x.shape[1], -1)
 
 
