@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.models import GraphSAGE
+from jgs.sampling import Loader
 from jgs.train.config import Config
 from jgs.train.jobs import open_job
 from jgs.train.progress import Meter
@@ -64,10 +65,11 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
             if done == STEPS:
                 break
     accuracy = job.metric(jax.tree.map(np.asarray, state.params), "val")
+    drawing = rounds_of_a_step(job.loader)
     job.close()
     leaves = [np.array(leaf) for leaf in jax.tree.leaves(state.params)]
     result = {"params": leaves, "drawn": drawn, "reductions": rounds, "accuracy": accuracy}
-    return result | {"hlo": hlo}
+    return result | {"hlo": hlo, "rounds": drawing}
 
 
 def draws(batch) -> dict:
@@ -82,23 +84,17 @@ def draws(batch) -> dict:
     return found
 
 
-def rounds_of_a_step(comm, parts: str, mode: str, per_rank: int) -> int:
-    """The rounds of drawing one batch, counted."""
-    config = Config(
-        partition=parts, mode=mode, batch_size=per_rank, fanouts=FANOUTS, ranks=comm.size,
-        prefetch=0,
-    )  # fmt: skip
-    job = open_job(config, comm)
-    model = GraphSAGE(job.data.num_features, 8, job.data.num_classes, 2, rngs=nnx.Rngs(0))
-    job.start(model, jax.random.key(3), None)
-    batches = iter(job.batches(Meter()))
-    next(batches)
-    loader = job.loader
-    before, extra = loader.source.counters.rounds, loader.source.extra_rounds
-    next(batches)
-    rounds, extra = loader.source.counters.rounds - before, loader.source.extra_rounds - extra
+def rounds_of_a_step(loader) -> int:
+    """The rounds of drawing one batch, counted; none is drawn ahead."""
+    loader.close()
+    loader.finish_epoch()
+    source, counts = loader.source, []
+    batches = iter(Loader.over(source, prefetch=0))
+    for _ in range(2):
+        next(batches)
+        counts.append(source.counters.rounds - source.extra_rounds)
     batches.close()
-    return rounds - extra
+    return counts[1] - counts[0]
 
 
 def main() -> None:
@@ -109,7 +105,6 @@ def main() -> None:
     for each in modes:
         mode, cache = each.split("-")
         result = train(comm, parts, mode, cache, SEEDS // comm.size)
-        result["rounds"] = rounds_of_a_step(comm, parts, mode, SEEDS // comm.size)
         Path(out, f"{each}-{comm.rank}.pickle").write_bytes(pickle.dumps(result))
     comm.barrier()
 
