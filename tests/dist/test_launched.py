@@ -15,6 +15,7 @@ from two_hosts import NotPermitted, two_hosts
 
 from jgs.dist.watchdog import LOST
 from jgs.train import checkpoint, folder
+from jgs.train.__main__ import main
 
 EPOCHS = 12  # of 5 steps
 
@@ -106,16 +107,17 @@ def test_one_rank_speaks_and_writes_the_run(whole, kind):
     assert [row["epoch"] for row in rows] == list(range(1, EPOCHS + 1))
 
 
-def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path):
+def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path, capsys):
     want = arrays(Path(whole("mpi")[0]["run_dir"]))
     run_dir = tmp_path / "run"
     flags = ("--run-dir", run_dir, "--resume", "--no-progress", "--epochs")
     new = (*FLAGS, "--partition", parts, "--batch-size", 24, "--run-dir", run_dir)
-    result(start("mpi", 1, *new, "--epochs", 3))
+    assert main([*map(str, new), "--epochs", "3"]) == 0
     result(start("mpi", 4, *flags, 6))
     result(start("mpi", 2, *flags, 9))
-    _, err = result(start("mpi", 1, *flags, EPOCHS))
-    assert "resuming after 9 epochs" in err
+    capsys.readouterr()
+    assert main([*map(str, flags), str(EPOCHS)]) == 0
+    assert "resuming after 9 epochs" in capsys.readouterr().err
     for mine, theirs in zip(arrays(run_dir), want, strict=True):
         assert np.abs(mine - theirs).max(initial=0) <= 1e-5 * np.abs(theirs).max(initial=0)
 
