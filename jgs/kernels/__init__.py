@@ -59,6 +59,7 @@ HANDLERS = {
     "jgs_skipgram": "JgsSkipgram",
     "jgs_equal_rows": "JgsEqualRows",
     "jgs_put_rows": "JgsPutRows",
+    "jgs_induced": "JgsInduced",
 }
 
 

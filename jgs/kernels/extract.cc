@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "place_map.h"
 #include "workspace.h"
 
 namespace jgs {
@@ -10,56 +11,6 @@ namespace {
 
 constexpr int64_t kFewest = 1 << 12, kMost = 1 << 16;  // edges a thread takes at a time
 constexpr int64_t kBlock = 256;                        // edges looked at before any is kept
-
-// Nodes and their first places. A bit for every 32nd part of a node lets most others be passed
-// over without a search; the memory depends on the nodes' number, not on the graph's.
-class PlaceMap {
- public:
-  PlaceMap(const int32_t* nodes, int64_t num, int64_t num_nodes)
-      : none_(static_cast<int32_t>(num)) {
-    int bits = 4;
-    while (bits < 30 && int64_t{1} << bits < 2 * num) ++bits;
-    shift_ = 32 - bits;
-    mask_ = (1u << bits) - 1;
-    table_.assign(size_t{1} << bits, Entry{-1, none_});
-    const int filter_bits = std::min(bits + 5, 32);
-    filter_shift_ = 32 - filter_bits;
-    filter_.assign((size_t{1} << filter_bits) / 32, 0);
-    for (int64_t i = 0; i < num; ++i) {
-      if (nodes[i] < 0 || nodes[i] >= num_nodes) continue;
-      const uint32_t hash = Hash(nodes[i]);
-      uint32_t at = hash >> shift_;
-      while (table_[at].node != -1 && table_[at].node != nodes[i]) at = (at + 1) & mask_;
-      if (table_[at].node != -1) continue;
-      table_[at] = {nodes[i], static_cast<int32_t>(i)};
-      filter_[hash >> filter_shift_ >> 5] |= 1u << (hash >> filter_shift_ & 31);
-    }
-  }
-
-  // Whether the node may be there.
-  bool MayHave(int32_t node) const {
-    const uint32_t bit = Hash(node) >> filter_shift_;
-    return (filter_[bit >> 5] >> (bit & 31) & 1) != 0;
-  }
-
-  int32_t Find(int32_t node) const {
-    uint32_t at = Hash(node) >> shift_;
-    while (table_[at].node != node && table_[at].node != -1) at = (at + 1) & mask_;
-    return table_[at].node == node ? table_[at].place : none_;
-  }
-
- private:
-  struct Entry {
-    int32_t node, place;
-  };
-  static uint32_t Hash(int32_t node) { return static_cast<uint32_t>(node) * 0x9E3779B1u; }
-
-  int32_t none_;
-  int shift_, filter_shift_;
-  uint32_t mask_;
-  std::vector<Entry> table_;
-  std::vector<uint32_t> filter_;
-};
 
 void KeepRows(const Slice& slice, const int32_t* indices, const PlaceMap& places, int32_t none,
               int64_t begin, int64_t end, KeptEdges& kept) {

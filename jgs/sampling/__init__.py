@@ -17,10 +17,12 @@ from jgs.sampling.algorithms.vrgcn import VRGCN
 from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import Adaptive, Feedback, Sampler
 from jgs.sampling.capacity import Capacity
+from jgs.sampling.induced import induced_subgraph
 from jgs.sampling.loader import Loader
 from jgs.sampling.plan import plan_capacity, worst_case
 from jgs.sampling.samplers import SAMPLERS, WALKERS
 from jgs.sampling.stages import ByEpoch, OnPlateau, SamplerSchedule
+from jgs.sampling.subgraphs import SubgraphSampler
 from jgs.sampling.walks import Walker, Walks
 
 __all__ = [
@@ -47,10 +49,12 @@ __all__ = [
     "Sampler",
     "SamplerSchedule",
     "Subgraph",
+    "SubgraphSampler",
     "Thanos",
     "Walk",
     "Walker",
     "Walks",
+    "induced_subgraph",
     "plan_capacity",
     "sample_neighbors",
     "worst_case",

@@ -41,7 +41,8 @@ class Sampler(Protocol):
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        """The batch of `seeds`, int `[B]` with `N` for padding; jittable.
+        """The batch of `seeds`, int `[B]` with `N` for padding; jittable. Of a sampler that
+        `draws_seeds` the batch's seeds are some of them.
 
         Args:
           key: a Threefry key, typed or as its two uint32 words, used once; or the words that
@@ -79,6 +80,12 @@ class Adaptive(Sampler, Protocol):
         """The state after a step on `batch`, of the same shapes; pure and jittable. Of an
         overflowed batch, which nobody trains on, nothing is asked. An update that reads
         columns of the nodes takes the graph too: `update(state, batch, feedback, graph)`."""
+
+
+def draws_seeds(sampler: Sampler) -> bool:
+    """Whether it chooses a batch's seeds itself among those it is given, which are then all
+    that there are (`SubgraphSampler`): of a sampler that does, its attribute `draws_seeds`."""
+    return getattr(sampler, "draws_seeds", False)
 
 
 def is_adaptive(sampler: Sampler) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.ahead import Ahead
-from jgs.sampling.base import Sampler, is_adaptive, step_keys
+from jgs.sampling.base import Sampler, draws_seeds, is_adaptive, step_keys
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_seed_ids, require_int
 from jgs.sampling.learning import Learning
@@ -33,7 +33,8 @@ class Loader:
     Args:
       graph: the graph `[N]`.
       seeds: int `[n]` node ids, `n >= batch_size`. A node that is there twice may meet itself.
-      batch_size: `B`.
+      batch_size: `B`. Of a sampler that draws the seeds itself, as those of subgraphs do, it
+        says how many batches an epoch has, `n / B` rounded up, and no more.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`; or a
         schedule of samplers, `ByEpoch` or `OnPlateau`: each epoch is what a loader of its
         sampler alone draws in that epoch, and each sampler is planned and compiled once.
@@ -99,7 +100,9 @@ class Loader:
                 Learning.of(sampler, state, age, graph),
                 partial(step_keys, sampler),
             )
-            schedule = Schedule(key, deal, batch_size, graph.num_nodes, shuffle, settings, keys)
+            of_seeds: dict[str, Any] = {"step_keys": keys, "whole": draws_seeds(sampler)}
+            sizes_of = (batch_size, graph.num_nodes, shuffle, settings)
+            schedule = Schedule(key, deal, *sizes_of, **of_seeds)
             return LocalSource(graph, sampler, state, schedule, seeds, *sizes, read, learning)
 
         source = source_of(sampler, make)

@@ -14,7 +14,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.base import Sampler, State
+from jgs.sampling.base import Sampler, State, draws_seeds
 from jgs.sampling.capacity import (
     Capacity,
     GraphShape,
@@ -96,7 +96,8 @@ def plan_capacity(
     state = sampler.init(graph)
     chooser = np.random.default_rng(np.asarray(words).tolist())
     worst = sampler.bound(GraphShape.of(graph, degrees=not distinct), batch_size, distinct)
-    first = modest(worst, batch_size)
+    least = 0 if draws_seeds(sampler) else batch_size
+    first = modest(worst, least)
     draw = _draw_on_this_host(sampler)
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
     for trial in range(trials):
@@ -110,7 +111,7 @@ def plan_capacity(
 
         needed, level = until_it_fits(attempt, level)
         need = np.maximum(need, np.asarray(needed))
-    planned = with_margin(need, margin, batch_size, worst)
+    planned = with_margin(need, margin, least, worst)
     log = logging.getLogger("jgs")
     log.info(
         "capacity planned from %d batches in %.2f s, %.1f times below the worst case",

@@ -77,6 +77,8 @@ class Schedule:
       step_keys: the keys uint32 `[n, W]` of an epoch's steps, by the epoch's key and their
         numbers; see `jgs.sampling.base.step_keys`.
       passes: how often an epoch goes over the seeds, every time in another order.
+      whole: whether every batch is given all seeds of its parts, ascending, of which the
+        sampler chooses; `batch_size` then only says how many batches an epoch has.
 
     Attributes: epoch, step: the position, moved by the user of it; batch_size.
     """
@@ -91,11 +93,12 @@ class Schedule:
         settings: str = "",
         step_keys: StepKeys = step_words,
         passes: int = 1,
+        whole: bool = False,
     ):
         self._words = np.asarray(key_words(key))
         self._deal, self._shuffle, self._num_nodes = deal, shuffle, num_nodes
         self.batch_size = _check_batch_size(batch_size, deal.longest)
-        self._step_keys, self._passes = step_keys, passes
+        self._step_keys, self._passes, self._whole = step_keys, passes, whole
         self._digest = zlib.crc32(settings.encode(), deal.digest)
         self.epoch = self.step = 0
 
@@ -107,10 +110,15 @@ class Schedule:
 
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """uint32 `[len + more, W]`, the key of every batch of an epoch, and its seeds, int32
-        `[len + more, batch_size * len(parts)]`; those beyond the epoch's end are padding."""
+        `[len + more, batch_size * len(parts)]` (`whole`: `[len + more, n]`); those beyond the
+        epoch's end are padding."""
         epoch_words = fold_each(self._words, [epoch])[0]
         order_words = fold_each(epoch_words, [0])[0]
         steps, columns = len(self) + more, []
+        keys = self._step_keys(epoch_words, np.arange(steps))
+        if self._whole:
+            every = np.sort(np.concatenate(self._deal.parts))
+            return keys, np.broadcast_to(every, (steps, every.size))
         each = self._steps_of_pass() * self.batch_size
         for part, seeds in enumerate(self._deal.parts, self._deal.first):
             padded = np.full((steps, self.batch_size), self._num_nodes, np.int32)
@@ -122,7 +130,7 @@ class Schedule:
                 padded.reshape(-1)[i * each :][: seeds.size] = ordered
             columns.append(padded)
         seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        return self._step_keys(epoch_words, np.arange(steps)), seeds
+        return keys, seeds
 
     def state_dict(self) -> dict[str, int]:
         """The position and what it means: ints that `load_state_dict` takes back."""

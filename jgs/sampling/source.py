@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch
-from jgs.sampling.base import Sampler, State, overflowed, sample_apart
+from jgs.sampling.base import Sampler, State, draws_seeds, overflowed, sample_apart
 from jgs.sampling.capacity import (
     Capacity,
     GraphShape,
@@ -23,7 +23,7 @@ from jgs.sampling.learning import Learning
 from jgs.sampling.plan import plan_capacity
 from jgs.sampling.schedule import Schedule
 from jgs.sampling.stages import Stages
-from jgs.sampling.superbatch import choose_super_batch
+from jgs.sampling.superbatch import choose_super_batch, num_threads
 
 
 class Source(Protocol):
@@ -100,8 +100,13 @@ class LocalSource:
             capacity = plan_capacity(graph, size, sampler, seeds=seeds, distinct=distinct)
         shape = GraphShape.of(graph, degrees=not distinct)
         self._worst = sampler.bound(shape, size, distinct)
-        self.capacity = check_capacity(capacity, size, len(self._worst.edges))
-        self.at_once = min(super_batch or choose_super_batch(self.capacity), len(schedule))
+        own = draws_seeds(sampler)
+        self.capacity = check_capacity(capacity, 0 if own else size, len(self._worst.edges))
+        if super_batch is None:
+            super_batch = choose_super_batch(self.capacity)
+            if own:  # a subgraph is drawn by one thread: so as many as there are threads
+                super_batch = max(super_batch, num_threads())
+        self.at_once = min(super_batch, len(schedule))
         if learning is not None:  # each batch has a state of its own
             self.at_once = 1
         self._draw = jax.jit(self._draw_apart, static_argnums=4)

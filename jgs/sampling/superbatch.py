@@ -19,9 +19,14 @@ def choose_super_batch(capacity: Capacity) -> int:
     thread to be of use. Measured by `python -m benchmarks.superbatch`.
     """
     size = 4 * (sum(capacity.edges) + sum(capacity.sources) + capacity.sources[-1])
-    threads = max(2, kernels.NUM_THREADS or _num_cores())
+    threads = max(2, num_threads())
     rounds = min(_PER_THREAD, _BYTES_PER_THREAD // max(1, size))
     return threads * rounds or 1
+
+
+def num_threads() -> int:
+    """The threads that a kernel may use."""
+    return kernels.NUM_THREADS or _num_cores()
 
 
 def _num_cores() -> int:

@@ -14,7 +14,7 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
-from jgs.sampling.hops import close_gaps, empty_if
+from jgs.sampling.induced import induced_block
 from jgs.sampling.random import below, key_words, node_bits
 from jgs.sampling.relabel import relabel
 
@@ -32,9 +32,7 @@ class Subgraph:
       extra: how many nodes are drawn beside the seeds.
       edge_ids, edge_weights: whether the block carries `edge_id`, `edge_weight`.
 
-    A capacity has one hop. Its `edges` are the in-edges of all the batch's nodes, which are
-    looked through; the block keeps those whose source is in the batch. Plain JAX: on a CPU it
-    takes about a sort of these edges.
+    A capacity has one hop: the block's edges and the batch's nodes.
     """
 
     extra: int = 0
@@ -83,45 +81,15 @@ def _sample(
     num_nodes, (most_edges,), (most_rows,) = graph.num_nodes, *capacity
     bad = jnp.any((seeds < 0) | (seeds > num_nodes))
     nodes, num_rows = _nodes(words, seeds, num_nodes, sampler.extra, most_rows)
-    real = (jnp.arange(most_rows) < num_rows) & (nodes < num_nodes)
-    start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
-    degree = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - start
-    ends = jnp.cumsum(degree)
-    total = jnp.max(ends, initial=0)
-
-    slot = jnp.arange(most_edges, dtype=jnp.int64)
-    row = jnp.clip(jnp.searchsorted(ends, slot, side="right"), 0, max(most_rows - 1, 0))
-    edge = start[row] + slot - (ends - degree)[row]
-    source = jnp.full(most_edges, num_nodes, jnp.int32)
-    if graph.num_edges:
-        source = jnp.where(slot < total, graph.indices.at[edge].get(mode="clip"), num_nodes)
-    local = _places(nodes, source, num_nodes)
-    edge, _, indptr = close_gaps(jnp.where(local >= 0, edge, -1), None, row, most_rows)
-    kept = edge >= 0
-    if graph.num_edges:
-        source = jnp.where(kept, graph.indices.at[edge].get(mode="clip"), num_nodes)
-    indices = jnp.where(kept, _places(nodes, source, num_nodes), most_rows)
-    weight = None
-    if sampler.edge_weights and graph.edge_weight is not None:
-        weight = graph.edge_weight.at[edge].get(
-            mode="fill", fill_value=0, wrap_negative_indices=False
-        )
-    block = Block(
-        indptr=indptr,
-        indices=indices.astype(jnp.int32),
-        num_targets=num_rows,
-        num_sources=num_rows,
-        num_edges=indptr[-1],
-        edge_id=jnp.where(kept, edge, graph.num_edges) if sampler.edge_ids else None,
-        edge_weight=weight,
-        source_capacity=most_rows,
+    fits = ~bad & (num_rows <= most_rows)
+    groups = jnp.stack([0, jnp.where(fits, num_rows, 0)])
+    weight = graph.edge_weight if sampler.edge_weights else None
+    block, edges_needed = induced_block(
+        graph, nodes, groups, most_edges, edge_ids=sampler.edge_ids, edge_weight=weight
     )
-    fits = num_rows <= most_rows
-    edges_needed = jnp.where(fits, jnp.minimum(total, 2**31 - 1), 0)
-    needed = jnp.stack([edges_needed, jnp.minimum(num_rows, most_rows + 1)])[:, None]
-    needed = jnp.where(bad, -1, needed).astype(jnp.int32)
-    overflow = bad | ~fits | (total > most_edges)
-    block = empty_if(overflow, block, graph.num_edges)
+    counts = [jnp.minimum(edges_needed, 2**31 - 1), jnp.minimum(num_rows, most_rows + 1)]
+    needed = jnp.where(bad, -1, jnp.stack(counts)[:, None]).astype(jnp.int32)
+    overflow = ~fits | (edges_needed > most_edges)
     return block, jnp.where(overflow, num_nodes, nodes), overflow, needed
 
 
@@ -138,12 +106,3 @@ def _nodes(
     wanted = jnp.full(extra, num_nodes > 0)
     nodes, num_rows, _ = relabel(seeds, num_seeds, drawn, wanted, room, num_nodes)
     return nodes, num_rows
-
-
-def _places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
-    """int32 like `ids`: the first row of `nodes` that holds each, -1 where none does."""
-    order = jnp.argsort(nodes, stable=True).astype(jnp.int32)
-    ordered = nodes[order]
-    at = jnp.clip(jnp.searchsorted(ordered, ids), 0, max(nodes.shape[0] - 1, 0))
-    found = (ordered[at] == ids) & (ids < num_nodes)
-    return jnp.where(found, order[at], -1)

@@ -1,0 +1,321 @@
+"""`induced_subgraph`: the edges among some nodes, as a block; and what samplers make of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.graph import Block, Graph
+from jgs.kernels.call import on_cpu, vary_alike
+from jgs.sampling.capacity import round_up
+from jgs.sampling.checks import check_graph, check_seed_ids
+from jgs.sampling.hops_kernel import call_once
+
+_AT_ONCE = 1 << 15  # edges that the plain path reads at a time
+_LOOKED_AT = 1 << 24  # and of those that are looked at on the host
+_INT32_MAX = 2**31 - 1
+
+
+class InducedArrays(NamedTuple):
+    """The edges of an induced block, of room `E`, and how many there are.
+
+    Fields: indptr int32 `[R+1]`; indices int32 `[E]`, edge_id int64 `[E]` and edge_weight
+    float32 `[E]`, the last two empty where nobody wants them; needed int64, more than `E` of a
+    block that did not fit and is empty.
+    """
+
+    indptr: jax.Array
+    indices: jax.Array
+    edge_id: jax.Array
+    edge_weight: jax.Array
+    needed: jax.Array
+
+
+class Wanted(NamedTuple):
+    """What is static about an induced block.
+
+    Fields:
+      max_edges: its room.
+      edge_ids, edge_weights: what it has beside its edges.
+      by_row: whether a weight is multiplied by the number of edges of its row.
+      apart: whether S blocks have arrays of their own, not common ones.
+    """
+
+    max_edges: int
+    edge_ids: bool
+    edge_weights: bool
+    by_row: bool = False
+    apart: bool = False
+
+
+def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> Block:
+    """The graph that `nodes` induce: all edges of `graph` between two of them.
+
+    Args:
+      graph: the graph `[N]`.
+      nodes: int `[R]` distinct node ids.
+      sorted_rows: a promise that every row of the graph is sorted by source, as those of
+        `graph.sorted()` are. A row much longer than `nodes` is then searched for them and not
+        read.
+
+    Returns:
+      A square `Block` with `R` sources and targets, in the order of `nodes`, with `edge_id`
+      and, if the graph has weights, `edge_weight`. In a row the edges are in the graph's order.
+
+    The cost is that of reading the in-edges of `nodes`, whatever the size of the graph. Not
+    for `jax.jit`, for the block's size depends on the values; samplers of subgraphs are
+    jittable. Raises `InputError` for what is no node, for a repeated one, and for 2^31 edges
+    or more.
+    """
+    check_graph(graph, False)
+    nodes = check_seed_ids(nodes, graph.num_nodes)
+    ids, count = np.unique(nodes, return_counts=True)
+    if ids.size != nodes.size:
+        raise InputError(
+            "the nodes of a subgraph must be distinct",
+            f"{ids[count > 1][0]} more than once",
+            "Pass np.unique(nodes).",
+        )
+    groups = np.array([0, nodes.size], np.int32)
+    # A first guess: most graphs keep fewer than a third of the edges that are read.
+    with jax.enable_x64(True):
+        degrees = graph.indptr.at[nodes + 1].get() - graph.indptr.at[nodes].get()
+    room = min(round_up(int(np.asarray(degrees).sum()) // 3 + (1 << 10)), _INT32_MAX)
+    while True:
+        block, needed = _whole(graph, nodes, groups, jnp.array(bool(sorted_rows)), room)
+        if int(needed) <= room:
+            return block
+        if int(needed) > _INT32_MAX:
+            raise InputError(
+                "a subgraph must have fewer than 2**31 edges", int(needed), "Pass fewer nodes."
+            )
+        room = min(round_up(int(needed)), _INT32_MAX)
+
+
+@partial(jax.jit, static_argnums=4)
+def _whole(graph: Graph, nodes: Any, groups: Any, sorted_rows: Any, room: int) -> Any:
+    weight = graph.edge_weight
+    with jax.enable_x64(True):
+        return induced_block(
+            graph, nodes, groups, room, edge_ids=True, edge_weight=weight, is_sorted=sorted_rows
+        )
+
+
+def induced_block(
+    graph: Graph,
+    nodes: jax.Array,
+    groups: jax.Array,
+    max_edges: int,
+    *,
+    edge_ids: bool = False,
+    edge_weight: jax.Array | None = None,
+    is_sorted: jax.Array | None = None,
+) -> tuple[Block, jax.Array]:
+    """The edges among the nodes of each group, as one square block; traced under x64.
+
+    Args:
+      nodes: int32 `[R]`. Of a node that is twice in a group every row has its in-edges, and
+        the first row is the source of its out-edges. `N` has no edges.
+      groups: int32 `[G+1]`; group `g` has the rows `groups[g]:groups[g+1]`. Rows from
+        `groups[G]` on are padding.
+      max_edges: static, the block's room.
+      edge_ids: whether the block has `edge_id`.
+      edge_weight: float32 `[E]`, a number for every edge of the graph, which the block's
+        `edge_weight` then has; or None.
+      is_sorted: bool `[]`, that the graph's rows are sorted by source (`rows_sorted`): long
+        ones are then searched. None: they may not be.
+
+    Returns: the block, empty if it does not fit, and the edges that it needed, int64.
+    """
+    wanted = Wanted(max_edges, edge_ids, edge_weight is not None)
+    (arrays,) = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
+    return _as_block(graph, arrays, groups[-1], wanted), arrays.needed
+
+
+def induced_blocks(
+    graph: Graph,
+    nodes: jax.Array,
+    counts: jax.Array,
+    max_edges: int,
+    *,
+    edge_ids: bool = False,
+    edge_weight: jax.Array | None = None,
+    by_row: bool = False,
+    is_sorted: jax.Array | None = None,
+) -> list[tuple[Block, jax.Array]]:
+    """`induced_block` of each of `S` lists of nodes, int32 `[S, R]`, whose first `counts`
+    int32 `[S]` are one group. The blocks share no array: taking them apart copies nothing.
+    With `by_row` each weight is multiplied by the number of edges of its row in the block."""
+    wanted = Wanted(max_edges, edge_ids, edge_weight is not None, by_row, apart=True)
+    groups = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
+    every = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
+    return [
+        (_as_block(graph, arrays, count, wanted), arrays.needed)
+        for arrays, count in zip(every, counts, strict=True)
+    ]
+
+
+def rows_sorted(graph: Graph) -> jax.Array:
+    """bool `[]`: whether every row of the graph is sorted by source. Reads all edges, once."""
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    for first in range(0, indices.size - 1, _LOOKED_AT):
+        some = indices[first : first + _LOOKED_AT + 1]
+        falls = first + 1 + np.flatnonzero(some[1:] < some[:-1])
+        # Where a row begins the sources may fall.
+        if falls.size and not np.array_equal(indptr[np.searchsorted(indptr, falls)], falls):
+            return jnp.array(False)
+    return jnp.array(True)
+
+
+def _arrays(
+    graph: Graph,
+    nodes: jax.Array,
+    groups: jax.Array,
+    wanted: Wanted,
+    edge_weight: jax.Array | None,
+    is_sorted: jax.Array | None,
+) -> list[InducedArrays]:
+    """Those of the block of `nodes` `[..., R]`; with `apart` of the `S` of `[S, R]`."""
+    weight = jnp.zeros(0, jnp.float32) if edge_weight is None else edge_weight
+    known = jnp.array(False) if is_sorted is None else is_sorted
+    operands = (graph.indptr, graph.indices, weight, known)
+    groups, operands, nodes = vary_alike(groups.astype(jnp.int32), operands, nodes)
+    return on_cpu(partial(_kernel, wanted), partial(_plain, wanted), groups, operands, nodes)
+
+
+def _as_block(graph: Graph, arrays: InducedArrays, count: jax.Array, wanted: Wanted) -> Block:
+    fits = arrays.needed <= wanted.max_edges
+    num_rows = jnp.where(fits, count, 0).astype(jnp.int32)
+    return Block(
+        indptr=arrays.indptr,
+        indices=arrays.indices,
+        num_targets=num_rows,
+        num_sources=num_rows,
+        num_edges=jnp.where(fits, arrays.needed, 0).astype(jnp.int32),
+        edge_id=arrays.edge_id if wanted.edge_ids else None,
+        edge_weight=arrays.edge_weight if wanted.edge_weights else None,
+        source_capacity=arrays.indptr.shape[-1] - 1,
+    )
+
+
+def _kernel(
+    wanted: Wanted, groups: jax.Array, operands: Any, nodes: jax.Array
+) -> list[InducedArrays]:
+    """As `_plain`, by jgs/kernels/induced.cc."""
+
+    def call(groups: jax.Array, operands: Any, nodes: jax.Array) -> list[InducedArrays]:
+        batches = nodes.shape[: -2 if wanted.apart else -1]
+
+        def result(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((*batches, *shape), dtype)
+
+        room = wanted.max_edges
+        one = [
+            result(jnp.int32, nodes.shape[-1] + 1),
+            result(jnp.int32, room),
+            result(jnp.int64, room if wanted.edge_ids else 0),
+            result(jnp.float32, room if wanted.edge_weights else 0),
+            result(jnp.int64),
+        ]
+        results = one * (nodes.shape[-2] if wanted.apart else 1)
+        run = jax.ffi.ffi_call("jgs_induced", results, vmap_method="sequential")
+        arrays = run(
+            *operands,
+            groups,
+            nodes,
+            by_row=np.bool_(wanted.by_row),
+            num_threads=np.int64(kernels.NUM_THREADS),
+        )
+        arrays = [vary_alike(array, nodes)[0] for array in arrays]
+        each = len(one)
+        return [InducedArrays(*arrays[i : i + each]) for i in range(0, len(arrays), each)]
+
+    return call_once(call, groups, operands, nodes)
+
+
+def _plain(
+    wanted: Wanted, groups: jax.Array, operands: Any, nodes: jax.Array
+) -> list[InducedArrays]:
+    one = partial(_plain_block, wanted, operands)
+    if nodes.ndim == 1:
+        return [one(groups, nodes)]
+    every = jax.vmap(one)(groups, nodes)
+    if not wanted.apart:
+        return [every]
+    return [jax.tree.map(lambda a, i=i: a[i], every) for i in range(nodes.shape[0])]
+
+
+def _plain_block(
+    wanted: Wanted, operands: Any, groups: jax.Array, nodes: jax.Array
+) -> InducedArrays:
+    """Reads the rows' edges some at a time and keeps those whose source is in the group."""
+    indptr, indices, weight, _ = operands
+    room, num_rows = wanted.max_edges, nodes.shape[0]
+    num_nodes, num_edges = indptr.shape[0] - 1, indices.shape[0]
+    row = jnp.arange(num_rows, dtype=jnp.int64)
+    group = jnp.searchsorted(groups, row, side="right") - 1
+    real = (group >= 0) & (row < groups[-1]) & (nodes >= 0) & (nodes < num_nodes)
+    start = jnp.where(real, indptr.at[nodes].get(mode="clip"), 0)
+    degree = jnp.where(real, indptr.at[nodes + 1].get(mode="clip"), 0) - start
+    ends = jnp.cumsum(degree)
+    total = jnp.max(ends, initial=0)
+
+    # The nodes by (group, node), the first of equal ones first.
+    one_past = num_nodes + 1
+    name = jnp.where(real, group * one_past + nodes, jnp.iinfo(jnp.int64).max)
+    order = jnp.argsort(name, stable=True)
+    names = name[order]
+
+    def go_on(state: tuple[jax.Array, ...]) -> jax.Array:
+        return state[0] < total
+
+    def read(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        first, needed, count, local, edge_of = state
+        slot = first + jnp.arange(_AT_ONCE, dtype=jnp.int64)
+        at = jnp.clip(jnp.searchsorted(ends, slot, side="right"), 0, num_rows - 1)
+        edge = start[at] + slot - (ends - degree)[at]
+        source = indices.at[edge].get(mode="clip")
+        wanted_name = group[at] * one_past + source
+        place = jnp.clip(jnp.searchsorted(names, wanted_name), 0, num_rows - 1)
+        kept = (slot < total) & (names[place] == wanted_name)
+        to = jnp.where(kept, needed + jnp.cumsum(kept) - 1, room)
+        local = local.at[to].set(order[place].astype(jnp.int32), mode="drop")
+        edge_of = edge_of.at[to].set(edge, mode="drop")
+        count = count.at[at + 1].add(kept.astype(jnp.int32))
+        return first + _AT_ONCE, needed + jnp.sum(kept), count, local, edge_of
+
+    zero = jnp.zeros((), jnp.int64)
+    state = (
+        zero,
+        zero,
+        jnp.zeros(num_rows + 1, jnp.int32),
+        jnp.full(room, num_rows, jnp.int32),
+        jnp.full(room, num_edges, jnp.int64),
+    )
+    state = vary_alike(*state, nodes, groups, operands)[:5]
+    if num_edges and num_rows:  # nothing can index no edges
+        state = jax.lax.while_loop(go_on, read, state)
+    _, needed, count, local, edge = state
+    fits = needed <= room
+    begin = jnp.where(fits, jnp.cumsum(count, dtype=jnp.int32), 0)
+    edge = jnp.where(fits, edge, num_edges)
+    of_edges = jnp.zeros(room if wanted.edge_weights else 0, jnp.float32)
+    if wanted.edge_weights and num_edges:
+        of_edges = weight.at[edge].get(mode="fill", fill_value=0)
+        if wanted.by_row and num_rows:
+            slot = jnp.arange(room, dtype=jnp.int32)
+            at = jnp.clip(jnp.searchsorted(begin, slot, side="right") - 1, 0, num_rows - 1)
+            of_edges = of_edges * (begin[at + 1] - begin[at]).astype(jnp.float32)
+    return InducedArrays(
+        indptr=begin,
+        indices=jnp.where(fits, local, num_rows),
+        edge_id=edge if wanted.edge_ids else edge[:0],
+        edge_weight=of_edges,
+        needed=needed,
+    )

@@ -1,0 +1,246 @@
+"""Samplers that draw subgraphs to train on, and choose the seeds themselves."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, MiniBatch
+from jgs.kernels.call import vary_alike
+from jgs.sampling.base import State
+from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
+from jgs.sampling.checks import check_graph, check_seeds
+from jgs.sampling.induced import induced_blocks, rows_sorted
+from jgs.sampling.normalize import Coefficients, check_error, estimate
+from jgs.sampling.random import key_words
+
+
+class SubgraphState(NamedTuple):
+    """What a sampler of subgraphs knows of a graph.
+
+    Fields:
+      own: what its draws need.
+      is_sorted: bool `[]`, see `rows_sorted`.
+      coefficients: of the normalisation, or None.
+    """
+
+    own: State
+    is_sorted: jax.Array
+    coefficients: Coefficients | None
+
+
+@dataclass(frozen=True)
+class SubgraphSampler:
+    """Draws nodes by the key alone, and returns the graph that they induce as one square block
+    for all layers: a model of any depth is trained on a subgraph (Zeng et al., "Accurate,
+    Efficient and Scalable Graph Embedding", IPDPS 2019, Algorithm 1).
+
+    A subclass is a frozen dataclass that says which nodes a subgraph has: `draw_nodes`,
+    `most_nodes` and, if these need something of the graph, `node_state`.
+
+    `seeds` are all the nodes whose loss counts, each once, in any order, with `N` for padding.
+    The batch's seeds are those of the subgraph's nodes that are among them: int32 `[R]` like
+    its rows, `N` in the others. Padding and order of the seeds change nothing; their number and
+    that of a loader's `batch_size` say how many batches an epoch has, and no more. A capacity
+    has one hop: the block's edges and the subgraph's nodes.
+
+    Fields:
+      norm_error: None, or GraphSAINT's normalisation (Zeng et al., "GraphSAINT: Graph Sampling
+        Based Inductive Learning Method", ICLR 2020, section 3.2), from subgraphs that `init`
+        draws until a node was in so many on average that the relative standard error of that
+        count is at most this number: `1 / norm_error**2` of them. See `Coefficients` for what
+        it does. The paper draws about 50, an error of 0.14.
+      edge_ids, edge_weights: whether the block carries `edge_id`, `edge_weight`.
+
+    On ranks each draws subgraphs of its own, and a seed may be in several of them.
+    """
+
+    _: KW_ONLY
+    norm_error: float | None = None
+    edge_ids: bool = field(default=False, repr=False)
+    edge_weights: bool = field(default=False, repr=False)
+
+    by_node = False
+    draws_seeds = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "norm_error", check_error(self.norm_error))
+
+    @abstractmethod
+    def draw_nodes(
+        self, words: jax.Array, graph: Graph, state: State, room: int
+    ) -> tuple[jax.Array, jax.Array]:
+        """The nodes of `S` subgraphs by as many keys `words` uint32 `[S, 2]`: int32
+        `[S, room]`, distinct, ascending, padded with `N`; and how many each has, int32 `[S]`.
+        Of one that has more than `room` the nodes are of no meaning. `state` is that of
+        `node_state`. Traced under x64."""
+
+    @abstractmethod
+    def most_nodes(self, shape: GraphShape) -> int:
+        """What no subgraph's number of nodes exceeds."""
+
+    def node_state(self, graph: Graph) -> State:
+        """What `draw_nodes` needs of the graph; raises `InputError` if it lacks something."""
+        return ()
+
+    def init(self, graph: Graph) -> SubgraphState:
+        check_graph(graph, False, self.edge_weights)
+        state = SubgraphState(self.node_state(graph), rows_sorted(graph), None)
+        if self.norm_error is None:
+            return state
+        weight = graph.edge_weight if self.edge_weights else None
+        bound, draw = self.bound(GraphShape.of(graph), 1), partial(_draw, sampler=self)
+        made = estimate(draw, graph, state, weight, bound, self.norm_error)
+        return state._replace(coefficients=made)
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        return Capacity((shape.num_edges,), (min(self.most_nodes(shape), shape.num_nodes),))
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        words, seeds, capacity = self._check(key, graph, state, seeds, capacity)
+        if seeds.ndim == 1:
+            (batch,) = self._batches(words[None], graph, state, [seeds], capacity)
+            return batch
+        batches = self._batches(words, graph, state, [*seeds], capacity)
+        return jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
+
+    def sample_apart(
+        self, words: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity
+    ) -> list[MiniBatch]:
+        """See `jgs.sampling.base.sample_apart`: a subgraph a thread."""
+        words, seeds, capacity = self._check(words, graph, state, seeds, capacity)
+        return self._batches(words, graph, state, [*seeds], capacity)
+
+    def _check(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Any
+    ) -> tuple[jax.Array, jax.Array, Capacity]:
+        check_graph(graph, False, self.edge_weights)
+        if not isinstance(state, SubgraphState):
+            raise InputError(
+                "the state must be what init returned for this graph",
+                repr(state),
+                "Call sampler.init(graph).",
+            )
+        seeds = check_seeds(seeds, graph.num_nodes)
+        if capacity is None:
+            capacity = self.bound(GraphShape.of(graph), 1)
+        return key_words(key, seeds.shape[:-1]), seeds, check_capacity(capacity, 0, 1)
+
+    def _batches(
+        self,
+        words: jax.Array,
+        graph: Graph,
+        state: SubgraphState,
+        seeds: list[jax.Array],
+        capacity: Capacity,
+    ) -> list[MiniBatch]:
+        words, graph, state, seeds = vary_alike(words, graph, state, seeds)
+        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+            return _batches(words, graph, state, seeds, self, capacity, kernels.host_only())
+
+
+class Drawn(NamedTuple):
+    """A subgraph: its nodes int32 `[R]` and how many it needed, its block and how many edges
+    that needed."""
+
+    nodes: jax.Array
+    num_nodes: jax.Array
+    block: Block
+    needed: jax.Array
+
+
+def _draw(
+    words: jax.Array,
+    graph: Graph,
+    state: SubgraphState,
+    capacity: Capacity,
+    sampler: SubgraphSampler,
+    edge_ids: bool = True,
+    wanted: jax.Array | bool = True,
+) -> list[Drawn]:
+    """Of each of the keys `words` uint32 `[S, 2]` a subgraph; without nodes or edges where
+    these do not fit or nobody `wanted` it, bool `[S]`."""
+    (room,), (max_edges,) = capacity.sources, capacity.edges
+    nodes, counts = sampler.draw_nodes(words, graph, state.own, room)
+    keep = wanted & (counts <= room)
+    nodes = jnp.where(keep[:, None], nodes, graph.num_nodes)
+    weight = graph.edge_weight if sampler.edge_weights else None
+    if state.coefficients is not None:
+        weight = state.coefficients.edges
+    blocks = induced_blocks(
+        graph,
+        nodes,
+        jnp.where(keep, counts, 0),
+        max_edges,
+        edge_ids=edge_ids,
+        edge_weight=weight,
+        by_row=state.coefficients is not None,
+        is_sorted=state.is_sorted,
+    )
+    return [Drawn(nodes[i], counts[i], *both) for i, both in enumerate(blocks)]
+
+
+@partial(jax.jit, static_argnums=(4, 5, 6))
+def _batches(
+    words: jax.Array,
+    graph: Graph,
+    state: SubgraphState,
+    seeds: list[jax.Array],
+    sampler: SubgraphSampler,
+    capacity: Capacity,
+    host_only: bool,
+) -> list[MiniBatch]:
+    bad = [jnp.any((own < 0) | (own > graph.num_nodes)) for own in seeds]
+    every = _draw(words, graph, state, capacity, sampler, sampler.edge_ids, ~jnp.stack(bad))
+    fields = (every, seeds, bad)
+    return [_batch(*one, graph, state, capacity) for one in zip(*fields, strict=True)]
+
+
+def _batch(
+    drawn: Drawn,
+    seeds: jax.Array,
+    bad: jax.Array,
+    graph: Graph,
+    state: SubgraphState,
+    capacity: Capacity,
+) -> MiniBatch:
+    num_nodes, (room,), (max_edges,) = graph.num_nodes, capacity.sources, capacity.edges
+    overflow = bad | (drawn.num_nodes > room) | (drawn.needed > max_edges)
+    nodes = jnp.where(overflow, num_nodes, drawn.nodes)
+    chosen, num_seeds = _among(nodes, seeds, num_nodes)
+    weight = None
+    if state.coefficients is not None:
+        # The mean over the batch's seeds is then an estimate of that over all seeds.
+        share = jnp.sum(chosen) / jnp.maximum(num_seeds, 1)
+        own = state.coefficients.nodes.at[nodes].get(mode="fill", fill_value=0)
+        weight = jnp.where(chosen, own * share.astype(jnp.float32), 0)
+    needed = jnp.stack([jnp.minimum(drawn.needed, 2**31 - 1), drawn.num_nodes])[:, None]
+    return MiniBatch(
+        jnp.where(chosen, nodes, num_nodes),
+        nodes,
+        (drawn.block,),
+        overflow,
+        num_nodes,
+        needed=jnp.where(bad, -1, needed).astype(jnp.int32),
+        seed_weight=weight,
+        square=True,
+    )
+
+
+def _among(nodes: jax.Array, seeds: jax.Array, num_nodes: int) -> tuple[jax.Array, jax.Array]:
+    """bool `[R]`: which of the nodes are among the seeds; and how many seeds there are."""
+    rising = jnp.all(seeds[1:] >= seeds[:-1])  # as a loader gives them
+    ordered = jax.lax.cond(rising, lambda s: s, jnp.sort, seeds)
+    fresh = jnp.concatenate([jnp.ones(1, bool), ordered[1:] > ordered[:-1]])
+    place = jnp.clip(jnp.searchsorted(ordered, nodes), 0, seeds.shape[0] - 1)
+    found = (ordered[place] == nodes) & (nodes < num_nodes)
+    return found, jnp.sum(fresh & (ordered < num_nodes))
