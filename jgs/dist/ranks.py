@@ -28,7 +28,7 @@ from jgs.dist.vanilla import check_vanilla
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
-from jgs.sampling.base import Sampler, is_adaptive, step_keys
+from jgs.sampling.base import Sampler, draws_seeds, is_adaptive, step_keys
 from jgs.sampling.capacity import Capacity, round_up
 from jgs.sampling.learning import Learning
 from jgs.sampling.loader import Loader, decided_by
@@ -96,17 +96,19 @@ class RankParts:
         sampler.init(graphs[0])
 
     def schedules(
-        self, key: Any, batch_size: int, shuffle: bool, settings: str, keys: Any
+        self, key: Any, batch_size: int, shuffle: bool, settings: str, sampler: Sampler
     ) -> list[Schedule]:
-        """For each local rank the batches of `batch_size` seeds, as many of each part; `keys`
-        makes those of an epoch's steps."""
+        """For each local rank the batches of `batch_size` seeds, as many of each part; or, of a
+        sampler that draws the seeds, with those of all parts."""
         parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
         per_part = batch_size // self.per_rank
         total, longest = sum(seeds), max(seeds)
         digest = zlib.crc32(parts.parts_id.encode())
+        whole = draws_seeds(sampler)
+        every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
         deals = [
             Deal(
-                [np.asarray(part.train_idx) for part in some],
+                [np.asarray(part.train_idx) for part in every or some],
                 some[0].index,
                 parts.num_parts,
                 total,
@@ -115,8 +117,9 @@ class RankParts:
             )
             for some in self.mine
         ]
+        sizes, keys = (per_part, parts.num_nodes), partial(step_keys, sampler)
         return [
-            Schedule(key, deal, per_part, parts.num_nodes, shuffle, settings, keys)
+            Schedule(key, deal, *sizes, shuffle, settings, step_keys=keys, whole=whole)
             for deal in deals
         ]
 
@@ -147,7 +150,8 @@ def rank_loader(
     Args:
       comm: the communicator; a clone of it is used where two threads may communicate.
       ranks: this process's parts.
-      batch_size: a multiple of the parts that a rank has.
+      batch_size: a multiple of the parts that a rank has. Of a sampler that draws the seeds
+        itself it says how many batches an epoch has.
       sampler: the `Sampler`, or a tuple of ints with the `options` of
         `jgs.sampling.sample_neighbors`; or a schedule of samplers, as for `Loader`. One that is
         not by-node has hybrid mode only, and its batches depend on the number of ranks.
@@ -187,8 +191,7 @@ def rank_loader(
     cache_memory //= len(set(samplers))
 
     def make(sampler: Sampler) -> Source:
-        keys = partial(step_keys, sampler)
-        schedules = ranks.schedules(key, batch_size, shuffle, settings, keys)
+        schedules = ranks.schedules(key, batch_size, shuffle, settings, sampler)
         draws = _hybrid if mode == "hybrid" else _vanilla
         drawing = draws(background, ranks, graphs, schedules, batch_size, sampler)
         remote = Remote(background, ranks.offsets, drawing, schedules)

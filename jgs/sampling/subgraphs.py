@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,9 @@ from jgs.sampling.checks import check_graph, check_seeds
 from jgs.sampling.induced import induced_blocks, rows_sorted
 from jgs.sampling.normalize import Coefficients, check_error, estimate
 from jgs.sampling.random import key_words
+
+# The states of samplers, by the graph.
+_STATES: WeakKeyDictionary[Graph, dict[Any, Any]] = WeakKeyDictionary()
 
 
 class SubgraphState(NamedTuple):
@@ -91,7 +95,15 @@ class SubgraphSampler:
         return ()
 
     def init(self, graph: Graph) -> SubgraphState:
+        """See `Sampler`. It reads all edges, and may draw many subgraphs: the state is kept for
+        as long as the graph exists."""
         check_graph(graph, False, self.edge_weights)
+        known = _STATES.setdefault(graph, {})
+        if self not in known:
+            known[self] = self._init(graph)
+        return known[self]
+
+    def _init(self, graph: Graph) -> SubgraphState:
         state = SubgraphState(self.node_state(graph), rows_sorted(graph), None)
         if self.norm_error is None:
             return state

@@ -56,6 +56,7 @@ def compiled(name, *command):
         ("walk", "walk_second", "012"),
         ("visits", "relabel", "012"),
         ("skipgram", "table_rows", "012"),
+        ("induced", "relabel", "2"),
     ],
 )
 def test_every_instruction_set_draws_as_plain_loops_do(sampler, with_, limits):

@@ -1,0 +1,216 @@
+"""`induced_subgraph`, its kernel and its plain twin; and what samplers of subgraphs share."""
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jgs import Graph, InputError, kernels
+from jgs.ops import aggregate
+from jgs.sampling import Loader, SubgraphSampler, induced_subgraph
+from jgs.sampling.induced import induced_block, induced_blocks, rows_sorted
+from jgs.sampling.random import node_bits
+
+N, E = 200, 4000
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Some rows are long, a third of the nodes have no in-edges, edges repeat."""
+    rng = np.random.default_rng(0)
+    target = (N * rng.random(E) ** 3).astype(int)
+    target[target % 3 == 1] = 0
+    return Graph.from_edges(rng.integers(0, N, E), target, N, edge_weight=rng.random(E))
+
+
+def expected(graph, nodes, groups):
+    """By row the kept edges' places and ids, by a loop."""
+    indptr, indices, rows = np.asarray(graph.indptr), np.asarray(graph.indices), []
+    for begin, end in pairwise(groups):
+        group = list(nodes[begin:end])
+        for v in group:
+            edges = range(indptr[v], indptr[v + 1]) if v < N else ()
+            kept = [e for e in edges if indices[e] in group]
+            rows.append([(begin + group.index(indices[e]), e) for e in kept])
+    return rows
+
+
+def test_the_edges_among_nodes(graph):
+    rng = np.random.default_rng(1)
+    for one in (graph, graph.sorted()):
+        assert bool(rows_sorted(one)) == (one is not graph)
+        for nodes in (rng.permutation(N)[:60], np.array([0, 5, 199]), np.arange(N), [7]):
+            block = induced_subgraph(one, nodes, sorted_rows=one is not graph)
+            count, indptr = int(block.num_edges), np.asarray(block.indptr)
+            assert int(block.num_targets) == int(block.num_sources) == len(nodes)
+            assert block.source_capacity == len(nodes) == indptr.size - 1
+            both = (np.asarray(a)[:count] for a in (block.indices, block.edge_id))
+            found = list(zip(*both, strict=True))
+            rows = [found[a:b] for a, b in pairwise(indptr)]
+            assert rows == expected(one, np.asarray(nodes), [0, len(nodes)])
+            weights = np.asarray(one.edge_weight)[np.asarray(block.edge_id)[:count]]
+            np.testing.assert_array_equal(np.asarray(block.edge_weight)[:count], weights)
+            assert (np.asarray(block.indices)[count:] == len(nodes)).all()
+            assert (np.asarray(block.edge_id)[count:] == E).all()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "match"), [([1, 1], "distinct"), ([N], "node ids"), ([], "not empty")]
+)
+def test_wrong_nodes(graph, nodes, match):
+    with pytest.raises(InputError, match=match):
+        induced_subgraph(graph, nodes)
+
+
+def test_graphs_without_edges():
+    block = induced_subgraph(Graph.from_edges([], [], 3), [2, 0])
+    assert int(block.num_edges) == 0 < int(block.num_targets)
+
+
+@pytest.mark.skipif(not kernels.available(), reason="no kernels")
+def test_plain_and_kernel_are_equal(graph, same_bits, implemented):
+    """Groups with repeated nodes and padding, a block that overflows, and several in a call;
+    rows that are read, and those that are searched."""
+    rng = np.random.default_rng(2)
+    nodes = rng.integers(0, N + 1, (3, 50)).astype(np.int32)
+    nodes[:, 1::9] = 0  # a long row
+    groups = np.array([[0, 0, 30, 50], [3, 7, 7, 12], [0, 1, 2, 3]], np.int32)
+    counts = np.array([50, 0, 12], np.int32)
+    for one, room in ((graph, 4096), (graph.sorted(), 4096), (graph, 20)):
+        options = {
+            "edge_ids": True,
+            "edge_weight": one.edge_weight,
+            "is_sorted": rows_sorted(one),
+        }
+
+        def single(one, nodes, groups, options, room=room):
+            options = {"max_edges": room, **options, "edge_ids": True}
+            with jax.enable_x64(True):
+                return induced_block(one, nodes, groups, **options)
+
+        def several(one, nodes, groups, options, single=single):
+            return jax.vmap(lambda n, g: single(one, n, g, options))(nodes, groups)
+
+        def apart(one, nodes, counts, options, room=room):
+            options = {"max_edges": room, "by_row": True, **options, "edge_ids": False}
+            with jax.enable_x64(True):
+                return induced_blocks(one, nodes, counts, **options)
+
+        implemented(False)
+        plain = jax.jit(several)(one, nodes, groups, options)
+        parts = jax.jit(apart)(one, nodes, counts, options)
+        assert len(set(np.asarray(plain[1]).tolist())) > 1
+        for threads in (1, 2, 4):
+            implemented(True, threads)
+            same_bits(jax.jit(several)(one, nodes, groups, options), plain)
+        same_bits(jax.jit(apart)(one, nodes, counts, options), parts)
+        first = jax.tree.map(lambda a: a[0], plain)
+        same_bits(jax.jit(single)(one, nodes[0], groups[0], options), first)
+
+
+@dataclass(frozen=True)
+class Some(SubgraphSampler):
+    """Each node by a coin of its own: one in `v % 4 + 1`."""
+
+    def draw_nodes(self, words, graph, state, room):
+        node = jnp.arange(graph.num_nodes, dtype=jnp.int32)
+
+        def one(words):
+            bits = node_bits(words, node, 0).astype(jnp.uint32)
+            drawn = bits % (node.astype(jnp.uint32) % 4 + 1) == 0
+            (nodes,) = jnp.nonzero(drawn, size=room, fill_value=graph.num_nodes)
+            return nodes.astype(jnp.int32), jnp.sum(drawn, dtype=jnp.int32)
+
+        return jax.vmap(one)(words)
+
+    def most_nodes(self, shape):
+        return shape.num_nodes
+
+
+def test_the_seeds_of_a_subgraph(graph):
+    """They are those of its nodes that are among the given ones, in whatever order."""
+    sampler, key = Some(), jax.random.key(5)
+    draw = jax.jit(partial(sampler.sample, capacity=None))
+    state = sampler.init(graph)
+    some = np.random.default_rng(3).permutation(N)[:80]
+    batch = draw(key, graph, state, np.r_[some, N, N])
+    nodes, seeds = np.asarray(batch.nodes), np.asarray(batch.seeds)
+    real = nodes[: int(batch.block(7).num_targets)]
+    assert (np.diff(real) > 0).all()
+    np.testing.assert_array_equal(seeds, np.where(np.isin(nodes, some), nodes, N))
+    again = draw(key, graph, state, np.r_[np.sort(some)[::-1], N, some[0]])
+    np.testing.assert_array_equal(again.seeds, seeds)
+    bad = draw(key, graph, state, jnp.full(82, -1))
+    assert bad.overflow
+    assert int(bad.needed.max()) == -1
+
+
+def test_normalised_sums_are_unbiased(graph):
+    """The loss of all seeds, and a layer's means over all neighbours, by GraphSAINT's
+    coefficients: the estimates' mean is within their standard error. Nodes are drawn with
+    unequal probabilities, so sums without the coefficients are far off."""
+    sampler = Some(norm_error=0.02)
+    state = sampler.init(graph)
+    assert sampler.init(graph) is state  # drawn once
+    assert Some(norm_error=0.02).init(graph) is state
+    known = np.arange(N) % 4 + 1
+    np.testing.assert_allclose(state.coefficients.nodes, known, rtol=0.12)
+
+    x = np.random.default_rng(4).normal(size=(N, 3)).astype(np.float32)
+    loss = np.random.default_rng(5).random(N).astype(np.float32) * (np.arange(N) % 4)
+    seeds = np.arange(0, N, 2)
+
+    @jax.jit
+    @jax.vmap
+    def sums(key):
+        batch = sampler.sample(key, graph, state, seeds, None)
+        rows = jnp.take(x, batch.nodes, axis=0, mode="fill", fill_value=0)
+        mean = aggregate(batch.block(0), rows, "mean")
+        weight = jnp.take(state.coefficients.nodes, batch.nodes, mode="fill", fill_value=0)
+        of_all = jnp.zeros((N, 3)).at[batch.nodes].add(mean * weight[:, None], mode="drop")
+        own = jnp.take(loss, batch.seeds, mode="fill", fill_value=0) * batch.seed_weight
+        return of_all, jnp.sum(own) / batch.seed_mask.sum()
+
+    of_all, losses = sums(jax.random.split(jax.random.key(8), 4000))
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    truth = np.zeros((N, 3))
+    for v in range(N):
+        if (row := indices[indptr[v] : indptr[v + 1]]).size:
+            truth[v] = x[row].mean(axis=0)
+    error = np.std(of_all, axis=0) / np.sqrt(4000)
+    # The coefficients' own error, 2 % a node, is common to all draws.
+    off = np.abs(np.mean(of_all, axis=0) - truth) / np.maximum(
+        error + 0.03 * np.abs(truth), 1e-9
+    )
+    assert np.percentile(off, 99) < 4
+    expected_loss = loss[seeds].mean()
+    assert abs(losses.mean() - expected_loss) < 0.03 * expected_loss
+    assert losses.mean() > 1.2 * np.mean(loss[seeds][known[seeds] == 1])
+
+
+@pytest.mark.parametrize("error", [0, -1, "x", 2.0, True])
+def test_wrong_norm_errors(error):
+    with pytest.raises(InputError, match="norm_error"):
+        Some(norm_error=error)
+
+
+def test_a_loader_hands_subgraphs_out_in_order(graph, same_bits):
+    """However many are drawn at once; an epoch has as many as the batch size says."""
+    seeds, found = np.arange(0, N, 2), []
+    for at_once, prefetch in ((1, 0), (2, 2), (3, 5), (None, 4)):
+        options = {"key": jax.random.key(1), "super_batch": at_once, "prefetch": prefetch}
+        with Loader(graph, seeds, 15, Some(), **options) as loader:
+            assert len(loader) == 7
+            found.append(list(loader))
+            state = loader.state_dict()
+            assert loader.super_batch >= 2 or at_once == 1
+    for other in found[1:]:
+        same_bits(found[0], other)
+    assert len({int(batch.blocks[0].num_edges) for batch in found[0]}) > 1
+    loader = Loader(graph, seeds, 15, Some(), key=jax.random.key(1))
+    loader.load_state_dict({**state, "epoch": 0, "step": 4})
+    same_bits(list(loader), found[0][4:])
