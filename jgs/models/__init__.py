@@ -1,5 +1,6 @@
 """Flax NNX modules that take `(batch, x)`; their dropout is `jgs.ops.dropout`."""
 
+from jgs.models.concat import ConcatConv
 from jgs.models.gat import GATConv
 from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
@@ -16,6 +17,7 @@ __all__ = [
     "GNN",
     "MODELS",
     "AttentionLayer",
+    "ConcatConv",
     "GATConv",
     "GCNConv",
     "GINConv",

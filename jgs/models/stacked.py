@@ -15,10 +15,12 @@ from typing import Any
 
 from flax import nnx
 
+from jgs.models.concat import ConcatConv
 from jgs.models.gat import GATConv
 from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
 from jgs.models.gnn import GNN, widths_of
+from jgs.models.layer import Layer
 from jgs.models.sage import SAGEConv
 
 
@@ -42,7 +44,13 @@ class GraphSAGE(GNN):
 
 
 class GCN(GNN):
-    """`GCNConv`s: they read `batch.degrees`."""
+    """`GCNConv`s: they read `batch.degrees`.
+
+    Args:
+      concat: `ConcatConv`s instead, the convolutions of gcn-ipdps19 for sampled subgraphs, of
+        a node's own row and the mean of its neighbours' with weights of their own, side by
+        side; the last layer adds the two up (`SAGEConv`). They read no degrees.
+    """
 
     def __init__(
         self,
@@ -51,11 +59,14 @@ class GCN(GNN):
         out_features: int,
         num_layers: int,
         *,
+        concat: bool = False,
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        widths = widths_of(in_features, hidden_features, out_features, num_layers)
-        layers = [GCNConv(*width, rngs=rngs) for width in widths]
+        *hidden, last = widths_of(in_features, hidden_features, out_features, num_layers)
+        inner, outer = (ConcatConv, SAGEConv) if concat else (GCNConv, GCNConv)
+        layers: list[Layer] = [inner(*width, rngs=rngs) for width in hidden]
+        layers.append(outer(*last, rngs=rngs))
         super().__init__(layers, rngs=rngs, **options)
 
 

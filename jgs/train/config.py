@@ -159,6 +159,10 @@ class Config(RankFlags, EmbedFlags):
     reduce: str = _flag(
         "mean", "of sage: how a node combines its neighbours", choices=("mean", "sum", "max")
     )
+    concat: bool = _flag(
+        False,
+        "of gcn: a node's own row and its neighbours' mean side by side, as gcn-ipdps19 has it",
+    )
     norm: str | None = _flag(
         None, "normalisation after every hidden layer", choices=("layer", "l2")
     )

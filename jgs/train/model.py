@@ -13,7 +13,7 @@ from jgs.train.config import Config, as_typed, flag
 from jgs.train.samplers import num_layers
 
 # The options that are of some models only: which takes them.
-OPTIONS = {"reduce": ("sage",), "heads": ("gat", "gatv2")}
+OPTIONS = {"reduce": ("sage",), "heads": ("gat", "gatv2"), "concat": ("gcn",)}
 
 
 def make_model(

@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from jgs import Graph, InputError, ops
-from jgs.models import GATConv, GCNConv, GINConv
+from jgs.models import GCN, ConcatConv, GATConv, GCNConv, GINConv
 from jgs.sampling import sample_neighbors
 
 NUM_NODES, ISOLATED = 24, 5
@@ -24,6 +24,8 @@ def rngs():
 CONVS = {
     "gcn-narrows": lambda: GCNConv(7, 4, rngs=rngs()),
     "gcn-widens": lambda: GCNConv(7, 9, rngs=rngs()),
+    "concat-narrows": lambda: ConcatConv(7, 5, rngs=rngs()),
+    "concat-widens": lambda: ConcatConv(7, 16, rngs=rngs()),
     "gin": lambda: GINConv(7, 4, 9, eps=0.5, rngs=rngs()),
     "gin-eps-narrows": lambda: GINConv(7, 9, 4, eps=0.5, train_eps=True, rngs=rngs()),
     "gat1": lambda: GATConv(7, 12, 3, rngs=rngs()),
@@ -118,6 +120,23 @@ def test_gcn_is_the_normalised_adjacency_with_self_loops(nx_graph, graph):
         want = scale[:, None] * adjacency * scale @ features() @ np.asarray(conv.kernel[...])
         got = conv(block, rows_of(features(), nodes), degree=degree)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_gcn_with_concatenation(nx_graph, graph):
+    """Of depth 3: the own row and the neighbours' mean side by side, at last their sum."""
+    adjacency = networkx.to_numpy_array(nx_graph, nodelist=range(NUM_NODES))
+    mean = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1)
+    model = GCN(7, 5, 3, 3, concat=True, dropout=0.0, rngs=rngs())
+    assert not model.uses_degrees
+    want = features()
+    for i, layer in enumerate(model.layers):
+        own, other = (np.asarray(k[...]) for k in (layer.self_kernel, layer.neighbor_kernel))
+        parts = want @ own, mean @ want @ other
+        want = sum(parts) if i == 2 else np.maximum(np.concatenate(parts, axis=1), 0)
+    seeds = jnp.arange(NUM_NODES, dtype=jnp.int32)
+    batch = sample_neighbors(jax.random.key(0), graph, seeds, (-1, -1, -1))
+    got = model(batch, rows_of(features(), batch.nodes))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def test_gcn_over_drawn_neighbours_estimates_the_sum_over_all(graph):
@@ -259,6 +278,7 @@ def test_attention_dropout_belongs_to_the_two_nodes_of_an_edge(graph, version):
     ("make", "said"),
     [
         (lambda: GCNConv(0, 3, rngs=rngs()), "in_features must"),
+        (lambda: ConcatConv(3, 1, rngs=rngs()), "out_features must"),
         (lambda: GINConv(3, 3, 0, rngs=rngs()), "hidden_features must"),
         (lambda: GATConv(3, 3, 0, rngs=rngs()), "num_heads must"),
         (lambda: GATConv(3, 3, 2, rngs=rngs()), "multiple of num_heads"),

@@ -1,0 +1,103 @@
+"""The convolution of gcn-ipdps19 (Zeng et al., "Accurate, Efficient and Scalable Graph
+Embedding", IPDPS 2019, section II and Algorithm 1), in Flax NNX."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.models.dense import check_widths, glorot, pass_messages
+from jgs.ops import linear
+from jgs.ops.dropout import Mask
+
+
+class ConcatConv(nnx.Module):
+    """One layer: `[W_self x_v ; W_neigh mean(x_u over v's neighbours u)] + b`, side by side. It
+    keeps the contract `jgs.models.Layer`, and reads no degrees.
+
+    The first half of the columns, one more where they are odd, are the node's own. Weights are
+    Glorot uniform with a gain of sqrt(2), the bias is 0. `SAGEConv` adds the two products up.
+
+    Args:
+      in_features, out_features: widths; `out_features` is at least 2.
+      rngs: its `params` stream makes the weights.
+
+    `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`, zeros in
+    padding. It equals `conv.update(x[:T], aggregate(block, conv.message(x), "mean"))` on the
+    real rows. Rows of `x` beyond `block.num_sources` may hold anything and change neither
+    result nor gradient; with `real` bool `[S]` so may all rows where it is False. Raises
+    `InputError` for another width.
+    """
+
+    reduce = "mean"
+    uses_degrees, takes_inputs = False, False
+
+    def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
+        check_widths(in_features=in_features, out_features=out_features)
+        if out_features < 2:
+            raise InputError(
+                "out_features must be at least 2, a column for each half",
+                out_features,
+                "Give a larger width.",
+            )
+        self.in_features, self.out_features = in_features, out_features
+        self.self_kernel = glorot(rngs, (in_features, out_features - out_features // 2))
+        self.neighbor_kernel = glorot(rngs, (in_features, out_features // 2))
+        self.bias = nnx.Param(jnp.zeros(out_features))
+
+    @property
+    def projects_first(self) -> bool:
+        """Whether `message` multiplies by `W_neigh`, so that narrower rows are aggregated."""
+        return self.in_features > self.neighbor_kernel.shape[1]
+
+    def __call__(
+        self,
+        block: Block,
+        x: jax.Array,
+        real: jax.Array | None = None,
+        *,
+        degree: jax.Array | None = None,
+        relu: bool = False,
+        drop: Mask | None = None,
+    ) -> jax.Array:
+        return pass_messages(self, block, x, real, degree, relu=relu, drop=drop)
+
+    def message(
+        self,
+        x: jax.Array,
+        num_sources: jax.Array | None = None,
+        degree: jax.Array | None = None,
+    ) -> jax.Array:
+        """What is aggregated, `[S, in]` or, if `projects_first`, `[S, out // 2]`; `num_sources`
+        of the rows are real, by default all."""
+        if self.projects_first:
+            return linear([x], [self.neighbor_kernel[...]], None, num_sources)
+        return x
+
+    def update(
+        self,
+        own: jax.Array,
+        aggregated: jax.Array,
+        num_targets: jax.Array | None = None,
+        degree: jax.Array | None = None,
+        *,
+        relu: bool = False,
+        drop: Mask | None = None,
+    ) -> jax.Array:
+        """`[T, out]` from the targets' own rows `[T, in]` (or more: the first `T` are read) and
+        the aggregated messages; `num_targets` of the rows are real, by default all. `relu` and
+        `drop` as in `jgs.ops.linear`."""
+        num_rows = aggregated.shape[0]
+        real = jnp.arange(num_rows) < (num_rows if num_targets is None else num_targets)
+        own = linear([own[:num_rows]], [self.self_kernel[...]], None, num_targets)
+        if not self.projects_first:
+            kernel = self.neighbor_kernel[...]
+            aggregated = linear([aggregated], [kernel], None, num_targets)
+        both = jnp.concatenate([own, aggregated], axis=1) + self.bias[...]
+        both = jnp.where(real[:, None], jax.nn.relu(both) if relu else both, 0)
+        if drop is None:
+            return both
+        return jnp.where(drop.keep(both.shape[1]), both * drop.scale, 0)
