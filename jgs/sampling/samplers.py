@@ -11,6 +11,8 @@ from jgs.sampling.algorithms.neighbors import Neighbors
 from jgs.sampling.algorithms.node2vec import Node2Vec
 from jgs.sampling.algorithms.pass_ import PASS
 from jgs.sampling.algorithms.pinsage import PinSage
+from jgs.sampling.algorithms.saint import Saint
+from jgs.sampling.algorithms.shadow import Shadow
 from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.algorithms.thanos import Thanos
 from jgs.sampling.algorithms.vrgcn import VRGCN
@@ -29,6 +31,8 @@ SAMPLERS = {
     "asgcn": ASGCN,
     "pinsage": PinSage,
     "hetgnn": HetGNN,
+    "saint": Saint,
+    "shadow": Shadow,
 }
 
 WALKERS = {

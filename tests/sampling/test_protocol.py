@@ -32,7 +32,9 @@ from jgs.sampling import (
     Loader,
     Neighbors,
     PinSage,
+    Saint,
     Sampler,
+    Shadow,
     Subgraph,
     Thanos,
     algorithms,
@@ -71,6 +73,15 @@ CASES = {
     "pinsage": [(PinSage((3, 2), 10, 4, counts=True), PinSage((3, 2), 10, 3))],
     "hetgnn": [(HetGNN((3, (2, 1)), 10, 4), HetGNN((3, (2, 1)), 10, 4, 0.4))],
     "ladies": [(Ladies((20, 20), edge_ids=True), Ladies((20, 20), normalize=False))],
+    "saint": [
+        (Saint("node", 40, edge_ids=True), Saint("degree", 40)),
+        (Saint("edge", 20, edge_ids=True), Saint("edge", 21)),
+        (Saint("walk", 15, length=2, edge_ids=True), Saint("walk", 15, length=3)),
+    ],
+    "shadow": [
+        (Shadow((3, 2), edge_ids=True), Shadow((3, 2), disjoint=True)),
+        (Shadow.ppr(4, 10, 4, edge_ids=True), Shadow.ppr(4, 10, 3)),
+    ],
 }
 EVERY = [case for cases in CASES.values() for case in cases]
 each = pytest.mark.parametrize(("sampler", "other"), EVERY, ids=repr)

@@ -1,0 +1,247 @@
+"""`Saint`: GraphSAINT's node, edge and random-walk samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.graph.device import as_device
+from jgs.graph.rows import row_chunks, row_of_edges
+from jgs.sampling.algorithms.walk import Walk
+from jgs.sampling.base import State
+from jgs.sampling.capacity import GraphShape
+from jgs.sampling.checks import require_int
+from jgs.sampling.draw import find
+from jgs.sampling.matrix.edges import distinct
+from jgs.sampling.random import below, fold, node_bits
+from jgs.sampling.subgraphs import SubgraphSampler
+from jgs.sampling.walks import rows_of
+
+MODES = ("node", "degree", "edge", "walk")
+_RUN = 64  # edges that one sum stands for
+_PART = _RUN << 16  # edges handled at once: bounds the temporaries
+
+
+@dataclass(frozen=True)
+class Saint(SubgraphSampler):
+    """The graph that drawn nodes induce (Zeng et al., "GraphSAINT: Graph Sampling Based
+    Inductive Learning Method", ICLR 2020, section 3.4 and Algorithm 2).
+
+    All draws are independent, with replacement, and decided in integers, so that every node and
+    edge can be drawn, the last one too. Draw number `i` depends on (key, `i`) alone.
+
+    Fields:
+      mode: how the nodes are drawn; `d(v)` is an in-degree and `o(u)` an out-degree.
+        "node": `budget` nodes, `u` in proportion to the squared norm of its column in the
+          normalised adjacency `D^-1 A`: the sum of `1 / d(v)**2` over the edges `u -> v`, of
+          which each of parallel ones counts for itself.
+        "degree": `budget` nodes in proportion to `d(u)`. The authors' program and DGL's
+          `SAINTSampler` draw so in the place of "node".
+        "edge": `budget` edges, `u -> v` in proportion to `1 / d(v) + 1 / o(u)`; the nodes are
+          the ends of all of them. On a symmetric graph, where an edge is there both ways, that
+          is the paper's `1 / deg(u) + 1 / deg(v)`.
+        "walk": `budget` roots, all nodes alike, and a walk of `length` steps from each, by
+          `Walk(length)`, which goes along in-edges and ends at a node without; the nodes are
+          all that were visited.
+      budget: how much is drawn. It may exceed the number of nodes.
+      length: the steps of a walk; None for the other modes.
+      norm_error, edge_ids, edge_weights: see `SubgraphSampler`.
+
+    A graph has an edge or more, unless the mode is "walk". The state of "node" is int64 `[N]`;
+    of "edge" int32 `[N]` twice and an int64 for each 64 edges; of the others it is empty.
+    Making it reads the graph's edges once or twice. Raises `InputError` for fields that break
+    these rules.
+    """
+
+    mode: str
+    budget: int
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mode not in MODES:
+            raise InputError(
+                f"mode must be one of {', '.join(MODES)}", repr(self.mode), "Choose one."
+            )
+        object.__setattr__(self, "budget", require_int("budget", self.budget, 1))
+        if self.mode == "walk":
+            object.__setattr__(self, "length", require_int("length", self.length, 1))
+        elif self.length is not None:
+            raise InputError(
+                'a length goes with mode="walk"',
+                f"length={self.length!r}, mode={self.mode!r}",
+                "Leave it out.",
+            )
+        if self._most_draws >= 2**31:
+            raise InputError(
+                "a subgraph must have fewer than 2**31 nodes", self._most_draws, "Draw fewer."
+            )
+
+    @property
+    def _most_draws(self) -> int:
+        per = {"edge": 2, "walk": 1 + (self.length or 0)}.get(self.mode, 1)
+        return self.budget * per
+
+    def most_nodes(self, shape: GraphShape) -> int:
+        """See `SubgraphSampler`."""
+        return min(self._most_draws, shape.num_nodes)
+
+    def node_state(self, graph: Graph) -> State:
+        """See `SubgraphSampler`."""
+        if self.mode == "walk":
+            return Walk(self.length or 1).init(graph)
+        if graph.num_edges == 0:
+            raise InputError(
+                f'mode="{self.mode}" needs a graph with edges', "0 edges", 'Draw by "walk".'
+            )
+        if self.mode == "degree":
+            return ()
+        return _column_norms(graph) if self.mode == "node" else _edge_sums(graph)
+
+    def draw_nodes(
+        self, words: jax.Array, graph: Graph, state: State, room: int
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `SubgraphSampler`."""
+        if self.mode == "walk":
+            drawn = self._walked(words, graph)
+        else:
+            drawn = jax.vmap(lambda key: _DRAWS[self.mode](key, graph, state, self.budget))(
+                words
+            )
+        every = min(drawn.shape[1], graph.num_nodes)
+        nodes = jax.vmap(lambda some: distinct(some, every, graph.num_nodes))(drawn)
+        count = jnp.sum(nodes < graph.num_nodes, axis=1, dtype=jnp.int32)
+        wider = ((0, 0), (0, max(room - every, 0)))
+        return jnp.pad(nodes, wider, constant_values=graph.num_nodes)[:, :room], count
+
+    def _walked(self, words: jax.Array, graph: Graph) -> jax.Array:
+        """int32 `[S, K]`: the nodes on all walks, `N` after a walk's end."""
+        every = jnp.full(self.budget, graph.num_nodes, jnp.int64)
+        keys = jax.vmap(lambda key: jnp.stack([fold(key, 0), fold(key, 1)]))(words)
+        roots = jax.vmap(lambda key: below(_bits(key, self.budget), every))(keys[:, 0])
+        walks = Walk(self.length or 1).sample(keys[:, 1], graph, (), roots.astype(jnp.int32))
+        return walks.nodes.reshape(words.shape[0], -1)
+
+
+def _bits(words: jax.Array, budget: int, number: int = 0) -> jax.Array:
+    """uint64 `[budget]`: the bits of each draw; each `number` has others."""
+    return node_bits(words, jnp.arange(budget, dtype=jnp.int32), number)
+
+
+def _column_norms(graph: Graph) -> jax.Array:
+    """int64 `[N]`: inclusive prefix sums of the nodes' weights of mode "node".
+
+    The weights are float64, times a power of two such that all are below 2**61, rounded; one
+    that is positive is 1 at least. That changes a probability by about `2**-60`.
+    """
+    norm, degree = np.zeros(graph.num_nodes), np.diff(np.asarray(graph.indptr)).astype(float)
+    for sources, targets in _parts(graph):
+        norm += np.bincount(sources, degree[targets] ** -2.0, graph.num_nodes)
+    units = np.rint(np.ldexp(norm, 61 - np.frexp(norm.sum())[1]))
+    return as_device(np.cumsum(np.maximum(units, norm > 0).astype(np.int64)))
+
+
+def _by_weight(words: jax.Array, graph: Graph, prefix: jax.Array, budget: int) -> jax.Array:
+    """int32 `[budget]`: nodes by the prefix sums of their weights."""
+    return _found(prefix, below(_bits(words, budget), prefix[-1])).astype(jnp.int32)
+
+
+def _by_degree(words: jax.Array, graph: Graph, state: Any, budget: int) -> jax.Array:
+    """int32 `[budget]`: the targets of edges, all edges alike."""
+    edges = jnp.full(budget, graph.num_edges, jnp.int64)
+    return _target(graph, below(_bits(words, budget), edges))
+
+
+class EdgeSums(NamedTuple):
+    """What mode "edge" needs of a graph.
+
+    An edge is drawn as an edge of some target, the targets all alike and each one's edges all
+    alike, or as an edge of some source likewise; which of the two, by how many there are.
+
+    Fields:
+      targets: int32 `[n]`, the nodes with in-edges, ascending.
+      num_sources: int64 `[]`, how many nodes have out-edges.
+      share: int64 `[N]`, what each out-edge of a node weighs: `unit // o(u)`, with a power of
+        two for the unit such that all edges together weigh less than 2**62.
+      prefix: int64 `[ceil(E / 64)]`, inclusive prefix sums of what each 64 edges weigh.
+    """
+
+    targets: jax.Array
+    num_sources: jax.Array
+    share: jax.Array
+    prefix: jax.Array
+
+
+def _edge_sums(graph: Graph) -> EdgeSums:
+    num_nodes, indices = graph.num_nodes, np.asarray(graph.indices)
+    degree = np.diff(np.asarray(graph.indptr))
+    out_degree = np.zeros(num_nodes, np.int64)
+    for part, _ in _parts(graph):
+        out_degree += np.bincount(part, minlength=num_nodes)
+    share = (1 << (62 - num_nodes.bit_length())) // np.maximum(out_degree, 1)
+    sums = []
+    for at in range(0, indices.size, _PART):
+        weight = share[indices[at : at + _PART]]
+        sums.append(np.add.reduceat(weight, np.arange(0, weight.size, _RUN)))
+    return EdgeSums(
+        as_device(np.flatnonzero(degree).astype(np.int32)),
+        as_device(np.count_nonzero(out_degree, keepdims=True).astype(np.int64)[0]),
+        as_device(share),
+        as_device(np.cumsum(np.concatenate(sums))),
+    )
+
+
+def _ends(words: jax.Array, graph: Graph, sums: EdgeSums, budget: int) -> jax.Array:
+    """int32 `[2 * budget]`: the ends of drawn edges."""
+    num_targets = sums.targets.shape[0]
+    either = jnp.full(budget, num_targets + sums.num_sources)
+    number, bits = below(_bits(words, budget), either), _bits(words, budget, 1)
+
+    target = sums.targets.at[number].get(mode="clip")
+    start, degree = rows_of(graph, target)
+    of_target = start + below(bits, degree)
+
+    point = below(bits, sums.prefix[-1])
+    run = _found(sums.prefix, point)
+    before = jnp.where(run > 0, sums.prefix.at[run - 1].get(mode="clip"), 0)
+    edges = run[:, None] * _RUN + jnp.arange(_RUN)
+    weight = sums.share[graph.indices.at[edges].get(mode="clip")]
+    weight = jnp.where(edges < graph.num_edges, weight, 0)
+    passed = jnp.cumsum(weight, axis=1) <= (point - before)[:, None]
+    of_source = run * _RUN + jnp.sum(passed, axis=1)
+
+    edge = jnp.where(number < num_targets, of_target, of_source)
+    return jnp.concatenate([graph.indices[edge], _target(graph, edge)])
+
+
+_DRAWS: dict[str, Callable[..., jax.Array]] = {
+    "node": _by_weight,
+    "degree": _by_degree,
+    "edge": _ends,
+}
+
+
+def _found(prefix: jax.Array, point: jax.Array) -> jax.Array:
+    """int64 like `point`: the first place whose prefix sum exceeds it."""
+    return find(prefix, jnp.zeros_like(point), jnp.full_like(point, prefix.shape[0]), point)
+
+
+def _target(graph: Graph, edge: jax.Array) -> jax.Array:
+    """int32 like `edge`: the node whose row has it."""
+    every = jnp.full_like(edge, graph.num_nodes)
+    return find(graph.indptr, jnp.ones_like(edge), every, edge).astype(jnp.int32)
+
+
+def _parts(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The sources and the targets of some million edges, one part after the other."""
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    for first, stop in row_chunks(indptr):
+        rows = row_of_edges(indptr[first : stop + 1])
+        yield indices[indptr[first] : indptr[stop]], first + rows

@@ -1,0 +1,192 @@
+"""`Shadow`: the graph that the neighbourhoods of the seeds induce, for models of any depth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, MiniBatch
+from jgs.sampling.algorithms.pinsage import PinSage
+from jgs.sampling.base import Sampler, State, draws_seeds, is_adaptive, step_keys
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.checks import check_call, check_graph
+from jgs.sampling.induced import induced_block, rows_sorted
+from jgs.sampling.shorthand import as_sampler
+
+
+class ShadowState(NamedTuple):
+    """Fields: the state of the scope's sampler; bool `[]`, whether the graph's rows are sorted
+    by source."""
+
+    scope: State
+    is_sorted: jax.Array
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """Nodes around the seeds, and all edges among them, as one square block for all layers
+    (Zeng et al., "Decoupling the Depth and Scope of Graph Neural Networks", NeurIPS 2021,
+    sections 3 and 3.4).
+
+    The scope of a seed is which nodes a model may read for it, and does not grow with depth.
+
+    Fields:
+      scope: the sampler whose nodes these are; a tuple of fanouts stands for `Neighbors`, the
+        paper's k-hop extractor. `Shadow.ppr` is its extractor by personalised PageRank.
+      disjoint: False: the scopes of all seeds are one set of nodes, and induce one graph, as
+        DGL's `ShaDowKHopSampler` has it. Rows are in the order of the scope's `nodes`, the
+        seeds first. True: each seed's scope induces a graph of its own, and these lie side by
+        side in the block, as the paper and PyG have it. A node then has a row in each of them;
+        the rows of a seed's graph follow each other, the seed's own first, and the batch's
+        `seed_rows` says where.
+      edge_ids, edge_weights: whether the block carries `edge_id`, `edge_weight`.
+
+    Disjoint graphs depend on (key, seed) alone where the scope is drawn by node. Those of a
+    repeated seed are equal.
+
+    A capacity has the entries of the scope, and then the edges and rows of the block. The
+    scope's entries of disjoint graphs are shared out evenly: with B seeds each has room for a
+    B-th of them, and what is `needed` is B times what the neediest seed needs.
+
+    Raises `InputError` for a scope that is adaptive, draws its own seeds, or does not give its
+    nodes local ids.
+    """
+
+    scope: Sampler
+    disjoint: bool = False
+    edge_ids: bool = field(default=False, repr=False)
+    edge_weights: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        scope = as_sampler(self.scope)
+        object.__setattr__(self, "scope", scope)
+        for name in ("disjoint", "edge_ids", "edge_weights"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        if (
+            is_adaptive(scope)
+            or draws_seeds(scope)
+            or not getattr(scope, "relabel_inputs", True)
+        ):
+            raise InputError(
+                "a scope must be a sampler that does not learn, takes seeds, and has "
+                "relabel_inputs=True",
+                repr(scope),
+                "Give a tuple of fanouts, Neighbors, Labor, PinSage or Ladies.",
+            )
+
+    @classmethod
+    def ppr(
+        cls,
+        k: int,
+        num_walks: int = 200,
+        length: int = 20,
+        restart: float = 0.15,
+        **options: Any,
+    ) -> Shadow:
+        """Whose scopes are the seed and the `k` nodes of the largest personalised PageRank.
+
+        `PinSage` estimates it by how often `num_walks` walks from the seed visit a node. They
+        end with the probability `restart`, PageRank's own, before each step but the first, and
+        after `length` steps. `options` are fields of `Shadow`.
+        """
+        return cls(PinSage((k,), num_walks, length, restart), **options)
+
+    @property
+    def by_node(self) -> bool:
+        return self.disjoint and self.scope.by_node
+
+    def step_keys(self, epoch_words: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """See `jgs.sampling.base.step_keys`: those of the scope."""
+        return step_keys(self.scope, epoch_words, steps)
+
+    def init(self, graph: Graph) -> ShadowState:
+        check_graph(graph, False, self.edge_weights)
+        return ShadowState(self.scope.init(graph), rows_sorted(graph))
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        if self.disjoint:
+            one = self.scope.bound(shape, 1, True)
+            edges, sources = (tuple(batch_size * n for n in field) for field in one)
+            most = batch_size * shape.num_edges
+        else:
+            edges, sources = self.scope.bound(shape, batch_size, distinct)
+            repeated = 0 if distinct else batch_size - 1
+            most = shape.num_edges + repeated * (shape.max_degree or 0)
+        if shape.max_degree is not None:
+            most = min(most, sources[-1] * shape.max_degree)
+        return Capacity((*edges, most), (*sources, sources[-1]))
+
+    def sample(
+        self, key: Any, graph: Graph, state: ShadowState, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        check_graph(graph, False, self.edge_weights)
+        num_entries = len(self.bound(GraphShape.of(graph), 1).edges)
+        seeds, capacity = check_call(self, graph, seeds, capacity, num_entries)
+        if seeds.ndim != 1:
+            raise InputError(
+                "the seeds of one subgraph must be one-dimensional",
+                f"shape {list(seeds.shape)}",
+                "Draw several under jax.vmap, with a key each.",
+            )
+        share = seeds.shape[0] if self.disjoint else 1
+        room = Capacity(*(tuple(n // share for n in field[:-1]) for field in capacity))
+
+        def draw(seeds: jax.Array) -> MiniBatch:
+            return self.scope.sample(key, graph, state.scope, seeds, room)
+
+        drawn = jax.vmap(draw)(seeds[:, None]) if self.disjoint else draw(seeds)
+        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+            block, nodes, overflow, needed, rows = _induce(
+                graph, drawn, seeds, state.is_sorted, self, capacity, kernels.host_only()
+            )
+        batch = MiniBatch(seeds, nodes, (block,), overflow, graph.num_nodes, square=True)
+        return replace(batch, needed=needed, seed_rows=rows)
+
+
+@partial(jax.jit, static_argnums=(4, 5, 6))
+def _induce(
+    graph: Graph,
+    drawn: MiniBatch,
+    seeds: jax.Array,
+    is_sorted: jax.Array,
+    sampler: Shadow,
+    capacity: Capacity,
+    host_only: bool,
+) -> tuple[Block, jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    num_nodes, most_edges, most_rows = graph.num_nodes, capacity.edges[-1], capacity.sources[-1]
+    assert drawn.needed is not None
+    failed, needed = jnp.any(drawn.overflow), drawn.needed
+    counts = jnp.atleast_1d(jnp.where(failed, 0, drawn.blocks[0].num_sources))
+    groups = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(counts, dtype=jnp.int32)])
+    nodes, rows = jnp.atleast_2d(drawn.nodes), None
+    slot = jnp.arange(nodes.shape[1], dtype=jnp.int32)
+    place = jnp.where(slot < counts[:, None], groups[:-1, None] + slot, most_rows)
+    empty = jnp.full_like(nodes, num_nodes, shape=most_rows)
+    nodes = empty.at[place.reshape(-1)].set(nodes.reshape(-1), mode="drop")
+    if sampler.disjoint:
+        rows = jnp.where(counts > 0, groups[:-1], most_rows)
+        most = jnp.minimum(
+            seeds.shape[0] * jnp.max(needed.astype(jnp.int64), axis=0), 2**31 - 1
+        )
+        needed = jnp.where(jnp.any(needed < 0), -1, most)
+    block, num_edges = induced_block(
+        graph,
+        nodes,
+        groups,
+        most_edges,
+        edge_ids=sampler.edge_ids,
+        edge_weight=graph.edge_weight if sampler.edge_weights else None,
+        is_sorted=is_sorted,
+    )
+    overflow = failed | (num_edges > most_edges)
+    own = jnp.stack([jnp.minimum(num_edges, 2**31 - 1), groups[-1].astype(jnp.int64)])
+    own = jnp.where(jnp.any(needed < 0), -1, own)
+    needed = jnp.concatenate([needed, own[:, None]], axis=1).astype(jnp.int32)
+    return block, jnp.where(overflow, num_nodes, nodes), overflow, needed, rows
