@@ -29,6 +29,7 @@ HANDLERS = {
     "jgs_sample_neighbors": "JgsSampleNeighbors",
     "jgs_sample_labor": "JgsSampleLabor",
     "jgs_walk": "JgsWalk",
+    "jgs_frontier": "JgsFrontier",
     "jgs_aggregate": "JgsAggregate",
     "jgs_aggregate_grad": "JgsAggregateGrad",
     "jgs_aggregate_grad_weight": "JgsAggregateGradWeight",

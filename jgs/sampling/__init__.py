@@ -2,6 +2,7 @@
 
 from jgs.sampling.algorithms.asgcn import ASGCN
 from jgs.sampling.algorithms.fastgcn import FastGCN
+from jgs.sampling.algorithms.frontier import Frontier
 from jgs.sampling.algorithms.gcnbs import GCNBS
 from jgs.sampling.algorithms.hetgnn import HetGNN
 from jgs.sampling.algorithms.labor import Labor
@@ -39,6 +40,7 @@ __all__ = [
     "Capacity",
     "FastGCN",
     "Feedback",
+    "Frontier",
     "HetGNN",
     "Labor",
     "Ladies",

@@ -2,6 +2,7 @@
 
 from jgs.sampling.algorithms.asgcn import ASGCN
 from jgs.sampling.algorithms.fastgcn import FastGCN
+from jgs.sampling.algorithms.frontier import Frontier
 from jgs.sampling.algorithms.gcnbs import GCNBS
 from jgs.sampling.algorithms.hetgnn import HetGNN
 from jgs.sampling.algorithms.labor import Labor
@@ -33,6 +34,7 @@ SAMPLERS = {
     "hetgnn": HetGNN,
     "saint": Saint,
     "shadow": Shadow,
+    "frontier": Frontier,
 }
 
 WALKERS = {

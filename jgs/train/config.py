@@ -14,10 +14,11 @@ from typing import Any
 
 from jgs.command import Parser, option_values
 from jgs.errors import InputError
-from jgs.train import embed_flags
+from jgs.train import embed_flags, subgraph_flags
 from jgs.train.embed_flags import EmbedFlags
 from jgs.train.flags import setting as _flag
 from jgs.train.rank_flags import RankFlags
+from jgs.train.subgraph_flags import SubgraphFlags
 
 _INT32 = 2**31 - 1
 _TOGETHER = ("batch_size", "ranks")
@@ -26,6 +27,7 @@ _BOUNDS = {
     "hidden": (1, 1 << 16),
     "heads": (1, 1 << 10),
     "extra_nodes": (0, _INT32),
+    **subgraph_flags.BOUNDS,
     "importance": (-1, 1000),
     "period": (1, _INT32),
     "state_age": (0, 1 << 10),
@@ -43,7 +45,7 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Config(RankFlags, EmbedFlags):
+class Config(RankFlags, EmbedFlags, SubgraphFlags):
     """One run's settings; the field `batch_size` is the flag `--batch-size`, and so on.
 
     The defaults train the embedded data set in well under a minute on two cores. Making one
@@ -77,7 +79,9 @@ class Config(RankFlags, EmbedFlags):
         "neighbors",
         "what a batch is: sampled neighbours hop by hop, each node by itself or (labor) with "
         "numbers that targets share; nodes drawn jointly a layer (fastgcn, ladies); the graph "
-        "induced by its seeds and drawn nodes; neighbours, corrected by every node's last "
+        "induced by its seeds and drawn nodes, by a frontier of walkers (frontier), by drawn "
+        "nodes, edges or walks (saint), or by the seeds' neighbourhoods (shadow), for models of "
+        "any depth; neighbours, corrected by every node's last "
         "messages (vrgcn) or drawn by learned weights (gcnbs, thanos, pass); nodes drawn "
         "jointly by learned weights (asgcn); the nodes that walks visit most (pinsage), or "
         "those of each node type (hetgnn); of --task embed: walks, each step to any neighbour "
@@ -96,6 +100,9 @@ class Config(RankFlags, EmbedFlags):
             "pinsage",
             "hetgnn",
             "subgraph",
+            "frontier",
+            "saint",
+            "shadow",
             "walk",
             "node2vec",
             "metapath",
@@ -104,7 +111,7 @@ class Config(RankFlags, EmbedFlags):
     fanouts: tuple[int, ...] = _flag(
         (10, 10),
         "of all samplers of neighbours: how many to draw per node, seeds' hop first; -1 draws "
-        "all (neighbors and labor alone); one a layer",
+        "all (neighbors, labor and shadow alone); one a layer (but of shadow)",
     )
     walks: tuple[int, ...] = _flag(
         (200, 10), "of pinsage and hetgnn: how many walks a node makes, and of how many steps"
@@ -144,10 +151,6 @@ class Config(RankFlags, EmbedFlags):
         "of vrgcn, gcnbs, thanos, pass and asgcn: how many steps old the sampler's state is "
         "that a batch is drawn with; so many batches are drawn ahead at most",
     )
-    extra_nodes: int = _flag(0, "of subgraph: nodes to draw beside the seeds; of each rank")
-    layers: int | None = _flag(
-        None, "of subgraph: layers of the model (default: 2; else one a fanout)"
-    )
     model: str = _flag(
         "sage",
         "the layers: GraphSAGE's, GCN's, GAT's, of attention, in its first or second version, "
@@ -176,7 +179,11 @@ class Config(RankFlags, EmbedFlags):
         "draw neighbours, a walk's too, in proportion to their edge weights; evaluation "
         "leaves out weight 0",
     )
-    batch_size: int = _flag(1000, "seeds (or walks) a batch; of each rank")
+    batch_size: int = _flag(
+        1000,
+        "seeds (or walks) a batch; of each rank. Of frontier and saint, which draw the seeds, it "
+        "only says how many batches an epoch has",
+    )
     ranks: int = _flag(1, "", flag=False)
     epochs: int = _flag(
         5,
@@ -259,6 +266,9 @@ class Config(RankFlags, EmbedFlags):
             _require(name, 0 < getattr(self, name) < math.inf, getattr(self, name), "positive")
         decay = self.weight_decay
         _require("weight_decay", 0 <= decay < math.inf, decay, "finite and not negative")
+        error = self.norm_error
+        good = error == 0 or 1e-3 <= error <= 1
+        _require("norm_error", good, error, "0, or from 0.001 to 1")
         share = self.plateau_fraction
         _require("plateau_fraction", 0 <= share < 1, share, "in [0, 1)")
         _require("dropout", 0 <= self.dropout < 1, self.dropout, "in [0, 1)")

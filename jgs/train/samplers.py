@@ -14,14 +14,17 @@ from jgs.sampling import (
     VRGCN,
     ByEpoch,
     FastGCN,
+    Frontier,
     HetGNN,
     Labor,
     Ladies,
     Neighbors,
     OnPlateau,
     PinSage,
+    Saint,
     Sampler,
     SamplerSchedule,
+    Shadow,
     Subgraph,
     Thanos,
 )
@@ -61,6 +64,22 @@ def _labor(config: Config, direct: bool, widths: Widths) -> Sampler:
 
 def _subgraph(config: Config, direct: bool, widths: Widths) -> Sampler:
     return Subgraph(config.extra_nodes)
+
+
+def _frontier(config: Config, direct: bool, widths: Widths) -> Sampler:
+    sizes = (config.frontier_size, config.budget)
+    return Frontier(*sizes, degree_cap=config.degree_cap, norm_error=config.norm_error or None)
+
+
+def _saint(config: Config, direct: bool, widths: Widths) -> Sampler:
+    steps = config.walk_steps if config.draw == "walk" else None
+    return Saint(config.draw, config.budget, steps, norm_error=config.norm_error or None)
+
+
+def _shadow(config: Config, direct: bool, widths: Widths) -> Sampler:
+    if config.scope_size:
+        return Shadow.ppr(config.scope_size, disjoint=config.disjoint)
+    return Shadow(Neighbors(config.fanouts), config.disjoint)
 
 
 def _vrgcn(config: Config, direct: bool, widths: Widths) -> Sampler:
@@ -143,6 +162,15 @@ SAMPLERS = {
     ),
     "hetgnn": Entry(_hetgnn, ("fanouts", "walks", "restart", *_SCHEDULE), _a_fanout_each),
     "subgraph": Entry(_subgraph, ("extra_nodes", "layers"), _as_flagged),
+    "frontier": Entry(
+        _frontier,
+        ("frontier_size", "budget", "degree_cap", "norm_error", "layers"),
+        _as_flagged,
+    ),
+    "saint": Entry(
+        _saint, ("draw", "budget", "walk_steps", "norm_error", "layers"), _as_flagged
+    ),
+    "shadow": Entry(_shadow, ("fanouts", "scope_size", "disjoint", "layers"), _as_flagged),
 }
 
 

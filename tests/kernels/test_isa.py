@@ -55,6 +55,7 @@ def compiled(name, *command):
         ("labor", "relabel", "2"),
         ("walk", "walk_second", "012"),
         ("visits", "relabel", "012"),
+        ("frontier", "relabel", "012"),
         ("skipgram", "table_rows", "012"),
         ("induced", "relabel", "2"),
     ],

@@ -26,6 +26,7 @@ from jgs.sampling import (
     Capacity,
     FastGCN,
     Feedback,
+    Frontier,
     HetGNN,
     Labor,
     Ladies,
@@ -72,6 +73,7 @@ CASES = {
     "asgcn": [(ASGCN((20, 20), edge_ids=True), ASGCN((20, 19)))],
     "pinsage": [(PinSage((3, 2), 10, 4, counts=True), PinSage((3, 2), 10, 3))],
     "hetgnn": [(HetGNN((3, (2, 1)), 10, 4), HetGNN((3, (2, 1)), 10, 4, 0.4))],
+    "frontier": [(Frontier(20, 60, edge_ids=True), Frontier(20, 60, degree_cap=3))],
     "ladies": [(Ladies((20, 20), edge_ids=True), Ladies((20, 20), normalize=False))],
     "saint": [
         (Saint("node", 40, edge_ids=True), Saint("degree", 40)),
