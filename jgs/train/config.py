@@ -80,9 +80,8 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags):
         "what a batch is: sampled neighbours hop by hop, each node by itself or (labor) with "
         "numbers that targets share; nodes drawn jointly a layer (fastgcn, ladies); the graph "
         "induced by its seeds and drawn nodes, by a frontier of walkers (frontier), by drawn "
-        "nodes, edges or walks (saint), or by the seeds' neighbourhoods (shadow), for models of "
-        "any depth; neighbours, corrected by every node's last "
-        "messages (vrgcn) or drawn by learned weights (gcnbs, thanos, pass); nodes drawn "
+        "nodes, edges or walks (saint), or by the seeds' neighbourhoods (shadow), for models "
+        "of any depth; neighbours, corrected by every node's last messages (vrgcn) or drawn by learned weights (gcnbs, thanos, pass); nodes drawn "
         "jointly by learned weights (asgcn); the nodes that walks visit most (pinsage), or "
         "those of each node type (hetgnn); of --task embed: walks, each step to any neighbour "
         "(walk), by where it leads from the step before (node2vec), or along a relation "
@@ -181,8 +180,8 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags):
     )
     batch_size: int = _flag(
         1000,
-        "seeds (or walks) a batch; of each rank. Of frontier and saint, which draw the seeds, it "
-        "only says how many batches an epoch has",
+        "seeds (or walks) a batch; of each rank. Of frontier and saint, which draw the seeds, "
+        "it only says how many batches an epoch has",
     )
     ranks: int = _flag(1, "", flag=False)
     epochs: int = _flag(

@@ -28,8 +28,8 @@ class SubgraphFlags:
     )
     budget: int = setting(
         8000,
-        "of frontier and saint: what a subgraph is drawn from, as many nodes, edges or roots of "
-        "walks; of each rank",
+        "of frontier and saint: what a subgraph is drawn from, as many nodes, edges or roots "
+        "of walks; of each rank",
     )
     frontier_size: int = setting(1000, "of frontier: with how many nodes it begins")
     degree_cap: int = setting(
