@@ -1,7 +1,8 @@
 """The peers' environment: DGL 2.1 with GraphBolt, beside the torch it was built for.
 
 The versions are pinned, for no other torch loads DGL's libraries. Of torch's CUDA packages only
-those are installed that `import torch` loads: 4.5 GB on the disk instead of 5.5.
+those are installed that `import torch` loads: 4.5 GB on the disk instead of 5.5. gensim and
+GraphSAINT have environments of their own.
 """
 
 from __future__ import annotations
@@ -40,6 +41,19 @@ WITH_DEPENDENCIES = (
     *("psutil", "requests", "tqdm"),  # of DGL
     *("filelock", "typing-extensions", "sympy", "jinja2", "fsspec"),  # of torch
 )
+GRAPHSAINT = ("cython==0.29.37", "numpy==1.26.4", "setuptools<71")
+GRAPHSAINT_SOURCE = "https://github.com/GraphSAINT/GraphSAINT"
+_GRAPHSAINT_COMMIT = "c9b1e340d7b951465ac4a9251eef93832e68b003"
+# Drawing nodes alone, which its samplers do not offer; put before their method par_sample.
+_SAMPLE_NODES = """
+    def sample_nodes(self):
+        cdef int p = 0
+        with nogil, parallel(num_threads=self.num_proc):
+            for p in prange(self.num_proc,schedule='dynamic'):
+                self.sample(p)
+        self.node_sampled.swap(vector[vector[int]](self.num_proc*self.num_sample_per_proc))
+
+"""
 GENSIM = ("gensim==4.4.0", "numpy==2.3.5", "scipy==1.16.3")
 _MAKE_VENV = Path(__file__).parents[1] / "tools" / "make_venv.py"
 
@@ -60,6 +74,25 @@ def python(cache: Path) -> Path:
 def gensim_python(cache: Path) -> Path:
     """As `python`, of gensim's own environment."""
     return _environment(cache / "gensim", [[*GENSIM]], "import gensim")
+
+
+def graphsaint(cache: Path, source: str) -> tuple[Path, Path]:
+    """The interpreter of an environment of GraphSAINT's own, and the folder in which its Cython
+    samplers are built; `source` is what git clones. Raises `Missing`."""
+    interpreter = _environment(cache / "graphsaint", [[*GRAPHSAINT]], "import Cython, numpy")
+    folder = cache / "graphsaint" / "source"
+    if not (folder / "built").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        _run(["git", "clone", "--quiet", source, folder])
+        _run(["git", "-C", folder, "checkout", "--quiet", _GRAPHSAINT_COMMIT])
+        sampler = folder / "graphsaint" / "cython_sampler.pyx"
+        before = (
+            "    @cython.boundscheck(False)\n    @cython.wraparound(False)\n    def par_sample"
+        )
+        sampler.write_text(sampler.read_text().replace(before, _SAMPLE_NODES + before, 1))
+        _run([interpreter, "graphsaint/setup.py", "build_ext", "--inplace"], folder)
+        (folder / "built").touch()
+    return interpreter, folder
 
 
 def _environment(folder: Path, steps: list[list[str]], check: str) -> Path:
@@ -84,10 +117,12 @@ def _python311() -> str:
     raise Missing("DGL 2.1's wheels need a python3.11 on the PATH")
 
 
-def _run(command: list) -> None:
+def _run(command: list, folder: Path | None = None) -> None:
     environment = os.environ | {"DGLBACKEND": "pytorch"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, env=environment
+        )
     except OSError as error:
         raise Missing(f"{command[0]}: {error}") from None
     if done.returncode != 0:

@@ -84,37 +84,34 @@ class Dashboard {
   std::vector<uint32_t> start_, degree_;  // of every slot
 };
 
-// Draws one subgraph after the other. A node's successor is known by its edge as soon as the
-// node enters, mostly long before it is popped: what its pop will read is asked for then.
+// Draws one subgraph. What a pop reads is asked for and looked up some pops after its node has
+// entered, mostly long before it is popped: first the edge to the successor, then the
+// successor's row.
 class Sampler {
  public:
   Sampler(const GraphView& graph, Key key, const FrontierOptions& options,
           std::atomic<bool>& bad)
-      : g_(graph), key_(key), o_(options), bad_(bad), board_(options.size) {
-    node_.resize(o_.size);
-    edge_.resize(o_.size);
-  }
+      : g_(graph), key_(key), o_(options), bad_(bad), board_(options.size),
+        member_(options.size) {}
 
   // The first frontier and the nodes popped, repeated ones included; of a damaged graph any.
   std::vector<int32_t> Run() {
     std::vector<int32_t> met;
     met.reserve(o_.size + std::min(o_.pops, kManyPops));
     Begin();
-    met.insert(met.end(), node_.begin(), node_.end());
+    for (const Member& member : member_) met.push_back(member.node);
     for (int64_t pop = 0; pop < o_.pops && board_.live() > 0; ++pop) {
       if (pop % kLanes == 0) DrawBits(pop);
       const int64_t slot = Pop(pop);
-      met.push_back(node_[slot]);
-      const int32_t next = Source(edge_[slot]);
-      if (next < 0) break;
-      const uint64_t bits = successor_[pop % kLanes];
-      board_.Put(slot, Enter(slot, next, bits));
-      int64_t& earlier = entered_[pop % kDelay];
-      if (pop >= kDelay && edge_[earlier] >= 0) {
-        const int32_t source = Source(edge_[earlier]);
-        if (source >= 0) PrefetchRow(g_, source);
-      }
-      earlier = slot;
+      Member& member = member_[slot];
+      met.push_back(member.node);
+      FindSuccessor(member);
+      FindRow(member);
+      member.node = member.successor;
+      board_.Put(slot, Enter(member, {member.at, member.count}, successor_[pop % kLanes]));
+      if (pop >= 2 * kDelay) FindRow(*entered_[(pop - 2 * kDelay) % (2 * kDelay)]);
+      if (pop >= kDelay) FindSuccessor(*entered_[(pop - kDelay) % (2 * kDelay)]);
+      entered_[pop % (2 * kDelay)] = &member;
       if (bad_.load(std::memory_order_relaxed)) break;
     }
     return met;
@@ -122,30 +119,44 @@ class Sampler {
 
  private:
   static constexpr int64_t kManyPops = 1 << 20;
-  static constexpr int64_t kDelay = 8;      // pops until what was asked for is there
-  static constexpr uint32_t kAtOnce = 2;    // attempts whose bits are drawn for many pops
+  static constexpr int64_t kDelay = 8;    // pops until what was asked for is there
+  static constexpr uint32_t kAtOnce = 2;  // attempts whose bits are drawn for many pops
+
+  // A node of the frontier, and what is known of its successor.
+  struct Member {
+    int32_t node;
+    int32_t successor;  // kUnknown until it is looked up; kNone of a node without neighbours
+    int32_t count;      // of edges in the successor's row; kUnknown until it is looked up
+    int64_t at;         // the edge to the successor, then where the successor's row begins
+  };
+  static constexpr int32_t kUnknown = -1, kNone = -2;
 
   void Begin() {
     uint64_t bits[kLanes];
-    for (int64_t first = 0; first < o_.size; first += kLanes) {
-      const int64_t num = std::min<int64_t>(kLanes, o_.size - first);
+    ForLanes([&](int64_t first, int64_t num) {
       RunOn(isa_, Bits{key_, static_cast<uint32_t>(first), kInitial, bits});
       for (int64_t i = 0; i < num; ++i) {
-        node_[first + i] =
-            static_cast<int32_t>(Below(bits[i], static_cast<uint64_t>(g_.num_nodes)));
-        PrefetchRow(g_, node_[first + i]);
+        const int64_t node = Below(bits[i], static_cast<uint64_t>(g_.num_nodes));
+        member_[first + i].node = static_cast<int32_t>(node);
+        PrefetchRow(g_, member_[first + i].node);
       }
-    }
-    for (int64_t first = 0; first < o_.size; first += kLanes) {
-      const int64_t num = std::min<int64_t>(kLanes, o_.size - first);
+    });
+    ForLanes([&](int64_t first, int64_t num) {
       RunOn(isa_, Bits{key_, static_cast<uint32_t>(first), kSuccessor, bits});
-      for (int64_t i = first; i < first + num; ++i) {
-        board_.Put(i, Enter(i, node_[i], bits[i - first]));
+      for (int64_t i = 0; i < num; ++i) {
+        Member& member = member_[first + i];
+        board_.Put(first + i, Enter(member, RowOf(g_, member.node, bad_), bits[i]));
       }
-    }
-    for (int64_t i = 0; i < o_.size; ++i) {
-      const int32_t source = edge_[i] < 0 ? -1 : Source(edge_[i]);
-      if (source >= 0) PrefetchRow(g_, source);
+    });
+    for (Member& member : member_) FindSuccessor(member);
+    for (Member& member : member_) FindRow(member);
+  }
+
+  // Calls body(first, num) for the slots, kLanes at a time.
+  template <typename Body>
+  void ForLanes(const Body& body) {
+    for (int64_t first = 0; first < o_.size; first += kLanes) {
+      body(first, std::min<int64_t>(kLanes, o_.size - first));
     }
   }
 
@@ -177,24 +188,31 @@ class Sampler {
     return static_cast<uint64_t>(x0) << 32 | x1;
   }
 
-  // A node enters at a slot: draws the edge of its successor and returns its capped degree.
-  int64_t Enter(int64_t slot, int32_t node, uint64_t bits) {
-    const EdgeRange row = RowOf(g_, node, bad_);
-    node_[slot] = node;
-    edge_[slot] = -1;
+  // A node with this row enters: draws the edge to its successor. Returns its capped degree.
+  int64_t Enter(Member& member, EdgeRange row, uint64_t bits) const {
+    member.successor = row.count > 0 ? kUnknown : kNone;
+    member.count = kUnknown;
     if (row.count > 0) {
-      edge_[slot] = row.start + Below(bits, static_cast<uint64_t>(row.count));
-      __builtin_prefetch(&g_.indices[edge_[slot]]);
+      member.at = row.start + Below(bits, static_cast<uint64_t>(row.count));
+      __builtin_prefetch(&g_.indices[member.at]);
     }
     return std::min<int64_t>(row.count, o_.degree_cap);
   }
 
-  // The source of an edge; -1 if the graph's arrays are damaged.
-  int32_t Source(int64_t edge) {
-    const int32_t source = g_.indices[edge];
-    if (source >= 0 && source < g_.num_nodes) return source;
-    bad_.store(true);
-    return -1;
+  void FindSuccessor(Member& member) {
+    if (member.successor != kUnknown) return;
+    const int32_t source = g_.indices[member.at];
+    const bool good = source >= 0 && source < g_.num_nodes;
+    if (!good) bad_.store(true);
+    member.successor = good ? source : 0;
+    PrefetchRow(g_, member.successor);
+  }
+
+  void FindRow(Member& member) {
+    if (member.successor < 0 || member.count != kUnknown) return;
+    const EdgeRange row = RowOf(g_, member.successor, bad_);
+    member.at = row.start;
+    member.count = row.count;
   }
 
   const GraphView& g_;
@@ -203,10 +221,9 @@ class Sampler {
   std::atomic<bool>& bad_;
   const Isa isa_ = BestIsa();
   Dashboard board_;
-  std::vector<int32_t> node_;  // of every slot
-  std::vector<int64_t> edge_;  // of every slot: to its successor; -1 without neighbours
+  std::vector<Member> member_;  // of every slot
   uint64_t attempt_[kAtOnce][kLanes], successor_[kLanes];  // of the pops at hand
-  int64_t entered_[kDelay];    // the slots of the last pops
+  Member* entered_[2 * kDelay];  // at the last pops
 };
 
 // Sorts nodes below num_nodes, 11 bits at a time.
