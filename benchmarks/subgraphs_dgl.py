@@ -38,9 +38,12 @@ def measure(graph: dgl.DGLGraph, setting: dict) -> dict:
             return saint.sample(graph, batch)
 
     times = worker.milliseconds(sample, seeds)
-    drawn = [(found.num_nodes(), found.num_edges()) for found in map(sample, seeds)]
-    nodes, edges = np.mean(drawn, axis=0)
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    sizes = [(found.num_nodes(), found.num_edges()) for found in map(sample, seeds)]
+    nodes, edges = np.mean(sizes, axis=0)
+    first = sample(seeds[0])
+    arrays = (array.numpy() for array in (first.ndata[dgl.NID], *first.edges()))
+    result = {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return result | {"digest": worker.digest(*arrays)}
 
 
 def main() -> None:

@@ -30,10 +30,19 @@ def measure(graph: jgs.Graph, setting: dict) -> dict:
 
     steps = [np.int32(i) for i in range(setting["iterations"])]
     times = worker.milliseconds(sample, steps)
-    blocks = [sample(step).blocks[0] for step in steps]
-    edges = np.mean([int(block.num_edges) for block in blocks])
-    nodes = np.mean([int(block.num_sources) for block in blocks])
-    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    blocks = (sample(step).blocks[0] for step in steps)
+    sizes = [(int(block.num_sources), int(block.num_edges)) for block in blocks]
+    nodes, edges = np.mean(sizes, axis=0)
+    result = {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return result | {"digest": worker.digest(*graph_of(sample(steps[0])))}
+
+
+def graph_of(batch: jgs.MiniBatch) -> tuple[np.ndarray, ...]:
+    """Its nodes, and by their positions the sources and targets of its edges."""
+    (block,), indptr = batch.blocks, np.asarray(batch.blocks[0].indptr)
+    targets = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+    nodes = np.asarray(batch.nodes)[: int(block.num_targets)]
+    return nodes, np.asarray(block.indices)[: targets.size], targets
 
 
 def _hashable(field):
