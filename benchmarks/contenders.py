@@ -62,6 +62,23 @@ def _walks(name: str, batch: int, walker: str = "walk", slow: bool = False, **op
     return {"name": f"{name}, {batch:,} seeds"} | work
 
 
+def _subgraph(name: str, sampler: str, *fields, batch: int = 1024, slow: bool = False) -> dict:
+    """A subgraph by `SAMPLERS[sampler](*fields)`, of so many seeds where it takes some."""
+    work = {"batch": batch, "sampler": sampler, "fields": fields, "slow": slow}
+    return {"name": name} | work
+
+
+# The nodes by the paper's weights, which DGL does not have; and what both must find alike.
+SAINT_NODES = _subgraph("SAINT, 6,000 nodes by the paper's weights", "saint", "node", 6000)
+SHADOW_ALL = _subgraph("ShaDow (-1,), 64 seeds", "shadow", (-1,), batch=64, slow=True)
+SUBGRAPHS = (
+    _subgraph("SAINT, 6,000 nodes by degree", "saint", "degree", 6000),
+    _subgraph("SAINT, 3,000 walks of length 2", "saint", "walk", 3000, 2),
+    _subgraph("SAINT, 4,000 edges", "saint", "edge", 4000, slow=True),
+    _subgraph("ShaDow (5, 10), 1,024 seeds", "shadow", (5, 10), slow=True),
+    SHADOW_ALL,
+)
+
 # About 46,000 targets, 160,000 sources and 470,000 edges on the full graph.
 BLOCK = {"name": "block", "batch": 1800, "fanouts": (5, 10, 11), "iterations": 1}
 
@@ -125,6 +142,19 @@ BENCHMARKS = (
             {"name": "PinSAGE, 1,024 seeds", "batch": 1024, "neighbors": 10}
             | {"num_walks": 200, "length": 10, "restart": 0.5},
         ),
+    ),
+    Benchmark(
+        "subgraphs",
+        (
+            Contender("jgs", "subgraphs_jgs"),
+            Contender(
+                "DGL",
+                "subgraphs_dgl",
+                True,
+                settings=tuple(setting["name"] for setting in SUBGRAPHS),
+            ),
+        ),
+        (*SUBGRAPHS, SAINT_NODES),
     ),
     Benchmark(
         "aggregation",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from benchmarks.contenders import BENCHMARKS, UNIFORM, WEIGHTED, Benchmark
+from benchmarks.contenders import BENCHMARKS, SHADOW_ALL, UNIFORM, WEIGHTED, Benchmark
 
 _TOLERANCE = 0.02  # of nodes and edges, between jgs and a peer
 _VARIANTS = ((False, "as installed"), (True, "tuned"))
@@ -23,6 +23,7 @@ def render(results: dict) -> str:
         _layerwise,
         _walks,
         _visits,
+        _subgraphs,
         partial(_over_block, "Mean"),
         partial(_over_block, "Softmax over edges and the sum weighted by it"),
         _step,
@@ -136,12 +137,12 @@ def _sampling(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
     return "\n".join(lines)
 
 
-def _drawn(benchmark: Benchmark, runs: _Runs) -> list[str]:
+def _drawn(benchmark: Benchmark, runs: _Runs, what: str = "distinct source nodes") -> list[str]:
     def size(setting: str, contender: str) -> str:
         both = (runs.mean(f, benchmark.key, setting, contender) for f in ("nodes", "edges"))
         return " / ".join(f"{value:,.0f}" for value in both if value is not None)
 
-    return _table(benchmark, runs, "distinct source nodes / edges", size)
+    return _table(benchmark, runs, f"{what} / edges", size)
 
 
 def _labor(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
@@ -184,6 +185,21 @@ def _visits(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
         "a walk ends with 0.5 before each later step. DGL counts visits of the seed too."
     )
     return "\n".join([intro, "", *_drawn(benchmark, runs)])
+
+
+def _subgraphs(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
+    intro = (
+        "A subgraph a call, with all edges among its nodes; drawing the nodes is included. DGL "
+        "has its graph in all formats and keeps its weights of nodes and edges."
+    )
+    lines = [intro, "", *_drawn(benchmark, runs, "nodes")]
+    everyone = (c.name for c in benchmark.contenders)
+    name = SHADOW_ALL["name"]
+    digests = [run["digest"] for c in everyone for run in runs.of("subgraphs", name, c, False)]
+    if digests:
+        same = "yes" if all(d == digests[0] for d in digests) else "**no**"
+        lines += ["", f"- {name}: the same nodes and edges: {same}."]
+    return "\n".join(lines)
 
 
 def _against_best(runs: _Runs, key: str, setting: str, results: dict) -> list[str]:

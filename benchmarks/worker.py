@@ -60,6 +60,21 @@ def attention_arrays(setting: dict, *sizes: int) -> list[np.ndarray]:
     return [rng.standard_normal(shape, np.float32) for shape in shapes]
 
 
+def digest(nodes: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> list[int]:
+    """Two numbers that are equal for equal graphs, whatever the order of their nodes and edges:
+    of its nodes' ids, and of its edges' ends, which are positions among them."""
+    ids = nodes.astype(np.uint64)
+    edges = ids[sources] << np.uint64(32) | ids[targets]
+    return [int(_mixed(values).sum() >> np.uint64(11)) for values in (ids, edges)]
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """uint64: a number for each, as good as random (splitmix64's finalizer)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        values = (values ^ values >> np.uint64(shift)) * np.uint64(factor)
+    return values ^ values >> np.uint64(31)
+
+
 def array(folder: str, name: str) -> np.ndarray:
     """A saved array, memory-mapped; writing would change this process's copy only."""
     return np.load(Path(folder) / f"{name}.npy", mmap_mode="c")

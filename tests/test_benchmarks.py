@@ -24,6 +24,7 @@ from benchmarks import (
     replay,
     superbatch,
     table,
+    worker,
 )
 from jgs.dist.comm import OWN
 from jgs.dist.mesh import Mesh
@@ -81,7 +82,7 @@ def canned() -> dict:
                         {"benchmark": benchmark.key, "contender": contender.name}
                         | {"tuned": tuned, "round": 0, "name": setting["name"], "ms": ms}
                         | {"nodes": 1000, "edges": 900 if short else 1000, "check": [1.0]}
-                        | {"steps": 1000}
+                        | {"steps": 1000, "digest": [1, 2]}
                         | {"sample_bytes": 10**6, "peak_bytes": 10**8, "before_bytes": 10**7}
                         | {"parts": dict.fromkeys(("sampling", "features", "computing"), ms)}
                     )
@@ -117,7 +118,19 @@ def test_the_table():
     walks = text[text.index("| walks |") :].splitlines()[2:4]
     assert walks[0].endswith("| 1,000, 2000.0 ns each, 400.00× |")
     assert walks[1].endswith("| 1,000, 8000.0 ns each, 1600.00× |")
+    assert "- ShaDow (-1,), 64 seeds: the same nodes and edges: yes." in text
     assert "step, DGL, tuned: oops" in text
+
+
+def test_the_digest_is_of_the_graph_and_not_of_its_order():
+    nodes, sources, targets = np.array([5, 3, 9]), np.array([0, 1, 1]), np.array([2, 0, 0])
+    one = worker.digest(nodes, sources, targets)
+    place, order = np.array([2, 0, 1]), np.array([1, 2, 0])  # 5 is then the last, and so on
+    same = worker.digest(np.array([3, 9, 5]), place[sources[order]], place[targets[order]])
+    assert same == one
+    assert worker.digest(nodes, sources[:2], targets[:2]) != one  # one of two parallel edges
+    assert worker.digest(nodes, targets, sources) != one
+    assert worker.digest(nodes + 1, sources, targets)[0] != one[0]
 
 
 def test_the_table_without_peers():

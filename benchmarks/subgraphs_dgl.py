@@ -1,0 +1,57 @@
+"""One process of the subgraphs' benchmark: DGL's `SAINTSampler` and `ShaDowKHopSampler`.
+
+The graph has all of DGL's formats, made before: each sampler takes the one it is fastest with.
+DGL draws SAINT's nodes by degree; its weights of nodes and edges are kept from call to call.
+"""
+
+import dgl
+import numpy as np
+import torch
+
+from benchmarks import worker
+
+
+def load(folder: str) -> dgl.DGLGraph:
+    """It has every edge both ways: its rows are those of the in-edges and of the out-edges."""
+    indptr = torch.from_numpy(worker.array(folder, "indptr"))
+    indices = torch.from_numpy(worker.array(folder, "indices")).to(torch.int64)
+    arrays = indptr, indices, torch.empty(0, dtype=torch.int64)
+    graph = dgl.graph(("csr", arrays), num_nodes=len(indptr) - 1)
+    graph.create_formats_()
+    return graph
+
+
+def measure(graph: dgl.DGLGraph, setting: dict) -> dict:
+    seeds = torch.from_numpy(worker.batches(setting)).to(torch.int64)
+    if setting["sampler"] == "shadow":
+        (fanouts,) = setting["fields"]
+        shadow = dgl.dataloading.ShaDowKHopSampler(fanouts[::-1])
+
+        def sample(batch):
+            return shadow.sample(graph, batch)[2]
+    else:
+        mode, budget, *length = setting["fields"]
+        mode = "node" if mode == "degree" else mode
+        saint = dgl.dataloading.SAINTSampler(mode, (budget, *length) if length else budget)
+
+        def sample(batch):
+            return saint.sample(graph, batch)
+
+    times = worker.milliseconds(sample, seeds)
+    sizes = [(found.num_nodes(), found.num_edges()) for found in map(sample, seeds)]
+    nodes, edges = np.mean(sizes, axis=0)
+    first = sample(seeds[0])
+    arrays = (array.numpy() for array in (first.ndata[dgl.NID], *first.edges()))
+    result = {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return result | {"digest": worker.digest(*arrays)}
+
+
+def main() -> None:
+    task = worker.task()
+    torch.set_num_threads(task["threads"])
+    graph = load(task["graph"])
+    worker.report([measure(graph, setting) for setting in task["settings"]])
+
+
+if __name__ == "__main__":
+    main()

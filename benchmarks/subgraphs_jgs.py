@@ -1,0 +1,59 @@
+"""One process of the subgraphs' benchmark: `Saint` and `Shadow`, jitted, of planned capacity.
+
+Every call reads on the host whether it overflowed, as the loader does. One that did is drawn
+again with a larger capacity, and both are timed.
+"""
+
+import jax
+import numpy as np
+
+import jgs
+from benchmarks import worker
+from jgs.sampling import SAMPLERS, plan_capacity, worst_case
+
+
+def measure(graph: jgs.Graph, setting: dict) -> dict:
+    batches, key = worker.batches(setting), jax.random.key(0)
+    sampler = SAMPLERS[setting["sampler"]](*map(_hashable, setting["fields"]))
+    state = sampler.init(graph)
+    planned = plan_capacity(graph, setting["batch"], sampler, seeds=batches.ravel())
+    worst = worst_case(graph, setting["batch"], sampler, distinct=True)
+    draw = jax.jit(sampler.sample, static_argnums=4)
+
+    def sample(step):
+        capacity = planned
+        while True:
+            batch = draw(jax.random.fold_in(key, step), graph, state, batches[step], capacity)
+            if not bool(jax.block_until_ready(batch).overflow):
+                return batch
+            capacity = capacity.enlarge(worst)
+
+    steps = [np.int32(i) for i in range(setting["iterations"])]
+    times = worker.milliseconds(sample, steps)
+    blocks = (sample(step).blocks[0] for step in steps)
+    sizes = [(int(block.num_sources), int(block.num_edges)) for block in blocks]
+    nodes, edges = np.mean(sizes, axis=0)
+    result = {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+    return result | {"digest": worker.digest(*graph_of(sample(steps[0])))}
+
+
+def graph_of(batch: jgs.MiniBatch) -> tuple[np.ndarray, ...]:
+    """Its nodes, and by their positions the sources and targets of its edges."""
+    (block,), indptr = batch.blocks, np.asarray(batch.blocks[0].indptr)
+    targets = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+    nodes = np.asarray(batch.nodes)[: int(block.num_targets)]
+    return nodes, np.asarray(block.indices)[: targets.size], targets
+
+
+def _hashable(field):
+    return tuple(field) if isinstance(field, list) else field
+
+
+def main() -> None:
+    task = worker.task()
+    graph = jgs.Graph.open(task["graph"], verify=False).unweighted()
+    worker.report([measure(graph, setting) for setting in task["settings"]])
+
+
+if __name__ == "__main__":
+    main()
