@@ -81,9 +81,10 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags):
         "numbers that targets share; nodes drawn jointly a layer (fastgcn, ladies); the graph "
         "induced by its seeds and drawn nodes, by a frontier of walkers (frontier), by drawn "
         "nodes, edges or walks (saint), or by the seeds' neighbourhoods (shadow), for models "
-        "of any depth; neighbours, corrected by every node's last messages (vrgcn) or drawn by learned weights (gcnbs, thanos, pass); nodes drawn "
-        "jointly by learned weights (asgcn); the nodes that walks visit most (pinsage), or "
-        "those of each node type (hetgnn); of --task embed: walks, each step to any neighbour "
+        "of any depth; neighbours, corrected by every node's last messages (vrgcn) or drawn by "
+        "learned weights (gcnbs, thanos, pass); nodes drawn jointly by learned weights "
+        "(asgcn); the nodes that walks visit most (pinsage), or those of each node type "
+        "(hetgnn); of --task embed: walks, each step to any neighbour "
         "(walk), by where it leads from the step before (node2vec), or along a relation "
         "(metapath)",
         choices=(

@@ -15,7 +15,7 @@ from jgs.dist.exchange import FeatureExchange
 from jgs.dist.mesh import Mesh
 from jgs.dist.source import HybridSampler
 from jgs.partition.folder import write_parts
-from jgs.sampling import Labor, Subgraph
+from jgs.sampling import Labor, Saint, Subgraph
 
 N = 3000
 
@@ -110,3 +110,32 @@ def test_only_by_node_samplers_go_on_with_other_ranks(parts, sampler):
         else:
             with pytest.raises(InputError, match="unless that is by-node, as many ranks"):
                 one.load_state_dict(two)
+
+
+def test_ranks_draw_subgraphs_of_their_own_whose_seeds_are_of_all_parts(parts):
+    """With the rows of their nodes; and the state of a loader leads on from there."""
+    parts, sampler = parts(20000), Saint("degree", 400, norm_error=0.5)
+    every = np.concatenate([parts.part(i).train_idx for i in range(2)])
+    features = np.concatenate([np.asarray(parts.part(i).features) for i in range(2)])
+    comm, steps = Mesh(jax.devices()[:2]), []
+    with loader(comm, parts, sampler=sampler) as batches:
+        assert len(batches) == 5
+        for batch, x in batches:
+            if not steps:
+                state = batches.state_dict()
+            steps.append(comm.local(batch))
+            for one, rows in zip(steps[-1], comm.local(x), strict=True):
+                nodes = np.asarray(one.nodes)
+                seeds = np.where(np.isin(nodes, every), nodes, N)
+                np.testing.assert_array_equal(one.seeds, seeds)
+                assert (seeds < N).sum() > 2
+                np.testing.assert_array_equal(
+                    np.asarray(rows)[nodes < N], features[nodes[nodes < N]]
+                )
+    drawn = {tuple(np.asarray(one.nodes).tolist()) for step in steps for one in step}
+    assert len(drawn) == 10
+    with loader(comm, parts, sampler=sampler) as again:
+        again.load_state_dict(state)
+        rest = [comm.local(batch) for batch, _ in again]
+    for one, other in zip(steps[1:], rest, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, one, other)

@@ -105,6 +105,9 @@ def test_resume_after_an_exception_at_a_random_step(tmp_path, whole, monkeypatch
         "subgraph --extra-nodes 60 --layers 2 --fanouts 10 10",  # the default's: none given
         "labor --importance 1 --period 4 --layer-dependency",
         "pinsage --fanouts 4 3 --walks 20 4 --restart 0.3",
+        "frontier --budget 60 --frontier-size 9 --norm-error 0.3 --layers 3 --fanouts 10 10 "
+        "--model gcn --concat",
+        "shadow --fanouts 4 3 --disjoint --layers 3",
     ],
 )
 def test_runs_of_other_samplers_resume_exactly(tmp_path, monkeypatch, capsys, sampler):
