@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "isa.h"
 #include "place_map.h"
 #include "scratch.h"
 
@@ -13,9 +15,53 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 14;     // edges of a row that are read together
 constexpr int64_t kPadding = 1 << 16;   // entries of padding written together
-constexpr int64_t kBlock = 256;         // edges looked at before any is kept
+constexpr int64_t kBlock = 64;          // edges looked at before any is kept
+constexpr int64_t kMostBits = 1 << 23;  // nodes of a graph whose bits stay in a core's cache
 constexpr int64_t kStep = 6;            // edges read in the time that a step of a search takes
 constexpr int64_t kAhead = 16;
+
+// Nodes of a graph and their first places, as PlaceMap, by a bit for each node of the graph:
+// looked up without a search, and built in the time that the nodes take.
+class PlaceBits {
+ public:
+  // `ordered`: the nodes and their places, ascending and distinct.
+  void Set(const std::vector<std::pair<int32_t, int32_t>>& ordered, int64_t num_nodes) {
+    if (bits_.size() < static_cast<size_t>(num_nodes / 64 + 2)) {
+      bits_.assign(num_nodes / 64 + 2, 0);
+      before_.resize(bits_.size());
+    }
+    last_ = static_cast<uint32_t>(bits_.size() - 1);
+    place_.clear();
+    for (const auto& [node, place] : ordered) {
+      uint64_t& word = bits_[node / 64];
+      if (word == 0) before_[node / 64] = static_cast<int32_t>(place_.size());
+      word |= uint64_t{1} << (node % 64);
+      place_.push_back(place);
+    }
+  }
+
+  void Clear(const std::vector<std::pair<int32_t, int32_t>>& ordered) {
+    for (const auto& [node, place] : ordered) bits_[node / 64] = 0;
+  }
+
+  JGS_INLINE bool MayHave(int32_t node) const {  // the last word is 0: of what is no node
+    const auto id = static_cast<uint32_t>(node);
+    return (bits_.data()[std::min(id / 64, last_)] >> (id % 64) & 1) != 0;
+  }
+
+  // Of a node that is there.
+  JGS_INLINE int32_t Find(int32_t node) const {
+    const auto id = static_cast<uint32_t>(node);
+    const uint64_t lower = bits_[id / 64] & ((uint64_t{1} << (id % 64)) - 1);
+    return place_[before_[id / 64] + __builtin_popcountll(lower)];
+  }
+
+ private:
+  uint32_t last_ = 0;
+  std::vector<uint64_t> bits_;
+  std::vector<int32_t> before_;  // how many nodes are in words before, where one is in this
+  std::vector<int32_t> place_;
+};
 
 // Part of a node's row: the edges [first, first + count); or all of it, to be searched.
 struct Piece {
@@ -52,7 +98,8 @@ struct Chunk {
 struct Scratches {
   std::vector<Piece> pieces;
   std::vector<Chunk> chunks;
-  PlaceMap places;
+  PlaceBits bits;
+  std::vector<std::pair<int32_t, int32_t>> ordered;
 };
 
 std::mutex scratch_mutex;
@@ -143,29 +190,57 @@ void Search(const int32_t* indices, const Piece& piece, int32_t base, Chunk& chu
   }
 }
 
-void Read(const int32_t* indices, const Piece& piece, int32_t base, int32_t none,
-          const PlaceMap& places, Chunk& chunk) {
-  chunk.Grow(piece.count + 1);
-  int32_t* place = chunk.place.data();
-  int64_t* edge = chunk.edge.data();
-  int64_t num = chunk.num;
-  int16_t open[kBlock];
-  const int64_t last = piece.first + piece.count;
-  for (int64_t at = piece.first; at < last; at += kBlock) {
-    const int64_t size = std::min(kBlock, last - at);
-    int64_t num_open = 0;
-    for (int64_t i = 0; i < size; ++i) {  // no branch to mispredict
-      open[num_open] = static_cast<int16_t>(i);
-      num_open += places.MayHave(indices[at + i]);
+// Keeps the edges of a piece whose source has a place; with `ids` also which they are.
+template <bool ids, typename Places>
+struct Read {
+  const int32_t* indices;
+  const Piece& piece;
+  int32_t base, none;
+  const Places& places;
+  Chunk& chunk;
+
+  JGS_INLINE void operator()() const {
+    chunk.Grow(piece.count + 1);
+    int32_t* place = chunk.place.data();
+    int64_t* edge = chunk.edge.data();
+    int64_t num = chunk.num;
+    const int64_t last = piece.first + piece.count;
+    for (int64_t at = piece.first; at < last; at += kBlock) {
+      const int32_t* some = indices + at;
+      uint64_t open = 0;  // no branch to mispredict
+      if (last - at >= kBlock) {
+        for (int64_t begin = 0; begin < kBlock; begin += 8) {
+          uint32_t bits = 0;
+          for (int64_t i = 0; i < 8; ++i) {
+            bits |= static_cast<uint32_t>(places.MayHave(some[begin + i])) << i;
+          }
+          open |= static_cast<uint64_t>(bits) << begin;
+        }
+      } else {
+        for (int64_t i = 0; i < last - at; ++i) {
+          open |= static_cast<uint64_t>(places.MayHave(some[i])) << i;
+        }
+      }
+      for (; open != 0; open &= open - 1) {
+        const int i = __builtin_ctzll(open);
+        const int32_t found = places.Find(some[i]);
+        place[num] = base + found;
+        if constexpr (ids) edge[num] = at + i;
+        num += found != none;
+      }
     }
-    for (int64_t i = 0; i < num_open; ++i) {
-      const int32_t found = places.Find(indices[at + open[i]]);
-      place[num] = base + found;
-      edge[num] = at + open[i];
-      num += found != none;
-    }
+    chunk.num = num;
   }
-  chunk.num = num;
+};
+
+template <typename Places>
+void ReadPiece(const int32_t* indices, const Piece& piece, int32_t base, int32_t none, bool ids,
+               const Places& places, Chunk& chunk) {
+  if (ids) {
+    RunOn(BestIsa(), Read<true, Places>{indices, piece, base, none, places, chunk});
+  } else {
+    RunOn(BestIsa(), Read<false, Places>{indices, piece, base, none, places, chunk});
+  }
 }
 
 }  // namespace
@@ -194,8 +269,13 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
   if (static_cast<int64_t>(chunks.size()) < num_chunks) chunks.resize(num_chunks);
   const auto nodes_of = [&](int32_t group) { return b.nodes + b.groups[group]; };
   const auto size_of = [&](int32_t group) { return b.groups[group + 1] - b.groups[group]; };
-  const bool shared = b.num_groups == 1;
-  if (shared) scratch->places.Reset(nodes_of(0), size_of(0), graph.num_nodes);
+  // One large group is looked up by all threads in the same bits.
+  const bool shared = b.num_groups == 1 && graph.num_nodes <= kMostBits;
+  const bool ids = b.edge_id != nullptr || b.edge_weight != nullptr;
+  if (shared) {
+    Order(graph, nodes_of(0), size_of(0), scratch->ordered);
+    scratch->bits.Set(scratch->ordered, graph.num_nodes);
+  }
   Team team(executor);
   team.For(num_chunks, [&](int64_t c) {
     Chunk& chunk = chunks[c];
@@ -210,10 +290,12 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
         if (ordered != group) Order(graph, nodes_of(group), size, chunk.ordered);
         ordered = group;
         Search(graph.indices, piece, base, chunk);
+      } else if (shared) {
+        ReadPiece(graph.indices, piece, base, size, ids, scratch->bits, chunk);
       } else {
-        if (!shared && placed != group) chunk.places.Reset(nodes_of(group), size, graph.num_nodes);
+        if (placed != group) chunk.places.Reset(nodes_of(group), size, graph.num_nodes);
         placed = group;
-        Read(graph.indices, piece, base, size, shared ? scratch->places : chunk.places, chunk);
+        ReadPiece(graph.indices, piece, base, size, ids, chunk.places, chunk);
       }
       chunk.of_piece.push_back(static_cast<int32_t>(chunk.num - before));
     }
@@ -254,6 +336,7 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
     if (b.edge_id != nullptr) std::fill(b.edge_id + begin, b.edge_id + end, graph.num_edges);
     if (b.edge_weight != nullptr) std::fill(b.edge_weight + begin, b.edge_weight + end, 0.0f);
   });
+  if (shared) scratch->bits.Clear(scratch->ordered);
   Give(std::move(scratch));
   return "";
 }

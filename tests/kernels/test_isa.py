@@ -57,7 +57,7 @@ def compiled(name, *command):
         ("visits", "relabel", "012"),
         ("frontier", "relabel", "012"),
         ("skipgram", "table_rows", "012"),
-        ("induced", "relabel", "2"),
+        ("induced", "relabel", "012"),
     ],
 )
 def test_every_instruction_set_draws_as_plain_loops_do(sampler, with_, limits):
