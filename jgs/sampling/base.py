@@ -36,7 +36,8 @@ class Sampler(Protocol):
 
     def init(self, graph: Graph) -> State:
         """What depends on the graph alone, as a pytree; () if nothing. Raises `InputError`
-        where the graph lacks what the sampler needs."""
+        where the graph lacks what the sampler needs. A sampler for which this takes long may
+        have `keep(graph, folder)` and `recall(graph, folder)`, for a run that is resumed."""
 
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs import kernels
 from jgs.errors import InputError
+from jgs.files.storage import open_arrays, save_arrays
 from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph.device import as_device
 from jgs.kernels.call import vary_alike
 from jgs.sampling.base import State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
@@ -21,7 +26,9 @@ from jgs.sampling.checks import check_graph, check_seeds
 from jgs.sampling.induced import induced_blocks, rows_sorted
 from jgs.sampling.normalize import Coefficients, check_error, estimate
 from jgs.sampling.random import key_words
+from jgs.sampling.schedule import graph_digest
 
+_KIND = "jgs-normalization"
 # The states of samplers, by the graph.
 _STATES: WeakKeyDictionary[Graph, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -111,6 +118,29 @@ class SubgraphSampler:
         bound, draw = self.bound(GraphShape.of(graph), 1), partial(_draw, sampler=self)
         made = estimate(draw, graph, state, weight, bound, self.norm_error)
         return state._replace(coefficients=made)
+
+    def keep(self, graph: Graph, folder: Path) -> None:
+        """Writes the coefficients of the normalisation, if there are any, to a new folder."""
+        if (coefficients := self.init(graph).coefficients) is not None:
+            arrays = {name: np.asarray(a) for name, a in coefficients._asdict().items()}
+            save_arrays(folder, _KIND, {**arrays, "of": self._drawn_from(graph)})
+
+    def recall(self, graph: Graph, folder: Path) -> None:
+        """Makes what `keep` wrote there of this sampler and graph the state of `init`, which
+        need not draw it again; anything else is left alone."""
+        try:
+            arrays = open_arrays(folder, _KIND)
+        except InputError:
+            return
+        if np.array_equal(arrays.pop("of", np.zeros(0)), self._drawn_from(graph)):
+            state = SubgraphState(self.node_state(graph), rows_sorted(graph), None)
+            kept = Coefficients(**{name: as_device(array) for name, array in arrays.items()})
+            _STATES.setdefault(graph, {})[self] = state._replace(coefficients=kept)
+
+    def _drawn_from(self, graph: Graph) -> np.ndarray:
+        """uint32 `[1]` by which another sampler or graph is noticed."""
+        text = f"{self!r} {self.edge_weights}"
+        return np.array([zlib.crc32(text.encode(), graph_digest(graph))], np.uint32)
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         return Capacity((shape.num_edges,), (min(self.most_nodes(shape), shape.num_nodes),))

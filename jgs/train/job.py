@@ -22,6 +22,8 @@ from jgs.train.progress import Meter
 from jgs.train.samplers import make_sampler
 from jgs.train.tasks import TASKS
 
+KEPT = "normalization"  # the folder, in that of the run
+
 
 class Job:
     """What a run trains on and how it is judged. All ranks make it and call it alike.
@@ -39,15 +41,22 @@ class Job:
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
         # Not in `start`, where other ranks may wait for this one: here errors reach them all.
         own_options(config)
-        for sampler in samplers_of(make_sampler(config)):
+        self._samplers = samplers_of(make_sampler(config))
+        for sampler in self._samplers:
+            if config.resume and config.run_dir and hasattr(sampler, "recall"):
+                sampler.recall(data.graphs[0], Path(config.run_dir) / KEPT)
             data.check(sampler)
 
     def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
-        """Makes the loader, whose draws `key` decides, and what `metric` needs."""
+        """Makes the loader, whose draws `key` decides, and what `metric` needs. What samplers
+        found out of the graph is kept in `scratch`, the run folder, where there is one."""
         config, data = self.config, self.data
         direct = data.direct and model.input_reduce is not None
         sampler = make_sampler(config, direct, lambda: model.message_widths)
         self.loader = data.loader(sampler, key, model.input_reduce)
+        for each in self._samplers:
+            if scratch is not None and hasattr(each, "keep"):
+                each.keep(data.graphs[0], scratch / KEPT)
         self._degrees = None
         if model.uses_degrees:
             every = all_degrees(self.comm, data.graphs, data.offsets)

@@ -11,7 +11,7 @@ import pytest
 
 from jgs import Graph, InputError, kernels
 from jgs.ops import aggregate
-from jgs.sampling import Loader, SubgraphSampler, induced_subgraph
+from jgs.sampling import Loader, SubgraphSampler, induced_subgraph, subgraphs
 from jgs.sampling.induced import induced_block, induced_blocks, rows_sorted
 from jgs.sampling.random import node_bits
 
@@ -190,6 +190,25 @@ def test_normalised_sums_are_unbiased(graph):
     expected_loss = loss[seeds].mean()
     assert abs(losses.mean() - expected_loss) < 0.03 * expected_loss
     assert losses.mean() > 1.2 * np.mean(loss[seeds][known[seeds] == 1])
+
+
+def test_coefficients_are_kept_for_the_same_sampler_and_graph(graph, tmp_path, same_bits):
+    sampler, folder = Some(norm_error=0.2), tmp_path / "kept"
+    sampler.keep(graph, folder)
+    drawn = sampler.init(graph)
+
+    def recalled(sampler, graph):
+        graph = Graph(graph.indptr, graph.indices, graph.edge_weight)  # another of these arrays
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(subgraphs, "estimate", lambda *_: None)
+            sampler.recall(graph, folder)
+            return sampler.init(graph)
+
+    same_bits(recalled(sampler, graph), drawn)
+    assert recalled(Some(norm_error=0.3), graph).coefficients is None
+    assert recalled(sampler, graph.sorted()).coefficients is None
+    (folder / "nodes.npy").write_bytes(b"")
+    assert recalled(sampler, graph).coefficients is None
 
 
 @pytest.mark.parametrize("error", [0, -1, "x", 2.0, True])
