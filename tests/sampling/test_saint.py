@@ -128,6 +128,25 @@ def test_nodes_that_hubs_alone_hear_keep_their_weight():
     np.testing.assert_allclose(unit[1:] / unit[0], 1 / hub**2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["node", "edge"])
+def test_the_coefficients_are_one_over_the_probabilities(mode):
+    """GraphSAINT's normalisation by pre-sampling, against what the draws' weights say."""
+    chance, budget = column_norms(), 2
+    if mode == "edge":
+        weight = 1 / IN[EDGES[:, 1]] + 1 / OUT[EDGES[:, 0]]
+        chance = np.array([weight[(node == EDGES).any(axis=1)].sum() for node in range(N)])
+        chance /= weight.sum()
+    else:
+        chance /= chance.sum()
+    inside = 1 - (1 - chance) ** budget
+    state = Saint(mode, budget, norm_error=0.05).init(GRAPH)
+    drawn = np.ceil(N / 0.05**2 / inside.sum())  # subgraphs, about
+    estimate = 1 / np.asarray(state.coefficients.nodes)[inside > 0]
+    inside = inside[inside > 0]
+    off = np.abs(estimate - inside) / np.sqrt(inside * (1 - inside) / drawn + 1e-12)
+    assert (off < 5).all(), (estimate, inside)
+
+
 def test_graphs_without_edges_and_of_one_node():
     empty = jgs.Graph.from_edges([], [], 4)
     for mode in ("node", "degree", "edge"):
