@@ -40,7 +40,10 @@ def main() -> None:
     parser.add_argument("--root", default="../shared/data", help="folder of cora.npz")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    gensim = peers.gensim_python(CACHE)
+    try:
+        gensim = peers.gensim_python(CACHE)
+    except peers.Missing as error:
+        sys.exit(f"gensim could not be installed: {error}")
     data = jgs.data.load("cora", arguments.root)
     roots = np.arange(data.graph.num_nodes, dtype=np.int32)
     speeds: dict[str, list[float]] = {"gensim": [], "jgs": []}

@@ -24,8 +24,8 @@ struct SecondOrder {
 struct WalkOptions {
   int64_t length;
   uint64_t restart, stop;      // limits
-  // The parts of rows that steps draw from, [.., num_nodes, 2]: of each relation and node where
-  // the first of its edges, and how many there are. Null: they draw from whole rows.
+  // The parts of rows that steps draw from, [.., num_nodes, 2]: of each relation and node the
+  // first of its edges, and how many there are. Null: they draw from whole rows.
   const int64_t* stretches;
   const int64_t* relations;    // of the steps, over and over: which of these
   int64_t num_relations;

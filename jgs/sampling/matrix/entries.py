@@ -169,11 +169,12 @@ class Entries:
 
     def with_edges(self, edges: Edges, at: jax.Array, needs: Needs) -> Self:
         """A built matrix with other edges, the `i`-th of which is its own `at[i]`-th."""
-        stored = None if self.stored is None else self.stored.at[at].get(**FILL)
-        probs = None
-        if self.edge_probs is not None:
-            probs = self.edge_probs.at[at].get(mode="fill", fill_value=1)
-        operands = chain.moved(self.steps, self.operands, "edge", at)
+        with jax.enable_x64(True):  # else the positions would be cut to int32
+            stored = None if self.stored is None else self.stored.at[at].get(**FILL)
+            probs = None
+            if self.edge_probs is not None:
+                probs = self.edge_probs.at[at].get(mode="fill", fill_value=1)
+            operands = chain.moved(self.steps, self.operands, "edge", at)
         new = replace(self, edges=edges, stored=stored, operands=operands, edge_probs=probs)
         return replace(new, needs=needs, origin=None)
 

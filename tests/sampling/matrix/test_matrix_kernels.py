@@ -100,7 +100,7 @@ def test_edges_of_columns_and_rows(equal, graph):
     real = columns[columns < N]
     lists = [np.arange(indptr[v], indptr[v + 1]) for v in real]
     ids = np.concatenate(lists)
-    assert slices[0][3] == len(ids) > 60_000
+    assert int(slices[0][3]) == len(ids) > 60_000
     np.testing.assert_array_equal(slices[0][2][: len(ids)], ids)
     wanted = ids[np.isin(indices[ids], rows)]
     edges, looked, needed = parts[0]
