@@ -26,6 +26,12 @@ from jgs.train.evaluate_edges import check_nodes
 from jgs.train.evaluate_rows import empty
 from jgs.train.model import make_model
 
+# What a run of another task is for.
+_OTHER_TASKS = {
+    "embed": "Its result is embeddings.npy.",
+    "links": "Its result is the AUC of its test.",
+}
+
 
 class Predictions(NamedTuple):
     """What a run says of `n` nodes.
@@ -225,9 +231,9 @@ def _read(run_dir: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
         ) from None
     if (config := Config.from_json(text)).task != "nodes":
         raise InputError(
-            f"the run in {run_dir} must have trained a model",
+            f"the run in {run_dir} must have trained a model of nodes",
             f"--task {config.task}",
-            "Its result is embeddings.npy.",
+            _OTHER_TASKS[config.task],
         )
     found = checkpoint.read(run_dir / folder.CHECKPOINTS)
     if found is None or found[1].get("best_epoch", 0) < 1:

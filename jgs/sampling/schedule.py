@@ -78,6 +78,7 @@ class Schedule:
       step_keys: the keys uint32 `[n, W]` of an epoch's steps, by the epoch's key and their
         numbers; see `jgs.sampling.base.step_keys`.
       passes: how often an epoch goes over the seeds, every time in another order.
+      share: `(r, R)`; of every batch the `r`-th of `R` equal parts is given, a rank's.
       whole: whether every batch is given all seeds of its parts, ascending, of which the
         sampler chooses; `batch_size` then only says how many batches an epoch has.
 
@@ -95,11 +96,13 @@ class Schedule:
         step_keys: StepKeys = step_words,
         passes: int = 1,
         whole: bool = False,
+        share: tuple[int, int] = (0, 1),
     ):
         self._words = np.asarray(key_words(key))
         self._deal, self._shuffle, self._num_nodes = deal, shuffle, num_nodes
         self.batch_size = _check_batch_size(batch_size, deal.longest)
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
+        self._share = share
         self._digest = zlib.crc32(settings.encode(), deal.digest)
         self.epoch = self.step = 0
 
@@ -132,7 +135,9 @@ class Schedule:
                 padded.reshape(-1, *pair)[i * each :][: len(seeds)] = ordered
             columns.append(padded)
         seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        return keys, seeds
+        own, ranks = self._share
+        width = seeds.shape[1] // ranks
+        return keys, np.ascontiguousarray(seeds[:, own * width : (own + 1) * width])
 
     def state_dict(self) -> dict[str, int]:
         """The position and what it means: ints that `load_state_dict` takes back."""

@@ -48,6 +48,11 @@ def fingerprint_plain(data: Plain) -> dict[str, str]:
     }
 
 
+def fingerprint_pairs(*pairs: np.ndarray) -> str:
+    """SHA-256 of arrays of pairs."""
+    return _digest(*pairs)
+
+
 def _of_graph(graph: Graph) -> dict[str, str]:
     weight, types = graph.edge_weight, {}
     if graph.schema is not None or graph.edge_type is not None:
