@@ -57,16 +57,20 @@ class PairDraws:
         self._rows = WholeFeatures(comm, features)
 
     def source(self, pairs: np.ndarray, key: Any, shuffle: bool = True) -> RankSource:
-        """The batches of `pairs` int32 `[n, 2]`, `n` at least those of a step, by `key`."""
+        """The batches of `pairs` int32 `[n, 2]` by `key`."""
         comm, sampler = self._comm, self._sampler
+        size, num_nodes = self._batch_size * comm.size, self._graph.num_nodes
+        if len(pairs) < size:  # one batch, which is not full
+            padding = np.full((size - len(pairs), 2), num_nodes, np.int32)
+            pairs = np.concatenate([pairs, padding])
         draws_by = None if sampler.by_node else comm.size
         settings = decided_by(sampler, shuffle, draws_by, None)
         schedules = [
             Schedule(
                 key,
                 Deal.whole(pairs, graph_digest(self._graph)),
-                self._batch_size * comm.size,
-                self._graph.num_nodes,
+                size,
+                num_nodes,
                 shuffle,
                 settings,
                 partial(step_keys, sampler),

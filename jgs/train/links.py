@@ -21,7 +21,7 @@ from jgs.graph import MiniBatch
 from jgs.models import DGCNN
 from jgs.sampling import Loader, Sampler, Seal
 from jgs.train.config import Config
-from jgs.train.fingerprint import fingerprint_pairs, fingerprint_plain
+from jgs.train.fingerprint import fingerprint_features, fingerprint_pairs, fingerprint_plain
 from jgs.train.hold_out import HeldOut, hold_out, is_link
 from jgs.train.progress import Meter
 
@@ -58,7 +58,10 @@ def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
     key = jax.random.fold_in(jax.random.key(config.seed, impl="threefry2x32"), 1)
     held = hold_out(plain.graph, key, config.test_share, config.val_share)
     pairs = (held.train, held.val, held.test)
-    digests = fingerprint_plain(plain) | {"pairs": fingerprint_pairs(*pairs)}
+    digests = fingerprint_plain(plain) | {
+        "features": fingerprint_features(plain.features),
+        "pairs": fingerprint_pairs(*pairs),
+    }
     return LinkData(plain, held, comm, digests, comm.same(np.zeros(0, np.int32)))
 
 
@@ -84,19 +87,13 @@ class LinkJob:
         self.task = Links()
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = len(data.held.train)
-        if config.sampler not in PAIR_SAMPLERS:
-            raise InputError(
-                f"--task links must have a --sampler of pairs: {' or '.join(PAIR_SAMPLERS)}",
-                config.sampler,
-                "Choose one of them.",
-            )
+        self.sampler = make_pair_sampler(config)
         if self.batch_size > self.num_seeds:
             raise InputError(
                 "the pairs of a step must be at most those to train on",
                 f"{self.batch_size} for {self.num_seeds}",
                 "Lower --batch-size.",
             )
-        self.sampler: Sampler = PAIR_SAMPLERS[config.sampler](config)
         self.sampler.init(data.held.graph)
         features = data.plain.features
         self.num_features = 0 if features is None else features.shape[1]
@@ -113,16 +110,7 @@ class LinkJob:
             np.concatenate([held.train, held.val, held.test]),
         )
         self._pool_rows = self._rows_to_pool(key)
-        model = DGCNN(
-            self.num_features,
-            self._pool_rows,
-            hidden=config.hidden,
-            num_layers=config.layers or 3,
-            dropout=config.dropout,
-            rngs=nnx.Rngs(key),
-        )
-        jax.block_until_ready(nnx.state(model))
-        return model
+        return make_dgcnn(config, self.num_features, self._pool_rows, key)
 
     def shape(self) -> dict[str, Any]:
         """What `DGCNN` must know beside the configuration."""
@@ -133,16 +121,8 @@ class LinkJob:
         held, comm = self.data.held, self.comm
         source = self._draws.source(held.train, key)
         self.loader = Loader.over(source, self.config.prefetch if comm.concurrent else 0)
-        self._judged = {
-            name: self._draws.source(self._whole_batches(pairs), key, shuffle=False)
-            for name, pairs in (("val", held.val), ("test", held.test))
-        }
-        graphdef = nnx.graphdef(model)
-
-        def scores(params, batch, x):
-            return nnx.merge(graphdef, params)(batch, x)[:, 0]
-
-        self._scores = comm.program(scores, (SAME, OWN, OWN), OWN)
+        self._scores = Scores(comm, self._draws, nnx.graphdef(model))
+        self._judged_by = key
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
         """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
@@ -157,11 +137,8 @@ class LinkJob:
 
     def metric(self, params: Any, split: str) -> float:
         """The AUC of the pairs of "val" or "test"; each time the same subgraphs."""
-        pairs, found = getattr(self.data.held, split), []
-        for ((batch, x),) in self._judged[split].drawn(0, 0):
-            own = self.comm.local(self._scores(params, batch, x))
-            found.append(all_gather_rows(self.comm, own).reshape(-1))
-        return auc(np.concatenate(found)[: len(pairs)], is_link(pairs))
+        pairs = getattr(self.data.held, split)
+        return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
 
     def close(self) -> None:
         """Stops what runs in the background."""
@@ -178,11 +155,50 @@ class LinkJob:
         real = real[real > 0]
         return max(_LEAST_ROWS, int(real[int(self.config.pool_share * (real.size - 1))]))
 
-    def _whole_batches(self, pairs: np.ndarray) -> np.ndarray:
-        """`pairs`, and padding until the last batch is full."""
-        size = -(-len(pairs) // self.batch_size) * self.batch_size
-        padding = np.full((size - len(pairs), 2), self.data.held.graph.num_nodes, np.int32)
-        return np.concatenate([pairs, padding])
+
+def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array) -> DGCNN:
+    """The model of a configuration; its parameters are drawn by `key`."""
+    model = DGCNN(
+        num_features,
+        pool_rows,
+        hidden=config.hidden,
+        num_layers=config.layers or 3,
+        dropout=config.dropout,
+        rngs=nnx.Rngs(key),
+    )
+    jax.block_until_ready(nnx.state(model))
+    return model
+
+
+def make_pair_sampler(config: Config) -> Sampler:
+    """Raises `InputError` for a sampler that is not of pairs."""
+    if config.sampler not in PAIR_SAMPLERS:
+        raise InputError(
+            f"--task links must have a --sampler of pairs: {' or '.join(PAIR_SAMPLERS)}",
+            config.sampler,
+            "Choose one of them.",
+        )
+    return PAIR_SAMPLERS[config.sampler](config)
+
+
+class Scores:
+    """What a model of `graphdef` says of pairs, drawn by `draws`. All ranks call it alike."""
+
+    def __init__(self, comm: Communicator, draws: PairDraws, graphdef: nnx.GraphDef):
+        self._comm, self._draws = comm, draws
+
+        def outputs(params: Any, batch: MiniBatch, x: jax.Array) -> jax.Array:
+            return nnx.merge(graphdef, params)(batch, x)[:, 0]
+
+        self._program = comm.program(outputs, (SAME, OWN, OWN), OWN)
+
+    def __call__(self, params: Any, pairs: np.ndarray, key: Any) -> np.ndarray:
+        """float32 `[n]`: the logits of pairs int32 `[n, 2]`; the same subgraphs for a `key`."""
+        found, source = [], self._draws.source(pairs, key, shuffle=False)
+        for ((batch, x),) in source.drawn(0, 0):
+            own = self._comm.local(self._program(params, batch, x))
+            found.append(all_gather_rows(self._comm, own).reshape(-1))
+        return np.concatenate(found)[: len(pairs)]
 
 
 def auc(scores: np.ndarray, links: np.ndarray) -> float:

@@ -64,7 +64,7 @@ def test_the_run_folder_and_the_result(whole):
 
 
 def test_it_is_no_model_to_predict_with(whole):
-    with pytest.raises(InputError, match="a model of nodes"):
+    with pytest.raises(InputError, match="must have trained a model"):
         jgs.open_run(whole)
 
 

@@ -11,12 +11,13 @@ from small_runs import arrays, same_run
 import jgs
 from jgs import Graph, InputError
 from jgs.dist.mesh import Mesh
+from jgs.predict.__main__ import main as predict
 from jgs.train import folder, learner, loop
 from jgs.train.__main__ import main
 from jgs.train.config import Config, of_task
 from jgs.train.hold_out import hold_out, is_link
 from jgs.train.jobs import open_job
-from jgs.train.links import auc
+from jgs.train.links import auc, open_links
 
 FLAGS = """
     --task links --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3 --no-progress
@@ -51,7 +52,7 @@ def whole(data, tmp_path_factory):
     return run_dir
 
 
-def test_the_run_folder_and_the_result(whole):
+def test_the_run_folder_and_the_result(whole, capsys):
     held = {p.name for p in whole.iterdir() if p.name != ".lock"}
     assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png", "result.json"}
     result = json.loads((whole / "result.json").read_text())
@@ -60,8 +61,24 @@ def test_the_run_folder_and_the_result(whole):
     rows = folder.read_metrics(whole, 2)
     assert rows[0]["train_loss"] > rows[1]["train_loss"]
     assert result["val_accuracy"] == max(row["val_accuracy"] for row in rows)
-    with pytest.raises(InputError, match="a model of nodes"):
-        jgs.open_run(whole)
+    out = str(whole.parent / "out.npy")
+    assert predict(["--run-dir", str(whole), "--out", out]) == 2
+    assert "--task links" in capsys.readouterr().err
+
+
+def test_the_opened_run_tells_of_pairs(whole):
+    run, result = jgs.open_run(whole), json.loads((whole / "result.json").read_text())
+    held = open_links(run.config).held
+    told = run.predict(held.test)
+    assert ((told > 0) & (told < 1)).all()
+    assert auc(told, is_link(held.test)) == pytest.approx(result["test_accuracy"], abs=1e-3)
+    again = run.predict(held.test[:3], graph=held.graph)
+    np.testing.assert_allclose(again, told[:3], rtol=1e-5)
+    for wrong in ([0, 1], [[0, 60]]):
+        with pytest.raises(InputError):
+            run.predict(wrong)
+    with pytest.raises(InputError, match="columns"):
+        run.predict(held.test, graph=held.graph, features=np.zeros((60, 2), np.float32))
 
 
 def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path, monkeypatch):
