@@ -6,12 +6,17 @@ import signal
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from small_runs import arrays, same_run
 
 import jgs
 from jgs import Graph, InputError
+from jgs.dist.comm import Alone
 from jgs.dist.mesh import Mesh
+from jgs.dist.pairs import PairDraws
+from jgs.models import DGCNN
 from jgs.predict.__main__ import main as predict
+from jgs.sampling import Seal
 from jgs.train import folder, learner, loop
 from jgs.train.__main__ import main
 from jgs.train.config import Config, of_task
@@ -35,8 +40,12 @@ def two_rings(size=30):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
+    """With features, which say nothing."""
     path = tmp_path_factory.mktemp("data") / "rings.npz"
-    np.savez(path, edge_index=two_rings(), num_nodes=60)
+    node = np.arange(60)
+    split = {f"{name}_idx": node[i::3] for i, name in enumerate(("train", "val", "test"))}
+    features = np.random.default_rng(5).normal(size=(60, 2)).astype(np.float32)
+    np.savez(path, edge_index=two_rings(), labels=node % 2, features=features, **split)
     return path
 
 
@@ -72,13 +81,15 @@ def test_the_opened_run_tells_of_pairs(whole):
     told = run.predict(held.test)
     assert ((told > 0) & (told < 1)).all()
     assert auc(told, is_link(held.test)) == pytest.approx(result["test_accuracy"], abs=1e-3)
-    again = run.predict(held.test[:3], graph=held.graph)
+    features = open_links(run.config).plain.features
+    again = run.predict(held.test[:3], graph=held.graph, features=features)
     np.testing.assert_allclose(again, told[:3], rtol=1e-5)
     for wrong in ([0, 1], [[0, 60]]):
         with pytest.raises(InputError):
             run.predict(wrong)
-    with pytest.raises(InputError, match="columns"):
-        run.predict(held.test, graph=held.graph, features=np.zeros((60, 2), np.float32))
+    for other in (None, features[:5], features[:, :1]):
+        with pytest.raises(InputError, match="columns"):
+            run.predict(held.test, graph=held.graph, features=other)
 
 
 def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path, monkeypatch):
@@ -147,6 +158,18 @@ def test_what_is_held_out():
         hold_out(full, jax.random.key(1), 0.2, 0.1)
     with pytest.raises(InputError, match="left to train"):
         hold_out(graph, jax.random.key(1), 0.5, 0.5)
+
+
+def test_without_features_pairs_have_empty_rows():
+    graph = Graph.from_edges(*two_rings(), 60)
+    pairs = np.array([[0, 1], [2, 40], [7, 8]], np.int32)
+    draws = PairDraws(Alone(), graph, None, 2, Seal(), pairs)
+    every = list(draws.source(pairs, jax.random.key(0), shuffle=False).drawn(0, 0))
+    assert [one.batch.pair_labels.tolist() for (one,) in every] == [[1, 0], [1, 0]]
+    model = DGCNN(0, 10, rngs=nnx.Rngs(0))
+    for ((batch, x),) in every:
+        assert x.shape == (batch.nodes.size, 0)
+        assert np.isfinite(model(batch, x)).all()
 
 
 def test_auc_counts_pairs():
