@@ -25,6 +25,7 @@ class Plain(NamedTuple):
     graph: `Graph` of `N` nodes.
     labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
     train_idx, test_idx: NumPy int32, disjoint, of nodes with labels; or None.
+    features: `[N, F]` as those of a `jgs.data.Dataset`, or None.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Plain(NamedTuple):
     labels: np.ndarray | None
     train_idx: np.ndarray | None
     test_idx: np.ndarray | None
+    features: Any = None
 
 
 def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any) -> Plain:
@@ -53,7 +55,8 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
         elif path.name.endswith(ENDINGS) and not (path.parent / "labels.npy").exists():
             return Plain(path.name.partition(".")[0], _edge_list(path), None, None, None)
     data = load(name, root, **options)
-    return Plain(data.name, data.graph, data.labels, data.train_idx, data.test_idx)
+    split = data.train_idx, data.test_idx
+    return Plain(data.name, data.graph, data.labels, *split, data.features)
 
 
 def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray | None:

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator, Counters
-from jgs.dist.exchange import FeatureExchange
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
 from jgs.sampling.learning import Learning
@@ -28,6 +27,16 @@ class RankSampler(Protocol):
     def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
         """The `OWN` MiniBatch of the `OWN` seeds `[B]` by the key `words` uint32 `[2]`. Its
         capacity has been enlarged `level` times. All ranks call it alike."""
+
+
+class Rows(Protocol):
+    """Reads the feature rows of all ranks' batches, as `FeatureExchange` does. `extra_rounds`:
+    see `RankSource`."""
+
+    extra_rounds: int
+
+    def __call__(self, nodes: Any, overflow: Any) -> tuple[Any, bool]:
+        """The `OWN` rows of the `OWN` nodes, and whether a rank's batch had overflowed."""
 
 
 class HybridSampler:
@@ -110,7 +119,7 @@ class RankSource:
         comm: Communicator,
         schedules: Sequence[Schedule],
         sampler: RankSampler,
-        exchange: FeatureExchange,
+        exchange: Rows,
         before_epoch: Callable[[int], None] | None = None,
         learning: Learning | None = None,
     ):

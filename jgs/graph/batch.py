@@ -89,7 +89,8 @@ class MiniBatch:
     leading axis `S`; `jax.tree.map(lambda a: a[i], batch)` is batch `i`.
 
     Fields:
-      seeds: int32 `[B]`; the nodes the batch is for, as given. Padding is `num_nodes`.
+      seeds: int32 `[B]`; the nodes the batch is for, as given. Padding is `num_nodes`. Of a
+        batch of pairs int32 `[B, 2]`, the two ends of each; padding is `num_nodes` twice.
       nodes: int32 `[S]`; the input nodes, whose features the first layer reads. The first
         `num_targets` of the last block are the seeds. Padding is `num_nodes`, so that
         `jnp.take(x, nodes, axis=0, mode="fill", fill_value=0)` reads zeros. With
@@ -108,8 +109,15 @@ class MiniBatch:
       degrees: int32 `[S]` or None; the in-degree of each of `nodes` in the whole graph, 0 in
         padding. For layers that normalise by it (`with_degrees`).
       seed_rows: int32 `[B]` or None; the row of the model's output that belongs to each seed.
-        None: row `i` to seed `i`.
+        None: row `i` to seed `i`. Of pairs `[B, 2]`, both ends'.
       seed_weight: float32 `[B]` or None; what each seed's loss counts. None: 1.
+      pair_labels: int32 `[B]`, of pairs alone, else None; 1 where an edge of the graph joins
+        the two ends, 0 elsewhere and in padding.
+      groups: int32 `[B+1]` or None; seed (or pair) `b` has a subgraph of its own, whose rows
+        are `groups[b]:groups[b+1]`.
+      node_labels: int32 `[S]` or None; what each row is to its pair, by Zhang and Chen's
+        double-radius labelling (`Seal`): 1 an end, 0 a node that is not near both. 0 in
+        padding.
       direct_inputs: bool, static; whether the first block names its sources by node id
         (`relabel_inputs=False`).
       square: bool, static; whether the only block serves every layer.
@@ -124,6 +132,9 @@ class MiniBatch:
     degrees: jax.Array | None = None
     seed_rows: jax.Array | None = None
     seed_weight: jax.Array | None = None
+    pair_labels: jax.Array | None = None
+    groups: jax.Array | None = None
+    node_labels: jax.Array | None = None
     direct_inputs: bool = field(default=False, metadata={"static": True})
     square: bool = field(default=False, metadata={"static": True})
 
@@ -132,7 +143,8 @@ class MiniBatch:
     @property
     def seed_mask(self) -> jax.Array:
         """bool `[B]`: False in padding. Losses and metrics count only where it is True."""
-        return self.seeds != self.num_nodes
+        seeds = self.seeds if self.pair_labels is None else self.seeds[..., 0]
+        return seeds != self.num_nodes
 
     def block(self, layer: int) -> Block:
         """The block that layer number `layer` of the model reads."""
@@ -146,7 +158,8 @@ class MiniBatch:
 
     def of_seeds(self, rows: jax.Array) -> jax.Array:
         """`[B, C]`: the seeds' rows of the last layer's output `[T, C]`, which a model returns.
-        NaN where the batch has overflowed, so that nobody trains on nothing unawares."""
+        Of pairs `[B, 2, C]`, both ends'. NaN where the batch has overflowed, so that nobody
+        trains on nothing unawares."""
         if self.seed_rows is None:
             own = rows[: self.seeds.shape[0]]
         else:

@@ -1,6 +1,7 @@
 """Flax NNX modules that take `(batch, x)`; their dropout is `jgs.ops.dropout`."""
 
 from jgs.models.concat import ConcatConv
+from jgs.models.dgcnn import DGCNN
 from jgs.models.gat import GATConv
 from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
@@ -11,6 +12,7 @@ from jgs.models.sage import SAGEConv
 from jgs.models.stacked import GAT, GCN, GIN, MODELS, GraphSAGE
 
 __all__ = [
+    "DGCNN",
     "GAT",
     "GCN",
     "GIN",

@@ -5,6 +5,7 @@ from typing import Any
 
 # Where each public name is; imported when first used: the command starts without JAX.
 _PLACES = dict.fromkeys(("Predictions", "Run", "open_run"), "jgs.predict.run")
+_PLACES |= {"LinkRun": "jgs.predict.links"}
 __all__ = sorted(_PLACES)
 
 

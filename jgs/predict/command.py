@@ -34,6 +34,12 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
     everywhere(comm, lambda: check_out(out) if comm.rank == 0 else None)
     changed = {name: given[name] for name in _CHANGED if name in given}
     run = open_run(given["run_dir"], comm=comm, **changed)
+    if not isinstance(run, Run):
+        raise InputError(
+            "python -m jgs.predict must have a run that tells of nodes",
+            "one of --task links",
+            "Ask jgs.open_run(folder).predict(pairs).",
+        )
     nodes = _nodes(run, comm, given)
     columns: dict[str, np.ndarray] = {"node": nodes}
     if given.get("embed"):

@@ -17,13 +17,15 @@ from jgs.dist.comm import Alone, Communicator
 from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.models import GNN
+from jgs.models import DGCNN, GNN
+from jgs.predict.links import LinkRun
+from jgs.predict.saved import fitting, read_run
 from jgs.predict.source import SPLITS, Source, of_graph, of_run
-from jgs.train import checkpoint, folder
 from jgs.train.config import Config
 from jgs.train.evaluate import exact_inference
 from jgs.train.evaluate_edges import check_nodes
 from jgs.train.evaluate_rows import empty
+from jgs.train.links import make_dgcnn
 from jgs.train.model import make_model
 
 
@@ -182,8 +184,9 @@ def open_run(
     *,
     comm: Communicator | None = None,
     **changed: Any,
-) -> Run:
-    """The run in the folder `run_dir` of `python -m jgs.train`, finished or not; see `Run`.
+) -> Any:
+    """The run in the folder `run_dir` of `python -m jgs.train`, finished or not: a
+    `Run`, or of `--task links` a `LinkRun`.
 
     Nothing in the folder is changed. The newest whole checkpoint is read.
 
@@ -198,74 +201,32 @@ def open_run(
     arrays: dict[str, Any] = {}
 
     def read() -> str:
-        text, found, record = _read(Path(run_dir))
+        text, found, record = read_run(Path(run_dir))
         arrays.update(found)
         return json.dumps([text, record])
 
     text, record = json.loads(text_of_first(comm, read))
     own = {name: value for name, value in changed.items() if value is not None}
     config = everywhere(comm, lambda: Config.from_json(text, **own))
-    shape = record["shape"]
-    widths = (shape["num_features"], shape["num_classes"], shape["sparse"])
-    model = everywhere(comm, lambda: make_model(config, *widths, jax.random.key(0)))
-    params = everywhere(comm, lambda: _params(run_dir, nnx.state(model), arrays))
+    made = everywhere(comm, lambda: _MODELS[config.task](config, record["shape"]))
+    model: Any = made
+    params = everywhere(comm, lambda: fitting(run_dir, nnx.state(model), arrays))
     nnx.update(model, jax.tree.map(jax.numpy.asarray, arrays_of_first(comm, params)))
+    if config.task == "links":
+        return everywhere(comm, lambda: LinkRun(config, model, record, comm))
     return Run(config, model, record, comm)
 
 
-def _read(run_dir: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The configuration's text, the best parameters and the record of the last checkpoint."""
-    try:
-        text = (run_dir / folder.CONFIG).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{run_dir} must be the folder of a run, with a {folder.CONFIG}",
-            error,
-            "Give the --run-dir of python -m jgs.train.",
-        ) from None
-    if (config := Config.from_json(text)).task != "nodes":
-        raise InputError(
-            f"the run in {run_dir} must have trained a model",
-            f"--task {config.task}",
-            "Its result is embeddings.npy.",
-        )
-    found = checkpoint.read(run_dir / folder.CHECKPOINTS)
-    if found is None or found[1].get("best_epoch", 0) < 1:
-        raise InputError(
-            f"the run in {run_dir} must have finished an epoch",
-            "no whole checkpoint of one",
-            "Let it train further, with --resume.",
-        )
-    arrays, record = found
-    if "shape" not in record or "best_params" not in arrays:
-        raise InputError(
-            f"the run in {run_dir} must be of this version of jgs",
-            "a checkpoint of another",
-            "Open it with the version that wrote it, or train again.",
-        )
-    return text, arrays["best_params"], record
+def _model_of_nodes(config: Config, shape: dict[str, Any]) -> GNN:
+    widths = (shape["num_features"], shape["num_classes"], shape["sparse"])
+    return make_model(config, *widths, jax.random.key(0))
 
 
-def _params(run_dir: Any, template: Any, found: dict[str, Any]) -> Any:
-    """The arrays of a checkpoint, nested dicts by name, in the place of the template's; the
-    template's own where `found` is empty (on other ranks)."""
-    if not found:
-        return template
+def _model_of_links(config: Config, shape: dict[str, Any]) -> DGCNN:
+    return make_dgcnn(config, shape["num_features"], shape["pool_rows"], jax.random.key(0))
 
-    def pick(path: Any, like: jax.Array) -> np.ndarray:
-        node: Any = found
-        for key in path:
-            name = str(next(getattr(key, k) for k in ("key", "name", "idx") if hasattr(key, k)))
-            node = node.get(name) if isinstance(node, dict) else None
-        if getattr(node, "shape", None) != like.shape:
-            raise InputError(
-                f"the checkpoint in {run_dir} must fit the model of its {folder.CONFIG}",
-                f"{jax.tree_util.keystr(path)} of shape {getattr(node, 'shape', None)}",
-                "Was the file changed? Train again.",
-            )
-        return np.asarray(node, like.dtype)
 
-    return jax.tree_util.tree_map_with_path(pick, template)
+_MODELS = {"nodes": _model_of_nodes, "links": _model_of_links}
 
 
 def _best_class(logits: np.ndarray) -> np.ndarray:

@@ -85,7 +85,7 @@ def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> Sourc
             "Start one process.",
         )
     data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
-    _check(data.name, digests, fingerprint(data))
+    check_digests(data.name, digests, fingerprint(data))
     splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
     every = np.array([0, data.graph.num_nodes])
     return Source(comm, [data.graph], every, [data.features], None, splits)
@@ -95,7 +95,7 @@ def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> So
     def opened() -> tuple[RankParts, Sequence[Graph]]:
         assert config.partition is not None
         parts = open_parts(config.partition)
-        _check(parts.name, digests, {"parts": parts.parts_id})
+        check_digests(parts.name, digests, {"parts": parts.parts_id})
         ranks = RankParts(comm, parts)
         return ranks, ranks.graphs(config.mode)
 
@@ -118,7 +118,7 @@ def _seeds(comm: Communicator, ranks: RankParts) -> np.ndarray:
     return every[every >= 0]
 
 
-def _check(name: str, saved: dict[str, str], found: dict[str, str]) -> None:
+def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:
     if changed := [part for part in found if saved.get(part) != found[part]]:
         raise InputError(
             f"a run must predict on the data set that it was trained on, {name}",

@@ -13,6 +13,7 @@ from jgs.sampling.algorithms.node2vec import Node2Vec
 from jgs.sampling.algorithms.pass_ import PASS
 from jgs.sampling.algorithms.pinsage import PinSage
 from jgs.sampling.algorithms.saint import Saint
+from jgs.sampling.algorithms.seal import Seal
 from jgs.sampling.algorithms.shadow import Shadow
 from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.algorithms.thanos import Thanos
@@ -53,6 +54,7 @@ __all__ = [
     "Saint",
     "Sampler",
     "SamplerSchedule",
+    "Seal",
     "Shadow",
     "Subgraph",
     "SubgraphSampler",

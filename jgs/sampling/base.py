@@ -29,6 +29,10 @@ class Sampler(Protocol):
       by_node: whether what a node draws at a hop depends on (key, hop, node) alone. Then ranks
         with batches of B draw together what one rank draws with all their seeds. Topology may
         be split over them if it draws among the node's own in-edges (`ByNode`).
+
+    A sampler whose batches are for pairs of nodes says so by an attribute `pairs = True`
+    (`of_pairs`). Its seeds are then int `[B, 2]`, the ends of each pair, `N` twice for
+    padding; a loader takes `[n, 2]`, shuffles whole pairs, and a super-batch has `[S, B, 2]`.
     """
 
     @property
@@ -92,6 +96,11 @@ def draws_seeds(sampler: Sampler) -> bool:
 def is_adaptive(sampler: Sampler) -> bool:
     """Whether it has an `update`."""
     return hasattr(sampler, "update")
+
+
+def of_pairs(sampler: Sampler) -> bool:
+    """Whether its seeds are pairs of nodes, int `[B, 2]`: its attribute `pairs`."""
+    return getattr(sampler, "pairs", False)
 
 
 def node_columns_of(sampler: Sampler) -> tuple[str, ...]:
@@ -176,7 +185,8 @@ def sample_apart(
     seeds: jax.Array,
     capacity: Capacity,
 ) -> list[MiniBatch]:
-    """The batches of int32 seeds `[S, B]` by the keys `words` uint32 `[S, W]`, to be jitted.
+    """The batches of int32 seeds `[S, B]` (of pairs `[S, B, 2]`) by the keys `words` uint32
+    `[S, W]`, to be jitted.
 
     A sampler may have a method of this name and these arguments that draws them in one call;
     any other is drawn under `jax.vmap`.

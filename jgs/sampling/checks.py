@@ -22,23 +22,26 @@ def require_int(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def check_seed_ids(seeds: Any, num_nodes: int) -> np.ndarray:
-    """`seeds` as int32 `[n]`, at least one, each in `[0, num_nodes)`; raises `InputError`."""
+def check_seed_ids(seeds: Any, num_nodes: int, pairs: bool = False) -> np.ndarray:
+    """`seeds` as int32 `[n]`, or `[n, 2]` of `pairs`, at least one, each in `[0, num_nodes)`;
+    raises `InputError`."""
     try:
         array = np.asarray(seeds)
     except ValueError:  # ragged
         array = np.empty(0)
-    if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+    shaped = array.ndim == 2 and array.shape[1] == 2 if pairs else array.ndim == 1
+    if not shaped or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+        kind = "an integer array [n, 2]" if pairs else "a one-dimensional integer array"
         raise InputError(
-            "the seeds to draw batches from must be a one-dimensional integer array, not empty",
+            f"the seeds to draw batches from must be {kind}, not empty",
             f"{array.dtype}{list(array.shape)}",
-            "Give the training nodes' ids.",
+            "Give both ends of each pair." if pairs else "Give the training nodes' ids.",
         )
     if array.min() < 0 or array.max() >= num_nodes:
-        at = int(np.argmax((array < 0) | (array >= num_nodes)))
+        at = np.argwhere((array < 0) | (array >= num_nodes))[0]
         raise InputError(
             f"seeds must be node ids in [0, {num_nodes})",
-            f"{int(array[at])} at position {at}",
+            f"{int(array[tuple(at)])} at position {int(at[0])}",
             "Check where the seeds come from.",
         )
     return array.astype(np.int32)
@@ -77,6 +80,19 @@ def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
         seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
     # Where jax.vmap says int32 of NumPy's int64 the array is int64 still, until it is copied.
     return jnp.array(seeds, jnp.int32, copy=isinstance(seeds, jax.core.Tracer))
+
+
+def check_pairs(seeds: Any, num_nodes: int) -> jax.Array:
+    """`seeds` of a sampler of pairs as int32 `[B, 2]`; values as for `check_seeds`."""
+    if not isinstance(seeds, jax.Array):
+        seeds = np.asarray(seeds)
+    if seeds.ndim != 2 or seeds.shape[1] != 2:
+        raise InputError(
+            "the seeds of a sampler of pairs must be an integer array [B, 2]",
+            f"{seeds.dtype}{list(seeds.shape)}",
+            "Give both ends of each pair; draw several batches under jax.vmap.",
+        )
+    return check_seeds(seeds.reshape(-1), num_nodes).reshape(-1, 2)
 
 
 def check_call(

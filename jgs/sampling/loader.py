@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.ahead import Ahead
-from jgs.sampling.base import Sampler, draws_seeds, is_adaptive, step_keys
+from jgs.sampling.base import Sampler, draws_seeds, is_adaptive, of_pairs, step_keys
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_seed_ids, require_int
 from jgs.sampling.learning import Learning
@@ -33,6 +33,7 @@ class Loader:
     Args:
       graph: the graph `[N]`.
       seeds: int `[n]` node ids, `n >= batch_size`. A node that is there twice may meet itself.
+        Of a sampler of pairs int `[n, 2]`.
       batch_size: `B`. Of a sampler that draws the seeds itself, as those of subgraphs do, it
         says how many batches an epoch has, `n / B` rounded up, and no more.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`; or a
@@ -86,7 +87,7 @@ class Loader:
         check_alike(samplers, capacity)
         if not isinstance(sampler, SamplerSchedule):
             (sampler,) = samplers
-        seeds = check_seed_ids(seeds, graph.num_nodes)
+        seeds = check_seed_ids(seeds, graph.num_nodes, of_pairs(samplers[0]))
         # What else decides the batches, so that a state of others is noticed.
         settings = decided_by(sampler, bool(shuffle), age)
         prefetch = require_int("prefetch", prefetch, 0)

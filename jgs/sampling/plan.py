@@ -14,7 +14,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.base import Sampler, State, draws_seeds
+from jgs.sampling.base import Sampler, State, draws_seeds, of_pairs
 from jgs.sampling.capacity import (
     Capacity,
     GraphShape,
@@ -67,7 +67,8 @@ def plan_capacity(
     Args:
       batch_size: `B`, the seeds of a batch, padding included.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`.
-      seeds: int `[n]`, the nodes that batches are drawn from; None: all nodes.
+      seeds: int `[n]`, the nodes that batches are drawn from; None: all nodes. Of a sampler of
+        pairs int `[n, 2]`, which must be given.
       key: a random key; None: `jax.random.key(0)`. The plan is a function of it.
       trials: how many batches are drawn to measure.
       margin: what is added to the largest need, as a fraction of it. The sizes are then
@@ -89,9 +90,9 @@ def plan_capacity(
     words = key_words(jax.random.key(0) if key is None else key)
     key = jax.random.wrap_key_data(words, impl="threefry2x32")
     pool = np.arange(graph.num_nodes) if seeds is None else seeds
-    pool = check_seed_ids(pool, graph.num_nodes)
+    pool = check_seed_ids(pool, graph.num_nodes, of_pairs(sampler))
     if distinct:
-        pool = np.unique(pool)
+        pool = np.unique(pool, axis=0)
     began = time.perf_counter()
     state = sampler.init(graph)
     chooser = np.random.default_rng(np.asarray(words).tolist())
@@ -101,8 +102,8 @@ def plan_capacity(
     draw = _draw_on_this_host(sampler)
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
     for trial in range(trials):
-        size = min(batch_size, pool.size) if distinct else batch_size
-        some = np.full(batch_size, graph.num_nodes, np.int32)
+        size = min(batch_size, len(pool)) if distinct else batch_size
+        some = np.full((batch_size, *pool.shape[1:]), graph.num_nodes, np.int32)
         some[:size] = chooser.choice(pool, size, replace=not distinct)
         words = key_words(jax.random.fold_in(key, trial))
 

@@ -27,7 +27,8 @@ class Deal(NamedTuple):
     the batches of ranks that share them.
 
     Fields:
-      parts: int32 `[n_p]` each; the seeds of the parts that are sampled here.
+      parts: int32 `[n_p]` each, or `[n_p, 2]` of pairs; the seeds of the parts that are
+        sampled here.
       first: the number of the first of them among all.
       num_parts, num_seeds, longest: of all parts; the most seeds that one has.
       digest: int, equal wherever the parts are dealt alike.
@@ -44,7 +45,7 @@ class Deal(NamedTuple):
     def whole(cls, seeds: np.ndarray, digest: int = 0) -> Deal:
         """All seeds in one part; `digest` is that of the graph."""
         digest = zlib.crc32(seeds.tobytes(), digest)
-        return cls([seeds], 0, 1, seeds.size, seeds.size, digest)
+        return cls([seeds], 0, 1, len(seeds), len(seeds), digest)
 
 
 def graph_digest(graph: Graph) -> int:
@@ -77,6 +78,7 @@ class Schedule:
       step_keys: the keys uint32 `[n, W]` of an epoch's steps, by the epoch's key and their
         numbers; see `jgs.sampling.base.step_keys`.
       passes: how often an epoch goes over the seeds, every time in another order.
+      share: `(r, R)`; of every batch the `r`-th of `R` equal parts is given, a rank's.
       whole: whether every batch is given all seeds of its parts, ascending, of which the
         sampler chooses; `batch_size` then only says how many batches an epoch has.
 
@@ -94,11 +96,13 @@ class Schedule:
         step_keys: StepKeys = step_words,
         passes: int = 1,
         whole: bool = False,
+        share: tuple[int, int] = (0, 1),
     ):
         self._words = np.asarray(key_words(key))
         self._deal, self._shuffle, self._num_nodes = deal, shuffle, num_nodes
         self.batch_size = _check_batch_size(batch_size, deal.longest)
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
+        self._share = share
         self._digest = zlib.crc32(settings.encode(), deal.digest)
         self.epoch = self.step = 0
 
@@ -110,8 +114,8 @@ class Schedule:
 
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """uint32 `[len + more, W]`, the key of every batch of an epoch, and its seeds, int32
-        `[len + more, batch_size * len(parts)]` (`whole`: `[len + more, n]`); those beyond the
-        epoch's end are padding."""
+        `[len + more, batch_size * len(parts)]` (`whole`: `[len + more, n]`), of pairs with a
+        last axis of 2; those beyond the epoch's end are padding."""
         epoch_words = fold_each(self._words, [epoch])[0]
         order_words = fold_each(epoch_words, [0])[0]
         steps, columns = len(self) + more, []
@@ -121,16 +125,19 @@ class Schedule:
             return keys, np.broadcast_to(every, (steps, every.size))
         each = self._steps_of_pass() * self.batch_size
         for part, seeds in enumerate(self._deal.parts, self._deal.first):
-            padded = np.full((steps, self.batch_size), self._num_nodes, np.int32)
+            pair = seeds.shape[1:]
+            padded = np.full((steps, self.batch_size, *pair), self._num_nodes, np.int32)
             for i in range(self._passes):
                 draw = i * self._deal.num_parts + part
                 ordered = (
-                    seeds[_order(order_words, seeds.size, draw)] if self._shuffle else seeds
+                    seeds[_order(order_words, len(seeds), draw)] if self._shuffle else seeds
                 )
-                padded.reshape(-1)[i * each :][: seeds.size] = ordered
+                padded.reshape(-1, *pair)[i * each :][: len(seeds)] = ordered
             columns.append(padded)
         seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        return keys, seeds
+        own, ranks = self._share
+        width = seeds.shape[1] // ranks
+        return keys, np.ascontiguousarray(seeds[:, own * width : (own + 1) * width])
 
     def state_dict(self) -> dict[str, int]:
         """The position and what it means: ints that `load_state_dict` takes back."""

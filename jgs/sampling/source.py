@@ -69,7 +69,7 @@ class LocalSource:
     Args:
       graph, sampler: what draws; `state` is the sampler's `init` of the graph.
       schedule: which seeds each step has.
-      seeds: int32 `[n]`, all that there are.
+      seeds: int32 `[n]`, or `[n, 2]` of pairs, all that there are.
       capacity: None plans one.
       super_batch: how many batches are sampled in one call; None chooses.
       learning: of an adaptive sampler, whose state changes.
@@ -95,7 +95,7 @@ class LocalSource:
         self._state, self.learning = None if learning else state, learning
         self._read = read
         self.schedules, size = [schedule], schedule.batch_size
-        distinct = np.unique(seeds).size == seeds.size
+        distinct = len(np.unique(seeds, axis=0)) == len(seeds)
         if capacity is None:
             capacity = plan_capacity(graph, size, sampler, seeds=seeds, distinct=distinct)
         shape = GraphShape.of(graph, degrees=not distinct)

@@ -14,14 +14,19 @@ from typing import Any
 
 from jgs.command import Parser, option_values
 from jgs.errors import InputError
-from jgs.train import embed_flags, subgraph_flags
+from jgs.train import embed_flags, link_flags, subgraph_flags
 from jgs.train.embed_flags import EmbedFlags
 from jgs.train.flags import setting as _flag
+from jgs.train.link_flags import LinkFlags
 from jgs.train.rank_flags import RankFlags
 from jgs.train.subgraph_flags import SubgraphFlags
 
 _INT32 = 2**31 - 1
 _TOGETHER = ("batch_size", "ranks")
+_DEFAULTS: dict[Any, dict[str, Any]] = {
+    "embed": embed_flags.DEFAULTS,
+    "links": link_flags.DEFAULTS,
+}
 _NAMING_DATA = ("dataset", "data_options")
 _BOUNDS = {
     "hidden": (1, 1 << 16),
@@ -45,7 +50,7 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Config(RankFlags, EmbedFlags, SubgraphFlags):
+class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags):
     """One run's settings; the field `batch_size` is the flag `--batch-size`, and so on.
 
     The defaults train the embedded data set in well under a minute on two cores. Making one
@@ -56,9 +61,10 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags):
 
     task: str = _flag(
         "nodes",
-        "what is learned: the classes of nodes, by a graph network; or embeddings of nodes "
-        "from walks, by skip-gram with negative sampling (sampler walk, node2vec, metapath)",
-        choices=("nodes", "embed"),
+        "what is learned: the classes of nodes, by a graph network; embeddings of nodes from "
+        "walks, by skip-gram with negative sampling (sampler walk, node2vec, metapath); or "
+        "which nodes a link joins, by SEAL (sampler seal)",
+        choices=("nodes", "embed", "links"),
     )
     dataset: str = _flag(
         "synthetic",
@@ -86,7 +92,7 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags):
         "(asgcn); the nodes that walks visit most (pinsage), or those of each node type "
         "(hetgnn); of --task embed: walks, each step to any neighbour "
         "(walk), by where it leads from the step before (node2vec), or along a relation "
-        "(metapath)",
+        "(metapath); of --task links: the graph around each pair of nodes (seal)",
         choices=(
             "neighbors",
             "labor",
@@ -106,12 +112,13 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags):
             "walk",
             "node2vec",
             "metapath",
+            "seal",
         ),
     )
     fanouts: tuple[int, ...] = _flag(
         (10, 10),
         "of all samplers of neighbours: how many to draw per node, seeds' hop first; -1 draws "
-        "all (neighbors, labor and shadow alone); one a layer (but of shadow)",
+        "all (neighbors, labor, shadow and seal alone); one a layer (but of shadow and seal)",
     )
     walks: tuple[int, ...] = _flag(
         (200, 10), "of pinsage and hetgnn: how many walks a node makes, and of how many steps"
@@ -273,6 +280,9 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags):
         _require("plateau_fraction", 0 <= share < 1, share, "in [0, 1)")
         _require("dropout", 0 <= self.dropout < 1, self.dropout, "in [0, 1)")
         _require("watchdog", 1 <= self.watchdog < math.inf, self.watchdog, "at least 1")
+        for name in ("test_share", "val_share", "pool_share"):
+            value = getattr(self, name)
+            _require(name, 0 < value < 1, value, "in (0, 1)")
         rate = self.input_dropout
         _require("input_dropout", rate is None or 0 <= rate < 1, rate, "in [0, 1)")
         for option in self.data_options:
@@ -368,7 +378,7 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 def of_task(given: dict[str, Any]) -> dict[str, Any]:
     """`given`, with the defaults that its task has for itself."""
-    return (embed_flags.DEFAULTS if given.get("task") == "embed" else {}) | given
+    return _DEFAULTS.get(given.get("task"), {}) | given
 
 
 def flag(name: str) -> str:

@@ -22,17 +22,9 @@ def fingerprint(data: Dataset) -> dict[str, str]:
     An array counts with its shape, its dtype and its content: all of it up to 64 MiB, and
     beyond that 64 evenly spaced pieces of 1 MiB, so that it takes a fraction of a second.
     """
-    features = data.features
-    if isinstance(features, SparseFeatures):
-        rows: list[Any] = [
-            np.asarray(a) for a in (features.indptr, features.indices, features.values)
-        ]
-        rows.append(np.array(features.num_features))
-    else:
-        rows = [features]
     return {
         **_of_graph(data.graph),
-        "features": _digest(*rows),
+        "features": fingerprint_features(data.features),
         "labels": _digest(np.array(data.num_classes), data.labels),
         "splits": _digest(data.train_idx, data.val_idx, data.test_idx),
     }
@@ -46,6 +38,21 @@ def fingerprint_plain(data: Plain) -> dict[str, str]:
         "labels": "none" if data.labels is None else _digest(data.labels),
         "splits": _digest(*splits),
     }
+
+
+def fingerprint_features(features: Any) -> str:
+    """SHA-256 of the features of a data set, dense or sparse, or "none"."""
+    if features is None:
+        return "none"
+    if not isinstance(features, SparseFeatures):
+        return _digest(features)
+    arrays = [np.asarray(a) for a in (features.indptr, features.indices, features.values)]
+    return _digest(*arrays, np.array(features.num_features))
+
+
+def fingerprint_pairs(*pairs: np.ndarray) -> str:
+    """SHA-256 of arrays of pairs."""
+    return _digest(*pairs)
 
 
 def _of_graph(graph: Graph) -> dict[str, str]:

@@ -17,7 +17,7 @@ from jgs.sampling.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.data import Data
 from jgs.train.evaluate import exact_inference
-from jgs.train.model import own_options
+from jgs.train.model import make_model, own_options, shape_of
 from jgs.train.progress import Meter
 from jgs.train.samplers import make_sampler
 from jgs.train.tasks import TASKS
@@ -46,6 +46,20 @@ class Job:
             if config.resume and config.run_dir and hasattr(sampler, "recall"):
                 sampler.recall(data.graphs[0], Path(config.run_dir) / KEPT)
             data.check(sampler)
+
+    @property
+    def metric_name(self) -> str:
+        """What `metric` is."""
+        return self.task.metric(self.data.host_labels)
+
+    def model(self, key: jax.Array) -> GNN:
+        """Its parameters are drawn by `key`."""
+        data = self.data
+        return make_model(self.config, data.num_features, data.num_classes, data.sparse, key)
+
+    def shape(self) -> dict[str, Any]:
+        """What a checkpoint says of the model beside its configuration."""
+        return shape_of(self)
 
     def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
         """Makes the loader, whose draws `key` decides, and what `metric` needs. What samplers

@@ -10,12 +10,13 @@ import jax
 
 from jgs.dist.comm import Communicator
 from jgs.errors import InputError
-from jgs.train import embed_flags
+from jgs.train import embed_flags, link_flags
 from jgs.train.config import Config, as_typed, flag
 from jgs.train.data import open_data
 from jgs.train.embed import WALKERS, EmbedJob, EmbedLearner, open_walks
 from jgs.train.job import Job
 from jgs.train.learner import Learner, ModelLearner
+from jgs.train.links import LinkJob, open_links
 from jgs.train.samplers import SAMPLERS
 
 
@@ -34,9 +35,10 @@ class Entry(NamedTuple):
 
 
 def _open_nodes(config: Config, comm: Communicator | None) -> Job:
-    if config.sampler in WALKERS:
+    if config.sampler not in SAMPLERS:
+        task = "embed" if config.sampler in WALKERS else "links"
         raise InputError(
-            f"--sampler {config.sampler} must be for --task embed",
+            f"--sampler {config.sampler} must be for --task {task}",
             f"--task {config.task}",
             "Choose that task, or another sampler.",
         )
@@ -47,11 +49,18 @@ def _open_embed(config: Config, comm: Communicator | None) -> EmbedJob:
     return EmbedJob(config, open_walks(config, comm))
 
 
+def _open_links(config: Config, comm: Communicator | None) -> LinkJob:
+    return LinkJob(config, open_links(config, comm))
+
+
 _OF_WALKERS = {"weighted", *(name for entry in WALKERS.values() for name in entry.flags)}
 _BATCHES = {name for entry in SAMPLERS.values() for name in entry.flags} - _OF_WALKERS
+_OF_NODES = (*sorted(_BATCHES), *embed_flags.OF_NODES)
+_NOT_OF_LINKS = {*_OF_NODES, *_OF_WALKERS, *embed_flags.OF_EMBED} - {*link_flags.SHARED}
 TASKS = {
-    "nodes": Entry(_open_nodes, ModelLearner, embed_flags.OF_EMBED),
-    "embed": Entry(_open_embed, EmbedLearner, (*sorted(_BATCHES), *embed_flags.OF_NODES)),
+    "nodes": Entry(_open_nodes, ModelLearner, (*embed_flags.OF_EMBED, *link_flags.OF_LINKS)),
+    "embed": Entry(_open_embed, EmbedLearner, (*_OF_NODES, *link_flags.OF_LINKS)),
+    "links": Entry(_open_links, ModelLearner, tuple(sorted(_NOT_OF_LINKS))),
 }
 
 

@@ -11,9 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.models import GNN
-from jgs.train.job import Job
-from jgs.train.model import make_model, shape_of
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
 
@@ -53,20 +50,18 @@ class Learner(Protocol):
 
 
 class ModelLearner:
-    """See `Learner`: a model of `jgs.models`, and its best parameters by the validation nodes.
+    """See `Learner`: a model of `jgs.models`, and its best parameters by the validation split.
 
     Args:
-      job: on which it is trained; this starts it.
+      job: on which it is trained, a `jgs.train.job.Job` or one like it; this starts it.
       key: decides the parameters, the batches and the dropout.
       scratch: of `Job.start`.
     """
 
-    def __init__(self, job: Job, key: jax.Array, scratch: Path | None):
-        config, data = job.config, job.data
+    def __init__(self, job: Any, key: jax.Array, scratch: Path | None):
+        config = job.config
         params_key, loader_key, dropout_key = jax.random.split(key, 3)
-        model: GNN = make_model(
-            config, data.num_features, data.num_classes, data.sparse, params_key
-        )
+        model = job.model(params_key)
         job.start(model, loader_key, scratch)
         self.job, self.loader = job, job.loader
         graphdef, params = nnx.split(model)
@@ -75,14 +70,14 @@ class ModelLearner:
         optimizer = make_optimizer(config.lr, config.weight_decay)
         self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = job.comm.same(jax.random.key_data(dropout_key))
-        self.metric = job.task.metric(data.host_labels)
+        self.metric = job.metric_name
         self._step = make_train_step(
             graphdef, optimizer, True, job.comm, job.task, job.loader.learns
         )
 
     @property
     def record(self) -> dict[str, Any]:
-        return self.best | {"shape": shape_of(self.job)}
+        return self.best | {"shape": self.job.shape()}
 
     @record.setter
     def record(self, saved: dict[str, Any]) -> None:

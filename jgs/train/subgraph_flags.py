@@ -24,7 +24,7 @@ class SubgraphFlags:
     layers: int | None = setting(
         None,
         "of frontier, saint, shadow and subgraph: layers of the model (default: 2; else one a "
-        "fanout)",
+        "fanout); of seal: its graph convolutions (default: 3)",
     )
     budget: int = setting(
         8000,

@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+from collections import Counter
 from functools import cache
 
 import jax
@@ -35,6 +36,7 @@ from jgs.sampling import (
     PinSage,
     Saint,
     Sampler,
+    Seal,
     Shadow,
     Subgraph,
     Thanos,
@@ -42,7 +44,7 @@ from jgs.sampling import (
     plan_capacity,
     worst_case,
 )
-from jgs.sampling.base import draws_seeds, sample_apart, update_of
+from jgs.sampling.base import draws_seeds, of_pairs, sample_apart, update_of
 from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.samplers import SAMPLERS
 
@@ -74,6 +76,7 @@ CASES = {
     "pinsage": [(PinSage((3, 2), 10, 4, counts=True), PinSage((3, 2), 10, 3))],
     "hetgnn": [(HetGNN((3, (2, 1)), 10, 4), HetGNN((3, (2, 1)), 10, 4, 0.4))],
     "frontier": [(Frontier(20, 60, edge_ids=True), Frontier(20, 60, degree_cap=3))],
+    "seal": [(Seal((3, 2), edge_ids=True), Seal((3, 3)))],
     "ladies": [(Ladies((20, 20), edge_ids=True), Ladies((20, 20), normalize=False))],
     "saint": [
         (Saint("node", 40, edge_ids=True), Saint("degree", 40)),
@@ -129,13 +132,21 @@ def _slots(seeds):
     return np.r_[seeds, np.full(SLOTS - len(seeds), N)].astype(np.int32)
 
 
+def seeds_for(sampler, seeds):
+    """`seeds`; of a sampler of pairs each node and a neighbour of its number."""
+    if not of_pairs(sampler):
+        return seeds
+    return np.stack([seeds, np.where(seeds < N, (seeds + 1) % N, N)], axis=-1)
+
+
 def draw(sampler, graph, seeds, key=KEY, capacity=None):
     """A batch of `SLOTS` seeds, padded: most questions need one compiled program. Those of
     another capacity are for this host alone: `test_plain_and_kernel_are_equal` has the rest."""
     program, _ = _program(sampler)
     with contextlib.nullcontext() if capacity is None else kernels.this_host_only():
         capacity = _room(sampler, graph) if capacity is None else capacity
-        return program(key, graph, _state(sampler, graph), _slots(seeds), capacity)
+        slots = seeds_for(sampler, _slots(seeds))
+        return program(key, graph, _state(sampler, graph), slots, capacity)
 
 
 def check_seeds(sampler, batch, given):
@@ -146,8 +157,8 @@ def check_seeds(sampler, batch, given):
 
 
 def edges_of(batch):
-    """By layer and target node: the ids of the edges into each of its rows, in order; the
-    neighbours where they are no edges of the graph."""
+    """By layer and target node: the ids of the edges into each of its rows, in order, and rows
+    of one node in order; the neighbours where they are no edges of the graph."""
     nodes, found = np.asarray(batch.nodes), []
     for block in batch.blocks:
         indptr, rows = np.asarray(block.indptr), {}
@@ -159,7 +170,7 @@ def edges_of(batch):
             if nodes[t] < batch.num_nodes:
                 row = sorted(ids[indptr[t] : indptr[t + 1]].tolist())
                 rows.setdefault(int(nodes[t]), []).append(row)
-        found.append(rows)
+        found.append({node: sorted(drawn) for node, drawn in rows.items()})
     return found
 
 
@@ -223,6 +234,7 @@ def check_weighted_neighbors(graph, block, target, neighbor):
 @each
 def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
     seeds = np.array([*SEEDS[:4], N, *SEEDS[4:], N], np.int32)  # padding, also in the middle
+    seeds = seeds_for(sampler, seeds)
     key = jax.random.key_data(KEY)  # as its words, and with the capacity of the bound
     with kernels.this_host_only():
         batch = _program(sampler)[0](key, graph, _state(sampler, graph), seeds, None)
@@ -236,6 +248,7 @@ def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
     seeds = np.asarray(batch.seeds)
     rows = np.arange(seeds.size) if batch.seed_rows is None else np.asarray(batch.seed_rows)
     here = seeds < N
+    np.testing.assert_array_equal(batch.seed_mask, here if here.ndim == 1 else here.all(1))
     np.testing.assert_array_equal(nodes[rows[here]], seeds[here])
     capacity = nodes.size
     for block, need in zip(batch.blocks, np.asarray(batch.needed).T[::-entries], strict=True):
@@ -286,10 +299,15 @@ def test_repeated_seeds(sampler, other, graph):
         assert edges_of(batch) == once
         return
     for rows, alone in zip(edges_of(batch), once, strict=True):
-        for node, drawn in rows.items():
-            assert drawn == [alone[node][0]] * len(drawn)  # each repetition draws alike
-    assert [len(edges_of(batch)[-1][int(s)]) for s in SEEDS[:5]] == [3, 2, 1, 1, 1]
-    planned = plan_capacity(graph, SLOTS, sampler, seeds=SEEDS[:3], distinct=False)
+        for node, drawn in rows.items():  # each repetition draws alike
+            assert set(map(tuple, drawn)) == set(map(tuple, alone[node]))
+    if batch.groups is None:
+        assert [len(edges_of(batch)[-1][int(s)]) for s in SEEDS[:5]] == [3, 2, 1, 1, 1]
+    else:
+        sizes = np.diff(batch.groups)
+        np.testing.assert_array_equal(sizes[5:8], sizes[[0, 1, 0]])
+    few = seeds_for(sampler, SEEDS[:3])
+    planned = plan_capacity(graph, SLOTS, sampler, seeds=few, distinct=False)
     assert planned.sources[0] >= SLOTS
     many = draw(sampler, graph, np.repeat(SEEDS[0], SLOTS), capacity=planned)
     assert not many.overflow or np.asarray(many.needed).max() > 0
@@ -301,7 +319,8 @@ def test_jit_traces_once_and_lowers_everywhere(sampler, other, graph):
     for i in range(4):
         draw(sampler, graph, (SEEDS + i) % N, jax.random.key(i))
     assert traces.count(_room(sampler, graph)) == 1
-    arguments = (KEY, graph, _state(sampler, graph), _slots(()), _room(sampler, graph))
+    none = seeds_for(sampler, _slots(()))
+    arguments = (KEY, graph, _state(sampler, graph), none, _room(sampler, graph))
     text = program.trace(*arguments).lower(lowering_platforms=("cuda", "tpu")).as_text()
     assert "callback" not in text
     assert "jgs_" not in text  # no kernel of this host
@@ -341,7 +360,7 @@ def test_the_loader_redraws_and_knows_a_sampler_by_its_repr(sampler, other, grap
 
     def loader(sampler, capacity=worst):  # of one that learns, with its first state
         options = {"key": KEY, "capacity": capacity, "prefetch": 0, "age": None}
-        return Loader(graph, SEEDS, batch_size, sampler, **options)
+        return Loader(graph, seeds_for(sampler, SEEDS), batch_size, sampler, **options)
 
     begun, whole = loader(sampler), []
     state = begun.state_dict()
@@ -367,7 +386,7 @@ def test_the_loader_redraws_and_knows_a_sampler_by_its_repr(sampler, other, grap
 def test_two_ranks_draw_what_one_does(sampler, other, graph):
     comm, words = Mesh(jax.devices()[:2]), np.asarray(jax.random.key_data(KEY))
     half = HybridSampler(comm, graph, B // 2, sampler)
-    seeds = SEEDS.reshape(2, B // 2)
+    seeds = seeds_for(sampler, SEEDS.reshape(2, B // 2))
     batches = comm.local(half(words, comm.own(list(seeds))))
     for batch, own in zip(batches, seeds, strict=True):
         check_seeds(sampler, batch, own)
@@ -375,7 +394,9 @@ def test_two_ranks_draw_what_one_does(sampler, other, graph):
         whole = edges_of(draw(sampler, graph, SEEDS))
         for batch in batches:
             for rows, every in zip(edges_of(batch), whole, strict=True):
-                assert all(every[node] == drawn for node, drawn in rows.items())
+                for node, drawn in rows.items():  # a node may have a row in many groups
+                    assert Counter(map(tuple, drawn)) <= Counter(map(tuple, every[node]))
+                    assert batch.groups is not None or drawn == every[node]
     else:  # each rank has a key of its own
         alone = HybridSampler(Mesh(jax.devices()[:1]), graph, B // 2, sampler)
         first = alone._comm.own([seeds[0]])
@@ -388,6 +409,7 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
     """And one batch, `vmap` and super-batches; each implementation compiles them once."""
     keys, seeds = jax.random.split(KEY, 3), np.stack([SEEDS, SEEDS[::-1], np.roll(SEEDS, 3)])
     seeds[1, 4:] = N
+    seeds = seeds_for(sampler, seeds)
     inputs = (keys, graph, _state(sampler, graph), seeds)
     capacity = worst_case(graph, B, sampler)
 

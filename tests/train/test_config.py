@@ -8,7 +8,7 @@ import pytest
 from jgs import InputError
 from jgs.data.parts import write_manifest
 from jgs.sampling import SAMPLERS, WALKERS
-from jgs.train import embed, folder, samplers
+from jgs.train import embed, folder, links, samplers
 from jgs.train.config import Config, flag, parse
 
 
@@ -26,7 +26,7 @@ def test_the_command_line_has_every_field_and_round_trips():
         --fanout-schedule 3:9,9 --plateau-fraction 0.5 --plateau-epochs 2
         --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
         --task embed --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6 --window 7
-        --negatives 8 --shared-negatives 9
+        --negatives 8 --shared-negatives 9 --test-share 0.2 --val-share 0.3 --pool-share 0.4
     """
     argv = argv.split()
     given = parse(argv) | parse(["--partition", "p"])  # no --dataset beside it
@@ -49,12 +49,18 @@ def test_flags_that_are_not_given_are_absent():
 def test_the_tables_of_samplers_agree():
     """`--help` must not wait for the import of the samplers: their names are written twice."""
     (field,) = (f for f in dataclasses.fields(Config) if f.name == "sampler")
-    assert list(field.metadata["choices"]) == [*samplers.SAMPLERS, *embed.WALKERS]
+    assert list(field.metadata["choices"]) == [
+        *samplers.SAMPLERS,
+        *embed.WALKERS,
+        *links.PAIR_SAMPLERS,
+    ]
     assert list(embed.WALKERS) == list(WALKERS)
     for name, entry in embed.WALKERS.items():
         needed = {"relations": ("buys",)} if "relations" in entry.flags else {}
         config = Config(task="embed", sampler=name, **needed)
         assert type(embed.make_walker(config)) is WALKERS[name]
+    for name, make in links.PAIR_SAMPLERS.items():
+        assert type(make(Config(task="links", sampler=name))) is SAMPLERS[name]
     for name, entry in samplers.SAMPLERS.items():
         config = Config(sampler=name)
         assert type(samplers.make_sampler(config)) is SAMPLERS[name]

@@ -1,0 +1,137 @@
+"""`DGCNN`: a classifier of whole subgraphs, by graph convolutions and SortPooling."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Block, MiniBatch
+from jgs.models.dense import check_width, check_widths, glorot, zero_unless
+from jgs.ops import aggregate
+from jgs.ops.dropout import Mask, dropout_mask
+
+_CHANNELS, _WINDOW, _DENSE = (16, 32), 5, 128
+
+
+class DGCNN(nnx.Module):
+    """One logit for each pair of a `Seal` batch: whether a link joins its two ends.
+
+    Zhang, Cui, Neumann and Chen, "An End-to-End Deep Learning Architecture for Graph
+    Classification" (2018), as SEAL (Zhang and Chen, 2018, section 5) sets it. A row's input is
+    its double-radius label, one-hot, beside its features. Graph convolutions (section 3.1)
+    `tanh(mean(h_u W))`, the mean over a row and its neighbours, are concatenated. SortPooling
+    (section 3.2) keeps the `pool_rows` rows of each subgraph that have the largest last
+    channel, in that order, and fills what is missing with zeros. Convolutions over these rows,
+    of 16 and 32 channels, pooling by maximum between them, and a dense layer of 128 units with
+    dropout make the logit.
+
+    Args:
+      in_features: of the rows, beside the labels; 0 for none.
+      pool_rows: `k`, at least 10; the paper takes what 60 % of the subgraphs do not exceed.
+      hidden: width of the graph convolutions.
+      num_layers: how many there are, before one more of width 1.
+      max_label: larger labels count as this one.
+      dropout: rate of the dense layer's units.
+      rngs: its `params` stream makes the weights.
+
+    `model(batch, x, key=key)`, with `x` float32 `[R, in_features]` or None, returns `[B, 1]`;
+    NaN where the batch has overflowed. Without a `key` nothing is dropped. What is dropped
+    depends on (key, pair, unit) alone. Padding changes nothing, and rows of `x` there may hold
+    anything. Raises `InputError` for other widths and for a batch of no pairs.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        pool_rows: int,
+        *,
+        hidden: int = 32,
+        num_layers: int = 3,
+        max_label: int = 100,
+        dropout: float = 0.5,
+        rngs: nnx.Rngs,
+    ):
+        check_widths(hidden=hidden, num_layers=num_layers, max_label=max_label)
+        for name, value, least in (
+            ("in_features", in_features, 0),
+            ("pool_rows", pool_rows, 10),
+        ):
+            if value < least:
+                raise InputError(f"{name} must be at least {least}", value, "Give more.")
+        if not 0 <= dropout < 1:
+            raise InputError("dropout must be in [0, 1)", dropout, "0 switches it off.")
+        self.in_features, self.pool_rows = in_features, pool_rows
+        self.max_label, self.dropout = max_label, dropout
+        widths = (1 + max_label + in_features, *(hidden,) * num_layers, 1)
+        self.graph_kernels = nnx.List([glorot(rngs, both) for both in pairwise(widths)])
+        first, second = _CHANNELS
+        self.rows = nnx.Linear(sum(widths[1:]), first, rngs=rngs)
+        self.windows = nnx.Linear(_WINDOW * first, second, rngs=rngs)
+        places = pool_rows // 2 - _WINDOW + 1
+        self.dense = nnx.Linear(places * second, _DENSE, rngs=rngs)
+        self.logit = nnx.Linear(_DENSE, 1, rngs=rngs)
+
+    def __call__(
+        self, batch: MiniBatch, x: jax.Array | None = None, *, key: jax.Array | None = None
+    ) -> jax.Array:
+        if batch.groups is None or batch.node_labels is None or batch.pair_labels is None:
+            raise InputError(
+                "DGCNN takes batches of pairs, with labels of their nodes",
+                "a batch without",
+                "Draw them with jgs.sampling.Seal.",
+            )
+        labels = jnp.minimum(batch.node_labels, self.max_label)
+        h = jax.nn.one_hot(labels, 1 + self.max_label)
+        if self.in_features:
+            if x is None:
+                raise InputError(
+                    f"x must have {self.in_features} features a row", None, "Pass it."
+                )
+            check_width(x, self.in_features)
+            real = jnp.arange(x.shape[0]) < batch.groups[-1]
+            h = jnp.concatenate([h, zero_unless(real, x)], axis=1)
+        layers = []
+        for i, kernel in enumerate(self.graph_kernels):
+            h = jnp.tanh(_with_own(batch.block(i), h @ kernel[...]))
+            layers.append(h)
+        pooled = sort_pool(jnp.concatenate(layers, axis=1), batch.groups, self.pool_rows)
+        z = jax.nn.relu(self.rows(pooled))
+        even = z[:, : self.pool_rows // 2 * 2]
+        z = jnp.maximum(even[:, ::2], even[:, 1::2])
+        places = z.shape[1] - _WINDOW + 1
+        around = [z[:, i : i + places] for i in range(_WINDOW)]
+        z = jax.nn.relu(self.windows(jnp.concatenate(around, axis=2)))
+        z = jax.nn.relu(self.dense(z.reshape(z.shape[0], -1)))
+        if key is not None and self.dropout > 0:
+            mask = _mask_of_pairs(key, batch.seeds, self.dropout)
+            z = jnp.where(mask.keep(_DENSE), z * mask.scale, 0)
+        return jnp.where(batch.overflow, jnp.nan, self.logit(z))
+
+
+def sort_pool(h: jax.Array, groups: jax.Array, num_rows: int) -> jax.Array:
+    """float `[B, num_rows, C]`: of each group the rows of `h` `[R, C]` with the largest last
+    channel, in falling order, and then zeros. `groups` int32 `[B+1]`: see `MiniBatch`."""
+    row = jnp.arange(h.shape[0], dtype=jnp.int32)
+    group = jnp.searchsorted(groups, row, side="right")
+    key = -jax.lax.stop_gradient(h[:, -1])
+    order = jax.lax.sort((group, key, row), num_keys=2)[-1]
+    slot = groups[:-1, None] + jnp.arange(num_rows, dtype=jnp.int32)
+    real = slot < groups[1:, None]
+    place = order.at[slot].get(mode="clip")
+    return jnp.where(real[:, :, None], h[place], 0)
+
+
+def _with_own(block: Block, h: jax.Array) -> jax.Array:
+    """The mean of each row and the rows of its neighbours."""
+    degree = jnp.diff(block.indptr)[:, None].astype(h.dtype)
+    return (degree * aggregate(block, h, "mean") + h) / (degree + 1)
+
+
+def _mask_of_pairs(key: jax.Array, pairs: jax.Array, rate: float) -> Mask:
+    """That of the rows of pairs int32 `[B, 2]`: one word of each end."""
+    first, second = (dropout_mask(key, pairs[:, i], 0, rate) for i in (0, 1))
+    return Mask(first.low, second.high, first.rate)

@@ -1,0 +1,79 @@
+"""`LinkRun`: what a run of `--task links` says of pairs of nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jgs.dist.comm import Alone, Communicator
+from jgs.dist.pairs import PairDraws
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.models import DGCNN
+from jgs.predict.source import check_digests
+from jgs.sampling.checks import check_seed_ids
+from jgs.train.config import Config
+from jgs.train.links import Scores, make_pair_sampler, open_links
+
+
+class LinkRun:
+    """A run of `--task links` with its best parameters, of `jgs.open_run`; for one process.
+
+    Fields:
+      config, model: of the run; the `DGCNN` has the parameters of the best epoch.
+      best_epoch, val_accuracy: which, and the AUC of its validation.
+    """
+
+    def __init__(
+        self, config: Config, model: DGCNN, record: dict[str, Any], comm: Communicator
+    ):
+        if comm.size > 1:
+            raise InputError(
+                "a run of --task links must be opened by one process",
+                f"{comm.size} ranks",
+                "Start one.",
+            )
+        self.config, self.model = config, model
+        self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
+        self._digests, self._own = record["data"], None  # type: Any, Any
+
+    def predict(
+        self, pairs: Any, *, graph: Graph | None = None, features: Any = None
+    ) -> np.ndarray:
+        """float32 `[n]`: the probability that a link joins the two nodes of each pair.
+
+        Args:
+          pairs: int `[n, 2]` node ids.
+          graph, features: the graph that the subgraphs are drawn from, and its features; by
+            default those of the run, without the links that it held out. Where an edge joins a
+            pair it is left out.
+
+        Raises `InputError` for ids or features that do not fit.
+        """
+        if graph is None:
+            graph, features = self._data()
+        width = 0 if features is None else features.shape[1]
+        wanted = self.model.in_features
+        if width != wanted or (width and features.shape[0] != graph.num_nodes):
+            raise InputError(
+                f"features must have a row a node, and the {wanted} columns of the run's",
+                "none" if features is None else list(features.shape),
+                "Give the features that it was trained with.",
+            )
+        ids = check_seed_ids(pairs, graph.num_nodes, pairs=True)
+        comm, sampler = Alone(), make_pair_sampler(self.config)
+        draws = PairDraws(comm, graph, features, self.config.batch_size, sampler, ids)
+        scores = Scores(comm, draws, nnx.graphdef(self.model))
+        key = jax.random.key(self.config.seed, impl="threefry2x32")
+        logits = scores(nnx.state(self.model), ids, key)
+        return np.asarray(jax.nn.sigmoid(logits))
+
+    def _data(self) -> tuple[Graph, Any]:
+        if self._own is None:
+            data = open_links(self.config)
+            check_digests(data.name, self._digests, data.digests)
+            self._own = data.held.graph, data.plain.features
+        return self._own

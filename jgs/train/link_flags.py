@@ -1,0 +1,38 @@
+"""The flags of `--task links`, and which flags are of other tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jgs.train.flags import setting
+
+# What the defaults are for this task where they are others.
+DEFAULTS = {
+    "sampler": "seal",
+    "fanouts": (-1,),
+    "batch_size": 50,
+    "epochs": 30,
+    "lr": 1e-3,
+    "hidden": 32,
+}
+# Of the flags of `--task nodes` those that this task has too.
+SHARED = ("fanouts", "layers", "hidden", "dropout", "weight_decay")
+
+
+@dataclass(frozen=True)
+class LinkFlags:
+    """Settings of `--task links` alone."""
+
+    test_share: float = setting(
+        0.1, "of --task links: the share of the links that is held out as the test"
+    )
+    val_share: float = setting(
+        0.05, "of --task links: the share of the links that validates; they stay in the graph"
+    )
+    pool_share: float = setting(
+        0.6,
+        "of --task links: as many rows are pooled as this share of the subgraphs do not exceed",
+    )
+
+
+OF_LINKS = tuple(LinkFlags.__dataclass_fields__)

@@ -1,0 +1,216 @@
+"""`--task links`: whether a link joins two nodes, by SEAL (Zhang and Chen 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from jgs.command import loading
+from jgs.data.plain import Plain, load_plain
+from jgs.dist.comm import OWN, SAME, Alone, Communicator, all_gather_rows
+from jgs.dist.pairs import PairDraws
+from jgs.errors import InputError
+from jgs.graph import MiniBatch
+from jgs.models import DGCNN
+from jgs.sampling import Loader, Sampler, Seal
+from jgs.train.config import Config
+from jgs.train.fingerprint import fingerprint_features, fingerprint_pairs, fingerprint_plain
+from jgs.train.hold_out import HeldOut, hold_out, is_link
+from jgs.train.progress import Meter
+
+PAIR_SAMPLERS = {"seal": lambda config: Seal(config.fanouts)}  # those of the command
+_MEASURED = 1000  # subgraphs by whose sizes the rows to pool are chosen
+_LEAST_ROWS = 10  # of `DGCNN`
+
+
+class LinkData(NamedTuple):
+    """What a run of this task has for data: a graph, on every rank all of it.
+
+    Fields:
+      plain: as it is in its files; `held`: with links held out.
+      comm: of the ranks; `digests`: by which a resumed run knows its data again.
+      labels: nothing; the pairs' are in the batches.
+    """
+
+    plain: Plain
+    held: HeldOut
+    comm: Communicator
+    digests: dict[str, str]
+    labels: Any
+
+    @property
+    def name(self) -> str:
+        return self.plain.name
+
+
+def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
+    """The data of a configuration; raises `InputError`."""
+    with loading():
+        plain = load_plain(config.dataset, config.root, **config.data_arguments())
+    comm = comm or Alone()
+    key = jax.random.fold_in(jax.random.key(config.seed, impl="threefry2x32"), 1)
+    held = hold_out(plain.graph, key, config.test_share, config.val_share)
+    pairs = (held.train, held.val, held.test)
+    digests = fingerprint_plain(plain) | {
+        "features": fingerprint_features(plain.features),
+        "pairs": fingerprint_pairs(*pairs),
+    }
+    return LinkData(plain, held, comm, digests, comm.same(np.zeros(0, np.int32)))
+
+
+class Links:
+    """See `jgs.train.tasks.Task`: binary cross-entropy of the pairs' logits `[B, 1]`."""
+
+    def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
+        mask = batch.seed_mask
+        logits = jnp.where(mask, outputs[:, 0], 0)
+        own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
+        loss = optax.sigmoid_binary_cross_entropy(logits, own)
+        return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
+
+
+class LinkJob:
+    """As `jgs.train.job.Job` is for the loop and the learner. All ranks make it and call it
+    alike."""
+
+    metric_name = "AUC"
+
+    def __init__(self, config: Config, data: LinkData):
+        self.config, self.data, self.comm = config, data, data.comm
+        self.task = Links()
+        self.batch_size = config.batch_size * self.comm.size
+        self.num_seeds = len(data.held.train)
+        self.sampler = make_pair_sampler(config)
+        if self.batch_size > self.num_seeds:
+            raise InputError(
+                "the pairs of a step must be at most those to train on",
+                f"{self.batch_size} for {self.num_seeds}",
+                "Lower --batch-size.",
+            )
+        self.sampler.init(data.held.graph)
+        features = data.plain.features
+        self.num_features = 0 if features is None else features.shape[1]
+
+    def model(self, key: jax.Array) -> DGCNN:
+        """Its parameters are drawn by `key`."""
+        config, held = self.config, self.data.held
+        self._draws = PairDraws(
+            self.comm.clone(),
+            held.graph,
+            self.data.plain.features,
+            config.batch_size,
+            self.sampler,
+            np.concatenate([held.train, held.val, held.test]),
+        )
+        self._pool_rows = self._rows_to_pool(key)
+        return make_dgcnn(config, self.num_features, self._pool_rows, key)
+
+    def shape(self) -> dict[str, Any]:
+        """What `DGCNN` must know beside the configuration."""
+        return {"num_features": self.num_features, "pool_rows": self._pool_rows}
+
+    def start(self, model: DGCNN, key: jax.Array, scratch: Path | None) -> None:
+        """Makes the loader, whose draws `key` decides, and what `metric` needs."""
+        held, comm = self.data.held, self.comm
+        source = self._draws.source(held.train, key)
+        self.loader = Loader.over(source, self.config.prefetch if comm.concurrent else 0)
+        self._scores = Scores(comm, self._draws, nnx.graphdef(model))
+        self._judged_by = key
+
+    def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
+        """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
+        if self.loader.step == len(self.loader):  # interrupted after the last one
+            self.loader.finish_epoch()
+            return
+        before = self.loader.seconds
+        for batch, x in self.loader:
+            for name, seconds in self.loader.seconds.items():
+                meter.seconds[name] = seconds - before.get(name, 0.0)
+            yield batch, x
+
+    def metric(self, params: Any, split: str) -> float:
+        """The AUC of the pairs of "val" or "test"; each time the same subgraphs."""
+        pairs = getattr(self.data.held, split)
+        return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
+
+    def close(self) -> None:
+        """Stops what runs in the background."""
+        self.loader.close()
+
+    def _rows_to_pool(self, key: jax.Array) -> int:
+        sizes: list[np.ndarray] = []
+        source = self._draws.source(self.data.held.train, key)
+        steps = -(-min(_MEASURED, self.num_seeds) // self.batch_size)
+        for ((batch, _),) in source.drawn(0, len(source.schedules[0]) - steps):
+            own = [np.diff(np.asarray(one.groups)) for one in self.comm.local(batch)]
+            sizes.append(all_gather_rows(self.comm, own).reshape(-1))
+        real = np.sort(np.concatenate(sizes))
+        real = real[real > 0]
+        return max(_LEAST_ROWS, int(real[int(self.config.pool_share * (real.size - 1))]))
+
+
+def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array) -> DGCNN:
+    """The model of a configuration; its parameters are drawn by `key`."""
+    model = DGCNN(
+        num_features,
+        pool_rows,
+        hidden=config.hidden,
+        num_layers=config.layers or 3,
+        dropout=config.dropout,
+        rngs=nnx.Rngs(key),
+    )
+    jax.block_until_ready(nnx.state(model))
+    return model
+
+
+def make_pair_sampler(config: Config) -> Sampler:
+    """Raises `InputError` for a sampler that is not of pairs."""
+    if config.sampler not in PAIR_SAMPLERS:
+        raise InputError(
+            f"--task links must have a --sampler of pairs: {' or '.join(PAIR_SAMPLERS)}",
+            config.sampler,
+            "Choose one of them.",
+        )
+    return PAIR_SAMPLERS[config.sampler](config)
+
+
+class Scores:
+    """What a model of `graphdef` says of pairs, drawn by `draws`. All ranks call it alike."""
+
+    def __init__(self, comm: Communicator, draws: PairDraws, graphdef: nnx.GraphDef):
+        self._comm, self._draws = comm, draws
+
+        def outputs(params: Any, batch: MiniBatch, x: jax.Array) -> jax.Array:
+            return nnx.merge(graphdef, params)(batch, x)[:, 0]
+
+        self._program = comm.program(outputs, (SAME, OWN, OWN), OWN)
+
+    def __call__(self, params: Any, pairs: np.ndarray, key: Any) -> np.ndarray:
+        """float32 `[n]`: the logits of pairs int32 `[n, 2]`; the same subgraphs for a `key`."""
+        found, source = [], self._draws.source(pairs, key, shuffle=False)
+        for ((batch, x),) in source.drawn(0, 0):
+            own = self._comm.local(self._program(params, batch, x))
+            found.append(all_gather_rows(self._comm, own).reshape(-1))
+        return np.concatenate(found)[: len(pairs)]
+
+
+def auc(scores: np.ndarray, links: np.ndarray) -> float:
+    """The probability that a link has a higher score than a pair that is none, both drawn
+    uniformly; equal scores count half.
+
+    Args:
+      scores: float `[n]`, finite.
+      links: bool `[n]`, of which some hold and some do not.
+    """
+    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # the mean one of equal scores
+    positive = int(links.sum())
+    above = rank[links].sum() - positive * (positive + 1) / 2
+    return float(above / (positive * (links.size - positive)))

@@ -1,0 +1,174 @@
+"""`Seal` against the paper: what is in a pair's subgraph, and its double-radius labels."""
+
+from itertools import pairwise
+
+import jax
+import networkx
+import numpy as np
+import pytest
+
+from jgs import Graph, InputError
+from jgs.sampling import Capacity, Loader, Seal, plan_capacity
+
+KEY = jax.random.key(5)
+
+
+def draw(sampler, graph, pairs, key=KEY):
+    return sampler.sample(key, graph, sampler.init(graph), pairs, None)
+
+
+def symmetric(edges, num_nodes):
+    """A graph with both directions of each edge, in the networkx form too."""
+    src, dst = np.array(edges).T
+    both = np.r_[src, dst], np.r_[dst, src]
+    network = networkx.Graph(edges)
+    network.add_nodes_from(range(num_nodes))
+    return Graph.from_edges(*both, num_nodes), network
+
+
+def by_definition(network, pair, hops):
+    """The paper's section 3 in networkx: the subgraph without the edge between the ends, and
+    the label of each of its nodes."""
+    x, y = pair
+    near = [networkx.single_source_shortest_path_length(network, end, hops) for end in pair]
+    inside = network.subgraph({*near[0], *near[1]}).copy()
+    inside.remove_edges_from([(x, y)] if inside.has_edge(x, y) else [])
+    alone = [inside.copy(), inside.copy()]
+    alone[0].remove_node(y)
+    alone[1].remove_node(x)
+    away = [
+        networkx.single_source_shortest_path_length(one, end)
+        for one, end in zip(alone, pair, strict=True)
+    ]
+    labels = {x: 1, y: 1}
+    for node in set(inside) - {x, y}:
+        dx, dy = (one.get(node, np.inf) for one in away)
+        d = dx + dy
+        labels[node] = 0 if np.isinf(d) else 1 + min(dx, dy) + (d // 2) * (d // 2 + d % 2 - 1)
+    return inside, labels
+
+
+def parts_of(batch):
+    """Of each pair: its nodes in order, their labels, and its edges by node ids."""
+    nodes, labels = np.asarray(batch.nodes), np.asarray(batch.node_labels)
+    (block,), groups = batch.blocks, np.asarray(batch.groups)
+    row = np.repeat(np.arange(nodes.size), np.diff(block.indptr))
+    source = np.asarray(block.indices)[: row.size]
+    for first, last in pairwise(groups):
+        mine = (row >= first) & (row < last)
+        assert ((source[mine] >= first) & (source[mine] < last)).all()
+        edges = zip(nodes[row[mine]].tolist(), nodes[source[mine]].tolist(), strict=True)
+        yield nodes[first:last].tolist(), labels[first:last].tolist(), sorted(edges)
+
+
+def test_labels_of_hand_made_graphs():
+    """Every label of the paper's equation, by hand: 0 and 1 are the ends.
+
+    2 and 3 are neighbours of both (d = 1, 1: label 2). 4 hangs on end 0 and on 2 (1, 2: label
+    3). 5 hangs on 4, which joins both sides, (2, 3: label 7). 6 hangs on end 1 alone: without
+    it, end 0 does not reach it (label 0). 8 joins 7 and 9, a path round the ends (2, 2: 5).
+    """
+    edges = [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (0, 4), (4, 2), (4, 5), (1, 6)]
+    edges += [(0, 7), (7, 8), (8, 9), (9, 1)]
+    graph, _ = symmetric(edges, 11)
+    pairs = np.array([[0, 1], [1, 0], [11, 11], [10, 0], [0, 10]], np.int32)
+    batch = draw(Seal((-1, -1)), graph, pairs)
+    assert not batch.overflow
+    assert batch.pair_labels.tolist() == [1, 1, 0, 0, 0]
+    assert batch.seed_mask.tolist() == [True, True, False, True, True]
+    one, turned, nothing, isolated, other = parts_of(batch)
+    # 7 and 9: one step from one end, three from the other (d = 4: 1 + 1 + 2 * 1).
+    want = {0: 1, 1: 1, 2: 2, 3: 2, 4: 3, 5: 7, 6: 0, 7: 4, 8: 5, 9: 4}
+    assert dict(zip(*one[:2], strict=True)) == want
+    assert one[0] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert turned[0][:2] == [1, 0]
+    assert dict(zip(*turned[:2], strict=True)) == want
+    assert (0, 1) not in one[2]
+    assert turned[2] == one[2]
+    assert nothing == ([], [], [])
+    assert isolated[0][:2] == [10, 0]
+    assert isolated[1] == [1, 1] + [0] * (len(isolated[0]) - 2)
+    assert (0, 1) in other[2]  # the edge is the target of its own pair alone
+    rows = np.asarray(batch.seed_rows)
+    assert (np.asarray(batch.nodes)[rows[[0, 1, 3, 4]]] == pairs[[0, 1, 3, 4]]).all()
+
+
+def test_subgraphs_and_labels_are_networkx_ones():
+    rng = np.random.default_rng(2)
+    num_nodes, edges = 40, []
+    while len(edges) < 60:
+        a, b = sorted(rng.integers(0, 40, 2).tolist())
+        if a != b and (a, b) not in edges:
+            edges.append((a, b))
+    graph, network = symmetric(edges, num_nodes)
+    others = [p for p in rng.integers(0, num_nodes, (40, 2)).tolist() if p[0] != p[1]][:20]
+    pairs = np.array([*edges[:20], *others], np.int32)
+    for hops in (1, 2):
+        sampler = Seal((-1,) * hops)
+        capacity = plan_capacity(graph, len(pairs), sampler, seeds=pairs, trials=1)
+        batch = jax.jit(sampler.sample, static_argnums=4)(
+            KEY, graph, sampler.init(graph), pairs, capacity
+        )
+        assert not batch.overflow
+        assert batch.pair_labels.tolist() == [network.has_edge(*p) for p in pairs.tolist()]
+        for pair, (nodes, labels, found) in zip(pairs.tolist(), parts_of(batch), strict=True):
+            inside, want = by_definition(network, pair, hops)
+            assert nodes[:2] == pair
+            assert nodes[2:] == sorted(set(inside) - set(pair))
+            assert dict(zip(nodes, labels, strict=True)) == want
+            assert found == sorted([*inside.edges, *((b, a) for a, b in inside.edges)])
+
+
+def test_drawn_neighbours_loops_and_repeated_edges():
+    """A star drawn with a fanout, a pair of one node with itself, edges that are there twice;
+    their ids and weights go where they go."""
+    src = np.array([1, 2, 3, 4, 5, 0, 0, 6, 0, 6, 6])
+    dst = np.array([0, 0, 0, 0, 0, 6, 6, 0, 0, 5, 4])
+    weight = np.arange(1, 12, dtype=np.float32)
+    graph = Graph.from_edges(src, dst, 7, weight)
+    pairs = np.array([[0, 6], [0, 0], [5, 4]], np.int32)
+    whole = draw(Seal(edge_ids=True, edge_weights=True), graph, pairs)
+    star, loop, both = parts_of(whole)
+    assert whole.pair_labels.tolist() == [1, 1, 0]
+    assert star[0] == [0, 6, 1, 2, 3, 4, 5]
+    joined = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (4, 6), (5, 6)]
+    assert star[2] == joined  # the loop stays, the three edges of the pair do not
+    assert loop[0] == [0, 1, 2, 3, 4, 5, 6]
+    assert (0, 0) not in loop[2]
+    assert loop[2].count((6, 0)) == 2
+    assert loop[1] == [1, 0, 0, 0, 0, 0, 0]
+    assert both == ([5, 4, 6], [1, 1, 2], [(4, 6), (5, 6)])
+    count, (block,) = int(whole.blocks[0].num_edges), whole.blocks
+    ids = np.asarray(block.edge_id)
+    assert (ids[count:] == 11).all()
+    np.testing.assert_array_equal(
+        block.edge_weight, np.r_[graph.edge_weight, 0][np.asarray(ids)]
+    )
+    sizes = set()
+    for seed in range(8):
+        few = draw(Seal((2,)), graph, pairs[:1], jax.random.key(seed))
+        ((nodes, _, _),) = parts_of(few)
+        sizes.add(len(nodes))
+        assert set(nodes[2:]) <= {1, 2, 3, 4, 5}
+    assert sizes <= {2, 3, 4}
+    assert 4 in sizes
+
+
+def test_the_loader_shuffles_whole_pairs_and_refuses_others():
+    graph, _ = symmetric([(i, i + 1) for i in range(19)], 20)
+    pairs = np.stack([np.arange(19), np.arange(1, 20)], axis=1)
+    loader = Loader(graph, pairs, 4, Seal(), key=KEY, super_batch=3)
+    seen = [np.asarray(b.seeds)[np.asarray(b.seed_mask)] for b in loader]
+    assert [len(some) for some in seen] == [4, 4, 4, 4, 3]
+    seen = np.concatenate(seen)
+    assert sorted(seen.tolist()) == pairs.tolist() != seen.tolist()
+    for wrong in (np.arange(4), np.zeros((3, 3), int), [[0, 20]]):
+        with pytest.raises(InputError):
+            Loader(graph, wrong, 2, Seal(), key=KEY)
+    with pytest.raises(InputError, match="B, 2"):
+        draw(Seal(), graph, np.arange(4))
+    for half in np.array([[[0, 20]], [[0, 21]]]):
+        state, room = Seal().init(graph), Capacity((8, 8), (8, 8))
+        batch = jax.jit(Seal().sample, static_argnums=4)(KEY, graph, state, half, room)
+        assert batch.overflow
+        assert (np.asarray(batch.needed) == -1).all()
