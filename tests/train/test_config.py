@@ -17,7 +17,9 @@ def test_the_command_line_has_every_field_and_round_trips():
         --dataset cora --root r --data-options num_nodes=5 noise=0.5 fast=true name=x
         --sampler labor --importance 1 --layer-dependency --period 4
         --extra-nodes 5 --layers 3 --sizes 7 8 --state-age 2 --model gat --heads 2
-        --walks 20 3 --restart 0.25 --relations rev_buys buys
+        --walks 20 3 --restart 0.25 --relations rev_buys buys --concat
+        --budget 60 --frontier-size 7 --degree-cap 9 --draw edge --walk-steps 4
+        --norm-error 0.5 --scope-size 3 --disjoint
         --fanouts 5 -1 --hidden 8 --reduce max --norm layer --dropout 0.25
         --input-dropout 0.1 --replace --weighted --batch-size 4 --epochs 2 --lr 0.5
         --weight-decay 1e-3 --seed 9 --eval-memory 7 --run-dir d --resume
