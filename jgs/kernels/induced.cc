@@ -70,29 +70,59 @@ struct Piece {
   bool search;
 };
 
-// What a thread keeps of some pieces, and what it looks nodes up in.
+// What a thread keeps of some pieces, in memory of its own or in that of a result, and what it
+// looks nodes up in.
 struct Chunk {
-  int64_t num = 0;          // of edges
-  Scratch<int32_t> place;   // [num]
-  Scratch<int64_t> edge;    // [num]
-  int64_t room = 0;         // of both
+  bool ids;           // whether anybody wants to know which edges they are
+  int64_t num, room;  // of edges
+  int32_t* place;     // [room]
+  int64_t* edge;      // [room] if `ids`
   std::vector<int32_t> of_piece;  // how many edges each of its pieces has
   PlaceMap places;
   std::vector<std::pair<int32_t, int32_t>> ordered;  // nodes and first places, ascending
 
-  // Room for `more` edges; what is there is kept.
+  void Begin(bool with_ids) {
+    Start(with_ids, own_room_);
+    place = own_place_.data();
+    edge = own_edge_.data();
+  }
+
+  // Begins in a result, which may have no memory for the edges.
+  void Begin(bool with_ids, int32_t* result_place, int64_t* result_edge, int64_t result_room) {
+    Start(with_ids, result_room);
+    place = result_place;
+    edge = result_edge;
+    if (!ids || edge != nullptr) return;
+    own_edge_.Reserve(room);
+    edge = own_edge_.data();
+    own_room_ = 0;  // of both
+  }
+
+  // Room for `more` edges, in memory of its own if need be; what is there is kept.
   void Grow(int64_t more) {
     if (num + more <= room) return;
-    Scratch<int32_t> places_before = std::move(place);
-    Scratch<int64_t> edges_before = std::move(edge);
-    room = 2 * (num + more);
-    place = {};
-    edge = {};
-    place.Reserve(room);
-    edge.Reserve(room);
-    std::copy_n(places_before.data(), num, place.data());
-    std::copy_n(edges_before.data(), num, edge.data());
+    room = own_room_ = 2 * (num + more);
+    Scratch<int32_t> places_before = std::exchange(own_place_, {});
+    Scratch<int64_t> edges_before = std::exchange(own_edge_, {});
+    own_place_.Reserve(room);
+    own_edge_.Reserve(room);
+    std::copy_n(place, num, own_place_.data());
+    if (ids) std::copy_n(edge, num, own_edge_.data());
+    place = own_place_.data();
+    edge = own_edge_.data();
   }
+
+ private:
+  void Start(bool with_ids, int64_t with_room) {
+    ids = with_ids;
+    num = 0;
+    room = with_room;
+    of_piece.clear();
+  }
+
+  Scratch<int32_t> own_place_;
+  Scratch<int64_t> own_edge_;
+  int64_t own_room_ = 0;
 };
 
 struct Scratches {
@@ -185,7 +215,8 @@ void Search(const int32_t* indices, const Piece& piece, int32_t base, Chunk& chu
     for (; at < end && *at == node; ++at) {
       chunk.Grow(1);
       chunk.place[chunk.num] = base + place;
-      chunk.edge[chunk.num++] = at - indices;
+      if (chunk.ids) chunk.edge[chunk.num] = at - indices;
+      ++chunk.num;
     }
   }
 }
@@ -201,8 +232,8 @@ struct Read {
 
   JGS_INLINE void operator()() const {
     chunk.Grow(piece.count + 1);
-    int32_t* place = chunk.place.data();
-    int64_t* edge = chunk.edge.data();
+    int32_t* place = chunk.place;
+    int64_t* edge = chunk.edge;
     int64_t num = chunk.num;
     const int64_t last = piece.first + piece.count;
     for (int64_t at = piece.first; at < last; at += kBlock) {
@@ -252,8 +283,11 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
   std::string error = MakePieces(graph, b, pieces, cost);
   if (!error.empty()) return error;
 
-  // Chunks of consecutive pieces that cost about as much.
-  const int64_t share = std::clamp<int64_t>(cost / (8 * executor.num_threads) + 1, 1 << 12, 1 << 18);
+  // Chunks of consecutive pieces that cost about as much. A thread alone has one, and writes it
+  // where it belongs.
+  const bool alone = executor.num_threads <= 1;
+  const int64_t eighth = cost / (8 * executor.num_threads) + 1;
+  const int64_t share = alone ? cost + 1 : std::clamp<int64_t>(eighth, 1 << 12, 1 << 18);
   std::vector<int64_t> bounds{0};
   int64_t sum = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -279,8 +313,11 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
   Team team(executor);
   team.For(num_chunks, [&](int64_t c) {
     Chunk& chunk = chunks[c];
-    chunk.num = 0;
-    chunk.of_piece.clear();
+    if (alone) {
+      chunk.Begin(ids, b.indices, b.edge_id, b.room);
+    } else {
+      chunk.Begin(ids);
+    }
     int32_t placed = -1, ordered = -1;  // the groups that are ready
     for (int64_t i = bounds[c]; i < bounds[c + 1]; ++i) {
       const Piece& piece = pieces[i];
@@ -315,8 +352,10 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
     for (int64_t row = 0; row < b.num_rows; ++row) b.indptr[row + 1] += b.indptr[row];
     team.For(num_chunks, [&](int64_t c) {
       const Chunk& chunk = chunks[c];
-      std::copy_n(chunk.place.data(), chunk.num, b.indices + starts[c]);
-      if (b.edge_id != nullptr) std::copy_n(chunk.edge.data(), chunk.num, b.edge_id + starts[c]);
+      if (chunk.place != b.indices) {
+        std::copy_n(chunk.place, chunk.num, b.indices + starts[c]);
+        if (b.edge_id != nullptr) std::copy_n(chunk.edge, chunk.num, b.edge_id + starts[c]);
+      }
       if (b.edge_weight == nullptr) return;
       int64_t at = 0;
       for (int64_t i = bounds[c]; i < bounds[c + 1]; ++i) {
