@@ -43,9 +43,10 @@ class SubgraphFlags:
     )
     walk_steps: int = setting(2, "of saint by walks: their steps")
     norm_error: float = setting(
-        0.15,
-        "of frontier and saint: the relative error to which GraphSAINT's normalisation is "
-        "estimated, before training, from as many subgraphs as that takes; 0: not normalised",
+        0.0,
+        "of frontier and saint: GraphSAINT's normalisation, estimated before training from as "
+        "many subgraphs as make its relative error so small, e.g. 0.15; 0: none. On sparse "
+        "graphs it wants --norm layer too",
     )
     scope_size: int = setting(
         0,
