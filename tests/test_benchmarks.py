@@ -1,6 +1,7 @@
 """The benchmark's graph is what it says, and its report can be printed. Nothing is timed."""
 
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from benchmarks import (
     network,
     programs,
     replay,
+    subgraph_runs,
+    subgraph_training,
     superbatch,
     table,
     worker,
@@ -148,6 +151,31 @@ def test_super_batches_are_measured_with_every_size():
     assert tuple(rates) == superbatch.SIZES
     assert min(rates.values()) > 0
     assert chosen == 7  # an epoch is no longer
+
+
+def test_training_on_subgraphs_is_measured_and_drawn(tmp_path):
+    flags = "--dataset synthetic --data-options num_nodes=500 num_edges=4000 --hidden 4"
+    flags += " --sampler frontier --frontier-size 5 --budget 50 --norm-error 0 --batch-size 50"
+    run = list(subgraph_runs.epochs(f"{flags} --epochs 2 --prefetch 0"))
+    assert [len(epoch.steps) for epoch in run] == [2, 2]
+    assert all(0 < s.seeds < s.rows < s.edges for epoch in run for s in epoch.steps)
+    assert run[0].steps[0] == run[0].steps[1]  # the one that compiled
+    step = subgraph_runs.middle(run[1].steps)._asdict() | {"waited": 0.01, "computed": 0.02}
+    curves = {"neighbour sampling": [90, 94], "frontier": [93.7, 93.8], "random walk": [1, 2]}
+    found = {
+        f"3 {method}": {"points": [(10 * i + 10, a) for i, a in enumerate(some)], "step": step}
+        for method, some in curves.items()
+    }
+    rows = subgraph_training.curves_table(found)
+    assert rows[2].startswith("| 3 | neighbour sampling | 94.00 | 20.0 | 20.0 | 1.0 | 30 |")
+    assert rows[3].startswith("| 3 | frontier | 93.80 | 20.0 | 20.0 | 1.0 |")
+    assert rows[4].startswith("| 3 | random walk | 2.00 | 20.0 | never |  |")
+    assert subgraph_training.depth_table({"frontier": [1.0, 2.0, 3.0, 4.0]})[-1].endswith(
+        "| 1.00 | 2.00 | 3.00 | 4.00 | 1.0000 |"
+    )
+    (tmp_path / "facebook.json").write_text(json.dumps(found))
+    subgraph_training.picture(tmp_path, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize("module", ["ranks_dgl", "parts_dgl", "step_dgl", "wire"])

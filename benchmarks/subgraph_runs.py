@@ -1,0 +1,94 @@
+"""Training runs in this process whose steps are timed: of `python -m jgs.train`'s flags."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jgs.train.config import Config, parse
+from jgs.train.jobs import make_learner, open_job
+from jgs.train.progress import Meter
+
+
+class Step(NamedTuple):
+    """Seconds that a batch was waited for and that the step on it took; how many seeds it had,
+    how many rows its innermost layer read, and how many edges all its layers."""
+
+    waited: float
+    computed: float
+    seeds: int
+    rows: int
+    edges: int
+
+
+class Epoch(NamedTuple):
+    """The steps of an epoch, and what validation found after it, in %."""
+
+    steps: list[Step]
+    accuracy: float
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.waited + step.computed for step in self.steps)
+
+
+@contextmanager
+def begun(flags: str, seed: int = 0) -> Iterator[tuple[Any, Any]]:
+    """The job and the learner of a run, which is over with the block."""
+    config = Config(**parse([*flags.split(), "--seed", str(seed)]), progress=False)
+    with tempfile.TemporaryDirectory() as folder:
+        job = open_job(config)
+        try:
+            key = jax.random.key(seed, impl="threefry2x32")
+            yield job, make_learner(job, key, Path(folder))
+        finally:
+            job.close()
+
+
+def steps(job: Any, learner: Any, clock: Callable[[], float]) -> Iterator[Step]:
+    """What is left of the epoch, a step at a time."""
+    batches = job.batches(Meter())
+    while True:
+        began = clock()
+        found = next(batches, None)
+        drawn = clock()
+        if found is None:
+            return
+        batch, x = found
+        learner.step(batch, x, False)
+        ended = clock()
+        yield Step(drawn - began, ended - drawn, *_size(batch))
+
+
+def _size(batch: Any) -> tuple[int, int, int]:
+    nodes, seeds = np.asarray(batch.nodes), np.asarray(batch.seed_mask)
+    edges = sum(int(np.sum(np.asarray(block.num_edges))) for block in batch.blocks)
+    return int(seeds.sum()), int((nodes < np.asarray(batch.num_nodes)).sum()), edges
+
+
+def epochs(
+    flags: str, seed: int = 0, clock: Callable[[], float] = time.process_time
+) -> Iterator[Epoch]:
+    """Trains, and evaluates after each epoch. The first step compiles, and counts like the
+    median of the epoch's others."""
+    with begun(flags, seed) as (job, learner):
+        for epoch in range(1, job.config.epochs + 1):
+            taken = list(steps(job, learner, clock))
+            if epoch == 1:
+                taken[0] = middle(taken[1:] or taken)
+            job.loader.report(learner.loss())
+            learner.start_epoch()
+            yield Epoch(taken, 100 * learner.evaluate(epoch)["val_accuracy"])
+
+
+def middle(taken: list[Step]) -> Step:
+    """The medians of the steps' fields."""
+    return Step(*(statistics.median(column) for column in zip(*taken, strict=True)))

@@ -1,0 +1,263 @@
+"""Training on sampled subgraphs: accuracy by time, cost by depth, and what the pool hides.
+
+    python -m benchmarks.subgraph_training --folder /tmp/subgraphs [--only facebook depth]
+
+Each part is a process of its own, prints a Markdown table and leaves its figures in the folder:
+`facebook` and `synthetic` (validation accuracy by seconds of training, gcn-ipdps19's Figure 2),
+`depth` (seconds an epoch by layers), `pool` (what the training thread waits for), `picture`
+(draws the curves that the folder has). Runs are those of `python -m jgs.train` with the flags
+below. All but `pool`, which has 2 threads, are of one thread, and their seconds are the CPU
+time of the process, evaluation and compiling left out: what a clock shows where nothing else
+runs. The normalisation's estimate, made once before training, is left out too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+POINTS = 0.25  # that frontier may lie below neighbour sampling's best accuracy
+METHODS = ("neighbour sampling", "frontier", "random walk")
+FRONTIER = "--sampler frontier --norm-error 0"
+WALK = "--sampler saint --draw walk --budget 3000"
+DEPTHS = (1, 2, 3, 4)
+STEPS = 10  # of each depth, at most
+
+
+class Curves(NamedTuple):
+    """A data set's curves: the flags of all runs, and each method's epochs."""
+
+    flags: str
+    epochs: dict[str, int]
+
+
+CURVES = {
+    "facebook": Curves(
+        "--dataset facebook --model sage --hidden 128 --dropout 0.5 --lr 6e-3",
+        dict(zip(METHODS, (8, 12, 8), strict=True)),
+    ),
+    "synthetic": Curves(
+        "--dataset synthetic --model sage --hidden 128 --dropout 0.2 --lr 3e-3 --norm layer",
+        dict(zip(METHODS, (15, 25, 20), strict=True)),
+    ),
+}
+# Layers of the same work: features are as wide as the hidden rows.
+DEPTH = (
+    "--dataset synthetic --data-options num_features=128 --model sage --hidden 128 --epochs 1"
+)
+POOL = {
+    "synthetic, frontier": f"--dataset synthetic --hidden 256 --layers 3 {FRONTIER}",
+    "synthetic, random walk": f"--dataset synthetic --hidden 256 --layers 3 {WALK}",
+    "facebook, frontier": f"--dataset facebook --hidden 128 --layers 3 {FRONTIER}",
+}
+
+
+def sampler(method: str, layers: int) -> str:
+    """The flags of a method."""
+    if method == "neighbour sampling":
+        return f"--sampler neighbors --fanouts {' '.join(['10'] * layers)}"
+    return f"{FRONTIER if method == 'frontier' else WALK} --layers {layers}"
+
+
+def curves(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Of each depth and method, seconds of training and accuracy after each epoch."""
+    from benchmarks.subgraph_runs import epochs, middle
+
+    found: dict[str, Any] = {}
+    for layers in args.layers:
+        for method in METHODS:
+            count = args.epochs or CURVES[name].epochs[method]
+            flags = f"--root {args.root} --prefetch 0 --epochs {count} {CURVES[name].flags}"
+            total, points, taken = 0.0, [], []
+            for epoch in epochs(f"{flags} {sampler(method, layers)}"):
+                total += epoch.seconds
+                points.append((round(total, 3), round(epoch.accuracy, 3)))
+                taken += epoch.steps
+            say(f"{name}, {layers} layers, {method}: {points}")
+            found[f"{layers} {method}"] = {"points": points, "step": middle(taken)._asdict()}
+    return found
+
+
+def curves_table(found: dict[str, Any]) -> list[str]:
+    """A row for each depth and method: when its curve comes to what is asked for."""
+    heads = (
+        "layers | method | best, % | after s | at neighbour sampling's - 0.25 after s | times"
+    )
+    lines = [f"| {heads} | ms a step | rows | seeds |", "|" + "---|" * 9]
+    target, beside = 0.0, math.nan
+    for key, run in found.items():
+        layers, method = key.split(" ", 1)
+        after, best = max(run["points"], key=lambda point: point[1])
+        if method == METHODS[0]:
+            target = best - POINTS
+        reached = next((s for s, value in run["points"] if value >= target), math.nan)
+        if method == METHODS[0]:
+            beside = reached
+        step = run["step"]
+        lines.append(
+            f"| {layers} | {method} | {best:.2f} | {after:.1f} | "
+            + ("never | " if math.isnan(reached) else f"{reached:.1f} | ")
+            + ("" if math.isnan(beside / reached) else f"{beside / reached:.1f}")
+            + f" | {1e3 * (step['waited'] + step['computed']):.0f} | {step['rows']:,.0f} "
+            f"| {step['seeds']:,.0f} |"
+        )
+    return lines
+
+
+def depth(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Seconds an epoch of each method and depth: all are trained in turn, a step each."""
+    from benchmarks.subgraph_runs import begun, steps
+
+    flags = f"--root {args.root} --prefetch 0 {DEPTH}"
+    found: dict[str, Any] = {}
+    for method in METHODS[:2]:
+        with ExitStack() as stack:
+            runs = [
+                stack.enter_context(begun(f"{flags} {sampler(method, layers)}"))
+                for layers in DEPTHS
+            ]
+            taken: list[list[float]] = [[] for _ in runs]
+            trained = (islice(steps(*run, time.process_time), STEPS) for run in runs)
+            for every in zip(*trained, strict=True):
+                for one, step in zip(taken, every, strict=True):
+                    one.append(step.waited + step.computed)
+            lengths = [len(job.loader) for job, _ in runs]
+        medians = [statistics.median(some[1:]) for some in taken]  # the first compiles
+        found[method] = [n * s for n, s in zip(lengths, medians, strict=True)]
+        say(f"{method}: {found[method]}")
+    return found
+
+
+def depth_table(found: dict[str, list[float]]) -> list[str]:
+    lines = [f"| seconds an epoch | {' | '.join(f'{n} layers' for n in DEPTHS)} | R² |"]
+    lines.append("|" + "---|" * (len(DEPTHS) + 2))
+    for method, seconds in found.items():
+        cells = " | ".join(f"{s:.2f}" for s in seconds)
+        lines.append(
+            f"| {method} | {cells} | {statistics.correlation(DEPTHS, seconds) ** 2:.4f} |"
+        )
+    return lines
+
+
+def pool(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Of each run, milliseconds a step without a pool, and the share of waiting with one."""
+    from benchmarks.subgraph_runs import epochs, middle
+
+    found = {}
+    for what, flags in POOL.items():
+        own = f"--root {args.root} --model sage {flags}"
+        (alone,) = epochs(f"{own} --epochs 1 --prefetch 0", clock=time.perf_counter)
+        step = middle(alone.steps)
+        *_, last = epochs(f"{own} --epochs 3 --prefetch 2", clock=time.perf_counter)
+        waited = sum(step.waited for step in last.steps)
+        found[what] = {
+            "sampling": step.waited,
+            "computing": step.computed,
+            "waited": waited / last.seconds,
+        }
+        say(f"{what}: {found[what]}")
+    return found
+
+
+def pool_table(found: dict[str, dict[str, float]]) -> list[str]:
+    lines = ["| run | sampling alone, ms | step alone, ms | waits with the pool |"]
+    lines.append("|---|---|---|---|")
+    for what, run in found.items():
+        alone = f"{1e3 * run['sampling']:.1f} | {1e3 * run['computing']:.0f}"
+        lines.append(f"| {what} | {alone} | {100 * run['waited']:.2f} % |")
+    return lines
+
+
+def picture(folder: Path, path: Path) -> None:
+    """The curves of the deepest models, a panel for each data set."""
+    from matplotlib.figure import Figure  # an optional dependency, and a slow import
+
+    there = [name for name in CURVES if (folder / f"{name}.json").exists()]
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    panels = figure.subplots(1, len(there), squeeze=False)[0]
+    for axes, name in zip(panels, there, strict=True):
+        found = json.loads((folder / f"{name}.json").read_text())
+        layers = max(int(key.split()[0]) for key in found)
+        for method in METHODS:
+            x, y = zip(*found[f"{layers} {method}"]["points"], strict=True)
+            axes.plot(x, y, marker="o", markersize=3, label=method)
+        axes.set(xlabel="seconds of training", title=f"{name}, {layers} layers", xscale="log")
+        axes.grid(alpha=0.3)
+    panels[0].set(ylabel="validation accuracy, %")
+    panels[-1].legend()
+    figure.savefig(path, dpi=100)
+
+
+PARTS = {
+    "facebook": (curves, curves_table, 1),
+    "synthetic": (curves, curves_table, 1),
+    "depth": (depth, depth_table, 1),
+    "pool": (pool, pool_table, 2),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.subgraph_training",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--folder", type=Path, required=True, help="of the figures, one file a part")
+    add("--root", default="../shared/data", help="folder of the .npz archives")
+    add("--only", nargs="+", choices=[*PARTS, "picture"], default=[*PARTS, "picture"])
+    add("--layers", nargs="+", type=int, default=[1, 2, 3], help="of the curves")
+    add("--epochs", type=int, help="of each curve, in the place of its own number")
+    add("--picture", type=Path, default=Path("docs/subgraphs.png"), help="where it is drawn")
+    add("--part", choices=PARTS, help="be the process of a part")
+    args = parser.parse_args()
+    if args.part:
+        return measure(args)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.only:
+        if name == "picture":
+            picture(args.folder, args.picture)
+            continue
+        _, table, threads = PARTS[name]
+        command = [sys.executable, "-m", "benchmarks.subgraph_training", *sys.argv[1:]]
+        subprocess.run([*command, "--part", name], env=_environment(threads), check=True)
+        found = json.loads((args.folder / f"{name}.json").read_text())
+        print(f"\n{name}\n\n" + "\n".join(table(found)), flush=True)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Is the process of a part."""
+    from jgs.allocator import keep_freed_memory
+    from jgs.command import settle_jax
+
+    keep_freed_memory()
+    settle_jax()
+    found = PARTS[args.part][0](args.part, args)
+    (args.folder / f"{args.part}.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """With so many threads for the kernels, and in XLA's pool."""
+    names = ("JGS_NUM_THREADS", "OMP_NUM_THREADS", "NPROC")
+    found = os.environ | dict.fromkeys(names, str(threads))
+    if threads == 1:
+        found["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+    return found
+
+
+if __name__ == "__main__":
+    main()
