@@ -70,10 +70,16 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
 
     The cost is that of reading the in-edges of `nodes`, whatever the size of the graph. Not
     for `jax.jit`, for the block's size depends on the values; samplers of subgraphs are
-    jittable. Raises `InputError` for what is no node, for a repeated one, and for 2^31 edges
-    or more.
+    jittable. Raises `InputError` for what is no node, for a repeated one, for 2^31 edges or
+    more, and in a function that JAX traces.
     """
     check_graph(graph, False)
+    if isinstance(nodes, jax.core.Tracer) or isinstance(graph.indptr, jax.core.Tracer):
+        raise InputError(
+            "the nodes of induced_subgraph must be known, for they decide the block's size",
+            "a function that JAX traces",
+            "Call it outside jax.jit, or use a sampler such as Subgraph, which has a capacity.",
+        )
     nodes = check_seed_ids(nodes, graph.num_nodes)
     ids, count = np.unique(nodes, return_counts=True)
     if ids.size != nodes.size:

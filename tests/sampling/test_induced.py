@@ -66,6 +66,11 @@ def test_wrong_nodes(graph, nodes, match):
         induced_subgraph(graph, nodes)
 
 
+def test_nodes_that_are_not_known(graph):
+    with pytest.raises(InputError, match="must be known"):
+        jax.jit(lambda nodes: induced_subgraph(graph, nodes))(jnp.arange(3))
+
+
 def test_graphs_without_edges():
     block = induced_subgraph(Graph.from_edges([], [], 3), [2, 0])
     assert int(block.num_edges) == 0 < int(block.num_targets)
