@@ -90,14 +90,15 @@ class ConcatConv(nnx.Module):
         """`[T, out]` from the targets' own rows `[T, in]` (or more: the first `T` are read) and
         the aggregated messages; `num_targets` of the rows are real, by default all. `relu` and
         `drop` as in `jgs.ops.linear`."""
-        num_rows = aggregated.shape[0]
-        real = jnp.arange(num_rows) < (num_rows if num_targets is None else num_targets)
-        own = linear([own[:num_rows]], [self.self_kernel[...]], None, num_targets)
-        if not self.projects_first:
-            kernel = self.neighbor_kernel[...]
-            aggregated = linear([aggregated], [kernel], None, num_targets)
-        both = jnp.concatenate([own, aggregated], axis=1) + self.bias[...]
-        both = jnp.where(real[:, None], jax.nn.relu(both) if relu else both, 0)
-        if drop is None:
-            return both
-        return jnp.where(drop.keep(both.shape[1]), both * drop.scale, 0)
+        # One product with columns of zeros, whose sums do not depend on XLA's threads.
+        neighbors = self.neighbor_kernel.shape[1]
+        own_kernel = jnp.pad(self.self_kernel[...], ((0, 0), (0, neighbors)))
+        before = ((0, 0), (self.out_features - neighbors, 0))
+        inputs, kernels, add = [own], [own_kernel], None
+        if self.projects_first:
+            add = jnp.pad(aggregated, before)
+        else:
+            inputs = [own, aggregated]
+            kernels = [own_kernel, jnp.pad(self.neighbor_kernel[...], before)]
+        bias = self.bias[...]
+        return linear(inputs, kernels, bias, num_targets, add=add, relu=relu, drop=drop)
