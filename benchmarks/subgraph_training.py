@@ -22,7 +22,6 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +30,6 @@ METHODS = ("neighbour sampling", "frontier", "random walk")
 FRONTIER = "--sampler frontier --norm-error 0"
 WALK = "--sampler saint --draw walk --budget 3000 --norm-error 0.15"
 DEPTHS = (1, 2, 3, 4)
-STEPS = 10  # of each depth, at most
 
 
 class Curves(NamedTuple):
@@ -134,14 +132,10 @@ def depth(name: str, args: argparse.Namespace) -> dict[str, Any]:
                 stack.enter_context(begun(f"{flags} {sampler(method, layers)}"))
                 for layers in DEPTHS
             ]
-            taken: list[list[float]] = [[] for _ in runs]
-            trained = (islice(steps(*run, time.process_time), STEPS) for run in runs)
-            for every in zip(*trained, strict=True):
-                for one, step in zip(taken, every, strict=True):
-                    one.append(step.waited + step.computed)
-            lengths = [len(job.loader) for job, _ in runs]
-        medians = [statistics.median(some[1:]) for some in taken]  # the first compiles
-        found[method] = [n * s for n, s in zip(lengths, medians, strict=True)]
+            for _ in range(2):  # the first epoch compiles
+                taken = zip(*(steps(*run, time.process_time) for run in runs), strict=True)
+                seconds = [[step.waited + step.computed for step in every] for every in taken]
+        found[method] = [sum(column) for column in zip(*seconds, strict=True)]
         say(f"{method}: {found[method]}")
     return found
 
@@ -159,18 +153,18 @@ def depth_table(found: dict[str, list[float]]) -> list[str]:
 
 def pool(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Of each run, milliseconds a step without a pool, and the share of waiting with one."""
-    from benchmarks.subgraph_runs import epochs, middle
+    from benchmarks.subgraph_runs import epochs
 
     found = {}
     for what, flags in POOL.items():
         own = f"--root {args.root} --model sage {flags}"
-        (alone,) = epochs(f"{own} --epochs 1 --prefetch 0", clock=time.perf_counter)
-        step = middle(alone.steps)
+        *_, alone = epochs(f"{own} --epochs 2 --prefetch 0", clock=time.perf_counter)
         *_, last = epochs(f"{own} --epochs 3 --prefetch 2", clock=time.perf_counter)
         waited = sum(step.waited for step in last.steps)
         found[what] = {
-            "sampling": step.waited,
-            "computing": step.computed,
+            # The mean: some steps draw for others too.
+            "sampling": statistics.fmean(step.waited for step in alone.steps),
+            "computing": statistics.median(step.computed for step in alone.steps),
             "waited": waited / last.seconds,
         }
         say(f"{what}: {found[what]}")
