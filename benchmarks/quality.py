@@ -40,6 +40,7 @@ class Task(NamedTuple):
 
 
 FANOUTS = "--fanouts 10 10"
+SAINT = "--norm-error 0.15 --draw"
 BY_NODE = {
     "neighbors": FANOUTS,
     "labor": FANOUTS,
@@ -85,9 +86,9 @@ TASKS = {
         "--dropout 0.5",
         {
             "neighbors": FANOUTS,
-            "saint, node": "--draw node --epochs 20",
-            "saint, edge": "--draw edge --budget 4000",
-            "saint, walk": "--draw walk --budget 3000",
+            "saint, node": f"{SAINT} node --epochs 20",
+            "saint, edge": f"{SAINT} edge --budget 4000",
+            "saint, walk": f"{SAINT} walk --budget 3000",
             "shadow": f"{FANOUTS} --layers 2 --epochs 4",
             "shadow, ppr": "--scope-size 20 --layers 2 --epochs 4",
         },

@@ -90,5 +90,7 @@ def epochs(
 
 
 def middle(taken: list[Step]) -> Step:
-    """The medians of the steps' fields."""
-    return Step(*(statistics.median(column) for column in zip(*taken, strict=True)))
+    """The medians of the steps' fields; the mean of the waiting, since one step in several
+    waits for a super-batch."""
+    step = Step(*(statistics.median(column) for column in zip(*taken, strict=True)))
+    return step._replace(waited=statistics.fmean(each.waited for each in taken))

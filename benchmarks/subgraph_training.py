@@ -22,33 +22,39 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 POINTS = 0.25  # that frontier may lie below neighbour sampling's best accuracy
 METHODS = ("neighbour sampling", "frontier", "random walk")
 FRONTIER = "--sampler frontier --norm-error 0"
-WALK = "--sampler saint --draw walk --budget 3000"
+WALK = "--sampler saint --draw walk --budget 3000 --norm-error 0.15"
 DEPTHS = (1, 2, 3, 4)
-STEPS = 10  # of each depth, at most
 
 
 class Curves(NamedTuple):
-    """A data set's curves: the flags of all runs, and each method's epochs."""
+    """A data set's curves: the flags of all runs, and for each method those of its own."""
 
     flags: str
-    epochs: dict[str, int]
+    own: dict[str, str]
 
 
 CURVES = {
     "facebook": Curves(
         "--dataset facebook --model sage --hidden 128 --dropout 0.5 --lr 6e-3",
-        dict(zip(METHODS, (8, 12, 8), strict=True)),
+        {
+            "neighbour sampling": "--epochs 8",
+            "frontier": "--epochs 16",
+            "random walk": "--epochs 10",
+        },
     ),
     "synthetic": Curves(
-        "--dataset synthetic --model sage --hidden 128 --dropout 0.2 --lr 3e-3 --norm layer",
-        dict(zip(METHODS, (15, 25, 20), strict=True)),
+        "--dataset synthetic --model sage --hidden 128 --dropout 0.2 --lr 6e-3 --norm layer",
+        {
+            "neighbour sampling": "--epochs 12",
+            "frontier": "--epochs 12 --budget 16000 --frontier-size 2000 --batch-size 500",
+            "random walk": "--epochs 8 --budget 6000 --batch-size 500",
+        },
     ),
 }
 # Layers of the same work: features are as wide as the hidden rows.
@@ -76,10 +82,10 @@ def curves(name: str, args: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for layers in args.layers:
         for method in METHODS:
-            count = args.epochs or CURVES[name].epochs[method]
-            flags = f"--root {args.root} --prefetch 0 --epochs {count} {CURVES[name].flags}"
+            flags = f"--root {args.root} --prefetch 0 {CURVES[name].flags}"
+            flags += f" {sampler(method, layers)} {CURVES[name].own[method]}"
             total, points, taken = 0.0, [], []
-            for epoch in epochs(f"{flags} {sampler(method, layers)}"):
+            for epoch in epochs(flags):
                 total += epoch.seconds
                 points.append((round(total, 3), round(epoch.accuracy, 3)))
                 taken += epoch.steps
@@ -126,14 +132,10 @@ def depth(name: str, args: argparse.Namespace) -> dict[str, Any]:
                 stack.enter_context(begun(f"{flags} {sampler(method, layers)}"))
                 for layers in DEPTHS
             ]
-            taken: list[list[float]] = [[] for _ in runs]
-            trained = (islice(steps(*run, time.process_time), STEPS) for run in runs)
-            for every in zip(*trained, strict=True):
-                for one, step in zip(taken, every, strict=True):
-                    one.append(step.waited + step.computed)
-            lengths = [len(job.loader) for job, _ in runs]
-        medians = [statistics.median(some[1:]) for some in taken]  # the first compiles
-        found[method] = [n * s for n, s in zip(lengths, medians, strict=True)]
+            for _ in range(2):  # the first epoch compiles
+                taken = zip(*(steps(*run, time.process_time) for run in runs), strict=True)
+                seconds = [[step.waited + step.computed for step in every] for every in taken]
+        found[method] = [sum(column) for column in zip(*seconds, strict=True)]
         say(f"{method}: {found[method]}")
     return found
 
@@ -151,18 +153,18 @@ def depth_table(found: dict[str, list[float]]) -> list[str]:
 
 def pool(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Of each run, milliseconds a step without a pool, and the share of waiting with one."""
-    from benchmarks.subgraph_runs import epochs, middle
+    from benchmarks.subgraph_runs import epochs
 
     found = {}
     for what, flags in POOL.items():
         own = f"--root {args.root} --model sage {flags}"
-        (alone,) = epochs(f"{own} --epochs 1 --prefetch 0", clock=time.perf_counter)
-        step = middle(alone.steps)
+        *_, alone = epochs(f"{own} --epochs 2 --prefetch 0", clock=time.perf_counter)
         *_, last = epochs(f"{own} --epochs 3 --prefetch 2", clock=time.perf_counter)
         waited = sum(step.waited for step in last.steps)
         found[what] = {
-            "sampling": step.waited,
-            "computing": step.computed,
+            # The mean: some steps draw for others too.
+            "sampling": statistics.fmean(step.waited for step in alone.steps),
+            "computing": statistics.median(step.computed for step in alone.steps),
             "waited": waited / last.seconds,
         }
         say(f"{what}: {found[what]}")
@@ -217,7 +219,6 @@ def main() -> None:
     add("--root", default="../shared/data", help="folder of the .npz archives")
     add("--only", nargs="+", choices=[*PARTS, "picture"], default=[*PARTS, "picture"])
     add("--layers", nargs="+", type=int, default=[1, 2, 3], help="of the curves")
-    add("--epochs", type=int, help="of each curve, in the place of its own number")
     add("--picture", type=Path, default=Path("docs/subgraphs.png"), help="where it is drawn")
     add("--part", choices=PARTS, help="be the process of a part")
     args = parser.parse_args()
