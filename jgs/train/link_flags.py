@@ -9,9 +9,9 @@ from jgs.train.flags import setting
 # What the defaults are for this task where they are others.
 DEFAULTS = {
     "sampler": "seal",
-    "fanouts": (-1,),
+    "fanouts": (100, 20),
     "batch_size": 50,
-    "epochs": 30,
+    "epochs": 20,
     "lr": 1e-3,
     "hidden": 32,
 }

@@ -26,7 +26,7 @@ from jgs.train.links import auc, open_links
 
 FLAGS = """
     --task links --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3 --no-progress
-    --test-share 0.2 --val-share 0.1
+    --test-share 0.2 --val-share 0.1 --fanouts -1
 """
 
 
@@ -110,7 +110,8 @@ def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path,
 
 def test_two_ranks_learn_what_one_does(data, whole, tmp_path):
     flags = {"hidden": 8, "layers": 2, "batch_size": 10, "epochs": 2, "lr": 5e-3, "ranks": 2}
-    given = of_task({"task": "links", **flags, "test_share": 0.2, "val_share": 0.1})
+    shares = {"test_share": 0.2, "val_share": 0.1}
+    given = of_task({"task": "links", "fanouts": (-1,), **flags, **shares})
     run_dir = str(tmp_path / "run")
     config = Config(**given, dataset=data, run_dir=run_dir, progress=False)
     comm, jobs = Mesh(jax.devices()[:2]), []
@@ -187,7 +188,7 @@ def test_auc_counts_pairs():
         ("--sampler labor", "a --sampler of pairs"),
         ("--test-share 1", "in (0, 1)"),
         ("--batch-size 2000", "at most those to train on"),
-        ("--task embed --sampler walk", "--layers must be for --task nodes or links"),
+        ("--task embed --sampler walk", "--fanouts must be for --task nodes or links"),
     ],
 )
 def test_what_is_refused(data, tmp_path, capsys, flags, words):
