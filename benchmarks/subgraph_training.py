@@ -59,7 +59,8 @@ CURVES = {
 }
 # Layers of the same work: features are as wide as the hidden rows.
 DEPTH = (
-    "--dataset synthetic --data-options num_features=128 --model sage --hidden 128 --epochs 1"
+    "--dataset synthetic --data-options num_features=128 --model sage --hidden 128 --epochs 1 "
+    "--norm layer --lr 1e-3"
 )
 POOL = {
     "synthetic, frontier": f"--dataset synthetic --hidden 256 --layers 3 {FRONTIER}",
@@ -122,7 +123,7 @@ def curves_table(found: dict[str, Any]) -> list[str]:
 
 def depth(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Seconds an epoch of each method and depth: all are trained in turn, a step each."""
-    from benchmarks.subgraph_runs import begun, steps
+    from benchmarks.subgraph_runs import begun, middle, steps
 
     flags = f"--root {args.root} --prefetch 0 {DEPTH}"
     found: dict[str, Any] = {}
@@ -134,8 +135,12 @@ def depth(name: str, args: argparse.Namespace) -> dict[str, Any]:
             ]
             for _ in range(2):  # the first epoch compiles
                 taken = zip(*(steps(*run, time.process_time) for run in runs), strict=True)
-                seconds = [[step.waited + step.computed for step in every] for every in taken]
-        found[method] = [sum(column) for column in zip(*seconds, strict=True)]
+                each = [list(some) for some in zip(*taken, strict=True)]
+        typical = [middle(some) for some in each]
+        found[method] = [
+            len(some) * (step.waited + step.computed)
+            for some, step in zip(each, typical, strict=True)
+        ]
         say(f"{method}: {found[method]}")
     return found
 
