@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jgs import InputError
+from jgs import InputError, kernels
 from jgs.models import DGCNN
 from jgs.models.dgcnn import sort_pool
 from jgs.sampling import Capacity, Seal, sample_neighbors
@@ -37,14 +37,21 @@ def test_padding_and_the_other_pairs_change_nothing(make_graph):
     features[60] = np.nan  # what padding reads
     state, program = sampler.init(graph), jax.jit(sampler.sample, static_argnums=4)
 
-    def outputs(pairs, capacity):
-        batch = program(KEY, graph, state, pairs, capacity)
+    def drawn(pairs, capacity):
+        with kernels.this_host_only():
+            return program(KEY, graph, state, pairs, capacity)
 
+    @nnx.jit
+    def slopes_of(model, batch, x):
         def total(model):
-            logits = model(batch, features[batch.nodes], key=KEY)
+            logits = model(batch, x, key=KEY)
             return jnp.sum(jnp.where(batch.seed_mask, jnp.sin(logits[:, 0]), 0)), logits
 
-        (_, logits), slopes = nnx.value_and_grad(total, has_aux=True)(model)
+        return nnx.value_and_grad(total, has_aux=True)(model)
+
+    def outputs(pairs, capacity):
+        batch = drawn(pairs, capacity)
+        (_, logits), slopes = slopes_of(model, batch, features[batch.nodes])
         return np.asarray(logits)[np.asarray(batch.seed_mask)], jax.tree.leaves(slopes)
 
     some, slopes = outputs(pairs, Capacity((200, 2000), (300, 300)))
@@ -55,10 +62,10 @@ def test_padding_and_the_other_pairs_change_nothing(make_graph):
         assert np.isfinite(mine).all()
         np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-6)
     assert any(np.abs(mine).max() > 0 for mine in slopes)
-    tight, _ = outputs(pairs, Capacity((200, 5), (300, 300)))
-    assert np.isnan(tight).all()
+    tight = drawn(pairs, Capacity((200, 5), (300, 300)))
+    assert np.isnan(model(tight, features[tight.nodes])).all()
     # Dropout is of the pair: whatever its place, with a key and not without.
-    batch = program(KEY, graph, state, pairs, Capacity((200, 2000), (300, 300)))
+    batch = drawn(pairs, Capacity((200, 2000), (300, 300)))
     kept = model(batch, features[batch.nodes])
     assert (np.asarray(kept) != some).any()
     with pytest.raises(InputError, match="3 features"):
