@@ -199,6 +199,8 @@ def picture(folder: Path, path: Path) -> None:
             x, y = zip(*found[f"{layers} {method}"]["points"], strict=True)
             axes.plot(x, y, marker="o", markersize=3, label=method)
         axes.set(xlabel="seconds of training", title=f"{name}, {layers} layers", xscale="log")
+        axes.set_xticks([3, 10, 30, 100], ["3", "10", "30", "100"])
+        axes.minorticks_off()
         axes.grid(alpha=0.3)
     panels[0].set(ylabel="validation accuracy, %")
     panels[-1].legend()
