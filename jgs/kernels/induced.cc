@@ -20,49 +20,6 @@ constexpr int64_t kMostBits = 1 << 23;  // nodes of a graph whose bits stay in a
 constexpr int64_t kStep = 6;            // edges read in the time that a step of a search takes
 constexpr int64_t kAhead = 16;
 
-// Nodes of a graph and their first places, as PlaceMap, by a bit for each node of the graph:
-// looked up without a search, and built in the time that the nodes take.
-class PlaceBits {
- public:
-  // `ordered`: the nodes and their places, ascending and distinct.
-  void Set(const std::vector<std::pair<int32_t, int32_t>>& ordered, int64_t num_nodes) {
-    if (bits_.size() < static_cast<size_t>(num_nodes / 64 + 2)) {
-      bits_.assign(num_nodes / 64 + 2, 0);
-      before_.resize(bits_.size());
-    }
-    last_ = static_cast<uint32_t>(bits_.size() - 1);
-    place_.clear();
-    for (const auto& [node, place] : ordered) {
-      uint64_t& word = bits_[node / 64];
-      if (word == 0) before_[node / 64] = static_cast<int32_t>(place_.size());
-      word |= uint64_t{1} << (node % 64);
-      place_.push_back(place);
-    }
-  }
-
-  void Clear(const std::vector<std::pair<int32_t, int32_t>>& ordered) {
-    for (const auto& [node, place] : ordered) bits_[node / 64] = 0;
-  }
-
-  JGS_INLINE bool MayHave(int32_t node) const {  // the last word is 0: of what is no node
-    const auto id = static_cast<uint32_t>(node);
-    return (bits_.data()[std::min(id / 64, last_)] >> (id % 64) & 1) != 0;
-  }
-
-  // Of a node that is there.
-  JGS_INLINE int32_t Find(int32_t node) const {
-    const auto id = static_cast<uint32_t>(node);
-    const uint64_t lower = bits_[id / 64] & ((uint64_t{1} << (id % 64)) - 1);
-    return place_[before_[id / 64] + __builtin_popcountll(lower)];
-  }
-
- private:
-  uint32_t last_ = 0;
-  std::vector<uint64_t> bits_;
-  std::vector<int32_t> before_;  // how many nodes are in words before, where one is in this
-  std::vector<int32_t> place_;
-};
-
 // Part of a node's row: the edges [first, first + count); or all of it, to be searched.
 struct Piece {
   int32_t row, group;
