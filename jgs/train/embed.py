@@ -26,7 +26,7 @@ from jgs.train.config import Config, as_typed, flag
 from jgs.train.fingerprint import fingerprint_plain
 from jgs.train.learner import digest
 from jgs.train.probe import probe
-from jgs.train.progress import Meter
+from jgs.train.progress import Meter, timed
 
 EMBEDDINGS = "embeddings.npy"
 _MOST_NODES = (1 << 30) - 1
@@ -147,13 +147,7 @@ class EmbedJob:
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, None]]:
         """What is left of the loader's epoch, timed by `meter`."""
-        if self.loader.step == len(self.loader):  # interrupted after the last one
-            self.loader.finish_epoch()
-            return
-        before = self.loader.seconds
-        for batch in self.loader:
-            for name, seconds in self.loader.seconds.items():
-                meter.seconds[name] = seconds - before.get(name, 0.0)
+        for batch in timed(self.loader, meter):
             yield batch, None
 
     def close(self) -> None:

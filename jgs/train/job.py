@@ -11,6 +11,7 @@ import numpy as np
 
 from jgs.dist.comm import OWN, SAME, all_gather_rows
 from jgs.dist.degrees import all_degrees
+from jgs.dist.first import everywhere
 from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.sampling.stages import samplers_of
@@ -18,7 +19,7 @@ from jgs.train.config import Config
 from jgs.train.data import Data
 from jgs.train.evaluate import exact_inference
 from jgs.train.model import make_model, own_options, shape_of
-from jgs.train.progress import Meter
+from jgs.train.progress import Meter, timed
 from jgs.train.samplers import make_sampler
 from jgs.train.tasks import TASKS
 
@@ -68,9 +69,13 @@ class Job:
         direct = data.direct and model.input_reduce is not None
         sampler = make_sampler(config, direct, lambda: model.message_widths)
         self.loader = data.loader(sampler, key, model.input_reduce)
-        for each in self._samplers:
-            if scratch is not None and hasattr(each, "keep"):
-                each.keep(data.graphs[0], scratch / KEPT)
+
+        def keep() -> None:
+            for each in self._samplers:
+                if scratch is not None and hasattr(each, "keep"):
+                    each.keep(data.graphs[0], scratch / KEPT)
+
+        everywhere(self.comm, keep)  # a full disk of rank 0 ends all
         self._degrees = None
         if model.uses_degrees:
             every = all_degrees(self.comm, data.graphs, data.offsets)
@@ -90,13 +95,7 @@ class Job:
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
         """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
-        if self.loader.step == len(self.loader):  # interrupted after the last one
-            self.loader.finish_epoch()
-            return
-        before = self.loader.seconds
-        for batch, x in self.loader:
-            for name, seconds in self.loader.seconds.items():
-                meter.seconds[name] = seconds - before.get(name, 0.0)
+        for batch, x in timed(self.loader, meter):
             if self._degrees is not None:
                 batch = self._with_degrees(batch, self._degrees)
             yield batch, x

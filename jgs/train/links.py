@@ -23,7 +23,7 @@ from jgs.sampling import Loader, Sampler, Seal
 from jgs.train.config import Config
 from jgs.train.fingerprint import fingerprint_features, fingerprint_pairs, fingerprint_plain
 from jgs.train.hold_out import HeldOut, hold_out, is_link
-from jgs.train.progress import Meter
+from jgs.train.progress import Meter, timed
 
 PAIR_SAMPLERS = {"seal": lambda config: Seal(config.fanouts)}  # those of the command
 _MEASURED = 1000  # subgraphs by whose sizes the rows to pool are chosen
@@ -126,14 +126,7 @@ class LinkJob:
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
         """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
-        if self.loader.step == len(self.loader):  # interrupted after the last one
-            self.loader.finish_epoch()
-            return
-        before = self.loader.seconds
-        for batch, x in self.loader:
-            for name, seconds in self.loader.seconds.items():
-                meter.seconds[name] = seconds - before.get(name, 0.0)
-            yield batch, x
+        return timed(self.loader, meter)
 
     def metric(self, params: Any, split: str) -> float:
         """The AUC of the pairs of "val" or "test"; each time the same subgraphs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -15,6 +15,8 @@ from rich.progress import (
     TextColumn,
 )
 from rich.table import Column
+
+from jgs.sampling import Loader
 
 PARTS = ("sampling", "features", "computing")
 EXPLANATION = f"each epoch: seeds a second, and the time for {' / '.join(PARTS)}"
@@ -50,6 +52,18 @@ class Meter:
         total = max(sum(self.seconds.values()), 1e-9)
         split = "/".join(f"{100 * s / total:.0f}" for s in self.seconds.values())
         return f"{_short(self.seeds_per_second())} seeds/s  {split}%"
+
+
+def timed(loader: Loader, meter: Meter) -> Iterator[Any]:
+    """What is left of the loader's epoch; `meter` learns what was waited for."""
+    if loader.step == len(loader):  # interrupted after the last one
+        loader.finish_epoch()
+        return
+    before = loader.seconds
+    for item in loader:
+        for name, seconds in loader.seconds.items():
+            meter.seconds[name] = seconds - before.get(name, 0.0)
+        yield item
 
 
 def _short(number: float) -> str:
