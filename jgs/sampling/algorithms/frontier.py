@@ -75,7 +75,7 @@ class Frontier(SubgraphSampler):
             raise InputError(
                 "budget must be at least m, and below 2**31",
                 f"budget={self.budget}, m={self.m}",
-                "The frontier's first m nodes are among those of the subgraph.",
+                "Raise the budget, or lower m (--frontier-size).",
             )
         large = self.enlargement
         if isinstance(large, bool) or not isinstance(large, int | float) or not large >= 1:
