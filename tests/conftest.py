@@ -25,6 +25,10 @@ from jgs.sampling import hops
 from jgs.sampling.algorithms import neighbors
 
 REPOSITORY = Path(__file__).parents[1]
+# Compiled once and run on little, most programs of this process are compiled in half the time.
+# What the tests start as processes is optimised, and so are programs with `optimised`.
+jax.config.update("jax_disable_most_optimizations", True)
+_OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
 
 
 @functools.cache
@@ -33,10 +37,13 @@ def _starts_ranks(path: Path) -> bool:
 
 
 class _Scheduler(LoadFileScheduling):
-    """The files that start ranks are one to it: not two runs of ranks at once on few cores."""
+    """The files that start ranks are one to it: not two runs of ranks at once on few cores.
+    `test_protocol.py`, the longest, is in pieces, one a sampler."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
+        if file.endswith("test_protocol.py"):
+            return file + nodeid.partition("[")[2].partition("(")[0]
         return "ranks" if _starts_ranks(self.config.rootpath / file) else file
 
 
@@ -45,8 +52,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """What starts ranks takes longest, and so comes first."""
-    items.sort(key=lambda item: not _starts_ranks(item.path))
+    """What takes longest comes first: what starts ranks, then every sampler's tests."""
+    items.sort(key=lambda i: (not _starts_ranks(i.path), i.path.name != "test_protocol.py"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -131,6 +138,12 @@ def assert_same_bits(a, b) -> None:
     ):
         assert x.dtype == y.dtype, jax.tree_util.keystr(path)
         np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.fixture(scope="session")
+def optimised():
+    """Options of `jax.jit` by which XLA compiles as it does for users."""
+    return _OPTIMISED
 
 
 @pytest.fixture(scope="session")
