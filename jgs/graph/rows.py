@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 _EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
+_ROWS_AT_ONCE = 1 << 20  # likewise, where most rows are empty
 
 
 def row_offsets(degree: np.ndarray) -> np.ndarray:
@@ -17,11 +18,12 @@ def row_offsets(degree: np.ndarray) -> np.ndarray:
 
 
 def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with some million edges each, one row at least."""
+    """Ranges of at most a million rows with some million edges each, one row at least."""
     first, last = 0, indptr.size - 1
     while first < last:
-        fits = int(np.searchsorted(indptr, indptr[first] + _EDGES_AT_ONCE, "right")) - 1
-        stop = min(max(fits, first + 1), last)
+        near = indptr[first : first + _ROWS_AT_ONCE + 1]
+        fits = int(np.searchsorted(near, near[0] + _EDGES_AT_ONCE, "right")) - 1
+        stop = first + max(1, fits)
         yield first, stop
         first = stop
 
@@ -32,6 +34,17 @@ def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
     ends = np.cumsum(degree)
     total = int(ends[-1]) if rows.size else 0
     return np.repeat(start - (ends - degree), degree) + np.arange(total)
+
+
+def neighbor_counts(indices: np.ndarray, num_nodes: int) -> np.ndarray:
+    """`[N]`, in the dtype of `order_dtype`: how often each node is among `indices`, which are
+    read piece by piece."""
+    counts: np.ndarray = np.zeros(num_nodes, order_dtype(indices.size))
+    for first in range(0, indices.size, _EDGES_AT_ONCE):
+        # Sorted, they are added in the order of memory: faster than as they come.
+        nodes, times = np.unique(indices[first : first + _EDGES_AT_ONCE], return_counts=True)
+        counts[nodes] += times.astype(counts.dtype)
+    return counts
 
 
 def row_of_edges(indptr: np.ndarray) -> np.ndarray:

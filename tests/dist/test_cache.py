@@ -1,0 +1,28 @@
+"""Which remote rows a cache of high degree keeps, and what choosing them takes."""
+
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jgs.dist.plan import degree_cache
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 37, 5000])
+def test_the_rows_read_most_are_chosen_without_bytes_an_edge(monkeypatch, num_rows):
+    monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 1 << 14)
+    num_nodes, offsets = 1000, np.array([0, 400, 1000])
+    indices = np.random.default_rng(0).binomial(num_nodes, 0.4, 1 << 20).astype(np.int32)
+    comm, graph = SimpleNamespace(rank=0), SimpleNamespace(indices=indices)
+    tracemalloc.start()
+    (found,) = degree_cache(comm, offsets, [graph], num_rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < indices.size  # bytes; each edge as int64 would be eight times that
+    count = np.bincount(indices, minlength=num_nodes)
+    count[:400] = 0
+    best = np.argsort(-count, kind="stable")[: np.count_nonzero(count)][:num_rows]
+    expected = np.full(num_rows, num_nodes)
+    expected[: best.size] = best
+    np.testing.assert_array_equal(found, expected)
