@@ -158,22 +158,30 @@ class Dataset:
         rule = f"each node of {self.name} must be in one split at most, and once"
         splits = {name: getattr(self, f"{name}_idx") for name in ("train", "val", "test")}
         for name, ids in splits.items():
+            if ids.size == np.count_nonzero(_members(ids, self.graph.num_nodes)):
+                continue
             nodes, counts = np.unique(ids, return_counts=True)
-            if nodes.size < ids.size:
-                at = int(np.argmax(counts > 1))
-                raise InputError(
-                    rule,
-                    f"node {nodes[at]} {counts[at]} times in {name}",
-                    "Name each node once, e.g. with numpy.unique.",
-                )
+            at = int(np.argmax(counts > 1))
+            raise InputError(
+                rule,
+                f"node {nodes[at]} {counts[at]} times in {name}",
+                "Name each node once, e.g. with numpy.unique.",
+            )
         for first, second in combinations(splits, 2):
-            both = np.intersect1d(splits[first], splits[second], assume_unique=True)
+            both = splits[second][_members(splits[first], self.graph.num_nodes)[splits[second]]]
             if both.size:
                 raise InputError(
                     rule,
-                    f"node {both[0]} in {first} and in {second} ({both.size} such nodes)",
+                    f"node {both.min()} in {first} and in {second} ({both.size} such nodes)",
                     "Remove them from one of the two, e.g. with numpy.setdiff1d.",
                 )
+
+
+def _members(ids: np.ndarray, num_nodes: int) -> np.ndarray:
+    """bool `[N]`: the nodes that are among `ids`."""
+    members: np.ndarray = np.zeros(num_nodes, bool)
+    members[ids] = True
+    return members
 
 
 def assemble(
@@ -250,6 +258,8 @@ def as_labels(name: str, labels: Any) -> np.ndarray:
     if labels.ndim == 2 and labels.shape[1] != 1:
         return labels.astype(np.float32)
     labels = labels.reshape(-1)
+    if labels.dtype == np.int32:
+        return labels
     if labels.dtype.kind == "f":
         labels = np.where(np.isnan(labels), -1, labels)
     whole = (labels == np.floor(labels)) & (labels >= -(2**31)) & (labels < 2**31)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import reprlib
 import zipfile
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.files.array_file import ArrayFile
 from jgs.files.npy import NOT_ZIP, Members, map_npy, plain_file
 from jgs.files.replacing import replacing
 
@@ -57,35 +57,35 @@ def array_files(folder: Path, kind: str) -> set[str]:
     return {MANIFEST, *(entry["file"] for entry in _read_manifest(folder, kind).values())}
 
 
-def write_arrays(folder: Path, kind: str, arrays: Mapping[str, np.ndarray | Chunks]) -> None:
-    """Write `arrays` and their manifest into an existing folder; raises `OSError`."""
+def write_arrays(
+    folder: Path, kind: str, arrays: Mapping[str, np.ndarray | Chunks | ArrayFile]
+) -> None:
+    """Write `arrays` and their manifest into an existing folder, which holds the `ArrayFile`s
+    already; raises `OSError`."""
     entries = {}
     for name, array in arrays.items():
         file = folder / f"{name}.npy"
-        if isinstance(array, Chunks):
-            _write_chunks(file, array)
+        if isinstance(array, ArrayFile):
+            assert array.path == file
+        elif isinstance(array, Chunks):
+            array = _write_chunks(file, array)
         else:
             np.save(file, array, allow_pickle=False)
         entries[name] = {
             "file": file.name,
             "shape": list(array.shape),
             "dtype": np.dtype(array.dtype).str,
-            "sha256": sha256(file),
+            "sha256": array.sha256() if isinstance(array, ArrayFile) else sha256(file),
         }
     manifest = {"kind": kind, "version": 1, "arrays": entries}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
 
 
-def _write_chunks(path: Path, array: Chunks) -> None:
-    dtype = np.dtype(array.dtype)
-    header = {"descr": dtype.str, "fortran_order": False, "shape": tuple(array.shape)}
-    with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        begin = file.tell()
+def _write_chunks(path: Path, array: Chunks) -> ArrayFile:
+    with ArrayFile(path.parent, path.stem, array.shape, array.dtype) as file:
         for piece in array.pieces:
-            assert (piece.dtype, piece.shape[1:]) == (dtype, tuple(array.shape)[1:])
-            file.write(np.ascontiguousarray(piece).data)
-        assert file.tell() - begin == math.prod(array.shape) * dtype.itemsize
+            file.append(piece)
+    return file
 
 
 def open_arrays(

@@ -57,7 +57,11 @@ def subgraph(graph: Adjacency, nodes: np.ndarray) -> Adjacency:
 
 def connected(graph: Adjacency) -> np.ndarray:
     """bool `[N]`: whether a node has an edge, in or out."""
-    found = np.diff(graph.indptr) > 0
+    found: np.ndarray = np.empty(graph.num_nodes, bool)
+    for first, stop in row_chunks(graph.indptr):
+        np.greater(
+            graph.indptr[first + 1 : stop + 1], graph.indptr[first:stop], out=found[first:stop]
+        )
     for first, stop in row_chunks(graph.indptr):
         found[graph.indices[graph.indptr[first] : graph.indptr[stop]]] = True
     return found

@@ -17,6 +17,17 @@ def row_offsets(degree: np.ndarray) -> np.ndarray:
     return indptr
 
 
+def offsets_of_rows(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """int64 `[n+1]`: the `row_offsets` of these rows alone, one after the other."""
+    offsets: np.ndarray = np.zeros(rows.size + 1, np.int64)
+    for first in range(0, rows.size, _ROWS_AT_ONCE):
+        some = rows[first : first + _ROWS_AT_ONCE]
+        ends = offsets[first + 1 : first + some.size + 1]
+        np.cumsum(indptr[some + 1] - indptr[some], out=ends)
+        ends += offsets[first]
+    return offsets
+
+
 def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
     """Ranges of at most a million rows with some million edges each, one row at least."""
     first, last = 0, indptr.size - 1

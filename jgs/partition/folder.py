@@ -26,10 +26,11 @@ from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, Chunks, sha256, write_arrays
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.features import SparseFeatures
-from jgs.graph.rows import row_chunks, row_offsets, row_positions
+from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
 from jgs.partition.deal import deal_seeds
-from jgs.partition.nodes import CONSTRAINTS, constraint_weights, max_over_mean
-from jgs.partition.rebalance import part_loads
+from jgs.partition.features import write_features
+from jgs.partition.nodes import constraint_weights, max_over_mean
+from jgs.partition.weights import CONSTRAINTS, part_loads, pieces
 
 _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
 
@@ -63,16 +64,13 @@ def write_parts(
       assignment: int32 `[N]`, the part of each node (see `partition_nodes`).
       method, seed: where the assignment comes from, for the manifest.
 
-    Nodes get new ids, those of part 0 first; within a part they keep their order. Memory: a
-    few integers a node; edges and features are read where they lie, piece by piece. The
-    folder appears whole or not at all; earlier parts there are replaced. Raises `InputError`.
+    Nodes get new ids, those of part 0 first; within a part they keep their order. Memory: at
+    most 40 bytes a node; edges and features are read where they lie, piece by piece, and the
+    features once for all parts. The folder appears whole or not at all; earlier parts there
+    are replaced. Raises `InputError`.
     """
     check_out(folder)
-    order = np.argsort(assignment, kind="stable").astype(np.int32)
-    new_id = np.empty_like(order)
-    new_id[order] = np.arange(order.size, dtype=np.int32)
-    counts = np.bincount(assignment, minlength=num_parts)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    offsets, order, new_id = _renumbered(assignment, num_parts)
     train = np.sort(new_id[data.train_idx])
     owner = np.searchsorted(offsets, train, "right") - 1
     dealt = deal_seeds(owner, num_parts)
@@ -96,7 +94,7 @@ def write_parts(
         "method": method,
         "seed": seed,
         "edge_cut": edge_cut(in_neighbors(data.graph), assignment),
-        **_shares(data, assignment, num_parts, owner, dealt),
+        **_shares(data, assignment, np.diff(offsets), owner, dealt),
     }
     shared = {
         "labels": _rows(data.labels, order),
@@ -108,18 +106,18 @@ def write_parts(
     with replacing(folder, KIND, parts_files) as fresh:
         _write(fresh / GRAPH, GRAPH_KIND, _topology(data, new_id, order) | named)
         _write(fresh / SHARED, SHARED_KIND, shared)
-        for part in range(num_parts):
-            own = np.arange(offsets[part], offsets[part + 1], dtype=np.int32)
+        shared.clear()
+        folders = [fresh / part_name(part) for part in range(num_parts)]
+        featured = write_features(folders, features, assignment, np.diff(offsets))
+        for part, (at, arrays) in enumerate(zip(folders, featured, strict=True)):
+            first, last = offsets[part : part + 2]
             seeds = train[dealt == part]
-            rows = np.union1d(own, seeds).astype(np.int32)
-            arrays = {
-                **_features(features, order[own]),
-                "train_idx": seeds,
-                "rows": rows,
-                **_topology(data, new_id, order[rows]),
-            }
-            at = fresh / part_name(part)
-            _write(at, PART_KIND, arrays)
+            below, above = np.searchsorted(seeds, [first, last])
+            own: np.ndarray = np.arange(first, last, dtype=np.int32)
+            rows = np.concatenate([seeds[:below], own, seeds[above:]])
+            del own
+            topology = _topology(data, new_id, order[rows])
+            write_arrays(at, PART_KIND, arrays | {"train_idx": seeds, "rows": rows} | topology)
             size = sum(path.stat().st_size for path in at.iterdir())
             manifest["parts"][part]["bytes"] = size
         sizes = np.array([part["bytes"] for part in manifest["parts"]])
@@ -129,12 +127,35 @@ def write_parts(
         return write_manifest(fresh, manifest)
 
 
-def _shares(data: Dataset, assignment, num_parts: int, owner, dealt) -> dict[str, Any]:
+def _renumbered(
+    assignment: np.ndarray, num_parts: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`offsets` int64 `[P + 1]`, where each part's new ids begin; int32 `[N]` the old id of
+    each new one, and the new id of each old one."""
+    counts: np.ndarray = np.zeros(num_parts, np.int64)
+    for some in pieces(assignment.size):
+        counts += np.bincount(assignment[some], minlength=num_parts)
+    offsets = row_offsets(counts)
+    old_id: np.ndarray = np.empty(assignment.size, np.int32)
+    new_id = np.empty_like(old_id)
+    begin = offsets[:-1].copy()
+    for some in pieces(assignment.size):
+        by_part = np.argsort(assignment[some], kind="stable")
+        count = np.bincount(assignment[some], minlength=num_parts)
+        at = np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(by_part.size)
+        old_id[at] = some.start + by_part
+        new_id[some.start + by_part] = at
+        begin += count
+    return offsets, old_id, new_id
+
+
+def _shares(data: Dataset, assignment, nodes, owner, dealt) -> dict[str, Any]:
     """What each part has of everything, and the largest part's share over the mean."""
     weights = constraint_weights(data.graph, data.train_idx, data.val_idx, data.test_idx)
+    num_parts = nodes.size
     loads = part_loads(assignment, weights, num_parts)
     columns = {
-        "nodes": np.bincount(assignment, minlength=num_parts),
+        "nodes": nodes,
         **dict(zip(CONSTRAINTS, loads.T, strict=True)),
         "seeds": np.bincount(dealt, minlength=num_parts),
         "foreign_seeds": np.bincount(dealt[owner != dealt], minlength=num_parts),
@@ -153,7 +174,7 @@ def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, 
     """The in-edges of `rows` (old ids), in their order there, named by new ids."""
     graph = data.graph
     old = np.asarray(graph.indptr)
-    indptr = row_offsets(old[rows + 1] - old[rows])
+    indptr = offsets_of_rows(old, rows)
 
     def chunks(name: str, array: Any) -> Chunks:
         source = np.asarray(array)
@@ -167,26 +188,6 @@ def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, 
 
     columns = {name: chunks(name, array) for name, array in graph.edge_arrays().items()}
     return {"indptr": indptr, **columns}
-
-
-def _features(features: Any, rows: np.ndarray) -> dict[str, Any]:
-    if not isinstance(features, SparseFeatures):
-        return {"features": _rows(np.asarray(features), rows)}
-    old = np.asarray(features.indptr)
-    indptr = row_offsets(old[rows + 1] - old[rows])
-
-    def chunks(array: Any) -> Chunks:
-        source = np.asarray(array)
-        pieces = (
-            source[row_positions(old, rows[first:stop])] for first, stop in row_chunks(indptr)
-        )
-        return Chunks((int(indptr[-1]),), source.dtype, pieces)
-
-    return {
-        "features_indptr": indptr,
-        "features_indices": chunks(features.indices),
-        "features_values": chunks(features.values),
-    }
 
 
 def _rows(array: np.ndarray, rows: np.ndarray) -> Chunks:

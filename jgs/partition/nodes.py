@@ -14,15 +14,23 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.graph.adjacency import connected, in_neighbors, subgraph, symmetric
-from jgs.graph.checks import node_ids
+from jgs.graph.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
 from jgs.partition.deal import fill
 from jgs.partition.metis import check_metis, metis_partition
-from jgs.partition.rebalance import capped, limits, part_loads, rebalance
+from jgs.partition.rebalance import rebalance
 from jgs.partition.streaming import ldg_partition
+from jgs.partition.weights import (
+    CONSTRAINTS,
+    NodeWeights,
+    ids_where,
+    limits,
+    node_weights,
+    part_loads,
+    pieces,
+    total_and_heaviest,
+)
 
 METHODS = ("metis", "random", "ldg")
-CONSTRAINTS = ("connected_nodes", "edges", "train", "val", "test")
 # What a part may exceed its even share by, and what is aimed at.
 TOLERANCE, _AIM = 1.05, 1.04
 # With fewer nodes a part METIS has nothing to coarsen, and leaves parts empty.
@@ -63,28 +71,46 @@ def partition_nodes(
         return np.zeros(graph.num_nodes, np.int32)
     adjacency = in_neighbors(graph)
     all_weights = constraint_weights(graph, train_idx, val_idx, test_idx)
-    has_edge = all_weights[:, 0] > 0
-    nodes, splits = np.flatnonzero(has_edge), all_weights[:, 2:]
-    weights = all_weights * has_edge[:, None]
-    limit = limits(weights.sum(axis=0), num_parts, _AIM)
-    weights = capped(weights, limit)
+    has_edge = all_weights.connected
+    weights = all_weights.replace(only_connected=True)
+    total, _ = total_and_heaviest(weights)
+    limit = limits(total, num_parts, _AIM)
+    weights = weights.replace(limit=limit)
     if (used := method_used(graph, num_parts, method)) != method:
         log.info("fewer than %d nodes a part: %s instead of METIS", _METIS_NODES, used)
     if used == "metis":
-        adjacency = symmetric(adjacency)
-        parts = np.zeros(graph.num_nodes, np.int32)
-        # Of fewer units than parts METIS makes nothing but empty parts.
-        counted = weights[nodes][:, weights.sum(axis=0) >= num_parts]
-        parts[nodes] = metis_partition(subgraph(adjacency, nodes), counted, num_parts, seed)
+        parts = _metis(adjacency, weights, num_parts, seed)
     elif used == "random":
-        parts = np.zeros(graph.num_nodes, np.int32)
-        shuffled = np.random.default_rng(seed).permutation(nodes)
-        parts[shuffled] = np.arange(nodes.size) % num_parts
+        parts = _random(has_edge, num_parts, seed)
     else:
-        parts = ldg_partition(adjacency, nodes, weights, num_parts, limit).clip(0)
+        parts = ldg_partition(adjacency, has_edge, weights, num_parts, limit)
     parts = rebalance(adjacency, weights, parts, num_parts, limit)
-    _spread(parts, np.flatnonzero(~has_edge), splits, num_parts)
+    _spread(parts, ~has_edge, all_weights.splits, num_parts)
     _warn(part_loads(parts, all_weights, num_parts))
+    return parts
+
+
+def _metis(adjacency: Adjacency, weights: NodeWeights, num_parts: int, seed: int) -> np.ndarray:
+    nodes = np.flatnonzero(weights.connected)
+    counted = weights[nodes]
+    # Of fewer units than parts METIS makes nothing but empty parts.
+    counted = counted[:, counted.sum(axis=0) >= num_parts]
+    parts: np.ndarray = np.zeros(adjacency.num_nodes, np.int32)
+    whole = symmetric(adjacency)
+    parts[nodes] = metis_partition(subgraph(whole, nodes), counted, num_parts, seed)
+    return parts
+
+
+def _random(has_edge: np.ndarray, num_parts: int, seed: int) -> np.ndarray:
+    nodes: np.ndarray = np.empty(np.count_nonzero(has_edge), np.int32)
+    at = 0
+    for some in ids_where(has_edge, has_edge.size):
+        nodes[at : at + some.size] = some
+        at += some.size
+    np.random.default_rng(seed).shuffle(nodes)
+    parts: np.ndarray = np.zeros(has_edge.size, np.int32)
+    for piece in pieces(nodes.size):
+        parts[nodes[piece]] = np.arange(piece.start, piece.stop) % num_parts
     return parts
 
 
@@ -127,14 +153,12 @@ def check_partition(graph: Graph, num_parts: int, method: str, seed: int) -> Non
         check_metis(2 * graph.num_edges)
 
 
-def constraint_weights(graph: Graph, train_idx: Any, val_idx: Any, test_idx: Any) -> np.ndarray:
-    """int64 `[N, 5]`: what each node counts in each of `CONSTRAINTS`."""
-    adjacency, num_nodes = in_neighbors(graph), graph.num_nodes
-    splits = (("train_idx", train_idx), ("val_idx", val_idx), ("test_idx", test_idx))
-    columns = [connected(adjacency), np.diff(adjacency.indptr)]
-    for name, ids in splits:
-        columns.append(np.bincount(node_ids(name, ids, num_nodes), minlength=num_nodes))
-    return np.stack(columns, axis=1).astype(np.int64)
+def constraint_weights(
+    graph: Graph, train_idx: Any, val_idx: Any, test_idx: Any
+) -> NodeWeights:
+    """What each node counts in each of `CONSTRAINTS`; raises `InputError`."""
+    splits = {"train_idx": train_idx, "val_idx": val_idx, "test_idx": test_idx}
+    return node_weights(in_neighbors(graph), **splits)
 
 
 def max_over_mean(counts: np.ndarray) -> float:
@@ -156,12 +180,25 @@ def _warn(load: np.ndarray) -> None:
         )
 
 
-def _spread(parts: np.ndarray, nodes: np.ndarray, splits: np.ndarray, num_parts: int) -> None:
-    """Gives each of `nodes` a part: first those of a split, to even it out, then the rest."""
-    left = np.zeros(parts.size, bool)
-    left[nodes] = True
-    for column in (*splits.T, np.ones(parts.size, np.int64)):
-        some = np.flatnonzero(left & (column > 0))
-        load = np.bincount(parts[~left], column[~left], num_parts).astype(np.int64)
-        parts[some] = np.repeat(np.arange(num_parts), fill(load, some.size))
-        left[some] = False
+def _spread(
+    parts: np.ndarray, left: np.ndarray, splits: tuple[np.ndarray, ...], num_parts: int
+) -> None:
+    """Gives a part to each node that is `left`, bool `[N]`: first to those of a split, to even
+    it out, then to the rest. Changes both arrays."""
+    if not left.any():
+        return
+    ones = np.broadcast_to(np.uint8(1), left.shape)
+    for column in (*splits, ones):
+        load, count = np.zeros(num_parts, np.int64), 0
+        for some in pieces(left.size):
+            given = ~left[some]
+            counted = np.bincount(parts[some][given], column[some][given], num_parts)
+            load += counted.astype(np.int64)
+            count += int(np.count_nonzero(column[some] * left[some]))
+        ends, dealt = np.cumsum(fill(load, count)), 0
+        for some in pieces(left.size):
+            mine = some.start + np.flatnonzero(column[some] * left[some])
+            ranks = np.arange(dealt, dealt + mine.size)
+            parts[mine] = np.searchsorted(ends, ranks, "right")
+            left[mine] = False
+            dealt += mine.size

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from jgs.graph.adjacency import Adjacency, neighbors_per_part
+from jgs.partition.weights import part_loads, total_and_heaviest
 
 _ROUNDS = 500
 _STEEPNESS = 2.0, 50.0  # the sum's exponents, far from the limits and near them
-_BESIDE = 25  # a part with a node above a limit may hold a 25th of the limit besides
-
-
-def part_loads(parts: np.ndarray, weights: np.ndarray, num_parts: int) -> np.ndarray:
-    """int64 `[num_parts, C]`: what each part's nodes count in each constraint."""
-    columns = [np.bincount(parts, w, num_parts) for w in weights.T]
-    return np.stack(columns, axis=1).astype(np.int64)
-
-
-def limits(total: np.ndarray, num_parts: int, tolerance: float) -> np.ndarray:
-    """int64 `[C]`: the most a part may hold of each constraint; even when that is few."""
-    return np.maximum(total * tolerance // num_parts, -(-total // num_parts)).astype(np.int64)
-
-
-def capped(weights: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """`weights`, those above `limit` a little below it: with such a node its part is as good as
-    full. What cannot be divided must not keep the rest from being evened out."""
-    return np.where(weights > limit, limit - limit // _BESIDE, weights)
+# A round looks at as many nodes of a part, or at a share of the graph's if that is more.
+_LOOKED_AT, _SHARE = 1 << 18, 128
+_AT_LEAST = 1000  # a round moves this share of a limit, if so much is above it
 
 
 def rebalance(
-    graph: Adjacency, weights: np.ndarray, parts: np.ndarray, num_parts: int, limit: np.ndarray
+    graph: Adjacency, weights: Any, parts: np.ndarray, num_parts: int, limit: np.ndarray
 ) -> np.ndarray:
     """`parts` int32 `[N]` with nodes moved until no part holds more than `limit`.
 
     Args:
       graph: what a move costs: the edges that its node sees in the part it leaves, less
         those in the part it joins.
-      weights: int64 `[N, C]`, none negative.
+      weights: `NodeWeights`, or integers `[N, C]`, none negative.
       limit: int64 `[C]`.
 
     Each round the part that exceeds a limit the most gives nodes away (the next one where no
     node helps), those first that lose the fewest edges by what they even out: the sum of
     `exp(k load / limit)` over all parts and constraints falls, so that parts may also swap,
     hubs for many leaves say. `k` grows with nearness to the limits. At most 500 rounds.
+
+    Of a large part a round looks at some of the nodes, and moves their share of what must go;
+    the part's next round goes on behind them. So the edges of a part are read a few times,
+    however many rounds there are.
 
     Where no move helps any part, of the constraints that are exceeded the one with the
     heaviest node is given up, so that the others can still be kept: parts may hold of it what
@@ -51,38 +44,57 @@ def rebalance(
     parts = parts.copy()
     load = part_loads(parts, weights, num_parts)
     limit = np.maximum(limit, 1)
-    heaviest = weights.max(axis=0, initial=0) / limit
+    heaviest = total_and_heaviest(weights)[1] / limit
     most = np.tile(limit, (num_parts, 1))
+    begin: np.ndarray = np.zeros(num_parts, np.int64)  # where each part's next round looks
     for _ in range(_ROUNDS):
         over = load / most
         if over.max() <= 1:
             break
-        moves = _moves(graph, weights, parts, load, most)
-        if moves is None:
+        if not _move(graph, weights, parts, load, most, begin):
             given_up = np.argmax(np.where((over > 1).any(axis=0), heaviest, -1))
             most[:, given_up] = np.maximum(most, load)[:, given_up]
-            continue
-        nodes, targets = moves
-        parts[nodes] = targets
-        load = part_loads(parts, weights, num_parts)
     return parts
 
 
-def _moves(graph, weights, parts, load, limit) -> tuple[np.ndarray, np.ndarray] | None:
-    """Nodes of the worst part that can be helped, and their targets; `limit` is `[P, C]`."""
+def _move(graph, weights, parts, load, limit, begin) -> bool:
+    """Moves nodes of the worst part that can be helped; `limit` is `[P, C]`. Changes `parts`,
+    `load` and `begin`; False if no part can be helped."""
     worst = (load / limit).max(axis=1)
     scale = np.clip(2 / (worst.max() - 1), *_STEEPNESS) / limit
     for source in np.argsort(-worst, kind="stable")[: np.count_nonzero(worst > 1)]:
-        nodes = np.flatnonzero((parts == source) & weights.any(axis=1))
-        near = neighbors_per_part(graph, nodes, parts, len(load))
         for least in (0.5, 0.0):  # first no shuffling between parts that are full alike
-            targets, score = _best_moves(near, weights[nodes], load, scale, source, least)
-            order = np.argsort(score, kind="stable")[: np.count_nonzero(score < np.inf)]
-            if order.size:
-                nodes, targets = nodes[order], targets[order]
-                count = _useful(weights[nodes], targets, load, limit, scale, source)
-                return nodes[:count], targets[:count]
-    return None
+            for nodes, stop in _candidates(parts, source, begin[source], len(load)):
+                counts = weights[nodes]
+                near = neighbors_per_part(graph, nodes, parts, len(load))
+                targets, score = _best_moves(near, counts, load, scale, source, least)
+                order = np.argsort(score, kind="stable")[: np.count_nonzero(score < np.inf)]
+                if order.size == 0:
+                    continue
+                share = counts.sum(axis=0) / np.maximum(load[source], 1)
+                count = _useful(
+                    counts[order], targets[order], load, limit, scale, source, share
+                )
+                moved = order[:count]
+                parts[nodes[moved]] = targets[moved]
+                load[source] -= counts[moved].sum(axis=0)
+                np.add.at(load, targets[moved], counts[moved])
+                begin[source] = stop
+                return True
+    return False
+
+
+def _candidates(
+    parts: np.ndarray, source: int, begin: int, num_parts: int
+) -> Iterator[tuple[np.ndarray, int]]:
+    """Some nodes of `source` at a time, once around from the id `begin`, and the id behind."""
+    size = max(_LOOKED_AT, parts.size // _SHARE) * num_parts
+    for low, high in ((begin, parts.size), (0, begin)):
+        for first in range(low, high, size):
+            stop = min(first + size, high)
+            nodes = first + np.flatnonzero(parts[first:stop] == source)
+            if nodes.size:
+                yield nodes, stop % parts.size
 
 
 def _best_moves(near, weights, load, scale, source, least) -> tuple[np.ndarray, np.ndarray]:
@@ -109,11 +121,13 @@ def _best_moves(near, weights, load, scale, source, least) -> tuple[np.ndarray, 
     return best, lowest
 
 
-def _useful(weights, targets, load, limit, scale, source: int) -> int:
-    """How many of the moves to make at once: no more than the source must lose, and halved
-    until the sum falls (each alone lets it fall, together they may overshoot)."""
+def _useful(weights, targets, load, limit, scale, source: int, share: np.ndarray) -> int:
+    """How many of the moves to make at once: no more than `share` `[C]` of what the source
+    must lose, or a little, and halved until the sum falls (each alone lets it fall, together
+    they may overshoot)."""
     excess = np.maximum(load[source] - limit[source], 0)
-    enough = (np.cumsum(weights, axis=0) >= excess).all(axis=1)
+    given = np.maximum(np.ceil(share * excess), limit[source] // _AT_LEAST)
+    enough = (np.cumsum(weights, axis=0) >= np.minimum(excess, given)).all(axis=1)
     count = int(np.argmax(enough)) + 1 if enough.any() else targets.size
     top = (load * scale).max()
     before = np.exp(load * scale - top).sum()

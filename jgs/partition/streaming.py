@@ -8,41 +8,44 @@ are placed at once: those do not see each other.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from jgs.graph.adjacency import Adjacency, neighbors_per_part
+from jgs.partition.weights import ids_where
 
 _CHUNKS = 1024  # the pass is cut into so many, of at most:
-_NODES = 1 << 16
+_NODES, _COUNTS = 1 << 16, 1 << 23  # nodes, and nodes times parts
 
 
 def ldg_partition(
-    graph: Adjacency, nodes: np.ndarray, weights: np.ndarray, num_parts: int, limit: np.ndarray
+    graph: Adjacency, nodes: np.ndarray, weights: Any, num_parts: int, limit: np.ndarray
 ) -> np.ndarray:
-    """int32 `[N]`: the part of each of `nodes`, -1 for the others.
+    """int32 `[N]`: the part of each of `nodes`, 0 for the others.
 
     Args:
       graph: whose neighbours are read, once each.
-      nodes: ids in the order in which they come.
-      weights: int64 `[N, C]`, none negative.
+      nodes: bool `[N]`. They come in the order of their ids.
+      weights: `NodeWeights`, or integers `[N, C]`, none negative.
       limit: int64 `[C]`: what no part exceeds as long as another has room.
     """
     parts = np.full(graph.num_nodes, -1, np.int32)
     load = np.zeros((num_parts, limit.size), np.int64)
-    size = int(np.clip(nodes.size // _CHUNKS, 1, _NODES))
-    for first in range(0, nodes.size, size):
-        some = nodes[first : first + size]
-        near = neighbors_per_part(graph, some, parts, num_parts)
+    most = min(_NODES, max(1, _COUNTS // num_parts))
+    size = int(np.clip(np.count_nonzero(nodes) // _CHUNKS, 1, most))
+    for some in ids_where(nodes, size):
+        near, counts = neighbors_per_part(graph, some, parts, num_parts), weights[some]
         while some.size:
             free = 1 - (load / np.maximum(limit, 1)).max(axis=1)
             targets = _best(near, free)
-            placed = _placed(weights[some], targets, limit - load)
+            placed = _placed(counts, targets, limit - load)
             if not placed.any():  # no room for the first of them anywhere
                 targets[0], placed[0] = np.argmax(free), True
             parts[some[placed]] = targets[placed]
-            np.add.at(load, targets[placed], weights[some[placed]])
-            some, near = some[~placed], near[~placed]
-    return parts
+            np.add.at(load, targets[placed], counts[placed])
+            some, near, counts = some[~placed], near[~placed], counts[~placed]
+    return np.maximum(parts, 0, out=parts)
 
 
 def _best(near: np.ndarray, free: np.ndarray) -> np.ndarray:

@@ -14,14 +14,14 @@ from jgs.graph.adjacency import connected, edge_cut, in_neighbors, neighbors_per
 from jgs.partition import metis
 from jgs.partition.deal import deal_seeds, fill
 from jgs.partition.nodes import (
-    CONSTRAINTS,
     METHODS,
     TOLERANCE,
     constraint_weights,
     max_over_mean,
     partition_nodes,
 )
-from jgs.partition.rebalance import limits, part_loads, rebalance
+from jgs.partition.rebalance import rebalance
+from jgs.partition.weights import CONSTRAINTS, limits, part_loads
 
 
 @pytest.fixture(scope="module")
@@ -233,13 +233,24 @@ def test_edge_cut_is_the_share_of_edges_between_parts(make_graph):
     assert edge_cut(in_neighbors(FIVE), np.zeros(5, int)) == 0
 
 
-def test_rebalance_mends_everything_in_one_part_and_moves_nothing_that_is_even(skewed):
+@pytest.mark.parametrize("looked_at", [1 << 18, 64])
+def test_rebalance_mends_everything_in_one_part(monkeypatch, skewed, looked_at):
+    """It moves nothing that is even, and reads the edges a few times, not in each round."""
+    read = []
+
+    def near(graph, rows, *rest):
+        read.append(rows.size)
+        return neighbors_per_part(graph, rows, *rest)
+
+    monkeypatch.setattr("jgs.partition.rebalance._LOOKED_AT", looked_at)
+    monkeypatch.setattr("jgs.partition.rebalance.neighbors_per_part", near)
     graph, splits = skewed
     weights = constraint_weights(graph, *splits.values())
-    limit = limits(weights.sum(axis=0), 4, 1.04)
+    limit = limits(weights[:].sum(axis=0), 4, 1.04)
     adjacency = in_neighbors(graph)
     parts = rebalance(adjacency, weights, np.zeros(graph.num_nodes, np.int32), 4, limit)
     assert (part_loads(parts, weights, 4) <= limit).all()
+    assert looked_at > graph.num_nodes or sum(read) < 6 * graph.num_nodes
     np.testing.assert_array_equal(parts, rebalance(adjacency, weights, parts, 4, limit))
 
 

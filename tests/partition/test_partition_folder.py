@@ -19,6 +19,7 @@ from jgs import Graph, InputError, SparseFeatures
 from jgs.data.dataset import assemble
 from jgs.data.parts import open_parts, part_name
 from jgs.files import replacing, storage
+from jgs.files.array_file import ArrayFile
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition.folder import write_parts
 from jgs.partition.nodes import partition_nodes
@@ -169,6 +170,9 @@ def test_written_in_small_pieces_it_is_the_same(tmp_path, monkeypatch):
     whole = write(tmp_path / "whole", data, 3)
     monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 7)
     monkeypatch.setattr("jgs.partition.folder._BYTES_AT_ONCE", 30)
+    monkeypatch.setattr("jgs.partition.features._BYTES_AT_ONCE", 30)
+    monkeypatch.setattr("jgs.partition.features._OPEN_AT_ONCE", 2)
+    monkeypatch.setattr("jgs.partition.weights._NODES_AT_ONCE", 7)
     assert write(tmp_path / "pieces", data, 3)["parts_id"] == whole["parts_id"]
 
 
@@ -362,19 +366,19 @@ def test_two_partitions_have_two_ids(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
-@pytest.mark.parametrize("at", [0, 5, 12, 28])
+@pytest.mark.parametrize("at", [0, 8, 25])  # in graph, in a part's features, in the last part
 def test_a_full_disk_or_ctrl_c_leaves_the_old_parts(tmp_path, monkeypatch, at, error):
     folder = tmp_path / "parts"
     before = write(folder, make_data(50, 300), 3)
-    calls, hash_of = [], storage.sha256
+    calls, append = [], ArrayFile.append
 
-    def refuse(path):
-        calls.append(path)
+    def refuse(file, piece):
+        calls.append(file)
         if len(calls) == at + 1:
             raise error
-        return hash_of(path)
+        append(file, piece)
 
-    monkeypatch.setattr(storage, "sha256", refuse)
+    monkeypatch.setattr(ArrayFile, "append", refuse)
     with pytest.raises((InputError, KeyboardInterrupt)) as raised:
         write(folder, make_data(60, 300), 3)
     if isinstance(error, OSError):

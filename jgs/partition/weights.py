@@ -1,0 +1,122 @@
+"""What nodes count in the constraints, in four bytes a node, and what parts hold of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from jgs.graph.adjacency import Adjacency, connected
+from jgs.graph.checks import node_ids
+
+CONSTRAINTS = ("connected_nodes", "edges", "train", "val", "test")
+_NODES_AT_ONCE = 1 << 18  # bounds the temporaries of a pass over all nodes
+_BESIDE = 25  # a part with a node above a limit may hold a 25th of the limit besides
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeWeights:
+    """Indexed by a slice or by node ids: int64 `[n, 5]`, the columns are the `CONSTRAINTS`.
+
+    Fields:
+      indptr: int64 `[N+1]`, may be memory-mapped: a node counts as many edges as its row has.
+      connected: bool `[N]`, whether the node has an edge, in or out.
+      splits: of `train`, `val` and `test` an unsigned `[N]` each, how often the node is in it.
+      only_connected: whether nodes without an edge count nothing.
+      limit: int64 `[5]` or None. A weight above it counts a little less than the limit: with
+        such a node its part is as good as full. What cannot be divided must not keep the rest
+        from being evened out.
+    """
+
+    indptr: np.ndarray
+    connected: np.ndarray
+    splits: tuple[np.ndarray, ...]
+    only_connected: bool = False
+    limit: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.connected.size, len(CONSTRAINTS)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        if isinstance(rows, slice):
+            first, stop, _ = rows.indices(self.connected.size)
+            degree = np.diff(self.indptr[first : stop + 1])
+        else:
+            degree = self.indptr[rows + 1] - self.indptr[rows]
+        found = self.connected[rows]
+        weights = np.empty((degree.size, len(CONSTRAINTS)), np.int64)
+        weights[:, 0], weights[:, 1] = found, degree
+        for column, counts in enumerate(self.splits, 2):
+            weights[:, column] = counts[rows]
+        if self.only_connected:
+            weights *= found[:, None]
+        if self.limit is not None:
+            lowered = self.limit - self.limit // _BESIDE
+            weights = np.where(weights > self.limit, lowered, weights)
+        return weights
+
+    def replace(self, **fields: Any) -> NodeWeights:
+        """These weights with other fields."""
+        return dataclasses.replace(self, **fields)
+
+
+def node_weights(adjacency: Adjacency, **splits: Any) -> NodeWeights:
+    """The weights of a graph whose `train_idx`, `val_idx` and `test_idx` are node ids."""
+    n = adjacency.num_nodes
+    counts = tuple(_counts(node_ids(name, ids, n), n) for name, ids in splits.items())
+    return NodeWeights(adjacency.indptr, connected(adjacency), counts)
+
+
+def _counts(ids: np.ndarray, num_nodes: int) -> np.ndarray:
+    counts: np.ndarray = np.zeros(num_nodes, np.uint8)
+    counts[ids] = 1
+    if np.count_nonzero(counts) == ids.size:
+        return counts
+    counts = np.zeros(num_nodes, np.uint32)  # some are named more than once
+    np.add.at(counts, ids, 1)
+    return counts
+
+
+def pieces(num_nodes: int) -> Iterator[slice]:
+    """The nodes from 0 to `num_nodes`, some hundred thousand at a time."""
+    for first in range(0, num_nodes, _NODES_AT_ONCE):
+        yield slice(first, min(first + _NODES_AT_ONCE, num_nodes))
+
+
+def ids_where(mask: np.ndarray, most: int) -> Iterator[np.ndarray]:
+    """int64: the positions where `mask` is true, ascending, at most `most` at a time."""
+    for some in pieces(mask.size):
+        found = some.start + np.flatnonzero(mask[some])
+        for first in range(0, found.size, most):
+            yield found[first : first + most]
+
+
+def part_loads(parts: np.ndarray, weights: Any, num_parts: int) -> np.ndarray:
+    """int64 `[num_parts, C]`: what each part's nodes count in each constraint.
+
+    `weights` are `NodeWeights`, or integers `[N, C]`."""
+    load = np.zeros((num_parts, weights.shape[1]), np.int64)
+    for some in pieces(parts.size):
+        own = parts[some]
+        for column, counts in enumerate(weights[some].T):
+            load[:, column] += np.bincount(own, counts, num_parts).astype(np.int64)
+    return load
+
+
+def total_and_heaviest(weights: Any) -> tuple[np.ndarray, np.ndarray]:
+    """int64 `[C]` each: what all nodes count together, and the most that one of them does."""
+    total: np.ndarray = np.zeros(weights.shape[1], np.int64)
+    heaviest = total.copy()
+    for some in pieces(weights.shape[0]):
+        counts = weights[some]
+        total += counts.sum(axis=0)
+        np.maximum(heaviest, counts.max(axis=0, initial=0), out=heaviest)
+    return total, heaviest
+
+
+def limits(total: np.ndarray, num_parts: int, tolerance: float) -> np.ndarray:
+    """int64 `[C]`: the most a part may hold of each constraint; even when that is few."""
+    return np.maximum(total * tolerance // num_parts, -(-total // num_parts)).astype(np.int64)
