@@ -18,6 +18,7 @@ import numpy as np
 
 from jgs.dist import rendezvous
 from jgs.dist.comm import Alone, Communicator, all_gather_rows
+from jgs.dist.interface import address_of, use_for_gloo
 from jgs.dist.mesh import Mesh
 from jgs.dist.mpi import Mpi
 from jgs.errors import InputError
@@ -40,6 +41,7 @@ def connect(
     coordinator: str | None = None,
     num_ranks: int | None = None,
     rank: int | None = None,
+    interface: str | None = None,
     timeout: float = TIMEOUT,
 ) -> Communicator:
     """The communicator of all ranks. Call it before anything else uses JAX's devices.
@@ -52,6 +54,8 @@ def connect(
         or `coordinator` is given; otherwise alone.
       coordinator, num_ranks, rank: for JAX where no launcher tells them: `"host:port"` on which
         the first process listens, the number of processes, and this one's number.
+      interface: for JAX on CPUs: the name of the network interface, or the address of this
+        host, that other processes connect to; None: the one that leads to the coordinator.
       timeout: seconds after which it gives up waiting for other processes.
 
     Raises:
@@ -60,9 +64,9 @@ def connect(
     if kind not in KINDS:
         raise InputError("comm must be one of " + ", ".join(KINDS), repr(kind), "Choose one.")
     by_hand = (coordinator, num_ranks, rank) != (None, None, None)
-    if kind in ("mpi", "none") and by_hand:
+    if kind in ("mpi", "none") and (by_hand or interface):
         raise InputError(
-            "coordinator, number of ranks and rank are for JAX's own runtime",
+            "coordinator, number of ranks, rank and interface are for JAX's own runtime",
             f"comm {kind!r}",
             "Leave them out, or choose comm 'jax'.",
         )
@@ -73,7 +77,7 @@ def connect(
         return _connect_mpi(launched)
     if kind == "auto" and not by_hand and not launched and not _cluster():
         return Alone()
-    return _connect_jax(coordinator, num_ranks, rank, launched, timeout)
+    return _connect_jax(coordinator, num_ranks, rank, interface, launched, timeout)
 
 
 @contextmanager
@@ -169,6 +173,7 @@ def _connect_jax(
     coordinator: str | None,
     num_ranks: int | None,
     rank: int | None,
+    interface: str | None,
     launched: tuple[int, int] | None,
     timeout: float,
 ) -> Communicator:
@@ -191,7 +196,8 @@ def _connect_jax(
                 "no " + ", no ".join(missing),
                 "Give all three, or `pip install mpich mpi4py` under mpiexec.",
             )
-        _initialize(coordinator, num_ranks, rank, bool(missing and launched), timeout)
+        ask_mpi4py = bool(missing and launched)
+        _initialize(coordinator, num_ranks, rank, interface, ask_mpi4py, timeout)
     comm = Mesh()
     return comm if comm.size > 1 else Alone()
 
@@ -200,10 +206,13 @@ def _initialize(
     coordinator: str | None,
     num_ranks: int | None,
     rank: int | None,
+    interface: str | None,
     ask_mpi4py: bool,
     timeout: float,
 ) -> None:
     """`jax.distributed.initialize`, with errors that a user can act on."""
+    if interface:
+        address_of(interface)  # before the others wait for this rank
     if coordinator and num_ranks is not None and rank is not None:
         _roll_call(coordinator, num_ranks, rank, timeout)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -225,6 +234,7 @@ def _initialize(
             "Start every rank with the same coordinator and number of ranks, each with a rank "
             "of its own, and before anything else uses JAX; open the port in firewalls.",
         ) from error
+    use_for_gloo(interface, _host_and_port(coordinator)[0] if coordinator else None, timeout)
 
 
 def _roll_call(coordinator: str, num_ranks: int, rank: int, timeout: float) -> None:

@@ -24,11 +24,11 @@ def listen(port: int = 0) -> socket.socket:
         ) from error
 
 
-def addresses() -> list[str]:
-    """The IPv4 addresses of this machine's network interfaces, loopback last."""
+def interfaces() -> dict[str, str]:
+    """This machine's network interfaces that have an IPv4 address, by name; loopback last."""
     import fcntl
 
-    found = []
+    found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
@@ -36,8 +36,13 @@ def addresses() -> list[str]:
                 reply = fcntl.ioctl(probe, 0x8915, request)  # SIOCGIFADDR
             except OSError:
                 continue  # an interface without an IPv4 address
-            found.append(socket.inet_ntoa(reply[20:24]))
-    return sorted(set(found) | {"127.0.0.1"}, key=lambda a: a.startswith("127."))
+            found[name] = socket.inet_ntoa(reply[20:24])
+    return dict(sorted(found.items(), key=lambda item: item[1].startswith("127.")))
+
+
+def addresses() -> list[str]:
+    """The IPv4 addresses of this machine's network interfaces, loopback last."""
+    return list(dict.fromkeys([*interfaces().values(), "127.0.0.1"]))
 
 
 def gather(

@@ -28,7 +28,8 @@ def together(
     all have.
 
     Args:
-      given: how to connect: the flags `comm`, `coordinator`, `num_processes`, `process_id`.
+      given: how to connect: the flags `comm`, `coordinator`, `num_processes`, `process_id`,
+        `interface`.
       timeout: of the watchdog, in seconds; called on every rank, it may raise `InputError`.
       last_checkpoint: as the watchdog's.
     """
@@ -52,6 +53,7 @@ def _connected(
                 coordinator=given.get("coordinator"),
                 num_ranks=given.get("num_processes"),
                 rank=given.get("process_id"),
+                interface=given.get("interface"),
             )
             if comm.rank > 0:  # one rank speaks; warnings are everybody's
                 logging.getLogger("jgs").setLevel(logging.WARNING)

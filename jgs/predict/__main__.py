@@ -77,6 +77,7 @@ def _parser() -> command.Parser:
     add("--coordinator", metavar="ADDRESS", help="HOST:PORT of rank 0, for --comm jax")
     add("--num-processes", type=int, help="how many processes, likewise")
     add("--process-id", type=int, help="the number of this process, likewise")
+    add("--interface", metavar="NAME|ADDRESS", help="that others connect to, as in training")
     return parser
 
 

@@ -84,7 +84,7 @@ def _several(given: dict[str, Any]) -> bool:
     """Whether there may be other processes of this run; `jgs.dist.launch` knows."""
     if given.get("comm") == "none":
         return False
-    asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id"}
+    asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id", "interface"}
     return bool(asked) or _launched()
 
 

@@ -21,7 +21,7 @@ from jgs.train.config import Config, as_typed, flag
 from jgs.train.jobs import Job, open_job
 
 # What may differ from rank to rank: paths of other machines, and the rank.
-_OWN = ("partition", "root", "run_dir", "process_id", "progress")
+_OWN = ("partition", "root", "run_dir", "process_id", "interface", "progress")
 
 
 def train(given: dict[str, Any]) -> dict[str, Any] | int:

@@ -26,6 +26,11 @@ class RankFlags:
     process_id: int | None = setting(
         None, "the number of this process, likewise", identity=False, saved=False
     )
+    interface: str | None = setting(
+        None, "network interface, or address of this host, that other ranks connect to under "
+        "--comm jax on CPUs; default: the one that leads to the coordinator",
+        identity=False, saved=False, metavar="NAME|ADDRESS",
+    )  # fmt: skip
     mode: str = setting(
         "hybrid",
         "hybrid: every rank has the whole topology; vanilla: it is split like the features",

@@ -185,7 +185,7 @@ def test_two_hosts_need_no_tc(tmp_path, monkeypatch):
             pass
     except NotPermitted as reason:
         pytest.skip(f"two hosts need network namespaces, as root: {reason}")
-    for name in ("cat", "ip", "nsenter", "sh", "unshare"):
+    for name in ("cat", "hostname", "ip", "mount", "nsenter", "sh", "unshare"):
         (tmp_path / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", str(tmp_path))
     with two_hosts(tmp_path, MPIEXEC):

@@ -24,7 +24,7 @@ def test_the_command_line_has_every_field_and_round_trips():
         --input-dropout 0.1 --replace --weighted --batch-size 4 --epochs 2 --lr 0.5
         --weight-decay 1e-3 --seed 9 --eval-memory 7 --run-dir d --resume
         --checkpoint-every 3 --keep 2 --prefetch 1 --no-keep-memory --no-progress
-        --comm mpi --coordinator a:1 --num-processes 2 --process-id 1
+        --comm mpi --coordinator a:1 --num-processes 2 --process-id 1 --interface lo
         --fanout-schedule 3:9,9 --plateau-fraction 0.5 --plateau-epochs 2
         --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
         --task embed --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6 --window 7

@@ -1,0 +1,76 @@
+"""gloo's ranks connect to an address that other hosts reach, whatever their own names say."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+from two_hosts import INTERFACE, NotPermitted, hosts
+
+import jgs
+from jgs.dist import interface, launch
+
+# The ranks' sum, and the address that gloo was given.
+RANK = """
+import sys
+import jaxlib._jax
+make = jaxlib._jax.make_gloo_tcp_collectives
+def told(**kwargs):
+    print(kwargs["hostname"], flush=True)
+    return make(**kwargs)
+jaxlib._jax.make_gloo_tcp_collectives = told
+import numpy as np
+from jgs.dist.comm import all_gather_rows
+from jgs.dist.launch import connect
+comm = connect("jax", timeout=30, **eval(sys.argv[1]))
+print(all_gather_rows(comm, [np.array([comm.rank + 1], np.int32)])[:, 0].tolist())
+"""
+
+
+def run(there, environment):
+    """What each of the ranks prints; `there` is a host and its arguments, a rank."""
+    processes = [
+        subprocess.Popen(
+            host.on(sys.executable, "-c", RANK, repr({"rank": rank, **kwargs})),
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank, (host, kwargs) in enumerate(there)
+    ]
+    lines = [p.communicate(timeout=90)[0].splitlines() for p in processes]
+    return [[line for line in said if "[Gloo]" not in line] for said in lines]
+
+
+@pytest.mark.parametrize("loopback", [False, True], ids=["good-names", "loopback-names"])
+def test_two_hosts(tmp_path, environment, loopback):
+    """Rank 0, and rank 1 on its host, reach the coordinator by loopback where names do."""
+    try:
+        with hosts(2, tmp_path, loopback) as (a, b):
+            meet = {"coordinator": "host-a:29500", "num_ranks": 3}
+            there = [(a, meet), (a, meet), (b, meet | {"interface": INTERFACE})]
+            said = run(there, environment)
+    except NotPermitted as reason:
+        pytest.skip(f"two hosts need network namespaces, as root: {reason}")
+    assert said == [[host.address, "[1, 2, 3]"] for host in (a, a, b)]
+
+
+def test_what_an_interface_may_be():
+    assert interface.address_of("lo") == interface.address_of("127.0.0.1") == "127.0.0.1"
+    assert interface.address_towards("localhost") == "127.0.0.1"
+    for wrong in ("eth99", "192.0.2.1", "::2", ""):
+        with pytest.raises(jgs.InputError, match=r"--interface must name .* lo 127.0.0.1"):
+            interface.address_of(wrong)
+    with pytest.raises(jgs.InputError, match="are for JAX's own runtime"):
+        launch.connect("mpi", interface="lo")
+
+
+def test_a_jax_that_takes_no_address(monkeypatch):
+    """Only where the address that it takes by itself is another one is that an error."""
+    import jax._src.xla_bridge
+
+    monkeypatch.delattr(jax._src.xla_bridge, "make_cpu_client")
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.1")
+    interface.use_for_gloo(None, None, 1)
+    with pytest.raises(jgs.InputError, match=r"must be 127.0.0.1; got 192.0.2.1 .*make_cpu"):
+        interface.use_for_gloo("lo", None, 1)
