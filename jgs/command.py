@@ -8,6 +8,7 @@ import errno
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -50,19 +51,20 @@ def show(table: Table) -> None:
 def run(
     command: Callable[[], dict[str, Any] | int],
     *,
-    interrupted: str,
+    stopped: str,
     disk: tuple[str, str],
     memory: tuple[str, str],
     kept: Callable[[dict[str, Any]], str],
 ) -> int:
-    """Runs a command; returns its exit status: 0, 2 for bad input, 130 after Ctrl-C.
+    """Runs a command; returns its exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after
+    SIGTERM.
 
     Standard output gets the result alone, one JSON line; everything else, the log of jgs
     too, is on standard error.
 
     Args:
       command: returns the result, or the exit status where there is none.
-      interrupted: what to say after Ctrl-C.
+      stopped: what to say after "interrupted" or "terminated".
       disk, memory: rule and remedy for when the disk or the memory refuse.
       kept: of a result that standard output does not take, the remedy: where else it is.
     """
@@ -81,22 +83,26 @@ def run(
                 _print(result, kept)
                 return 0
             except KeyboardInterrupt:
-                interruption.hear()
-                say(interrupted)
-                return interrupts.STATUS
+                return _stop(interruption, stopped)
             except Exception as error:
                 if interruption.pressed:  # something made another error of it
-                    interruption.hear()
-                    say(interrupted)
-                    return interrupts.STATUS
+                    return _stop(interruption, stopped)
                 if (problem := _explained(error, disk, memory)) is None:
                     raise
-                say(f"error: {' '.join(str(problem).split())}")
+                # Of several ranks; see `jgs.dist.first`.
+                place = f"{where}: " if (where := getattr(error, "place", "")) else ""
+                say(f"error: {place}{' '.join(str(problem).split())}")
                 return 2
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
+
+
+def _stop(interruption: interrupts.Interruptible, stopped: str) -> int:
+    number = interruption.hear()
+    say(interrupts.WORDS[signal.Signals(number)] + stopped)
+    return interrupts.status_of(number)
 
 
 def _reserve_streams() -> None:

@@ -1,8 +1,9 @@
-"""Ctrl-C in a command: one line and exit status 130, wherever it finds the program.
+"""Ctrl-C and SIGTERM in a command: one line, and exit status 130 or 143, wherever they find it.
 
-Python raises KeyboardInterrupt between any two instructions of the main thread. Among the
-imports at a program's start that prints a traceback. In a callback of the garbage collector
-(JAX has one) or a `__del__` it is printed and dropped, and the program goes on.
+SIGTERM is how Slurm and Kubernetes end a program some time before they kill it. Python raises
+KeyboardInterrupt, for SIGTERM here as well, between any two instructions of the main thread.
+Among the imports at a program's start that prints a traceback. In a callback of the garbage
+collector (JAX has one) or a `__del__` it is printed and dropped, and the program goes on.
 """
 
 from __future__ import annotations
@@ -19,39 +20,55 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-STATUS = 130
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+"""What each signal that stops a command has done to it."""
+
 _AGAIN = 0.02  # seconds between two looks at whether an interruption was dropped
 _own = False  # whether this process is a command's own
 _begun = False  # whether a command has taken over, which says itself that it was interrupted
-_cut_short = False  # whether one was interrupted
+_cut_short: int | None = None  # the exit status of one that was interrupted
+
+
+def status_of(number: int) -> int:
+    """The exit status of a command that a signal has stopped, as shells say it."""
+    return 128 + number
+
+
+def number_of(error: BaseException) -> int:
+    """The signal that a KeyboardInterrupt is of."""
+    return getattr(error, "number", signal.SIGINT)
 
 
 def end_at_once() -> None:
-    """Has Ctrl-C end this process, before a command runs (it takes over) and after it.
+    """Has Ctrl-C and SIGTERM end this process, before a command runs (it takes over) and after
+    it.
 
     For the first line of a program, where there is nothing to clean up. The slow imports come
     after it.
     """
     global _own
     _own = True
-    signal.signal(signal.SIGINT, _end)
+    for number in WORDS:
+        signal.signal(number, _end)
 
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """For a command's first imports, which take seconds: Ctrl-C ends the process at once,
-    where it is the command's own and has a handler of Python's."""
+    """For a command's first imports, which take seconds: Ctrl-C and SIGTERM end the process at
+    once, where it is the command's own and has handlers of Python's."""
     global _begun
-    handler = signal.getsignal(signal.SIGINT)
-    if not (_own and callable(handler)):
+    handlers = {number: signal.getsignal(number) for number in WORDS}
+    if not (_own and all(map(callable, handlers.values()))):
         yield
         return
     begun, _begun = _begun, False
-    signal.signal(signal.SIGINT, _end)
+    for number in handlers:
+        signal.signal(number, _end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         _begun = begun
 
 
@@ -61,7 +78,7 @@ def leave(status: int) -> NoReturn:
     At once where its command was interrupted: threads of XLA may be at work, for which Python's
     orderly end waits, or crashes with them.
     """
-    if _cut_short and status == STATUS:
+    if _cut_short is not None and status == _cut_short:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
@@ -69,40 +86,46 @@ def leave(status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _end(*_: object) -> None:
+def _end(number: int, _: object) -> None:
     try:
         if not _begun:
-            os.write(2, b"interrupted\n")
+            os.write(2, f"{WORDS[signal.Signals(number)]}\n".encode())
     finally:  # standard error may be closed
-        os._exit(STATUS)
+        os._exit(status_of(number))
 
 
 class Pressed(KeyboardInterrupt):
-    """Ctrl-C. (Python's own class takes no weak references.)"""
+    """Ctrl-C or SIGTERM: `number`. (Python's own class takes no weak references.)"""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
 
 
 class Interruptible:
-    """A block in which Ctrl-C raises KeyboardInterrupt, and again where that was dropped.
+    """A block in which Ctrl-C and SIGTERM raise KeyboardInterrupt, and again where that was
+    dropped.
 
-    An import ends first: in the middle of one C code would print a traceback.
+    An import ends first: in the middle of one C code would print a traceback. Launchers send
+    SIGTERM twice, to the ranks and to mpiexec, which passes it on: the second one is ignored.
 
     SIGINT is heeded also by a command that a shell script has started with `&`: shells have
     such commands ignore it, and whoever sends it by `kill` means it. Nothing is changed in
     threads other than the main one, which alone receives signals.
 
     Fields:
-      pressed: whether it was.
+      pressed: the signal that has come, or 0.
     """
 
     def __init__(self) -> None:
-        self.pressed = self._heard = False
+        self.pressed, self._heard, self._insisted = 0, False, False
 
     def __enter__(self) -> Self:
         global _begun
         _begun = True
         self._main = threading.current_thread() is threading.main_thread()
         if self._main:
-            self._handler = signal.signal(signal.SIGINT, self._press)
+            self._handlers = {n: signal.signal(n, self._press) for n in WORDS}
             self._hook, sys.unraisablehook = sys.unraisablehook, self._dropped
         return self
 
@@ -110,33 +133,39 @@ class Interruptible:
         self._heard = True
         if self._main:
             sys.unraisablehook = self._hook
-            signal.signal(signal.SIGINT, self._handler)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
 
-    def hear(self) -> None:
-        """Call it once the interruption has been caught for good."""
+    def hear(self) -> int:
+        """Call it once the interruption has been caught for good; returns the signal."""
         global _cut_short
-        self._heard = _cut_short = True
+        self._heard, number = True, self.pressed or signal.SIGINT
+        _cut_short = status_of(number)
+        return number
 
     def _press(self, number: int, frame: FrameType | None) -> None:
-        self.pressed = True
+        if number == self.pressed == signal.SIGTERM and not self._insisted:
+            return
+        self.pressed, self._insisted = number, False
         if _is_importing(frame):
-            _thread.start_new_thread(self._insist, ())
+            _thread.start_new_thread(self._insist, (number,))
         else:
-            raise self._interruption()
+            raise self._interruption(number)
 
-    def _interruption(self) -> Pressed:
-        error = Pressed()
+    def _interruption(self, number: int) -> Pressed:
+        error = Pressed(number)
         # Not threading.Thread: the handler may have interrupted a holder of its locks.
-        _thread.start_new_thread(self._insist, (weakref.ref(error),))
+        _thread.start_new_thread(self._insist, (number, weakref.ref(error)))
         return error
 
-    def _insist(self, error: Callable[[], Pressed | None] = lambda: None) -> None:
+    def _insist(self, number: int, error: Callable[[], Pressed | None] = lambda: None) -> None:
         """Signals again, once the exception has gone, if nobody has heard it."""
         time.sleep(_AGAIN)
         while error() is not None and not self._heard:
             time.sleep(_AGAIN)
         if not self._heard:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            self._insisted = True
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def _dropped(self, unraisable: Any) -> None:
         """`sys.unraisablehook`: no traceback for what is raised again."""

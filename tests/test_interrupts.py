@@ -1,4 +1,4 @@
-"""Ctrl-C: one line and status 130, among the imports and wherever else it falls."""
+"""Ctrl-C and SIGTERM: one line and status 130 or 143, wherever they fall."""
 
 import gc
 import signal
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jgs import command
-from jgs.interrupts import STATUS
+from jgs.interrupts import WORDS, status_of
 
 TRAIN = ["jgs.train", "--data-options", "num_nodes=400", "num_edges=3000"]
 PARTITION = ["jgs.partition", "--dataset", "synthetic", "--parts", "2"]
@@ -32,21 +32,21 @@ def by_script(name):
 
 
 @pytest.mark.parametrize(
-    ("by", "argv", "moment"),
+    ("by", "argv", "moment", "number"),
     [
-        (by_module, TRAIN, "jgs.allocator"),
-        (by_module, TRAIN, "numpy.dtypes"),  # by C code, which prints what is raised
-        (by_module, TRAIN, "jaxlib.xla_client"),
-        (by_module, TRAIN, "flax.nnx"),
-        (by_module, TRAIN, "jgs.sampling"),
-        (by_module, PARTITION, "jax._src.numpy"),
-        (by_module, PLAN, "jgs.plan.cost"),
-        (by_script, TRAIN, "jgs.command"),
-        (by_script, PLAN, "numpy.dtypes"),
+        (by_module, TRAIN, "jgs.allocator", signal.SIGINT),
+        (by_module, TRAIN, "numpy.dtypes", signal.SIGINT),  # by C code: prints what is raised
+        (by_module, TRAIN, "jaxlib.xla_client", signal.SIGTERM),
+        (by_module, TRAIN, "flax.nnx", signal.SIGINT),
+        (by_module, TRAIN, "jgs.sampling", signal.SIGTERM),
+        (by_module, PARTITION, "jax._src.numpy", signal.SIGTERM),
+        (by_module, PLAN, "jgs.plan.cost", signal.SIGINT),
+        (by_script, TRAIN, "jgs.command", signal.SIGTERM),
+        (by_script, PLAN, "numpy.dtypes", signal.SIGINT),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
-def test_ctrl_c_among_the_imports(tmp_path, by, argv, moment):
+def test_a_signal_among_the_imports(tmp_path, by, argv, moment, number):
     command, *flags = argv
     if argv is not PLAN:
         flags += ["--out" if argv is PARTITION else "--run-dir", str(tmp_path / "out")]
@@ -62,14 +62,14 @@ def test_ctrl_c_among_the_imports(tmp_path, by, argv, moment):
                     break
             if moment == "jgs.allocator":  # the handler is there some milliseconds later
                 time.sleep(0.02)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             said, err = process.communicate(timeout=60)
         finally:
             process.kill()
     lines = [s for s in err.splitlines() if not s.startswith("import time:")]
-    assert process.returncode == STATUS, err
+    assert process.returncode == status_of(number), err
     assert said == ""
-    assert [line[:11] for line in lines] == ["interrupted"]
+    assert [line.partition(";")[0] for line in lines] == [WORDS[number]]
     assert not any(tmp_path.iterdir())
 
 
@@ -83,65 +83,76 @@ def test_a_script_runs_its_command(name):
     assert ended.stderr.count("\n") == 1
 
 
-def in_a_collection():
+def in_a_collection(number):
     """As JAX's own callback, from which Python lets nothing out."""
 
     def press(phase, _):
         gc.callbacks.remove(press)
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
 
     gc.callbacks.append(press)
     gc.collect()
 
 
-def in_a_destructor():
+def in_a_destructor(number):
     class Pressing:
         def __del__(self):
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     Pressing()
 
 
-def suppressed():
+def suppressed(number):
     with suppress(BaseException):
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
 
 
-def made_another():
+def made_another(number):
     try:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
     except KeyboardInterrupt:
         raise ValueError("a callback failed") from None
 
 
-def in_an_import():
+def in_an_import(number):
     """Which ends first."""
     import pressing  # written by the test
 
     assert pressing.ended
 
 
-WHERE = [in_a_collection, in_a_destructor, suppressed, made_another, in_an_import]
+def twice(number):
+    """As launchers send SIGTERM, which a handler of the first one must not notice."""
+    try:
+        signal.raise_signal(number)
+    finally:
+        if number == signal.SIGTERM:
+            signal.raise_signal(number)
+
+
+WHERE = [in_a_collection, in_a_destructor, suppressed, made_another, in_an_import, twice]
 
 
 @pytest.mark.parametrize("press", WHERE)
-def test_ctrl_c_is_not_swallowed(tmp_path, monkeypatch, capsys, press):
-    text = "import signal\nsignal.raise_signal(signal.SIGINT)\nended = True\n"
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_not_swallowed(tmp_path, monkeypatch, capsys, press, number):
+    text = f"import signal\nsignal.raise_signal({number:d})\nended = True\n"
     (tmp_path / "pressing.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    monkeypatch.delitem(sys.modules, "pressing", raising=False)
+    before, hook = [signal.getsignal(n) for n in WORDS], sys.unraisablehook
 
     def work():
-        press()
+        press(number)
         for _ in range(500):
             time.sleep(0.01)
         return {"done": True}
 
     words = ("rule", "remedy")
     status = command.run(
-        work, interrupted="interrupted", disk=words, memory=words, kept=lambda _: "nowhere"
+        work, stopped="; again", disk=words, memory=words, kept=lambda _: "nowhere"
     )
-    assert status == STATUS
-    assert tuple(capsys.readouterr()) == ("", "interrupted\n")
-    assert signal.getsignal(signal.SIGINT) is before
+    assert status == status_of(number)
+    assert tuple(capsys.readouterr()) == ("", f"{WORDS[number]}; again\n")
+    assert [signal.getsignal(n) for n in WORDS] == before
     assert sys.unraisablehook is hook

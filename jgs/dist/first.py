@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from socket import gethostname
 from typing import Any, TypeVar
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.rendezvous import names
 
 T = TypeVar("T")
 
@@ -24,7 +26,8 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
     """What `function` returns on this process; all call it, and in it nothing that waits for
     others. If it raises on one, all raise, once every process has tried: the first rank that
     failed its own error, with an attribute `told`, the others `FailedElsewhere`, which has
-    it too."""
+    it too. Where not all have failed, the error has an attribute `place`: the ranks that have,
+    and the host of the first."""
     result, error = None, None
     try:
         result = function()
@@ -37,6 +40,8 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
         failed = np.flatnonzero(all_gather_rows(comm, mine)[:, 0]).tolist()
     if error is not None and failed[:1] in ([], [comm.rank]):
         error.told = True  # type: ignore[attr-defined]
+        if 0 < len(failed) < comm.size:
+            error.place = f"{names(failed)} on {gethostname()}"  # type: ignore[attr-defined]
         raise error
     if failed:
         raise FailedElsewhere(f"rank {failed[0]} failed")

@@ -22,6 +22,7 @@ from jgs.dist.interface import address_of, use_for_gloo
 from jgs.dist.mesh import Mesh
 from jgs.dist.mpi import Mpi
 from jgs.errors import InputError
+from jgs.interrupts import WORDS
 
 KINDS = ("auto", "mpi", "jax", "none")
 TIMEOUT = 60.0
@@ -86,15 +87,16 @@ def unmet() -> Iterator[None]:
 
     Where an MPI launcher started several processes, the others would wait for one that ends
     here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, and not when one exits
-    before MPI_Init. So Ctrl-C has its default action here, and an error that leaves the block
-    ends the process by SIGKILL at its exit, when the error has been printed; but one that all
-    ranks have been told (see `jgs.dist.first.everywhere`) leaves the exit as it is.
+    before MPI_Init. So Ctrl-C and SIGTERM have their default action here, and an error that
+    leaves the block ends the process by SIGKILL at its exit, when the error has been printed;
+    but one that all ranks have been told (see `jgs.dist.first.everywhere`) leaves the exit as
+    it is.
     """
     if not _launched():
         yield
         return
     in_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL) if in_main else None
+    before = {n: signal.signal(n, signal.SIG_DFL) for n in WORDS if in_main}
     try:
         yield
     except Exception as error:
@@ -102,8 +104,8 @@ def unmet() -> Iterator[None]:
             atexit.register(_end_by_signal)  # the last registered comes first
         raise
     finally:
-        if in_main:
-            signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _end_by_signal() -> None:

@@ -12,7 +12,7 @@ from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere
 from jgs.dist.launch import connect, unmet
 from jgs.dist.watchdog import Watchdog
-from jgs.interrupts import STATUS
+from jgs.interrupts import number_of, status_of
 
 
 def together(
@@ -66,7 +66,7 @@ def _connected(
         except KeyboardInterrupt as error:  # others may wait for this rank
             watchdog.failed(error)
             if comm.rank > 0:  # one rank speaks
-                raise SystemExit(STATUS) from error
+                raise SystemExit(status_of(number_of(error))) from error
             raise
         except Exception as error:
             if getattr(error, "told", False):

@@ -11,7 +11,8 @@ second that it lives and which step it is in. Each of these ends every other pro
 
 The others print one line, which names the rank and the last checkpoint, and end without waiting
 for anything, as a collective may be what they hang in: with status `LOST`, or, under mpiexec,
-by SIGKILL, for mpiexec to end too (its status is 9 or 255). Where the first process of
+by SIGKILL, for mpiexec to end too (its status is 9 or 255). After a rank's SIGTERM the status
+is 143, by which a script knows that the run can be continued. Where the first process of
 `jax.distributed` is lost, JAX may end the others itself meanwhile (SIGABRT).
 """
 
@@ -22,6 +23,7 @@ import json
 import os
 import secrets
 import selectors
+import signal
 import socket
 import sys
 import threading
@@ -36,6 +38,7 @@ import numpy as np
 from jgs.dist import rendezvous
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.errors import InputError
+from jgs.interrupts import WORDS, number_of, status_of
 
 LOST = 3
 """The exit status of a process that ends because another one was lost."""
@@ -133,7 +136,7 @@ class Watchdog:
     def failed(self, error: BaseException) -> None:
         """Tells all others that this rank ends because of `error`: they end too. This process
         goes on to its end, where it does not wait for them as MPI and JAX would (status 1, or
-        130 after Ctrl-C).
+        130 after Ctrl-C, 143 after SIGTERM).
 
         A collective may have failed because a rank is gone. Its connection then breaks as
         soon, and this process ends as the others do."""
@@ -141,12 +144,14 @@ class Watchdog:
         if self._peers and not ours and self._closing.wait(LOSS):
             self._thread.join()  # it ends this process, unless all was closed before
         if self._peers and not self._closing.is_set():
-            status = 130 if isinstance(error, KeyboardInterrupt) else 1
-            atexit.register(_exit_now, status)  # the last registered comes first
+            status, told = 1, LOST
             text = " ".join(f"failed: {type(error).__name__}: {error}".split())[:500]
             if isinstance(error, KeyboardInterrupt):
-                text = "was interrupted"
-            self._leave({"failed": f"{self._own_name()} {text}"})
+                number = signal.Signals(number_of(error))
+                status, text = status_of(number), f"was {WORDS[number]}"
+                told = status if number == signal.SIGTERM else LOST
+            atexit.register(_exit_now, status)  # the last registered comes first
+            self._leave({"failed": f"{self._own_name()} {text}", "status": told})
 
     def close(self) -> None:
         """The orderly end of this rank: from now on nobody misses it."""
@@ -217,7 +222,7 @@ class Watchdog:
         *lines, peer.unread = (peer.unread + received).split(b"\n")
         for line in map(json.loads, lines):
             if "failed" in line:
-                self._end(line["failed"])
+                self._end(line["failed"], line.get("status", LOST))
                 return False  # this one was closing anyway
             if "bye" in line:
                 self._peers.pop(rank).connection.close()
@@ -250,7 +255,7 @@ class Watchdog:
             who = "every rank" if len(last) == len(steps) else self._names(last)
             self._end(f"{who} has been {where} for {still:.0f} s")
 
-    def _end(self, problem: str) -> None:
+    def _end(self, problem: str, status: int = LOST) -> None:
         if self._closing.is_set():
             return
         self._closing.set()
@@ -263,7 +268,9 @@ class Watchdog:
             file=sys.stderr,
             flush=True,
         )
-        self._part({"failed": problem})
+        self._part({"failed": problem, "status": status})
+        if status != LOST:
+            _exit_now(status)
         self._abort(LOST)
 
     def _leave(self, message: dict) -> None:

@@ -34,8 +34,8 @@ def replacing(
 
     See `check_replaceable` for what may be there, then and now. It goes in one rename, once all
     is on the disk, so that there is either the old folder or the new one, whatever happens;
-    Ctrl-C waits until the old one is removed. An `OSError` inside becomes an `InputError`, as
-    does anything that prevents the rename.
+    Ctrl-C and SIGTERM wait until the old one is removed. An `OSError` inside becomes an
+    `InputError`, as does anything that prevents the rename.
     """
     folder = Path(os.path.realpath(folder))  # so that `.` has a name, and a link stays one
     with _refusing(folder):
@@ -167,18 +167,22 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C inside is heeded at the end."""
+    """Ctrl-C and SIGTERM inside are heeded at the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    before = {
+        number: signal.signal(number, lambda number, _: pressed.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if pressed:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(pressed[0])
 
 
 def _exchange(fresh: Path, folder: Path, old: Path) -> None:

@@ -1,11 +1,15 @@
-"""The run folder on the disk: whole files, one process at a time, errors in one line."""
+"""The run folder on the disk: whole files, one process at a time, errors in one line that says
+which disk is full and how much is missing."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
+import resource
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +19,51 @@ from jgs.errors import InputError
 
 LOCK = ".lock"
 log = logging.getLogger(__name__)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def reserve(file: int, size: int, folder: str | os.PathLike) -> None:
+    """Takes `size` bytes of the disk for a new file (its descriptor), which lies in `folder`.
+
+    Raises `OSError`, which says the disk, and how much it lacks."""
+    try:
+        os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        raise OSError(error.errno, _lack(error, folder, size)) from None
+
+
+def _lack(error: OSError, folder: str | os.PathLike, size: int) -> str:
+    text = error.strerror or str(error)
+    if (
+        error.errno == errno.EFBIG
+        and (most := resource.getrlimit(resource.RLIMIT_FSIZE)[0]) > 0
+    ):
+        return f"{text}: a file may have {most >> 10} KiB, and {mib(size)} MiB are needed"
+    if error.errno not in _FULL or (free := free_space(folder)) is None:
+        return text
+    found = f"{text}: {free >> 20} MiB free on the disk at {mount_point(folder)}"
+    return f"{found}, {mib(size - free)} MiB too few" if free < size else found
+
+
+def free_space(folder: str | os.PathLike) -> int | None:
+    """Bytes, or None where they cannot be known."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def mount_point(folder: str | os.PathLike) -> str:
+    """Where the disk of `folder` is mounted, as `df` says it."""
+    path = os.path.realpath(folder)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def mib(size: int) -> int:
+    """Whole MiB, rounded up."""
+    return -(-size >> 20)
 
 
 @contextmanager
@@ -25,10 +74,14 @@ def writing(folder: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> I
     except errors as error:
         if isinstance(error, InputError):
             raise
+        # Of a library's long message the end: its beginning is a list of what it did.
+        found = f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
+        if os.strerror(errno.ENOSPC) in found and " MiB free" not in found:
+            free = mib(free_space(folder) or 0)
+            found += f" ({free} MiB free on the disk at {mount_point(folder)})"
         raise InputError(
             f"{folder} must be writable, with room on its disk",
-            # Of a library's long message the end: its beginning is a list of what it did.
-            f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}",
+            found,
             "Free space or mend the permissions there, then continue with --resume; earlier "
             "checkpoints are kept.",
         ) from None

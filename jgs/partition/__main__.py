@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
     return command.run(
         lambda: _partition(argv),
-        interrupted="interrupted; --out is as it was, or holds all of the new parts",
+        stopped="; --out is as it was, or holds all of the new parts",
         disk=(
             "every file must be readable and writable",
             "Free space or mend the permissions. Earlier parts are as they were.",

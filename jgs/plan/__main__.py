@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
     return command.run(
         lambda: _plan(argv),
-        interrupted="interrupted",
+        stopped="",
         disk=("every file must be readable", "Correct the path or mend the permissions."),
         memory=(
             "the graph, or the batches to measure with, must fit into memory",

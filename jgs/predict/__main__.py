@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
     return command.run(
         lambda: _predict(argv),
-        interrupted="interrupted; --out is as it was",
+        stopped="; --out is as it was",
         disk=(
             "every file must be readable and writable",
             "Free space or mend the permissions, and run the command again.",

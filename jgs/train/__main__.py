@@ -14,7 +14,6 @@ from typing import Any
 
 from jgs import command
 from jgs.allocator import keep_freed_memory
-from jgs.command import say
 from jgs.train import config, folder
 
 # What launchers of several processes set.
@@ -28,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
     return command.run(
         lambda: _train(argv),
-        interrupted="interrupted; --resume continues from the last checkpoint, if there is one",
+        stopped="; --resume continues from the last checkpoint, if there is one",
         disk=(
             "every file of the run must be readable and writable",
             "Free space or mend the permissions, then continue with --resume.",
@@ -76,8 +75,7 @@ def _run(settings: config.Config) -> dict[str, Any] | int:
     try:
         return loop.run(settings)
     except loop.Interrupted as where:
-        say(f"interrupted at {where}; --resume with the same --run-dir continues there")
-        return interrupts.STATUS
+        return where.say()
 
 
 def _several(given: dict[str, Any]) -> bool:

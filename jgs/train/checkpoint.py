@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import shutil
 from pathlib import Path
@@ -21,7 +20,7 @@ import orbax.checkpoint as ocp
 
 from jgs.errors import InputError
 from jgs.files.storage import sha256
-from jgs.files.writing import writing
+from jgs.files.writing import reserve, writing
 
 ARRAYS, RECORD, MANIFEST = "arrays", "record.json", "manifest.json"
 _NAME = re.compile(r"\d{6,}-\d{9,}")
@@ -138,7 +137,7 @@ def _ask_for_room(folder: Path, arrays: Any) -> None:
     size = sum(a.nbytes for a in jax.tree.leaves(arrays)) + (1 << 20)  # and its own files
     probe = folder / "room"
     with open(probe, "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size)
+        reserve(file.fileno(), size, folder)
     probe.unlink()
 
 

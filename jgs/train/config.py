@@ -207,6 +207,12 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags):
     eval_memory: int = _flag(
         256, "MiB of working memory for evaluation: sizes its chunks", metavar="MIB"
     )
+    scratch: str | None = _flag(
+        None,
+        "folder, on the machine of each rank, for what evaluation cannot keep in that memory "
+        "(default: --run-dir on rank 0, on others the system's for such files, TMPDIR)",
+        identity=False, metavar="FOLDER",
+    )  # fmt: skip
     run_dir: str | None = _flag(
         None, "folder of the run (default: runs/DATASET-TIME)", identity=False, saved=False
     )
@@ -243,6 +249,8 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags):
         object.__setattr__(self, "dataset", _absolute(self.dataset))
         if self.partition is not None:
             object.__setattr__(self, "partition", os.path.abspath(self.partition))
+        if self.scratch is not None:
+            object.__setattr__(self, "scratch", os.path.abspath(self.scratch))
         if self.run_dir == "":
             raise InputError(
                 "--run-dir must name a folder", "''", "Leave it out for one in runs/."

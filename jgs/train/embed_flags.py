@@ -19,7 +19,8 @@ BOUNDS = {
 # Beside those of samplers of mini-batches.
 OF_NODES = (
     *("model", "hidden", "heads", "reduce", "norm", "dropout", "input_dropout"),
-    *("weight_decay", "eval_memory", "partition", "mode", "cache", "cache_memory", "wire"),
+    *("weight_decay", "eval_memory", "scratch", "partition", "mode", "cache"),
+    *("cache_memory", "wire"),
 )
 
 

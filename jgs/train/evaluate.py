@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,9 @@ from flax import nnx
 from jgs.dist.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.first import everywhere
+from jgs.dist.rendezvous import names
 from jgs.errors import InputError
+from jgs.files.writing import mib
 from jgs.graph import Block, Graph, SparseFeatures, as_device
 from jgs.models import Model
 from jgs.train.evaluate_edges import Edges, Rank, block, check_nodes
@@ -30,6 +33,7 @@ from jgs.train.evaluate_layer import (
 )
 from jgs.train.evaluate_rows import Rows, as_rows, empty, padded, take, width_of
 
+log = logging.getLogger(__name__)
 # Yields the ids of nodes, is sent their rows, and at the end has filled a layer's output.
 Asking = Generator[np.ndarray, jax.Array, None]
 
@@ -111,6 +115,23 @@ class _Evaluation:
         widest = max(width, *(max(np.shape(p), default=1) for p in jax.tree.leaves(params)))
         self.edges = Edges(comm, offsets, graphs, weighted, widest, memory)
         self.exchanges: dict[int, FeatureExchange] = {}
+        self._say_where()
+
+    def _say_where(self) -> None:
+        """Logs, for rank 0 to show, which ranks will write to a disk that nobody has chosen."""
+        widths = [stage.out_width for stage in self.stages[:-1]]
+        widths += [stage.message_width for stage in self.stages if stage.projects_first]
+        size = 4 * max(widths, default=0) * int(np.diff(self.edges.offsets).max())
+        if self.comm.size == 1 or size <= self.memory:
+            return
+        own = np.array([self.scratch is None], np.int32)
+        unset = np.flatnonzero(all_gather_rows(self.comm, [own] * self.comm.num_local))
+        if unset.size:
+            log.info(
+                "evaluation keeps up to %d MiB a rank in files, on %s in the system's folder "
+                "for such (TMPDIR): --scratch names one for all",
+                *(mib(size), names(unset.tolist())),
+            )
 
     def __call__(
         self, params: Any, nodes: Sequence[Any], num_layers: int | None = None

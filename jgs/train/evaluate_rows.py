@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 
 import jgs.ops
 from jgs.errors import InputError
+from jgs.files.writing import mib, reserve
 from jgs.graph import SparseFeatures, as_device
 
 # Rows of nodes: on the device, in one table or several; or (NumPy) fetched from the host chunk
@@ -65,32 +64,26 @@ def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarr
     folder = tempfile.gettempdir() if scratch is None else scratch
     try:
         with tempfile.TemporaryFile(dir=folder) as file:  # the map outlives name and file
-            os.posix_fallocate(file.fileno(), 0, size)
+            reserve(file.fileno(), size, folder)
             return np.memmap(file, np.float32, "w+", shape=shape)
     except OSError as error:
-        raise _no_room(error, folder, size) from None
+        raise InputError(
+            f"evaluation must have room for {mib(size)} MiB in {folder}: a layer's rows exceed "
+            "its working memory",
+            error.strerror,
+            "Free space there, choose another disk by --scratch (in jgs.predict by TMPDIR), or "
+            f"keep the rows in memory with --eval-memory {mib(size)} or more.",
+        ) from None
 
 
-def _no_room(error: OSError, folder: Any, size: int) -> InputError:
-    found = str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        free = min(_free(folder), size)
-        found = f"{free >> 20} MiB free, {_mib(size - free)} MiB too few ({error.strerror})"
-    return InputError(
-        f"evaluation must have room for {_mib(size)} MiB in {folder}: a layer's rows exceed "
-        "its working memory",
-        found,
-        "Free space there, choose another disk by TMPDIR (in training by --run-dir), or keep "
-        f"the rows in memory with --eval-memory {_mib(size)} or more.",
-    )
-
-
-def _free(folder: Any) -> int:
+def scratch_folder(folder: str) -> Path:
+    """`--scratch`, made if it is not there. Raises `InputError` where it takes no files: before
+    the first epoch, not at its end."""
     try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return 0
-
-
-def _mib(size: int) -> int:
-    return -(-size >> 20)
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return Path(folder)
+    except OSError as error:
+        raise InputError(
+            "--scratch must be a folder that takes files", error, "Choose another."
+        ) from None

@@ -40,9 +40,7 @@ def configure(given: dict[str, Any]) -> Config:
     the folder's `config.json`, and those given must agree with it; `epochs` may grow. The
     folder is not touched. Raises `InputError`.
     """
-    if not given.get("resume"):
-        given = of_task(given)
-    asked = Config(**given)
+    asked = Config(**of_task(given))
     _check_name(asked.run_dir or "runs")
     if asked.run_dir is None:
         if asked.resume:

@@ -1,4 +1,4 @@
-"""Ctrl-C during a training step or a checkpoint: what is under way is finished first."""
+"""Ctrl-C and SIGTERM while a run trains: what is under way is finished first."""
 
 from __future__ import annotations
 
@@ -14,21 +14,38 @@ from jgs.command import say
 def stop_flag(after: str, speak: bool) -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed, which says so at once if it may `speak`; again, it does what
     it did before this block: in a command it raises KeyboardInterrupt."""
-    pressed = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
-        return
-
-    def press(*_: object) -> None:
-        pressed.set()
-        signal.signal(signal.SIGINT, again)
-        if speak:
-            say(f"stopping after this {after} (Ctrl-C again: at once)")
-
     before = signal.getsignal(signal.SIGINT)
     again = before if callable(before) else signal.default_int_handler
-    signal.signal(signal.SIGINT, press)
+    said = f"stopping after this {after} (Ctrl-C again: at once)" if speak else ""
+    with _noted(signal.SIGINT, said, again) as pressed:
+        yield pressed
+
+
+@contextmanager
+def terminated_flag(speak: bool) -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM has come, which says so at once if it may `speak`; again, it is ignored:
+    launchers send it twice, to the ranks and to mpiexec, which passes it on."""
+    said = "terminated: stopping after this step, evaluation or checkpoint" if speak else ""
+    with _noted(signal.SIGTERM, said, signal.SIG_IGN) as terminated:
+        yield terminated
+
+
+@contextmanager
+def _noted(number: int, said: str, again: signal._HANDLER) -> Iterator[Callable[[], bool]]:
+    """Whether the signal has come. Then `again` is its handler until the end of the block."""
+    came = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield came.is_set
+        return
+
+    def note(*_: object) -> None:
+        came.set()
+        signal.signal(number, again)
+        if said:
+            say(said)
+
+    before = signal.signal(number, note)
     try:
-        yield pressed.is_set
+        yield came.is_set
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)

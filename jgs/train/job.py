@@ -18,6 +18,7 @@ from jgs.sampling.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.data import Data
 from jgs.train.evaluate import exact_inference
+from jgs.train.evaluate_rows import scratch_folder
 from jgs.train.model import make_model, own_options, shape_of
 from jgs.train.progress import Meter, timed
 from jgs.train.samplers import make_sampler
@@ -82,12 +83,14 @@ class Job:
             self._degrees = self.comm.same(every)
         program = self.comm.program
         self._with_degrees = program(MiniBatch.with_degrees, (OWN, SAME), OWN)
+        own = config.scratch
+        folder = everywhere(self.comm, lambda: scratch_folder(own)) if own else scratch
         self._infer = exact_inference(
             model,
             data.graphs,
             data.features,
             config.eval_memory << 20,
-            scratch,
+            folder,
             config.weighted,
             comm=self.comm,
             offsets=data.offsets,

@@ -8,20 +8,20 @@ import jax
 
 import jgs
 from jgs.allocator import keep_freed_memory
-from jgs.command import say, settle_jax
+from jgs.command import settle_jax
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
 from jgs.dist.launch import agree
 from jgs.dist.together import together
 from jgs.dist.watchdog import Watchdog
 from jgs.errors import InputError
-from jgs.interrupts import STATUS
+from jgs.interrupts import status_of
 from jgs.train import folder, loop
 from jgs.train.config import Config, as_typed, flag
 from jgs.train.jobs import Job, open_job
 
 # What may differ from rank to rank: paths of other machines, and the rank.
-_OWN = ("partition", "root", "run_dir", "process_id", "interface", "progress")
+_OWN = ("partition", "root", "run_dir", "scratch", "process_id", "interface", "progress")
 
 
 def train(given: dict[str, Any]) -> dict[str, Any] | int:
@@ -34,9 +34,7 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
         try:
             return _train(comm, given, watchdog, saved)
         except loop.Interrupted as where:
-            if comm.rank == 0:
-                say(f"interrupted at {where}; --resume with the same --run-dir continues there")
-            return STATUS
+            return where.say() if comm.rank == 0 else status_of(where.number)
 
     return together(work, given, lambda: Config(**given).watchdog, lambda: saved[0])
 

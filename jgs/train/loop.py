@@ -12,20 +12,34 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from jgs.command import say
+from jgs.dist.comm import all_gather_rows
 from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.errors import InputError
+from jgs.interrupts import WORDS, status_of
 from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
-from jgs.train.interrupt import stop_flag
+from jgs.train.interrupt import stop_flag, terminated_flag
 from jgs.train.jobs import make_learner, open_job
 from jgs.train.learner import Learner
 from jgs.train.progress import EXPLANATION, Bar, Meter
 
 
 class Interrupted(Exception):
-    """Training was asked to stop; a checkpoint of that moment is in the run folder."""
+    """Training was asked to stop, by the signal `number`; a checkpoint of that moment is in the
+    run folder."""
+
+    def __init__(self, where: str, number: int):
+        super().__init__(where)
+        self.number = number
+
+    def say(self) -> int:
+        """Says so, and how to go on; returns the exit status."""
+        word = WORDS[signal.Signals(self.number)]
+        say(f"{word} at {self}; --resume with the same --run-dir continues there")
+        return status_of(self.number)
 
 
 def run(
@@ -47,8 +61,10 @@ def run(
     `jgs.dist.watchdog.Watchdog` wants it, and `at_checkpoint` where each checkpoint lies.
 
     Ctrl-C during the training steps lets the step end, writes a checkpoint and raises
-    `Interrupted`; elsewhere it raises KeyboardInterrupt (after a
-    checkpoint being written). Raises `InputError`.
+    `Interrupted`, on all ranks after the same step; elsewhere it raises KeyboardInterrupt
+    (after a checkpoint being written). SIGTERM does so from the first step to the end of the
+    last epoch: an evaluation ends, too, and the epoch's checkpoint is written. It may come to
+    any rank, or to all of them. Raises `InputError`.
     """
     started = time.perf_counter()
     job = make_job(config)
@@ -69,7 +85,10 @@ def run(
         if config.resume:
             training.restore()
             everywhere(job.comm, keep)
-        with Bar(config.progress and run_dir is not None) as bar:
+        with (
+            Bar(config.progress and run_dir is not None) as bar,
+            terminated_flag(run_dir is not None) as training.terminated,
+        ):
             while job.loader.epoch < config.epochs:
                 training.one_epoch(bar)
         return training.result()
@@ -91,6 +110,7 @@ class _Training:
         self.earlier, self.explained = 0.0, False
         self.at_step: Callable[[float | None], None]
         self.at_checkpoint: Callable[[str], None]
+        self.terminated: Callable[[], bool]
         self.place = text_of_first(job.comm, lambda: str(run_dir))
 
     def seconds(self) -> float:
@@ -98,13 +118,16 @@ class _Training:
 
     # -- checkpoints ---------------------------------------------------------------------------
 
-    def save(self) -> None:
+    def save(self, row: dict[str, Any] | None = None) -> None:
+        """Writes a checkpoint; before it, that it says so, an epoch's `row` of metrics."""
         loader, learner = self.loader, self.learner
         step = loader.epoch * len(loader) + loader.step
 
         def write() -> None:
             if self.run_dir is None:
                 return
+            if row is not None:
+                folder.append_metrics(self.run_dir, row)
             record = learner.record | {
                 "seconds": self.seconds(),
                 "loader": loader.state_dict(),
@@ -121,6 +144,17 @@ class _Training:
         self._saved()
         if stopped():
             signal.raise_signal(signal.SIGINT)  # for whoever handles it around us
+
+    def _end_where_terminated(self, where: str) -> None:
+        """After a checkpoint: raises `Interrupted` where SIGTERM has come to some rank."""
+        if number := self._asked_by(False):
+            raise Interrupted(where, number)
+
+    def _asked_by(self, pressed: bool) -> int:
+        """The signal that asked some rank to stop, or 0; `pressed`: this one by Ctrl-C."""
+        own = signal.SIGTERM if self.terminated() else signal.SIGINT if pressed else 0
+        comm = self.job.comm
+        return int(all_gather_rows(comm, [np.array([own], np.int32)] * comm.num_local).max())
 
     def _saved(self) -> None:
         step = self.loader.epoch * len(self.loader) + self.loader.step
@@ -183,16 +217,14 @@ class _Training:
             "seeds_per_second": round(meter.seeds_per_second(), 1),
             "seconds": self.seconds(),
         }
-        run_dir = self.run_dir
-        if run_dir is not None:  # before the checkpoint that says it is there
-            folder.append_metrics(run_dir, row)
-        self.save()
-        if run_dir is not None:
+        self.save(row)
+        if self.run_dir is not None:
             if not self.explained:
                 say(EXPLANATION)
                 self.explained = True
             value = "val {metric} {val_accuracy:.4f}  ".format(**found) if found else ""
             say(f"{name}  loss {loss:.4f}  {value}{meter}")
+        self._end_where_terminated(f"the end of {name}")
 
     def _finite_loss(self, name: str) -> float:
         """The loss so far; asked before every checkpoint, so that each can be continued."""
@@ -213,8 +245,16 @@ class _Training:
         job, loader, every = self.job, self.loader, self.config.checkpoint_every
         bar.epoch(name, loader.step, len(loader))
         meter, learner = Meter(), self.learner
+
+        def where() -> str:
+            return f"{name}, step {loader.step} of {len(loader)}"
+
         first = loader.epoch * len(loader)
-        with stop_flag("step", job.comm.rank == 0) as stopped:
+        with stop_flag("step", job.comm.rank == 0) as pressed:
+
+            def stopped() -> bool:
+                return pressed() or self.terminated()
+
             # Not before the first batch is there: the epoch's cache may be planned first.
             for batch, x in job.batches(meter):
                 self.at_step(first + loader.step - 0.5)
@@ -226,15 +266,17 @@ class _Training:
                     bar.show(loader.step, learner.loss(), meter)
                 # Of several ranks all stop after the step in which one has said so.
                 if stopped() if job.comm.size == 1 else learner.stopping():
+                    number = self._asked_by(pressed())
                     self._finite_loss(name)
                     self.save()
-                    raise Interrupted(f"{name}, step {loader.step} of {len(loader)}")
+                    raise Interrupted(where(), number)
                 if every and loader.step % every == 0 and loader.step < len(loader):
                     self._finite_loss(name)
                     self.save()
+                    self._end_where_terminated(where())
                 self.at_step(first + loader.step)
         self.at_step(None)
-        if stopped():  # pressed after the last step was over
+        if pressed():  # after the last step was over
             raise KeyboardInterrupt
         return meter
 
@@ -250,19 +292,23 @@ class _Training:
             "params_sha256": params,
             "run_dir": self.place,
         }
+
+        def keep() -> None:
+            if self.run_dir is not None:
+                folder.keep_result(self.run_dir, result)
+
+        everywhere(self.job.comm, keep)
         if self.run_dir is not None:
-            folder.keep_result(self.run_dir, result)
-            self._draw(result)
+            self._draw(self.run_dir, result)
         return result
 
-    def _draw(self, result: dict[str, Any]) -> None:
-        assert self.run_dir is not None
-        rows = folder.read_metrics(self.run_dir, self.config.epochs)
+    def _draw(self, run_dir: Path, result: dict[str, Any]) -> None:
+        rows = folder.read_metrics(run_dir, self.config.epochs)
         title = self.job.data.name
         if "test_accuracy" in result:
             title += ": test {metric} {test_accuracy:.4f}".format(**result)
         try:
-            curve.draw(self.run_dir / "curve.png", rows, title)
+            curve.draw(run_dir / "curve.png", rows, title)
         except ImportError:
             say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
         except (OSError, ValueError, RuntimeError) as error:  # of its settings, some are bad

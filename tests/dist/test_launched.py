@@ -134,6 +134,9 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         if harm == signal.SIGINT and kind == "jax":
             for process in processes:  # a terminal's whole group
                 process.send_signal(harm)
+        elif harm == signal.SIGTERM and kind == "mpi":
+            for pid in (*pids.values(), processes[0].pid):  # Slurm's way; mpiexec passes it on
+                os.kill(pid, harm)
         elif harm == signal.SIGINT:
             os.killpg(processes[0].pid, harm)
         else:
@@ -151,6 +154,10 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
             # A rank that comes late to its own signal may say that the other was interrupted.
             assert sum(line.startswith("interrupted") for line in err.splitlines()) == 1
             assert 0 not in statuses
+        elif harm == signal.SIGTERM:
+            assert set(statuses) == {143}
+            assert err.splitlines()[-1].startswith("terminated at epoch")
+            assert "continues there" in err.splitlines()[-1]
         else:
             lost = "is gone" if harm == signal.SIGKILL else "nothing heard of"
             lines = [s for s in err.splitlines() if f"rank {1 - rank} ends:" in s]
@@ -169,7 +176,7 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
     assert told["val_accuracy"] == whole["val_accuracy"]
 
 
-HARMS = [(signal.SIGKILL, 1), (signal.SIGINT, 0), (signal.SIGSTOP, 0)]
+HARMS = [(signal.SIGKILL, 1), (signal.SIGINT, 0), (signal.SIGTERM, 1), (signal.SIGSTOP, 0)]
 
 
 @pytest.mark.parametrize("kind", ["mpi", "jax"])

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -203,14 +204,34 @@ def test_resume_keeps_the_watchdog_s_patience(parts, tmp_path, monkeypatch):
     assert [watchdog.timeout for watchdog in made] == [600, 600, 7]
 
 
-def test_full_disk(start, parts, tmp_path):
-    run_dir = tmp_path / "run"
-    run_dir.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(run_dir)]
+@contextmanager
+def small_disk(folder):
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("mounting a small disk needs root")
     try:
-        flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", run_dir]
-        one_error(start("mpi", 2, *flags), "with room on its disk")
+        yield folder
     finally:
-        subprocess.run(["umount", str(run_dir)], check=True)
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named(start, parts, tmp_path):
+    """That of the checkpoints, and that of one rank's evaluation: with the rank, and with what
+    it lacks."""
+    flags = [*FLAGS, "--partition", parts, "--batch-size", 12]
+    with small_disk(tmp_path / "disk") as disk:
+        _, _, err = told = finish(start("mpi", 2, *flags, "--run-dir", disk))
+        is_one_error(*told, "with room on its disk")
+        lacks = f"0 MiB free on the disk at {disk}, "
+        assert "error: rank 0 on " in err
+        assert f"{lacks}1 MiB too few" in err
+        shutil.rmtree(disk / "checkpoints")
+        # Of 300 own nodes 1.3 MiB a layer.
+        flags += ["--hidden", 1100, "--eval-memory", 1, "--run-dir", tmp_path / "run"]
+        each = [["--scratch", str(tmp_path / "new" / "folder")], ["--scratch", str(disk)]]
+        _, _, err = told = finish(start("jax", 2, *flags, each=each))
+        is_one_error(*told, "evaluation must have room for 2 MiB")
+        assert "error: rank 1 on " in err
+        assert f"{lacks}1 MiB too few" in err
+        assert "--scratch" in err

@@ -22,7 +22,7 @@ def test_the_command_line_has_every_field_and_round_trips():
         --norm-error 0.5 --scope-size 3 --disjoint
         --fanouts 5 -1 --hidden 8 --reduce max --norm layer --dropout 0.25
         --input-dropout 0.1 --replace --weighted --batch-size 4 --epochs 2 --lr 0.5
-        --weight-decay 1e-3 --seed 9 --eval-memory 7 --run-dir d --resume
+        --weight-decay 1e-3 --seed 9 --eval-memory 7 --scratch e --run-dir d --resume
         --checkpoint-every 3 --keep 2 --prefetch 1 --no-keep-memory --no-progress
         --comm mpi --coordinator a:1 --num-processes 2 --process-id 1 --interface lo
         --fanout-schedule 3:9,9 --plateau-fraction 0.5 --plateau-epochs 2

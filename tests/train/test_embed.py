@@ -68,19 +68,22 @@ def test_it_is_no_model_to_predict_with(whole):
         jgs.open_run(whole)
 
 
-def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path, monkeypatch):
+def test_one_command_begins_the_run_and_goes_on_with_it(data, whole, tmp_path, monkeypatch):
+    """As the script of a job that is put back into the queue after SIGTERM."""
     made, calls = embed.EmbedLearner.step, []
 
     def interrupted(self, *arguments):
         calls.append(1)
         if len(calls) == 11:  # of 16 an epoch
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
         made(self, *arguments)
 
     monkeypatch.setattr(embed.EmbedLearner, "step", interrupted)
-    assert train(data, tmp_path / "run", "--lr", 0.2, "--checkpoint-every", 2) == 130
+    flags = ("--lr", 0.2, "--checkpoint-every", 2, "--resume")
+    assert train(data, tmp_path / "run", *flags) == 143
+    assert len(calls) == 11
     monkeypatch.undo()
-    assert main(["--resume", "--run-dir", str(tmp_path / "run"), "--prefetch", "0"]) == 0
+    assert train(data, tmp_path / "run", *flags, "--prefetch", 0) == 0
     for mine, theirs in zip(arrays(tmp_path / "run"), arrays(whole), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     mine, theirs = (np.load(run / "embeddings.npy") for run in (tmp_path / "run", whole))

@@ -187,4 +187,4 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(code, tmp_path, monkeypatc
     said = str(raised.value)
     assert str(tmp_path) in said
     assert ("MiB too few" in said) == (code == errno.ENOSPC)
-    assert all(word in said for word in ("--eval-memory 1 ", "--run-dir", "TMPDIR"))
+    assert all(word in said for word in ("--eval-memory 1 ", "--scratch", "TMPDIR"))

@@ -36,6 +36,20 @@ def test_sparse_features_and_weights(make_graph, size, tmp_path):
     check(graph, x, size, "mean", 256 << 20, tmp_path, 1)
 
 
+def test_a_disk_that_nobody_chose_is_named(make_graph, tmp_path, caplog):
+    graph, x = make_graph(N, 900), np.zeros((N, 7), np.float32)
+    model = GraphSAGE(7, 64, 3, 2, rngs=nnx.Rngs(0))
+    rows = [x[a:b] for a, b in pairwise(OFFSETS[2])]
+    for memory, scratch, said in ((15 << 10, None, 1), (20 << 10, None, 0), (1, tmp_path, 0)):
+        caplog.clear()
+        with caplog.at_level("INFO", "jgs"):
+            exact_inference(
+                model, [graph] * 2, rows, memory, scratch,
+                comm=Mesh(jax.devices()[:2]), offsets=OFFSETS[2],
+            )  # fmt: skip
+        assert caplog.text.count("1 MiB a rank in files, on ranks 0, 1 in the system's") == said
+
+
 def check(graph, x, size, reduce, memory, scratch, weighted):
     comm = Mesh(jax.devices()[:size]) if size > 1 else Alone()
     offsets = np.array(OFFSETS[size])

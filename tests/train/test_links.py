@@ -98,11 +98,11 @@ def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path,
     def interrupted(self, *arguments):
         calls.append(1)
         if len(calls) == 16:  # of 13 an epoch
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
         made(self, *arguments)
 
     monkeypatch.setattr(learner.ModelLearner, "step", interrupted)
-    assert train(data, tmp_path / "run", "--checkpoint-every", 2) == 130
+    assert train(data, tmp_path / "run", "--checkpoint-every", 2) == 143
     monkeypatch.undo()
     assert main(["--resume", "--run-dir", str(tmp_path / "run"), "--prefetch", "0"]) == 0
     same_run(tmp_path / "run", whole)

@@ -1,4 +1,4 @@
-"""What ends a run before its end: Ctrl-C, the loss, the disk, the memory."""
+"""What ends a run before its end: Ctrl-C, SIGTERM, the loss, the disk, the memory."""
 
 import json
 import os
@@ -101,6 +101,46 @@ def test_ctrl_c_after_the_last_step_of_an_epoch_is_not_lost(tmp_path, capsys, mo
     assert capsys.readouterr().err.splitlines()[-1].startswith("interrupted; --resume")
 
 
+def test_sigterm_ends_what_is_under_way_and_keeps_a_checkpoint(
+    tmp_path, whole, capsys, monkeypatch
+):
+    """Sent twice, as launchers do: in a step, in an evaluation, in a checkpoint."""
+    flags = (tmp_path / "run", "--resume", "--checkpoint-every", 3)
+    before = signal.getsignal(signal.SIGTERM)
+    for place, name, calls, where in (
+        (learner.ModelLearner, "step", 2, "epoch 1/3, step 2 of 8"),
+        (tasks, "right_and_asked", 1, "the end of epoch 1/3"),
+        (checkpoint, "_write", 1, "epoch 2/3, step 3 of 8"),
+        (learner.ModelLearner, "evaluate", 2, "the end of epoch 3/3"),
+    ):
+        old, made = getattr(place, name), []
+
+        def terminated(*inputs, old=old, made=made, calls=calls, **named):
+            made.append(1)
+            if len(made) == calls:
+                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)
+            return old(*inputs, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, terminated)
+            assert train(*flags) == 143
+        assert len(made) >= calls
+        out, err = capsys.readouterr()
+        assert (out, err.count("terminated")) == ("", 2)
+        assert err.splitlines()[-1].startswith(f"terminated at {where}; --resume")
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert train(*flags) == 0
+    same_run(tmp_path / "run", whole)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_sigterm_outside_of_training_stops_at_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(jgs.data, "load", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    assert train(tmp_path / "run") == 143
+    assert capsys.readouterr().err.splitlines()[-1].startswith("terminated; --resume")
+
+
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, capsys, monkeypatch, interrupted):
     """And no checkpoint of it takes the place of a good one."""
@@ -141,7 +181,10 @@ def test_a_full_disk_is_one_line_and_can_be_resumed(tmp_path, whole):
     run_dir = tmp_path / "run"
     argv = [sys.executable, "-m", "jgs.train", *SMALL.split(), "--run-dir", str(run_dir)]
     done = subprocess.run(
-        ["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *argv], capture_output=True, text=True
+        ["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *argv],
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},  # it would keep files cut short
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
     assert done.stdout == ""
