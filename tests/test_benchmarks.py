@@ -1,5 +1,6 @@
 """The benchmark's graph is what it says, and its report can be printed. Nothing is timed."""
 
+import importlib
 import itertools
 import json
 import re
@@ -19,7 +20,9 @@ from benchmarks import (
     distributed_contenders,
     distributed_inputs,
     distributed_table,
+    faults,
     graph,
+    harmed,
     network,
     programs,
     replay,
@@ -324,3 +327,45 @@ def test_dependent_batches_read_the_same_rows_again(policies):
         assert all(np.unique(step).size == step.size for step in some)
     misses = [cache_period.missed(policies, "lru", 1024, 400, some) for some in steps]
     assert misses[1] < misses[0]
+
+
+def test_a_fault_happens_at_its_moment(monkeypatch):
+    acted = []
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    at = harmed.At("colorsys", "rgb_to_hsv", 2, lambda: acted.append(1))
+    monkeypatch.setattr(sys, "meta_path", [at, *sys.meta_path])
+    import colorsys
+
+    found = [(colorsys.rgb_to_hsv(0, 0, i), len(acted)) for i in range(3)]
+    assert [seen for _, seen in found] == [0, 1, 1]
+    assert found[1][0][2] == 1
+    for module, function, _ in (*harmed.MOMENTS.values(), harmed._WRITING):
+        place = importlib.import_module(module)
+        for name in filter(None, function.split(".")):
+            place = getattr(place, name)
+
+
+def test_a_row_of_the_fault_table_says_what_is_wrong():
+    every = list(faults.cells(faults.HARMS, harmed.MOMENTS, ("jax",), 1))
+    assert len(every) == len(set(every)) == 8 * 8 - 7 - 1
+    cell = faults.Cell("kill", "middle", "jax", 1)
+    named = "rank 0 ends: rank 1 is gone; last checkpoint: that of step 3 in /a/run"
+    good = faults.Found(0.5, [3, -9], [named, ""], True, [])
+    assert faults.problems(cell, good, named) == []
+    assert faults.row(cell, good).endswith(
+        "| 0.5 | 3 -9 | 0: rank 0 ends: rank 1 is gone; last checkpoint: that of step 3 in "
+        ".../run | equal |"
+    )
+    bad = faults.Found(None, [None, -9], ["epoch 1/3"], None, [])
+    wrong = faults.problems(cell, bad, "Traceback (most recent call last):")
+    assert [line.split()[-1] for line in wrong] == ["hung", "traceback", "1/3"]
+    for harm, statuses, text in (
+        ("terminate", [143, 143], ""),
+        ("late", [0, 0], ""),
+        ("full", [2, 2], "error: rank 0 on a: it is full; got 0 MiB free"),
+    ):
+        cell = faults.Cell(harm, "middle", "jax", 0)
+        found = faults.Found(0.5, statuses, ["", ""], None, [])
+        assert faults.problems(cell, found, text) == []
+        found.statuses = [1, 1]
+        assert len(faults.problems(cell, found, "error: full")) == 1

@@ -48,7 +48,7 @@ def _lack(error: OSError, folder: str | os.PathLike, size: int) -> str:
 def free_space(folder: str | os.PathLike) -> int | None:
     """Bytes, or None where they cannot be known."""
     try:
-        return shutil.disk_usage(folder).free
+        return shutil.disk_usage(mount_point(folder)).free  # the folder may be missing
     except OSError:
         return None
 
@@ -66,6 +66,16 @@ def mib(size: int) -> int:
     return -(-size >> 20)
 
 
+def refusal(error: Exception, folder: str | os.PathLike) -> str:
+    """Why something could not be written there; of a full disk, which one it is."""
+    # Of a library's long message the end: its beginning is a list of what it did.
+    found = f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
+    if os.strerror(errno.ENOSPC) in found and " MiB free" not in found:
+        free = (free_space(folder) or 0) >> 20
+        found += f" ({free} MiB free on the disk at {mount_point(folder)})"
+    return found
+
+
 @contextmanager
 def writing(folder: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
     """What the disk refuses inside (an exception of `errors`) becomes an `InputError`."""
@@ -74,14 +84,9 @@ def writing(folder: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> I
     except errors as error:
         if isinstance(error, InputError):
             raise
-        # Of a library's long message the end: its beginning is a list of what it did.
-        found = f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
-        if os.strerror(errno.ENOSPC) in found and " MiB free" not in found:
-            free = mib(free_space(folder) or 0)
-            found += f" ({free} MiB free on the disk at {mount_point(folder)})"
         raise InputError(
             f"{folder} must be writable, with room on its disk",
-            found,
+            refusal(error, folder),
             "Free space or mend the permissions there, then continue with --resume; earlier "
             "checkpoints are kept.",
         ) from None

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from jgs.errors import InputError
-from jgs.files.writing import locked, write_whole, writing
+from jgs.files.writing import locked, refusal, write_whole, writing
 from jgs.train.config import Config, as_typed, flag, of_task
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
@@ -167,8 +167,11 @@ def claimed(config: Config) -> Iterator[Path]:
             if not (folder / CONFIG).exists():
                 write_whole(folder / CONFIG, config.to_json())
         except OSError as error:
+            place = config.run_dir or "runs"
             raise InputError(
-                "the run folder must be writable", error, "Choose another --run-dir."
+                "the run folder must be writable",
+                refusal(error, place),
+                "Choose another --run-dir.",
             ) from None
         yield folder
 
