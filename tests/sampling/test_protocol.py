@@ -69,9 +69,10 @@ CASES = {
     "vrgcn": [
         (VRGCN((3, 2), widths=(4, 3), edge_ids=True), VRGCN((3, 3), widths=(4, 3))),
     ],
-    "gcnbs": [(GCNBS((3, 2)), GCNBS((3, 2), eta=1))],
-    "thanos": [(Thanos((3, 2)), Thanos((3, 2), gamma=1))],
-    "pass": [(PASS((3, 2), width=4, edge_ids=True), PASS((3, 3), width=4))],
+    # Of one layer: AS-GCN goes through the same matrix programs, tests of training have two.
+    "gcnbs": [(GCNBS((3,)), GCNBS((3,), eta=1))],
+    "thanos": [(Thanos((3,)), Thanos((3,), gamma=1))],
+    "pass": [(PASS((3,), width=4, edge_ids=True), PASS((4,), width=4))],
     "asgcn": [(ASGCN((20, 20), edge_ids=True), ASGCN((20, 19)))],
     "pinsage": [(PinSage((3, 2), 10, 4, counts=True), PinSage((3, 2), 10, 3))],
     "hetgnn": [(HetGNN((3, (2, 1)), 10, 4), HetGNN((3, (2, 1)), 10, 4, 0.4))],
@@ -329,12 +330,12 @@ def test_jit_traces_once_and_lowers_everywhere(sampler, other, graph):
 @each
 def test_overflow(sampler, other, graph):
     """Of every entry of a capacity. What all matrix programs share is tried whole with LADIES,
-    with the others at the first entry, the last and in the middle."""
+    with the others at the first entry and the last."""
     needed, worst = np.asarray(draw(sampler, graph, SEEDS).needed), _room(sampler, graph)
     last = len(worst.edges) - 1
     places = [(field, entry) for field in (0, 1) for entry in range(last + 1)]
     if isinstance(sampler, MatrixSampler) and not isinstance(sampler, Ladies):
-        places = [(0, 0), (0, last), (1, (last + 1) // 2), (1, last)]
+        places = [(0, 0), (1, last)]
     for field, entry in places:
         sizes = [list(worst.edges), list(worst.sources)]
         sizes[field][entry] = int(needed[field, entry]) - 1
@@ -427,12 +428,12 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
     implemented(False)
     plain = jax.jit(mapped)(*inputs)
     first = jax.tree.map(lambda a: a[0], plain)
+    if not isinstance(sampler, MatrixSampler):
+        same_bits(jax.jit(one)(*inputs), first)
+    implemented(KERNELS, 4)
     # XLA sums what a learned sampler has learned in one order or another.
     options = None if hasattr(sampler, "update") else optimised
     same_bits(jax.jit(one, compiler_options=options)(*inputs), first)
-    if KERNELS:
-        implemented(True, 4)
-        same_bits(jax.jit(one)(*inputs), first)
     with kernels.this_host_only():
         implemented(KERNELS, 1)
         for i, batch in enumerate(jax.jit(apart)(*inputs)):  # by jax.vmap, but of its own
@@ -452,7 +453,7 @@ def test_update(sampler, other, graph, same_bits, implemented):
     before = jax.tree.map(np.array, begin)
     batch = draw(sampler, graph, SEEDS)
     rows = jax.random.normal(KEY, (N, 4)) + 1
-    widths = getattr(sampler, "widths", (4, 4))
+    widths = getattr(sampler, "widths", (4,) * len(batch.blocks))
     messages = [
         rows.at[batch.source_nodes(i), :width].get(mode="fill", fill_value=0)
         for i, width in enumerate(widths)
