@@ -40,6 +40,7 @@ HANDLERS = {
     "jgs_gather": "JgsGather",
     "jgs_gather_sparse": "JgsGatherSparse",
     "jgs_gather_aggregate": "JgsGatherAggregate",
+    "jgs_gather_aggregate_tables": "JgsGatherAggregateTables",
     "jgs_gather_aggregate_sparse": "JgsGatherAggregateSparse",
     "jgs_route": "JgsRoute",
     "jgs_linear": "JgsLinear",

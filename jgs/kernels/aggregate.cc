@@ -7,14 +7,27 @@
 namespace jgs {
 namespace {
 
+// Where the row of an edge's index begins: in one matrix, or by a list of rows.
+struct InMatrix {
+  const float* x;
+  int64_t num_features;
+
+  JGS_INLINE const float* operator()(int32_t index) const { return x + index * num_features; }
+};
+
+struct InList {
+  const float* const* rows;
+
+  JGS_INLINE const float* operator()(int32_t index) const { return rows[index]; }
+};
 
 enum class Scale { kNone, kOfEdge, kOfIndex, kOfHead };  // which coefficients the edges have
 
 // SumEdges for one kind of coefficients.
-template <Scale kScale, bool kStream>
+template <Scale kScale, bool kStream, typename Rows>
 struct SumRows {
   EdgeRows edges;
-  const float* x;
+  Rows x;
   int64_t num_features;
   bool mean;
   float* out;
@@ -27,11 +40,11 @@ struct SumRows {
     const float* __restrict row[kCount];
     float scale[kCount];
     for (int i = 0; i < kCount; ++i) {
-      row[i] = x + edges.index[e + i] * num_features;
+      row[i] = x(edges.index[e + i]);
       if (kScale == Scale::kOfEdge) scale[i] = edges.coefficient[e + i];
       if (kScale == Scale::kOfIndex) scale[i] = edges.coefficient[edges.index[e + i]];
       const int64_t ahead = e + i + kPrefetchEdges;
-      if (ahead < num_edges) PrefetchRow(x + edges.index[ahead] * num_features, num_features);
+      if (ahead < num_edges) PrefetchRow(x(edges.index[ahead]), num_features);
     }
     const auto add_columns = [&](int64_t begin, int64_t end) JGS_INLINE {
       for (int64_t f = begin; f < end; ++f) {
@@ -84,10 +97,10 @@ struct SumRows {
 
 // out[r] = maximum over r's edges of coefficient * x[index]; argmax[r] the first such edge, if
 // asked for.
-template <bool kWeighted, bool kArgmax>
+template <bool kWeighted, bool kArgmax, typename Rows>
 struct MaxRows {
   EdgeRows edges;
-  const float* x;
+  Rows x;
   int64_t num_features;
   float* out;
   int32_t* argmax;
@@ -103,11 +116,11 @@ struct MaxRows {
         if (kArgmax) std::fill(where, where + num_features, -1);
       }
       for (int64_t e = first; e < stop; ++e) {
-        const float* __restrict row = x + edges.index[e] * num_features;
+        const float* __restrict row = x(edges.index[e]);
         const float scale = kWeighted ? edges.coefficient[e] : 1.0f;
         const int32_t edge = static_cast<int32_t>(e);
         const int64_t ahead = e + kPrefetchEdges;
-        if (ahead < num_edges) PrefetchRow(x + edges.index[ahead] * num_features, num_features);
+        if (ahead < num_edges) PrefetchRow(x(edges.index[ahead]), num_features);
         if (e == first) {
           for (int64_t f = 0; f < num_features; ++f) {
             best[f] = kWeighted ? scale * row[f] : row[f];
@@ -127,23 +140,39 @@ struct MaxRows {
   }
 };
 
-template <Scale kScale>
-void SumScaled(const Executor& executor, const EdgeRows& edges, const float* x,
+template <Scale kScale, typename Rows>
+void SumScaled(const Executor& executor, const EdgeRows& edges, const Rows& x,
                int64_t num_features, bool mean, float* out) {
   if (StreamsRows(out, edges.num_rows, num_features)) {
-    RunRows(executor, SumRows<kScale, true>{edges, x, num_features, mean, out});
+    RunRows(executor, SumRows<kScale, true, Rows>{edges, x, num_features, mean, out});
   } else {
-    RunRows(executor, SumRows<kScale, false>{edges, x, num_features, mean, out});
+    RunRows(executor, SumRows<kScale, false, Rows>{edges, x, num_features, mean, out});
   }
 }
 
-template <bool kWeighted>
-void MaxEdges(const Executor& executor, const EdgeRows& edges, const float* x,
+template <bool kWeighted, typename Rows>
+void MaxEdges(const Executor& executor, const EdgeRows& edges, const Rows& x,
               int64_t num_features, float* out, int32_t* argmax) {
   if (argmax != nullptr) {
-    RunRows(executor, MaxRows<kWeighted, true>{edges, x, num_features, out, argmax});
+    RunRows(executor, MaxRows<kWeighted, true, Rows>{edges, x, num_features, out, argmax});
   } else {
-    RunRows(executor, MaxRows<kWeighted, false>{edges, x, num_features, out, argmax});
+    RunRows(executor, MaxRows<kWeighted, false, Rows>{edges, x, num_features, out, argmax});
+  }
+}
+
+// `Aggregate` of rows in one matrix or in a list.
+template <typename Rows>
+void AggregateRows(const Executor& executor, const EdgeRows& edges, Reduce reduce,
+                   const Rows& x, int64_t num_features, float* out, int32_t* argmax) {
+  const bool mean = reduce == Reduce::kMean;
+  if (reduce == Reduce::kMax && edges.coefficient != nullptr) {
+    MaxEdges<true>(executor, edges, x, num_features, out, argmax);
+  } else if (reduce == Reduce::kMax) {
+    MaxEdges<false>(executor, edges, x, num_features, out, argmax);
+  } else if (edges.coefficient != nullptr) {
+    SumScaled<Scale::kOfEdge>(executor, edges, x, num_features, mean, out);
+  } else {
+    SumScaled<Scale::kNone>(executor, edges, x, num_features, mean, out);
   }
 }
 
@@ -215,8 +244,9 @@ std::string CheckBlock(const BlockView& block, const std::string& matrix) {
   return "";
 }
 
-void SumEdges(const Executor& executor, const EdgeRows& edges, const float* x,
+void SumEdges(const Executor& executor, const EdgeRows& edges, const float* matrix,
               int64_t num_features, bool mean, float* out) {
+  const InMatrix x{matrix, num_features};
   if (edges.coefficient == nullptr) {
     SumScaled<Scale::kNone>(executor, edges, x, num_features, mean, out);
   } else if (edges.num_heads > 1) {
@@ -231,13 +261,16 @@ void SumEdges(const Executor& executor, const EdgeRows& edges, const float* x,
 void Aggregate(const Executor& executor, const BlockView& block, Reduce reduce, const float* x,
                int64_t num_features, float* out, int32_t* argmax) {
   const EdgeRows edges = ByTarget(block);
-  if (reduce != Reduce::kMax) {
+  if (reduce != Reduce::kMax) {  // of several heads too
     SumEdges(executor, edges, x, num_features, reduce == Reduce::kMean, out);
-  } else if (edges.coefficient != nullptr) {
-    MaxEdges<true>(executor, edges, x, num_features, out, argmax);
   } else {
-    MaxEdges<false>(executor, edges, x, num_features, out, argmax);
+    AggregateRows(executor, edges, reduce, InMatrix{x, num_features}, num_features, out, argmax);
   }
+}
+
+void AggregateListed(const Executor& executor, const BlockView& block, Reduce reduce,
+                     const float* const* rows, int64_t num_features, float* out) {
+  AggregateRows(executor, ByTarget(block), reduce, InList{rows}, num_features, out, nullptr);
 }
 
 }  // namespace jgs

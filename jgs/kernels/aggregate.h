@@ -44,6 +44,10 @@ std::string CheckBlock(const BlockView& block, const std::string& matrix);
 void Aggregate(const Executor& executor, const BlockView& block, Reduce reduce, const float* x,
                int64_t num_features, float* out, int32_t* argmax);
 
+// The same of one head, of the rows that begin at rows[i], i below num_rows.
+void AggregateListed(const Executor& executor, const BlockView& block, Reduce reduce,
+                     const float* const* rows, int64_t num_features, float* out);
+
 // grad_x: [num_rows, num_features], from grad_out: [target_capacity, num_features]; argmax as
 // written by Aggregate, read for kMax only.
 void AggregateGrad(const Executor& executor, const BlockView& block, Reduce reduce,

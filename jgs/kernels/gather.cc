@@ -20,6 +20,17 @@ void ShareRows(const Executor& executor, int64_t num_rows, int64_t width, const 
   });
 }
 
+// Row `row` of the tables, one below the other; null where there is none.
+JGS_INLINE inline const float* FindRow(const std::vector<Table>& tables, int64_t num_features,
+                                       int64_t row) {
+  if (row < 0) return nullptr;
+  for (const Table& table : tables) {
+    if (row < table.num_rows) return table.rows + row * num_features;
+    row -= table.num_rows;
+  }
+  return nullptr;
+}
+
 // The positions that hold the entries of one sparse row.
 struct Entries {
   int64_t begin = 0, end = 0;
@@ -104,14 +115,8 @@ bool AggregateRow(const SparseRows& features, const BlockView& block, Reduce red
 
 void Gather(const Executor& executor, const std::vector<Table>& tables, int64_t num_features,
             const int32_t* ids, int64_t num_ids, float* out) {
-  const auto row_of = [&, num_features](int64_t i) -> const float* {
-    int64_t row = ids[i];
-    if (row < 0) return nullptr;
-    for (const Table& table : tables) {
-      if (row < table.num_rows) return table.rows + row * num_features;
-      row -= table.num_rows;
-    }
-    return nullptr;
+  const auto row_of = [&, num_features](int64_t i) {
+    return FindRow(tables, num_features, ids[i]);
   };
   const size_t bytes = static_cast<size_t>(num_features) * sizeof(float);
   const std::vector<float> zeros(num_features, 0.0f);
@@ -124,6 +129,18 @@ void Gather(const Executor& executor, const std::vector<Table>& tables, int64_t 
       std::memcpy(out + i * num_features, row != nullptr ? row : zeros.data(), bytes);
     }
   });
+}
+
+void GatherAggregate(const Executor& executor, const std::vector<Table>& tables,
+                     const int32_t* place, const BlockView& block, Reduce reduce,
+                     int64_t num_features, float* out) {
+  const std::vector<float> zeros(num_features, 0.0f);
+  std::vector<const float*> rows(block.num_rows);
+  for (int64_t i = 0; i < block.num_rows; ++i) {
+    const float* row = FindRow(tables, num_features, place[i]);
+    rows[i] = row != nullptr ? row : zeros.data();
+  }
+  AggregateListed(executor, block, reduce, rows.data(), num_features, out);
 }
 
 std::string GatherSparse(const Executor& executor, const SparseRows& features,

@@ -25,6 +25,13 @@ struct Table {
 void Gather(const Executor& executor, const std::vector<Table>& tables, int64_t num_features,
             const int32_t* ids, int64_t num_ids, float* out);
 
+// `Aggregate` of rows of the tables, one below the other: source i of the block has row
+// place[i], zeros where that is none. block.num_rows is the number of places, and CheckBlock has
+// passed the block. out: [target_capacity, num_features].
+void GatherAggregate(const Executor& executor, const std::vector<Table>& tables,
+                     const int32_t* place, const BlockView& block, Reduce reduce,
+                     int64_t num_features, float* out);
+
 // The arrays of a `jgs.SparseFeatures`.
 struct SparseRows {
   const int64_t* indptr = nullptr;   // [num_rows + 1]

@@ -8,18 +8,25 @@ namespace {
 
 namespace ffi = xla::ffi;
 
+// The tables, of `width` columns each; false where one is not.
+bool ViewTables(const ffi::RemainingArgs& matrices, int64_t width, std::vector<Table>& tables) {
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    auto matrix = matrices.get<Matrix>(i);
+    if (!matrix || matrix->dimensions()[1] != width) return false;
+    tables.push_back({matrix->typed_data(), matrix->dimensions()[0]});
+  }
+  return true;
+}
+
 ffi::Error GatherFfi(ffi::ThreadPool pool, Ints ids, ffi::RemainingArgs matrices,
                      ffi::Result<Matrix> out, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const int64_t num_ids = static_cast<int64_t>(ids.element_count());
     const int64_t width = out->dimensions()[1];
     std::vector<Table> tables;
-    for (size_t i = 0; i < matrices.size(); ++i) {
-      auto matrix = matrices.get<Matrix>(i);
-      if (!matrix || matrix->dimensions()[1] != width) return kShapes;
-      tables.push_back({matrix->typed_data(), matrix->dimensions()[0]});
+    if (!ViewTables(matrices, width, tables) || !HasShape(*out, num_ids, width)) {
+      return kShapes;
     }
-    if (!HasShape(*out, num_ids, width)) return kShapes;
     AdviseHugePages(out);
     Gather(PoolExecutor(pool, num_threads), tables, width, ids.typed_data(), num_ids,
            out->typed_data());
@@ -82,6 +89,26 @@ ffi::Error GatherAggregateFfi(ffi::ThreadPool pool, Matrix features, Floats weig
   });
 }
 
+ffi::Error GatherAggregateTablesFfi(ffi::ThreadPool pool, Ints place, Floats weight, Ints indptr,
+                                    Ints indices, Count num_targets, Count num_edges,
+                                    ffi::RemainingArgs matrices, ffi::Result<Matrix> out,
+                                    int64_t reduce, int64_t num_threads) {
+  return Guarded([&]() -> std::string {
+    const int64_t width = out->dimensions()[1];
+    const BlockView block = View(weight, indptr, indices, num_targets, num_edges,
+                                 static_cast<int64_t>(place.element_count()));
+    std::vector<Table> tables;
+    const bool shapes = block.num_heads == 1 && ViewTables(matrices, width, tables) &&
+                        HasShape(*out, block.target_capacity, width);
+    if (auto error = CheckShapes(block, weight, shapes); !error.empty()) return error;
+    if (auto error = CheckBlock(block, "place"); !error.empty()) return error;
+    AdviseHugePages(out);
+    GatherAggregate(PoolExecutor(pool, num_threads), tables, place.typed_data(), block,
+                    static_cast<Reduce>(reduce), width, out->typed_data());
+    return "";
+  });
+}
+
 ffi::Error GatherAggregateSparseFfi(ffi::ThreadPool pool, Longs row_indptr, Ints columns,
                                     Floats values, Floats weight, Ints indptr, Ints indices,
                                     Count num_targets, Count num_sources, Count num_edges,
@@ -134,6 +161,20 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsGatherAggregate, jgs::GatherAggregateFfi,
                                   .Arg<jgs::Count>()
                                   .Arg<jgs::Count>()
                                   .Arg<jgs::Count>()
+                                  .Ret<jgs::Matrix>()
+                                  .Attr<int64_t>("reduce")
+                                  .Attr<int64_t>("num_threads"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsGatherAggregateTables, jgs::GatherAggregateTablesFfi,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jgs::Ints>()
+                                  .Arg<jgs::Floats>()
+                                  .Arg<jgs::Ints>()
+                                  .Arg<jgs::Ints>()
+                                  .Arg<jgs::Count>()
+                                  .Arg<jgs::Count>()
+                                  .RemainingArgs()
                                   .Ret<jgs::Matrix>()
                                   .Attr<int64_t>("reduce")
                                   .Attr<int64_t>("num_threads"));

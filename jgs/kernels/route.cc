@@ -31,9 +31,8 @@ void Route(const Routing& r, const int32_t* nodes, int64_t num_nodes, int32_t* r
     place[i] = static_cast<int32_t>(r.num_own + r.num_cached + owner * r.capacity + nth);
   }
   const int64_t most = *std::max_element(count.begin(), count.end());
-  const int64_t rounds = r.capacity > 0 ? (most + r.capacity - 1) / r.capacity : 0;
   for (int64_t p = 0; p < r.num_ranks; ++p) {
-    requests[p * columns + r.capacity] = static_cast<int32_t>(rounds);
+    requests[p * columns + r.capacity] = static_cast<int32_t>(most);
   }
 }
 

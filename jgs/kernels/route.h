@@ -20,9 +20,9 @@ struct Routing {
 };
 
 // Sets requests [num_ranks, capacity + 1]: the nodes to ask each rank for in this round, padded
-// with the last offset, and in the last column the rounds needed in all; and place [num_nodes]:
-// each node's row among the own rows, the cache's and the replies [num_ranks * capacity], -1
-// for padding and for the nodes of another round.
+// with the last offset, and in the last column the most that one rank is asked for in all
+// rounds; and place [num_nodes]: each node's row among the own rows, the cache's and the replies
+// [num_ranks * capacity], -1 for padding and for the nodes of another round.
 void Route(const Routing& routing, const int32_t* nodes, int64_t num_nodes, int32_t* requests,
            int32_t* place);
 

@@ -6,7 +6,7 @@ from jgs.models.gat import GATConv
 from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
 from jgs.models.gnn import GNN
-from jgs.models.inputs import Inputs, read_inputs
+from jgs.models.inputs import Inputs, Placed, read_inputs
 from jgs.models.layer import AttentionLayer, Layer, Model
 from jgs.models.sage import SAGEConv
 from jgs.models.stacked import GAT, GCN, GIN, MODELS, GraphSAGE
@@ -27,6 +27,7 @@ __all__ = [
     "Inputs",
     "Layer",
     "Model",
+    "Placed",
     "SAGEConv",
     "read_inputs",
 ]

@@ -13,7 +13,7 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.models.dense import check_width, zero_unless
-from jgs.models.inputs import Inputs
+from jgs.models.inputs import Inputs, Placed
 from jgs.models.layer import Layer
 from jgs.ops import aggregate, dropout_mask
 from jgs.ops import dropout as drop_units
@@ -44,9 +44,11 @@ class GNN(nnx.Module):
     - `read_inputs(features, batch, model.input_reduce)`, of a batch sampled with
       `relabel_inputs=False`: the faster way, where `input_reduce` is not None;
     - `[S, in]` = `jgs.ops.gather(features, batch.nodes)`. Rows beyond the real nodes change
-      neither result nor gradient.
+      neither result nor gradient;
+    - `jgs.models.Placed`, these rows in the tables where they lie, which the first layer reads
+      directly where `input_reduce` is not None.
 
-    The two are equal to rounding. Layers that read degrees need `batch.degrees`
+    All are equal to rounding. Layers that read degrees need `batch.degrees`
     (`batch.with_degrees`).
 
     Raises `InputError` when the batch has another number of blocks, `x` another shape, or for
@@ -121,7 +123,7 @@ class GNN(nnx.Module):
         finite in padding: what an adaptive sampler learns from.
 
         Args:
-          x: the rows of all input nodes, no `Inputs`.
+          x: the rows of all input nodes, or `Placed`; no `Inputs`.
           probes: float32 `[T, M]` for each layer, of `message_widths`, added to the aggregated
             rows: with zeros the derivative by them is that by the aggregated rows.
 
@@ -134,6 +136,7 @@ class GNN(nnx.Module):
                 "Pass jgs.ops.gather(features, batch.nodes).",
             )
         self._check_observable()
+        x = x.rows() if isinstance(x, Placed) else x
         messages = []
 
         def three_steps(i, layer, block, x, real, degree=None, relu=False, drop=None):
@@ -197,6 +200,8 @@ class GNN(nnx.Module):
     ) -> tuple[Any, jax.Array | None]:
         """The first layer's input, and which of its rows are real (None: all, or 0)."""
         first: Layer = self.layers[0]
+        if isinstance(x, Placed):
+            return self._enter_placed(batch, x, key)
         if isinstance(x, Inputs):
             if self.input_dropout > 0 and key is not None:
                 raise InputError(
@@ -225,6 +230,21 @@ class GNN(nnx.Module):
         if key is not None:
             x = drop_units(key, x, batch.nodes, 0, self.input_dropout)
         return x, batch.nodes < batch.num_nodes  # seeds may be padded anywhere
+
+    def _enter_placed(
+        self, batch: MiniBatch, x: Placed, key: jax.Array | None
+    ) -> tuple[Any, jax.Array | None]:
+        if self.input_reduce is None or batch.block(0).control is not None:
+            return self._enter(batch, x.rows(), key)
+        if x.place.shape != batch.nodes.shape:
+            raise InputError(
+                "Placed must have one place for each of batch.nodes",
+                f"{list(x.place.shape)} for {list(batch.nodes.shape)}",
+                "Pass what came with the batch.",
+            )
+        inputs = x.inputs(batch, self.input_reduce)
+        check_width(inputs.own, self.layers[0].in_features)
+        return inputs, None
 
     def activate(
         self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None

@@ -24,6 +24,29 @@ class Inputs(NamedTuple):
     aggregated: jax.Array
 
 
+class Placed(NamedTuple):
+    """The rows of a batch's input nodes where they lie, in place of a matrix `x` of them.
+
+    Fields:
+      tables: tuple of `[N_i, F]`, read as one that has the rows of the first, then those of
+        the second and so on: a rank's own rows, its cache, what others sent.
+      place: int32 `[S]`, for each of `batch.nodes` its row in the tables; -1 in padding.
+    """
+
+    tables: tuple[jax.Array, ...]
+    place: jax.Array
+
+    def rows(self) -> jax.Array:
+        """float32 `[S, F]`: the matrix."""
+        return gather(self.tables, self.place)
+
+    def inputs(self, batch: MiniBatch, reduce: str) -> Inputs:
+        """The `Inputs` of a batch whose nodes these are, without the matrix."""
+        block = batch.block(0)
+        own = gather(self.tables, self.place[: block.target_capacity])
+        return Inputs(own, gather_aggregate(self.tables, block, reduce, self.place))
+
+
 def read_inputs(
     features: jax.Array | SparseFeatures, batch: MiniBatch, reduce: str = "mean"
 ) -> Inputs:

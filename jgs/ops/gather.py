@@ -37,8 +37,13 @@ def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: An
         return _gather(features, ids, num_threads_for(features, ids.shape[0]))
     check_tables(features)
     ids = check_ids(ids, sum(table.shape[0] for table in features))
-    every = {num_threads_for(table, ids.shape[0]) for table in features if table.shape[0] > 0}
-    return _gather(features, ids, every.pop() if len(every) == 1 else None)
+    return _gather(features, ids, threads_for_tables(features, ids.shape[0]))
+
+
+def threads_for_tables(tables: tuple[jax.Array, ...], num_rows: int) -> int | None:
+    """As `num_threads_for`, of several tables read as one."""
+    every = {num_threads_for(table, num_rows) for table in tables if table.shape[0] > 0}
+    return every.pop() if len(every) == 1 else None
 
 
 def num_threads_for(features: jax.Array | SparseFeatures, num_rows: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,25 +13,38 @@ from jgs.graph import Block
 from jgs.graph.features import SparseFeatures
 from jgs.kernels.call import call, either, floats, or_empty, vary_alike
 from jgs.ops import aggregate_plain
-from jgs.ops.checks import check_block, check_features, check_reduce
-from jgs.ops.gather import gather_plain, num_threads_for
+from jgs.ops.checks import (
+    check_block,
+    check_features,
+    check_ids,
+    check_reduce,
+    check_tables,
+)
+from jgs.ops.gather import gather_plain, num_threads_for, threads_for_tables
 
 
 def gather_aggregate(
-    features: jax.Array | SparseFeatures, block: Block, reduce: str = "mean"
+    features: jax.Array | SparseFeatures | tuple[jax.Array, ...],
+    block: Block,
+    reduce: str = "mean",
+    place: Any = None,
 ) -> jax.Array:
     """For every target of `block`, the reduction of its neighbours' rows of `features`.
 
-    Equal, to rounding, to `aggregate(block, gather(features, jnp.arange(N)), reduce)`, and
-    never builds that matrix, nor the matrix of the batch's distinct input nodes.
+    Equal, to rounding, to `aggregate(block, gather(features, rows), reduce)`, with `rows` the
+    `place`, or without one `jnp.arange(N)`. It never builds that matrix, nor that of the
+    batch's distinct input nodes.
 
     Args:
-      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`. An argument of
-        the jitted function, never a constant in it.
-      block: a `jgs.Block` with `T` targets (capacity) whose `indices` are node ids, rows of
-        `features`, and whose `num_sources` is `N`: the first block of a batch sampled with
-        `relabel_inputs=False`.
+      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`; with `place` a
+        tuple of matrices, as for `gather`. An argument of the jitted function, never a constant
+        in it.
+      block: a `jgs.Block` with `T` targets (capacity). Without `place` its `indices` are node
+        ids, rows of `features`, and its `num_sources` is `N`: the first block of a batch
+        sampled with `relabel_inputs=False`.
       reduce: as in `aggregate`, with the block's edge weights.
+      place: int32 (or int64) `[S]`, the row of `features` that each source of the block has;
+        what lies outside `[0, N)` has zeros. `indices` then count sources, as in `aggregate`.
 
     Returns:
       float32 `[T, F]`. Rows without edges, and those from `num_targets` on, are 0. Edges from
@@ -42,8 +56,9 @@ def gather_aggregate(
     threads.
 
     Raises `InputError` for an unknown `reduce`, for features of another type or rank, for a
-    block whose arrays have other dtypes or shapes, and for one with edges whose `num_sources`
-    is known and not `N`: its `indices` count sources of the batch, not nodes.
+    block whose arrays have other dtypes or shapes, and, without `place`, for one with edges
+    whose `num_sources` is known and not `N`: its `indices` count sources of the batch, not
+    nodes.
 
     What the arrays hold is looked at by the kernel only (dense float32 or sparse, on the CPU,
     none of `T`, `E`, `N` and `F` 0), as it runs: a block that breaks a rule of `jgs.Block` or
@@ -52,13 +67,16 @@ def gather_aggregate(
     """
     check_reduce(reduce)
     counts = check_block(block)
-    check_features(features)
     if block.control is not None:
         raise InputError(
             "a block with control variates must be aggregated by jgs.ops.aggregate",
             "gather_aggregate",
             "Call gather and aggregate.",
         )
+    if place is not None:
+        return _of_tables(features, block, reduce, place, counts)
+    check_features(features)
+    assert not isinstance(features, tuple)
     if block.source_capacity not in (None, features.shape[0]):
         _refuse_sources(block.source_capacity, features.shape[0])
     _check_num_sources(features.shape[0], *counts[1:])
@@ -67,6 +85,25 @@ def gather_aggregate(
     num_threads = num_threads_for(features, block.target_capacity)
     operands = (features, block.edge_weight, block.indptr, block.indices, *counts)
     return _gather_aggregate(reduce, num_threads, *vary_alike(*operands))
+
+
+def _of_tables(features, block, reduce, place, counts):
+    tables = features if isinstance(features, tuple) else (features,)
+    check_tables(tables)
+    place = check_ids(place, sum(table.shape[0] for table in tables))
+    if block.source_capacity not in (None, place.shape[0]):
+        raise InputError(
+            "place must have the row of each of the block's sources, padding included",
+            f"{place.shape[0]} places for {block.source_capacity} sources",
+            "Find the places of batch.nodes.",
+        )
+    width = tables[0].shape[1]
+    if 0 in (block.target_capacity, block.edge_capacity, width, place.shape[0]):
+        return jnp.zeros((block.target_capacity, width), jnp.float32)
+    num_threads = threads_for_tables(tables, block.target_capacity)
+    num_targets, _, num_edges = counts
+    operands = (tables, place, block.edge_weight, block.indptr, block.indices)
+    return _tables(reduce, num_threads, *vary_alike(*operands, num_targets, num_edges))
 
 
 def _check_num_sources(num_nodes, num_sources, num_edges):
@@ -104,3 +141,18 @@ def _plain(reduce, features, weight, indptr, indices, num_targets, num_sources, 
     return aggregate_plain.forward(reduce, rows, weight, indptr, edge, num_targets, num_edges)[
         0
     ]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _tables(reduce, num_threads, tables, place, weight, indptr, *rest):
+    def kernel(tables, place, weight, indptr, *rest):
+        out = floats((indptr.shape[0] - 1, tables[0].shape[1]))
+        filled = (table for table in tables if table.shape[0] > 0)
+        arrays = (place, or_empty(weight), indptr, *rest, *filled)
+        return call("jgs_gather_aggregate_tables", out, arrays, num_threads, reduce)
+
+    def plain(tables, place, weight, *block):
+        rows = gather_plain(tables, place)
+        return aggregate_plain.forward(reduce, rows, weight, *block)[0]
+
+    return either(num_threads, kernel, plain, tables, place, weight, indptr, *rest)

@@ -262,3 +262,23 @@ def test_the_kernel_runs_on_the_cpu_and_builds_no_matrix_of_inputs(random_block)
     assert "jgs_gather_aggregate" in compiled.as_text()
     out = block.target_capacity * 64 * 4
     assert compiled.memory_analysis().temp_size_in_bytes <= out + 10_000
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_of_several_tables_are_read_by_their_place(
+    implementation, weighted, random_block, reference
+):
+    """Bit for bit what comes of the matrix that is not built."""
+    rng = np.random.default_rng(9)
+    block = random_block(rng, weighted, num_sources=NUM_NODES)
+    sizes = (20, 0, 15, 25)
+    tables = tuple(jnp.asarray(rng.standard_normal((n, WIDTH)), jnp.float32) for n in sizes)
+    place = rng.permutation(60)[:NUM_NODES].astype(np.int32)
+    place[[3, 7]] = -1, 60
+    for reduce in ops.REDUCTIONS:
+        out = ops.gather_aggregate(tables, block, reduce, place)
+        built = ops.aggregate(block, ops.gather(tables, place), reduce)
+        np.testing.assert_array_equal(out, built)
+    known = Block(**vars(block) | {"source_capacity": NUM_NODES})
+    with pytest.raises(InputError, match="place"):
+        ops.gather_aggregate(tables, known, "sum", place[:-1])
