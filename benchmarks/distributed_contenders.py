@@ -49,11 +49,18 @@ def contenders(only: Sequence[str], ranks: Sequence[int]) -> Iterator[Contender]
         yield from _cache()
 
 
-def _task(keep_memory: bool, unfused: bool = False, emulated: bool = False, **config) -> dict:
+def _task(
+    keep_memory: bool,
+    unfused: bool = False,
+    emulated: bool = False,
+    in_place: bool = True,
+    **config,
+) -> dict:
     return {
         "threads": 1,
         "keep_memory": keep_memory,
         "unfused": unfused,
+        "in_place": in_place,
         "network": NETWORK if emulated else None,
         "epochs": 1,
         "config": config,
@@ -67,6 +74,8 @@ def _distdgl() -> Iterator[Contender]:
         yield Contender(*key, "DistDGL", 2, tuned, {}, "distdgl")
         # Under tunables there is nothing left for jgs.train to set.
         yield Contender(*key, "jgs, as jgs.train runs", 2, tuned, _task(not tuned))
+        together = _task(not tuned, in_place=False)
+        yield Contender(*key, "jgs, rows put together first", 2, tuned, together)
         yield Contender(*key, "jgs, planned cache", 2, tuned, _task(not tuned, **planned))
         yield Contender(*key, "DGL, one process", 1, tuned, {}, "dgl")
         if not tuned:

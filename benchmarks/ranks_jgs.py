@@ -3,7 +3,8 @@
 Nothing is drawn ahead (`prefetch=0`), so that the parts add up to the iteration; under
 `keep_memory` the allocator is as `python -m jgs.train` sets it. Task (JSON): `parts`, the
 partition's folder; fields of `jgs.train.config.Config` as `config`; `unfused`, each
-hop drawn and relabelled in calls of their own; `network`, null or latency (seconds) and
+hop drawn and relabelled in calls of their own; `in_place`, whether the first layer reads rows
+where they lie; `network`, null or latency (seconds) and
 bandwidth (bytes a second) to emulate; `epochs` to run after one to warm up, of which the last
 is reported; `out`, a folder for the result.
 """
@@ -53,6 +54,7 @@ def measure(task: dict) -> dict:
         cache=config.cache,
         cache_memory=config.cache_memory << 20,
         prefetch=0,
+        in_place=task["in_place"],
     )
     if task["unfused"]:
         graph, capacity = data.graph, loader.source._sampler._capacity

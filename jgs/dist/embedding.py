@@ -16,12 +16,9 @@ import numpy as np
 import optax
 
 from jgs.dist.comm import OWN, SAME, Communicator
-from jgs.dist.exchange import ask
-from jgs.dist.route import check_offsets, route
+from jgs.dist.owners import Owners, Token, read
 from jgs.dist.table_rows import add_equal, put_rows
 from jgs.errors import InputError
-from jgs.kernels.call import FILL
-from jgs.ops import gather
 from jgs.sampling.random import key_words
 
 _INIT_ROWS = 1 << 16  # made at a time: the random bits of a large table need not fit in RAM
@@ -38,21 +35,6 @@ class Table(NamedTuple):
 
     rows: Any
     opt_state: Any
-
-
-class Round(NamedTuple):
-    """What one rank remembers of a round of a pull.
-
-    Fields:
-      place: int32 `[S]`, of `route`: where each node's row was.
-      asked: int32 `[R * c]`, the own rows that others asked for; -1 for none.
-    """
-
-    place: jax.Array
-    asked: jax.Array
-
-
-Token = list[Round]  # `OWN`; the rounds of a pull
 
 
 class ShardedEmbedding:
@@ -112,29 +94,26 @@ class ShardedEmbedding:
         init: Callable[[jax.Array, tuple[int, ...]], jax.Array] | None = None,
         late: bool = False,
     ):
-        self._ranges, words = check_offsets(offsets, comm.size), key_words(key)
-        self._num_own = int(np.diff(self._ranges).max())  # on the rank with the most
-        capacity = max(self._num_own, 1) if capacity is None else int(capacity)
-        for name, value in (("width", width), ("capacity", capacity)):
-            if value < 1:
-                raise InputError(f"{name} must be at least 1", value, "Raise it.")
-        capacity = capacity if comm.size > 1 else 1  # alone nobody is asked, and nothing padded
-        self.comm, self.width, self.capacity, self.late = comm, width, capacity, late
+        words = key_words(key)
+        if width < 1:
+            raise InputError("width must be at least 1", width, "Raise it.")
+        self._owners = Owners(comm, offsets, capacity)
+        self.comm, self.width, self.late = comm, width, late
+        self.capacity = self._owners.capacity
         self.extra_rounds = 0
         self._optimizer = optimizer
         self._init = init or jax.nn.initializers.normal(width**-0.5)
-        self._offsets = comm.same(self._ranges)
         self._pending: tuple[Token, Any] | None = None
         make = comm.program(self._make, (SAME, SAME), OWN)
-        self._table, self._slots = make(self._offsets, comm.same(words))
-        self._fetch = comm.program(self._one_round, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME))
+        self._table, self._slots = make(self._owners.offsets, comm.same(words))
+        self._fetch = comm.program(self._owners.fetch, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME))
         self._apply = comm.program(self._update, (OWN, OWN, OWN, OWN), OWN, donate=(0, 1))
 
     def pull(self, nodes: Any) -> tuple[Any, Token]:
         """The rows of `nodes`, and what `push` needs. Without a push nothing is touched."""
-        rows, first, rounds = self._round(nodes, 0)
+        rows, first, most = self._round(nodes, 0)
         token = [first]
-        for nth in range(1, int(rounds)):
+        for nth in range(1, self._owners.num_rounds(most)):
             more, further, _ = self._round(nodes, nth)
             rows = jax.tree.map(jnp.add, rows, more)
             token.append(further)
@@ -172,7 +151,7 @@ class ShardedEmbedding:
         tables = self.comm.local(self._table)
         return [
             jax.tree.map(lambda a, n=stop - begin: np.array(a[:n]), table)
-            for table, (begin, stop) in zip(tables, self._local_ranges(), strict=True)
+            for table, (begin, stop) in zip(tables, self._owners.local_ranges(), strict=True)
         ]
 
     def load_state(self, whole: Table) -> None:
@@ -181,7 +160,7 @@ class ShardedEmbedding:
         Each leaf of `whole` has `N` rows and can be sliced; of memory maps a rank reads its own
         rows only.
         """
-        self._pending, num_nodes = None, int(self._ranges[-1])
+        self._pending, num_nodes = None, int(self._owners.ranges[-1])
         like = self.comm.local(self._table)[0]
         given, wanted = str(jax.tree.structure(whole)), str(jax.tree.structure(like))
         if given != wanted:
@@ -197,31 +176,21 @@ class ShardedEmbedding:
                 )
         self._table = self.comm.own(
             [
-                jax.tree.map(lambda a, b=begin, e=stop: self._padded(a[b:e]), whole)
-                for begin, stop in self._local_ranges()
+                jax.tree.map(lambda a, b=begin, e=stop: self._owners.padded(a[b:e]), whole)
+                for begin, stop in self._owners.local_ranges()
             ]
         )
 
-    def _local_ranges(self) -> list[tuple[int, int]]:
-        ranks = range(self.comm.rank, self.comm.rank + self.comm.num_local)
-        return [(int(self._ranges[r]), int(self._ranges[r + 1])) for r in ranks]
-
-    def _padded(self, rows: Any) -> jax.Array:
-        padded = np.zeros((self._num_own, *rows.shape[1:]), rows.dtype)
-        padded[: len(rows)] = rows
-        return jnp.asarray(padded)
-
     def _round(self, nodes: Any, nth: int) -> tuple[Any, Any, Any]:
-        return self._fetch(
-            self._table.rows, nodes, self._offsets, self.comm.same(np.int32(nth))
-        )
+        nth = self.comm.same(np.int32(nth))
+        return self._fetch(self._table.rows, nodes, self._owners.offsets, nth)
 
     # -- inside a program: one rank ----------------------------------------------------------
 
     def _make(self, offsets: jax.Array, words: jax.Array) -> tuple[Table, jax.Array]:
         """The table, and int32 `[n]` for `_update` to write to."""
         key = jax.random.wrap_key_data(words, impl="threefry2x32")
-        nodes = offsets[self.comm.index()] + jnp.arange(self._num_own, dtype=jnp.int32)
+        nodes = offsets[self.comm.index()] + jnp.arange(self._owners.num_own, dtype=jnp.int32)
 
         def row(node):
             made = self._init(jax.random.fold_in(key, node), (self.width,))
@@ -229,33 +198,6 @@ class ShardedEmbedding:
 
         rows = jax.lax.map(row, nodes, batch_size=_INIT_ROWS)
         return Table(rows, jax.vmap(self._optimizer.init)(rows)), jnp.zeros_like(nodes)
-
-    def _one_round(
-        self, rows: jax.Array, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
-    ) -> tuple[jax.Array, Round, jax.Array]:
-        if nodes.ndim != 1 or nodes.dtype != jnp.int32:
-            raise InputError(
-                "nodes must be int32 [S]",
-                f"{nodes.dtype}{list(nodes.shape)}",
-                "Pass a batch's nodes.",
-            )
-        comm, none = self.comm, jnp.zeros(0, jnp.int32)
-        requests, place = route(
-            nodes,
-            offsets,
-            none,
-            comm.index(),
-            nth,
-            capacity=self.capacity,
-            num_own=self._num_own,
-            num_cached=0,
-        )
-        if comm.size == 1:
-            return gather(rows, place), Round(place, none), jnp.int32(1)
-        asked, rounds = ask(comm, requests, offsets)
-        replies = comm.all_to_all(gather(rows, asked).reshape(comm.size, self.capacity, -1))
-        rows = gather((rows, replies.reshape(-1, self.width)), place)
-        return rows, Round(place, asked), rounds
 
     def _update(
         self, table: Table, slots: jax.Array, token: Token, gradient: jax.Array
@@ -267,36 +209,21 @@ class ShardedEmbedding:
                 "Push the gradient with respect to what `pull` returned.",
             )
         place = token[0].place  # own rows come in the first round only
-        ids = [jnp.where(place < self._num_own, place, -1)]
+        ids = [jnp.where(place < self._owners.num_own, place, -1)]
         gradients = [gradient.astype(jnp.float32)]
         if self.comm.size > 1:
             ids += [one.asked for one in token]
-            gradients += [self._send(gradients[0], one.place) for one in token]
+            gradients += [self._owners.send(gradients[0], one.place) for one in token]
         every = jnp.concatenate(ids), jnp.concatenate(gradients)
         rows, total, num, slots = add_equal(*every, slots, _STEP_ROWS)
 
         def step(i, table):
             at = jax.lax.dynamic_slice_in_dim(rows, i * _STEP_ROWS, _STEP_ROWS)
             gradient = jax.lax.dynamic_slice_in_dim(total, i * _STEP_ROWS, _STEP_ROWS)
-            touched = jax.tree.map(lambda a: _read(a, at), table)
+            touched = jax.tree.map(lambda a: read(a, at), table)
             update = jax.vmap(self._optimizer.update)
             updates, opt_state = update(gradient, touched.opt_state, touched.rows)
             stepped = Table(optax.apply_updates(touched.rows, updates), opt_state)
             return jax.tree.map(lambda a, new: put_rows(a, at, new), table, stepped)
 
         return jax.lax.fori_loop(0, -(-num // _STEP_ROWS), step, table), slots
-
-    def _send(self, gradient: jax.Array, place: jax.Array) -> jax.Array:
-        """`[R * c, F]`: the gradients of the rows that this rank was asked for in a round."""
-        num = self.comm.size * self.capacity
-        slot = jnp.where(place >= self._num_own, place - self._num_own, num)
-        batch = jnp.arange(place.shape[0], dtype=jnp.int32)
-        sender = jnp.full(num, -1, jnp.int32).at[slot].set(batch, mode="drop")
-        sent = gather(gradient, sender).reshape(self.comm.size, self.capacity, -1)
-        return self.comm.all_to_all(sent).reshape(num, -1)
-
-
-def _read(array: jax.Array, ids: jax.Array) -> jax.Array:
-    if array.ndim == 2 and array.dtype == jnp.float32:
-        return gather(array, ids)
-    return array.at[ids].get(**FILL)

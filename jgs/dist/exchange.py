@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
-from jgs.dist.first import everywhere
-from jgs.dist.route import check_offsets, route
+from jgs.dist.demand import Demand, rounded
+from jgs.dist.route import ask, check_offsets, route
+from jgs.dist.tables import num_rows, own_rows, place_own
+from jgs.dist.wire import DenseWire, SparseWire, Wire
 from jgs.errors import InputError
 from jgs.graph import as_device
 from jgs.graph.features import SparseFeatures
-from jgs.ops import gather
+from jgs.models.inputs import Placed
 
 WIRE = ("float32", "float16", "bfloat16")
 _OVERFLOW = 2**31 - 1
@@ -32,11 +34,13 @@ class Store(NamedTuple):
 
     Fields:
       own: tuple of `[n_i, F]`, the rows of its own nodes in order; or `SparseFeatures`.
-      cached: float32 `[C, F]`, or of sparse features int32 `[C, 2K]` as they are sent.
+      bounds: int32 `[2, P]`: see `jgs.dist.tables.OwnRows`.
+      cached: `[C, W]`, rows of other ranks as `Wire` keeps them.
       cache_slot: int32 `[N]`, each node's row in `cached` or -1; `[0]` without a cache.
     """
 
     own: Any
+    bounds: Any
     cached: jax.Array
     cache_slot: jax.Array
 
@@ -51,8 +55,11 @@ class FeatureExchange:
         float16, NumPy or JAX, e.g. memory maps, used where they lie), or `SparseFeatures`.
       capacity: the most nodes asked of a rank in a round. Where some rank needs more, all do
         further rounds: nothing is dropped. Equal on all ranks.
-      wire: the dtype of dense rows on their way, one of `WIRE`. A rank's own rows are rounded
-        to it too: results do not depend on who owns what.
+      wire: the dtype of rows on their way, of sparse ones that of their values, one of `WIRE`.
+        A rank's own rows are rounded to it too: results do not depend on who owns what.
+      in_place: the rows are not put together: instead of `x` comes a `Placed`, for models that
+        read them where they lie. Without effect where rows must be rounded or made dense, and
+        for a call that took further rounds.
 
     Raises `InputError` on the rank whose features do not fit its offsets, and on the others
     `jgs.dist.first.FailedElsewhere`.
@@ -73,25 +80,38 @@ class FeatureExchange:
         features: Sequence[Sequence[Any] | SparseFeatures],
         capacity: int,
         wire: str = "float32",
+        in_place: bool = False,
     ):
         if wire not in WIRE:
             raise InputError(f"wire must be one of {', '.join(WIRE)}", repr(wire), "Choose.")
         offsets = check_offsets(offsets, comm.size)
-        self.comm, self.wire, self.extra_rounds = comm, jnp.dtype(wire), 0
-        self._own, self.width, self._row = _tables(comm, features, offsets)
-        empty = np.zeros((0, self.width if self._row is None else 2 * self._row))
-        dtype = np.float32 if self._row is None else np.int32
-        self._sent = self.wire if self._row is None else jnp.dtype(np.int32)
-        self._no_cache = (as_device(empty.astype(dtype)), as_device(np.zeros(0, np.int32)))
+        self.comm, self.extra_rounds, self._wire_dtype = comm, 0, wire
         self._bounds, self._offsets = offsets, comm.same(offsets)
-        self._asking: dict[int, Any] = {}
-        self._num_nodes, self._store = int(offsets[-1]), self._with(self._no_cache)
+        self._num_nodes, self._asking = int(offsets[-1]), dict[int, Any]()
+        self.replace(features)
+        self._in_place = in_place and self._in_float32()
+        self._demand = Demand()
         self.resize(capacity)
 
     def replace(self, features: Sequence[Sequence[Any] | SparseFeatures]) -> None:
         """Other rows of the same shapes; nothing stays cached."""
-        self._own, self.width, self._row = _tables(self.comm, features, self._bounds)
+        tables, bounds, width, entries = own_rows(self.comm, features, self._bounds)
+        self._own = list(zip(tables, bounds, strict=True))
+        self._wire: Wire = DenseWire(width, self._wire_dtype)
+        if entries is not None:
+            self._wire = SparseWire(width, entries, self._wire_dtype)
+        empty = np.zeros((0, self._wire.words), self._wire.kept)
+        self._no_cache = (as_device(empty), as_device(np.zeros(0, np.int32)))
         self._store = self._with(self._no_cache)
+
+    @property
+    def width(self) -> int:
+        return self._wire.width
+
+    def _in_float32(self) -> bool:
+        if isinstance(self._wire, SparseWire) or self._wire_dtype != "float32":
+            return False
+        return {t.dtype for tables, _ in self._own for t in tables} == {jnp.dtype(jnp.float32)}
 
     def resize(self, capacity: int) -> None:
         """Sets `capacity`, on all ranks alike; the next call compiles."""
@@ -99,17 +119,35 @@ class FeatureExchange:
         self.capacity = max(int(capacity), 1) if self.comm.size > 1 else 1
         operands = (OWN, OWN, OWN, SAME, SAME)
         self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
+        self._read_placed = self.comm.program(self._read, (OWN, OWN, OWN), OWN)
+
+    def settle(self) -> None:
+        """Enlarges `capacity` where what was asked for so far says that one call in ten
+        thousand or more will need further rounds. All ranks call it; they have seen the same.
+        Then the next call compiles."""
+        if (need := self._demand.most()) > self.capacity:
+            self.resize(rounded(need))
 
     def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
         """The rows, and whether a rank's sample had overflowed: then they are to be drawn again
         by all. `overflow`: `OWN` bool scalars, by default False."""
         if overflow is None:
             overflow = self.comm.own([np.zeros((), bool)] * self.comm.num_local)
-        x, rounds = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(0))
-        if (num := int(rounds)) == _OVERFLOW:
-            return x, True
-        for nth in range(1, num):
-            more, _ = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(nth))
+        found, most = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(0))
+        if (num := int(most)) == _OVERFLOW:
+            return found, True
+        self._demand.add(num)
+        rounds = -(-num // self.capacity)
+        if not self._in_place:
+            x = found
+        elif rounds <= 1:
+            place, replies = found
+            return Placed((*self._store.own, self._store.cached, *replies), place), False
+        else:
+            x = self._read_placed(self._store, *found)
+        for nth in range(1, rounds):
+            found, _ = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(nth))
+            more = self._read_placed(self._store, *found) if self._in_place else found
             x = jax.tree.map(jnp.add, x, more)
             self.extra_rounds += 2
         return x, False
@@ -120,7 +158,7 @@ class FeatureExchange:
     @property
     def row_bytes(self) -> int:
         """What a cached row takes."""
-        return 4 * self.width if self._row is None else 8 * self._row
+        return 4 * self._wire.words
 
     def cache(self, nodes: Sequence[np.ndarray]) -> None:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
@@ -181,7 +219,7 @@ class FeatureExchange:
     def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
         if len(caches) == 1:
             caches = caches * self.comm.num_local
-        return self.comm.own([Store(o, *c) for o, c in zip(self._own, caches, strict=True)])
+        return self.comm.own([Store(*o, *c) for o, c in zip(self._own, caches, strict=True)])
 
     # -- inside the program: one rank --
 
@@ -192,9 +230,12 @@ class FeatureExchange:
         overflow: jax.Array,
         offsets: jax.Array,
         nth: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:
-        place, replies, rounds = self._ask(store, nodes, overflow, offsets, nth, self.capacity)
-        return self._read(store, place, replies), rounds
+    ) -> tuple[Any, jax.Array]:
+        place, replies, most = self._ask(store, nodes, overflow, offsets, nth, self.capacity)
+        return (place, replies) if self._in_place else self._read(store, place, replies), most
+
+    def _read(self, store: Store, place: jax.Array, replies: list[jax.Array]) -> jax.Array:
+        return self._wire.read(store.own, store.cached, replies, place)
 
     def _raw_rows(
         self, store: Store, nodes: jax.Array, offsets: jax.Array, capacity: int
@@ -204,10 +245,9 @@ class FeatureExchange:
         place, replies, _ = self._ask(
             store, nodes, jnp.zeros((), bool), offsets, zero, capacity
         )
-        num_own, sent = _num_rows(store.own), jnp.concatenate(replies)
+        num_own, sent = num_rows(store.own), self._wire.keep(jnp.concatenate(replies))
         at = jnp.where(place >= num_own, place - num_own, sent.shape[0])
-        rows = sent.at[at].get(mode="fill", fill_value=0)
-        return rows if self._row is not None else rows.astype(jnp.float32)
+        return sent.at[at].get(mode="fill", fill_value=0)
 
     def _ask(
         self,
@@ -218,10 +258,10 @@ class FeatureExchange:
         nth: jax.Array,
         capacity: int,
     ) -> tuple[jax.Array, list[jax.Array], jax.Array]:
-        """Where each node's row is, the replies, `[c, W]` of each other rank, and the rounds
-        that all need, or `_OVERFLOW` if a rank's sample has overflowed: the request tells all
-        ranks both."""
-        comm, others = self.comm, self.comm.size - 1
+        """Where each node's row is, the replies, `[c, W]` of each other rank, and the most
+        nodes that a rank asks of one, or `_OVERFLOW` if a rank's sample has overflowed: the
+        request tells all ranks both."""
+        comm, others, num_own = self.comm, self.comm.size - 1, num_rows(store.own)
         requests, place = route(
             nodes,
             offsets,
@@ -229,121 +269,25 @@ class FeatureExchange:
             comm.index(),
             nth,
             capacity=capacity,
-            num_own=_num_rows(store.own),
+            num_own=num_own,
             num_cached=store.cached.shape[0],
         )
-        rounds = jnp.where(overflow, _OVERFLOW, requests[:, -1])
+        place = jnp.where(place < num_own, place_own(store.bounds, place), place)
+        most = jnp.where(overflow, _OVERFLOW, requests[:, -1])
         if comm.size == 1:
-            return place, [], jnp.maximum(rounds[0], 1)
-        asked, rounds = ask(comm, requests.at[:, -1].set(rounds), offsets)
-        asked, rank = asked.reshape(comm.size, -1), comm.index()
-        rows = [self._pack(store.own, asked[(rank + 1 + i) % comm.size]) for i in range(others)]
+            return place, [], most[0]
+        asked, most = ask(comm, requests.at[:, -1].set(most), offsets)
+        asked = place_own(store.bounds, asked).reshape(comm.size, -1)
+        rank = comm.index()
+        rows = [
+            self._wire.pack(store.own, asked[(rank + 1 + i) % comm.size]) for i in range(others)
+        ]
         replies = comm.others(rows)
         # `route` counts the replies from rank 0 on; they are in the order of `others`.
-        begin = _num_rows(store.own) + store.cached.shape[0]
+        begin = num_own + store.cached.shape[0]
         owner, nth = jnp.divmod(place - begin, capacity)
         answer = begin + (rank - 1 - owner) % comm.size * capacity + nth
-        return jnp.where(place >= begin, answer, place), replies, rounds
-
-    def _pack(self, own: Any, ids: jax.Array) -> jax.Array:
-        """Rows as they are sent: `[n, F]`, or of sparse ones columns and values `[n, 2K]`."""
-        if self._row is None:
-            return gather(own, ids).astype(self._sent)
-        with jax.enable_x64(True):  # entries are counted in 64 bits
-            real = (ids >= 0) & (ids < own.shape[0])
-            start = own.indptr[jnp.where(real, ids, 0)]
-            stop = jnp.where(real, own.indptr[jnp.where(real, ids, 0) + 1], start)
-            entry = start[:, None] + jnp.arange(self._row, dtype=jnp.int64)
-            there = entry < stop[:, None]
-            at = jnp.where(there, entry, own.indices.shape[0])
-            columns = own.indices.at[at].get(mode="fill", fill_value=0)
-            values = own.values.at[at].get(mode="fill", fill_value=0)
-        bits = jax.lax.bitcast_convert_type(values, jnp.int32)
-        return jnp.concatenate([columns, bits], axis=1)
-
-    def _read(self, store: Store, place: jax.Array, replies: list[jax.Array]) -> jax.Array:
-        if self._row is None:
-            tables = (*store.own, store.cached, *(r.astype(jnp.float32) for r in replies))
-            x = gather(tables, place)
-            if self.wire == jnp.float32:
-                return x
-            # Without a barrier XLA may leave out both casts, of "excess precision".
-            return jax.lax.optimization_barrier(x.astype(self.wire)).astype(jnp.float32)
-        num_own = _num_rows(store.own)
-        there = place >= num_own
-        own = gather(store.own, jnp.where(there, -1, place))
-        sent = jnp.concatenate([store.cached, *replies])
-        if sent.shape[0] == 0:
-            return own
-        return own + gather(
-            _unpack(sent, self._row, self.width), jnp.where(there, place - num_own, -1)
-        )
-
-
-def ask(
-    comm: Communicator, requests: jax.Array, offsets: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Sends the requests of `route`, int32 `[R, c+1]`, in one round.
-
-    Returns int32 `[R * c]`, which of its own rows this rank is asked for by each rank in turn,
-    -1 for none; and the number of rounds that all ranks need.
-    """
-    received, rank = comm.all_to_all(requests), comm.index()
-    wanted, first = received[:, :-1], offsets[rank]
-    mine = (wanted >= first) & (wanted < offsets[rank + 1])
-    return jnp.where(mine, wanted - first, -1).reshape(-1), jnp.max(received[:, -1])
-
-
-def _unpack(sent: jax.Array, row: int, width: int) -> SparseFeatures:
-    """Columns and values `[n, 2 * row]`, as `_pack` sends them, as features `[n, width]`."""
-    columns, bits = jnp.split(sent, 2, axis=1)
-    values = jax.lax.bitcast_convert_type(bits, jnp.float32)
-    with jax.enable_x64(True):
-        indptr = jnp.arange(sent.shape[0] + 1, dtype=jnp.int64) * row
-    return SparseFeatures(indptr, columns.reshape(-1), values.reshape(-1), width, row)
-
-
-def _tables(
-    comm: Communicator, features: Sequence[Sequence[Any] | SparseFeatures], offsets: np.ndarray
-) -> tuple[list[Any], int, int | None]:
-    """Each local rank's rows, of equal shapes where the communicator wants it; their width; and
-    the most entries of any rank's row, None of dense ones."""
-    everywhere(comm, lambda: _check_rows(comm, features, offsets))
-    most = int(np.diff(offsets).max())
-    sparse = [f for f in features if isinstance(f, SparseFeatures)]
-    dense = [[np.asarray(t) for t in f] for f in features if not isinstance(f, SparseFeatures)]
-    if not sparse:
-        width = dense[0][0].shape[1]
-        if comm.uniform:
-            return [(_padded(np.concatenate(f), most),) for f in dense], width, None
-        return [tuple(map(as_device, f)) for f in dense], width, None
-    mine = [np.array([f.max_row, f.indices.shape[0]], np.int64) for f in sparse]
-    longest, entries = all_gather_rows(comm, mine).max(axis=0).tolist()
-    if not comm.uniform:
-        entries = most = 0
-    entries, longest = max(entries, 1), max(longest, 1)  # nothing is read from an empty array
-    own = [
-        SparseFeatures(
-            as_device(_padded(np.asarray(f.indptr), most + 1, f.indices.shape[0])),
-            as_device(_padded(np.asarray(f.indices), entries)),
-            as_device(_padded(np.asarray(f.values), entries)),
-            f.num_features,
-            longest,
-        )
-        for f in sparse
-    ]
-    return own, sparse[0].num_features, longest
-
-
-def _check_rows(comm: Communicator, features: Sequence[Any], offsets: np.ndarray) -> None:
-    for own, rank in zip(features, range(comm.rank, comm.size), strict=False):
-        num, want = _num_rows(own), int(offsets[rank + 1] - offsets[rank])
-        if num != want:
-            raise InputError(
-                f"the features of rank {rank} must have a row for each of its {want} nodes",
-                f"{num} rows",
-                "Give each rank the rows from its offset to the next.",
-            )
+        return jnp.where(place >= begin, answer, place), replies, most
 
 
 def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -362,7 +306,3 @@ def _padded(array: np.ndarray, length: int, fill: Any = 0) -> np.ndarray:
         return array
     padding = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
     return np.pad(array, padding, constant_values=fill)
-
-
-def _num_rows(own: Any) -> int:
-    return own.shape[0] if isinstance(own, SparseFeatures) else sum(t.shape[0] for t in own)

@@ -87,9 +87,8 @@ class Mesh(Counted):
 
     def own(self, values: Sequence[Any]) -> Any:
         def stack(*arrays):
-            given = [_as_array(a) for a in arrays]
-            shape = (self.size, *given[0].shape)
-            return self._assemble(shape, OWN, [a[None] for a in given])
+            given = [_on_host(a)[None] for a in arrays]
+            return self._assemble((self.size, *given[0].shape[1:]), OWN, given)
 
         return jax.tree.map(stack, *values)
 
@@ -137,6 +136,13 @@ class Mesh(Counted):
 def _as_array(value: Any) -> Any:
     """Python numbers with the dtype that `jax.jit` gives them."""
     return value if hasattr(value, "shape") else jnp.asarray(value)
+
+
+def _on_host(value: Any) -> Any:
+    """What can be reshaped without a copy: on a CPU, the memory of a JAX array."""
+    array = _as_array(value)
+    on_cpu = isinstance(array, jax.Array) and array.platform() == "cpu"
+    return np.asarray(array) if on_cpu else array
 
 
 def _first(value: Any) -> Any:

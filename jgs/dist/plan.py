@@ -7,7 +7,6 @@ once for counting, it says which remote rows are worth keeping (RapidGNN, arXiv 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jgs.dist.comm import Communicator, all_gather_rows
+from jgs.dist.demand import demanded, rounded
 from jgs.dist.source import RankSampler, steps
 from jgs.dist.vanilla import VanillaSampler
 from jgs.graph import Graph
@@ -147,11 +147,10 @@ def request_capacity(
     epoch: int,
     num_steps: int,
     cached: Sequence[np.ndarray] | None = None,
-    trials: int = 8,
-    margin: float = 0.02,
+    trials: int = 16,
 ) -> int:
-    """How many nodes a rank asks another for at most, with a margin; equal on all ranks.
-    At least 1.
+    """How many nodes a rank asks another for at most, but in one of ten thousand steps (see
+    `Demand`); equal on all ranks. At least 1.
 
     Args:
       remote: draws the batches; `trials` of the epoch's `num_steps`, evenly spaced.
@@ -160,14 +159,13 @@ def request_capacity(
     if remote.comm.size == 1:  # nothing is remote
         return 1
     which = np.unique(np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int))
-    most = 0
+    needs = []
     for nodes in remote.nodes(epoch, which.tolist()):
         if cached is not None:
             nodes = [np.setdiff1d(n, c) for n, c in zip(nodes, cached, strict=True)]
-        most = max(most, remote.most_asked(nodes))
-    mine = [np.array([most], np.int32)] * remote.comm.num_local
-    most = int(all_gather_rows(remote.comm, mine).max())
-    return max(1, -(-math.ceil(most * (1 + margin)) // 64) * 64)
+        needs.append(remote.most_asked(nodes))
+    mine = [np.array(needs, np.int32)] * remote.comm.num_local
+    return rounded(demanded(all_gather_rows(remote.comm, mine).max(axis=0)))
 
 
 def planned_cache(

@@ -139,6 +139,7 @@ def rank_loader(
     wire: str = "float32",
     prefetch: int = 2,
     age: int | None = 0,
+    in_place: bool = False,
     **options: Any,
 ) -> Loader:
     """Batches of `batch_size` seeds a rank, and the features of their nodes.
@@ -163,11 +164,14 @@ def rank_loader(
       cache: which rows of other ranks to keep: "none"; "degree", those that are most often a
         neighbour; "planned", those that an epoch's batches, drawn before it begins, read most.
       cache_memory: bytes of rows that a rank may keep; the samplers of a schedule share them.
-      wire: the dtype that dense rows are rounded to, and have on their way.
+      wire: the dtype that rows are rounded to, and have on their way; of sparse ones the
+        values.
       prefetch: steps drawn ahead, where two threads may communicate.
       age: of an adaptive sampler, as for `Loader`. `update` gathers what all ranks' steps
         report, in one round, and every rank applies all of it in the order of the ranks: the
         state is the same everywhere.
+      in_place: the rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
+        `FeatureExchange`.
 
     Raises `InputError`.
     """
@@ -196,12 +200,19 @@ def rank_loader(
         drawing = draws(background, ranks, graphs, schedules, batch_size, sampler)
         remote = Remote(background, ranks.offsets, drawing, schedules)
         capacity = request_capacity(remote, 0, len(schedules[0]))
-        exchange = FeatureExchange(background, ranks.offsets, ranks.features, capacity, wire)
+        exchange = FeatureExchange(
+            background, ranks.offsets, ranks.features, capacity, wire, in_place
+        )
         rows = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
         keep = _keeper(remote, exchange, len(schedules[0]), rows, graphs, cache == "planned")
         if cache == "degree":
             keep(0)
-        before_epoch = keep if cache == "planned" else None
+
+        def before_epoch(epoch: int) -> None:
+            if cache == "planned":
+                keep(epoch)
+            exchange.settle()
+
         learning = None
         if is_adaptive(sampler):  # so in hybrid mode
             assert isinstance(drawing, HybridSampler)
@@ -234,19 +245,18 @@ def _keeper(
         used = [np.array([(n < padding).sum()], np.int32) for n in nodes]
         room = min(_grown(room, int(all_gather_rows(comm, used).max())), most)
         nodes = [n[:room] for n in nodes]
-        capacity = request_capacity(remote, epoch, steps, nodes)
-        if not first:
-            capacity = _grown(exchange.capacity, capacity, spare=1 / 32)  # it is all sent
-        if capacity != exchange.capacity:
-            exchange.resize(capacity)
+        if first:  # then what the epochs ask for is measured
+            capacity = request_capacity(remote, epoch, steps, nodes)
+            if capacity != exchange.capacity:
+                exchange.resize(capacity)
         exchange.cache(nodes)
 
     return keep
 
 
-def _grown(have: int, need: int, spare: float = 1 / 8) -> int:
+def _grown(have: int, need: int) -> int:
     """`have` where it is enough, for programs of that size are compiled; or some to spare."""
-    return have if need <= have else round_up(need + int(need * spare))
+    return have if need <= have else round_up(need + need // 8)
 
 
 def _hybrid(

@@ -1,4 +1,4 @@
-"""`route`: which rank to ask for the feature row of each node of a batch."""
+"""`route`: which rank to ask for the row of each node of a batch; `ask`: asking them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
+from jgs.dist.comm import Communicator
 from jgs.errors import InputError
 
 _MOST = 2**31 - 1
@@ -55,7 +56,7 @@ def route(
 
     Returns:
       requests int32 `[R, c+1]`: the nodes to ask each rank for, in order, padded with `N`; the
-      last column holds the number of rounds that these nodes need, the largest of all ranks'.
+      last column holds the most of these nodes that one rank must be asked for, in all rounds.
       place int32 `[S]`: the node's row in a table of the own rows, then the cache's, then the
       replies `[R * c]`; -1 for padding and for the nodes of other rounds, of which own and
       cached ones belong to the first.
@@ -90,8 +91,8 @@ def _plain(nodes, offsets, cache_slot, rank, round, *, capacity, num_own, num_ca
     before = jnp.cumsum(mine, axis=0, dtype=jnp.int32)
     nth = jnp.sum(jnp.where(mine, before, 0), axis=1) - 1 - round * capacity
     now = remote & (nth >= 0) & (nth < capacity)
-    rounds = -(-jnp.max(before[-1:], initial=0) // max(capacity, 1))
-    requests = jnp.full((num_ranks, capacity + 1), last, jnp.int32).at[:, capacity].set(rounds)
+    most = jnp.max(before[-1:], initial=0)
+    requests = jnp.full((num_ranks, capacity + 1), last, jnp.int32).at[:, capacity].set(most)
     at = (jnp.where(now, owner, num_ranks), jnp.where(now, nth, 0))
     requests = requests.at[at].set(nodes, mode="drop")
     place = jnp.where(now, num_own + num_cached + owner * capacity + nth, -1)
@@ -99,3 +100,17 @@ def _plain(nodes, offsets, cache_slot, rank, round, *, capacity, num_own, num_ca
     place = jnp.where(first & own, nodes - offsets[rank], place)
     place = jnp.where(first & real & ~own & (slot >= 0), num_own + slot, place)
     return requests, place.astype(jnp.int32)
+
+
+def ask(
+    comm: Communicator, requests: jax.Array, offsets: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Sends the requests of `route`, int32 `[R, c+1]`, in one round.
+
+    Returns int32 `[R * c]`, which of its own rows this rank is asked for by each rank in turn,
+    -1 for none; and the largest number in the last column, of all ranks.
+    """
+    received, rank = comm.all_to_all(requests), comm.index()
+    wanted, first = received[:, :-1], offsets[rank]
+    mine = (wanted >= first) & (wanted < offsets[rank + 1])
+    return jnp.where(mine, wanted - first, -1).reshape(-1), jnp.max(received[:, -1])

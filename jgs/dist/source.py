@@ -109,6 +109,16 @@ class RankSource:
       exchange: reads their features.
       before_epoch: called with each epoch before its first batch, e.g. to plan a cache.
       learning: of an adaptive sampler, whose state is then that of `sampler`.
+
+    A step takes 2 rounds in hybrid mode, and in vanilla mode 2 more for each hop but the first.
+    There are two exceptions: the capacity that was planned for requests, or that for batches,
+    is too small for some rank. Both are planned so that less than one step in a thousand is
+    one, and enlarged before the next epoch where an epoch shows more.
+
+    Attributes:
+      rounds: of all steps so far.
+      extra_rounds: those of them that the exceptions took.
+      extra_steps: the steps that were one.
     """
 
     at_once, together = 1, True
@@ -127,6 +137,8 @@ class RankSource:
         self._sampler, self._exchange = sampler, exchange
         self._before_epoch = before_epoch
         self.redraws, self.seconds = 0, {"sampling": 0.0, "features": 0.0}
+        self.rounds, self.extra_rounds, self.extra_steps = 0, 0, 0
+        self._level, self._steps, self._settled = 0, 0, 0
 
     @property
     def counters(self) -> Counters:
@@ -134,15 +146,19 @@ class RankSource:
         return self._comm.counters
 
     @property
-    def extra_rounds(self) -> int:
-        """The rounds so far that larger planned capacities would have saved."""
-        return self._exchange.extra_rounds + self._sampler.extra_rounds
+    def counts(self) -> dict[str, int]:
+        """Of all steps so far: `rounds`, and of these `extra_rounds`; and `extra_steps`."""
+        names = ("rounds", "extra_rounds", "extra_steps")
+        return {name: getattr(self, name) for name in names}
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Drawn]]:
         begun = 0 if self.learning is None else self.learning.yielded
         self._take_state(begun)
         if self._before_epoch is not None:
             self._before_epoch(epoch)
+        if 1000 * (self.redraws - self._settled) > self._steps:
+            self._level += 1
+            self._settled, self._steps = self.redraws, 0
         which = range(first, len(self.schedules[0]))
         every = steps(self._comm, self.schedules, epoch, which)
         for number, (words, seeds) in enumerate(every, begun):
@@ -157,7 +173,11 @@ class RankSource:
             self._sampler.state = self.learning.state_of(number)  # type: ignore[attr-defined]
 
     def _draw(self, words: np.ndarray, seeds: Any) -> Drawn:
+        lost, further, begun = 0, self._further_rounds(), self.counters.rounds
+
         def attempt(level: int) -> tuple[Drawn, bool]:
+            nonlocal lost
+            before, more = self.counters.rounds, self._further_rounds()
             began = time.perf_counter()
             batch = jax.block_until_ready(self._sampler(words, seeds, level))
             sampled = time.perf_counter()
@@ -165,11 +185,22 @@ class RankSource:
             x = jax.block_until_ready(x)
             self.seconds["sampling"] += sampled - began
             self.seconds["features"] += time.perf_counter() - sampled
+            if overflow:
+                lost += self.counters.rounds - before - (self._further_rounds() - more)
             return Drawn(batch, x), overflow
 
-        drawn, level = until_it_fits(attempt)
-        self.redraws += level
+        drawn, level = until_it_fits(attempt, self._level)
+        self.redraws += level - self._level
+        self.rounds += self.counters.rounds - begun
+        extra = lost + self._further_rounds() - further
+        self.extra_rounds += extra
+        self.extra_steps += extra > 0
+        self._steps += 1
         return drawn
+
+    def _further_rounds(self) -> int:
+        """Those for requests that did not fit."""
+        return self._exchange.extra_rounds + self._sampler.extra_rounds
 
 
 def steps(

@@ -114,7 +114,7 @@ class VanillaSampler:
       rows: the planned `RowCapacity`.
       extra_rounds: rounds beyond the `2 (L-1)` of a batch, for `L` hops. If one rank needs more
         than `rows`, which all see in what they receive, all draw the batch again with larger
-        ones: nothing is dropped.
+        ones, which stay: nothing is dropped.
 
     Every method that samples must be called by all ranks, in the same order. Raises
     `InputError`.
@@ -161,7 +161,10 @@ class VanillaSampler:
         rank has, or `N` for padding.
         """
         capacity = enlarged(self._spec.capacity, self._worst, level)
-        return self._sample(words, seeds, capacity, self.rows)[0]
+        batch, _, rows = self._sample(words, seeds, capacity, self.rows)
+        if level == 0:
+            self.rows = rows
+        return batch
 
     def plan(
         self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1

@@ -56,6 +56,7 @@ class WalkSource:
         self._sample = comm.program(self._draw, (SAME, SAME, SAME, SAME, OWN), OWN)
         self._pick = comm.program(_pick, (OWN, SAME), OWN)
         self.seconds = {"sampling": 0.0}
+        self.counts: dict[str, int] = {}
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         (schedule,), comm = self.schedules, self._comm

@@ -18,6 +18,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.files.room import with_room
 from jgs.graph import edits
 from jgs.graph.checks import (
     check_arrays,
@@ -203,7 +204,8 @@ class Graph:
           indptr: int64 `[N+1]`.
           arrays: of these edges; `edge_weight_prefix` of a row that is whole is as before.
             What is not an edge array is left out.
-          num_edges: pads the arrays with zeros to so many; no row has these edges.
+          num_edges: pads the arrays with zeros to so many, memory maps without a copy (see
+            `jgs.files.room`); no row has these edges.
           schema: of these nodes and edges. None: their types have no names.
 
         Nothing is checked.
@@ -211,8 +213,7 @@ class Graph:
 
         def on_device(array: Any) -> jax.Array:
             if num_edges is not None:
-                after = num_edges - array.shape[0]
-                array = np.pad(array, [(0, after), *[(0, 0)] * (array.ndim - 1)])
+                array = with_room(array, num_edges)
             return array if isinstance(array, jax.Array) else as_device(array)
 
         put = {n: on_device(array) for n, array in arrays.items() if cls.is_edge_array(n)}

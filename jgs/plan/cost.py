@@ -18,6 +18,7 @@ from jgs.sampling.capacity import round_up
 
 MODES = ("vanilla", "hybrid", "cached")
 PREFETCH = 2  # batches drawn ahead, `jgs.train`'s default
+EVAL_MEMORY = 256 << 20  # `jgs.train`'s default
 _PADDING = 1.08  # of a planned capacity: 5 % of margin, and rounding up to 16 steps
 
 
@@ -188,7 +189,7 @@ def cost(
 
 
 def request_rows(most: float) -> int:
-    """What `jgs.dist.plan.request_capacity` makes of the most rows asked of one rank."""
+    """About what `jgs.dist.plan.request_capacity` makes of the most rows asked of one rank."""
     return -(-math.ceil(most * 1.03) // 64) * 64
 
 
@@ -250,13 +251,15 @@ def _layers(work: Workload, draw: Draw) -> list[tuple]:
 def memory(
     work: Workload, draw: Draw, constants: Constants, ranks: int, mode: str, rows: int
 ) -> dict[str, float]:
-    """Bytes by what takes them; `rows` is the most rows asked of one rank in a round."""
+    """Bytes by what takes them, with either communicator; `rows` is the most rows asked of one
+    rank in a round."""
     share = draw.share if mode == "vanilla" else 1.0
     edge = 4 + (12 if work.weighted else 0)  # a weight, and its prefix sum in 64 bits
     width, nodes = work.num_features, work.num_nodes
     layers = _layers(work, draw)
     blocks = sum(4 * (t + e) for _, t, _, e, _, _ in layers)
-    batch = _PADDING * (blocks + draw.sources[-1] * (4 + 4 * width))
+    # With each node where its row is, and the rows that others sent; no matrix of all rows.
+    batch = _PADDING * (blocks + draw.sources[-1] * (4 + 4)) + (ranks - 1) * rows * 4 * width
     # Of each layer what it aggregates and returns, and the derivative of the latter.
     step = _PADDING * sum(
         4 * (t * (2 * b + a) if a <= b else t * 2 * b + s * 2 * b)
@@ -273,5 +276,8 @@ def memory(
         "batches": (PREFETCH + 2) * batch,
         "step": step,
         "model": 6 * 4 * num_parameters(work.widths),
+        # Its pieces, and two layers' outputs as far as they do not lie in a file.
+        "evaluation": EVAL_MEMORY
+        + 2 * min(4 * draw.share * nodes * max(work.widths[1:]), EVAL_MEMORY),
         "process": constants.process_bytes,
     }

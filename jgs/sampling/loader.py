@@ -144,6 +144,12 @@ class Loader:
         return self.source.redraws
 
     @property
+    def counts(self) -> dict[str, int]:
+        """What drawing has sent so far, by name (see `RankSource.counts`); `{}` on one
+        machine."""
+        return self.source.counts
+
+    @property
     def super_batch(self) -> int:
         return self.source.at_once
 

@@ -34,6 +34,7 @@ class Source(Protocol):
       at_once: how many steps it draws in one call.
       redraws: how many batches were drawn again so far.
       seconds: what the parts of `drawn` have taken so far, by name.
+      counts: what drawing has sent so far, by name; nothing on one machine.
       together: whether others draw at the same time, so that all must stop after the same step.
       learning: the states of an adaptive sampler, or None.
       stages: where the samplers of a schedule follow one another; or None.
@@ -51,6 +52,9 @@ class Source(Protocol):
 
     @property
     def seconds(self) -> dict[str, float]: ...
+
+    @property
+    def counts(self) -> dict[str, int]: ...
 
     @property
     def learning(self) -> Learning | None: ...
@@ -111,6 +115,7 @@ class LocalSource:
             self.at_once = 1
         self._draw = jax.jit(self._draw_apart, static_argnums=4)
         self.redraws, self.seconds = 0, {"sampling": 0.0}
+        self.counts: dict[str, int] = {}
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
         (schedule,) = self.schedules

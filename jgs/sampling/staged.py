@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jgs.sampling.base import Sampler
@@ -56,11 +56,11 @@ class StagedSource:
 
     @property
     def seconds(self) -> dict[str, float]:
-        total: dict[str, float] = {}
-        for source in self._made.values():
-            for name, some in source.seconds.items():
-                total[name] = total.get(name, 0.0) + some
-        return total
+        return _total(source.seconds for source in self._made.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return _total(source.counts for source in self._made.values())
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         # Here, not in the background: a new source is planned by whoever asks for the epoch.
@@ -81,3 +81,11 @@ def source_of(sampler: Any, make: Callable[[Sampler], Source]) -> Source:
     if isinstance(sampler, SamplerSchedule):
         return StagedSource(sampler, make)
     return make(sampler)
+
+
+def _total(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The sums of numbers by name."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        total |= {name: total.get(name, 0) + number for name, number in part.items()}
+    return total

@@ -64,7 +64,8 @@ class Data(Protocol):
     def loader(
         self, sampler: Sampler | SamplerSchedule, key: jax.Array, reduce: str | None
     ) -> Loader:
-        """Yields pairs of a batch and its feature rows, or `Inputs` reduced by `reduce`."""
+        """Yields pairs of a batch and its feature rows; with `reduce`, by which the first layer
+        reduces them, it may be `Inputs` or `Placed` instead."""
 
     def split(self, name: str) -> list[np.ndarray]:
         """Of "val" or "test" the nodes that each local rank owns."""
@@ -189,6 +190,7 @@ class PartedData:
             wire=config.wire,
             prefetch=config.prefetch,
             age=config.state_age,
+            in_place=reduce is not None,
         )
 
     def split(self, name: str) -> list[np.ndarray]:

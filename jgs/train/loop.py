@@ -212,6 +212,7 @@ class _Training:
         evaluation = time.perf_counter() - begun
         row = {"epoch": epoch, "train_loss": loss, **found}
         row |= {f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()}
+        row |= meter.counts
         row |= {
             "evaluation_seconds": round(evaluation, 4),
             "seeds_per_second": round(meter.seeds_per_second(), 1),

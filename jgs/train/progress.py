@@ -23,12 +23,14 @@ EXPLANATION = f"each epoch: seeds a second, and the time for {' / '.join(PARTS)}
 
 
 class Meter:
-    """Seconds spent in each part of an epoch, and the seeds trained in it."""
+    """Seconds spent in each part of an epoch, the seeds trained in it, and `counts`, of ranks
+    what drawing sent in it: see `RankSource.counts`."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
         self.seconds = dict.fromkeys(PARTS, 0.0)
         self.seeds = 0
+        self.counts: dict[str, int] = {}
         self._last = self.started
 
     @contextmanager
@@ -59,11 +61,12 @@ def timed(loader: Loader, meter: Meter) -> Iterator[Any]:
     if loader.step == len(loader):  # interrupted after the last one
         loader.finish_epoch()
         return
-    before = loader.seconds
+    before, sent = loader.seconds, loader.counts
     for item in loader:
         for name, seconds in loader.seconds.items():
             meter.seconds[name] = seconds - before.get(name, 0.0)
         yield item
+    meter.counts = {name: num - sent.get(name, 0) for name, num in loader.counts.items()}
 
 
 def _short(number: float) -> str:

@@ -46,7 +46,7 @@ class RankFlags:
         64, "MiB of rows that a rank may keep", identity=False, metavar="MIB"
     )
     wire: str = setting(
-        "float32", "dtype that dense feature rows are rounded to, and have between ranks",
+        "float32", "dtype that feature rows are rounded to, and have between ranks",
         choices=("float32", "float16", "bfloat16"),
     )  # fmt: skip
     watchdog: float = setting(

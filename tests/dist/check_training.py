@@ -53,6 +53,11 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
     zero = comm.own([np.float32(0)] * comm.num_local)
     while done < STEPS:
         for batch, x in job.batches(Meter()):
+            if not done:
+                used = [*x.tables[: len(job.data.features[0])]]
+                if mode == "vanilla" and comm.size == job.data._parts.num_parts:
+                    used.append(job.loader.source._sampler._graph.indices)
+                outside = [a.shape for a in used if not in_file(a, parts)]
             if done < 3:
                 drawn.append([draws(b) for b in comm.local(batch)])
             if comm.uniform and not done:
@@ -66,10 +71,32 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
                 break
     accuracy = job.metric(jax.tree.map(np.asarray, state.params), "val")
     drawing = rounds_of_a_step(job.loader)
+    memory = memory_of(comm, parts)
     job.close()
     leaves = [np.array(leaf) for leaf in jax.tree.leaves(state.params)]
     result = {"params": leaves, "drawn": drawn, "reductions": rounds, "accuracy": accuracy}
-    return result | {"hlo": hlo, "rounds": drawing}
+    return result | {"hlo": hlo, "rounds": drawing, "outside": outside, "memory": memory}
+
+
+def in_file(array, folder: str) -> bool:
+    """Whether its first bytes, on every device of this process, are those of a file there."""
+    places = [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]
+    lines = [s for s in Path("/proc/self/maps").read_text().splitlines() if str(folder) in s]
+    ranges = [[int(bound, 16) for bound in s.split()[0].split("-")] for s in lines]
+    return all(any(first <= at < last for first, last in ranges) for at in places)
+
+
+def memory_of(comm, folder: str) -> dict[str, int]:
+    """KiB of the folder's files in this process: in all, its share, and what it has changed."""
+    total, inside = dict.fromkeys(("Rss", "Pss", "Private_Dirty"), 0), False
+    comm.barrier()  # the others are there, too
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *words = line.split()
+        inside = folder in line if "-" in name and ":" not in name else inside
+        if inside and name.rstrip(":") in total:
+            total[name.rstrip(":")] += int(words[0])
+    comm.barrier()
+    return total
 
 
 def draws(batch) -> dict:

@@ -1,6 +1,7 @@
 """`FeatureExchange`: rows, rounds and bytes against the whole matrix, on a mesh of 1 to 4."""
 
 import itertools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +10,13 @@ import pytest
 import scipy.sparse
 
 from jgs import InputError, kernels
-from jgs.dist import exchange as module
+from jgs.dist import tables as module
 from jgs.dist.comm import Alone
 from jgs.dist.exchange import FeatureExchange
 from jgs.dist.mesh import Mesh
 from jgs.dist.route import route
 from jgs.graph.features import SparseFeatures
+from jgs.models import Placed
 
 N = 50
 OFFSETS = {1: [0, 50], 2: [0, 29, 50], 3: [0, 10, 10, 50], 4: [0, 1, 20, 37, 50]}
@@ -74,7 +76,7 @@ def test_rows_are_those_of_the_whole_matrix(size, make):
     matrix = DENSE if make is dense else SPARSE.toarray()
     nodes = batches(size)
     exchange, before = FeatureExchange(comm, offsets, make(offsets), 40), counted(comm)
-    assert before[0] == (0 if size == 1 else 1 + (make is sparse))
+    assert before[0] == (0 if size == 1 else 2)
     check(exchange, comm, matrix, nodes)
     row = 6 if make is dense else 2 * int(np.diff(SPARSE.indptr).max())
     sent = (size - 1) * 4 * (41 + 40 * row)
@@ -126,18 +128,67 @@ def test_one_ranks_overflow_is_told_to_all(size):
     assert comm.counters.rounds - before == (0 if size == 1 else 2)
 
 
+@pytest.mark.parametrize("make", [dense, sparse])
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
-def test_all_rows_are_rounded_to_the_wire_whoever_owns_them(wire):
-    nodes, rounded = batches(2), DENSE.astype(jnp.dtype(wire)).astype(np.float32)
+def test_all_rows_are_rounded_to_the_wire_whoever_owns_them(wire, make):
+    matrix = DENSE if make is dense else SPARSE.toarray()
+    nodes, rounded = batches(2), matrix.astype(jnp.dtype(wire)).astype(np.float32)
+    assert not np.array_equal(rounded, matrix)
+    entries = -(-int(np.diff(SPARSE.indptr).max()) // 2) * 2
+    row = 2 * 6 if make is dense else (4 + 2) * entries
     for size in (1, 2):
         comm, offsets = make_comm(size), OFFSETS[size]
-        exchange = FeatureExchange(comm, offsets, dense(offsets), 40, wire)
+        exchange = FeatureExchange(comm, offsets, make(offsets), 40, wire)
         for cached in ([], [30, 31, 40, 49], []):
             exchange.cache([np.array(cached, np.int32)] * size)
             before = comm.counters.bytes
             check(exchange, comm, rounded, nodes[:size])
             sent = comm.counters.bytes - before
-            assert sent == (0 if size == 1 else 41 * 4 + 40 * 6 * 2)
+            assert sent == (0 if size == 1 else 41 * 4 + 40 * row)
+
+
+@pytest.mark.parametrize("kind", ["one", "two"])
+def test_rows_stay_where_they_lie_and_are_read_there(kind, tmp_path):
+    """Of files with matrices of 1100 and 1400 rows, or two matrices a rank."""
+    rng = np.random.default_rng(4)
+    sizes = {"one": [[1100], [1400]], "two": [[300, 800], [700, 700]]}[kind]
+    features, matrices = [], []
+    for r, of_rank in enumerate(sizes):
+        for i, num in enumerate(of_rank):
+            matrices.append(rng.standard_normal((num, 6)).astype(np.float32))
+            np.save(tmp_path / f"{r}{i}.npy", matrices[-1])
+        files = [tmp_path / f"{r}{i}.npy" for i in range(len(of_rank))]
+        features.append([np.load(file, mmap_mode="r") for file in files])
+    comm, whole = make_comm(2), np.vstack([*matrices, np.zeros((1, 6))])
+    nodes = [rng.permutation(2500)[:400].astype(np.int32) for _ in range(2)]
+    for capacity in (300, 40):  # enough; or not, and then the rows are put together
+        exchange = FeatureExchange(comm, [0, 1100, 2500], features, capacity, in_place=True)
+        x, _ = exchange(comm.own(nodes))
+        assert isinstance(x, Placed) == (capacity == 300)
+        for local, ids in zip(comm.local(x), nodes, strict=True):
+            rows = local.rows() if capacity == 300 else local
+            np.testing.assert_array_equal(rows, whole[ids])
+        if capacity == 300:
+            maps = Path("/proc/self/maps").read_text().splitlines()
+            bounds = [line.split()[0].split("-") for line in maps if str(tmp_path) in line]
+            ranges = [[int(bound, 16) for bound in each] for each in bounds]
+            for table in x.tables[: len(sizes[0])]:
+                for shard in table.addressable_shards:
+                    at = shard.data.unsafe_buffer_pointer()
+                    assert any(a <= at < b for a, b in ranges)
+
+
+def test_a_capacity_that_was_too_small_is_enlarged_once():
+    comm, offsets = make_comm(2), OFFSETS[2]
+    exchange, extra = FeatureExchange(comm, offsets, dense(offsets), 9), []
+    for epoch in range(2):
+        exchange.settle()
+        before = exchange.extra_rounds
+        for seed in range(3):
+            check(exchange, comm, DENSE, batches(2, 3 * epoch + seed))
+        extra.append(exchange.extra_rounds - before)
+    assert extra[0] > 0 == extra[1]
+    assert exchange.capacity == 64  # at most twice the largest, in steps of 64
 
 
 def test_several_tables_and_float16_rows_are_read_where_they_lie():
@@ -176,7 +227,7 @@ def test_a_rank_may_have_more_than_2_to_the_31_sparse_entries(size, monkeypatch)
     own = SparseFeatures(np.array([0, 3, num]), *huge, 40, 9)
     monkeypatch.setattr(module, "as_device", lambda array: array)
     bounds = np.arange(size + 1) * 2
-    tables, _, longest = module._tables(make_comm(size), [own] * size, bounds)
+    tables, _, _, longest = module.own_rows(make_comm(size), [own] * size, bounds)
     assert [(t.indices.size, longest) for t in tables] == [(num, 9)] * size
 
 

@@ -28,7 +28,7 @@ def parts(tmp_path_factory):
     @functools.cache
     def make(number, method):
         folder = tmp_path_factory.mktemp("parts") / "parts"
-        options = ["num_nodes=600", "num_edges=4000", "num_features=5"]
+        options = ["num_nodes=600", "num_edges=4000", "num_features=16"]
         argv = ["--dataset", "synthetic", "--data-options", *options]
         argv += ["--parts", str(number), "--method", method, "--out", str(folder)]
         assert partition(argv) == 0
@@ -121,6 +121,11 @@ def test_ranks_draw_and_learn_what_one_does(parts, tmp_path, kind, n, num_parts,
         results = [pickle.loads(file.read_bytes()) for file in files]
         assert merged(results) == merged([want])
         hops = len(check_training.FANOUTS)
+        memory = {k: sum(r["memory"][k] for r in results) for k in results[0]["memory"]}
+        assert memory["Private_Dirty"] == 0  # ranks share one copy
+        if mode.startswith("hybrid") and kind != "devices":
+            graph = sum(f.stat().st_size for f in Path(folder, "graph").iterdir()) >> 10
+            assert memory["Rss"] - memory["Pss"] > 0.8 * (n - 1) * graph > 0
         for result in results:
             assert result["rounds"] == (2 if mode.startswith("hybrid") else 2 * hops)
             assert set(result["reductions"]) == {1}
@@ -128,5 +133,6 @@ def test_ranks_draw_and_learn_what_one_does(parts, tmp_path, kind, n, num_parts,
                 assert len(re.findall(r" all-reduce(-start)?\(", result["hlo"])) == 1
                 assert not re.search(r" (all-to-all|all-gather|permute)\(", result["hlo"])
             assert result["accuracy"] == want["accuracy"]
+            assert result["outside"] == []  # features, and split topology, where they lie
             for mine, whole in zip(result["params"], want["params"], strict=True):
                 assert np.abs(mine - whole).max() <= 1e-5 * np.abs(whole).max()

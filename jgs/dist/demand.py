@@ -1,0 +1,51 @@
+"""`Demand`: how much steps have needed, and what further ones will hardly exceed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import stdtrit
+
+_CHANCE = 1e-4  # a tenth of what is promised: needs are not quite normal
+
+
+class Demand:
+    """What `most` says of the numbers given to `add`, one a step.
+
+    Steps are taken to be independent and their needs normal, of unknown mean and deviation: a
+    further one then exceeds `mean + t s sqrt(1 + 1/n)`, with the quantile `t` of Student's
+    distribution, in one of ten thousand cases.
+    """
+
+    def __init__(self) -> None:
+        self._num, self._sum, self._squares, self._largest = 0, 0, 0, 0  # exact, in Python's
+
+    def add(self, need: int) -> None:
+        self._num += 1
+        self._sum += need
+        self._squares += need * need
+        self._largest = max(self._largest, need)
+
+    def most(self) -> int:
+        """At least the largest so far, at most twice that; 0 where there was none."""
+        n = self._num
+        if n < 2:  # nothing is known of how they differ
+            return math.ceil(1.1 * self._largest)
+        variance = max(self._squares - self._sum * self._sum / n, 0.0) / (n - 1)
+        quantile = float(stdtrit(n - 1, 1 - _CHANCE))
+        bound = self._sum / n + quantile * math.sqrt(variance * (1 + 1 / n))
+        return max(self._largest, min(math.ceil(bound), 2 * self._largest))
+
+
+def rounded(need: int) -> int:
+    """A capacity for `need`: the next multiple of 64, at least 1."""
+    return max(1, -(-need // 64) * 64)
+
+
+def demanded(needs: np.ndarray) -> int:
+    """`Demand.most` of an array of needs."""
+    demand = Demand()
+    for need in needs.tolist():
+        demand.add(need)
+    return demand.most()

@@ -1,0 +1,72 @@
+"""`with_room`: an array with zeros behind it, its own bytes where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+
+_MAYMOVE, _FIXED, _NORESERVE = 1, 2, 0x4000  # of Linux
+
+
+def with_room(array: Any, length: int) -> np.ndarray:
+    """`array` `[n, ...]`, read-only, with zeros up to `length` rows, or as it is where it has
+    as many.
+
+    The pages of a memory-mapped file are not copied, nor read: they are mapped once more, and
+    pages of zeros behind them. So ranks whose arrays must have equal shapes share a file's
+    pages with whoever reads it. What is no such map, or not on Linux, is copied.
+
+    Args:
+      array: NumPy or JAX, on the CPU.
+    """
+    array = np.asarray(array)
+    if len(array) >= length:
+        return array
+    mapped = _mapped(array, length)
+    if mapped is not None:
+        return mapped
+    return np.pad(array, [(0, length - len(array)), *[(0, 0)] * (array.ndim - 1)])
+
+
+def _mapped(array: np.ndarray, length: int) -> np.ndarray | None:
+    address = array.ctypes.data
+    before = address % mmap.PAGESIZE
+    # Of the last page, others may have the rest: it is copied.
+    whole = (before + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if whole == 0 or not array.flags.c_contiguous or not _is_shared(address, whole - before):
+        return None
+    shape = (length, *array.shape[1:])
+    count = int(np.prod(shape, dtype=np.int64))
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+    room = mmap.mmap(-1, before + count * array.itemsize, flags=flags)
+    out = np.frombuffer(room, array.dtype, count, before)
+    start = out.ctypes.data - before
+    remap = ctypes.CDLL(None, use_errno=True).mremap
+    remap.restype = ctypes.c_void_p
+    remap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 2, ctypes.c_int, ctypes.c_void_p]
+    # Of an old size of 0, shared pages are mapped once more.
+    if remap(address - before, 0, whole, _MAYMOVE | _FIXED, start) != start:
+        number = ctypes.get_errno()
+        raise OSError(number, f"mremap: {os.strerror(number)}")
+    done = whole - before
+    out.view(np.uint8)[done : array.nbytes] = array.reshape(-1).view(np.uint8)[done:]
+    out.flags.writeable = False
+    return out.reshape(shape)
+
+
+def _is_shared(address: int, size: int) -> bool:
+    """Whether these bytes lie in one shared map, as files are that NumPy maps read-only."""
+    try:
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                bounds, access = line.split(maxsplit=2)[:2]
+                first, last = (int(bound, 16) for bound in bounds.split("-"))
+                if first <= address < last:
+                    return access.endswith("s") and address + size <= last
+    except OSError:  # not on Linux
+        pass
+    return False

@@ -1,0 +1,27 @@
+"""`Demand`: of normal needs, hardly one step in a thousand exceeds what it says."""
+
+import numpy as np
+import pytest
+
+from jgs.dist.demand import Demand, demanded, rounded
+
+
+@pytest.mark.parametrize("trials", [5, 16, 54])
+def test_one_step_in_a_thousand_at_most_needs_more(trials):
+    rng, steps, exceeded = np.random.default_rng(0), 2000, []
+    for _ in range(200):
+        needs = rng.normal(26000, 400, trials + steps).astype(int)
+        exceeded.append((needs[trials:] > demanded(needs[:trials])).mean())
+    assert np.mean(exceeded) < 1e-3, np.mean(exceeded)
+    old = [(n[8:] > 1.02 * n[:8].max()).mean() for n in rng.normal(26000, 400, (200, 2008))]
+    assert np.mean(old) > 1e-3  # a fixed margin of 2 % is not enough
+
+
+def test_few_needs_and_none():
+    demand = Demand()
+    assert demand.most() == 0
+    demand.add(100)
+    assert demand.most() == 111  # nothing is known of the others
+    demand.add(100)
+    assert demand.most() == 100
+    assert [rounded(n) for n in (0, 1, 64, 65)] == [1, 64, 64, 128]
