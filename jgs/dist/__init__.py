@@ -27,6 +27,8 @@ _PLACES = {
     "VanillaSampler": "jgs.dist.vanilla",
     "FeatureExchange": "jgs.dist.exchange",
     "ShardedEmbedding": "jgs.dist.embedding",
+    "TensorStore": "jgs.dist.store",
+    "arrays_of_first": "jgs.dist.first",
 }
 __all__ = sorted(_PLACES)
 
