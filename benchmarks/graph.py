@@ -46,7 +46,7 @@ def rmat(size: Size, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
     def draw(start: int) -> None:
         stop = min(start + _CHUNK, num)
-        a, b = (new_id[ids] for ids in _edges(scale, stop - start, [seed, start // _CHUNK]))
+        a, b = (new_id[ids] for ids in rmat_edges(scale, stop - start, [seed, start // _CHUNK]))
         keys[start:stop] = a << scale | b
         keys[num + start : num + stop] = b << scale | a
 
@@ -62,7 +62,7 @@ def rmat(size: Size, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return indptr, indices
 
 
-def _edges(scale: int, num: int, key: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def rmat_edges(scale: int, num: int, key: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of `num` edges, before shuffling: 16 random bits a level and edge."""
     words = np.random.Philox(key=key).random_raw(-(-num * scale // 4))
     bits = words.view(np.uint16)[: num * scale].reshape(scale, num)

@@ -31,6 +31,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.files import storage
+from jgs.files.verified import Verify
 from jgs.graph import Graph, Schema, as_device
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import row_offsets, row_positions
@@ -75,7 +76,7 @@ class Parts:
         ascending.
       original_ids: NumPy int32 `[N]`; each node's id in the data set.
       schema: `jgs.Schema` or None; the types, of which each part has a range of ids.
-      verify: whether the checksums of what is opened later are compared too.
+      verify: whether the checksums of what is opened later are compared too; see `open_parts`.
     """
 
     folder: Path
@@ -92,7 +93,7 @@ class Parts:
     test_idx: np.ndarray
     original_ids: np.ndarray
     schema: Schema | None
-    verify: bool
+    verify: Verify
 
     @cached_property
     def graph(self) -> Graph:
@@ -163,13 +164,14 @@ class Parts:
         return _open(self.folder, part_name(index), PART_KIND, self.manifest, self.verify)
 
 
-def open_parts(folder: str | os.PathLike, verify: bool = True) -> Parts:
+def open_parts(folder: str | os.PathLike, verify: Verify = True) -> Parts:
     """The parts that `write_parts` wrote to `folder`, memory-mapped.
 
     Checked now are the manifest and the folder `shared`, others when they are opened: that
     they are there and belong to these parts, and every file's shape, dtype and size. `verify`
-    also reads each file once and compares its checksum (about a second a gigabyte). Raises
-    `InputError` that names the folder or file.
+    also reads each file and compares its checksum (about a second a gigabyte); "once" does so
+    unless this user found that very file whole on this machine before. Raises `InputError`
+    that names the folder or file.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -248,7 +250,7 @@ def parts_files(folder: Path) -> set[str]:
 
 
 def _open(
-    folder: Path, name: str, kind: str, manifest: dict[str, Any], verify: bool
+    folder: Path, name: str, kind: str, manifest: dict[str, Any], verify: Verify
 ) -> dict[str, np.ndarray]:
     _check_folder(folder, name, manifest)
     return storage.open_arrays(folder / name, kind, verify)

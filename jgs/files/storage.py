@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import reprlib
@@ -18,14 +17,9 @@ from jgs.errors import InputError
 from jgs.files.array_file import ArrayFile
 from jgs.files.npy import NOT_ZIP, Members, map_npy, plain_file
 from jgs.files.replacing import replacing
+from jgs.files.verified import Verify, is_whole, sha256
 
 MANIFEST = "manifest.json"
-
-
-def sha256(path: str | os.PathLike) -> str:
-    """The file's SHA-256 as hexadecimal digits; raises `OSError` and `InputError`."""
-    with open(plain_file(path), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Chunks(NamedTuple):
@@ -89,7 +83,7 @@ def _write_chunks(path: Path, array: Chunks) -> ArrayFile:
 
 
 def open_arrays(
-    folder: str | os.PathLike, kind: str, verify: bool = True
+    folder: str | os.PathLike, kind: str, verify: Verify = True
 ) -> dict[str, np.ndarray]:
     """The arrays that `save_arrays` wrote, memory-mapped read-only; raises `InputError`."""
     folder = Path(folder)
@@ -141,7 +135,7 @@ def _check_entry(name: str, entry: dict) -> None:
         raise ValueError(f"an entry that no array has, {name!r}")
 
 
-def _open_one(folder: Path, entry: dict, verify: bool) -> np.ndarray:
+def _open_one(folder: Path, entry: dict, verify: Verify) -> np.ndarray:
     again = f"It is damaged or incomplete: write it again, after moving {folder} away."
     path = folder / entry["file"]
     try:
@@ -158,7 +152,7 @@ def _open_one(folder: Path, entry: dict, verify: bool) -> np.ndarray:
             f"{array.dtype.str}{list(array.shape)}",
             again,
         )
-    if verify and sha256(path) != entry["sha256"]:
+    if not is_whole(path, entry["sha256"], verify):
         raise InputError(f"{path} must have the manifest's checksum", "another", again)
     return array
 

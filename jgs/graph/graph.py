@@ -19,6 +19,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.room import with_room
+from jgs.files.verified import Verify
 from jgs.graph import edits
 from jgs.graph.checks import (
     check_arrays,
@@ -436,12 +437,13 @@ class Graph:
         storage.save_arrays(folder, "jgs.graph", arrays)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike, verify: bool = True) -> Self:
+    def open(cls, folder: str | os.PathLike, verify: Verify = True) -> Self:
         """The graph that `save` wrote to `folder`, memory-mapped: nothing is read into RAM.
 
-        Shapes, dtypes and file sizes are always checked. `verify` also reads each file once
-        and compares its checksum (about a second a gigabyte); the values themselves were
-        checked when the graph was made. Raises `InputError`.
+        Shapes, dtypes and file sizes are always checked. `verify` also reads each file and
+        compares its checksum (about a second a gigabyte); "once" does so unless this user
+        found that very file whole on this machine before. The values themselves were checked
+        when the graph was made. Raises `InputError`.
         """
         arrays = storage.open_arrays(folder, "jgs.graph", verify)
         again = "Write the folder again with `Graph.save`."

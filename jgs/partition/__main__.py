@@ -51,7 +51,9 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     with interrupts.starting():
         # Only now: errors above, and --help, need not wait for the import of JAX.
         import jgs.data
+        from jgs.partition.assignment import checked_assignment, open_assignment
         from jgs.partition.folder import check_out, write_parts
+        from jgs.partition.memory import check_memory
         from jgs.partition.nodes import (
             check_choice,
             check_partition,
@@ -60,8 +62,10 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         )
 
     command.settle_jax()
+    _check_flags(options)
+    own = open_assignment(options["assignment"]) if "assignment" in options else None
     method, seed = options.get("method", "metis"), options.get("seed", 0)
-    check_choice(given.parts, method, seed)
+    check_choice(given.parts, method if own is None else "random", seed)
     check_out(given.out)
     with command.loading():
         data = jgs.data.load(
@@ -69,12 +73,21 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
             options.get("root", "data"),
             **command.option_values(options.get("data_options", ())),
         )
-    check_partition(data.graph, given.parts, method, seed)
+    graph = data.graph
+    check_partition(graph, given.parts, method if own is None else "random", seed)
     _check_training(data, given.parts)
-    began = time.perf_counter()
     splits = {f"{k}_idx": getattr(data, f"{k}_idx") for k in ("train", "val", "test")}
-    assignment = partition_nodes(data.graph, given.parts, method, seed=seed, **splits)
-    method = method_used(data.graph, given.parts, method)
+    used = method_used(graph, given.parts, method) if own is None else "assignment"
+    needed = check_memory(used, graph.num_nodes, graph.num_edges)
+    began = time.perf_counter()
+    if own is not None:
+        assignment = checked_assignment(own, graph, given.parts, **splits)
+    else:
+        scratch = os.path.dirname(os.path.realpath(given.out))
+        os.makedirs(scratch, exist_ok=True)
+        more = {"seed": seed, "threads": options.get("threads", 1), "scratch": scratch}
+        assignment = partition_nodes(graph, given.parts, method, **splits, **more)
+    method = used
     partitioned = time.perf_counter()
     manifest = write_parts(given.out, data, assignment, given.parts, method=method, seed=seed)
     written = time.perf_counter()
@@ -87,11 +100,30 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         "edge_cut": manifest["edge_cut"],
         "balance": manifest["balance"],
         "parts_id": manifest["parts_id"],
+        "memory": {"predicted": needed},
         "seconds": {
             "partitioning": round(partitioned - began, 3),
             "writing": round(written - partitioned, 3),
         },
     }
+
+
+def _check_flags(options: dict[str, Any]) -> None:
+    if "assignment" in options:
+        for name in ("method", "seed", "threads"):
+            if name in options:
+                raise InputError(
+                    f"--{name} must be used without --assignment",
+                    options[name],
+                    "Leave one out.",
+                )
+    threads = options.get("threads", 1)
+    if threads != 1 and options.get("method") != "kaminpar":
+        raise InputError(
+            "--threads must be used with --method kaminpar", threads, "Leave it out."
+        )
+    if threads < 1:
+        raise InputError("--threads must be at least 1", threads, "Correct it.")
 
 
 def _check_training(data: Dataset, num_parts: int) -> None:
@@ -113,10 +145,16 @@ def _parser() -> command.Parser:
     add("--out", required=True, help="folder to write; parts written there before are replaced")
     add(
         "--method",
-        help="metis (small edge cut), ldg (one pass, for graphs too large for METIS) or "
-        "random (default: metis)",
+        help="metis (small edge cut), kaminpar (likewise, for graphs too large for METIS), ldg "
+        "(one pass, for larger ones still) or random (default: metis)",
     )
-    add("--seed", type=int, help="of metis and random (default: 0)")
+    add("--seed", type=int, help="of all methods but ldg (default: 0)")
+    add("--threads", type=int, help="of kaminpar; more than 1 is faster, not reproducible")
+    add(
+        "--assignment",
+        metavar="FILE",
+        help="a .npy file of each node's part, in the data set's order, in place of a method",
+    )
     parser.add_data_options()
     return parser
 

@@ -8,6 +8,9 @@ al. 2020, section 5.3).
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
 from jgs.partition.deal import fill
+from jgs.partition.kaminpar import check_kaminpar, kaminpar_partition
 from jgs.partition.metis import check_metis, metis_partition
 from jgs.partition.rebalance import rebalance
 from jgs.partition.streaming import ldg_partition
@@ -30,11 +34,12 @@ from jgs.partition.weights import (
     total_and_heaviest,
 )
 
-METHODS = ("metis", "random", "ldg")
+METHODS = ("metis", "kaminpar", "ldg", "random")
+_MULTILEVEL = ("metis", "kaminpar")
 # What a part may exceed its even share by, and what is aimed at.
 TOLERANCE, _AIM = 1.05, 1.04
-# With fewer nodes a part METIS has nothing to coarsen, and leaves parts empty.
-_METIS_NODES = 16
+# With fewer nodes a part they have nothing to coarsen, and leave parts empty.
+_NODES_A_PART = 16
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +52,8 @@ def partition_nodes(
     val_idx: Any = (),
     test_idx: Any = (),
     seed: int = 0,
+    threads: int = 1,
+    scratch: str | os.PathLike | None = None,
 ) -> np.ndarray:
     """int32 `[N]`: the part of each node, in `[0, num_parts)`.
 
@@ -54,10 +61,13 @@ def partition_nodes(
       graph: directed or not; METIS gets a symmetric copy in memory, the others read it where
         it lies.
       num_parts: from 1 to the number of nodes.
-      method: `metis` (a small edge cut; needs the extra `partition`), `ldg` (one pass, little
-        memory, a larger cut) or `random`.
+      method: `metis` (a small edge cut; needs the extra `partition`), `kaminpar` (likewise, in
+        much less memory; needs the extra `kaminpar`), `ldg` (one pass, little memory, a larger
+        cut) or `random`. See `jgs.partition.memory` for what each takes.
       train_idx, val_idx, test_idx: integer node ids.
-      seed: of `metis` and `random`, in `[0, 2**31)`; the same arguments give the same parts.
+      seed: of all but `ldg`, in `[0, 2**31)`; the same arguments give the same parts.
+      threads: of `kaminpar`; with more than one its parts differ from run to run.
+      scratch: a folder for the graph's file of `kaminpar`; None takes the system's.
 
     Balanced at once are the `CONSTRAINTS`: nodes that have an edge, in-edges, training,
     validation and test nodes. What the method left uneven by more than 4 % is mended by moving
@@ -77,16 +87,19 @@ def partition_nodes(
     limit = limits(total, num_parts, _AIM)
     weights = weights.replace(limit=limit)
     if (used := method_used(graph, num_parts, method)) != method:
-        log.info("fewer than %d nodes a part: %s instead of METIS", _METIS_NODES, used)
+        log.info("fewer than %d nodes a part: %s instead of %s", _NODES_A_PART, used, method)
     if used == "metis":
         parts = _metis(adjacency, weights, num_parts, seed)
+    elif used == "kaminpar":
+        folder = Path(scratch or tempfile.gettempdir())
+        parts = kaminpar_partition(adjacency, weights, num_parts, seed, threads, folder)
     elif used == "random":
         parts = _random(has_edge, num_parts, seed)
     else:
         parts = ldg_partition(adjacency, has_edge, weights, num_parts, limit)
     parts = rebalance(adjacency, weights, parts, num_parts, limit)
     _spread(parts, ~has_edge, all_weights.splits, num_parts)
-    _warn(part_loads(parts, all_weights, num_parts))
+    warn_uneven(part_loads(parts, all_weights, num_parts))
     return parts
 
 
@@ -116,9 +129,9 @@ def _random(has_edge: np.ndarray, num_parts: int, seed: int) -> np.ndarray:
 
 def method_used(graph: Graph, num_parts: int, method: str) -> str:
     """`method`, or what `partition_nodes` uses instead where the graph is too small for it."""
-    if method == "metis" and num_parts > 1:
+    if method in _MULTILEVEL and num_parts > 1:
         num_connected = np.count_nonzero(connected(in_neighbors(graph)))
-        return "ldg" if num_connected < _METIS_NODES * num_parts else method
+        return "ldg" if num_connected < _NODES_A_PART * num_parts else method
     return method
 
 
@@ -136,6 +149,8 @@ def check_choice(num_parts: int, method: str, seed: int) -> None:
         raise InputError("the seed must be an int in [0, 2**31)", repr(seed), "Choose another.")
     if method == "metis":
         check_metis(0)
+    elif method == "kaminpar":
+        check_kaminpar()
 
 
 def check_partition(graph: Graph, num_parts: int, method: str, seed: int) -> None:
@@ -167,7 +182,8 @@ def max_over_mean(counts: np.ndarray) -> float:
     return float(counts.max() / mean) if mean else 1.0
 
 
-def _warn(load: np.ndarray) -> None:
+def warn_uneven(load: np.ndarray) -> None:
+    """Logs a warning of the constraints in which parts are uneven; `load` int64 `[P, 5]`."""
     most = limits(load.sum(axis=0), len(load), TOLERANCE)
     uneven = [
         f"{max_over_mean(counts):.2f} of {name.replace('_', ' ')}"

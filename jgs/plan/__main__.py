@@ -43,6 +43,7 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = parse(argv)
     with interrupts.starting():
         # Only now: errors above, and --help, need not wait for the import of JAX.
+        from jgs.partition.memory import predictions
         from jgs.plan.cost import MODES, Network, cost
 
     command.settle_jax()
@@ -61,10 +62,14 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
                 if gbits == options["gbits"][0]:
                     results[-1]["sample"] = draw._asdict()
     _show(work, constants, options, results)
+    partitioning = predictions(work.num_nodes, work.num_edges)
+    sizes = ", ".join(f"{name} {size / 1e9:,.1f} GB" for name, size in partitioning.items())
+    command.say(f"memory that python -m jgs.partition takes, by --method: {sizes}")
     return {
         "workload": work._asdict() | {"sampler": repr(work.sampler)},
         "constants": constants._asdict(),
         "latency_us": options["latency_us"],
+        "partitioning_bytes": partitioning,
         "results": results,
     }
 
@@ -193,7 +198,7 @@ def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     from jgs.data.parts import open_parts  # a slow import
     from jgs.plan.cost import Workload
 
-    parts = open_parts(options["partition"])
+    parts = open_parts(options["partition"], "once")
     described = parts.manifest["features"]
     seeds = [np.asarray(parts.part(p).train_idx) for p in range(parts.num_parts)]
     work = Workload(

@@ -94,7 +94,7 @@ def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> Sourc
 def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
     def opened() -> tuple[RankParts, Sequence[Graph]]:
         assert config.partition is not None
-        parts = open_parts(config.partition)
+        parts = open_parts(config.partition, config.verification())
         check_digests(parts.name, digests, {"parts": parts.parts_id})
         ranks = RankParts(comm, parts)
         return ranks, ranks.graphs(config.mode)

@@ -144,7 +144,7 @@ class PartedData:
 
     def __init__(self, config: Config, comm: Communicator):
         assert config.partition is not None
-        parts = open_parts(config.partition)
+        parts = open_parts(config.partition, config.verification())
         _refuse_empty(parts, "val", "test")  # of seeds, every part must have some
         self._config, self._parts, self.comm = config, parts, comm
         self._ranks = RankParts(comm, parts)

@@ -20,7 +20,7 @@ BOUNDS = {
 OF_NODES = (
     *("model", "hidden", "heads", "reduce", "norm", "dropout", "input_dropout"),
     *("weight_decay", "eval_memory", "scratch", "partition", "mode", "cache"),
-    *("cache_memory", "wire"),
+    *("cache_memory", "wire", "verify"),
 )
 
 

@@ -29,7 +29,7 @@ from jgs.train.config import Config, as_typed, flag, of_task
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 RESULT = "result.json"
-_FOR_PARTS = ("mode", "cache", "cache_memory", "wire")
+_FOR_PARTS = ("mode", "cache", "cache_memory", "wire", "verify")
 log = logging.getLogger(__name__)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jgs.files.verified import Verify
 from jgs.train.flags import setting
 
 
@@ -52,3 +53,13 @@ class RankFlags:
     watchdog: float = setting(
         60.0, "seconds after which a rank that is not heard of ends the run", identity=False
     )
+    verify: str = setting(
+        "once",
+        "whether a partition's files are compared with their checksums: at each start, once "
+        "(until a file changes), or never (sizes and manifests always are)",
+        choices=("always", "once", "never"), identity=False, saved=False,
+    )  # fmt: skip
+
+    def verification(self) -> Verify:
+        """`verify` as `jgs.data.parts.open_parts` takes it."""
+        return "once" if self.verify == "once" else self.verify == "always"

@@ -13,13 +13,14 @@ import pytest
 
 from jgs.data.parts import open_parts
 from jgs.files import storage
+from jgs.partition import kaminpar, memory, nodes
 from jgs.partition.__main__ import main
 
 OPTIONS = ["num_nodes=500", "num_edges=4000", "num_features=4"]
 DATA = ["--dataset", "synthetic", "--data-options", *OPTIONS]
 
 
-@pytest.mark.parametrize("method", ["metis", "ldg", "random"])
+@pytest.mark.parametrize("method", ["metis", "kaminpar", "ldg", "random"])
 def test_it_writes_parts_and_says_how_even_they_are(tmp_path, capsys, method):
     out = tmp_path / "parts"
     assert main([*DATA, "--parts", "4", "--out", str(out), "--method", method]) == 0
@@ -45,8 +46,11 @@ def test_it_writes_parts_and_says_how_even_they_are(tmp_path, capsys, method):
         (["--parts", "501"], "no more parts than nodes, 500; got 501"),
         (["--parts", "101"], "no more parts than training nodes, 100; got 101"),
         (["--parts", "two"], "must parse"),
-        (["--parts", "2", "--method", "scotch"], "metis, random, ldg; got 'scotch'"),
+        (["--parts", "2", "--method", "scotch"], "metis, kaminpar, ldg, random; got 'scotch'"),
         (["--parts", "2", "--seed", "-1"], "seed"),
+        (["--parts", "2", "--threads", "2"], "with --method kaminpar; got 2"),
+        (["--parts", "2", "--assignment", "a.npy", "--method", "ldg"], "without --assignment"),
+        (["--parts", "2", "--assignment", "a.npy"], "a .npy file of integers; got [Errno 2]"),
         (["--parts", "2", "--dataset", "no-such"], "a data set must be one of"),
         (["--parts", "2", "--data-options", "seed"], "NAME=VALUE"),
         (["--parts", "2", "--data-options", "sed=1"], "the options of the data set"),
@@ -102,6 +106,66 @@ def test_a_folder_of_the_users_is_refused_before_any_work(tmp_path, capsys, monk
     assert main([*DATA, "--parts", "2", "--out", str(tmp_path)]) == 2
     assert "must not exist, be empty" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_an_assignment_from_a_file_is_taken_as_it_is(tmp_path, capsys):
+    out, file = tmp_path / "parts", tmp_path / "owner.npy"
+    arguments = [*DATA, "--parts", "3", "--out", str(out), "--assignment", str(file)]
+    owner = np.random.default_rng(0).choice(3, 500, p=[0.2, 0.3, 0.5])
+    for wrong, message in (
+        (owner[:-1], "each of the 500 nodes; got 499"),
+        (owner + 0.0, "one-dimensional integers; got float64[500]"),
+        (owner + 1, "must be in [0, 3); got 1 to 3"),
+    ):
+        np.save(file, wrong)
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
+    np.save(file, owner.astype(np.uint8))
+    assert main(arguments) == 0
+    said, parts = capsys.readouterr(), open_parts(out)
+    assert "the parts are uneven" in said.err
+    assert json.loads(said.out)["method"] == parts.manifest["method"] == "assignment"
+    np.testing.assert_array_equal(parts.owner(np.arange(500)), owner[parts.original_ids])
+
+
+def test_memory_is_told_before_it_is_taken(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "parts"
+    arguments = [*DATA, "--parts", "2", "--out", str(out)]
+    sizes = {"metis": 40 * 10**9, "kaminpar": 30 * 10**9, "ldg": 4 * 10**9, "random": 3 * 10**9}
+    monkeypatch.setattr(memory, "predicted", lambda method, *_: sizes[method])
+    monkeypatch.setattr(memory, "machine", lambda: memory.Machine(24 * 10**9, 3 * 10**9))
+    monkeypatch.setattr(nodes, "metis_partition", lambda *_: pytest.fail("begun"))
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        "metis will need about 40.0 GB, this machine has 24.0 GB. Use --method ldg or" in line
+    )
+    assert not out.exists()
+    assert main([*arguments, "--method", "ldg"]) == 0
+    said = capsys.readouterr()
+    assert "ldg will need about 4.0 GB of memory; of this machine's 24.0 GB are 3.0" in said.err
+    assert json.loads(said.out)["memory"]["predicted"] == 4 * 10**9
+
+
+def test_a_kaminpar_that_is_killed_is_one_line(tmp_path, capsys, monkeypatch):
+    (tmp_path / "run.py").write_text("import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(kaminpar.kaminpar_run, "__file__", str(tmp_path / "run.py"))
+    arguments = [
+        *DATA,
+        "--parts",
+        "2",
+        "--out",
+        str(tmp_path / "parts"),
+        "--method",
+        "kaminpar",
+    ]
+    assert main(arguments) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "in the memory there is; got its process ended with -9" in line
+    assert [p.name for p in tmp_path.iterdir()] == ["run.py"]  # nothing is left
+    monkeypatch.setattr(kaminpar.importlib.util, "find_spec", lambda _: None)
+    assert main(arguments) == 2
+    assert "pip install 'jgs[kaminpar]'" in capsys.readouterr().err
 
 
 def test_without_pymetis(tmp_path, capsys, monkeypatch):

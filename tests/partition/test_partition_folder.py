@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from jgs import Graph, InputError, SparseFeatures
 from jgs.data.dataset import assemble
 from jgs.data.parts import open_parts, part_name
-from jgs.files import replacing, storage
+from jgs.files import replacing, storage, verified
 from jgs.files.array_file import ArrayFile
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition.folder import write_parts
@@ -343,6 +343,31 @@ def test_without_verify_sizes_are_checked_still(tmp_path):
     cut_short(folder)
     with pytest.raises(InputError, match="must hold every array"):
         open_parts(folder, verify=False).part(1)
+
+
+def test_verified_once_files_are_read_again_only_where_they_changed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder, read, hash_of = tmp_path / "parts", [], verified.sha256
+    write(folder, make_data(50, 300), 3)
+    monkeypatch.setattr(verified, "sha256", lambda path: read.append(path) or hash_of(path))
+
+    def reads(index=1):
+        read.clear()
+        parts = open_parts(folder, "once")
+        assert parts.graph.num_nodes == 50
+        parts.part(index)
+        return len(read)
+
+    assert reads() > 10
+    assert reads() == 0
+    assert reads(2) > 0  # another part's files, and no others
+    flipped_byte(folder)
+    for _ in range(2):  # what is damaged is not remembered
+        with pytest.raises(InputError, match="checksum"):
+            reads()
+    write(folder, make_data(50, 300), 3)  # the same bytes, in other files
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")  # nothing can be remembered
+    assert reads() == reads() > 10
 
 
 def test_parts_that_do_not_exist(tmp_path):

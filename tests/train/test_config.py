@@ -190,7 +190,7 @@ def test_resume_refuses_folders_of_others_and_takes_empty_ones(tmp_path):
 
 @pytest.mark.parametrize(
     "given",
-    [{"mode": "vanilla"}, {"cache": "planned"}, {"cache_memory": 5}, {"wire": "float16"}],
+    [{"mode": "vanilla"}, {"cache": "planned"}, {"cache_memory": 5}, {"verify": "never"}],
 )
 def test_settings_for_parts_need_parts(tmp_path, given):
     run = str(made(tmp_path / "run"))
