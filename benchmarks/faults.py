@@ -42,7 +42,7 @@ HARMS = ("kill", "stop", "terminate", "hang", "cut", "full", "late", "absent")
 COMMS = ("mpi", "jax")
 _TRAIN = """
     --fanouts 3 2 --batch-size 12 --epochs 3 --checkpoint-every 3 --no-progress --resume
-    --eval-memory 1 --watchdog 5
+    --eval-memory 1
 """
 _SHORT = {"start_timeout": "30", "patience": "15"}  # limits of versions that have them
 _DISK = "24m"
@@ -101,7 +101,7 @@ def cells(
 class Runs:
     """Runs of two ranks in a folder with a small graph's parts."""
 
-    def __init__(self, folder: Path, limit: float, start_limit: float):
+    def __init__(self, folder: Path, limit: float, start_limit: float, watchdog: float):
         self.folder, self.limit, self.start_limit = folder, limit, start_limit
         self.parts, self._number = folder / "parts", 0
         self._whole: dict[tuple, str] = {}
@@ -112,7 +112,8 @@ class Runs:
         from jgs.train.config import Config  # a slow import
 
         known = {f.name for f in dataclasses.fields(Config)}
-        self.limits = [
+        self.limits = ["--watchdog", str(watchdog)]
+        self.limits += [
             word
             for name, value in _SHORT.items()
             if name in known
@@ -218,13 +219,13 @@ class Runs:
             seconds = None
             while seconds is None:
                 time.sleep(0.1)
-                for process in processes:
-                    process.poll()
                 began = harmed.stat().st_mtime if harmed.exists() else None
                 if time.time() > (began + self.limit if began else begun + self.start_limit):
                     break
                 if not _alive(place, cell.rank if remains else None):
                     seconds = time.time() - (began or begun)
+            for process in processes if seconds is not None and not remains else ():
+                process.wait()
             statuses = [process.poll() for process in processes]
             came = harmed.exists()
         said = [_said(place, rank) for rank in range(2)]
@@ -360,12 +361,13 @@ def main() -> None:
     add("--rank", type=int, choices=(0, 1), default=1, help="the one that comes to harm")
     add("--limit", type=float, default=60, help="seconds after which a cell has hung")
     add("--start-limit", type=float, default=300, help="seconds for the moment to come")
+    add("--watchdog", type=float, default=5, help="that of the runs: more on a busy machine")
     add("--no-resume", action="store_true", help="leave that out, half of the time")
     args = parser.parse_args()
     bad: list[str] = []
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory(prefix="jgs-faults-") as folder:
-        runs = Runs(Path(folder), args.limit, args.start_limit)
+        runs = Runs(Path(folder), args.limit, args.start_limit, args.watchdog)
         every = list(cells(args.only, args.moment, args.comm, args.rank))
         for cell in every:
             try:
