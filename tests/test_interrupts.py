@@ -73,7 +73,9 @@ def test_a_signal_among_the_imports(tmp_path, by, argv, moment, number):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["jgs.train", "jgs.partition", "jgs.plan", "jgs.predict"])
+@pytest.mark.parametrize(
+    "name", ["jgs.train", "jgs.partition", "jgs.plan", "jgs.predict", "jgs.launch"]
+)
 def test_a_script_runs_its_command(name):
     ended = subprocess.run(
         [sys.executable, *by_script(name), "--no-such-flag"], capture_output=True, text=True

@@ -23,7 +23,7 @@ LAYERS = (
     ("models",),
     ("dist",),
     ("train",),
-    ("predict", "plan"),
+    ("predict", "plan", "launch"),
     ("scripts",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -37,7 +37,7 @@ class Host:
     def on(self, *command: str) -> list[str]:
         """The command that runs `command` there, in this process's working directory."""
         namespaces = ["-n", "-m", "-u", f"--pid=/proc/{self.pid}/ns/pid_for_children"]
-        return ["nsenter", "-t", str(self.pid), *namespaces, "--wd=.", *command]
+        return ["nsenter", "-t", str(self.pid), *namespaces, f"--wdns={os.getcwd()}", *command]
 
 
 @contextmanager

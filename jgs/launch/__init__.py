@@ -1,0 +1,7 @@
+"""`python -m jgs.launch`: `python -m jgs.train` on several hosts, by ssh."""
+
+__all__: list[str] = []
+
+
+def __dir__() -> list[str]:
+    return __all__

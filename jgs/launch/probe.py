@@ -1,0 +1,81 @@
+"""What `jgs.launch` asks a host. The host's Python reads this file from standard input.
+
+So nothing of jgs is needed there to say that jgs is not there. `main` is called with what is
+asked, and prints one line: `MARK` and a JSON object. Shells may print lines of their own.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import socket
+from importlib import metadata
+
+MARK = "jgs.launch: "
+
+
+def main(directory, parts, digest, files):
+    """Prints what is so on this host.
+
+    directory: the ranks' working directory, which is made.
+    parts: the folder of the parts, or None; digest: of its manifest, as it should be.
+    files: size in bytes and time of change in seconds, by path within `parts`.
+
+    versions: of Python, jgs, JAX, jaxlib and mpi4jax; None where it is not installed.
+    rsync: whether it is there. port: one that is free.
+    connection: the caller's address and this host's, as its ssh server sees them, or None.
+    lacks: which of `files` are not there, or are others. other: whether other parts are there.
+    problem: why the working directory cannot be had, or None.
+    """
+    problem = None
+    try:
+        os.makedirs(directory, exist_ok=True)
+        os.chdir(directory)
+    except OSError as error:
+        problem = str(error)
+    versions = {name: version(name) for name in ("jax", "jaxlib", "mpi4jax")}
+    versions["Python"] = ".".join(platform.python_version_tuple()[:2])
+    try:
+        import jgs  # only now: what is missing is said
+
+        versions["jgs"] = jgs.__version__
+    except ImportError:
+        versions["jgs"] = None
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    there = None
+    if parts is not None:
+        try:
+            with open(os.path.join(parts, "manifest.json"), "rb") as manifest:
+                there = hashlib.sha256(manifest.read()).hexdigest()
+        except OSError:
+            pass  # it is to be copied
+    said = {
+        "problem": problem,
+        "versions": versions,
+        "rsync": shutil.which("rsync") is not None,
+        "port": port,
+        "connection": [words[0], words[2]] if len(words) == 4 else None,
+        "lacks": sorted(name for name, at in files.items() if state(parts, name) != at),
+        "other": there not in (None, digest),
+    }
+    print("\n" + MARK + json.dumps(said), flush=True)
+
+
+def version(name):
+    """The installed version of a package, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def state(folder, name):
+    """A file's size and time of change, as rsync compares them; None where there is none."""
+    try:
+        found = os.stat(os.path.join(folder, name))
+    except OSError:
+        return None
+    return [found.st_size, int(found.st_mtime)]

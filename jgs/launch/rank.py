@@ -1,0 +1,98 @@
+"""`python -m jgs.launch.rank NUMBER MODULE FLAGS...`: one rank, as `jgs.launch` starts it.
+
+It runs the module in this process, which whoever started it may signal and wait for. A second
+process, forked before anything else, attends it:
+
+- Lines that the rank writes to standard error get `[NUMBER] ` in front, and are passed on
+  whole, the last ones of a killed rank too.
+- With `--control` first, it obeys lines on standard input: `INT` and `TERM` send the rank that
+  signal. When standard input ends, as it does when `jgs.launch` or its connection does, the
+  rank is terminated, and killed `GRACE` seconds later: no rank outlives its run.
+
+Where `NUMBER` is `-`, the environment has it, as MPI launchers set it.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import select
+import signal
+import sys
+import time
+
+GRACE = 5.0
+_SIGNALS = {b"INT": signal.SIGINT, b"TERM": signal.SIGTERM}
+_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+
+
+def main(argv: list[str]) -> None:
+    control = argv[0] == "--control"
+    number, module, *flags = argv[control:]
+    if number == "-":
+        number = next((os.environ[name] for name in _VARIABLES if name in os.environ), "?")
+    rank = os.getpid()
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.close(write_end)
+            _attend(rank, f"[{number}] ".encode(), read_end, control)
+        finally:
+            os._exit(0)
+    os.close(read_end)
+    os.dup2(write_end, 2)
+    os.close(write_end)
+    if control:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.argv = [module, *flags]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _attend(rank: int, prefix: bytes, said: int, control: bool) -> None:
+    os.setsid()  # signals to the rank's group are not for this process
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    os.dup2(said, 3)
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))  # the launcher waits for the rank's alone
+    os.close(1)
+    watched, unread, orders = {3} | ({0} if control else set()), b"", b""
+    kill_at = None
+    while 3 in watched:
+        ready, _, _ = select.select(watched, [], [], 0.25)
+        if os.getppid() != rank and 3 not in ready:
+            break  # a process that the rank has started holds its standard error
+        if 3 in ready:
+            if not (data := os.read(3, 1 << 16)):
+                break
+            *lines, unread = (unread + data).split(b"\n")
+            _write(b"".join(prefix + line + b"\n" for line in lines))
+        if 0 in ready:
+            if data := os.read(0, 4096):
+                *lines, orders = (orders + data).split(b"\n")
+                for line in lines:
+                    _signal(rank, _SIGNALS.get(line))
+            else:
+                watched.remove(0)
+                _signal(rank, signal.SIGTERM)
+                kill_at = time.monotonic() + GRACE
+        if kill_at is not None and time.monotonic() > kill_at:
+            _signal(rank, signal.SIGKILL)
+    if unread:
+        _write(prefix + unread + b"\n")
+
+
+def _signal(rank: int, number: int | None) -> None:
+    if number is not None and os.getppid() == rank:  # else it has ended
+        os.kill(rank, number)
+
+
+def _write(data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(2, data) :]
+        except OSError:
+            return  # nobody reads it any more; the rank goes on
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,120 @@
+"""`Remote`: commands on other hosts, by ssh; on this one, without."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jgs.errors import InputError
+from jgs.launch import probe
+from jgs.launch.hosts import Host
+
+_PROBE_SECONDS = 60
+_NO_RESULT = 255  # ssh's own status where it fails
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """How commands are run on hosts.
+
+    Fields:
+      ssh: the command in front of a host's name, e.g. `("ssh", "-p", "2222")`.
+    """
+
+    ssh: tuple[str, ...]
+
+    @classmethod
+    def from_text(cls, text: str) -> Remote:
+        """Of `--ssh`. ssh itself is told to ask nobody for passwords. Raises `InputError`."""
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise InputError("--ssh must be a command", error, "Close its quotes.") from None
+        if not words:
+            raise InputError("--ssh must be a command", repr(text), "Leave it out for ssh.")
+        if os.path.basename(words[0]) == "ssh":
+            words[1:1] = ["-oBatchMode=yes", "-oConnectTimeout=10"]
+        return cls(tuple(words))
+
+    def on(self, host: Host, *command: str) -> list[str]:
+        """The command that runs `command` on `host`."""
+        return [*self.ssh, host.name, shlex.join(command)]
+
+    def is_here(self, host: Host) -> bool:
+        """Whether `host` is this machine, which needs no ssh: its address can be bound to."""
+        try:
+            places = socket.getaddrinfo(host.name, 0, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return False
+        for family, kind, protocol, _, place in places:
+            with suppress(OSError), socket.socket(family, kind, protocol) as bound:
+                bound.bind(place)
+                return True
+        return False
+
+    def ask(self, host: Host, *asked: Any) -> dict[str, Any]:
+        """What `probe.main(*asked)` says on `host`. Raises `InputError`."""
+        script = Path(probe.__file__).read_text("utf-8") + f"\nmain(*{asked!r})\n"
+        python = [sys.executable, "-"]
+        command = python if self.is_here(host) else self.on(host, *python)
+        try:
+            done = subprocess.run(
+                command,
+                input=script,
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_SECONDS,
+                errors="replace",
+            )
+        except OSError as error:
+            raise InputError(
+                "ssh must be installed, or --ssh name what takes its place",
+                f"{command[0]}: {error.strerror}",
+                "Install it, for example with `apt-get install openssh-client`.",
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise InputError(
+                "every host must answer by ssh",
+                f"nothing from {host.name} in {_PROBE_SECONDS} s",
+                f"See why `{shlex.join(self.ssh)} {host.name} true` does not end.",
+            ) from None
+        for line in done.stdout.splitlines():
+            if line.startswith(probe.MARK):
+                return json.loads(line[len(probe.MARK) :])
+        said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        if done.returncode == _NO_RESULT:
+            raise InputError(
+                "every host must answer by ssh",
+                f"{host.name}: {said}",
+                f"Correct its name, or mend what keeps `{shlex.join(self.ssh)} {host.name} "
+                "true` from working without a question.",
+            )
+        raise InputError(
+            f"every host must have the Python that runs here, {sys.executable}",
+            f"{host.name}: {said}",
+            "Install jgs there at the same path.",
+        )
+
+
+def end_with_this() -> None:
+    """For a child process: it is terminated when this process ends, however that may be."""
+    _libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def every(hosts: list[Host], do: Callable[[Host], Any]) -> list[Any]:
+    """What `do` returns for each host, all at once; raises what the first of them raises."""
+    with ThreadPoolExecutor(min(32, len(hosts))) as pool:
+        return list(pool.map(do, hosts))

@@ -1,0 +1,151 @@
+"""`run`: the processes of a run, from their start to the end of all."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import IO, Any
+
+from jgs.command import say
+from jgs.launch.rank import GRACE
+from jgs.launch.remote import end_with_this
+
+LAST_WORDS = 10.0
+"""Seconds that the others have, after one has ended badly, to say so and to end."""
+
+_LOOK = 0.05
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Of the statuses that say by themselves what there is to say: bad input, a lost rank, a stop.
+_EXPLAINED = (2, 3, 130, 143)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A process to be started.
+
+    Fields:
+      name: what to call it.
+      command: with its arguments.
+      control: whether it obeys lines on its standard input, as `jgs.launch.rank` does; else
+        it is sent signals, as mpiexec is, which passes them on.
+    """
+
+    name: str
+    command: list[str]
+    control: bool = True
+
+
+class _Running:
+    def __init__(self, start: Start):
+        self.name, self._control = start.name, start.control
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(
+            start.command,
+            stdin=subprocess.PIPE if start.control else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a terminal's Ctrl-C comes to this process alone
+            # One with control ends by itself, when this process's end closes its input.
+            preexec_fn=None if start.control else end_with_this,
+        )
+        streams = (self.process.stdout, sys.stdout), (self.process.stderr, sys.stderr)
+        self._readers = [
+            threading.Thread(target=_pass_on, args=s, daemon=True) for s in streams
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def signal(self, number: int) -> None:
+        number = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
+        if not self._control:
+            self.process.send_signal(number)
+        elif self.process.stdin is not None:
+            with suppress(OSError):  # it has ended
+                self.process.stdin.write(b"INT\n" if number == signal.SIGINT else b"TERM\n")
+                self.process.stdin.flush()
+
+    def end(self) -> None:
+        """It ends at once, or `GRACE` seconds later where it does not hear."""
+        if self._control and self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+        else:
+            self.process.kill()  # mpiexec's proxies end their ranks
+
+    def status(self) -> int | None:
+        """None while it runs; as a shell has it, 128 and the signal, where one ended it."""
+        if (status := self.process.poll()) is None:
+            return None
+        for reader in self._readers:
+            reader.join(GRACE)
+        return status if status >= 0 else 128 - status
+
+
+def run(starts: Sequence[Start]) -> int:
+    """Runs all until all have ended; returns the status of the first that ended badly, or 0.
+
+    What they write is passed on line by line. When one ends badly, the others have
+    `LAST_WORDS` seconds. SIGINT (Ctrl-C) and SIGTERM go to all, SIGHUP as SIGTERM. A second
+    signal ends them.
+    """
+    heard: list[int] = []
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+
+    before = {number: signal.signal(number, hear) for number in _SIGNALS}
+    running: list[_Running] = []
+    try:
+        for start in starts:
+            running.append(_Running(start))
+        return _until_all_end(running, heard)
+    finally:
+        for one in running:
+            one.end()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _until_all_end(running: list[_Running], heard: list[int]) -> int:
+    result, passed, end_at = 0, 0, float("inf")
+    left = list(running)
+    while left:
+        time.sleep(_LOOK)
+        for one in list(left):
+            if (status := one.status()) is None:
+                continue
+            left.remove(one)
+            if status and not result:
+                result, end_at = status, min(end_at, time.monotonic() + LAST_WORDS)
+                if status not in _EXPLAINED:
+                    say(f"{one.name} ended with status {status}; the others end too")
+        while passed < len(heard):
+            if passed == 0:
+                for one in left:
+                    one.signal(heard[0])
+            else:
+                end_at = 0.0
+            passed += 1
+        if time.monotonic() > end_at:
+            for one in left:
+                one.end()
+            if time.monotonic() > end_at + 2 * GRACE:  # ssh does not hear, or hears nothing
+                for one in left:
+                    one.process.kill()
+    return result
+
+
+_WRITING = threading.Lock()
+
+
+def _pass_on(read: IO[bytes], to: Any) -> None:
+    for line in read:
+        with _WRITING, suppress(OSError, ValueError, AttributeError):
+            to.write(line.decode(errors="replace"))
+            to.flush()

@@ -1,0 +1,131 @@
+"""The ranks' commands: by mpiexec, or one by one for JAX's own runtime."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jgs.errors import InputError
+from jgs.launch.hosts import Host
+from jgs.launch.remote import Remote
+from jgs.launch.running import Start, run
+
+# ssh takes no environment along; mpiexec does. What these begin are settings of a run.
+_PREFIXES = ("JAX_", "JGS_", "NCCL_", "XLA_", "PYTHON")
+
+
+def has_mpi() -> bool:
+    """Whether ranks can use MPI here."""
+    return importlib.util.find_spec("mpi4jax") is not None and _mpiexec() is not None
+
+
+def find_mpiexec() -> str:
+    """The path of Hydra, the mpiexec of MPICH and its kin. Raises `InputError`."""
+    if (path := _mpiexec()) is None:
+        raise InputError(
+            "--comm mpi needs mpiexec",
+            "none beside this Python, none on the PATH",
+            "Run `pip install mpich mpi4py`, then `pip install mpi4jax`, or use --comm jax.",
+        )
+    said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+    if "HYDRA" not in said:
+        raise InputError(
+            "mpiexec must be Hydra, that of MPICH and its kin",
+            f"{path}, {(said.strip().splitlines() or ['which says nothing'])[0]}",
+            "Start the ranks by that mpiexec itself (see docs/ranks.md), or use --comm jax.",
+        )
+    return path
+
+
+def _mpiexec() -> str | None:
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    return beside if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to run where.
+
+    Fields:
+      remote: how hosts are reached.
+      hosts, answers: each, and what `jgs.launch.probe` said there.
+      training: the flags of `python -m jgs.train`.
+      env: what all ranks get, each `NAME=VALUE`.
+    """
+
+    remote: Remote
+    hosts: tuple[Host, ...]
+    answers: tuple[dict[str, Any], ...]
+    training: tuple[str, ...]
+    env: tuple[str, ...]
+
+    def by_jax(self, coordinator: str | None, interface: str | None) -> int:
+        """Starts each rank, by ssh where its host is another; returns the run's status.
+
+        The coordinator is rank 0, at a port that its host had free.
+        """
+        size = self.hosts[-1].first + self.hosts[-1].ranks
+        coordinator = coordinator or f"{self._first_host()}:{self.answers[0]['port']}"
+        meet = ["--comm", "jax", "--coordinator", coordinator, "--num-processes", str(size)]
+        meet += ["--interface", interface] if interface else []
+        kept = [f"{k}={v}" for k, v in os.environ.items() if k.startswith(_PREFIXES)]
+        starts = []
+        for host in self.hosts:
+            for rank in range(host.first, host.first + host.ranks):
+                command = ["env", *kept, *self.env, sys.executable, "-m", "jgs.launch.rank"]
+                command += ["--control", str(rank), "jgs.train", *meet]
+                command += ["--process-id", str(rank), *self.training]
+                if not self.remote.is_here(host):
+                    there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
+                    command = [*self.remote.ssh, host.name, there]
+                starts.append(Start(f"rank {rank} on {host.name}", command))
+        return run(starts)
+
+    def by_mpi(self, mpiexec: str, interface: str | None) -> int:
+        """Starts all ranks by Hydra's mpiexec, which takes ssh; returns the run's status."""
+        hosts = ",".join(f"{host.name}:{host.ranks}" for host in self.hosts)
+        size = self.hosts[-1].first + self.hosts[-1].ranks
+        command = [mpiexec, "-launcher", "ssh", "-hosts", hosts, "-n", str(size)]
+        if interface:
+            command += ["-iface", interface]
+        elif here := self._this_host():
+            command += ["-localhost", here]
+        for name, _, value in (text.partition("=") for text in self.env):
+            command += ["-genv", name, value]
+        if interface:
+            for name in ("UCX_NET_DEVICES", "FI_TCP_IFACE"):  # MPICH's two ways to TCP
+                if name not in os.environ:
+                    command += ["-genv", name, interface]
+        # A script, for Hydra takes no ssh with options.
+        with tempfile.TemporaryDirectory(prefix="jgs-launch-") as folder:
+            ssh = Path(folder, "ssh")
+            ssh.write_text(f'#!/bin/sh\nexec {shlex.join(self.remote.ssh)} "$@"\n')
+            ssh.chmod(0o700)
+            command += ["-launcher-exec", str(ssh), sys.executable, "-m", "jgs.launch.rank"]
+            command += ["-", "jgs.train", "--comm", "mpi", *self.training]
+            return run([Start("mpiexec", command, control=False)])
+
+    def _first_host(self) -> str:
+        """Rank 0's host, as other hosts know it: by the address that ssh found, so that names
+        of ~/.ssh/config do, and a host whose own name is 127.0.1.1 to itself."""
+        if self.remote.is_here(self.hosts[0]):
+            address = self._this_host()
+        else:
+            connection = self.answers[0]["connection"]
+            address = connection and connection[1]
+        address = address or self.hosts[0].name
+        return f"[{address}]" if ":" in address else address
+
+    def _this_host(self) -> str | None:
+        """This host's address, as the ssh servers of other hosts see it; None: nobody says."""
+        seen = (answer["connection"] for answer in self.answers)
+        others = zip(self.hosts, seen, strict=True)
+        return next((c[0] for h, c in others if c and not self.remote.is_here(h)), None)
