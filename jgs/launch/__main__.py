@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: that of the run, or see `jgs.command.run`."""
     return command.run(
         lambda: _launch(sys.argv[1:] if argv is None else list(argv)),
-        interrupted="interrupted; no rank has been started",
+        stopped="; no rank has been started",
         disk=("every file must be readable", "Correct the path or mend the permissions."),
         memory=("the command must fit into memory", "End other programs."),
         kept=str,
