@@ -364,6 +364,7 @@ def main() -> None:
     add("--watchdog", type=float, default=5, help="that of the runs: more on a busy machine")
     add("--no-resume", action="store_true", help="leave that out, half of the time")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends what it has started
     bad: list[str] = []
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory(prefix="jgs-faults-") as folder:
