@@ -57,6 +57,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         from jgs.partition.nodes import (
             check_choice,
             check_partition,
+            counted,
             method_used,
             partition_nodes,
         )
@@ -78,7 +79,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     _check_training(data, given.parts)
     splits = {f"{k}_idx": getattr(data, f"{k}_idx") for k in ("train", "val", "test")}
     used = method_used(graph, given.parts, method) if own is None else "assignment"
-    needed = check_memory(used, graph.num_nodes, graph.num_edges)
+    needed = check_memory(used, counted(graph, used, splits.values()))
     began = time.perf_counter()
     if own is not None:
         assignment = checked_assignment(own, graph, given.parts, **splits)

@@ -18,22 +18,39 @@ log = logging.getLogger(__name__)
 
 
 class _Bytes(NamedTuple):
-    """Fields: bytes of every run, a node, a stored edge."""
+    """Fields: bytes a node; a node with an edge; a node of a split; an edge, each both ways."""
 
-    fixed: int
     node: float
-    edge: float
+    connected: float = 0
+    in_split: float = 0
+    edge: float = 0
 
 
+# The process, and the temporaries of passes over edges and features.
+_FIXED = 300 << 20
 # Writing the parts comes after partitioning, by any method.
-_WRITING = _Bytes(450 << 20, 26, 0)
+_WRITING = _Bytes(20.5, in_split=6.5)
 _METHODS = {
-    "metis": _Bytes(450 << 20, 60, 170),
-    "kaminpar": _Bytes(450 << 20, 60, 8),
-    "ldg": _Bytes(450 << 20, 14, 0),
-    "random": _Bytes(450 << 20, 14, 0),
-    "assignment": _Bytes(450 << 20, 4, 0),
+    "metis": _Bytes(12, 50, edge=170),
+    "kaminpar": _Bytes(8, 70, edge=12),
+    "ldg": _Bytes(13.5),
+    "random": _Bytes(13.5),
+    "assignment": _Bytes(8),
 }
+
+
+class Graph(NamedTuple):
+    """What counts of a graph.
+
+    Fields:
+      nodes, edges: all nodes; edges, with each one's reverse.
+      connected, in_splits: nodes that have an edge, None for all; nodes that are in a split.
+    """
+
+    nodes: int
+    edges: int
+    connected: int | None = None
+    in_splits: int = 0
 
 
 class Machine(NamedTuple):
@@ -43,17 +60,20 @@ class Machine(NamedTuple):
     free: int
 
 
-def predicted(method: str, num_nodes: int, num_edges: int) -> int:
+def predicted(method: str, graph: Graph) -> int:
     """Bytes of private memory that partitioning, and writing the parts, take at most."""
+    nodes, edges, connected, in_splits = graph
+    connected = nodes if connected is None else connected
+    counts = nodes, connected, in_splits, edges
     steps = (_WRITING, _METHODS[method])
-    return max(int(s.fixed + s.node * num_nodes + s.edge * num_edges) for s in steps)
+    return _FIXED + max(
+        int(sum(size * n for size, n in zip(step, counts, strict=True))) for step in steps
+    )
 
 
-def predictions(num_nodes: int, num_edges: int) -> dict[str, int]:
+def predictions(graph: Graph) -> dict[str, int]:
     """What is `predicted` for each method of `python -m jgs.partition`."""
-    return {
-        name: predicted(name, num_nodes, num_edges) for name in _METHODS if name != "assignment"
-    }
+    return {name: predicted(name, graph) for name in _METHODS if name != "assignment"}
 
 
 def machine() -> Machine | None:
@@ -85,18 +105,18 @@ def _groups() -> Iterable[tuple[int, int]]:
         return
 
 
-def check_memory(method: str, num_nodes: int, num_edges: int) -> int:
+def check_memory(method: str, graph: Graph) -> int:
     """What `predicted` says, once it is logged beside what this machine has.
 
     Raises `InputError` where it is more than the machine has at all; warns where it is more
     than is free.
     """
-    needed, has = predicted(method, num_nodes, num_edges), machine()
+    needed, has = predicted(method, graph), machine()
     if has is None:
         log.info("%s will need about %s of memory", method, _gb(needed))
         return needed
     if needed > has.total:
-        sizes = predictions(num_nodes, num_edges)
+        sizes = predictions(graph)
         fitting = [name for name, size in sizes.items() if size <= has.total]
         raise InputError(
             "the partitioning must fit into this machine's memory",

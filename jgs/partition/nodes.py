@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
+from jgs.partition import memory
 from jgs.partition.deal import fill
 from jgs.partition.kaminpar import check_kaminpar, kaminpar_partition
 from jgs.partition.metis import check_metis, metis_partition
 from jgs.partition.rebalance import rebalance
 from jgs.partition.streaming import ldg_partition
+from jgs.partition.undirected import is_symmetric
 from jgs.partition.weights import (
     CONSTRAINTS,
     NodeWeights,
@@ -133,6 +136,17 @@ def method_used(graph: Graph, num_parts: int, method: str) -> str:
         num_connected = np.count_nonzero(connected(in_neighbors(graph)))
         return "ldg" if num_connected < _NODES_A_PART * num_parts else method
     return method
+
+
+def counted(graph: Graph, method: str, splits: Iterable[np.ndarray]) -> memory.Graph:
+    """What `jgs.partition.memory` asks of a graph; of multilevel methods in a pass or two."""
+    in_splits = sum(ids.size for ids in splits)
+    if method not in _MULTILEVEL:
+        return memory.Graph(graph.num_nodes, graph.num_edges, None, in_splits)
+    adjacency = in_neighbors(graph)
+    both_ways = graph.num_edges * (1 if is_symmetric(adjacency) else 2)
+    num_connected = int(np.count_nonzero(connected(adjacency)))
+    return memory.Graph(graph.num_nodes, both_ways, num_connected, in_splits)
 
 
 def check_choice(num_parts: int, method: str, seed: int) -> None:

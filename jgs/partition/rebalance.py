@@ -66,6 +66,8 @@ def _move(graph, weights, parts, load, limit, begin) -> bool:
         for least in (0.5, 0.0):  # first no shuffling between parts that are full alike
             for nodes, stop in _candidates(parts, source, begin[source], len(load)):
                 counts = weights[nodes]
+                counting = counts.any(axis=1)  # others would only take memory
+                nodes, counts = nodes[counting], counts[counting]
                 near = neighbors_per_part(graph, nodes, parts, len(load))
                 targets, score = _best_moves(near, counts, load, scale, source, least)
                 order = np.argsort(score, kind="stable")[: np.count_nonzero(score < np.inf)]

@@ -43,7 +43,7 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = parse(argv)
     with interrupts.starting():
         # Only now: errors above, and --help, need not wait for the import of JAX.
-        from jgs.partition.memory import predictions
+        from jgs.partition import memory
         from jgs.plan.cost import MODES, Network, cost
 
     command.settle_jax()
@@ -62,7 +62,7 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
                 if gbits == options["gbits"][0]:
                     results[-1]["sample"] = draw._asdict()
     _show(work, constants, options, results)
-    partitioning = predictions(work.num_nodes, work.num_edges)
+    partitioning = memory.predictions(memory.Graph(work.num_nodes, work.num_edges))
     sizes = ", ".join(f"{name} {size / 1e9:,.1f} GB" for name, size in partitioning.items())
     command.say(f"memory that python -m jgs.partition takes, by --method: {sizes}")
     return {

@@ -242,3 +242,5 @@ def test_a_data_set_is_sampled_and_this_machine_measured(capsys):
     assert slow["epoch_seconds"] > fast["epoch_seconds"]
     assert rows[1, 25.0, "hybrid"]["bytes"] == 0
     assert "synthetic" in err
+    assert result["partitioning_bytes"]["metis"] > result["partitioning_bytes"]["ldg"] > 0
+    assert "python -m jgs.partition takes, by --method: metis 0." in err
