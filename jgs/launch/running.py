@@ -22,8 +22,8 @@ LAST_WORDS = 10.0
 
 _LOOK = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Of the statuses that say by themselves what there is to say: bad input, a lost rank, a stop.
-_EXPLAINED = (2, 3, 130, 143)
+_STOPPED = (130, 143)  # of a rank that was told to stop: others may be writing a checkpoint
+_EXPLAINED = (2, 3, *_STOPPED)  # bad input, a lost rank: a line has said it
 
 
 @dataclass(frozen=True)
@@ -121,16 +121,18 @@ def _until_all_end(running: list[_Running], heard: list[int]) -> int:
             if (status := one.status()) is None:
                 continue
             left.remove(one)
-            if status and not result:
-                result, end_at = status, min(end_at, time.monotonic() + LAST_WORDS)
-                if status not in _EXPLAINED:
-                    say(f"{one.name} ended with status {status}; the others end too")
+            if status and not result and status not in _EXPLAINED and not heard:
+                others = "; the others end too" if left else ""
+                say(f"{one.name} ended with status {status}{others}")
+            if status and status not in _STOPPED:
+                end_at = min(end_at, time.monotonic() + LAST_WORDS)
+            result = result or status
         while passed < len(heard):
             if passed == 0:
                 for one in left:
                     one.signal(heard[0])
             else:
-                end_at = 0.0
+                end_at = min(end_at, time.monotonic())
             passed += 1
         if time.monotonic() > end_at:
             for one in left:
