@@ -1,8 +1,11 @@
 """`python -m jgs.train --partition` as several processes: one voice, one run, and failures."""
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +14,8 @@ import numpy as np
 import pytest
 from launched import FLAGS, LIMIT, finish, result
 from ranks import MPIEXEC, needs_mpi
-from two_hosts import NotPermitted, two_hosts
+from ssh_servers import ssh_servers
+from two_hosts import MPICH, NotPermitted, hosts, two_hosts
 
 from jgs.dist.watchdog import LOST
 from jgs.train import checkpoint, folder
@@ -208,3 +212,64 @@ def test_two_hosts(start, whole, parts, tmp_path):
             harm_and_resume(start, command, alone, parts, tmp_path / "run", harms)
     except NotPermitted as reason:
         pytest.skip(f"two hosts need network namespaces, as root: {reason}")
+
+
+LAUNCH = [sys.executable, "-m", "jgs.launch", "--hosts", "host-a,host-b"]
+TRAIN = ["--", *FLAGS, "--epochs", str(EPOCHS), "--batch-size", "12", "--run-dir"]
+
+
+def check_launched(done, whole, run_dir):
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["params_sha256"] == whole["params_sha256"]
+    assert told["run_dir"] == str(run_dir)
+    lines = done.stderr.splitlines()
+    assert sum(line.startswith(f"[0] epoch {EPOCHS}/{EPOCHS}") for line in lines) == 1
+
+
+@pytest.mark.parametrize("kind", ["jax", "mpi"])
+def test_launched_over_ssh(whole, parts, environment, tmp_path, monkeypatch, kind):
+    """Two hosts that share no disk where the parts lie, and an sshd on each."""
+    if kind == "mpi":
+        needs_mpi()
+    alone = whole(kind)[0]
+    site = tmp_path / "site"
+    shutil.copytree(parts, site / "parts")
+    (tmp_path / "keys").mkdir()
+    monkeypatch.chdir(tmp_path)
+    try:
+        with (
+            hosts(2, tmp_path) as (a, b),
+            ssh_servers([a, b], tmp_path / "keys") as ssh,
+        ):
+            subprocess.run(b.on("mount", "-t", "tmpfs", "none", str(site)), check=True)
+            own = ["--ssh", ssh, "--parts", "site/parts", "--comm", kind]
+            command = [*LAUNCH, *own, *TRAIN, str(tmp_path / "run")]
+            # MPICH is told to take the cable, but not which interface.
+            env = environment | {k: v for k, v in MPICH.items() if k != "UCX_NET_DEVICES"}
+            done = subprocess.run(
+                a.on(*command), env=env, capture_output=True, text=True, timeout=LIMIT
+            )
+            there = subprocess.run(b.on("ls", "site/parts"), capture_output=True, text=True)
+    except NotPermitted as reason:
+        pytest.skip(f"launching over ssh needs root, namespaces, sshd and rsync: {reason}")
+    check_launched(done, alone, tmp_path / "run")
+    assert "host-b: copying graph, manifest.json, part-00002, part-00003, shared" in done.stderr
+    assert there.stdout.split() == [
+        "graph", "manifest.json", "part-00002", "part-00003", "shared",
+    ]  # fmt: skip
+
+
+def test_launched_by_what_takes_ssh_s_place(whole, parts, environment, tmp_path):
+    script = tmp_path / "shell"
+    script.write_text(
+        "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' exec sh -c \"$*\"\n"
+    )
+    script.chmod(0o755)
+    own = ["--ssh", str(script), "--parts", str(parts), "--comm", "jax"]
+    command = [*LAUNCH, *own, *TRAIN, str(tmp_path / "run")]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
+    check_launched(done, whole("jax")[0], tmp_path / "run")
+    assert "copying" not in done.stderr  # the hosts share the file system
