@@ -109,6 +109,8 @@ def test_one_rank_speaks_and_writes_the_run(whole, kind):
     assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png", "result.json"}
     rows = folder.read_metrics(run_dir, EPOCHS)
     assert [row["epoch"] for row in rows] == list(range(1, EPOCHS + 1))
+    assert all(row["rounds"] == 2 * 5 + row["extra_rounds"] for row in rows)
+    assert sum(row["extra_steps"] for row in rows[1:]) == 0
 
 
 def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path, capsys):
