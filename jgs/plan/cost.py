@@ -67,7 +67,8 @@ class Draw(NamedTuple):
       edges, sources: on average, edges drawn and nodes known after the hop.
       asked_nodes, asked_edges: in vanilla mode, of the hops after the first: the most nodes
         that a rank asks one other for in a batch, and the most edges of the answer.
-      asked_rows: the most feature rows that a rank asks one other for in a batch.
+      asked_rows: the most feature rows that a rank will ask one other for in a batch (see
+        `jgs.dist.demand`).
       cache_rows: rows of other ranks that a planned cache keeps.
       hit: the share of an epoch's remote rows that it serves.
       share: how large the largest rank's part of the nodes is, 1 / R where even.
@@ -189,8 +190,8 @@ def cost(
 
 
 def request_rows(most: float) -> int:
-    """About what `jgs.dist.plan.request_capacity` makes of the most rows asked of one rank."""
-    return -(-math.ceil(most * 1.03) // 64) * 64
+    """What `jgs.dist.plan.request_capacity` makes of the most rows asked of one rank."""
+    return -(-math.ceil(most) // 64) * 64
 
 
 def feature_bytes(ranks: int, rows: int, width: int, itemsize: int) -> float:

@@ -86,7 +86,7 @@ def expected_draw(
         sources.append(float(degrees.nodes @ met))
     steps = max(1, math.ceil(work.num_seeds / (work.batch_size * ranks)))
     kept, hit = _planned_hits(degrees.nodes * remote, met, steps, cache_rows)
-    rows = _most(sources[-1] * remote / max(1, ranks - 1), ranks)
+    rows = 1.03 * _most(sources[-1] * remote / max(1, ranks - 1), ranks)
     return Draw(
         tuple(edges),
         tuple(sources),

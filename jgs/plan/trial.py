@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.dist.demand import demanded
 from jgs.graph import Graph, MiniBatch
 from jgs.plan.cost import Draw, Workload
 from jgs.sampling import plan_capacity, worst_case
@@ -41,21 +42,23 @@ def measured_draw(
     num_ranks, num_nodes = len(seeds), work.num_nodes
     sampled = [np.zeros((2, work.sampler.num_hops))]
     asked = np.zeros((2, work.sampler.num_hops))
-    asked_rows, read = 0, np.zeros(num_nodes, np.int32)
+    needs, read = dict[int, int](), np.zeros(num_nodes, np.int32)
     capacity = plan_capacity(
         graph, work.batch_size, work.sampler, seeds=np.concatenate(seeds), trials=4
     )
     for rank in range(min(num_ranks, _RANKS)):
         whole = rank == 0 and cache_rows > 0 and num_ranks > 1
         most = most_batches if whole else _TRIALS
-        for batch in _batches(work, graph, seeds[rank], capacity, rank, most):
+        batches = _batches(work, graph, seeds[rank], capacity, rank, most)
+        for step, batch in enumerate(batches):
             blocks = batch.blocks[::-1]
             counts = [(int(b.num_edges), int(b.num_sources)) for b in blocks]
             sampled.append(np.array(counts, float).T)
             nodes = np.asarray(batch.nodes)
             real = nodes[nodes < num_nodes]
             remote = real[owner[real] != rank]
-            asked_rows = max(asked_rows, _most(owner[remote], None, num_ranks))
+            need = _most(owner[remote], None, num_ranks)
+            needs[step] = max(needs.get(step, 0), need)
             for hop, block in enumerate(blocks[1:], 1):
                 asked[:, hop] = np.maximum(
                     asked[:, hop], _asked(nodes, block, owner, rank, num_ranks)
@@ -70,7 +73,7 @@ def measured_draw(
         tuple(mean[1].tolist()),
         tuple(asked[0, 1:].tolist()),
         tuple(asked[1, 1:].tolist()),
-        asked_rows,
+        demanded(np.array(list(needs.values()), int)),
         int(np.count_nonzero(best)),
         float(best.sum(dtype=np.int64) / reads) if reads else 0.0,
         float(np.bincount(owner, minlength=num_ranks).max() / num_nodes),
