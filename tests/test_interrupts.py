@@ -63,7 +63,7 @@ def test_a_signal_among_the_imports(tmp_path, by, argv, moment, number):
             if moment == "jgs.allocator":  # the handler is there some milliseconds later
                 time.sleep(0.02)
             process.send_signal(number)
-            said, err = process.communicate(timeout=60)
+            said, err = process.communicate(timeout=240)
         finally:
             process.kill()
     lines = [s for s in err.splitlines() if not s.startswith("import time:")]

@@ -24,7 +24,7 @@ MPIEXEC = Path(sys.prefix, "bin", "mpiexec")
 
 
 def run_ranks(
-    script, kind: str, n: int, *args, timeout: float = 60, env=None, status: int | None = 0
+    script, kind: str, n: int, *args, timeout: float = 240, env=None, status: int | None = 0
 ) -> str:
     """What `n` ranks that run `script args...` print, standard error too.
 

@@ -38,7 +38,7 @@ def run(there, environment):
         )
         for rank, (host, kwargs) in enumerate(there)
     ]
-    lines = [p.communicate(timeout=90)[0].splitlines() for p in processes]
+    lines = [p.communicate(timeout=240)[0].splitlines() for p in processes]
     return [[line for line in said if "[Gloo]" not in line] for said in lines]
 
 

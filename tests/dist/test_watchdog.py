@@ -36,19 +36,20 @@ def test_lost_rank_is_named_by_all_others(kind, n, harm, rank):
         n,
         harm,
         rank,
-        timeout=30,
+        timeout=120,
         status=LOST if (kind, harm) == ("jax", "hang") else None,
     )
     ended = f"ends: {SAID[harm].format(rank)}; last checkpoint: checkpoints/7"
     lines = [f"rank {other} {ended}" in output for other in set(range(n)) - {rank}]
     # On a busy machine mpiexec may end the others of a killed rank before they speak.
-    assert all(lines) or ((kind, harm) == ("mpi", "kill") and "BAD TERMINATION" in output)
+    cut_off = kind == "mpi" and harm in ("kill", "raise") and "BAD TERMINATION" in output
+    assert all(lines) or cut_off
     assert "stopped after" not in output
 
 
 @pytest.mark.parametrize(("kind", "n"), [("mpi", 2), ("jax", 2)])
 def test_all_stop_after_the_same_step_when_one_is_asked(kind, n):
-    output = run_ranks(SCRIPT, kind, n, "none", 1, timeout=30)
+    output = run_ranks(SCRIPT, kind, n, "none", 1, timeout=120)
     assert output.count("stopped after 20") == n
     assert "ends:" not in output
 
@@ -78,7 +79,7 @@ ranks_loop.main(2)
 
 def test_an_error_on_one_rank_ends_the_example():
     examples = SCRIPT.parents[2] / "examples"
-    output = run_ranks("-c", "mpi", 2, EXAMPLE, examples, timeout=60, status=None)
+    output = run_ranks("-c", "mpi", 2, EXAMPLE, examples, timeout=240, status=None)
     assert "rank 0 ends: rank 1 failed: KeyError: 'a fault of rank 1'" in output
     assert "epoch 0" not in output
 

@@ -195,7 +195,7 @@ def launch(tmp_path):
 
 def ended(process):
     """Its status, and what it has written since."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     return process.returncode, out, sorted(err.splitlines())
 
 

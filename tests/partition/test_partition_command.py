@@ -240,7 +240,7 @@ def test_ctrl_c_during_metis_ends_at_once_and_leaves_nothing(tmp_path, before):
                     break
             time.sleep(0.3)
             process.send_signal(signal.SIGINT)
-            out_text, error = process.communicate(timeout=60)
+            out_text, error = process.communicate(timeout=240)
         finally:
             process.kill()
     assert (process.returncode, out_text) == (130, "")
