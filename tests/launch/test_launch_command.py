@@ -133,10 +133,14 @@ def test_an_mpiexec_of_another_kind(tmp_path, monkeypatch):
 
 # -- what is started ---------------------------------------------------------------------------
 
-# Says that it is there; then ends, dies, or waits for a signal, which it names or ignores.
+# Ends with a result; or waits for a signal, which it names or ignores, and says so; or fails or
+# dies once the others wait.
 RANK = """
 import os, signal, sys, time
 harm = sys.argv[1]
+def others():
+    while not os.path.exists(os.environ["OTHERS_WAIT"]):
+        time.sleep(0.02)
 def stop(number, frame):
     if harm != "deaf":
         sys.exit(f"stops by {signal.Signals(number).name}")
@@ -145,9 +149,11 @@ signal.signal(signal.SIGTERM, stop)
 if harm == "result":
     print('{"result": 1}')
 elif harm == "fail":
+    others()
     sys.stderr.write("half a line")
     sys.exit(7)
 elif harm == "die":
+    others()
     os.kill(os.getpid(), signal.SIGKILL)
 else:
     print("waits as", os.getpid(), file=sys.stderr, flush=True)
@@ -173,18 +179,20 @@ def launch(tmp_path):
     """`launch(harm, ...)` starts a rank of each harm; returns the process that runs them, and
     the processes of those that wait, once they do."""
     (tmp_path / "a_rank.py").write_text(RANK)
-    started = []
+    waiting, started = tmp_path / "waiting", []
 
     def start(*harms):
+        waiting.unlink(missing_ok=True)
         process = subprocess.Popen(
             [sys.executable, "-c", RUN, *harms],
-            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+            env=os.environ | {"PYTHONPATH": str(tmp_path), "OTHERS_WAIT": str(waiting)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         started.append(process)
         lines = [process.stderr.readline() for harm in harms if harm in ("wait", "deaf")]
+        waiting.touch()
         return process, [int(line.split("waits as")[1]) for line in lines]
 
     yield start
