@@ -72,7 +72,7 @@ def test_the_method_that_was_used_is_the_one_that_is_named(tmp_path, capsys):
     out = tmp_path / "parts"
     assert main([*DATA, "--parts", "40", "--out", str(out)]) == 0  # 12 nodes each
     said = capsys.readouterr()
-    assert "ldg instead of METIS" in said.err
+    assert "ldg instead of metis" in said.err
     assert "40 parts by ldg" in said.err
     assert json.loads(said.out)["method"] == open_parts(out).manifest["method"] == "ldg"
 
