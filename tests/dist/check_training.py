@@ -54,10 +54,12 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
     while done < STEPS:
         for batch, x in job.batches(Meter()):
             if not done:
-                used = [*x.tables[: len(job.data.features[0])]]
+                used = x.tables[: len(job.data.features[0])]
+                outside = [a.shape for a in used if not all(in_file(a, parts))]
                 if mode == "vanilla" and comm.size == job.data._parts.num_parts:
-                    used.append(job.loader.source._sampler._graph.indices)
-                outside = [a.shape for a in used if not in_file(a, parts)]
+                    indices = job.loader.source._sampler._graph.indices
+                    # Of a device: those of less than a page are copied.
+                    outside += [] if any(in_file(indices, parts)) else [indices.shape]
             if done < 3:
                 drawn.append([draws(b) for b in comm.local(batch)])
             if comm.uniform and not done:
@@ -78,12 +80,12 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
     return result | {"hlo": hlo, "rounds": drawing, "outside": outside, "memory": memory}
 
 
-def in_file(array, folder: str) -> bool:
-    """Whether its first bytes, on every device of this process, are those of a file there."""
+def in_file(array, folder: str) -> list[bool]:
+    """Whether its first bytes, on each device of this process, are those of a file there."""
     places = [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]
     lines = [s for s in Path("/proc/self/maps").read_text().splitlines() if str(folder) in s]
     ranges = [[int(bound, 16) for bound in s.split()[0].split("-")] for s in lines]
-    return all(any(first <= at < last for first, last in ranges) for at in places)
+    return [any(first <= at < last for first, last in ranges) for at in places]
 
 
 def memory_of(comm, folder: str) -> dict[str, int]:
