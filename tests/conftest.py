@@ -25,10 +25,6 @@ from jgs.sampling import hops
 from jgs.sampling.algorithms import neighbors
 
 REPOSITORY = Path(__file__).parents[1]
-# Compiled once and run on little, most programs of this process are compiled in half the time.
-# What the tests start as processes is optimised, and so are programs with `optimised`.
-jax.config.update("jax_disable_most_optimizations", True)
-_OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
 
 
 @functools.cache
@@ -138,12 +134,6 @@ def assert_same_bits(a, b) -> None:
     ):
         assert x.dtype == y.dtype, jax.tree_util.keystr(path)
         np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
-
-
-@pytest.fixture(scope="session")
-def optimised():
-    """Options of `jax.jit` by which XLA compiles as it does for users."""
-    return _OPTIMISED
 
 
 @pytest.fixture(scope="session")

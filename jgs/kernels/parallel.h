@@ -13,11 +13,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace jgs {
 
-// Where to run helpers: `schedule` may run the task at any later time on any thread.
+// Where to run helpers: `schedule` may run the task at any later time on any thread, or at once
+// on this one, as XLA's pool does when its queue is full.
 struct Executor {
   int64_t num_threads = 1;
   std::function<void(std::function<void()>)> schedule;
@@ -143,8 +145,12 @@ class Team {
   void Gather() {
     state_ = std::make_shared<State>();
     const int64_t helpers = std::min<int64_t>(executor_.num_threads, kOpen) - 1;
+    // Run here, a helper would wait for a loop that this thread does not come to.
+    const std::thread::id here = std::this_thread::get_id();
     for (int64_t i = 0; i < helpers; ++i) {
-      executor_.schedule([state = state_] { state->Help(); });
+      executor_.schedule([state = state_, here] {
+        if (std::this_thread::get_id() != here) state->Help();
+      });
     }
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -195,9 +196,22 @@ bool DrawsAreRight(jgs::Isa isa, int64_t fanout, bool replace, int num_rows) {
   return true;
 }
 
+// XLA's pool runs a task at once, on the thread that schedules it, when its queue is full.
+bool AHelperRunAtOnceDoesNotWait() {
+  const jgs::Executor executor{4, [](std::function<void()> task) { task(); }};
+  jgs::Team team(executor);
+  int64_t sum = 0;
+  for (int loop = 0; loop < 3; ++loop) team.For(10, [&](int64_t chunk) { sum += chunk; });
+  return sum == 3 * 45;
+}
+
 }  // namespace
 
 int main() {
+  if (!AHelperRunAtOnceDoesNotWait()) {
+    std::printf("a team whose helpers run at once lost a chunk\n");
+    return 1;
+  }
   for (int isa = 0; isa <= static_cast<int>(jgs::BestIsa()); ++isa) {
     for (int64_t fanout : {1, 5, 40}) {
       for (int mode = 0; mode < 4; ++mode) {
