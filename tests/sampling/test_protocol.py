@@ -407,7 +407,7 @@ def test_two_ranks_draw_what_one_does(sampler, other, graph):
 
 @each
 def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemented):
-    """And one batch, `vmap` and super-batches, with 4, 2 and 1 threads; each is compiled once."""
+    """And one batch, `vmap` and super-batches, with 4, 2 and 1 threads, each compiled once."""
     keys, seeds = jax.random.split(KEY, 3), np.stack([SEEDS, SEEDS[::-1], np.roll(SEEDS, 3)])
     seeds[1, 4:] = N
     seeds = seeds_for(sampler, seeds)
