@@ -35,8 +35,9 @@ def site(tmp_path_factory):
     options = ["num_nodes=200", "num_edges=900", "num_features=3"]
     argv = ["--dataset", "synthetic", "--data-options", *options, "--parts", "4"]
     assert partition([*argv, "--method", "random", "--out", str(folder / "parts")]) == 0
-    (folder / "old" / "jgs").mkdir(parents=True)
-    (folder / "old" / "jgs" / "__init__.py").write_text("__version__ = '0.0.9'\n")
+    (folder / "old").mkdir()  # whatever finds jgs there, also an editable install's finder
+    changed = "import jgs\njgs.__version__ = '0.0.9'\n"
+    (folder / "old" / "sitecustomize.py").write_text(changed)
     (folder / "ssh").write_text(SSH % (folder / "old"))
     (folder / "ssh").chmod(0o755)
     return folder
@@ -52,8 +53,7 @@ def refused(capsys, *argv):
     return line
 
 
-def test_what_is_refused(site, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)  # a checkout of jgs would be found before PYTHONPATH's
+def test_what_is_refused(site, capsys):
     parts = ("--parts", site / "parts", "--comm", "jax", "--ssh", site / "ssh")
     for argv, message in [
         ((), "one of the arguments --hosts --hostfile is required"),
