@@ -130,7 +130,7 @@ def _check_memory(num_nodes: int, num_edges: int, num_features: int) -> None:
     The stages are the nodes' classes and propensities, the edges' keys, and the features; a
     test measures each of them.
     """
-    need = max(50 * num_nodes, 35 * num_edges, 8 * (num_features * num_nodes + num_edges))
+    need = max(40 * num_nodes, 35 * num_edges, 8 * (num_features * num_nodes + num_edges))
     have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if need > have:
         raise InputError(
