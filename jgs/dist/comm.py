@@ -12,15 +12,16 @@ each rank of this process, and `local` makes it a list again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec
+
+from jgs.dist import phases
 
 AXIS = "rank"
 OWN, SAME = PartitionSpec(AXIS), PartitionSpec()
@@ -106,9 +107,6 @@ class Communicator(Protocol):
     def close(self) -> None:
         """Leaves the communicator; nothing may be called after it."""
 
-    def abort(self, status: int) -> NoReturn:
-        """Ends this process at once, and the others where the launcher can."""
-
 
 class Counted:
     """Counts what programs send: known from their shapes when they are traced."""
@@ -138,6 +136,7 @@ class Counted:
 
         def call(*args):
             added = cost(args)
+            phases.tick()
             result = compiled(*args)
             self.counters.rounds += added.rounds
             self.counters.bytes += added.bytes
@@ -207,9 +206,6 @@ class Alone(OneLocal):
 
     def close(self) -> None:
         pass
-
-    def abort(self, status: int) -> NoReturn:
-        os._exit(status)
 
 
 def as_jax_arrays(value: Any) -> Any:

@@ -11,29 +11,22 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import jax
 import numpy as np
 
-from jgs.dist import rendezvous
+from jgs.dist import start
 from jgs.dist.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.interface import address_of, use_for_gloo
+from jgs.dist.lost import CONNECTING
 from jgs.dist.mesh import Mesh
 from jgs.dist.mpi import Mpi
+from jgs.dist.start import START_TIMEOUT, Watch, host_and_port, in_slurm_step, launched
 from jgs.errors import InputError
 from jgs.interrupts import WORDS
 
 KINDS = ("auto", "mpi", "jax", "none")
-TIMEOUT = 60.0
-
-# The number of processes and this one's, as launchers of MPI programs tell them: MPICH and
-# Intel MPI, Open MPI, MVAPICH.
-_LAUNCHERS = (
-    ("PMI_SIZE", "PMI_RANK"),
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
-)
 
 
 def connect(
@@ -43,7 +36,8 @@ def connect(
     num_ranks: int | None = None,
     rank: int | None = None,
     interface: str | None = None,
-    timeout: float = TIMEOUT,
+    timeout: float = START_TIMEOUT,
+    watch: Watch | None = None,
 ) -> Communicator:
     """The communicator of all ranks. Call it before anything else uses JAX's devices.
 
@@ -57,7 +51,10 @@ def connect(
         the first process listens, the number of processes, and this one's number.
       interface: for JAX on CPUs: the name of the network interface, or the address of this
         host, that other processes connect to; None: the one that leads to the coordinator.
-      timeout: seconds after which it gives up waiting for other processes.
+      timeout: seconds after which it gives up waiting for other processes. Under MPI, whose
+        waiting cannot be interrupted, all processes then end, with a line that names whom they
+        waited for (see `jgs.dist.start`).
+      watch: this process's, if there is one already.
 
     Raises:
       InputError: what is missing or wrong, and what to do.
@@ -71,14 +68,20 @@ def connect(
             f"comm {kind!r}",
             "Leave them out, or choose comm 'jax'.",
         )
-    launched = _launched()
+    found = launched()
     if kind == "none":
         return Alone()
-    if kind == "mpi" or (kind == "auto" and not by_hand and launched and _has("mpi4jax")):
-        return _connect_mpi(launched)
-    if kind == "auto" and not by_hand and not launched and not _cluster():
+    mpi = kind == "mpi" or (kind == "auto" and not by_hand and found and _has("mpi4jax"))
+    if not mpi and kind == "auto" and not by_hand and not found and not _cluster():
         return Alone()
-    return _connect_jax(coordinator, num_ranks, rank, interface, launched, timeout)
+    with ExitStack() as stack:
+        if watch is None and (where := start.meeting(kind, coordinator, num_ranks, rank)):
+            watch = stack.enter_context(Watch(where, timeout))
+        if mpi:
+            if watch is not None:
+                watch.at(CONNECTING)
+            return _connect_mpi(found)
+        return _connect_jax(coordinator, num_ranks, rank, interface, found, timeout, watch)
 
 
 @contextmanager
@@ -92,7 +95,7 @@ def unmet() -> Iterator[None]:
     but one that all ranks have been told (see `jgs.dist.first.everywhere`) leaves the exit as
     it is.
     """
-    if not _launched():
+    if not launched():
         yield
         return
     in_main = threading.current_thread() is threading.main_thread()
@@ -115,40 +118,19 @@ def _end_by_signal() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _launched() -> tuple[int, int] | None:
-    """(number of processes, this one's) of an MPI launcher that started several."""
-    for size, rank in _LAUNCHERS:
-        if (num_ranks := _number(size, 1)) > 1:
-            return num_ranks, _number(rank)
-    return None
-
-
-def _number(variable: str, default: int | None = None) -> int:
-    """What a launcher has set an environment variable to; raises `InputError`."""
-    text = os.environ.get(variable, str(default))
-    if not (text.isascii() and text.isdigit()):
-        raise InputError(
-            f"the environment variable {variable} must be a number, as launchers set it",
-            repr(os.environ[variable]) if variable in os.environ else "none",
-            "Unset it, and those beside it, or start the processes by their launcher.",
-        )
-    return int(text)
-
-
 def _cluster() -> bool:
     """Several processes of a kind that `jax.distributed.initialize` recognises by itself."""
-    slurm = _number("SLURM_NTASKS", 1) > 1 and "SLURM_STEP_NODELIST" in os.environ
     kubernetes = (
         "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
     )
-    return slurm or kubernetes or "JAX_COORDINATOR_ADDRESS" in os.environ
+    return in_slurm_step() or kubernetes or "JAX_COORDINATOR_ADDRESS" in os.environ
 
 
 def _has(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _connect_mpi(launched: tuple[int, int] | None) -> Communicator:
+def _connect_mpi(found: tuple[int, int] | None) -> Communicator:
     # A rank that runs programs in two threads needs a thread of XLA's for each: with one, the
     # collective of the first keeps the second's from starting, and the ranks wait in a circle.
     if len(os.sched_getaffinity(0)) < 2:
@@ -162,10 +144,10 @@ def _connect_mpi(launched: tuple[int, int] | None) -> Communicator:
             " ".join(str(error).split()) or type(error).__name__,
             "Run `pip install mpich mpi4py`, then `pip install mpi4jax`, or use --comm jax.",
         ) from error
-    if launched and comm.size != launched[0]:
+    if found and comm.size != found[0]:
         raise InputError(
             "mpiexec must be of the MPI library that mpi4py loads",
-            f"{launched[0]} processes by the launcher, {comm.size} by MPI",
+            f"{found[0]} processes by the launcher, {comm.size} by MPI",
             "Use the mpiexec beside this Python, or install mpi4jax with that MPI.",
         )
     return comm if comm.size > 1 else Alone()
@@ -176,13 +158,14 @@ def _connect_jax(
     num_ranks: int | None,
     rank: int | None,
     interface: str | None,
-    launched: tuple[int, int] | None,
+    found: tuple[int, int] | None,
     timeout: float,
+    watch: Watch | None,
 ) -> Communicator:
-    if launched and (num_ranks, rank) == (None, None) and coordinator:
-        num_ranks, rank = launched
+    if found and (num_ranks, rank) == (None, None) and coordinator:
+        num_ranks, rank = found
     if coordinator is not None:
-        _host_and_port(coordinator)
+        host_and_port(coordinator)
     given = {"coordinator": coordinator, "number of ranks": num_ranks, "rank": rank}
     missing = [name for name, value in given.items() if value is None]
     if num_ranks is not None and not 0 <= (rank or 0) < num_ranks:
@@ -191,15 +174,15 @@ def _connect_jax(
             f"rank {rank} of {num_ranks}",
             "Give every process a number of its own.",
         )
-    if num_ranks != 1 and (len(missing) < 3 or launched or _cluster()):
-        if missing and not _cluster() and not (launched and _has("mpi4py")):
+    if num_ranks != 1 and (len(missing) < 3 or found or _cluster()):
+        if missing and not _cluster() and not (found and _has("mpi4py")):
             raise InputError(
                 "JAX's runtime needs coordinator (host:port), number of ranks and rank",
                 "no " + ", no ".join(missing),
                 "Give all three, or `pip install mpich mpi4py` under mpiexec.",
             )
-        ask_mpi4py = bool(missing and launched)
-        _initialize(coordinator, num_ranks, rank, interface, ask_mpi4py, timeout)
+        ask_mpi4py = bool(missing and found)
+        _initialize(coordinator, num_ranks, rank, interface, ask_mpi4py, timeout, watch)
     comm = Mesh()
     return comm if comm.size > 1 else Alone()
 
@@ -211,12 +194,17 @@ def _initialize(
     interface: str | None,
     ask_mpi4py: bool,
     timeout: float,
+    watch: Watch | None,
 ) -> None:
-    """`jax.distributed.initialize`, with errors that a user can act on."""
+    """`jax.distributed.initialize`, with errors that a user can act on. Where guards meet, all
+    have come before: its own attempt aborts the process when it fails."""
     if interface:
         address_of(interface)  # before the others wait for this rank
-    if coordinator and num_ranks is not None and rank is not None:
-        _roll_call(coordinator, num_ranks, rank, timeout)
+    if watch is not None:
+        if watch.certain:
+            watch.wait_met()
+        watch.at(CONNECTING)
+        timeout = watch.timeout + 60  # the guards are to notice
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
     try:
@@ -227,7 +215,7 @@ def _initialize(
             cluster_detection_method="mpi4py" if ask_mpi4py else None,
             initialization_timeout=max(1, round(timeout)),
             # At the end of a run the last rank may be evaluating while others wait for it.
-            shutdown_timeout_seconds=max(1, round(timeout)),
+            shutdown_timeout_seconds=60,
         )
     except (ValueError, RuntimeError) as error:
         raise InputError(
@@ -236,31 +224,7 @@ def _initialize(
             "Start every rank with the same coordinator and number of ranks, each with a rank "
             "of its own, and before anything else uses JAX; open the port in firewalls.",
         ) from error
-    use_for_gloo(interface, _host_and_port(coordinator)[0] if coordinator else None, timeout)
-
-
-def _roll_call(coordinator: str, num_ranks: int, rank: int, timeout: float) -> None:
-    """All processes meet before JAX's own attempt, which aborts the process when it fails."""
-    host, port = _host_and_port(coordinator)
-    meeting = f"a run of {num_ranks} ranks"
-    if rank == 0:
-        with rendezvous.listen(port) as listener:
-            peers = rendezvous.gather(listener, range(1, num_ranks), meeting, timeout)
-        for peer in peers.values():
-            peer.close()
-    else:
-        rendezvous.join([(host, port)], rank, meeting, timeout).close()
-
-
-def _host_and_port(coordinator: str) -> tuple[str, int]:
-    host, _, port = coordinator.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise InputError(
-            "coordinator must be host:port, with a port from 1 to 65535",
-            repr(coordinator),
-            "Give both.",
-        )
-    return host.strip("[]"), int(port)
+    use_for_gloo(interface, host_and_port(coordinator)[0] if coordinator else None, timeout)
 
 
 def agree(comm: Communicator, what: dict[str, str]) -> None:

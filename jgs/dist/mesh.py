@@ -7,9 +7,8 @@ but is in maintenance mode: shard_map is its successor.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -128,9 +127,6 @@ class Mesh(Counted):
 
     def close(self) -> None:
         pass
-
-    def abort(self, status: int) -> NoReturn:
-        os._exit(status)
 
 
 def _as_array(value: Any) -> Any:

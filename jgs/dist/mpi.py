@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -93,13 +91,6 @@ class Mpi(OneLocal, Counted):
 
     def close(self) -> None:
         jax.effects_barrier()  # not freed: another thread's program may still be in it
-
-    def abort(self, status: int) -> NoReturn:
-        # Hydra, MPICH's mpiexec, ends the ranks of other hosts (stopped ones too) when a signal
-        # kills one, not when one exits; MPI_Abort hangs where another thread is within MPI.
-        time.sleep(0.5)  # the others of this host may yet say why they end
-        os.kill(os.getpid(), signal.SIGKILL)
-        os._exit(status)
 
 
 def _is_half(x: jax.Array) -> bool:

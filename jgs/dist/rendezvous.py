@@ -1,4 +1,4 @@
-"""Processes meet at the first one's TCP port: who is missing is known, and said to all."""
+"""How guards reach each other: addresses, and lines of JSON. And what ranks are called."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from jgs.errors import InputError
 
-Address = tuple[str, int]
+BEAT = 0.25  # seconds between two reports
 
 
 def listen(port: int = 0) -> socket.socket:
@@ -45,93 +46,52 @@ def addresses() -> list[str]:
     return list(dict.fromkeys([*interfaces().values(), "127.0.0.1"]))
 
 
-def gather(
-    listener: socket.socket, ranks: Iterable[int], meeting: str, timeout: float
-) -> dict[int, socket.socket]:
-    """The first process's part: a connection to each of `ranks`, once all have joined.
-
-    Raises:
-      InputError: somebody has not come within `timeout` seconds; who has is told the same.
-    """
-    missing, joined = set(ranks), dict[int, socket.socket]()
-    end = time.monotonic() + timeout
-    while missing and (left := end - time.monotonic()) > 0:
-        listener.settimeout(left)
-        try:
-            peer, _ = listener.accept()
-            peer.settimeout(min(left, 5))
-            hello = json.loads(_read_line(peer))
-        except (OSError, ValueError):
-            continue  # it has given up, or is somebody else
-        if hello.get("meeting") != meeting or hello.get("rank") not in missing:
-            _answer(peer, f"{meeting}, waiting for {names(missing)}; you are {hello}")
-            peer.close()
-            continue
-        missing.remove(hello["rank"])
-        joined[hello["rank"]] = peer
-    problem = f"{names(missing)} did not connect within {timeout:g} s" if missing else ""
-    for peer in joined.values():
-        _answer(peer, problem)
-    if missing:
-        raise _refused(problem)
-    return joined
-
-
-def join(places: Sequence[Address], rank: int, meeting: str, timeout: float) -> socket.socket:
-    """Another process's part: a connection to the first, at one of `places`.
-
-    Raises:
-      InputError: it is not found within `timeout` seconds, or says that another is missing.
-    """
-    end, problem = time.monotonic() + timeout, "nobody listens"
-    while time.monotonic() < end:
-        for place in places:
-            try:
-                peer = socket.create_connection(place, 2)
-            except (
-                OSError,
-                UnicodeError,
-            ) as error:  # the latter of names that no host can have
-                problem = f"{place[0]}:{place[1]}: {error}"
-                continue
-            try:
-                _answer(peer, json.dumps({"rank": rank, "meeting": meeting}))
-                peer.settimeout(max(end - time.monotonic(), 0) + 5)  # it says why it fails
-                if not (answer := _read_line(peer)):
-                    return peer
-                raise _refused(answer)
-            except OSError as error:
-                problem = f"{place[0]}:{place[1]}: {error}"
-                peer.close()
-        time.sleep(0.1)
-    raise _refused(f"rank {rank} did not find rank 0 within {timeout:g} s ({problem})")
-
-
 def names(ranks: Iterable[int]) -> str:
     ranks = sorted(ranks)
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def _refused(problem: str) -> InputError:
-    return InputError(
-        "every rank must reach rank 0 by TCP",
-        problem,
-        "Start all ranks, each with its own number, the same number of ranks and rank 0's "
-        "address; let firewalls pass connections between them.",
-    )
+class Line:
+    """A socket that carries JSON objects, a line each; `heard` is when the last one came.
 
+    Fields:
+      said: what the rank at the other end has last said of itself; `spoke`: when.
+      behind: by how many seconds its clock is behind ours, or a little more.
+    """
 
-def _answer(peer: socket.socket, text: str) -> None:
-    with suppress(OSError):  # whoever has gone by now is noticed by its silence
-        peer.sendall(text.encode() + b"\n")
+    def __init__(self, connection: socket.socket):
+        self.connection, self._unread = connection, b""
+        connection.settimeout(BEAT)  # of writing: a stopped process reads nothing
+        self.heard = self.spoke = time.monotonic()
+        self.said: dict[str, Any] = {}
+        self.behind = float("inf")
 
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """The objects that have come, and whether the other end is still there."""
+        try:
+            received = self.connection.recv(65536)
+        except TimeoutError:
+            return [], True
+        except OSError:
+            received = b""
+        *lines, self._unread = (self._unread + received).split(b"\n")
+        self.heard = time.monotonic()
+        try:
+            return [dict(json.loads(line)) for line in lines], bool(received)
+        except (ValueError, TypeError):
+            return [], False  # a stranger
 
-def _read_line(peer: socket.socket) -> str:
-    """Byte by byte: nothing of what follows the line may be taken."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = peer.recv(1)
-        if not byte or len(line) > 4096:
-            raise OSError("the other side hung up")
-        line += byte
-    return line[:-1].decode(errors="replace")
+    def say(self, **message: Any) -> None:
+        with suppress(OSError):  # it has gone, or is stopped: its silence tells
+            self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def part(self) -> None:
+        """Waits until what was said has been read, or a second: a connection that is closed
+        with something unread drops what it has not delivered."""
+        end = time.monotonic() + 1
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(1)
+            while self.connection.recv(65536) and time.monotonic() < end:
+                pass
+        self.connection.close()

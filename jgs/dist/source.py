@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator, Counters
+from jgs.dist.phases import phase
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
 from jgs.sampling.learning import Learning
@@ -155,7 +156,8 @@ class RankSource:
         begun = 0 if self.learning is None else self.learning.yielded
         self._take_state(begun)
         if self._before_epoch is not None:
-            self._before_epoch(epoch)
+            with phase("planning"):
+                self._before_epoch(epoch)
         if 1000 * (self.redraws - self._settled) > self._steps:
             self._level += 1
             self._settled, self._steps = self.redraws, 0
@@ -179,10 +181,12 @@ class RankSource:
             nonlocal lost
             before, more = self.counters.rounds, self._further_rounds()
             began = time.perf_counter()
-            batch = jax.block_until_ready(self._sampler(words, seeds, level))
+            with phase("sampling"):
+                batch = jax.block_until_ready(self._sampler(words, seeds, level))
             sampled = time.perf_counter()
-            x, overflow = self._exchange(batch.nodes, batch.overflow)
-            x = jax.block_until_ready(x)
+            with phase("exchange"):
+                x, overflow = self._exchange(batch.nodes, batch.overflow)
+                x = jax.block_until_ready(x)
             self.seconds["sampling"] += sampled - began
             self.seconds["features"] += time.perf_counter() - sampled
             if overflow:

@@ -11,6 +11,7 @@ from jgs.command import output_elsewhere
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere
 from jgs.dist.launch import connect, unmet
+from jgs.dist.start import START_TIMEOUT, Watch
 from jgs.dist.watchdog import Watchdog
 from jgs.interrupts import number_of, status_of
 
@@ -20,6 +21,7 @@ def together(
     given: dict[str, Any],
     timeout: Callable[[], float],
     last_checkpoint: Callable[[], str],
+    watch: Watch | None,
 ) -> dict[str, Any] | int:
     """What `work` returns, done together with all other ranks that were started.
 
@@ -32,10 +34,11 @@ def together(
         `interface`.
       timeout: of the watchdog, in seconds; called on every rank, it may raise `InputError`.
       last_checkpoint: as the watchdog's.
+      watch: of this process, from its start; None if it is the only one, or as `connect` finds.
     """
     with output_elsewhere():
         try:
-            return _connected(work, given, timeout, last_checkpoint)
+            return _connected(work, given, timeout, last_checkpoint, watch)
         except FailedElsewhere:
             return 2
 
@@ -45,6 +48,7 @@ def _connected(
     given: dict[str, Any],
     timeout: Callable[[], float],
     last_checkpoint: Callable[[], str],
+    watch: Watch | None,
 ) -> dict[str, Any] | int:
     with ExitStack() as stack:
         with unmet():
@@ -54,12 +58,14 @@ def _connected(
                 num_ranks=given.get("num_processes"),
                 rank=given.get("process_id"),
                 interface=given.get("interface"),
+                timeout=given.get("start_timeout", START_TIMEOUT),
+                watch=watch,
             )
             if comm.rank > 0:  # one rank speaks; warnings are everybody's
                 logging.getLogger("jgs").setLevel(logging.WARNING)
             seconds = everywhere(comm, timeout)
             watchdog = stack.enter_context(
-                Watchdog(comm, timeout=seconds, last_checkpoint=last_checkpoint)
+                Watchdog(comm, timeout=seconds, last_checkpoint=last_checkpoint, watch=watch)
             )
         try:
             return work(comm, watchdog)

@@ -10,10 +10,12 @@ from jgs import interrupts
 if __name__ == "__main__":
     interrupts.end_at_once()  # before the imports that take their time
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from jgs import command
+from jgs.dist.start import START_TIMEOUT, watching
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,15 +33,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
-    with interrupts.starting():
-        from jgs.dist.launch import unmet  # a slow import
-    with unmet():
-        given = vars(_parser().parse_args(argv))
+    with watching(sys.argv[1:] if argv is None else argv) as watch:
         with interrupts.starting():
-            # Only now: errors above need not wait for the import of Flax.
-            from jgs.predict.command import predict
-    command.settle_jax()
-    return predict(given)
+            from jgs.dist.launch import unmet  # a slow import
+        with unmet():
+            given = vars(_parser().parse_args(argv))
+            with interrupts.starting():
+                # Only now: errors above need not wait for the import of Flax.
+                from jgs.predict.command import predict
+        command.settle_jax()
+        return predict(given, watch)
 
 
 def _parser() -> command.Parser:
@@ -78,6 +81,13 @@ def _parser() -> command.Parser:
     add("--num-processes", type=int, help="how many processes, likewise")
     add("--process-id", type=int, help="the number of this process, likewise")
     add("--interface", metavar="NAME|ADDRESS", help="that others connect to, as in training")
+    add(
+        "--start-timeout",
+        type=float,
+        metavar="SECONDS",
+        default=START_TIMEOUT,
+        help=f"in which all ranks must have connected (default: {START_TIMEOUT:g})",
+    )
     return parser
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jgs.allocator import keep_freed_memory
 from jgs.dist.comm import Communicator
 from jgs.dist.first import arrays_of_first, everywhere, text_of_first
+from jgs.dist.start import Watch
 from jgs.dist.together import together
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
@@ -20,12 +21,16 @@ from jgs.predict.run import Run, open_run
 _CHANGED = ("root", "partition", "eval_memory")
 
 
-def predict(given: dict[str, Any]) -> dict[str, Any] | int:
+def predict(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
     """Writes what the flags `given` ask for, together with all other ranks; returns what the
     command prints."""
     keep_freed_memory()
     return together(
-        lambda comm, _: _predict(comm, given), given, lambda: 60.0, lambda: "none is written"
+        lambda comm, _: _predict(comm, given),
+        given,
+        lambda: 60.0,
+        lambda: "none is written",
+        watch,
     )
 
 

@@ -8,12 +8,14 @@ if __name__ == "__main__":
     interrupts.end_at_once()  # before the imports that take their time
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from jgs import command
 from jgs.allocator import keep_freed_memory
+from jgs.dist.start import watching
 from jgs.train import config, folder
 
 # What launchers of several processes set.
@@ -41,18 +43,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
-    with _unmet():
-        given = config.parse(argv)
-        if several := _several(given):
+    with watching(sys.argv[1:] if argv is None else argv) as watch:
+        with _unmet():
+            given = config.parse(argv)
+            if several := _several(given):
+                with interrupts.starting():
+                    from jgs.train import launched  # a slow import, as what it needs
+        if not several:
+            settings = folder.configure(given)
+            if settings.partition is None:
+                return _run(settings)
             with interrupts.starting():
-                from jgs.train import launched  # a slow import, as what it needs
-    if not several:
-        settings = folder.configure(given)
-        if settings.partition is None:
-            return _run(settings)
-        with interrupts.starting():
-            from jgs.train import launched
-    return launched.train(given)
+                from jgs.train import launched
+        return launched.train(given, watch)
 
 
 def _unmet() -> AbstractContextManager[None]:

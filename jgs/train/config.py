@@ -287,7 +287,9 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags):
         share = self.plateau_fraction
         _require("plateau_fraction", 0 <= share < 1, share, "in [0, 1)")
         _require("dropout", 0 <= self.dropout < 1, self.dropout, "in [0, 1)")
-        _require("watchdog", 1 <= self.watchdog < math.inf, self.watchdog, "at least 1")
+        for name in ("start_timeout", "watchdog", "patience"):
+            value = getattr(self, name)
+            _require(name, 1 <= value < math.inf, value, "at least 1")
         for name in ("test_share", "val_share", "pool_share"):
             value = getattr(self, name)
             _require(name, 0 < value < 1, value, "in (0, 1)")

@@ -12,6 +12,7 @@ from jgs.command import settle_jax
 from jgs.dist.comm import Communicator
 from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
 from jgs.dist.launch import agree
+from jgs.dist.start import Watch
 from jgs.dist.together import together
 from jgs.dist.watchdog import Watchdog
 from jgs.errors import InputError
@@ -24,7 +25,7 @@ from jgs.train.jobs import Job, open_job
 _OWN = ("partition", "root", "run_dir", "scratch", "process_id", "interface", "progress")
 
 
-def train(given: dict[str, Any]) -> dict[str, Any] | int:
+def train(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
     """Trains with the flags `given`, together with all other ranks; see
     `jgs.dist.together`."""
     settle_jax()
@@ -36,7 +37,7 @@ def train(given: dict[str, Any]) -> dict[str, Any] | int:
         except loop.Interrupted as where:
             return where.say() if comm.rank == 0 else status_of(where.number)
 
-    return together(work, given, lambda: Config(**given).watchdog, lambda: saved[0])
+    return together(work, given, lambda: Config(**given).watchdog, lambda: saved[0], watch)
 
 
 def _train(
@@ -49,7 +50,8 @@ def _train(
     text = text_of_first(comm, lambda: folder.configure(given).to_json())
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
     config = everywhere(comm, lambda: Config.from_json(text, **own))
-    watchdog.timeout = config.watchdog  # a resumed run's, if none is given
+    # A resumed run's, if none are given.
+    watchdog.timeout, watchdog.patience = config.watchdog, config.patience
     if config.keep_memory:
         keep_freed_memory()
 

@@ -17,6 +17,7 @@ import numpy as np
 from jgs.command import say
 from jgs.dist.comm import all_gather_rows
 from jgs.dist.first import arrays_of_first, everywhere, text_of_first
+from jgs.dist.phases import WAITING, enter, phase
 from jgs.errors import InputError
 from jgs.interrupts import WORDS, status_of
 from jgs.train import checkpoint, curve, folder
@@ -67,6 +68,7 @@ def run(
     any rank, or to all of them. Raises `InputError`.
     """
     started = time.perf_counter()
+    before = enter("opening")
     job = make_job(config)
     with ExitStack() as stack:
 
@@ -85,13 +87,15 @@ def run(
         if config.resume:
             training.restore()
             everywhere(job.comm, keep)
+        enter(before)
         with (
             Bar(config.progress and run_dir is not None) as bar,
             terminated_flag(run_dir is not None) as training.terminated,
         ):
             while job.loader.epoch < config.epochs:
                 training.one_epoch(bar)
-        return training.result()
+        with phase("result"):
+            return training.result()
 
 
 class _Training:
@@ -138,7 +142,8 @@ class _Training:
 
         self.at_step(None)
         # Orbax's threads take no interruption.
-        with stop_flag("checkpoint", self.job.comm.rank == 0) as stopped:
+        speaks = self.job.comm.rank == 0
+        with phase("checkpoint"), stop_flag("checkpoint", speaks) as stopped:
             arrays = learner.arrays()
             everywhere(self.job.comm, write)
         self._saved()
@@ -208,7 +213,8 @@ class _Training:
         self.loader.report(loss)
         self.learner.start_epoch()
         begun = time.perf_counter()
-        found = self.learner.evaluate(epoch)
+        with phase("evaluation"):
+            found = self.learner.evaluate(epoch)
         evaluation = time.perf_counter() - begun
         row = {"epoch": epoch, "train_loss": loss, **found}
         row |= {f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()}
@@ -251,7 +257,7 @@ class _Training:
             return f"{name}, step {loader.step} of {len(loader)}"
 
         first = loader.epoch * len(loader)
-        with stop_flag("step", job.comm.rank == 0) as pressed:
+        with phase(WAITING), stop_flag("step", job.comm.rank == 0) as pressed:
 
             def stopped() -> bool:
                 return pressed() or self.terminated()
@@ -259,7 +265,7 @@ class _Training:
             # Not before the first batch is there: the epoch's cache may be planned first.
             for batch, x in job.batches(meter):
                 self.at_step(first + loader.step - 0.5)
-                with meter.timing("computing"):
+                with meter.timing("computing"), phase("computing"):
                     learner.step(batch, x, stopped())
                 seen = (loader.step - 1) * job.batch_size
                 meter.count(min(job.batch_size, job.num_seeds - seen))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jgs.dist.start import START_TIMEOUT
 from jgs.files.verified import Verify
 from jgs.train.flags import setting
 
@@ -50,8 +51,22 @@ class RankFlags:
         "float32", "dtype that feature rows are rounded to, and have between ranks",
         choices=("float32", "float16", "bfloat16"),
     )  # fmt: skip
+    start_timeout: float = setting(
+        START_TIMEOUT,
+        "seconds in which all ranks must have started and connected; after them those that "
+        "have not end the run",
+        identity=False, saved=False,
+    )  # fmt: skip
     watchdog: float = setting(
-        60.0, "seconds after which a rank that is not heard of ends the run", identity=False
+        60.0,
+        "seconds after which a rank that is not heard of, or hangs in a step, ends the run",
+        identity=False,
+    )
+    patience: float = setting(
+        1800.0,
+        "seconds after which one that hangs elsewhere does: while it opens its parts, "
+        "compiles, evaluates, or writes a checkpoint or the result",
+        identity=False,
     )
     verify: str = setting(
         "once",

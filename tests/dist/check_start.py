@@ -1,0 +1,39 @@
+"""`check_start.py HARM MOMENT FLAGS...`: `python -m jgs.train FLAGS...`, which comes to harm.
+
+HARM: kill or stop, by that signal; exit, as a wrong installation does. MOMENT: import, of
+JAX; connected, after the ranks have connected, before the watchdog is told.
+"""
+
+import os
+import runpy
+import signal
+import sys
+import time
+
+
+def come_to_harm():
+    time.sleep(1)  # the others have begun
+    if harm == "exit":
+        sys.exit("no such library")
+    os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[harm])
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "jax" and moment == "import":
+            come_to_harm()
+        if name == "jgs.dist.together" and moment == "connected":
+            from jgs.dist import launch
+
+            def connect(*args, connect=launch.connect, **kwargs):
+                connect(*args, **kwargs)
+                come_to_harm()
+
+            launch.connect = connect
+
+
+harm, moment, *flags = sys.argv[1:]
+sys.argv[1:] = flags
+sys.meta_path.insert(0, Finder)
+runpy.run_module("jgs.train", run_name="__main__", alter_sys=True)

@@ -1,0 +1,173 @@
+"""A rank lost before the ranks have met ends the others in one line that names it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from launched import finish
+from ranks import MPIEXEC, needs_mpi
+
+from jgs.dist import lost, start
+from jgs.dist.guard import LOST
+
+SCRIPT = Path(__file__).with_name("check_start.py")
+HEALTHY = [sys.executable, "-m", "jgs.train"]
+
+
+def harmed(harm, moment):
+    return [sys.executable, str(SCRIPT), harm, moment]
+
+
+def by_hand(port, number):
+    where = ["--comm", "jax", "--coordinator", f"localhost:{port}"]
+    return [*where, "--num-processes", "2", "--process-id", str(number)], {}
+
+
+def slurm(port, number):
+    variables = {
+        "SLURM_JOB_ID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_PROCID": str(number), "SLURM_LOCALID": str(number),
+        "JAX_COORDINATOR_PORT": str(port),
+    }  # fmt: skip
+    return ["--comm", "jax"], variables
+
+
+@pytest.fixture
+def ends(environment, parts, tmp_path):
+    """`ends(kind, other, limit)`: the status of a healthy rank 0, or of mpiexec, and what it
+    and rank 1, which the command `other` starts, say. None: rank 1 never comes."""
+    started = []
+
+    def ends(kind, other, limit):
+        flags = ["--partition", str(parts), "--run-dir", str(tmp_path / "run")]
+        flags += ["--start-timeout", str(limit), "--watchdog", str(limit), "--batch-size", "12"]
+        with socket.create_server(("localhost", 0)) as free:
+            port = free.getsockname()[1]
+        if kind == "mpi":
+            needs_mpi()
+            ranks = [[*HEALTHY, *flags], [*other, *flags] if other else ["sleep", "60"]]
+            commands = [[str(MPIEXEC), "-n", "1", *ranks[0], ":", "-n", "1", *ranks[1]]]
+            variables = [{}]
+        else:
+            each = [kind(port, number) for number in range(2 if other else 1)]
+            starts = (HEALTHY, other)[: len(each)]
+            commands = [
+                [*command, *flags, *own] for command, (own, _) in zip(starts, each, strict=True)
+            ]
+            variables = [v for _, v in each]
+        for command, more in zip(commands, variables, strict=True):
+            started.append(
+                subprocess.Popen(
+                    command, env=environment | more, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, text=True, start_new_session=True,
+                )
+            )  # fmt: skip
+        began = time.monotonic()
+        statuses, _, err = finish(started)
+        print(kind, other, statuses, f"{time.monotonic() - began:.1f} s", err)
+        return statuses[0], err
+
+    yield ends
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "limit", "said"),
+    [
+        (
+            "mpi",
+            harmed("stop", "import"),
+            4,
+            "nothing heard of rank 1 for ",
+        ),
+        ("mpi", harmed("kill", "import"), 9, "rank 1 is gone (killed, or crashed) in starting"),
+        (by_hand, harmed("exit", "import"), 9, "rank 1 failed: SystemExit: no such library"),
+        (
+            by_hand,
+            harmed("kill", "connected"),
+            99,
+            "rank 1 is gone (killed, or crashed) in conn",
+        ),
+        (slurm, None, 4, "rank 1 did not connect within 4 s"),
+    ],
+)
+def test_a_rank_lost_before_it_has_met_the_others(ends, kind, command, limit, said):
+    status, err = ends(kind, command, limit)
+    lines = [line for line in err.splitlines() if line.startswith(("rank 0 ends: ", "error: "))]
+    assert len(lines) == 1, err
+    assert said in lines[0]
+    assert status == (2 if lines[0].startswith("error: ") else LOST) or kind == "mpi"
+    assert "Traceback" not in err
+
+
+def test_where_guards_meet(monkeypatch):
+    for name in [n for n in os.environ if n.startswith(("PMI_", "OMPI_", "MV2_", "SLURM_"))]:
+        monkeypatch.delenv(name)
+    assert start.meeting() is None
+    assert start.meeting("jax", "a:1", 1, 0) is None
+    assert start.meeting("jax", "a:1", 4, 3)[:2] == (3, 4)
+    assert start.meeting("jax", "a:1", 4, 3).places == (("a", 1),)
+    variables = {"SLURM_NTASKS": "3", "SLURM_PROCID": "2", "SLURM_JOB_ID": "4097"}
+    for hosts, first in {"n[07-9,12]": "n07", "a,b[1-2]": "a", "x[3]": "x3"}.items():
+        for name, value in {**variables, "SLURM_STEP_NODELIST": hosts}.items():
+            monkeypatch.setenv(name, value)
+        assert start.meeting().places == ((first, 61441),)  # as JAX has it
+    # Several hosts under Hydra, whose proxy says where mpiexec is.
+    monkeypatch.setattr(start, "_control_port", lambda: "head:4000")
+    for name, value in {"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALNRANKS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    there = start.meeting()
+    assert {host for host, _ in there.places} == {"head"}
+    assert not there.certain
+    monkeypatch.setenv("MPI_LOCALNRANKS", "2")
+    assert start.meeting().places[0].startswith("\0jgs")
+    monkeypatch.setenv("JGS_MEETING", "a:2")
+    assert start.meeting().places == (("a", 2),)
+
+
+def seen(phase, main, drawing=0, step=3, limit=9):
+    return {"phase": phase, "far": [main, drawing], "step": step, "limit": limit, "silence": 5}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            {0: seen("exchange", 7, 5), 1: seen("sampling", 7, 4), 2: seen("exchange", 7, 5)},
+            "ranks 1 has been in sampling of step 3 for 10 s "
+            "(ranks 0, 2: in exchange of step 3)",
+        ),
+        (
+            {0: seen("evaluation", 6, 5, None), 1: seen("computing", 5, 9)},
+            "ranks 1 has been in computing of step 3 for 10 s (ranks 0: in evaluation)",
+        ),
+        (
+            {0: seen("computing", 7), 1: seen("computing", 7)},
+            "every rank has been in computing of step 3 for 10 s",
+        ),
+        ({0: seen("computing", 7), 1: seen("checkpoint", 7, limit=11)}, None),
+    ],
+)
+def test_the_rank_that_is_behind_is_named(said, expected):
+    def names(ranks):
+        return f"ranks {', '.join(map(str, ranks))}"
+
+    quiet = dict.fromkeys(said, 0.3)
+    found = lost.stuck(said, quiet, 10, 9, names)
+    assert (found and found[0]) == expected
+    if "every" in (expected or ""):
+        found = lost.stuck(said, quiet | {1: 8.0}, 10, 9, names)
+        assert found == ("nothing heard of ranks 1 for 8 s, last in computing of step 3", [1])
+    # Nothing is heard of ranks in MPI_Init while they wait for one that is behind.
+    waiting, behind = seen("connecting", 3, step=None), seen("starting", 1, step=None)
+    said, quiet = {0: waiting, 1: behind, 2: waiting}, dict.fromkeys(range(3), 6.0)
+    assert lost.silent(said, quiet, 5, names)[1] == [1]
+    assert lost.silent(said, quiet | {1: 1.0}, 5, names) is None
