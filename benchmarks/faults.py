@@ -44,7 +44,7 @@ _TRAIN = """
     --fanouts 3 2 --batch-size 12 --epochs 3 --checkpoint-every 3 --no-progress --resume
     --eval-memory 1
 """
-_SHORT = {"start_timeout": "30", "patience": "15"}  # limits of versions that have them
+_SHORT = {"start_timeout": "30", "phase_timeout": "15"}  # limits of versions that have them
 _DISK = "24m"
 _WIDE = ("--hidden", "1100")  # 300 rows of it exceed --eval-memory
 _MARK = "JGS_FAULTS"

@@ -8,7 +8,7 @@ neither MPI's nor JAX's. Each of these ends every other process:
 - no rank goes on for as long as their phase may last: those furthest behind are named. In the
   steps (sampling, exchange, computing) that is `timeout` seconds, or twenty times as long as a
   step takes usually, if that is more; outside them (`step` is None: opening, compiling,
-  evaluation, checkpoint), or where no step has been timed, `patience` seconds.
+  evaluation, checkpoint), or where no step has been timed, `phase_timeout` seconds.
 
 The guards of the others print one line, which names the rank, where it was last seen and the
 last checkpoint, and end their processes without waiting for anything, as a collective may be
@@ -70,8 +70,8 @@ class Watchdog:
       comm: any communicator. Nothing is watched where it has one process.
       timeout: seconds of silence, or in which no rank goes on, after which a rank counts as
         lost. All ranks may set the attribute `timeout` anew, of at least 1 s, when they know
-        better; `patience` too.
-      patience: seconds that a phase outside the steps may last.
+        better; `phase_timeout` too.
+      phase_timeout: seconds that a phase outside the steps may last.
       last_checkpoint: what to say to whoever wants to go on, e.g. the newest checkpoint.
       watch: that of the command, which has been there since its start.
 
@@ -84,12 +84,12 @@ class Watchdog:
         comm: Communicator,
         *,
         timeout: float = 60.0,
-        patience: float = 1800.0,
+        phase_timeout: float = 1800.0,
         last_checkpoint: Callable[[], str] = lambda: "none known",
         watch: Watch | None = None,
     ):
         self._ranks = range(comm.rank, comm.rank + comm.num_local)
-        self.timeout, self.patience = timeout, patience
+        self.timeout, self.phase_timeout = timeout, phase_timeout
         self._stop = threading.Event()
         self._step: float | None = None
         self._moved, self._usual = time.monotonic(), 0.0
@@ -154,7 +154,7 @@ class Watchdog:
 
     def _limit(self) -> float:
         if self._step is None or self._usual == 0:
-            return self.patience
+            return self.phase_timeout
         return max(self.timeout, 20 * self._usual)
 
     def _connect(self, comm: Communicator, watch: Watch | None) -> Watch:

@@ -4,7 +4,8 @@ It runs the module in this process, which whoever started it may signal and wait
 process, forked before anything else, attends it:
 
 - Lines that the rank writes to standard error get `[NUMBER] ` in front, and are passed on
-  whole, the last ones of a killed rank too.
+  whole, the last ones of a killed rank too, and what its guard says of its end (see
+  `jgs.dist.guard`).
 - With `--control` first, it obeys lines on standard input: `INT` and `TERM` send the rank that
   signal. When standard input ends, as it does when `jgs.launch` or its connection does, the
   rank is terminated, and killed `GRACE` seconds later: no rank outlives its run.
@@ -22,6 +23,7 @@ import sys
 import time
 
 GRACE = 5.0
+LINGER = 4.0  # for which an ended rank's guard is heard, at most
 _SIGNALS = {b"INT": signal.SIGINT, b"TERM": signal.SIGTERM}
 _VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 
@@ -56,11 +58,14 @@ def _attend(rank: int, prefix: bytes, said: int, control: bool) -> None:
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))  # the launcher waits for the rank's alone
     os.close(1)
     watched, unread, orders = {3} | ({0} if control else set()), b"", b""
-    kill_at = None
+    kill_at = end_at = None
     while 3 in watched:
         ready, _, _ = select.select(watched, [], [], 0.25)
         if os.getppid() != rank and 3 not in ready:
-            break  # a process that the rank has started holds its standard error
+            # A process that the rank has started holds its standard error: perhaps its guard.
+            end_at = end_at or time.monotonic() + LINGER
+            if time.monotonic() > end_at:
+                break
         if 3 in ready:
             if not (data := os.read(3, 1 << 16)):
                 break

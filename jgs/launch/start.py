@@ -98,7 +98,8 @@ class Plan:
             command += ["-iface", interface]
         elif here := self._this_host():
             command += ["-localhost", here]
-        for name, _, value in (text.partition("=") for text in self.env):
+        meeting = f"JGS_MEETING={self._first_host()}:{self.answers[0]['port']}"
+        for name, _, value in (text.partition("=") for text in (meeting, *self.env)):
             command += ["-genv", name, value]
         if interface:
             for name in ("UCX_NET_DEVICES", "FI_TCP_IFACE"):  # MPICH's two ways to TCP

@@ -287,7 +287,7 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags):
         share = self.plateau_fraction
         _require("plateau_fraction", 0 <= share < 1, share, "in [0, 1)")
         _require("dropout", 0 <= self.dropout < 1, self.dropout, "in [0, 1)")
-        for name in ("start_timeout", "watchdog", "patience"):
+        for name in ("start_timeout", "watchdog", "phase_timeout"):
             value = getattr(self, name)
             _require(name, 1 <= value < math.inf, value, "at least 1")
         for name in ("test_share", "val_share", "pool_share"):

@@ -51,7 +51,7 @@ def _train(
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
     config = everywhere(comm, lambda: Config.from_json(text, **own))
     # A resumed run's, if none are given.
-    watchdog.timeout, watchdog.patience = config.watchdog, config.patience
+    watchdog.timeout, watchdog.phase_timeout = config.watchdog, config.phase_timeout
     if config.keep_memory:
         keep_freed_memory()
 

@@ -62,7 +62,7 @@ class RankFlags:
         "seconds after which a rank that is not heard of, or hangs in a step, ends the run",
         identity=False,
     )
-    patience: float = setting(
+    phase_timeout: float = setting(
         1800.0,
         "seconds after which one that hangs elsewhere does: while it opens its parts, "
         "compiles, evaluates, or writes a checkpoint or the result",

@@ -27,7 +27,7 @@ def test_the_command_line_has_every_field_and_round_trips():
         --comm mpi --coordinator a:1 --num-processes 2 --process-id 1 --interface lo
         --fanout-schedule 3:9,9 --plateau-fraction 0.5 --plateau-epochs 2
         --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
-        --start-timeout 8 --patience 7 --verify never
+        --start-timeout 8 --phase-timeout 7 --verify never
         --task embed --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6 --window 7
         --negatives 8 --shared-negatives 9 --test-share 0.2 --val-share 0.3 --pool-share 0.4
     """
