@@ -231,7 +231,9 @@ def test_mesh_programs_have_two_collectives_and_one():
 def test_on_one_rank_a_pull_costs_its_rows_not_the_table():
     num_nodes, nodes = 1 << 14, jnp.arange(8, dtype=jnp.int32)
     table = ShardedEmbedding(Alone(), [0, num_nodes], 2, KEY, OPTIMIZERS["adam"])
-    pull = table._fetch.lower(table._table.rows, nodes, table._owners.offsets, np.int32(0)).compile()
+    pull = table._fetch.lower(
+        table._table.rows, nodes, table._owners.offsets, np.int32(0)
+    ).compile()
     memory = pull.memory_analysis()
     assert memory.temp_size_in_bytes + memory.output_size_in_bytes < num_nodes
 
