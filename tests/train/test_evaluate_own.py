@@ -182,6 +182,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(code, tmp_path, monkeypatc
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr("jgs.files.writing.free_space", lambda _: 1000)
     with pytest.raises(InputError) as raised:
         infer(nnx.state(model), np.arange(N))
     said = str(raised.value)
