@@ -4,7 +4,8 @@
 
 jgs has no hooks for this: a function of its own is replaced when its module has been imported,
 on rank `RANK` alone. What a rank says goes to `FOLDER/rank-N.err` and `.out`; the time of the
-harm is that of `FOLDER/harmed`.
+harm is that of `FOLDER/harmed`. Harm waits until both ranks have come as far as importing JAX,
+for mpiexec may end one that has hardly been started before anything can speak for it.
 """
 
 import importlib.util
@@ -50,6 +51,8 @@ def sleep_for_ever() -> None:
 
 
 def harm(folder: Path, kind: str, rank: int) -> None:
+    while kind != "absent" and not (folder / f"imports-{1 - rank}").exists():
+        time.sleep(0.01)
     (folder / "harmed").touch()
     if kind == "full":
         fill(folder / f"disk-{rank}")
@@ -112,6 +115,8 @@ def main() -> None:
         os.dup2(file, stream)
         os.close(file)
     sys.argv += ["--scratch", str(folder / f"disk-{rank}")]
+    imports = folder / f"imports-{rank}"
+    sys.meta_path.insert(0, At(*MOMENTS["import"], imports.touch))
     if rank == int(number):
         if kind == "absent":
             harm(folder, kind, rank)

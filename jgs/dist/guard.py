@@ -142,6 +142,8 @@ class Guard:
             self._deadline = now + LINGER
             if self._certain and not self._peers:  # rank 0 may come later: it is told then
                 self._deadline = max(self._deadline, self._begun + self._limit)
+                if not self._rank_spoke_up:
+                    self._write(text)
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # whoever reads it waits for us
 
     def _tell_met(self) -> None:
@@ -288,6 +290,8 @@ class Guard:
             if self._lost:
                 _, number, text, status = min(self._lost)
                 self._decide(text, status, [number])
+            elif self._loss:
+                self._end(self._loss["lost"], LOST, self._number)
             self._over = True
         elif self._missing:
             self._check_missing(now)
@@ -331,19 +335,18 @@ class Guard:
     # -- the end -------------------------------------------------------------------------------
 
     def _end(self, problem: str, status: int, cause: int) -> None:
-        """Says why its rank ends, and ends it. One that has said why itself, or is the one
-        whose end is the cause, does not need that."""
+        """Says why its rank ends, and ends it. One that has said why itself does not need
+        that; nor does one whose end is the cause, if there is another guard to say it."""
         self._over = True
         if self._asked:  # it waits for the others, and says itself why in vain
             self._rank.say(unmet=problem)
             return
-        told = self._rank_spoke_up or (cause == self._number and not self._rank_lives)
-        if not told:
-            line = f"{self._name([self._number])} ends: {problem}"
+        own = cause == self._number and not self._rank_lives
+        if not self._rank_spoke_up and not (own and self._peers):
+            line = problem if own else f"{self._name([self._number])} ends: {problem}"
             if checkpoint := self._rank.said.get("checkpoint"):
                 line += f"; last checkpoint: {checkpoint}"
-            with suppress(OSError):
-                os.write(2, line.encode() + b"\n")
+            self._write(line)
         if not self._rank_lives or self._rank_spoke_up:
             return
         if self._by_signal and status == LOST:
@@ -356,6 +359,10 @@ class Guard:
                 pass
             return
         self._kill()  # it is stopped, or stuck
+
+    def _write(self, line: str) -> None:
+        with suppress(OSError):
+            os.write(2, line.encode() + b"\n")
 
     def _kill(self) -> None:
         with suppress(OSError):
