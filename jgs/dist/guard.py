@@ -5,7 +5,8 @@ says nothing, and mpiexec kills all ranks as soon as one is killed, before they 
 guard has a session of its own, needs the standard library alone, and ends with its rank.
 
 It hears from its rank over a socket (`jgs.dist.start.Watch` has the other end), four times a
-second: the phase and step that the rank is in, and how far it has counted (`jgs.dist.phases`).
+second and at each new phase: the phase and step that the rank is in, and how far it has counted
+(`jgs.dist.phases`).
 All guards are connected to that of process 0, the *hub*, by TCP, or within one host by a Unix
 socket. The hub alone decides that a rank is lost:
 
@@ -105,7 +106,8 @@ class Guard:
         messages, lives = self._rank.read()
         for message in messages:
             if "seen" in message:
-                self._rank.said, self._rank.spoke = message["seen"], time.monotonic()
+                self._rank.said |= message["seen"]
+                self._rank.spoke = time.monotonic()
             elif "names" in message:
                 self._names = message["names"]
             elif "join" in message:

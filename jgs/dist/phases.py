@@ -7,13 +7,19 @@ call programs in the same order, so of two ranks the one that has counted less i
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 WAITING = "waiting for a batch"
 _main: list[Any] = [0, "starting"]  # how far, and the phase
 _drawing: list[Any] = [0, None]
+_told: list[Callable[[], None]] = []
+
+
+def tell(function: Callable[[], None]) -> None:
+    """Calls `function` from now on whenever a phase has changed, in the thread that does."""
+    _told[:] = [function]
 
 
 def _own() -> list[Any]:
@@ -30,6 +36,8 @@ def enter(name: str | None) -> str | None:
     own = _own()
     own[0] += 1
     before, own[1] = own[1], name
+    for function in _told:
+        function()
     return before
 
 

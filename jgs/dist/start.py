@@ -227,6 +227,7 @@ class Watch:
         for each in given:
             each.close()
         self._socket.settimeout(BEAT)
+        phases.tell(self._report_phase)
         self.at("starting")
         self._thread = threading.Thread(target=self._talk, name="watch", daemon=True)
         self._thread.start()
@@ -301,13 +302,20 @@ class Watch:
                 return
 
     def _report(self) -> None:
-        phase, far = phases.seen()
         try:
             checkpoint = self.checkpoint()
         except Exception as error:  # whatever it is, the run goes on
             checkpoint = f"unknown ({error})"
-        seen = {"phase": phase, "far": far, "step": self.step, "checkpoint": checkpoint}
-        self._say(seen=seen | {"limit": self.limit(), "silence": self.silence()})
+        self._say(seen={"checkpoint": checkpoint})
+        self._report_phase()
+
+    def _report_phase(self) -> None:
+        """At once, for a rank that is killed says nothing more."""
+        if self.open:
+            # In this order: a shorter limit must not meet a count from before it.
+            limits = {"limit": self.limit(), "silence": self.silence()}
+            phase, far = phases.seen()
+            self._say(seen={"phase": phase, "far": far, "step": self.step, **limits})
 
     def _say(self, **message: Any) -> None:
         line = json.dumps(message).encode() + b"\n"
