@@ -27,6 +27,7 @@ _AGAIN = 0.02  # seconds between two looks at whether an interruption was droppe
 _own = False  # whether this process is a command's own
 _begun = False  # whether a command has taken over, which says itself that it was interrupted
 _cut_short: int | None = None  # the exit status of one that was interrupted
+_told: list[Callable[[int], None]] = []  # who is told of a signal that ends the process at once
 
 
 def status_of(number: int) -> int:
@@ -50,6 +51,12 @@ def end_at_once() -> None:
     _own = True
     for number in WORDS:
         signal.signal(number, _end)
+
+
+def tell(function: Callable[[int], None]) -> None:
+    """Calls `function` with the signal that ends this process at once, from now on. It runs in
+    the signal's handler."""
+    _told[:] = [function]
 
 
 @contextmanager
@@ -90,6 +97,8 @@ def _end(number: int, _: object) -> None:
     try:
         if not _begun:
             os.write(2, f"{WORDS[signal.Signals(number)]}\n".encode())
+        for function in _told:
+            function(number)
     finally:  # standard error may be closed
         os._exit(status_of(number))
 

@@ -28,11 +28,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from jgs import interrupts
 from jgs.dist import phases, rendezvous
 from jgs.dist.guard import LOST
 from jgs.dist.rendezvous import BEAT
 from jgs.errors import InputError
-from jgs.interrupts import WORDS, number_of
 
 START_TIMEOUT = 120.0
 
@@ -201,7 +201,7 @@ class Watch:
         self.checkpoint: Callable[[], str] = str
         self.open = True
         self._met, self._unmet = threading.Event(), ""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may interrupt its holder
         self._socket, theirs = socket.socketpair()
         given = [theirs, *listeners]
         setup = {
@@ -228,6 +228,7 @@ class Watch:
             each.close()
         self._socket.settimeout(BEAT)
         phases.tell(self._report_phase)
+        interrupts.tell(self._ends)
         self.at("starting")
         self._thread = threading.Thread(target=self._talk, name="watch", daemon=True)
         self._thread.start()
@@ -263,6 +264,10 @@ class Watch:
             self.open = False
             self._say(failed=text, status=status)
 
+    def _ends(self, number: int) -> None:
+        word = interrupts.WORDS[signal.Signals(number)]
+        self.failed(f"rank {self.number} was {word}", _told_status(number))
+
     def close(self) -> None:
         """The orderly end of this rank: from now on nobody misses it."""
         if self.open:
@@ -277,7 +282,9 @@ class Watch:
         if error is None or done or getattr(error, "told", False):
             self.close()
         elif self.open:
-            self.failed(f"rank {self.number} {why(error)}")
+            interrupted = isinstance(error, KeyboardInterrupt)
+            number = interrupts.number_of(error) if interrupted else 0
+            self.failed(f"rank {self.number} {why(error)}", _told_status(number))
 
     def _talk(self) -> None:
         unread = b""
@@ -323,10 +330,15 @@ class Watch:
             self._socket.sendall(line)
 
 
+def _told_status(number: int) -> int:
+    """The others' status, where a signal (0: none) has ended one: SIGTERM's is passed on."""
+    return interrupts.status_of(number) if number == signal.SIGTERM else LOST
+
+
 def why(error: BaseException) -> str:
     """What the others are told of an error that ends a rank."""
     if isinstance(error, KeyboardInterrupt):
-        return f"was {WORDS[signal.Signals(number_of(error))]}"
+        return f"was {interrupts.WORDS[signal.Signals(interrupts.number_of(error))]}"
     return " ".join(f"failed: {type(error).__name__}: {error}".split())[:500]
 
 
