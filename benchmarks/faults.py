@@ -254,7 +254,7 @@ def problems(cell: Cell, found: Found, text: str) -> list[str]:
                 wrong.append(f"rank {rank} does not name the other: {line or 'nothing'}")
     elif cell.harm == "terminate" and not {143, _unmet(cell)} & set(found.statuses):
         wrong.append(f"no status 143: {found.statuses}")
-    elif cell.harm == "full" and not re.search(r"error: .*rank \d.* \d+ MiB", text):
+    elif cell.harm == "full" and not re.search(r"error: .*rank \d.*[ (]\d+ MiB", text):
         wrong.append("no line names the rank, its disk and what is missing")
     elif cell.harm == "late" and set(found.statuses) != {0}:
         wrong.append(f"the late rank was not waited for: {found.statuses}")
