@@ -12,7 +12,7 @@ below the table:
 - all end within the limit, nothing is left, and no traceback is printed;
 - every survivor names the rank that was killed, stopped, hung, or never came; of a cut cable
   each names the other; of a full disk one line names the rank, the disk and what it lacks;
-- after SIGTERM the status is 143 (15 of mpiexec while its ranks connect); a rank that is late
+- after SIGTERM the status is 143 (15 of mpiexec before its ranks have met); a rank that is late
   for 3 s is waited for.
 
 A cut cable is one between two network namespaces: it needs root and iproute2, as a full disk, a
@@ -262,8 +262,8 @@ def problems(cell: Cell, found: Found, text: str) -> list[str]:
 
 
 def _unmet(cell: Cell) -> int:
-    """The status after SIGTERM: 143, but mpiexec's own, 15, while its ranks connect."""
-    return 15 if (cell.comm, cell.moment) == ("mpi", "meeting") else 143
+    """The status after SIGTERM: 143, or mpiexec's own, 15, before its ranks have met."""
+    return 15 if cell.comm == "mpi" and cell.moment in ("import", "meeting") else 143
 
 
 def row(cell: Cell, found: Found) -> str:

@@ -4,7 +4,7 @@
 
 jgs has no hooks for this: a function of its own is replaced when its module has been imported,
 on rank `RANK` alone. What a rank says goes to `FOLDER/rank-N.err` and `.out`; the time of the
-harm is that of `FOLDER/harmed`. Harm waits until both ranks have come as far as importing JAX,
+harm is that of `FOLDER/harmed`. Harm waits until both ranks have come as far as importing Flax,
 for mpiexec may end one that has hardly been started before anything can speak for it.
 """
 
@@ -21,7 +21,7 @@ LATE = 3.0  # seconds
 
 # Module, function in it, and which call of it; the module's import where there is none.
 MOMENTS = {
-    "import": ("jax", "", 1),
+    "import": ("flax", "", 1),
     "meeting": ("jgs.dist.launch", "connect", 1),
     "parts": ("jgs.data.parts", "open_parts", 1),
     "first": ("jgs.train.learner", "ModelLearner.step", 1),

@@ -53,7 +53,8 @@ class Guard:
       listeners: of the hub, where the other guards find it.
       setup: `pid` of the rank; `number` of its process, of `count`; `meeting`, a word that the
         guards of this run have in common; `places` where the hub may be; `certain`, whether it
-        must be there; `start_timeout`; `by_signal`, whether the rank must end by SIGKILL.
+        must be there; `start_timeout`; `begun`, when the guard was asked for; `by_signal`,
+        whether the rank must end by SIGKILL.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Guard:
         self._missing = set(range(setup["count"])) - {self._number} if self._hub else {0}
         self._met = self._over = False
         self._begun = self._moved = self._joined = time.monotonic()
+        self._awake = setup["begun"]  # when this process was last seen to run
         self._far: dict[int, list[int]] = {}
         self._asked = False  # whether the rank waits for `met`
         self._problem = "nobody listens"
@@ -95,9 +97,10 @@ class Guard:
             for key, _ in self._selector.select(BEAT / 2):
                 if not self._over and key.fileobj.fileno() >= 0:  # type: ignore[union-attr]
                     key.data(key.fileobj)
+            self._awake = time.monotonic()
             # All that had arrived has been read: its own pause is no one's silence.
             if not self._over:
-                self._check(time.monotonic())
+                self._check(self._awake)
         self._finish()
 
     # -- the rank ------------------------------------------------------------------------------
@@ -135,7 +138,7 @@ class Guard:
                 self._deadline = min(self._deadline, time.monotonic() + LINGER)
 
     def _report_lost(self, text: str, status: int) -> None:
-        now = time.monotonic()
+        now = min(time.monotonic(), self._awake + BEAT)  # it may have waited for a processor
         if self._hub:
             self._take_loss(now, self._number, text, status)
         else:

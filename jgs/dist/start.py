@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -212,6 +213,7 @@ class Watch:
             "places": where.places,
             "certain": where.certain,
             "start_timeout": timeout,
+            "begun": time.monotonic(),
             "by_signal": launched() is not None,
         }
         fds = [str(s.fileno()) for s in given]
