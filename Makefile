@@ -1,6 +1,7 @@
 # make train   set up and run the main job on the embedded data set
 # make test    set up and run the tests
 # make check   linting, formatting, types
+# make docs    the pages of docs/ as a site, in build/site
 # make bench    jgs against DGL and GraphBolt (ARGS=--quick for two minutes)
 # make sanitize  the kernels under AddressSanitizer, UBSan and ThreadSanitizer
 # make versions  before a release: the tests on the lowest versions that pyproject.toml allows,
@@ -12,7 +13,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
 
-.PHONY: train test check sanitize bench versions clean
+.PHONY: train test check docs sanitize bench versions clean
 
 train: $(VENV)/kernels
 	$(BIN)/python -m jgs.train $(ARGS)
@@ -26,6 +27,9 @@ check: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/installed
+	$(BIN)/python -m sphinx --builder html --fail-on-warning -q docs build/site
 
 sanitize: $(VENV)/kernels
 	PYTHON=$(BIN)/python tests/kernels/sanitize

@@ -226,7 +226,12 @@ def main() -> None:
     add("--root", default="../shared/data", help="folder of the .npz archives")
     add("--only", nargs="+", choices=[*PARTS, "picture"], default=[*PARTS, "picture"])
     add("--layers", nargs="+", type=int, default=[1, 2, 3], help="of the curves")
-    add("--picture", type=Path, default=Path("docs/subgraphs.png"), help="where it is drawn")
+    add(
+        "--picture",
+        type=Path,
+        default=Path("docs/images/subgraphs.png"),
+        help="where it is drawn",
+    )
     add("--part", choices=PARTS, help="be the process of a part")
     args = parser.parse_args()
     if args.part:

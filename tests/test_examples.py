@@ -1,4 +1,4 @@
-"""Every code block of the README and every file in examples/ runs."""
+"""Every code block of the README and of the pages, and every file in examples/, runs."""
 
 import re
 import subprocess
@@ -12,8 +12,12 @@ from nbclient import NotebookClient
 REPOSITORY = Path(__file__).parents[1]
 KINDS = {".py", ".ipynb"}
 EXAMPLES = sorted(p for p in (REPOSITORY / "examples").iterdir() if p.suffix in KINDS)
-README = (REPOSITORY / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+]
 
 
 def run(*command: str, cwd=REPOSITORY) -> str:
@@ -30,25 +34,24 @@ def test_there_is_something_to_run():
 @pytest.mark.parametrize(
     "source", [text for language, text in BLOCKS if language == "python"], ids=lambda s: s[:20]
 )
-def test_readme_python(source, tmp_path):
+def test_python_of_the_pages(source, tmp_path):
     run(sys.executable, "-c", source, cwd=tmp_path)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()],
-)
-def test_readme_commands_name_what_exists(line):
-    """The commands are too long to run here; their make targets and flags must exist."""
-    line = line.partition("#")[0].strip()
-    if line.startswith("make "):
-        run("make", "--dry-run", *line.split()[1:])
-    elif module := re.search(r"-m (jgs\.\w+)", line):
-        known = run(sys.executable, "-m", module[1], "--help")
-        for flag in re.findall(r"--[\w-]+", line):
-            assert flag in known
-    else:
-        assert line == "" or line.startswith("pip install ")
+def test_commands_name_what_exists():
+    """They are too long to run here; their make targets and flags must exist."""
+    helps = {}
+    for language, text in BLOCKS:
+        for line in text.splitlines() if language in ("sh", "bash") else ():
+            line = line.partition("#")[0].strip()
+            if line.startswith("make "):
+                run("make", "--dry-run", *line.split()[1:])
+            elif module := re.search(r"-m (jgs\.\w+)", line):
+                if module[1] not in helps:
+                    helps[module[1]] = run(sys.executable, "-m", module[1], "--help")
+                for flag in re.findall(r" (--[\w-]+)", line.partition(" -- ")[0]):
+                    assert flag in helps[module[1]], line
+    assert len(helps) >= 4
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)

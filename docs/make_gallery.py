@@ -1,0 +1,118 @@
+"""Draws the pictures of the gallery: `python docs/make_gallery.py`.
+
+Each sampler draws of the same small graph, with the same key and the same seed nodes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import networkx as nx
+import numpy as np
+
+import jgs
+from jgs.sampling import (
+    FastGCN,
+    Frontier,
+    Labor,
+    Ladies,
+    Neighbors,
+    PinSage,
+    Saint,
+    Seal,
+    Shadow,
+    Subgraph,
+    Walk,
+)
+
+IMAGES = Path(__file__).parent / "images"
+SEEDS = [0, 20]
+GRAY, SEED, DRAWN = "#b8bcc8", "#d1495b", "#30638e"
+SAMPLERS: dict[str, Any] = {
+    "Neighbors": Neighbors((3, 2)),
+    "Labor": Labor((3, 2)),
+    "FastGCN": FastGCN((5, 5)),
+    "Ladies": Ladies((5, 5)),
+    "PinSage": PinSage((3, 2)),
+    "Subgraph": Subgraph(extra=6),
+    "Shadow": Shadow((3, 2)),
+    "Frontier": Frontier(m=4, budget=14),
+    "Saint": Saint("walk", 4, length=3),
+    "Seal": Seal((3,)),
+    "Walk": Walk(8),
+}
+
+
+def small_graph() -> tuple[nx.Graph, jgs.Graph, dict[int, Any]]:
+    """Three communities of 12 nodes: for drawing, for sampling, and where its nodes lie."""
+    known = nx.planted_partition_graph(3, 12, 0.35, 0.03, seed=4)
+    graph = jgs.Graph.from_networkx(known, symmetric=True)
+    return known, graph, nx.spring_layout(known, seed=3, k=0.28)
+
+
+def drawn(sampler: Any, graph: jgs.Graph) -> tuple[list[int], set[int], set[tuple[int, int]]]:
+    """The seeds, the nodes and the edges (source, target) of one sample."""
+    key, state = jax.random.key(2), sampler.init(graph)
+    if isinstance(sampler, Walk):
+        paths = np.asarray(sampler.sample(key, graph, state, np.array(SEEDS)).nodes)
+        steps = {(int(b), int(a)) for path in paths for a, b in pairwise(path)}
+        return SEEDS, _nodes(paths, graph), {e for e in steps if max(e) < graph.num_nodes}
+    pairs = getattr(sampler, "pairs", False)
+    seeds = np.array([SEEDS] if pairs else SEEDS, np.int32)
+    by_key = not hasattr(sampler, "fanouts") and isinstance(sampler, (Frontier, Saint))
+    seeds = np.arange(graph.num_nodes, dtype=np.int32) if by_key else seeds
+    capacity = jgs.sampling.plan_capacity(graph, len(seeds), sampler, seeds=seeds)
+    batch = sampler.sample(key, graph, state, seeds, capacity)
+    edges = set()
+    for layer, block in enumerate(batch.blocks):
+        sources, targets = (
+            np.asarray(ids) for ids in (batch.source_nodes(layer), batch.target_nodes(layer))
+        )
+        indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
+        for target in range(int(block.num_targets)):
+            for source in indices[indptr[target] : indptr[target + 1]]:
+                edges.add((int(sources[source]), int(targets[target])))
+    return ([] if by_key else SEEDS), _nodes(batch.nodes, graph), edges
+
+
+def _nodes(ids: Any, graph: jgs.Graph) -> set[int]:
+    """Without padding, which is the graph's number of nodes."""
+    return set(np.asarray(ids).ravel().tolist()) - {graph.num_nodes}
+
+
+def draw(axes: Any, name: str, known: nx.Graph, graph: jgs.Graph, place: dict) -> None:
+    seeds, nodes, edges = drawn(SAMPLERS[name], graph)
+    common = {"pos": place, "ax": axes}
+    nx.draw_networkx_edges(known, edge_color=GRAY, width=0.5, **common)
+    nx.draw_networkx_nodes(known, node_color=GRAY, node_size=14, **common)
+    shown = nx.DiGraph(list(edges))
+    shown.add_nodes_from(nodes)
+    drawn_edges = {"edge_color": DRAWN, "width": 1.1, "arrowsize": 5, "node_size": 30}
+    nx.draw_networkx_edges(shown, **drawn_edges, **common)
+    others = sorted(nodes - set(seeds))
+    nx.draw_networkx_nodes(shown, nodelist=others, node_color=DRAWN, node_size=30, **common)
+    nx.draw_networkx_nodes(known, nodelist=seeds, node_color=SEED, node_size=55, **common)
+    axes.set_title(repr(SAMPLERS[name]).split("(")[0], fontsize=11)
+    axes.axis("off")
+
+
+def main() -> None:
+    known, graph, place = small_graph()
+    figure, grid = plt.subplots(3, 4, figsize=(11, 7.6), layout="constrained")
+    for axes, name in zip(grid.flat, SAMPLERS, strict=False):
+        draw(axes, name, known, graph, place)
+    for axes in grid.flat[len(SAMPLERS) :]:
+        axes.axis("off")
+    IMAGES.mkdir(exist_ok=True)
+    figure.savefig(IMAGES / "samplers.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()
