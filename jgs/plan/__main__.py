@@ -102,6 +102,7 @@ def _as_asked(options: dict[str, Any], work: Workload) -> Workload:
         sampler=Neighbors(tuple(options["fanouts"])),
         hidden=options["hidden"],
         wire=4 if options["wire"] == "float32" else 2,
+        comm=options["comm"],
     )
 
 

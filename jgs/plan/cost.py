@@ -19,6 +19,9 @@ from jgs.sampling.capacity import round_up
 MODES = ("vanilla", "hybrid", "cached")
 PREFETCH = 2  # batches drawn ahead, `jgs.train`'s default
 EVAL_MEMORY = 256 << 20  # `jgs.train`'s default
+# By communicator, how much of that its pieces take; measured, see docs/scaling.md. gloo's
+# programs copy what they exchange.
+_EVAL_PIECES = {"mpi": 1.75, "jax": 3.5}
 _PADDING = 1.08  # of a planned capacity: 5 % of margin, and rounding up to 16 steps
 
 
@@ -35,6 +38,7 @@ class Workload(NamedTuple):
       hidden: width of the hidden layers.
       wire: bytes of one number on its way.
       weighted: whether edges have weights.
+      comm: "mpi" or "jax", what `jgs.train`'s `--comm` is.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Workload(NamedTuple):
     hidden: int = 256
     wire: int = 4
     weighted: bool = False
+    comm: str = "mpi"
 
     @property
     def widths(self) -> list[int]:
@@ -252,8 +257,7 @@ def _layers(work: Workload, draw: Draw) -> list[tuple]:
 def memory(
     work: Workload, draw: Draw, constants: Constants, ranks: int, mode: str, rows: int
 ) -> dict[str, float]:
-    """Bytes by what takes them, with either communicator; `rows` is the most rows asked of one
-    rank in a round."""
+    """Bytes by what takes them; `rows` is the most rows asked of one rank in a round."""
     share = draw.share if mode == "vanilla" else 1.0
     edge = 4 + (12 if work.weighted else 0)  # a weight, and its prefix sum in 64 bits
     width, nodes = work.num_features, work.num_nodes
@@ -278,7 +282,7 @@ def memory(
         "step": step,
         "model": 6 * 4 * num_parameters(work.widths),
         # Its pieces, and two layers' outputs as far as they do not lie in a file.
-        "evaluation": EVAL_MEMORY
+        "evaluation": _EVAL_PIECES[work.comm] * EVAL_MEMORY
         + 2 * min(4 * draw.share * nodes * max(work.widths[1:]), EVAL_MEMORY),
         "process": constants.process_bytes,
     }

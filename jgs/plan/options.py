@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "fanouts": [5, 10, 15],
     "hidden": 256,
     "wire": "float32",
+    "comm": "mpi",
     "cache_memory": 4096,
     "most_batches": 200,
 }
@@ -76,6 +77,7 @@ def _parser() -> command.Parser:
     add("--hidden", type=int, help="width of the hidden layers (default: 256)")
     add("--features", type=int, help="width of the features (default: the data set's)")
     add("--wire", help="float32, float16 or bfloat16 (default: float32)")
+    add("--comm", choices=("mpi", "jax"), help="as of jgs.train (default: mpi)")
     add("--cache-memory", type=int, help="MiB of rows that a rank keeps (default: 4096)")
     add(
         "--cut",
