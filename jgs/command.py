@@ -20,6 +20,9 @@ from jgs.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
+PREFIX = "python -m jgs."
+"""What a command is called by: `jgs.scripts` makes it "jgs "."""
+
 _WIDTH = 120  # of a table where there is no terminal
 # See `settle_jax`.
 _JAX = {
@@ -222,7 +225,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str):
         super().__init__(
-            prog=prog,
+            prog=prog.replace("python -m jgs.", PREFIX),
             description=description,
             argument_default=argparse.SUPPRESS,
             formatter_class=_Formatter,

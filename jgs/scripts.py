@@ -1,10 +1,60 @@
-"""The commands as console scripts: `jgs-train` runs what `python -m jgs.train` does, and so on.
+"""The console scripts: `jgs train` and `jgs-train` run what `python -m jgs.train` does.
 
 Each runs that very file, which has Ctrl-C end the process before its slow imports begin.
 """
 
 import runpy
+import sys
 from functools import partial
+
+from jgs import interrupts
+
+COMMANDS = {
+    "train": "train a graph network or embeddings",
+    "predict": "write classes or embeddings of nodes, by a trained run",
+    "partition": "split a data set into parts, one for each rank",
+    "launch": "train on several hosts, reached by ssh",
+    "plan": "memory, bytes and time on many machines, before they are rented",
+    "data": "list, fetch or describe data sets",
+    "doctor": "check this installation, a line for each thing",
+    "completion": "print the completions of a shell: jgs completion bash|zsh|tcsh",
+}
+_HELP = """\
+usage: jgs COMMAND [FLAGS]
+
+Mini-batch graph sampling and distributed GNN training for JAX.
+
+{commands}
+
+  jgs COMMAND --help         its flags
+  jgs --version              the version
+
+A first run, on a graph made on the spot: jgs train
+"""
+
+
+def main() -> int:
+    """The command `jgs`; returns its exit status."""
+    interrupts.end_at_once()  # before the imports that take their time
+    name, *flags = sys.argv[1:] or [""]
+    if name in ("-h", "--help"):
+        lines = (f"  {each:<12} {text}" for each, text in COMMANDS.items())
+        print(_HELP.format(commands="\n".join(lines)), end="")
+        return 0
+    from jgs import __version__, command  # a slow import, for --help and Ctrl-C
+
+    if name == "--version":
+        print(f"jgs {__version__}")
+        return 0
+    if name not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        command.say(f"error: the command must be one of {known}; got {name!r}. See jgs --help.")
+        return 2
+    command.PREFIX = "jgs "
+    sys.argv[1:] = flags
+    _run(f"jgs.{name}")
+    return 0
+
 
 _run = partial(runpy.run_module, run_name="__main__", alter_sys=True)
 train = partial(_run, "jgs.train")

@@ -24,7 +24,9 @@ LAYERS = (
     ("dist",),
     ("train",),
     ("predict", "plan", "launch"),
+    ("doctor",),
     ("scripts",),
+    ("completion",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 FILES = sorted(p.relative_to(JGS) for p in JGS.rglob("*.py") if p != JGS / "__init__.py")

@@ -66,6 +66,7 @@ HANDLERS = {
 
 
 _MOST_THREADS = 4096
+_INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # by the numbers of isa.h
 
 
 def _num_threads() -> int:
@@ -134,6 +135,16 @@ def _register() -> bool:
 NUM_THREADS = _num_threads()
 _check_isa()
 _AVAILABLE = _register()
+
+
+def library() -> Path | None:
+    """The file of the compiled kernels that are in use; None without."""
+    return _find() if _AVAILABLE else None
+
+
+def instruction_set() -> str:
+    """What the kernels use of this CPU's instructions; they must be available."""
+    return _INSTRUCTION_SETS[ctypes.CDLL(str(_find())).JgsInstructionSet()]
 
 
 _HOST_ONLY = contextvars.ContextVar("_HOST_ONLY", default=False)

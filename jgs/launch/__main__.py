@@ -99,11 +99,18 @@ def _launch(argv: list[str]) -> int:
 def _parse(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     """The options before `--`, and the flags after it."""
     at = argv.index("--") if "--" in argv else len(argv)
-    parser = command.Parser(
+    options = vars(parser().parse_args(argv[:at]))
+    if wrong := [text for text in options["env"] if not text.partition("=")[0].isidentifier()]:
+        raise InputError("--env must be NAME=VALUE", repr(wrong[0]), "Correct it.")
+    return options, argv[at + 1 :]
+
+
+def parser() -> command.Parser:
+    found = command.Parser(
         "python -m jgs.launch", "Train on several hosts: options -- flags of jgs.train."
     )
-    add = parser.add_argument
-    which = parser.add_mutually_exclusive_group(required=True)
+    add = found.add_argument
+    which = found.add_mutually_exclusive_group(required=True)
     which.add_argument("--hosts", metavar="A,B:2", help="the hosts; :2 has two ranks there")
     which.add_argument("--hostfile", metavar="FILE", help="the hosts, one a line")
     add("--parts", metavar="FOLDER", help="parts of python -m jgs.partition, for all hosts")
@@ -126,10 +133,7 @@ def _parse(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
         default=[],
         help="set it for all ranks; may be repeated",
     )
-    options = vars(parser.parse_args(argv[:at]))
-    if wrong := [text for text in options["env"] if not text.partition("=")[0].isidentifier()]:
-        raise InputError("--env must be NAME=VALUE", repr(wrong[0]), "Correct it.")
-    return options, argv[at + 1 :]
+    return found
 
 
 def _hosts(options: dict[str, Any]) -> list[Host]:

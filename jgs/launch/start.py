@@ -24,12 +24,12 @@ _PREFIXES = ("JAX_", "JGS_", "NCCL_", "XLA_", "PYTHON")
 
 def has_mpi() -> bool:
     """Whether ranks can use MPI here."""
-    return importlib.util.find_spec("mpi4jax") is not None and _mpiexec() is not None
+    return importlib.util.find_spec("mpi4jax") is not None and mpiexec() is not None
 
 
 def find_mpiexec() -> str:
     """The path of Hydra, the mpiexec of MPICH and its kin. Raises `InputError`."""
-    if (path := _mpiexec()) is None:
+    if (path := mpiexec()) is None:
         raise InputError(
             "--comm mpi needs mpiexec",
             "none beside this Python, none on the PATH",
@@ -45,7 +45,7 @@ def find_mpiexec() -> str:
     return path
 
 
-def _mpiexec() -> str | None:
+def mpiexec() -> str | None:
     beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     return beside if os.access(beside, os.X_OK) else shutil.which("mpiexec")
 

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
     options = vars(given)
     with interrupts.starting():
         # Only now: errors above, and --help, need not wait for the import of JAX.
@@ -136,11 +136,11 @@ def _check_training(data: Dataset, num_parts: int) -> None:
         )
 
 
-def _parser() -> command.Parser:
-    parser = command.Parser(
+def parser() -> command.Parser:
+    found = command.Parser(
         "python -m jgs.partition", "Split a data set into parts, one for each rank."
     )
-    add = parser.add_argument
+    add = found.add_argument
     add("--dataset", required=True, help="a name or a path, as of python -m jgs.train")
     add("--parts", type=int, required=True, help="how many, one for each rank")
     add("--out", required=True, help="folder to write; parts written there before are replaced")
@@ -156,8 +156,8 @@ def _parser() -> command.Parser:
         metavar="FILE",
         help="a .npy file of each node's part, in the data set's order, in place of a method",
     )
-    parser.add_data_options()
-    return parser
+    found.add_data_options()
+    return found
 
 
 def _show(manifest: dict[str, Any]) -> None:

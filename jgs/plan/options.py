@@ -45,17 +45,17 @@ DEFAULTS: dict[str, Any] = {
 
 def parse(argv: Sequence[str] | None) -> dict[str, Any]:
     """The flags given, and the `DEFAULTS` of the others that have one; raises `InputError`."""
-    options = {**DEFAULTS, **vars(_parser().parse_args(argv))}
+    options = {**DEFAULTS, **vars(parser().parse_args(argv))}
     _check(options)
     return options
 
 
-def _parser() -> command.Parser:
-    parser = command.Parser(
+def parser() -> command.Parser:
+    found = command.Parser(
         "python -m jgs.plan",
         "Memory, bytes and time of training on many machines, one rank each.",
     )
-    add = parser.add_argument
+    add = found.add_argument
     add(
         "--dataset",
         help="MAG240M or IGBH-full, of which the published sizes are enough, as of "
@@ -63,7 +63,7 @@ def _parser() -> command.Parser:
     )
     add("--partition", help="or a folder of python -m jgs.partition: its parts and their cut")
     add("--shape-only", action="store_true", help="do not read ogbn-papers100M's files")
-    parser.add_data_options()
+    found.add_data_options()
     add(
         "--machines",
         nargs="+",
@@ -96,7 +96,7 @@ def _parser() -> command.Parser:
             type=float,
             help=f"sets {CONSTANTS[name][0]} of a machine (default: measured on this one)",
         )
-    return parser
+    return found
 
 
 def _check(options: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
         with interrupts.starting():
             from jgs.dist.launch import unmet  # a slow import
         with unmet():
-            given = vars(_parser().parse_args(argv))
+            given = vars(parser().parse_args(argv))
             with interrupts.starting():
                 # Only now: errors above need not wait for the import of Flax.
                 from jgs.predict.command import predict
@@ -45,18 +45,18 @@ def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
         return predict(given, watch)
 
 
-def _parser() -> command.Parser:
+def parser() -> command.Parser:
     from jgs.dist.launch import KINDS  # a slow import
 
-    parser = command.Parser(
+    found = command.Parser(
         "python -m jgs.predict",
         "Predict the classes of nodes, or embed them, with the best parameters of a run of "
         "python -m jgs.train; exactly, from all neighbours.",
     )
-    add = parser.add_argument
+    add = found.add_argument
     add("--run-dir", required=True, help="folder of the run")
     add("--out", required=True, metavar="FILE", help="file to write, .csv or .npy")
-    which = parser.add_mutually_exclusive_group()
+    which = found.add_mutually_exclusive_group()
     which.add_argument(
         "--split", choices=("train", "val", "test"), help="the run's nodes (default: all)"
     )
@@ -88,7 +88,7 @@ def _parser() -> command.Parser:
         default=START_TIMEOUT,
         help=f"in which all ranks must have connected (default: {START_TIMEOUT:g})",
     )
-    return parser
+    return found
 
 
 if __name__ == "__main__":

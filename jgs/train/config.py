@@ -353,7 +353,19 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
     Raises `InputError` for flags or values that do not parse. `--help` exits.
     """
-    parser = Parser(
+    given = vars(parser().parse_args(argv))
+    if "partition" in given and (others := [flag(n) for n in _NAMING_DATA if n in given]):
+        raise InputError(
+            "--partition must name the data alone",
+            f"{' and '.join(others)} beside it",
+            "Leave that out: the parts are of one data set.",
+        )
+    return given
+
+
+def parser() -> Parser:
+    """Of the command's flags, one for each field."""
+    found = Parser(
         "python -m jgs.train", "Train a graph neural network, or embeddings, from samples."
     )
     types = typing.get_type_hints(Config)
@@ -375,15 +387,8 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
             options["metavar"] = options["type"].__name__.upper()
         if kind is not bool and field.default not in (None, ()):
             options["help"] += f" (default: {as_typed(field.default)})"
-        parser.add_argument(flag(field.name), **options)
-    given = vars(parser.parse_args(argv))
-    if "partition" in given and (others := [flag(n) for n in _NAMING_DATA if n in given]):
-        raise InputError(
-            "--partition must name the data alone",
-            f"{' and '.join(others)} beside it",
-            "Leave that out: the parts are of one data set.",
-        )
-    return given
+        found.add_argument(flag(field.name), **options)
+    return found
 
 
 def of_task(given: dict[str, Any]) -> dict[str, Any]:

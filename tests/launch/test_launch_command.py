@@ -126,7 +126,7 @@ def test_an_mpiexec_of_another_kind(tmp_path, monkeypatch):
     other = tmp_path / "mpiexec"
     other.write_text("#!/bin/sh\necho 'mpiexec (OpenRTE) 4.1.4'\n")
     other.chmod(0o755)
-    monkeypatch.setattr(start, "_mpiexec", lambda: str(other))
+    monkeypatch.setattr(start, "mpiexec", lambda: str(other))
     with pytest.raises(ValueError, match=r"must be Hydra.* got .*OpenRTE.*docs/ranks\.md"):
         start.find_mpiexec()
 

@@ -1,0 +1,82 @@
+"""`jgs completion SHELL`: what makes the shell complete `jgs`, its commands and their flags.
+
+For Bash: `eval "$(jgs completion bash)"` in `~/.bashrc`; for zsh a file `_jgs` in `fpath`.
+"""
+
+from __future__ import annotations
+
+from jgs import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # before the imports that take their time
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from jgs import command
+from jgs.errors import InputError
+from jgs.scripts import COMMANDS
+
+SHELLS = ("bash", "zsh", "tcsh")
+_FOLDERS = ("run_dir", "root", "partition", "parts", "scratch")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status (see `jgs.command.run`)."""
+    return command.run(
+        lambda: _print(argv),
+        stopped="",
+        disk=("every file must be readable", "Mend the permissions."),
+        memory=("the command must fit into memory", "End other programs."),
+        kept=str,
+    )
+
+
+def parser() -> command.Parser:
+    found = command.Parser("python -m jgs.completion", __doc__.splitlines()[0])
+    found.add_argument("shell", choices=SHELLS)
+    return found
+
+
+def _print(argv: Sequence[str] | None) -> int:
+    shell = parser().parse_args(argv).shell
+    try:
+        import shtab  # an optional dependency, and a slow import
+    except ImportError as error:
+        raise InputError(
+            "completions need shtab", error, "Run pip install 'jgs[completion]'."
+        ) from None
+    print(shtab.complete(_everything(shtab), shell), end="", file=sys.stdout)
+    return 0
+
+
+def _everything(shtab: Any) -> argparse.ArgumentParser:
+    """A parser of all commands, for shtab to read."""
+    # Slow imports.
+    from jgs import doctor
+    from jgs.data.__main__ import parser as data
+    from jgs.launch.__main__ import parser as launch
+    from jgs.partition.__main__ import parser as partition
+    from jgs.plan.options import parser as plan
+    from jgs.predict.__main__ import parser as predict
+    from jgs.train.config import parser as train
+
+    parsers = {"train": train, "predict": predict, "partition": partition, "plan": plan}
+    parsers |= {"launch": launch, "data": data, "doctor": doctor.parser, "completion": parser}
+    whole = argparse.ArgumentParser("jgs")
+    commands = whole.add_subparsers()
+    for name, text in COMMANDS.items():
+        own = parsers[name]()
+        for action in own._actions:
+            if action.metavar == "FILE":
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.dest in _FOLDERS:
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        commands.add_parser(name, help=text, parents=[own], add_help=False)
+    return whole
+
+
+if __name__ == "__main__":
+    interrupts.leave(main())

@@ -1,0 +1,151 @@
+"""`python -m jgs.data list|fetch|describe`: which data sets there are, and what one holds.
+
+Standard error gets a table, standard output one JSON line.
+"""
+
+from __future__ import annotations
+
+from jgs import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # before the imports that take their time
+
+import inspect
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jgs import command
+from jgs.errors import InputError
+
+if TYPE_CHECKING:
+    from jgs.data.plain import Plain
+
+ABOUT = {
+    "synthetic": "communities with features that tell of them, made on the spot",
+    "cora": "Planetoid's citations between papers on machine learning",
+    "citeseer": "Planetoid's citations between papers on computer science",
+    "pubmed": "Planetoid's citations between papers on diabetes",
+    "facebook": "links between pages, from an archive of yours",
+    "acm": "papers, authors and subjects, with types, from an archive of yours",
+    "ogbn-arxiv": "OGB's citations between papers of arXiv",
+    "ogbn-products": "OGB's products that are bought together",
+    "ogbn-papers100M": "OGB's citations between 111 million papers",
+    "snap": "an edge list of yours, with its arrays beside it",
+}
+"""Of each name in `jgs.data.LOADERS`, what it is."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status (see `jgs.command.run`)."""
+    return command.run(
+        lambda: _data(argv),
+        stopped="; what was fetched so far is kept, and fetch goes on from there",
+        disk=(
+            "every file must be readable and writable",
+            "Free space or mend the permissions.",
+        ),
+        memory=("the data set must fit into memory", "Use a machine with more memory."),
+        kept=lambda _: "The table above says most of it.",
+    )
+
+
+def parser() -> command.Parser:
+    found = command.Parser(
+        "python -m jgs.data",
+        "List the data sets that have a name; fetch one into --root, ready for training; or "
+        "describe one that is there.",
+    )
+    found.add_argument("action", choices=("list", "fetch", "describe"))
+    found.add_argument(
+        "name", nargs="?", help="a name or a path, as of python -m jgs.train's --dataset"
+    )
+    found.add_data_options()
+    return found
+
+
+def _data(argv: Sequence[str] | None) -> dict[str, Any]:
+    options = vars(parser().parse_args(argv))
+    action, name = options["action"], options.get("name")
+    if (name is None) != (action == "list"):
+        raise InputError(
+            "fetch and describe must name a data set, list none",
+            f"{action} {name or ''}".strip(),
+            "See python -m jgs.data --help.",
+        )
+    with interrupts.starting():
+        # Only now: errors above, and --help, need not wait for the import of JAX.
+        from jgs.data import LOADERS
+        from jgs.data.plain import load_plain
+
+    command.settle_jax()
+    fetched = [n for n in LOADERS if "download" in inspect.signature(LOADERS[n]).parameters]
+    if name is None:
+        return _list(LOADERS, fetched)
+    root = options.get("root", "data")
+    given = command.option_values(options.get("data_options", ()))
+    if name in fetched:
+        given = {"download": action == "fetch", **given}
+    elif action == "fetch":
+        raise InputError(
+            f"a data set that can be fetched must be one of {', '.join(fetched)}",
+            repr(name),
+            "Put its files below --root yourself; python -m jgs.data describe checks them.",
+        )
+    with command.loading():
+        return _describe(load_plain(name, root, **given), os.path.abspath(root))
+
+
+def _list(names: Any, fetched: Sequence[str]) -> dict[str, Any]:
+    rows = [(n, ABOUT[n], "yes" if n in fetched else "no") for n in names]
+    _show("data sets that have a name", ("name", "what it is", "fetched"), rows)
+    return {"datasets": [{"name": n, "about": a, "fetched": f == "yes"} for n, a, f in rows]}
+
+
+def _describe(data: Plain, root: str) -> dict[str, Any]:
+    from jgs.graph import SparseFeatures  # a slow import
+
+    graph, labels, features = data.graph, data.labels, data.features
+    found: dict[str, Any] = {"dataset": data.name, "root": root, "nodes": graph.num_nodes}
+    found |= {"edges": graph.num_edges, "weighted": graph.edge_weight is not None}
+    if graph.schema is not None:
+        found["node_types"] = dict(graph.schema.node_types)
+        found["relations"] = [" ".join(relation) for relation in graph.schema.relations]
+    if features is not None:
+        found |= {"features": features.shape[1], "sparse": isinstance(features, SparseFeatures)}
+    if labels is not None:
+        several = labels.ndim == 2
+        num_classes = labels.shape[1] if several else int(labels.max(initial=-1)) + 1
+        found |= {"classes": num_classes, "labels_of_a_node": "several" if several else "one"}
+    for split in ("train", "test"):
+        if (ids := getattr(data, f"{split}_idx")) is not None:
+            found[split] = len(ids)
+    rows = [(name.replace("_", " "), _text(value)) for name, value in found.items()]
+    _show(data.name, ("", ""), rows)
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(count)}" for name, count in value.items())
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box  # slow imports
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_header=any(columns))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    command.show(table)
+
+
+if __name__ == "__main__":
+    interrupts.leave(main())

@@ -1,0 +1,294 @@
+"""`python -m jgs.doctor`: whether jgs can work here, and what to do where it cannot.
+
+Prints a line for each thing: `ok`; `no` and what to do, for what jgs needs; `--` for what only
+some uses need. The exit status is 1 where a line begins with `no`.
+"""
+
+from __future__ import annotations
+
+from jgs import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # before the imports that take their time
+
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import jgs
+from jgs import command
+from jgs.errors import InputError
+
+_LEAST_FREE = 1 << 30
+_TRIAL_SECONDS = 300
+_NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "rich")
+# The extras of pyproject.toml by what each is for, and a module that tells of it.
+_EXTRAS = {
+    "viz": ("curve.png", "matplotlib"),
+    "partition": ("--method metis", "pymetis"),
+    "kaminpar": ("--method kaminpar", "kaminpar"),
+    "tensorboard": ("--log tensorboard", "tensorboard"),
+    "wandb": ("--log wandb", "wandb"),
+    "completion": ("jgs completion", "shtab"),
+}
+
+
+class Finding(NamedTuple):
+    """A line: `mark` is "ok", "no" or "--"; `remedy` what to do, "" where nothing is."""
+
+    mark: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.mark:<3} {self.text}" + (f". {self.remedy}" if self.remedy else "")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status (see `jgs.command.run`), or 1."""
+    return command.run(
+        lambda: _examine(argv),
+        stopped="",
+        disk=("every file of jgs must be readable", "Mend the permissions, or reinstall jgs."),
+        memory=("jgs must fit into memory", "End other programs."),
+        kept=str,
+    )
+
+
+def parser() -> command.Parser:
+    return command.Parser(
+        "python -m jgs.doctor",
+        "Say what this installation has and lacks; the exit status is 1 where jgs cannot work.",
+    )
+
+
+def _examine(argv: Sequence[str] | None) -> int:
+    parser().parse_args(argv)
+    found = []
+    for check in (_python, _packages, _devices, _kernels, _agreement, _mpi, _memory, _extras):
+        for finding in _tried(check):
+            print(finding, flush=True)
+            found.append(finding)
+        if any(finding.mark == "no" for finding in found):
+            return 1  # what follows rests on what came before
+    return 0
+
+
+def _tried(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A check's findings; an error is one too."""
+    try:
+        yield from check()
+    except InputError as error:
+        yield Finding("no", " ".join(str(error).split()))
+    except Exception as error:  # whatever a broken installation raises
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        yield Finding("no", f"{check.__name__.strip('_')}: {text}", "Reinstall jgs.")
+
+
+def _python() -> Iterator[Finding]:
+    system = f"{platform.system()} {platform.machine()}"
+    yield Finding("ok", f"jgs {jgs.__version__}, Python {platform.python_version()}, {system}")
+
+
+def _packages() -> Iterator[Finding]:
+    """What jgs needs, in the versions that it declares."""
+    least = _declared()
+    good = []
+    for name in _NEEDED:
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield Finding("no", f"{name} is not installed", f"Run pip install {name}.")
+            continue
+        if _numbers(version) < _numbers(least.get(name, "0")):
+            yield Finding(
+                "no",
+                f"{name} {version} is too old: jgs needs {least[name]}",
+                f"Run pip install '{name}>={least[name]}'.",
+            )
+        else:
+            good.append(f"{name} {version}")
+    yield Finding("ok", ", ".join(good))
+
+
+def _declared() -> dict[str, str]:
+    """The least version of each package that jgs's metadata name."""
+    try:
+        lines = metadata.requires("jgs") or []
+    except metadata.PackageNotFoundError:
+        return {}  # used from a checkout
+    pairs = (re.match(r"([\w-]+)\s*>=\s*([\d.]+)", line) for line in lines if ";" not in line)
+    return {pair[1]: pair[2] for pair in pairs if pair}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
+
+
+def _devices() -> Iterator[Finding]:
+    try:
+        import jax  # a slow import
+
+        devices = jax.devices()
+    except Exception as error:
+        text = " ".join(str(error).split())
+        yield Finding("no", f"JAX cannot start: {text}", "Correct or unset JAX_PLATFORMS.")
+        return
+    kinds = sorted({device.device_kind for device in devices})
+    yield Finding("ok", f"JAX computes on {len(devices)} x {', '.join(kinds)}")
+
+
+def _kernels() -> Iterator[Finding]:
+    from jgs import kernels  # a slow import
+
+    if (path := kernels.library()) is None:
+        off = os.environ.get("JGS_KERNELS", "").lower() == "off"
+        yield Finding(
+            "--",
+            "the compiled kernels are not in use: sampling is slower",
+            "Unset JGS_KERNELS." if off else "Install a C++ compiler, then reinstall jgs.",
+        )
+        return
+    limit = " (JGS_MAX_ISA limits it)" if os.environ.get("JGS_MAX_ISA") else ""
+    yield Finding("ok", f"compiled kernels with {kernels.instruction_set()}{limit}: {path}")
+
+
+def _agreement() -> Iterator[Finding]:
+    """The kernels and plain JAX, each in a process of its own: a kernel may crash."""
+    from jgs import kernels  # a slow import
+
+    if kernels.library() is None:
+        return
+    code = "from jgs.doctor import trial; trial()"
+    own = {"JAX_PLATFORMS": "cpu", "JGS_KERNELS": str(kernels.library())}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=os.environ | own | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for more in ({}, {"JGS_KERNELS": "off"})
+    ]
+    try:
+        said = [process.communicate(timeout=_TRIAL_SECONDS) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    for process, (_, errors) in zip(started, said, strict=True):
+        if process.returncode != 0:
+            last = (errors.strip().splitlines() or ["nothing said"])[-1]
+            yield Finding(
+                "no",
+                f"a trial of sampling and training ended with {process.returncode}: {last}",
+                "Set JGS_MAX_ISA=0, or JGS_KERNELS=off, and report it.",
+            )
+            return
+    own_trial, plain = (json.loads(out.splitlines()[-1]) for out, _ in said)
+    near = all(
+        abs(a - b) <= 1e-4 * max(abs(b), 1)
+        for a, b in zip(own_trial["numbers"], plain["numbers"], strict=True)
+    )
+    if own_trial["samples"] == plain["samples"] and near:
+        yield Finding("ok", "kernels and plain JAX draw the same and compute the same")
+    else:
+        yield Finding(
+            "no",
+            f"kernels and plain JAX differ: {own_trial} and {plain}",
+            "Set JGS_MAX_ISA=0, or JGS_KERNELS=off, and report it.",
+        )
+
+
+def trial() -> None:
+    """Draws batches of a small graph and makes a step of training on each; prints what came."""
+    # Slow imports.
+    import hashlib
+
+    import jax
+    import numpy as np
+    import optax
+    from flax import nnx
+
+    from jgs.data import load
+    from jgs.models import MODELS
+    from jgs.sampling import Labor, Loader, Neighbors
+
+    command.settle_jax()
+    data = load("synthetic", num_nodes=3000, num_edges=30000, num_features=16, num_classes=4)
+    digest, numbers = hashlib.sha256(), []
+    for name, sampler in (("sage", Neighbors((5, 5))), ("gat", Labor((5, 5)))):
+        model = MODELS[name](16, 16, 4, 2, rngs=nnx.Rngs(0))
+        graphdef, params = nnx.split(model)
+
+        def loss_of(params: Any, batch: Any, graphdef: Any = graphdef) -> jax.Array:
+            x = jax.numpy.asarray(data.features)[batch.nodes]
+            outputs = nnx.merge(graphdef, params)(batch, x)
+            own = jax.numpy.asarray(data.labels)[batch.seeds]
+            loss = optax.softmax_cross_entropy_with_integer_labels(outputs, own)
+            return jax.numpy.where(batch.seed_mask, loss, 0).sum()
+
+        step = jax.jit(jax.value_and_grad(loss_of))
+        loader = Loader(data.graph, data.train_idx, 300, sampler, key=jax.random.key(0))
+        for batch in loader:
+            for leaf in jax.tree.leaves((batch.nodes, batch.blocks)):
+                digest.update(np.asarray(leaf).tobytes())
+            loss, slope = step(params, batch)
+            norms = [float(np.abs(leaf).sum()) for leaf in jax.tree.leaves(slope)]
+            numbers += [float(loss), sum(norms)]
+        loader.close()
+    print(json.dumps({"samples": digest.hexdigest()[:16], "numbers": numbers}))
+
+
+def _mpi() -> Iterator[Finding]:
+    from jgs.launch.start import mpiexec  # a slow import
+
+    path = mpiexec()
+    if importlib.util.find_spec("mpi4jax") is None or path is None:
+        lacking = "mpiexec" if path is None else "mpi4jax"
+        yield Finding(
+            "--",
+            f"no {lacking}: --comm mpi cannot be used, --comm jax can",
+            "Run pip install mpich mpi4py, then pip install mpi4jax.",
+        )
+    else:
+        yield Finding("ok", f"MPI: mpi4jax {metadata.version('mpi4jax')}, {path}")
+
+
+def _memory() -> Iterator[Finding]:
+    from jgs.partition.memory import machine  # a slow import
+
+    if (has := machine()) is None:
+        yield Finding("--", "the system does not say how much memory there is")
+        return
+    text = f"memory: {has.free / 1e9:,.1f} of {has.total / 1e9:,.1f} GB free"
+    if has.free < _LEAST_FREE:
+        yield Finding("--", text, "End other programs before you train.")
+    else:
+        yield Finding("ok", text)
+
+
+def _extras() -> Iterator[Finding]:
+    there = {
+        extra: importlib.util.find_spec(module) is not None
+        for extra, (_, module) in _EXTRAS.items()
+    }
+    if good := [extra for extra, found in there.items() if found]:
+        yield Finding("ok", f"extras: {', '.join(good)}")
+    if lacking := [extra for extra, found in there.items() if not found]:
+        uses = ", ".join(f"{extra} for {_EXTRAS[extra][0]}" for extra in lacking)
+        yield Finding(
+            "--", f"no extras {uses}", f"Run pip install 'jgs[{','.join(lacking)}]' for all."
+        )
+
+
+if __name__ == "__main__":
+    interrupts.leave(main())

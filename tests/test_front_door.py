@@ -1,0 +1,97 @@
+"""`jgs COMMAND`, its help and completions; `jgs data` and `jgs doctor`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from jgs import completion, data
+from jgs.data.__main__ import ABOUT
+from jgs.data.__main__ import main as data_command
+from jgs.scripts import COMMANDS, main
+
+CODE = "import sys; from jgs.scripts import main; status = main(); "
+
+
+def jgs(*words, code="", **variables):
+    argv = [sys.executable, "-c", CODE + code + "sys.exit(status)", *words]
+    return subprocess.run(argv, capture_output=True, text=True, env=variables or None)
+
+
+def test_help_fits_a_screen_and_does_not_wait_for_jax():
+    shown = jgs("--help", code="assert 'jax' not in sys.modules; ")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    lines = shown.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert all(any(line.split()[:1] == [name] for line in lines) for name in COMMANDS)
+
+
+def test_a_command_is_called_by_the_name_that_was_typed():
+    assert jgs("train", "--help").stdout.startswith("usage: jgs train [-h]")
+    refused = jgs("plan", "--no-such-flag")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.count("\n") == 1
+    assert "See jgs plan --help." in refused.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("trian",)])
+def test_a_command_that_does_not_exist(monkeypatch, capsys, words):
+    monkeypatch.setattr("jgs.interrupts.end_at_once", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["jgs", *words])
+    assert main() == 2
+    assert capsys.readouterr().err.startswith("error: the command must be one of train, ")
+
+
+def test_bash_completes_commands_and_flags(tmp_path, capsys):
+    assert completion.main(["bash"]) == 0
+    script = tmp_path / "jgs.bash"
+    script.write_text(capsys.readouterr().out)
+
+    def completed(*words):
+        asks = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
+        shell = f"source {script}; {asks}; _shtab_jgs; echo ${{COMPREPLY[@]}}"
+        return subprocess.run(
+            ["bash", "-c", shell], capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    assert completed("jgs", "pr") == ["predict"]
+    assert completed("jgs", "train", "--fanout") == ["--fanouts", "--fanout-schedule"]
+    assert completed("jgs", "train", "--reduce", "m") == ["mean", "max"]
+
+
+def test_data_sets_are_listed_and_described(capsys, tmp_path):
+    assert list(ABOUT) == list(data.LOADERS)
+    assert data_command(["list"]) == 0
+    listed = json.loads(capsys.readouterr().out)["datasets"]
+    assert [each["name"] for each in listed] == list(data.LOADERS)
+    assert {each["name"] for each in listed if each["fetched"]} >= {"cora", "ogbn-arxiv"}
+    options = ["--data-options", "num_nodes=60", "num_edges=300", "num_classes=3"]
+    assert data_command(["describe", "synthetic", *options]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["nodes"] == 60
+    assert json.loads(out)["classes"] == 3
+    assert "labels of a node" in err
+    root = ["--root", str(tmp_path)]
+    for argv, line in [
+        (["describe"], "must name a data set"),
+        (["list", "cora"], "list none; got list cora"),
+        (["fetch", "facebook"], "can be fetched must be one of cora"),
+        (["describe", "pubmed", *root], "the data set pubmed must be in"),  # not fetched
+    ]:
+        assert data_command(argv) == 2
+        assert line in capsys.readouterr().err
+
+
+def test_the_doctor_finds_this_installation_well_and_a_bad_library():
+    well = subprocess.run([sys.executable, "-m", "jgs.doctor"], capture_output=True, text=True)
+    assert well.returncode == 0, well.stdout
+    assert well.stdout.startswith("ok  jgs ")
+    assert all(line[:3] in ("ok ", "-- ") for line in well.stdout.splitlines())
+    assert "draw the same and compute the same" in well.stdout or "not in use" in well.stdout
+    ill = jgs("doctor", JGS_KERNELS="/etc/passwd")
+    assert ill.returncode == 1
+    last = ill.stdout.splitlines()[-1]
+    assert last.startswith("no  /etc/passwd must be the kernel library")
+    assert last.endswith("Correct or unset JGS_KERNELS.")
