@@ -1,10 +1,14 @@
-"""Training: the command `python -m jgs.train`, and exact evaluation of any model."""
+"""Training: the command `python -m jgs.train`, `run`, and exact evaluation of any model."""
 
 import importlib
 from typing import Any
 
 # Where each public name is; imported when first used: the command starts without JAX.
-_PLACES = {"exact_inference": "jgs.train.evaluate"}
+_PLACES = {
+    "Config": "jgs.train.config",
+    "exact_inference": "jgs.train.evaluate",
+    "run": "jgs.train.from_python",
+}
 __all__ = sorted(_PLACES)
 
 

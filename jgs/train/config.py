@@ -14,15 +14,17 @@ from typing import Any
 
 from jgs.command import Parser, option_values
 from jgs.errors import InputError
-from jgs.train import embed_flags, link_flags, subgraph_flags
+from jgs.train import embed_flags, learning_flags, link_flags, subgraph_flags
 from jgs.train.embed_flags import EmbedFlags
 from jgs.train.flags import setting as _flag
+from jgs.train.learning_flags import LearningFlags
 from jgs.train.link_flags import LinkFlags
 from jgs.train.rank_flags import RankFlags
 from jgs.train.subgraph_flags import SubgraphFlags
 
 _INT32 = 2**31 - 1
 _TOGETHER = ("batch_size", "ranks")
+_GROWING = ("epochs", "patience")  # they may be others on --resume
 _DEFAULTS: dict[Any, dict[str, Any]] = {
     "embed": embed_flags.DEFAULTS,
     "links": link_flags.DEFAULTS,
@@ -46,11 +48,12 @@ _BOUNDS = {
     "ranks": (1, 1 << 20),
     "cache_memory": (1, 1 << 24),
     **embed_flags.BOUNDS,
+    **learning_flags.BOUNDS,
 }
 
 
 @dataclass(frozen=True)
-class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags):
+class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
     """One run's settings; the field `batch_size` is the flag `--batch-size`, and so on.
 
     The defaults train the embedded data set in well under a minute on two cores. Making one
@@ -293,6 +296,10 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags):
         for name in ("test_share", "val_share", "pool_share"):
             value = getattr(self, name)
             _require(name, 0 < value < 1, value, "in (0, 1)")
+        share = self.lr_end
+        _require("lr_end", 0 < share <= 1, share, "above 0 and at most 1")
+        rise = self.warmup_steps
+        _require("warmup_steps", rise is None or rise >= 1, rise, "at least 1")
         rate = self.input_dropout
         _require("input_dropout", rate is None or 0 <= rate < 1, rate, "in [0, 1)")
         for option in self.data_options:
@@ -334,11 +341,12 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags):
         return cls(**saved | own)
 
     def differs_from(self, other: Config) -> dict[str, tuple[Any, Any]]:
-        """The fields in which two runs differ, `epochs` aside: name to the two values."""
+        """The fields in which two runs differ, but for `epochs` and `patience`: name to the two
+        values."""
         names = [
             f.name
             for f in dataclasses.fields(self)
-            if f.metadata.get("identity", True) and f.name not in ("epochs", *_TOGETHER)
+            if f.metadata.get("identity", True) and f.name not in (*_GROWING, *_TOGETHER)
         ]
         pairs = {n: (getattr(self, n), getattr(other, n)) for n in names}
         # Other ranks may share the same batches.

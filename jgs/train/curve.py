@@ -1,4 +1,4 @@
-"""`curve.png`: a run's training loss and validation accuracy, if it has one, by epoch."""
+"""`curve.png`: a run's training loss and validation metric, if it has one, by epoch."""
 
 from __future__ import annotations
 
@@ -6,18 +6,33 @@ from pathlib import Path
 from typing import Any
 
 
-def draw(path: Path, rows: list[dict[str, Any]], title: str) -> None:
-    """Draws the curves of `metrics.jsonl`'s rows; raises `ImportError` without matplotlib."""
+def draw(
+    path: Path, rows: list[dict[str, Any]], title: str, best_epoch: int | None = None
+) -> None:
+    """Draws `curves` as a file; raises `ImportError` without matplotlib."""
+    curves(rows, title, best_epoch).savefig(path, dpi=120)
+
+
+def curves(rows: list[dict[str, Any]], title: str, best_epoch: int | None) -> Any:
+    """A figure of the curves of `metrics.jsonl`'s rows; with `best_epoch` that is marked."""
     from matplotlib.figure import Figure  # an optional dependency, and a slow import
 
     epochs = [row["epoch"] for row in rows]
     figure = Figure(figsize=(8, 3.2), layout="constrained")
-    names = {"train_loss": "training loss", "val_accuracy": "validation accuracy"}
+    metric = rows[-1].get("metric", "accuracy") if rows else "accuracy"
+    names = {"train_loss": "training loss", "val_accuracy": f"validation {metric}"}
     shown = [key for key in names if all(key in row for row in rows)]
     for axes, key in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        axes.plot(epochs, [row[key] for row in rows], marker="o", markersize=3)
+        values = [row[key] for row in rows]
+        axes.plot(epochs, values, marker="o", markersize=3)
+        if best_epoch in epochs:
+            axes.axvline(best_epoch, color="gray", linestyle=":")
+            best = values[epochs.index(best_epoch)]
+            label = f"best epoch, {best_epoch}: {best:.4f}"
+            axes.plot([best_epoch], [best], "o", color="tab:orange", label=label)
+            axes.legend()
         axes.set(xlabel="epoch", ylabel=names[key])
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     figure.suptitle(title)
-    figure.savefig(path, dpi=120)
+    return figure

@@ -222,6 +222,9 @@ class EmbedLearner:
     def evaluate(self, epoch: int) -> dict[str, Any]:
         return {}
 
+    def spent(self, epoch: int) -> bool:
+        return False
+
     def arrays(self) -> dict[str, Any]:
         comm = self.job.comm
         own = [table.rows for table in self.table.state()]

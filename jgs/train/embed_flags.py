@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jgs.train.flags import setting
+from jgs.train.learning_flags import OF_JUDGED
 
 # What the defaults are for this task where they are others.
 DEFAULTS = {"sampler": "walk", "epochs": 3, "batch_size": 32, "lr": 0.025}
@@ -21,6 +22,7 @@ OF_NODES = (
     *("model", "hidden", "heads", "reduce", "norm", "dropout", "input_dropout"),
     *("weight_decay", "eval_memory", "scratch", "partition", "mode", "cache"),
     *("cache_memory", "wire", "verify"),
+    *OF_JUDGED,
 )
 
 

@@ -5,6 +5,7 @@ metrics.jsonl   one JSON object an epoch, appended before the epoch's checkpoint
 result.json     what the command prints, from the end of the run until it is resumed
 checkpoints/    see `jgs.train.checkpoint`
 curve.png       drawn at the end
+tensorboard/    of --log tensorboard; see `jgs.train.log`
 embeddings.npy  of --task embed: float32 [N, dim]
 .lock           held by the process that writes there
 """

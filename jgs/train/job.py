@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jgs.dist.comm import OWN, SAME, all_gather_rows
+from jgs.dist.comm import OWN, SAME
 from jgs.dist.degrees import all_degrees
 from jgs.dist.first import everywhere
 from jgs.graph import MiniBatch
@@ -19,9 +19,11 @@ from jgs.train.config import Config
 from jgs.train.data import Data
 from jgs.train.evaluate import exact_inference
 from jgs.train.evaluate_rows import scratch_folder
+from jgs.train.metrics import make_metric
 from jgs.train.model import make_model, own_options, shape_of
 from jgs.train.progress import Meter, timed
 from jgs.train.samplers import make_sampler
+from jgs.train.schedules import check_schedule
 from jgs.train.tasks import TASKS
 
 KEPT = "normalization"  # the folder, in that of the run
@@ -43,6 +45,8 @@ class Job:
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
         # Not in `start`, where other ranks may wait for this one: here errors reach them all.
         own_options(config)
+        check_schedule(config)
+        self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
         self._samplers = samplers_of(make_sampler(config))
         for sampler in self._samplers:
             if config.resume and config.run_dir and hasattr(sampler, "recall"):
@@ -52,7 +56,7 @@ class Job:
     @property
     def metric_name(self) -> str:
         """What `metric` is."""
-        return self.task.metric(self.data.host_labels)
+        return self._metric.name
 
     def model(self, key: jax.Array) -> GNN:
         """Its parameters are drawn by `key`."""
@@ -104,14 +108,10 @@ class Job:
             yield batch, x
 
     def metric(self, params: Any, split: str) -> float:
-        """The task's metric of the exact outputs on "val" or "test"."""
+        """The metric of the exact outputs on "val" or "test"."""
         nodes, labels = self.data.split(split), self.data.host_labels
-        counts = [
-            self.task.counts(out, np.asarray(labels[asked]))
-            for out, asked in zip(self._infer(params, nodes), nodes, strict=True)
-        ]
-        right, asked = all_gather_rows(self.comm, counts).astype(np.int64).sum(axis=0).tolist()
-        return right / max(asked, 1)
+        own = [np.asarray(labels[asked]) for asked in nodes]
+        return self._metric.measure(self.comm, self._infer(params, nodes), own)
 
     def close(self) -> None:
         """Stops what runs in the background."""

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from jgs.dist.first import everywhere
+from jgs.train.schedules import learning_rate
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 
 
@@ -38,6 +40,9 @@ class Learner(Protocol):
     def evaluate(self, epoch: int) -> dict[str, Any]:
         """What the row of an epoch says beside its loss: numbers and text; `{}` if nothing."""
 
+    def spent(self, epoch: int) -> bool:
+        """Whether training ends after so many epochs, though there are more; on all ranks."""
+
     def arrays(self) -> dict[str, Any]:
         """What a checkpoint has, in NumPy: of all ranks, on that of rank 0."""
 
@@ -64,10 +69,11 @@ class ModelLearner:
         model = job.model(params_key)
         job.start(model, loader_key, scratch)
         self.job, self.loader = job, job.loader
+        rate = everywhere(job.comm, lambda: learning_rate(config, len(job.loader)))
         graphdef, params = nnx.split(model)
         self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
         self.best_params = _on_host(params)
-        optimizer = make_optimizer(config.lr, config.weight_decay)
+        optimizer = make_optimizer(rate, config.weight_decay)
         self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = job.comm.same(jax.random.key_data(dropout_key))
         self.metric = job.metric_name
@@ -108,6 +114,10 @@ class ModelLearner:
         if value > self.best["val_accuracy"]:
             self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
         return {"val_accuracy": value, "metric": self.metric}
+
+    def spent(self, epoch: int) -> bool:
+        patience = self.job.config.patience
+        return 0 < patience <= epoch - self.best["best_epoch"]
 
     def arrays(self) -> dict[str, Any]:
         arrays = {"state": self.state, "key": self.key, "best_params": self.best_params}

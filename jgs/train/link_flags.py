@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jgs.train.flags import setting
+from jgs.train.learning_flags import OF_JUDGED
 
 # What the defaults are for this task where they are others.
 DEFAULTS = {
@@ -15,8 +16,11 @@ DEFAULTS = {
     "lr": 1e-3,
     "hidden": 32,
 }
-# Of the flags of `--task nodes` those that this task has too.
-SHARED = ("fanouts", "layers", "hidden", "dropout", "weight_decay")
+# Of the flags of `--task nodes` those that this task has too; its metric is the AUC alone.
+SHARED = (
+    *("fanouts", "layers", "hidden", "dropout", "weight_decay"),
+    *(name for name in OF_JUDGED if name != "metric"),
+)
 
 
 @dataclass(frozen=True)

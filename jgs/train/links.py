@@ -23,7 +23,9 @@ from jgs.sampling import Loader, Sampler, Seal
 from jgs.train.config import Config
 from jgs.train.fingerprint import fingerprint_features, fingerprint_pairs, fingerprint_plain
 from jgs.train.hold_out import HeldOut, hold_out, is_link
+from jgs.train.metrics import auc
 from jgs.train.progress import Meter, timed
+from jgs.train.schedules import check_schedule
 
 PAIR_SAMPLERS = {"seal": lambda config: Seal(config.fanouts)}  # those of the command
 _MEASURED = 1000  # subgraphs by whose sizes the rows to pool are chosen
@@ -88,6 +90,7 @@ class LinkJob:
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = len(data.held.train)
         self.sampler = make_pair_sampler(config)
+        check_schedule(config)
         if self.batch_size > self.num_seeds:
             raise InputError(
                 "the pairs of a step must be at most those to train on",
@@ -192,18 +195,3 @@ class Scores:
             own = self._comm.local(self._program(params, batch, x))
             found.append(all_gather_rows(self._comm, own).reshape(-1))
         return np.concatenate(found)[: len(pairs)]
-
-
-def auc(scores: np.ndarray, links: np.ndarray) -> float:
-    """The probability that a link has a higher score than a pair that is none, both drawn
-    uniformly; equal scores count half.
-
-    Args:
-      scores: float `[n]`, finite.
-      links: bool `[n]`, of which some hold and some do not.
-    """
-    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # the mean one of equal scores
-    positive = int(links.sum())
-    above = rank[links].sum() - positive * (positive + 1) / 2
-    return float(above / (positive * (links.size - positive)))

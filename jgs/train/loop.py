@@ -25,6 +25,7 @@ from jgs.train.config import Config
 from jgs.train.interrupt import stop_flag, terminated_flag
 from jgs.train.jobs import make_learner, open_job
 from jgs.train.learner import Learner
+from jgs.train.log import Log, check_log, open_log
 from jgs.train.progress import EXPLANATION, Bar, Meter
 
 
@@ -52,8 +53,8 @@ def run(
     """Trains in the run folder, and returns the result.
 
     Returns the keys of the command's JSON line: `test_accuracy` (with the parameters of the
-    epoch of best validation accuracy), `val_accuracy` (that epoch's), `metric` (what both are:
-    "accuracy", or "micro-F1" for multi-label data), `best_epoch`, `epochs`, `seconds` (earlier
+    epoch of best validation), `val_accuracy` (that epoch's), `metric` (what both are, see
+    `--metric`: "accuracy", for example), `best_epoch`, `epochs` (made), `seconds` (earlier
     sessions of a resumed run included), `params_sha256` (of the last parameters) and
     `run_dir`. The run folder has them too.
 
@@ -73,6 +74,7 @@ def run(
     with ExitStack() as stack:
 
         def claim() -> Path | None:
+            check_log(config)
             return stack.enter_context(folder.claimed(config)) if job.comm.rank == 0 else None
 
         def keep() -> None:
@@ -87,12 +89,14 @@ def run(
         if config.resume:
             training.restore()
             everywhere(job.comm, keep)
+        training.log = everywhere(job.comm, lambda: open_log(config, run_dir))
+        stack.callback(training.log.close)
         enter(before)
         with (
             Bar(config.progress and run_dir is not None) as bar,
             terminated_flag(run_dir is not None) as training.terminated,
         ):
-            while job.loader.epoch < config.epochs:
+            while job.loader.epoch < config.epochs and not training.ended():
                 training.one_epoch(bar)
         with phase("result"):
             return training.result()
@@ -115,6 +119,7 @@ class _Training:
         self.at_step: Callable[[float | None], None]
         self.at_checkpoint: Callable[[str], None]
         self.terminated: Callable[[], bool]
+        self.log: Log
         self.place = text_of_first(job.comm, lambda: str(run_dir))
 
     def seconds(self) -> float:
@@ -225,6 +230,7 @@ class _Training:
             "seconds": self.seconds(),
         }
         self.save(row)
+        everywhere(self.job.comm, lambda: self.log.add(row))
         if self.run_dir is not None:
             if not self.explained:
                 say(EXPLANATION)
@@ -232,6 +238,16 @@ class _Training:
             value = "val {metric} {val_accuracy:.4f}  ".format(**found) if found else ""
             say(f"{name}  loss {loss:.4f}  {value}{meter}")
         self._end_where_terminated(f"the end of {name}")
+
+    def ended(self) -> bool:
+        """Whether `--patience` is spent; says so."""
+        epoch = self.loader.epoch
+        if not self.learner.spent(epoch):
+            return False
+        if self.run_dir is not None:
+            epochs = self.config.patience
+            say(f"no better validation for {epochs} epochs: training ends after epoch {epoch}")
+        return True
 
     def _finite_loss(self, name: str) -> float:
         """The loss so far; asked before every checkpoint, so that each can be continued."""
@@ -294,7 +310,7 @@ class _Training:
         params = own.pop("params_sha256")
         result = {
             **own,
-            "epochs": self.config.epochs,
+            "epochs": self.loader.epoch,
             "seconds": self.seconds(),
             "params_sha256": params,
             "run_dir": self.place,
@@ -315,7 +331,7 @@ class _Training:
         if "test_accuracy" in result:
             title += ": test {metric} {test_accuracy:.4f}".format(**result)
         try:
-            curve.draw(run_dir / "curve.png", rows, title)
+            curve.draw(run_dir / "curve.png", rows, title, result.get("best_epoch"))
         except ImportError:
             say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
         except (OSError, ValueError, RuntimeError) as error:  # of its settings, some are bad

@@ -41,8 +41,11 @@ class TrainState(NamedTuple):
 TrainStep = Callable[..., Any]  # of a TrainState, or of it and a Feedback
 
 
-def make_optimizer(lr: float, weight_decay: float = 0.0) -> optax.GradientTransformation:
-    """Adam whose weight decay is an L2 penalty: added to the gradient, before the moments."""
+def make_optimizer(
+    lr: float | optax.Schedule, weight_decay: float = 0.0
+) -> optax.GradientTransformation:
+    """Adam whose weight decay is an L2 penalty: added to the gradient, before the moments. Of a
+    schedule the state counts the steps."""
     return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(lr))
 
 

@@ -1,29 +1,22 @@
-"""What a run learns: the loss of outputs, and the metric."""
+"""What a run learns: the loss of outputs."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from jgs.graph import MiniBatch
 
 
 class Task(Protocol):
-    """What the loop, the step and evaluation know of what is learned."""
+    """What the step knows of what is learned."""
 
     def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
         """The batch's mean loss, float32; 0 where it has no seed. `outputs` `[B, C]` are the
         model's, `labels` those of all nodes. Padding may hold anything, even NaN."""
-
-    def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """int `[2]`, whose sums over any pieces of the rows give the metric as a fraction."""
-
-    def metric(self, labels: Any) -> str:
-        """What it is called."""
 
 
 class Nodes:
@@ -32,12 +25,6 @@ class Nodes:
     def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
         own = jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)
         return masked_loss(outputs, own, batch.seed_mask, batch.seed_weight)
-
-    def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return np.array(right_and_asked(outputs, labels), np.int32)
-
-    def metric(self, labels: Any) -> str:
-        return "accuracy" if labels.ndim == 1 else "micro-F1"
 
 
 TASKS: dict[str, Task] = {"nodes": Nodes()}
@@ -66,23 +53,3 @@ def masked_loss(
     if weight is not None:
         loss = loss * weight
     return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
-
-
-def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The fraction of rows classified rightly; of multi-label data the micro-averaged F1.
-
-    Args:
-      logits: float `[n, C]`.
-      labels: int `[n]`, or 0 and 1 `[n, C]`: a label is predicted where its logit is above 0.
-    """
-    right, asked = right_and_asked(logits, labels)
-    return right / max(asked, 1)
-
-
-def right_and_asked(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
-    """Two counts whose sums over any pieces give the `accuracy` of all rows, as a fraction."""
-    if labels.ndim == 1:
-        return int(np.count_nonzero(np.argmax(logits, axis=1) == labels)), len(labels)
-    predicted, true = logits > 0, labels > 0.5
-    right = 2 * int(np.count_nonzero(predicted & true))
-    return right, right + int(np.count_nonzero(predicted != true))

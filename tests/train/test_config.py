@@ -29,6 +29,8 @@ def test_the_command_line_has_every_field_and_round_trips():
         --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
         --start-timeout 8 --phase-timeout 7 --verify never
         --task embed --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6 --window 7
+        --lr-schedule warmup_cosine --lr-end 0.5 --warmup-steps 5 --patience 6
+        --metric f1_macro --log tensorboard
         --negatives 8 --shared-negatives 9 --test-share 0.2 --val-share 0.3 --pool-share 0.4
     """
     argv = argv.split()
@@ -106,6 +108,11 @@ def test_help_describes_every_flag(capsys):
         ("--q inf", "--q"),
         ("--window 0", "--window"),
         ("--lr nan", "--lr"),
+        ("--lr-end 0", "--lr-end"),
+        ("--lr-schedule step", "--lr-schedule"),
+        ("--warmup-steps 0", "--warmup-steps"),
+        ("--patience -1", "--patience"),
+        ("--metric f1", "--metric"),
         ("--lr inf", "--lr"),
         ("--weight-decay -1", "--weight-decay"),
         ("--dropout 1", "--dropout"),

@@ -11,7 +11,7 @@ from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE
 from jgs.sampling import sample_neighbors
 from jgs.train import evaluate_edges, evaluate_layer, exact_inference
-from jgs.train.tasks import accuracy
+from jgs.train.metrics import measured
 
 N = 50
 
@@ -145,9 +145,9 @@ def test_other_parameters_and_compiles_once():
 
 def test_accuracy():
     logits = np.array([[1.0, 2], [3, 1], [0, 1]])
-    assert accuracy(logits, np.array([1, 1, 1])) == pytest.approx(2 / 3)
+    assert measured("accuracy", logits, np.array([1, 1, 1])) == pytest.approx(2 / 3)
     # micro-F1: 2 right, 1 predicted wrongly, 1 missed
     many = np.array([[1.0, -1], [1, -1], [1, -1]])
     labels = np.array([[1.0, 0], [1, 1], [0, 0]])
-    assert accuracy(many, labels) == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
-    assert accuracy(-np.ones((2, 2)), np.zeros((2, 2))) == 0
+    assert measured("f1_micro", many, labels) == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    assert measured("f1_micro", -np.ones((2, 2)), np.zeros((2, 2))) == 0

@@ -18,7 +18,7 @@ from jgs.models import MODELS
 from jgs.partition.__main__ import main as partition
 from jgs.plan.__main__ import main as plan
 from jgs.sampling import Loader
-from jgs.train import checkpoint, folder, learner, tasks
+from jgs.train import checkpoint, folder, learner, metrics
 
 
 def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
@@ -64,7 +64,7 @@ def test_ctrl_c_outside_the_steps_stops_at_once(tmp_path, capsys, monkeypatch, w
     if where == "load":
         monkeypatch.setattr(jgs.data, "load", press)
     else:
-        monkeypatch.setattr(tasks, "right_and_asked", press)
+        monkeypatch.setattr(metrics, "confusion", press)
     assert train(tmp_path / "run") == 130
     out, err = capsys.readouterr()
     assert (out, after) == ("", [])
@@ -109,7 +109,7 @@ def test_sigterm_ends_what_is_under_way_and_keeps_a_checkpoint(
     before = signal.getsignal(signal.SIGTERM)
     for place, name, calls, where in (
         (learner.ModelLearner, "step", 2, "epoch 1/3, step 2 of 8"),
-        (tasks, "right_and_asked", 1, "the end of epoch 1/3"),
+        (metrics, "confusion", 1, "the end of epoch 1/3"),
         (checkpoint, "_write", 1, "epoch 2/3, step 3 of 8"),
         (learner.ModelLearner, "evaluate", 2, "the end of epoch 3/3"),
     ):
@@ -290,7 +290,7 @@ def test_a_result_that_standard_output_refuses_is_in_the_run_folder(
         result = json.loads((run_dir / folder.RESULT).read_text())
         assert result["epochs"] == 3
     # A run that goes on has no result until it ends.
-    monkeypatch.setattr(tasks, "right_and_asked", lambda *_: pytest.fail("evaluation"))
+    monkeypatch.setattr(metrics, "confusion", lambda *_: pytest.fail("evaluation"))
     with pytest.raises(pytest.fail.Exception):
         train(run_dir, "--resume", "--epochs", 4)
     assert not (run_dir / folder.RESULT).exists()

@@ -1,0 +1,67 @@
+"""The learning rate of a run: Optax's schedules by name, over the steps of all its epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import optax
+
+from jgs.errors import InputError
+from jgs.train.config import Config, as_typed, flag
+
+Rate: TypeAlias = float | Callable[[Any], Any]  # the second: an `optax.Schedule`
+
+
+class Entry(NamedTuple):
+    """Makes a schedule of (first rate, last rate, steps, steps of the rise); `flags` are its
+    own."""
+
+    make: Callable[[float, float, int, int], Rate]
+    flags: tuple[str, ...]
+
+
+def _warmup_cosine(rate: float, last: float, steps: int, rise: int) -> Rate:
+    return optax.warmup_cosine_decay_schedule(0.0, rate, rise, steps, last)
+
+
+SCHEDULES = {
+    "constant": Entry(lambda rate, last, steps, rise: rate, ()),
+    "cosine": Entry(
+        lambda rate, last, steps, rise: optax.cosine_decay_schedule(rate, steps, last / rate),
+        ("lr_end",),
+    ),
+    "exponential": Entry(
+        lambda rate, last, steps, rise: optax.exponential_decay(rate, steps, last / rate),
+        ("lr_end",),
+    ),
+    "warmup_cosine": Entry(_warmup_cosine, ("lr_end", "warmup_steps")),
+}
+
+
+def check_schedule(config: Config) -> None:
+    """Raises `InputError` for flags of another schedule."""
+    for name in ("lr_end", "warmup_steps"):
+        value = getattr(config, name)
+        if name not in SCHEDULES[config.lr_schedule].flags and value != getattr(Config, name):
+            takers = [each for each, entry in SCHEDULES.items() if name in entry.flags]
+            raise InputError(
+                f"{flag(name)} must be for --lr-schedule {' or '.join(takers)}",
+                f"{flag(name)} {as_typed(value)} for --lr-schedule {config.lr_schedule}",
+                "Leave it out, or choose such a schedule.",
+            )
+
+
+def learning_rate(config: Config, steps_per_epoch: int) -> Rate:
+    """What Adam takes: a number, or a function of the number of steps before. Raises
+    `InputError` for more steps of the rise than there are."""
+    steps = config.epochs * steps_per_epoch
+    rise = config.warmup_steps
+    if rise is not None and rise >= steps:
+        raise InputError(
+            f"--warmup-steps must be fewer than the run's steps, {steps}",
+            rise,
+            "Lower it, or train for more --epochs.",
+        )
+    rise = steps // 10 if rise is None else rise
+    return SCHEDULES[config.lr_schedule].make(config.lr, config.lr * config.lr_end, steps, rise)
