@@ -6,6 +6,7 @@
 # make sanitize  the kernels under AddressSanitizer, UBSan and ThreadSanitizer
 # make versions  before a release: the tests on the lowest versions that pyproject.toml allows,
 #                by LOWEST=python3.11, and on the newest that there are, by NEWEST=python3.13
+# make wheel   the wheel for other machines, in build/wheels, tried where there is no compiler
 PYTHON ?= python3
 LOWEST ?= python3.11
 NEWEST ?= python3.13
@@ -13,7 +14,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
 
-.PHONY: train test check docs sanitize bench versions clean
+.PHONY: train test check docs sanitize bench versions wheel clean
 
 train: $(VENV)/kernels
 	$(BIN)/python -m jgs.train $(ARGS)
@@ -36,6 +37,9 @@ sanitize: $(VENV)/kernels
 
 bench: $(VENV)/kernels
 	$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: | $(VENV)/bin/pip
+	$(BIN)/python tools/wheel.py
 
 versions:
 	rm -rf build/lowest build/newest && mkdir -p build

@@ -2,6 +2,11 @@
 #ifndef JGS_KERNELS_ISA_H_
 #define JGS_KERNELS_ISA_H_
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <algorithm>
 #include <cstdlib>
 
 namespace jgs {
@@ -29,18 +34,25 @@ inline Isa MaxIsa() {
   return given == nullptr ? Isa::kAvx512 : static_cast<Isa>(std::atoi(given));
 }
 
-inline Isa BestIsa() {
 #if defined(__x86_64__)
-  if (MaxIsa() >= Isa::kAvx512 && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return Isa::kAvx512;
-  }
-  if (MaxIsa() >= Isa::kAvx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return Isa::kAvx2;
-  }
-#endif
+// What the CPU has and the system saves. Asked of the CPU itself: __builtin_cpu_supports needs a
+// part of GCC's runtime that another compiler's may leave out.
+inline Isa CpuIsa() {
+  unsigned a, b, c, d, saved, high;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return Isa::kBaseline;
+  const bool fma = c & bit_FMA;
+  __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return Isa::kBaseline;
+  const unsigned avx512 = bit_AVX512F | bit_AVX512DQ | bit_AVX512VL;
+  if ((b & avx512) == avx512 && (saved & 0xe6) == 0xe6) return Isa::kAvx512;
+  if ((b & bit_AVX2) && fma && (saved & 0x6) == 0x6) return Isa::kAvx2;
   return Isa::kBaseline;
 }
+#else
+inline Isa CpuIsa() { return Isa::kBaseline; }
+#endif
+
+inline Isa BestIsa() { return std::min(MaxIsa(), CpuIsa()); }
 
 }  // namespace internal
 
