@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"jgs.{name}")
     if name == "open_run":
-        return importlib.import_module("jgs.predict.run").open_run
+        return importlib.import_module("jgs.predict.open").open_run
     raise AttributeError(f"module 'jgs' has no attribute {name!r}")
 
 

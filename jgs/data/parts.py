@@ -95,6 +95,12 @@ class Parts:
     schema: Schema | None
     verify: Verify
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """As in `jgs.data.Dataset`."""
+        names = self.manifest.get("class_names")
+        return None if names is None else tuple(names)
+
     @cached_property
     def graph(self) -> Graph:
         """The whole graph, memory-mapped; opened when first used. Raises `InputError`.

@@ -15,8 +15,9 @@ from jgs.dist.start import Watch
 from jgs.dist.together import together
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
+from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
-from jgs.predict.run import Run, open_run
+from jgs.predict.run import Run
 
 _CHANGED = ("root", "partition", "eval_memory")
 
