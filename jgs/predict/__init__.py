@@ -6,6 +6,7 @@ from typing import Any
 # Where each public name is; imported when first used: the command starts without JAX.
 _PLACES = {
     "EmbedRun": "jgs.predict.embeddings",
+    "Explanation": "jgs.predict.explain",
     "LinkRun": "jgs.predict.links",
     "Predictions": "jgs.predict.predictions",
     "Run": "jgs.predict.run",

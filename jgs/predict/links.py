@@ -84,6 +84,10 @@ class LinkRun:
         logits = scores(nnx.state(self.model), ids, key)
         return np.asarray(jax.nn.sigmoid(logits))
 
+    def num_nodes(self) -> int:
+        """Of the run's data."""
+        return self._data()[0].num_nodes
+
     def _data(self) -> tuple[Graph, Any]:
         if self._own is None:
             data = open_links(self.config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,11 @@ from jgs.dist.first import everywhere
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.models import GNN
+from jgs.ops import gather
+from jgs.predict.explain import Explanation, explain
 from jgs.predict.predictions import Predictions, best_class, sigmoid
 from jgs.predict.progress import Advance, bar
-from jgs.predict.sampled import neighbor_sampler, sampled_logits
+from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
 from jgs.predict.saved import PARAMS, columns
 from jgs.predict.source import SPLITS, Source, of_graph, of_run
 from jgs.sampling import Neighbors
@@ -138,6 +141,49 @@ class Run:
                 "Train a model of two layers or more.",
             )
         return self._rows(nodes, graph, features, len(self.model.layers) - 1)
+
+    def explain(
+        self,
+        node: Any,
+        *,
+        target: int | None = None,
+        fanouts: Any = None,
+        key: Any = None,
+        method: str = "gradient",
+        steps: int = 50,
+        graph: Graph | None = None,
+        features: Any = None,
+    ) -> Explanation:
+        """What decided the output for `node`: see `Explanation`.
+
+        Args:
+          target: the class whose output is explained; None: that of the largest.
+          fanouts: of the neighbourhood that is drawn and explained, by default 10 a layer; -1
+            takes all neighbours: then the output is the exact one.
+          method: `"gradient"` times input, or `"integrated"` gradients, in `steps` pieces; see
+            `jgs.predict.explain`.
+        """
+        fanouts = (10,) * len(self.model.layers) if fanouts is None else fanouts
+        sampler = self._sampler(fanouts, edge_ids=True)
+        node = np.asarray(node)
+        source, ids = self._on_one_machine(
+            node.reshape(1) if node.ndim == 0 else node, graph, features
+        )
+        if ids.size != 1:
+            raise InputError(
+                "one node is explained at a time", f"{ids.size}", "Loop over them."
+            )
+        own = source.graphs[0]
+        batch = batches(own, sampler, ids, 1, self._key(key))(ids)
+        if self.model.uses_degrees:
+            batch = batch.with_degrees(own.degrees())
+        x = gather(source.table, batch.nodes)
+        found = explain(self.model, batch, x, target, method, steps)
+        if source.own_ids is None:
+            return found
+        names = np.argsort(source.own_ids).astype(np.int32)
+        ids_of = {name: names[getattr(found, name)] for name in ("nodes", "src", "dst")}
+        return dataclasses.replace(found, node=int(names[found.node]), **ids_of)
 
     def split(self, name: str) -> np.ndarray:
         """int32, ascending: the nodes of the run's split "train", "val" or "test"."""
