@@ -23,7 +23,17 @@ __all__ = [
 ]
 
 _GRAPHS = ("Block", "Graph", "MiniBatch", "Schema", "SparseFeatures")
-_SUBMODULES = ("data", "dist", "models", "ops", "partition", "predict", "sampling", "train")
+_SUBMODULES = (
+    "data",
+    "dist",
+    "models",
+    "ops",
+    "partition",
+    "predict",
+    "sampling",
+    "train",
+    "viz",
+)
 
 
 def __getattr__(name: str) -> Any:

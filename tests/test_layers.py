@@ -24,6 +24,7 @@ LAYERS = (
     ("dist",),
     ("train",),
     ("predict", "plan", "launch"),
+    ("viz",),
     ("scripts",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

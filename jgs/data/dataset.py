@@ -14,6 +14,7 @@ import scipy.sparse
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
 from jgs.graph.features import SparseFeatures
+from jgs.graph.shown import Shown
 
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
 _FEW_CLASSES = 1 << 16  # so many a small graph may have too
@@ -21,8 +22,8 @@ _FEW_CLASSES = 1 << 16  # so many a small graph may have too
 _log = logging.getLogger("jgs")
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Shown):
     """A node-classification data set of `N` nodes, `F` features and `num_classes` classes.
 
     Fields:
@@ -50,6 +51,18 @@ class Dataset:
     val_idx: np.ndarray
     test_idx: np.ndarray
     class_names: tuple[str, ...] | None = None
+
+    def _facts(self) -> dict[str, str]:
+        sparse = " sparse" if isinstance(self.features, SparseFeatures) else ""
+        splits = (self.train_idx, self.val_idx, self.test_idx)
+        return {
+            "": repr(self.name),
+            "nodes": f"{self.graph.num_nodes:,}",
+            "edges": f"{self.graph.num_edges:,}",
+            "features": f"{self.features.shape[1]:,}{sparse}",
+            "labels" if self.multilabel else "classes": f"{self.num_classes:,}",
+            "train/val/test": "/".join(f"{ids.size:,}" for ids in splits),
+        }
 
     @property
     def multilabel(self) -> bool:

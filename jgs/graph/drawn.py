@@ -36,11 +36,11 @@ def drawn_edges(batch: MiniBatch) -> DrawnEdges:
     for layer in reversed(range(len(batch.blocks))):
         block = batch.blocks[layer]
         src, dst = _of_block(batch, block, layer)
-        number, hop = np.full(src.size, layer), len(batch.blocks) - 1 - layer
-        found.append((src, dst, np.full(src.size, hop), number, np.arange(src.size)))
+        numbers = (len(batch.blocks) - 1 - layer, layer)
+        found.append((src, dst, *(np.full(src.size, n) for n in numbers), np.arange(src.size)))
     columns = [np.concatenate(column) for column in zip(*found, strict=True)]
-    src, dst, hop, layer = (column.astype(np.int32) for column in columns[:4])
-    return DrawnEdges(src, dst, hop, layer, columns[4])
+    src, dst, hops, layers = (column.astype(np.int32) for column in columns[:4])
+    return DrawnEdges(src, dst, hops, layers, columns[4])
 
 
 def check_one(batch: MiniBatch) -> None:

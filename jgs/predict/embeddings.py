@@ -8,18 +8,21 @@ import numpy as np
 
 from jgs.dist.comm import Communicator
 from jgs.errors import InputError
-from jgs.predict.saved import columns
+from jgs.graph.shown import Shown
+from jgs.predict.saved import columns, facts
 from jgs.train.config import Config
 from jgs.train.evaluate_edges import check_nodes
 
 
-class EmbedRun:
+class EmbedRun(Shown):
     """A run of `--task embed`, of `jgs.open_run`; for one process.
 
     Fields:
       config: `Config` of the run.
       epochs, metrics: as those of a `Run`.
     """
+
+    _facts = facts
 
     def __init__(
         self,

@@ -14,13 +14,14 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.graph.drawn import drawn_edges
+from jgs.graph.shown import Shown
 from jgs.models import GNN
 
 METHODS = ("gradient", "integrated")
 
 
-@dataclass(frozen=True, eq=False)
-class Explanation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(Shown):
     """What decided a model's output for one node and one class.
 
     Fields, of `n` nodes and `m` edges that the model has read, in NumPy:
@@ -45,6 +46,16 @@ class Explanation:
     hop: np.ndarray
     edge_id: np.ndarray
     edges: np.ndarray
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "node": str(self.node),
+            "target": str(self.target),
+            "output": f"{self.output:.4g}",
+            "nodes": f"{self.nodes.size:,}",
+            "features": f"{self.features.shape[1]:,}",
+            "edges": f"{self.edges.size:,}",
+        }
 
 
 def explain(

@@ -12,15 +12,16 @@ from jgs.dist.comm import Alone, Communicator
 from jgs.dist.pairs import PairDraws
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.shown import Shown
 from jgs.models import DGCNN
-from jgs.predict.saved import PARAMS, columns
+from jgs.predict.saved import PARAMS, columns, facts
 from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.train.config import Config
 from jgs.train.links import Scores, make_pair_sampler, open_links
 
 
-class LinkRun:
+class LinkRun(Shown):
     """A run of `--task links` with its parameters, of `jgs.open_run`; for one process.
 
     Fields:
@@ -29,6 +30,8 @@ class LinkRun:
       best_epoch, val_accuracy: which, and the AUC of its validation.
       best_params, last_params, epochs, metrics: as those of a `Run`.
     """
+
+    _facts = facts
 
     def __init__(
         self,

@@ -15,13 +15,14 @@ from jgs.dist.comm import Communicator
 from jgs.dist.first import everywhere
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.shown import Shown
 from jgs.models import GNN
 from jgs.ops import gather
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.predictions import Predictions, best_class, sigmoid
 from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
-from jgs.predict.saved import PARAMS, columns
+from jgs.predict.saved import PARAMS, columns, facts
 from jgs.predict.source import SPLITS, Source, of_graph, of_run
 from jgs.sampling import Neighbors
 from jgs.train.config import Config
@@ -30,7 +31,7 @@ from jgs.train.evaluate_edges import check_nodes
 from jgs.train.evaluate_rows import empty
 
 
-class Run:
+class Run(Shown):
     """A training run with its parameters: see `open_run`.
 
     Its methods compute from all neighbours, in the bounded memory of the run's `--eval-memory`
@@ -61,6 +62,8 @@ class Run:
       class_names: NumPy text `[num_classes]`, so that `class_names[prediction]` names the
         predicted classes; None where the data set names none.
     """
+
+    _facts = facts
 
     def __init__(
         self,

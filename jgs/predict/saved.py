@@ -69,6 +69,23 @@ def read_run(run_dir: Path) -> Saved:
     return Saved(text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs))
 
 
+def facts(run: Any) -> dict[str, str]:
+    """What a run of any task says of itself."""
+    config = run.config
+    best = {}
+    if hasattr(run, "best_epoch"):
+        best = {"best_epoch": str(run.best_epoch), "val": f"{run.val_accuracy:.4f}"}
+    made = {"nodes": config.model, "links": "dgcnn", "embed": "skip-gram"}[config.task]
+    return {
+        "": repr(run.run_dir),
+        "dataset": config.dataset,
+        "model": made,
+        "sampler": config.sampler,
+        "epochs": f"{run.epochs:,}/{config.epochs:,}",
+        **best,
+    }
+
+
 def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """An array for each name in the rows: int64 or, where a number is a float or missing (NaN),
     float64; of text, which is "" where missing."""
