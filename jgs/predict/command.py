@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jgs.allocator import keep_freed_memory
@@ -24,7 +23,7 @@ from jgs.predict.output import check_out, write
 from jgs.predict.run import Run
 from jgs.train.config import flag
 
-_CHANGED = ("root", "partition", "eval_memory", "progress")
+_CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 
 
 def predict(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
@@ -71,6 +70,13 @@ def _check(run: Any, given: dict[str, Any]) -> None:
                 f"{flag(name)} for one of --task {task}",
                 "Leave it out.",
             )
+    if "fanouts" in given if given.get("embed") else "seed" in given and "fanouts" not in given:
+        raise InputError(
+            "--fanouts, and the --seed of what is drawn, must be for predictions by sampled "
+            "neighbours",
+            "--embed too" if given.get("embed") else "--seed alone",
+            "Leave it out.",
+        )
     if isinstance(run, LinkRun) and "pairs" not in given:
         raise InputError(
             "a run of --task links must be asked for pairs of nodes",
@@ -82,14 +88,9 @@ def _check(run: Any, given: dict[str, Any]) -> None:
 def _of_nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
     nodes = _nodes(run, comm, given)
     columns: dict[str, np.ndarray] = {"node": nodes}
-    how: dict[str, Any] = {}
-    if "fanouts" in given:
-        how["fanouts"] = tuple(given["fanouts"])
-        if "seed" in given:
-            how["key"] = jax.random.key(given["seed"], impl="threefry2x32")
     if given.get("embed"):
         return columns | {"embedding": run.embed(nodes)}
-    if (found := run.predict(nodes, **how)) is not None:
+    if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
         columns |= found._asdict()
         if run.class_names is not None and not run.multilabel:
             columns["class_name"] = run.class_names[found.prediction]

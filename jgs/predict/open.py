@@ -40,7 +40,7 @@ def open_run(
         the newest checkpoint.
       comm: on many ranks, which all call it; that of rank 0 reads the folder.
       changed: settings that may be others now than in training: `root` and `partition`, where
-        the data lie, `eval_memory`, `mode`, `batch_size` of what is sampled, and
+        the data lie, `eval_memory`, `mode`, `batch_size` and `seed` of what is sampled, and
         `progress=False`, for no bar on a terminal.
 
     Raises `InputError` where the folder holds no run, or none that has finished an epoch.

@@ -19,6 +19,8 @@ from jgs.sampling.algorithms.neighbors import check_fanouts
 from jgs.sampling.capacity import enlarged, until_it_fits
 from jgs.sampling.random import key_words
 
+_SMALL = 1 << 14  # edges for which nothing is measured
+
 
 def neighbor_sampler(model: GNN, fanouts: Any, **options: Any) -> Neighbors:
     """`Neighbors` of these fanouts, one a layer; raises `InputError` for another number."""
@@ -69,8 +71,12 @@ def batches(
     """A function of at most `size` of the `seeds`, int32 and distinct: their batch, drawn by
     `key` and padded to `size` seeds, that has not overflowed."""
     words, state = key_words(key), sampler.init(graph)
-    planned = plan_capacity(graph, size, sampler, seeds=seeds, key=key, trials=2)
-    worst = worst_case(graph, size, sampler, distinct=True)
+    planned = worst = worst_case(graph, size, sampler, distinct=True)
+    if sum(worst.edges) > _SMALL:
+        planned = plan_capacity(graph, size, sampler, seeds=seeds, key=key, trials=2)
+    if size == 1:  # few sizes: each is compiled, and one node after the other is asked for
+        up = [[1 << (c - 1).bit_length() for c in sizes] for sizes in planned]
+        planned = Capacity(*(tuple(map(min, *each)) for each in zip(up, worst, strict=True)))
     last = 0
 
     def draw(some: np.ndarray) -> MiniBatch:

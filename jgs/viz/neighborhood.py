@@ -97,9 +97,10 @@ def neighborhood(
         span = {"cmap": "coolwarm", "vmin": -far, "vmax": far}
         ax.scatter(*place.T, s=size, c=drawn.node_scores, edgecolors=outlines, zorder=2, **span)
     if labels or (labels is None and drawn.ids.size <= _LABELLED):
+        above = (0, size**0.5 / 2 + 1)
         for spot, name in zip(place, drawn.ids.tolist(), strict=True):
             ax.annotate(
-                str(name), spot, (0, 6), textcoords="offset points", ha="center", fontsize=7
+                str(name), spot, above, textcoords="offset points", ha="center", fontsize=7
             )
     edge = float(np.abs(place).max(initial=1)) + 0.3
     ax.set(aspect="equal", xlim=(-edge, edge), ylim=(-edge, edge))
