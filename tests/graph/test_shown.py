@@ -14,7 +14,7 @@ def test_each_says_what_it_is_in_a_line():
     key, seeds = jax.random.key(0), np.array([3, 4, data.graph.num_nodes], np.int32)
     batch = sample_neighbors(key, data.graph, seeds, (2, 2))
     last = batch.blocks[-1]
-    told = f"targets=3/3, sources={int(last.num_sources)}/{last.source_capacity}"
+    told = f"targets=2/3, sources={int(last.num_sources)}/{last.source_capacity}"
     assert repr(last).startswith(f"Block({told}, edges={int(last.num_edges)}/6")
     num = int(batch.blocks[0].num_sources)
     assert repr(batch).startswith(f"MiniBatch(seeds=2/3, nodes={num}/{batch.nodes.size}, edges")
