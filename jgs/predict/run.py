@@ -58,6 +58,7 @@ class Run(Shown):
       epochs: how many were whole at the newest checkpoint.
       metrics: dict of NumPy arrays `[epochs]`, the columns of `metrics.jsonl`: `"epoch"`,
         `"train_loss"`, `"val_accuracy"`, seconds and more.
+      run_dir: str, as it was given.
       num_features, num_classes, multilabel: of what it was trained on.
       class_names: NumPy text `[num_classes]`, so that `class_names[prediction]` names the
         predicted classes; None where the data set names none.
