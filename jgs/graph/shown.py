@@ -31,7 +31,7 @@ class Shown:
 def _told(shown: Shown) -> list[tuple[str, str]]:
     try:
         facts = shown._facts()
-    except (AttributeError, IndexError, TypeError):  # a pytree's fields may hold anything
+    except Exception:  # a pytree's fields may hold anything, or arrays that were donated
         return [("", "...")]
     return [(name, text) for name, text in facts.items() if text]
 
