@@ -51,6 +51,6 @@ print(f"node {new[0]} is of {run.class_names[run.predict(new[:1], **now).predict
 why = run.explain(new[0], **now)
 strongest = np.argsort(-np.abs(why.edges))[:3]
 for e in strongest:
-    edge = f"{why.src[e]} -> {why.dst[e]}"
+    edge = f"{why.src[e]} -> {why.dst[e]} (hop {why.hop[e]})"
     print(f"the edge {edge} adds {why.edges[e]:+.3f} to an output of {why.output:.3f}")
 jgs.viz.neighborhood(why).figure.savefig("neighborhood.png", dpi=120)
