@@ -23,7 +23,17 @@ __all__ = [
 ]
 
 _GRAPHS = ("Block", "Graph", "MiniBatch", "Schema", "SparseFeatures")
-_SUBMODULES = ("data", "dist", "models", "ops", "partition", "predict", "sampling", "train")
+_SUBMODULES = (
+    "data",
+    "dist",
+    "models",
+    "ops",
+    "partition",
+    "predict",
+    "sampling",
+    "train",
+    "viz",
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -37,7 +47,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"jgs.{name}")
     if name == "open_run":
-        return importlib.import_module("jgs.predict.run").open_run
+        return importlib.import_module("jgs.predict.open").open_run
     raise AttributeError(f"module 'jgs' has no attribute {name!r}")
 
 

@@ -14,7 +14,7 @@ PACKAGES = [
         f"jgs.{name}"
         for name in (
             *("data", "dist", "graph", "models", "ops", "partition", "plan", "predict"),
-            *("sampling", "sampling.matrix", "train"),
+            *("sampling", "sampling.matrix", "train", "viz"),
         )
     ),
 ]

@@ -25,6 +25,7 @@ LAYERS = (
     ("train",),
     ("predict", "plan", "launch"),
     ("doctor",),
+    ("viz",),
     ("scripts",),
     ("completion",),
 )

@@ -14,6 +14,7 @@ import scipy.sparse
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
 from jgs.graph.features import SparseFeatures
+from jgs.graph.shown import Shown
 
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
 _FEW_CLASSES = 1 << 16  # so many a small graph may have too
@@ -21,8 +22,8 @@ _FEW_CLASSES = 1 << 16  # so many a small graph may have too
 _log = logging.getLogger("jgs")
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Shown):
     """A node-classification data set of `N` nodes, `F` features and `num_classes` classes.
 
     Fields:
@@ -35,6 +36,7 @@ class Dataset:
       num_classes: int, at least 1, and no more than nodes or 65,536.
       train_idx, val_idx, test_idx: NumPy int32, one-dimensional, node ids in `[0, N)`, each
         in one split and once. Only the training split must not be empty.
+      class_names: tuple of `num_classes` texts, or None where the files name no classes.
 
     The constructor stores what it is given; `check()` says whether it keeps these rules.
     `jgs.data.load` returns checked data sets only.
@@ -48,6 +50,19 @@ class Dataset:
     train_idx: np.ndarray
     val_idx: np.ndarray
     test_idx: np.ndarray
+    class_names: tuple[str, ...] | None = None
+
+    def _facts(self) -> dict[str, str]:
+        sparse = " sparse" if isinstance(self.features, SparseFeatures) else ""
+        splits = (self.train_idx, self.val_idx, self.test_idx)
+        return {
+            "": repr(self.name),
+            "nodes": f"{self.graph.num_nodes:,}",
+            "edges": f"{self.graph.num_edges:,}",
+            "features": f"{self.features.shape[1]:,}{sparse}",
+            "labels" if self.multilabel else "classes": f"{self.num_classes:,}",
+            "train/val/test": "/".join(f"{ids.size:,}" for ids in splits),
+        }
 
     @property
     def multilabel(self) -> bool:
@@ -82,6 +97,13 @@ class Dataset:
         for split in ("train", "val", "test"):
             self._check_split(split, getattr(self, f"{split}_idx"))
         self._check_splits_apart()
+        names = self.class_names
+        if names is not None and len(names) != self.num_classes:
+            raise InputError(
+                f"the classes of {self.name} must have a name each",
+                f"{len(names)} names for {self.num_classes} classes",
+                "Name every class once, in the order of their numbers.",
+            )
         return self
 
     def _check_labels(self) -> None:
@@ -194,6 +216,7 @@ def assemble(
     test_idx: Any,
     *,
     num_classes: int | None = None,
+    class_names: tuple[str, ...] | None = None,
     normalize_features: bool = False,
     check_values: bool = True,
 ) -> Dataset:
@@ -226,7 +249,7 @@ def assemble(
         _as_ids(name, split, ids, graph.num_nodes)
         for split, ids in (("train", train_idx), ("val", val_idx), ("test", test_idx))
     )
-    dataset = Dataset(name, graph, rows, labels, num_classes, train, val, test)
+    dataset = Dataset(name, graph, rows, labels, num_classes, train, val, test, class_names)
     dataset.check(check_values)
     if graph.num_edges == 0:
         _log.warning("%s has no edges: every node is by itself", name)

@@ -9,7 +9,7 @@ The archive's arrays (`N` nodes, `E` edges, `F` features):
     `feature_indices`, `feature_values` `[nnz]` and `feature_shape` `[2]`.
   `labels` `[N]` (-1: none), or `[N, C]` of 0 and 1.
   `train_idx`, `val_idx`, `test_idx`: node ids.
-  optional `num_nodes`, `num_classes`.
+  optional `num_nodes`, `num_classes`, and `class_names`, text `[C]`.
 """
 
 from __future__ import annotations
@@ -102,9 +102,16 @@ def load_archive(
                 "Give every node its row of features and its label.",
             )
         counts = {k: archive[k] for k in ("num_nodes", "num_classes") if k in archive}
+        names = archive.get("class_names")
     for key, value in counts.items():
         if value.ndim or value.dtype.kind not in "iu":
             raise InputError(f"{key} in {path} must be an int", value, "Correct it.")
+    if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
+        raise InputError(
+            f"class_names in {path} must be text [C]",
+            f"{names.dtype}{list(names.shape)}",
+            "Give numpy.array of the names.",
+        )
     num_classes = counts.get("num_classes")
     graph = Graph.from_npz(path)
     return assemble(
@@ -113,6 +120,7 @@ def load_archive(
         features,
         *arrays.values(),
         num_classes=None if num_classes is None else int(num_classes),
+        class_names=None if names is None else tuple(names.tolist()),
         normalize_features=normalize_features,
     )
 

@@ -35,6 +35,7 @@ from jgs.files.verified import Verify
 from jgs.graph import Graph, Schema, as_device
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import row_offsets, row_positions
+from jgs.graph.shown import Shown
 
 KIND, SHARED_KIND, PART_KIND = "jgs.parts", "jgs.parts.shared", "jgs.parts.part"
 GRAPH_KIND = "jgs.graph"
@@ -61,8 +62,8 @@ class Part:
     train_idx: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
+@dataclass(frozen=True, eq=False, repr=False)
+class Parts(Shown):
     """A partitioned data set; node ids are the new ones throughout.
 
     Fields:
@@ -94,6 +95,22 @@ class Parts:
     original_ids: np.ndarray
     schema: Schema | None
     verify: Verify
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "": repr(self.name),
+            "parts": f"{self.num_parts:,}",
+            "nodes": f"{self.num_nodes:,}",
+            "edges": f"{self.num_edges:,}",
+            "classes": f"{self.num_classes:,}",
+            "folder": str(self.folder),
+        }
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """As in `jgs.data.Dataset`."""
+        names = self.manifest.get("class_names")
+        return None if names is None else tuple(names)
 
     @cached_property
     def graph(self) -> Graph:

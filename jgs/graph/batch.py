@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph.device import reduce_arrays
+from jgs.graph.shown import Shown, real
 
 
 class Control(NamedTuple):
@@ -32,8 +33,8 @@ class Control(NamedTuple):
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Block:
+@dataclass(frozen=True, eq=False, repr=False)
+class Block(Shown):
     """One hop's bipartite graph, from sources to targets, in compressed sparse column form.
 
     Fields (capacities `T`, `E`, `S` are static; the counts say how much is real):
@@ -71,6 +72,14 @@ class Block:
 
     __reduce__ = reduce_arrays
 
+    def _facts(self) -> dict[str, str]:
+        sources = self.source_capacity
+        return {
+            "targets": real(self.num_targets, self.target_capacity),
+            "sources": real(self.num_sources, sources) if sources is not None else "",
+            "edges": real(self.num_edges, self.edge_capacity),
+        }
+
     @property
     def target_capacity(self) -> int:
         return self.indptr.shape[-1] - 1
@@ -81,8 +90,8 @@ class Block:
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class MiniBatch:
+@dataclass(frozen=True, eq=False, repr=False)
+class MiniBatch(Shown):
     """What a sampler returns and a model takes.
 
     Of a super-batch, sampled from seeds `[S, B]`, every array here and in the blocks has a
@@ -139,6 +148,22 @@ class MiniBatch:
     square: bool = field(default=False, metadata={"static": True})
 
     __reduce__ = reduce_arrays
+
+    def _facts(self) -> dict[str, str]:
+        first, pairs = self.blocks[0], self.pair_labels is not None
+        read = first.num_targets if self.direct_inputs else first.num_sources
+        overflow = self.overflow
+        lost = not isinstance(overflow, jax.core.Tracer) and bool(jnp.any(overflow))
+        kinds = {"square": self.square, "direct inputs": self.direct_inputs, "OVERFLOW": lost}
+        return {
+            "batches": f"{self.nodes.shape[0]:,}" if self.nodes.ndim == 2 else "",
+            "pairs" if pairs else "seeds": real(
+                self.seed_mask.sum(-1), self.seed_mask.shape[-1]
+            ),
+            "nodes": real(read, self.nodes.shape[-1]),
+            "edges": " + ".join(real(b.num_edges, b.edge_capacity) for b in self.blocks),
+            "": ", ".join(kind for kind, holds in kinds.items() if holds),
+        }
 
     @property
     def seed_mask(self) -> jax.Array:

@@ -36,6 +36,7 @@ from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.relations import typed_edges
 from jgs.graph.rows import group
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
+from jgs.graph.shown import Shown, graph_facts
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 # Every field and the dtypes that it may have. All but `indptr` are columns of the edges.
@@ -54,7 +55,7 @@ _TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA}
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class Graph:
+class Graph(Shown):
     """A directed graph in compressed sparse column form: the in-neighbours of every node.
 
     Fields (`N` nodes, `E` edges):
@@ -124,16 +125,7 @@ class Graph:
     def num_edges(self) -> int:
         return self.indices.shape[0]
 
-    def __repr__(self) -> str:
-        weighted = ", weighted" if self.edge_weight is not None else ""
-        names = ", ".join([*sorted(self.edge_columns), *sorted(self.node_columns)])
-        columns = f", columns {names}" if names else ""
-        if self.schema is not None:
-            counts = len(self.schema.node_types), len(self.schema.relations)
-            weighted += ", {} node types, {} relations".format(*counts)
-        sizes = f"num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}"
-        return f"Graph({sizes}{weighted}{columns})"
-
+    _facts = graph_facts
     __reduce__ = reduce_arrays
 
     # -- pytree: no checks on the way in or out, leaves may be tracers or anything else ------

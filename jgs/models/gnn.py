@@ -15,6 +15,7 @@ from jgs.graph import MiniBatch
 from jgs.models.dense import check_width, zero_unless
 from jgs.models.inputs import Inputs, Placed
 from jgs.models.layer import Layer
+from jgs.models.masked import masked_layer
 from jgs.ops import aggregate, dropout_mask
 from jgs.ops import dropout as drop_units
 
@@ -147,6 +148,17 @@ class GNN(nnx.Module):
 
         outputs = self._run(batch, x, key, three_steps)
         return outputs, tuple(messages)
+
+    def masked(self, batch: MiniBatch, x: jax.Array, masks: Sequence[jax.Array]) -> jax.Array:
+        """`model(batch, x)`, to rounding, where the message of edge `e` of layer `i` is
+        multiplied by `masks[i][e]`, float32 `[E]`; see `jgs.models.masked`. For explanations:
+        it is differentiable in `x` and in the masks. `x` `[S, in]` are the rows of all input
+        nodes. Raises `InputError` as a call does."""
+
+        def apply(i, layer, block, x, real, degree=None, relu=False):
+            return masked_layer(layer, masks[i], block, x, real, degree, relu)
+
+        return self._run(batch, x, None, apply)
 
     @property
     def message_widths(self) -> tuple[int, ...]:

@@ -84,6 +84,7 @@ def write_parts(
         "num_edges": data.graph.num_edges,
         "weighted": data.graph.edge_weight is not None,
         "num_classes": data.num_classes,
+        "class_names": data.class_names and list(data.class_names),
         "features": {
             "shape": list(features.shape),
             "dtype": np.dtype(_dtype(features)).name,

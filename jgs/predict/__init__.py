@@ -4,8 +4,14 @@ import importlib
 from typing import Any
 
 # Where each public name is; imported when first used: the command starts without JAX.
-_PLACES = dict.fromkeys(("Predictions", "Run", "open_run"), "jgs.predict.run")
-_PLACES |= {"LinkRun": "jgs.predict.links"}
+_PLACES = {
+    "EmbedRun": "jgs.predict.embeddings",
+    "Explanation": "jgs.predict.explain",
+    "LinkRun": "jgs.predict.links",
+    "Predictions": "jgs.predict.predictions",
+    "Run": "jgs.predict.run",
+    "open_run": "jgs.predict.open",
+}
 __all__ = sorted(_PLACES)
 
 

@@ -51,11 +51,13 @@ def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.predict",
         "Predict the classes of nodes, or embed them, with the best parameters of a run of "
-        "python -m jgs.train; exactly, from all neighbours.",
+        "python -m jgs.train: exactly, from all neighbours, or with --fanouts from sampled "
+        "ones. Of a run of --task links: whether links join pairs of nodes; of --task embed: "
+        "the embeddings.",
     )
     add = found.add_argument
     add("--run-dir", required=True, help="folder of the run")
-    add("--out", required=True, metavar="FILE", help="file to write, .csv or .npy")
+    add("--out", required=True, metavar="FILE", help="file to write: .csv, .npy or .parquet")
     which = found.add_mutually_exclusive_group()
     which.add_argument(
         "--split", choices=("train", "val", "test"), help="the run's nodes (default: all)"
@@ -63,11 +65,26 @@ def parser() -> command.Parser:
     which.add_argument(
         "--nodes", metavar="FILE", help="ids of the data set, one a line, or an .npy file"
     )
+    which.add_argument(
+        "--pairs",
+        metavar="FILE",
+        help="of --task links: two ids a line, or an .npy file [n, 2]",
+    )
     add(
         "--embed",
         action="store_true",
         help="write the rows of the last hidden layer, not the classes",
     )
+    add(
+        "--fanouts",
+        type=int,
+        nargs="+",
+        metavar="K",
+        help="predict by so many sampled neighbours, a number for each layer, the node's own "
+        "first (default: by all)",
+    )
+    add("--seed", type=int, help="decides which, with --fanouts (default: that of the run)")
+    add("--no-progress", dest="progress", action="store_false", help="no bar on a terminal")
     add("--root", help="folder of the data sets' files, if they have moved")
     add("--partition", help="folder of the parts of a run on parts, if they have moved")
     add(

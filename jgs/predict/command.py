@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from jgs.dist.start import Watch
 from jgs.dist.together import together
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
+from jgs.predict.embeddings import EmbedRun
+from jgs.predict.links import LinkRun
+from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
-from jgs.predict.run import Run, open_run
+from jgs.predict.run import Run
+from jgs.train.config import flag
 
-_CHANGED = ("root", "partition", "eval_memory")
+_CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 
 
 def predict(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
@@ -39,31 +44,83 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
     everywhere(comm, lambda: check_out(out) if comm.rank == 0 else None)
     changed = {name: given[name] for name in _CHANGED if name in given}
     run = open_run(given["run_dir"], comm=comm, **changed)
-    if not isinstance(run, Run):
-        raise InputError(
-            "python -m jgs.predict must have a run that tells of nodes",
-            "one of --task links",
-            "Ask jgs.open_run(folder).predict(pairs).",
-        )
-    nodes = _nodes(run, comm, given)
-    columns: dict[str, np.ndarray] = {"node": nodes}
-    if given.get("embed"):
-        columns["embedding"] = run.embed(nodes)
-    elif (found := run.predict(nodes)) is not None:
-        columns |= found._asdict()
+    everywhere(comm, lambda: _check(run, given))
+    columns = _COLUMNS[type(run)](run, comm, given)
     everywhere(comm, lambda: write(out, columns) if comm.rank == 0 else None)
     if comm.rank > 0:
         return 0
+    rows = len(next(iter(columns.values())))
     return {
         "out": str(out),
-        "nodes": len(nodes),
+        "pairs" if isinstance(run, LinkRun) else "nodes": rows,
         "columns": list(columns),
-        "best_epoch": run.best_epoch,
+        **({} if isinstance(run, EmbedRun) else {"best_epoch": run.best_epoch}),
         "run_dir": str(Path(given["run_dir"]).absolute()),
     }
 
 
-def _nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
+def _check(run: Any, given: dict[str, Any]) -> None:
+    """Raises `InputError` for flags that are not for such a run."""
+    own = _FLAGS[type(run)]
+    for name in sorted(set().union(*_FLAGS.values()) & set(given)):
+        if name not in own:
+            task = run.config.task
+            raise InputError(
+                f"{flag(name)} must be for a run of another task",
+                f"{flag(name)} for one of --task {task}",
+                "Leave it out.",
+            )
+    if "fanouts" in given if given.get("embed") else "seed" in given and "fanouts" not in given:
+        raise InputError(
+            "--fanouts, and the --seed of what is drawn, must be for predictions by sampled "
+            "neighbours",
+            "--embed too" if given.get("embed") else "--seed alone",
+            "Leave it out.",
+        )
+    if isinstance(run, LinkRun) and "pairs" not in given:
+        raise InputError(
+            "a run of --task links must be asked for pairs of nodes",
+            "no --pairs",
+            "Name a file of them.",
+        )
+
+
+def _of_nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
+    nodes = _nodes(run, comm, given)
+    columns: dict[str, np.ndarray] = {"node": nodes}
+    if given.get("embed"):
+        return columns | {"embedding": run.embed(nodes)}
+    if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
+        columns |= found._asdict()
+        if run.class_names is not None and not run.multilabel:
+            columns["class_name"] = run.class_names[found.prediction]
+    return columns
+
+
+def _of_pairs(run: LinkRun, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
+    pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2)
+    source, target = pairs.T
+    return {"source": source, "target": target, "probability": run.predict(pairs)}
+
+
+def _embedded(run: EmbedRun, comm: Communicator, given: dict[str, Any]) -> dict[str, Any]:
+    nodes = _nodes(run, comm, given)
+    return {"node": nodes, "embedding": run.embed(nodes)}
+
+
+_COLUMNS: dict[type, Callable[..., dict[str, Any]]] = {
+    Run: _of_nodes,
+    LinkRun: _of_pairs,
+    EmbedRun: _embedded,
+}
+_FLAGS = {
+    Run: {"split", "nodes", "embed", "fanouts", "seed"},
+    LinkRun: {"pairs"},
+    EmbedRun: {"nodes", "embed"},
+}
+
+
+def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
     """int32, the ids of the data set that are asked for, the same on all ranks."""
     if "split" in given:
         return run.split(given["split"])
@@ -72,7 +129,7 @@ def _nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
     read: list[np.ndarray] = []
 
     def size() -> str:
-        read.append(read_nodes(Path(given["nodes"]), run_nodes))
+        read.append(read_ids(Path(given["nodes"]), run_nodes)[:, 0])
         return str(len(read[0]))
 
     run_nodes = run.num_nodes()
@@ -80,32 +137,37 @@ def _nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
     return arrays_of_first(comm, read[0] if read else np.zeros(num, np.int32))
 
 
-def read_nodes(path: Path, num_nodes: int) -> np.ndarray:
-    """int32: the ids in a text file, one a line, or in an `.npy` file; raises `InputError`."""
-    rule = f"{path} must hold node ids from 0 to {num_nodes - 1}, one a line, or as .npy"
+def read_ids(path: Path, num_nodes: int, width: int = 1) -> np.ndarray:
+    """int32 `[n, width]`: the ids in a text file, `width` a line, or in an `.npy` file (`[n]`
+    for a width of 1); raises `InputError`."""
+    what, shape = ("node ids", "[n]") if width == 1 else ("pairs of node ids", "[n, 2]")
+    rule = f"{path} must hold {what} from 0 to {num_nodes - 1}, one a line, or as .npy"
     try:
         if path.suffix == ".npy":
             ids = map_npy(path)
-            if ids.ndim != 1 or ids.dtype.kind not in "iu":
-                raise InputError(rule, f"{ids.dtype}{list(ids.shape)}", "Give ints [n].")
+            if ids.dtype.kind not in "iu" or ids.shape[1:] != (width,) * (width > 1):
+                raise InputError(rule, f"{ids.dtype}{list(ids.shape)}", f"Give ints {shape}.")
         else:
-            ids = _ids_of_text(plain_file(path), rule)
+            ids = _ids_of_text(plain_file(path), rule, width)
     except InputError:
         raise
     except (OSError, ValueError) as error:
         raise InputError(rule, error, "Correct the file.") from None
-    if bad := np.flatnonzero((ids < 0) | (ids >= num_nodes))[:1].tolist():
-        raise InputError(rule, f"{ids[bad[0]]} (number {bad[0] + 1})", "Correct the file.")
+    ids = ids.reshape(-1, width)
+    if bad := np.argwhere((ids < 0) | (ids >= num_nodes))[:1].tolist():
+        row, column = bad[0]
+        raise InputError(rule, f"{ids[row, column]} (number {row + 1})", "Correct the file.")
     return ids.astype(np.int32)
 
 
-def _ids_of_text(path: Path, rule: str) -> np.ndarray:
-    ids = []
+def _ids_of_text(path: Path, rule: str, width: int) -> np.ndarray:
+    ids: list[int] = []
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            word = line.strip()
-            if word and not (word.removeprefix(b"-").isdigit() and len(word) < 19):
-                raise InputError(rule, f"{word[:40]!r} in line {number}", "Correct the file.")
-            if word:
-                ids.append(int(word))
+            words = line.split()
+            good = all(w.removeprefix(b"-").isdigit() and len(w) < 19 for w in words)
+            if words and not (good and len(words) == width):
+                seen = f"{line.strip()[:40]!r} in line {number}"
+                raise InputError(rule, seen, "Correct the file.")
+            ids += map(int, words)
     return np.array(ids, np.int64)

@@ -12,23 +12,37 @@ from jgs.dist.comm import Alone, Communicator
 from jgs.dist.pairs import PairDraws
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.shown import Shown
 from jgs.models import DGCNN
+from jgs.predict.saved import PARAMS, columns, facts
 from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.train.config import Config
 from jgs.train.links import Scores, make_pair_sampler, open_links
 
 
-class LinkRun:
-    """A run of `--task links` with its best parameters, of `jgs.open_run`; for one process.
+class LinkRun(Shown):
+    """A run of `--task links` with its parameters, of `jgs.open_run`; for one process.
 
     Fields:
-      config, model: of the run; the `DGCNN` has the parameters of the best epoch.
+      config, model: of the run; the `DGCNN` has the parameters of the best epoch, or those
+        that `open_run(..., params="last")` asks for.
       best_epoch, val_accuracy: which, and the AUC of its validation.
+      best_params, last_params, epochs, metrics: as those of a `Run`.
     """
 
+    _facts = facts
+
     def __init__(
-        self, config: Config, model: DGCNN, record: dict[str, Any], comm: Communicator
+        self,
+        config: Config,
+        model: DGCNN,
+        record: dict[str, Any],
+        comm: Communicator,
+        *,
+        params: dict[str, Any],
+        rows: list[dict[str, Any]],
+        run_dir: str,
     ):
         if comm.size > 1:
             raise InputError(
@@ -36,7 +50,9 @@ class LinkRun:
                 f"{comm.size} ranks",
                 "Start one.",
             )
-        self.config, self.model = config, model
+        self.config, self.model, self.metrics = config, model, columns(rows)
+        self.best_params, self.last_params = (params[name] for name in PARAMS)
+        self.epochs, self.run_dir = record["epochs"], run_dir
         self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
         self._digests, self._own = record["data"], None  # type: Any, Any
 
@@ -70,6 +86,10 @@ class LinkRun:
         key = jax.random.key(self.config.seed, impl="threefry2x32")
         logits = scores(nnx.state(self.model), ids, key)
         return np.asarray(jax.nn.sigmoid(logits))
+
+    def num_nodes(self) -> int:
+        """Of the run's data."""
+        return self._data()[0].num_nodes
 
     def _data(self) -> tuple[Graph, Any]:
         if self._own is None:

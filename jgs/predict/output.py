@@ -1,30 +1,36 @@
 """The file that `python -m jgs.predict` writes: columns of numbers, a row for each node.
 
 An `.npy` file is a structured array with a field for each column, of the dtypes below; a
-`.csv` file has a line of names first. Columns:
+`.csv` file has a line of names first; a `.parquet` file needs pyarrow (the extra `tables`), and
+has a list of fixed size for each row of a matrix. Columns:
 
     node          int32, the id in the data set
     prediction    int32, the class; of multi-label data bool `[C]`, in CSV the labels predicted,
                   with spaces between them
     probability   float32, of that class; of multi-label data `[C]`, in CSV those of the labels
                   predicted
+    class_name    text, of the class, where the data set names its classes; not of multi-label
+                  data
     embedding     with `--embed`, in place of the last two: float32 `[W]`, in CSV W columns
                   `embedding_0`, `embedding_1`, ...
+
+Of a run of `--task links` a row is a pair: `source`, `target`, int32, and `probability`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from jgs.errors import InputError
 from jgs.files.writing import whole_file
 
-ENDINGS = (".csv", ".npy")
+ENDINGS = (".csv", ".npy", ".parquet")
 _ROWS = 1 << 14  # at a time
 
 
@@ -32,7 +38,13 @@ def check_out(path: Path) -> None:
     """Raises `InputError` unless `path` names a file that can be written."""
     if path.suffix not in ENDINGS:
         raise InputError(
-            f"--out must end in {' or '.join(ENDINGS)}", path, "Name the format by the ending."
+            f"--out must end in {', '.join(ENDINGS)}", path, "Name the format by the ending."
+        )
+    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise InputError(
+            "an --out in .parquet must have pyarrow",
+            "not installed",
+            "pip install 'jgs[tables]', or name a .csv or .npy file.",
         )
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(
@@ -44,7 +56,7 @@ def write(path: Path, columns: dict[str, np.ndarray]) -> None:
     """Writes the columns, `[n]` or `[n, W]` each; the file is there whole or not at all."""
     try:
         with whole_file(path) as file:
-            (_write_csv if path.suffix == ".csv" else _write_npy)(file, columns)
+            _WRITERS[path.suffix](file, columns)
     except OSError as error:
         raise InputError(
             f"{path} must be writable, with room on its disk",
@@ -55,7 +67,7 @@ def write(path: Path, columns: dict[str, np.ndarray]) -> None:
 
 def _write_npy(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
     dtype = np.dtype([(name, a.dtype, a.shape[1:]) for name, a in columns.items()])
-    num = len(columns["node"])
+    num = _num_rows(columns)
     header = {"descr": dtype.descr, "fortran_order": False, "shape": (num,)}
     np.lib.format.write_array_header_1_0(file, header)
     for begin in range(0, num, _ROWS):
@@ -74,7 +86,7 @@ def _write_csv(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
             names.append(name)
         texts.append(_texts_of(name, columns))
     file.write((",".join(names) + "\n").encode())
-    num = len(columns["node"])
+    num = _num_rows(columns)
     for begin in range(0, num, _ROWS):
         now = slice(begin, begin + _ROWS)
         lines = zip(*(text(now) for text in texts), strict=True)
@@ -84,6 +96,8 @@ def _write_csv(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
 def _texts_of(name: str, columns: dict[str, np.ndarray]) -> Callable[[slice], Iterator[str]]:
     """A column's text in some rows."""
     array = columns[name]
+    if array.dtype.kind == "U":
+        return lambda now: map(_quoted, array[now])
     if array.ndim == 1:
         return lambda now: map(str, array[now])
     if name == "embedding":
@@ -95,3 +109,37 @@ def _texts_of(name: str, columns: dict[str, np.ndarray]) -> Callable[[slice], It
         " ".join(map(str, words(row)[there]))
         for row, there in zip(array[now], predicted[now], strict=True)
     )
+
+
+def _quoted(text: str) -> str:
+    if any(mark in text for mark in ',"\n\r'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def _write_parquet(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
+    import pyarrow  # an optional dependency, and a slow import
+    import pyarrow.parquet
+
+    def column(rows: np.ndarray) -> Any:
+        flat = pyarrow.array(rows.reshape(-1))
+        if rows.ndim == 1:
+            return flat
+        return pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+
+    def table(begin: int) -> Any:
+        now = slice(begin, begin + _ROWS)
+        return pyarrow.table({name: column(array[now]) for name, array in columns.items()})
+
+    first = table(0)
+    with pyarrow.parquet.ParquetWriter(file, first.schema) as writer:
+        writer.write_table(first)
+        for begin in range(_ROWS, _num_rows(columns), _ROWS):
+            writer.write_table(table(begin))
+
+
+_WRITERS = dict(zip(ENDINGS, (_write_csv, _write_npy, _write_parquet), strict=True))
+
+
+def _num_rows(columns: dict[str, np.ndarray]) -> int:
+    return len(next(iter(columns.values())))

@@ -1,50 +1,38 @@
-"""`open_run`: a training run's model, and what it says of nodes."""
+"""`Run`: a training run's model, and what it says of nodes."""
 
 from __future__ import annotations
 
-import json
-import os
+import dataclasses
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 
 from jgs.dist.collect import rows_of_all
-from jgs.dist.comm import Alone, Communicator
-from jgs.dist.first import arrays_of_first, everywhere, text_of_first
+from jgs.dist.comm import Communicator
+from jgs.dist.first import everywhere
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.models import DGCNN, GNN
-from jgs.predict.links import LinkRun
-from jgs.predict.saved import fitting, read_run
+from jgs.graph.shown import Shown
+from jgs.models import GNN
+from jgs.ops import gather
+from jgs.predict.explain import Explanation, explain
+from jgs.predict.predictions import Predictions, best_class, sigmoid
+from jgs.predict.progress import Advance, bar
+from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
+from jgs.predict.saved import PARAMS, columns, facts
 from jgs.predict.source import SPLITS, Source, of_graph, of_run
+from jgs.sampling import Neighbors
 from jgs.train.config import Config
 from jgs.train.evaluate import exact_inference
 from jgs.train.evaluate_edges import check_nodes
 from jgs.train.evaluate_rows import empty
-from jgs.train.links import make_dgcnn
-from jgs.train.model import make_model
 
 
-class Predictions(NamedTuple):
-    """What a run says of `n` nodes.
-
-    Fields:
-      prediction: int32 `[n]`, the class of the largest output; of multi-label data bool
-        `[n, C]`, the labels whose output is above 0.
-      probability: float32 `[n]`, of that class (softmax); of multi-label data `[n, C]`, of each
-        label (sigmoid).
-    """
-
-    prediction: np.ndarray
-    probability: np.ndarray
-
-
-class Run:
-    """A training run with its best parameters: see `open_run`.
+class Run(Shown):
+    """A training run with its parameters: see `open_run`.
 
     Its methods compute from all neighbours, in the bounded memory of the run's `--eval-memory`
     (`jgs.train.exact_inference`), for
@@ -52,6 +40,10 @@ class Run:
       nodes: int `[n]`, ids of the data set, in any order; by default all nodes.
       graph, features: another graph, and its features `[N, F]` of the width that the run was
         trained with; by default the run's data, opened when first needed.
+      fanouts, key: sampled neighbours instead of all, so many for each layer, the seeds' hop
+        first, and the random key, by default that of the run's `--seed`. What a node draws
+        depends on the key, its hop and itself alone: its rows do not depend on the other nodes.
+        One process only.
 
     They raise `InputError` for nodes or features that do not fit. On many ranks all call them;
     the process of rank 0 gets the rows of all nodes, the others None.
@@ -59,39 +51,87 @@ class Run:
     Fields:
       config: `Config` of the run.
       model: `jgs.models.GNN` with the parameters of the best epoch, by which the run's
-        `test_accuracy` is.
+        `test_accuracy` is, or those that `open_run(..., params="last")` asks for.
+      best_params, last_params: `nnx.State` of the epoch of best validation, and of the end of
+        the newest checkpoint; `nnx.update(run.model, run.last_params)` chooses them.
       best_epoch, val_accuracy: which, and its validation accuracy.
+      epochs: how many were whole at the newest checkpoint.
+      metrics: dict of NumPy arrays `[epochs]`, the columns of `metrics.jsonl`: `"epoch"`,
+        `"train_loss"`, `"val_accuracy"`, seconds and more.
+      run_dir: str, as it was given.
       num_features, num_classes, multilabel: of what it was trained on.
+      class_names: NumPy text `[num_classes]`, so that `class_names[prediction]` names the
+        predicted classes; None where the data set names none.
     """
 
-    def __init__(self, config: Config, model: GNN, record: dict[str, Any], comm: Communicator):
-        self.config, self.model = config, model
+    _facts = facts
+
+    def __init__(
+        self,
+        config: Config,
+        model: GNN,
+        record: dict[str, Any],
+        comm: Communicator,
+        *,
+        params: dict[str, Any] | None = None,
+        rows: list[dict[str, Any]] | None = None,
+        run_dir: str = "",
+    ):
+        self.config, self.model, self.metrics = config, model, columns(rows or [])
+        params = params or dict.fromkeys(PARAMS, nnx.state(model))
+        self.best_params, self.last_params = (params[name] for name in PARAMS)
         self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
+        self.epochs, self.run_dir = record.get("epochs", 0), run_dir
         shape = record["shape"]
         self.num_features, self.num_classes = shape["num_features"], shape["num_classes"]
-        self.multilabel = shape["multilabel"]
+        self.multilabel, names = shape["multilabel"], shape.get("class_names")
+        self.class_names = None if names is None else np.array(names)
         self._comm, self._digests = comm, record["data"]
         self._own: tuple[Source, Callable] | None = None
+        self._advance: Advance = lambda done, total: None
 
     def predict(
-        self, nodes: Any = None, *, graph: Graph | None = None, features: Any = None
+        self,
+        nodes: Any = None,
+        *,
+        graph: Graph | None = None,
+        features: Any = None,
+        fanouts: Any = None,
+        key: Any = None,
     ) -> Any:
         """`Predictions`: the classes of nodes."""
-        if self.multilabel:
-            logits = self.logits(nodes, graph=graph, features=features)
+        if self.multilabel or fanouts is not None:
+            of = {"graph": graph, "features": features, "fanouts": fanouts, "key": key}
+            logits = self.logits(nodes, **of)
             if logits is None:
                 return None
-            return Predictions(logits > 0, _sigmoid(logits))
-        rows = self._rows(nodes, graph, features, len(self.model.layers), _best_class, np.int32)
+            if self.multilabel:
+                return Predictions(logits > 0, sigmoid(logits))
+            rows = best_class(logits)
+        else:
+            last = len(self.model.layers)
+            rows = self._rows(nodes, graph, features, last, best_class, np.int32)
         if rows is None:
             return None
         return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
 
     def logits(
-        self, nodes: Any = None, *, graph: Graph | None = None, features: Any = None
+        self,
+        nodes: Any = None,
+        *,
+        graph: Graph | None = None,
+        features: Any = None,
+        fanouts: Any = None,
+        key: Any = None,
     ) -> Any:
         """float32 `[n, C]`: the model's outputs."""
-        return self._rows(nodes, graph, features, len(self.model.layers))
+        if fanouts is None:
+            return self._rows(nodes, graph, features, len(self.model.layers))
+        sampler = self._sampler(fanouts)
+        source, ids = self._on_one_machine(nodes, graph, features)
+        of = (source.graphs[0], source.table, ids, sampler, self._key(key))
+        with bar("predicting", self.config.progress) as advance:
+            return sampled_logits(self.model, *of, self.config.batch_size, advance)
 
     def embed(
         self, nodes: Any = None, *, graph: Graph | None = None, features: Any = None
@@ -105,6 +145,49 @@ class Run:
                 "Train a model of two layers or more.",
             )
         return self._rows(nodes, graph, features, len(self.model.layers) - 1)
+
+    def explain(
+        self,
+        node: Any,
+        *,
+        target: int | None = None,
+        fanouts: Any = None,
+        key: Any = None,
+        method: str = "gradient",
+        steps: int = 50,
+        graph: Graph | None = None,
+        features: Any = None,
+    ) -> Explanation:
+        """What decided the output for `node`: see `Explanation`.
+
+        Args:
+          target: the class whose output is explained; None: that of the largest.
+          fanouts: of the neighbourhood that is drawn and explained, by default 10 a layer; -1
+            takes all neighbours: then the output is the exact one.
+          method: `"gradient"` times input, or `"integrated"` gradients, in `steps` pieces; see
+            `jgs.predict.explain`.
+        """
+        fanouts = (10,) * len(self.model.layers) if fanouts is None else fanouts
+        sampler = self._sampler(fanouts, edge_ids=True)
+        node = np.asarray(node)
+        source, ids = self._on_one_machine(
+            node.reshape(1) if node.ndim == 0 else node, graph, features
+        )
+        if ids.size != 1:
+            raise InputError(
+                "one node is explained at a time", f"{ids.size}", "Loop over them."
+            )
+        own = source.graphs[0]
+        batch = batches(own, sampler, ids, 1, self._key(key))(ids)
+        if self.model.uses_degrees:
+            batch = batch.with_degrees(own.degrees())
+        x = gather(source.table, batch.nodes)
+        found = explain(self.model, batch, x, target, method, steps)
+        if source.own_ids is None:
+            return found
+        names = np.argsort(source.own_ids).astype(np.int32)
+        ids_of = {name: names[getattr(found, name)] for name in ("nodes", "src", "dst")}
+        return dataclasses.replace(found, node=int(names[found.node]), **ids_of)
 
     def split(self, name: str) -> np.ndarray:
         """int32, ascending: the nodes of the run's split "train", "val" or "test"."""
@@ -132,7 +215,9 @@ class Run:
         if nodes is not None:
             ids = everywhere(source.comm, lambda: check_nodes(nodes, 0, source.num_nodes))
         owned = source.owned(ids)
-        outputs = infer(nnx.state(self.model), [mine for _, mine in owned], num_layers)
+        with bar("predicting", self.config.progress and source.comm.rank == 0) as advance:
+            self._advance = advance
+            outputs = infer(nnx.state(self.model), [mine for _, mine in owned], num_layers)
         rows = [finish(output) for output in outputs]
 
         def table() -> np.ndarray | None:
@@ -144,6 +229,29 @@ class Run:
         out = everywhere(source.comm, table)
         rows_of_all(source.comm, [at for at, _ in owned], rows, out, self._memory)
         return out
+
+    def _sampler(self, fanouts: Any, **options: Any) -> Neighbors:
+        own = {"replace": self.config.replace, "weighted": self.config.weighted}
+        return neighbor_sampler(self.model, fanouts, **own, **options)
+
+    def _key(self, key: Any) -> Any:
+        return jax.random.key(self.config.seed, impl="threefry2x32") if key is None else key
+
+    def _on_one_machine(
+        self, nodes: Any, graph: Graph | None, features: Any
+    ) -> tuple[Source, np.ndarray]:
+        """The data, and int32 the ids of `nodes` in its graph."""
+        source, _ = self._data() if graph is None else self._other(graph, features)
+        if source.comm.size > 1:
+            raise InputError(
+                "one process must predict by sampled neighbours",
+                f"{source.comm.size} ranks",
+                "Open the run without comm, or leave fanouts out.",
+            )
+        ids = np.arange(source.num_nodes, dtype=np.int32)
+        if nodes is not None:
+            ids = check_nodes(nodes, 0, source.num_nodes)
+        return source, ids if source.own_ids is None else source.own_ids[ids]
 
     @property
     def _memory(self) -> int:
@@ -176,74 +284,5 @@ class Run:
             self.config.weighted,
             comm=source.comm,
             offsets=source.offsets,
+            advance=lambda done, total: self._advance(done, total),
         )
-
-
-def open_run(
-    run_dir: str | os.PathLike,
-    *,
-    comm: Communicator | None = None,
-    **changed: Any,
-) -> Any:
-    """The run in the folder `run_dir` of `python -m jgs.train`, finished or not: a
-    `Run`, or of `--task links` a `LinkRun`.
-
-    Nothing in the folder is changed. The newest whole checkpoint is read.
-
-    Args:
-      comm: on many ranks, which all call it; that of rank 0 reads the folder.
-      changed: settings that may be others now than in training: `root` and `partition`, where
-        the data lie, `eval_memory`, `mode`.
-
-    Raises `InputError` where the folder holds no run, or none that has finished an epoch.
-    """
-    comm = Alone() if comm is None else comm
-    arrays: dict[str, Any] = {}
-
-    def read() -> str:
-        text, found, record = read_run(Path(run_dir))
-        arrays.update(found)
-        return json.dumps([text, record])
-
-    text, record = json.loads(text_of_first(comm, read))
-    own = {name: value for name, value in changed.items() if value is not None}
-    config = everywhere(comm, lambda: Config.from_json(text, **own))
-    made = everywhere(comm, lambda: _MODELS[config.task](config, record["shape"]))
-    model: Any = made
-    params = everywhere(comm, lambda: fitting(run_dir, nnx.state(model), arrays))
-    nnx.update(model, jax.tree.map(jax.numpy.asarray, arrays_of_first(comm, params)))
-    if config.task == "links":
-        return everywhere(comm, lambda: LinkRun(config, model, record, comm))
-    return Run(config, model, record, comm)
-
-
-def _model_of_nodes(config: Config, shape: dict[str, Any]) -> GNN:
-    widths = (shape["num_features"], shape["num_classes"], shape["sparse"])
-    return make_model(config, *widths, jax.random.key(0))
-
-
-def _model_of_links(config: Config, shape: dict[str, Any]) -> DGCNN:
-    return make_dgcnn(config, shape["num_features"], shape["pool_rows"], jax.random.key(0))
-
-
-_MODELS = {"nodes": _model_of_nodes, "links": _model_of_links}
-
-
-def _best_class(logits: np.ndarray) -> np.ndarray:
-    """int32 `[n, 2]`: the class of the largest output, and the bits of its probability."""
-    found = np.empty((len(logits), 2), np.int32)
-    step = max(1, (1 << 22) // logits.shape[1])  # bounds the temporaries
-    for begin in range(0, len(logits), step):
-        some = logits[begin : begin + step]
-        best = np.argmax(some, axis=1)  # as `jgs.train.metrics.confusion`
-        top = np.take_along_axis(some, best[:, None], axis=1)
-        probability = 1 / np.exp(some - top).sum(axis=1)
-        found[begin : begin + step, 0] = best
-        found[begin : begin + step, 1] = probability.astype(np.float32).view(np.int32)
-    return found
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Without overflow."""
-    small = np.exp(-np.abs(logits))
-    return np.where(logits >= 0, 1, small) / (1 + small)

@@ -1,9 +1,9 @@
-"""What the folder of a run holds: its configuration, best parameters and record."""
+"""What the folder of a run holds: its configuration, parameters, record and metrics."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,9 +12,28 @@ from jgs.errors import InputError
 from jgs.train import checkpoint, folder
 from jgs.train.config import Config
 
+PARAMS = ("best", "last")
 
-def read_run(run_dir: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The configuration's text, the best parameters and the record of the last checkpoint."""
+
+class Saved(NamedTuple):
+    """What `read_run` has found.
+
+    Fields:
+      text: of `config.json`.
+      arrays: by name. Of a run that trains a model the parameters `best` (of the epoch of best
+        validation) and `last` (of the checkpoint), nested dicts; of `--task embed` its `rows`.
+      record: of the checkpoint, `epochs` too: how many were whole by then.
+      rows: of `metrics.jsonl`, those of these epochs.
+    """
+
+    text: str
+    arrays: dict[str, Any]
+    record: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+
+def read_run(run_dir: Path) -> Saved:
+    """What the folder of a run holds, of its newest whole checkpoint."""
     try:
         text = (run_dir / folder.CONFIG).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -23,30 +42,66 @@ def read_run(run_dir: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
             error,
             "Give the --run-dir of python -m jgs.train.",
         ) from None
-    if (config := Config.from_json(text)).task == "embed":
-        raise InputError(
-            f"the run in {run_dir} must have trained a model",
-            f"--task {config.task}",
-            "Its result is embeddings.npy.",
-        )
+    embeds = Config.from_json(text).task == "embed"
     found = checkpoint.read(run_dir / folder.CHECKPOINTS)
-    if found is None or found[1].get("best_epoch", 0) < 1:
+    if found is None or found[1].get("best_epoch", int(embeds)) < 1:
         raise InputError(
             f"the run in {run_dir} must have finished an epoch",
             "no whole checkpoint of one",
             "Let it train further, with --resume.",
         )
     arrays, record = found
-    if "shape" not in record or "best_params" not in arrays:
+    try:
+        if embeds:
+            kept = {"rows": arrays["rows"]}
+        else:
+            kept = {"best": arrays["best_params"], "last": arrays["state"]["params"]}
+        needed = {"data"} if embeds else {"data", "shape"}
+        if missing := needed - set(record):
+            raise KeyError(*missing)
+    except (KeyError, TypeError):
         raise InputError(
             f"the run in {run_dir} must be of this version of jgs",
             "a checkpoint of another",
             "Open it with the version that wrote it, or train again.",
-        )
-    return text, arrays["best_params"], record
+        ) from None
+    epochs = record.get("loader", {}).get("epoch", 0)
+    return Saved(text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs))
 
 
-def fitting(run_dir: Any, template: Any, found: dict[str, Any]) -> Any:
+def facts(run: Any) -> dict[str, str]:
+    """What a run of any task says of itself."""
+    config = run.config
+    best = {}
+    if hasattr(run, "best_epoch"):
+        best = {"best_epoch": str(run.best_epoch), "val": f"{run.val_accuracy:.4f}"}
+    made = {"nodes": config.model, "links": "dgcnn", "embed": "skip-gram"}[config.task]
+    return {
+        "": repr(run.run_dir),
+        "dataset": config.dataset,
+        "model": made,
+        "sampler": config.sampler,
+        "epochs": f"{run.epochs:,}/{config.epochs:,}",
+        **best,
+    }
+
+
+def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """An array for each name in the rows: int64 or, where a number is a float or missing (NaN),
+    float64; of text, which is "" where missing."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _column([row.get(name) for row in rows]) for name in names}
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    if any(isinstance(value, str) for value in values):
+        return np.array(["" if value is None else str(value) for value in values])
+    if all(isinstance(value, int) for value in values):
+        return np.array(values, np.int64)
+    return np.array(values, np.float64)  # of None NaN
+
+
+def fitting(run_dir: Any, template: Any, found: dict[str, Any] | None) -> Any:
     """The arrays of a checkpoint, nested dicts by name, in the place of the template's; the
     template's own where `found` is empty (on other ranks)."""
     if not found:

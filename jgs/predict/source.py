@@ -44,6 +44,12 @@ class Source:
     def num_nodes(self) -> int:
         return int(self.offsets[-1])
 
+    @property
+    def table(self) -> Any:
+        """The rows of all nodes as `jgs.ops.gather` takes them; of one process."""
+        (rows,) = self.features
+        return tuple(rows) if isinstance(rows, list) else rows
+
     def owned(self, nodes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each local rank where, among `nodes`, those are that it owns, and their ids in
         its graph; both int32."""

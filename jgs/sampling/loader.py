@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Self
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
+from jgs.graph.shown import Shown
 from jgs.sampling.ahead import Ahead
 from jgs.sampling.base import Sampler, draws_seeds, is_adaptive, of_pairs, step_keys
 from jgs.sampling.capacity import Capacity
@@ -20,7 +21,7 @@ from jgs.sampling.staged import source_of
 from jgs.sampling.stages import SamplerSchedule, check_alike, samplers_of
 
 
-class Loader:
+class Loader(Shown):
     """Yields each seed once an epoch, as `MiniBatch`es of one static shape.
 
     `for batch in loader` yields what is left of the current epoch and then moves on to the
@@ -108,6 +109,7 @@ class Loader:
 
         source = source_of(sampler, make)
         self._begin(source, prefetch)
+        self._drawn_by = repr(sampler)
 
     @classmethod
     def over(cls, source: Source, prefetch: int = 2) -> Self:
@@ -123,10 +125,21 @@ class Loader:
         self.waited, self._finishing = 0.0, 0.0
         self._ahead: Ahead | None = None
         self._loop: object = None  # the loop under way, until `close`
+        self._drawn_by = ""
 
     @property
     def _schedule(self) -> Schedule:
         return self.source.schedules[0]
+
+    def _facts(self) -> dict[str, str]:
+        schedule = self._schedule
+        return {
+            "seeds": f"{schedule.num_seeds:,}",
+            "batches": f"{len(self):,} of {schedule.batch_size:,}",
+            "epoch": str(self.epoch),
+            "step": str(self.step),
+            "": self._drawn_by,
+        }
 
     def __len__(self) -> int:
         return len(self._schedule)

@@ -109,6 +109,11 @@ class Schedule:
     def __len__(self) -> int:
         return self._passes * self._steps_of_pass()
 
+    @property
+    def num_seeds(self) -> int:
+        """Of all parts together."""
+        return self._deal.num_seeds
+
     def _steps_of_pass(self) -> int:
         return -(-self._deal.longest // self.batch_size)
 

@@ -36,6 +36,7 @@ class Data(Protocol):
       name: of the data set.
       comm: of the ranks.
       num_features, num_classes: widths.
+      class_names: as in `jgs.data.Dataset`.
       sparse: whether the features are.
       num_seeds: training nodes.
       labels: of all nodes, as the training step takes them; `host_labels` in NumPy.
@@ -48,6 +49,7 @@ class Data(Protocol):
     comm: Communicator
     num_features: int
     num_classes: int
+    class_names: tuple[str, ...] | None
     sparse: bool
     num_seeds: int
     labels: Any
@@ -89,6 +91,7 @@ class WholeData:
         self._config, self._data = config, data
         self.comm: Communicator = Alone()
         self.name, self.num_classes = data.name, data.num_classes
+        self.class_names = data.class_names
         self.num_features = data.features.shape[1]
         self.sparse = isinstance(data.features, SparseFeatures)
         self.num_seeds = len(data.train_idx)
@@ -150,6 +153,7 @@ class PartedData:
         self._ranks = RankParts(comm, parts)
         described = parts.manifest["features"]
         self.name, self.num_classes = parts.name, parts.num_classes
+        self.class_names = parts.class_names
         self.num_features, self.sparse = described["shape"][1], described["sparse"]
         self.num_seeds = sum(part["seeds"] for part in parts.manifest["parts"])
         self.labels, self.host_labels = comm.same(as_device(parts.labels)), parts.labels

@@ -48,6 +48,7 @@ def exact_inference(
     *,
     comm: Communicator | None = None,
     offsets: Any = None,
+    advance: Callable[[int, int], None] | None = None,
 ) -> Callable[..., Any]:
     """`infer(params, nodes, num_layers=None) -> float32 [len(nodes), C]`: exact outputs.
 
@@ -76,15 +77,17 @@ def exact_inference(
         it and `infer`; no other thread may use `comm` meanwhile. A rank fetches the rows of
         others' nodes that its pieces read, in as many exchanges on every rank. One rank alone
         exchanges nothing: rows are read where they lie.
+      advance: called with (done, total) after each chunk, rows of all layers on this process.
 
     Raises `InputError`, on all ranks alike, for nodes that the graph or the rank does not
     have, and where the disk lacks room.
     """
     if comm is not None:
-        return _Evaluation(comm, model, graph, offsets, features, memory, scratch, weighted)
+        own = (graph, offsets, features, memory, scratch, weighted, advance)
+        return _Evaluation(comm, model, *own)
     every = np.array([0, graph.num_nodes])
     evaluation = _Evaluation(
-        Alone(), model, [graph], every, [features], memory, scratch, weighted
+        Alone(), model, [graph], every, [features], memory, scratch, weighted, advance
     )
 
     def infer(params: Any, nodes: Any, num_layers: int | None = None) -> np.ndarray:
@@ -106,8 +109,10 @@ class _Evaluation:
         memory: int,
         scratch: Path | None,
         weighted: bool,
+        advance: Callable[[int, int], None] | None,
     ):
         self.comm, self.memory, self.scratch = comm, memory, scratch
+        self.advance, self.done, self.total = advance, 0, 0
         self.graphdef, params = nnx.split(model)
         self.features = [as_rows(own) for own in features]
         width = width_of(self.features[0])
@@ -142,6 +147,7 @@ class _Evaluation:
         wanted = [[ids for ids, _ in unique]]  # the nodes whose output each layer computes
         for _ in range(depth - 1):
             wanted.insert(0, self.edges.with_neighbours(wanted[0]))
+        self.done, self.total = 0, sum(t.size for layer in wanted for t in layer)
         rows: Sequence[Rows] = self.features
         for layer, targets in enumerate(wanted[:-1]):
             outputs = self._layer(params, rows, targets, layer, last=False)
@@ -246,6 +252,9 @@ class _Evaluation:
             at = np.arange(done, done + chunk.size) if work.last else chunk - rank.first
             output[at] = np.asarray(h)[: chunk.size]
             done += chunk.size
+            self.done += chunk.size
+            if self.advance is not None:
+                self.advance(self.done, self.total)
 
     def _messages(
         self, params: Any, rows: Sequence[Rows], nodes: list[np.ndarray], layer: int

@@ -85,9 +85,11 @@ def test_the_file_name_decides_on_normalisation(arrays, tmp_path):
 def test_csr_graph_and_optional_counts(arrays, tmp_path):
     del arrays["edge_index"]
     extra = {"indptr": np.arange(7), "indices": np.zeros(6, np.int32), "num_classes": 5}
-    np.savez(tmp_path / "ring.npz", **arrays, **extra, num_nodes=6)
+    names = ("a", "b", "c", "d", "é")
+    np.savez(tmp_path / "ring.npz", **arrays, **extra, num_nodes=6, class_names=names)
     dataset = load("ring", tmp_path)
     assert (dataset.graph.num_edges, dataset.num_classes) == (6, 5)
+    assert dataset.class_names == names
 
 
 def test_symmetric_adds_the_reverses_that_lack(arrays, tmp_path):
@@ -152,6 +154,8 @@ CSR = {
         (_with(labels=np.array([{}] * 6, dtype=object)), "pickle"),
         (_with(num_classes=np.array([1, 2])), "must be an int"),
         (_with(num_classes=2), "got 2 at node 2"),
+        (_with(class_names=np.arange(3)), r"must be text \[C\]; got int64\[3\]"),
+        (_with(class_names=["a"]), "a name each; got 1 names for 3 classes"),
         (_with(num_classes=np.uint64(2**63)), r"number of classes of ring must be in \[1, "),
         (_with(labels=np.array([0, 1, 2, 2_000_000_000, 1, 2])), "label of node 3"),
         (_with(num_nodes=np.array([6, 6])), "num_nodes in .* must be an int"),

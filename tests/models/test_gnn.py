@@ -50,6 +50,9 @@ def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
     batch = batch_of(graph, seeds)
     want = np.asarray(model(batch, gather(jnp.asarray(x), batch.nodes)))
     close = {"rtol": 1e-3, "atol": 1e-5 * np.abs(want).max()}
+    ones = [jnp.ones(block.edge_capacity) for block in batch.blocks]
+    masked = model.masked(batch, gather(jnp.asarray(x), batch.nodes), ones)
+    np.testing.assert_allclose(masked, want, **close)
     infer = exact_inference(model, graph, jnp.asarray(x), 4000, tmp_path)
     np.testing.assert_allclose(infer(params, seeds), want, **close)
     ranks = {"comm": Mesh(jax.devices()[:2]), "offsets": [0, 20, N]}

@@ -1,5 +1,7 @@
 """Predictions of a run: those that its accuracy was measured by, as arrays and as files."""
 
+import csv
+import importlib.util
 import io
 import json
 import os
@@ -9,6 +11,7 @@ from contextlib import redirect_stdout
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow.parquet
 import pytest
 from flax import nnx
 
@@ -19,12 +22,13 @@ from jgs.dist.comm import Alone
 from jgs.dist.mesh import Mesh
 from jgs.models import GraphSAGE
 from jgs.partition.__main__ import main as partition
-from jgs.predict import Run
+from jgs.predict import Run, progress
 from jgs.predict.__main__ import main as predict
 from jgs.predict.output import write
-from jgs.train import checkpoint, exact_inference
+from jgs.train import checkpoint, exact_inference, folder
 from jgs.train.__main__ import main as train
 from jgs.train.config import Config
+from jgs.train.learner import digest
 
 DATA = ["num_nodes=300", "num_edges=2500", "num_features=8", "num_classes=3"]
 FLAGS = [
@@ -54,10 +58,19 @@ def whole(tmp_path_factory):
     return result_of(folder / "whole", "--data-options", *DATA)
 
 
+NAMES = ("red", "green, or not", 'a "blue"')
+
+
 @pytest.fixture(scope="module")
 def in_parts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("parts")
-    argv = ["--dataset", "synthetic", "--data-options", *DATA, "--parts", "2"]
+    """Of an archive whose classes have names."""
+    folder, own = tmp_path_factory.mktemp("parts"), data()
+    splits = {name: getattr(own, name) for name in ("train_idx", "val_idx", "test_idx")}
+    graph = {name: np.asarray(getattr(own.graph, name)) for name in ("indptr", "indices")}
+    labels = {"labels": own.labels, "class_names": NAMES}
+    features = np.asarray(own.features)
+    np.savez(folder / "data.npz", features=features, **graph, **labels, **splits)
+    argv = ["--dataset", str(folder / "data.npz"), "--parts", "2"]
     assert partition([*argv, "--method", "ldg", "--out", str(folder / "parts")]) == 0
     return result_of(folder / "run", "--partition", str(folder / "parts"))
 
@@ -72,7 +85,15 @@ def predicted(run_dir, out, *more):
     assert predict(["--run-dir", str(run_dir), "--out", str(out), *map(str, more)]) == 0
     if out.suffix == ".npy":
         return np.load(out)
-    return np.genfromtxt(out, delimiter=",", names=True, dtype=None)
+    if out.suffix == ".parquet":
+        table = pyarrow.parquet.read_table(out)
+        columns = {name: table[name].to_numpy() for name in table.column_names}
+        return {name: np.stack(a) if a.dtype == object else a for name, a in columns.items()}
+    with open(out, newline="") as file:
+        names, *rows = csv.reader(file)
+    own = {"node": np.int32, "prediction": np.int32, "class_name": "U20"}
+    dtype = [(name, own.get(name, np.float32)) for name in names]
+    return np.array([tuple(row) for row in rows], dtype)
 
 
 @pytest.mark.parametrize("ending", ["csv", "npy"])
@@ -83,10 +104,13 @@ def test_files_reproduce_the_reported_accuracy(kind, ending, request, tmp_path, 
     want = data()
     for split, key in (("test", "test_accuracy"), ("val", "val_accuracy")):
         table = predicted(run_dir, tmp_path / f"{split}.{ending}", "--split", split)
-        assert table.dtype.names == ("node", "prediction", "probability")
+        named = ("class_name",) * (kind == "in_parts")
+        assert table.dtype.names == ("node", "prediction", "probability", *named)
         np.testing.assert_array_equal(table["node"], np.sort(getattr(want, f"{split}_idx")))
         right = np.count_nonzero(table["prediction"] == want.labels[table["node"]])
         assert right / len(table) == result[key]
+    if named:
+        np.testing.assert_array_equal(table["class_name"], np.take(NAMES, table["prediction"]))
     everything = predicted(run_dir, tmp_path / f"all.{ending}")
     np.testing.assert_array_equal(everything["node"], np.arange(300))
     np.testing.assert_array_equal(everything["prediction"][table["node"]], table["prediction"])
@@ -120,9 +144,43 @@ def test_a_run_says_of_nodes_what_its_model_does(whole, tmp_path):
         table = predicted(whole[0], tmp_path / "out.npy", *more)
         np.testing.assert_array_equal(table["node"], nodes)
         np.testing.assert_array_equal(table["embedding"], hidden)
+    table = predicted(whole[0], tmp_path / "out.parquet", *more)
+    np.testing.assert_array_equal(table["node"], nodes)
+    np.testing.assert_array_equal(table["embedding"], hidden)
     table = predicted(whole[0], tmp_path / "out.csv", *more)
     units = np.stack([table[f"embedding_{i}"] for i in range(8)], axis=1)
     np.testing.assert_allclose(units, hidden, rtol=1e-6)
+
+
+def test_a_run_has_its_metrics_and_both_epochs_parameters(whole, tmp_path):
+    run_dir, result = whole
+    run, last = jgs.open_run(run_dir), jgs.open_run(run_dir, params="last")
+    rows = folder.read_metrics(run_dir, 3)
+    for name, dtype in (("epoch", np.int64), ("train_loss", float), ("metric", np.str_)):
+        assert run.metrics[name].tolist() == [row[name] for row in rows]
+        assert np.issubdtype(run.metrics[name].dtype, dtype)
+    assert run.metrics["val_accuracy"][run.best_epoch - 1] == run.val_accuracy
+    assert digest(run.last_params) == result["params_sha256"]
+    assert digest(nnx.state(run.model)) == digest(run.best_params)
+    assert digest(nnx.state(last.model)) == result["params_sha256"]
+    assert repr(run).startswith(f"Run('{run_dir}', dataset=synthetic, model=sage")
+    assert (run.epochs, run.class_names) == (3, None)
+    # By sampled neighbours: as many as there are say the same as all.
+    more = ("--fanouts", -1, -1, "--split", "val", "--seed", 1)
+    table = predicted(run_dir, tmp_path / "out.npy", *more)
+    np.testing.assert_array_equal(table["prediction"], run.predict(table["node"]).prediction)
+
+
+def test_a_bar_is_shown_on_a_terminal_alone(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    for terminal, enabled in ((False, True), (True, False), (True, True)):
+        monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
+        with progress.bar("predicting", enabled) as advance:
+            for done in range(1, 4):
+                advance(done, 3)
+        printed, shown = capsys.readouterr()
+        assert printed == ""
+        assert ("predicting" in shown and "100%" in shown) == (terminal and enabled)
 
 
 def test_ranks_predict_what_one_does(in_parts):
@@ -130,6 +188,16 @@ def test_ranks_predict_what_one_does(in_parts):
     ranks = jgs.open_run(in_parts[0], comm=Mesh(jax.devices()[:2]))
     nodes = np.array([7, 250, 7, 0, 299, 120])
     np.testing.assert_array_equal(ranks.split("train"), alone.split("train"))
+    assert alone.class_names.tolist() == list(NAMES)
+    np.testing.assert_array_equal(ranks.class_names, alone.class_names)
+    why, ids = alone.explain(7, fanouts=(-1, -1)), data().graph
+    assert why.node == why.nodes[0] == 7
+    indptr = np.asarray(ids.indptr)
+    neighbors = np.asarray(ids.indices)[indptr[7] : indptr[8]]
+    assert sorted(why.src[why.hop == 0].tolist()) == sorted(neighbors.tolist())
+    for call in (lambda: ranks.explain(7), lambda: ranks.predict([7], fanouts=(2, 2))):
+        with pytest.raises(InputError, match="one process must predict by sampled"):
+            call()
     for name in ("logits", "embed"):
         want, got = getattr(alone, name)(nodes), getattr(ranks, name)(nodes)
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
@@ -151,6 +219,9 @@ def test_multi_label_predictions(tmp_path):
     columns = {"node": np.arange(20), "prediction": prediction, "probability": probability}
     write(tmp_path / "out.csv", columns)
     write(tmp_path / "out.npy", columns)
+    write(tmp_path / "out.parquet", columns)
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    assert table["prediction"].to_pylist() == prediction.tolist()
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy")["prediction"], prediction)
     for line, row, each in zip(
         (tmp_path / "out.csv").read_text().splitlines()[1:],
@@ -183,7 +254,9 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         (["--run-dir", run_dir, *out, "--nodes", tmp_path / "float.npy"], "float64[3]"),
         (["--run-dir", run_dir, *out, "--nodes", tmp_path / "none.txt"], "No such file"),
         (["--run-dir", run_dir, *out, "--nodes", "a", "--split", "val"], "not allowed with"),
-        (["--run-dir", run_dir, "--out", "out.txt"], "must end in .csv or .npy"),
+        (["--run-dir", run_dir, *out, "--pairs", "a"], "--pairs for one of --task nodes"),
+        (["--run-dir", run_dir, *out, "--fanouts", 3], "model's 2 layers; got (3,)"),
+        (["--run-dir", run_dir, "--out", "out.txt"], "must end in .csv, .npy, .parquet"),
         (["--run-dir", run_dir, "--out", tmp_path / "no" / "x.csv"], "a folder that can be"),
         (["--run-dir", tmp_path / "none", *out], "must be the folder of a run"),
         (["--run-dir", tmp_path / "empty", *out], "must be the folder of a run"),
@@ -197,6 +270,12 @@ def test_what_a_run_cannot_predict(whole, in_parts, tmp_path, capsys, monkeypatc
         assert said in errors.splitlines()[-1]
         assert errors.count("\n") == 1
     assert not (tmp_path / "out.csv").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        assert predict(["--run-dir", str(run_dir), "--out", "out.parquet"]) == 2
+    assert "jgs[tables]" in capsys.readouterr().err
+    with pytest.raises(InputError, match="params must be one of best, last; got 'first'"):
+        jgs.open_run(run_dir, params="first")
     run = jgs.open_run(run_dir)
     with pytest.raises(InputError, match="the 8 columns of the run's; got 5"):
         run.predict(graph=data().graph, features=jnp.zeros((300, 5)))

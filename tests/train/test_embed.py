@@ -10,6 +10,7 @@ from small_runs import arrays
 import jgs
 from jgs import InputError
 from jgs.data.plain import load_plain
+from jgs.predict.__main__ import main as predict
 from jgs.train import embed, folder
 from jgs.train.__main__ import main
 from jgs.train.probe import fit, probe
@@ -63,9 +64,16 @@ def test_the_run_folder_and_the_result(whole):
     assert losses[0] > losses[1] > losses[2]
 
 
-def test_it_is_no_model_to_predict_with(whole):
-    with pytest.raises(InputError, match="must have trained a model"):
-        jgs.open_run(whole)
+def test_the_opened_run_has_the_embeddings(whole, tmp_path):
+    run, found = jgs.open_run(whole), np.load(whole / "embeddings.npy")
+    np.testing.assert_array_equal(run.embed(), found)
+    np.testing.assert_array_equal(run.embed([3, 59, 3]), found[[3, 59, 3]])
+    losses = [row["train_loss"] for row in folder.read_metrics(whole, 3)]
+    np.testing.assert_array_equal(run.metrics["train_loss"], losses)
+    with pytest.raises(InputError, match="ids from 0 to 59; got 60"):
+        run.embed([60])
+    assert predict(["--run-dir", str(whole), "--out", str(tmp_path / "out.npy")]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy")["embedding"], found)
 
 
 def test_one_command_begins_the_run_and_goes_on_with_it(data, whole, tmp_path, monkeypatch):

@@ -61,7 +61,8 @@ def whole(data, tmp_path_factory):
     return run_dir
 
 
-def test_the_run_folder_and_the_result(whole, capsys):
+def test_the_run_folder_and_the_result(whole, tmp_path, capsys):
+    pairs = tmp_path / "pairs.txt"
     held = {p.name for p in whole.iterdir() if p.name != ".lock"}
     assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png", "result.json"}
     result = json.loads((whole / "result.json").read_text())
@@ -70,9 +71,21 @@ def test_the_run_folder_and_the_result(whole, capsys):
     rows = folder.read_metrics(whole, 2)
     assert rows[0]["train_loss"] > rows[1]["train_loss"]
     assert result["val_accuracy"] == max(row["val_accuracy"] for row in rows)
-    out = str(whole.parent / "out.npy")
-    assert predict(["--run-dir", str(whole), "--out", out]) == 2
-    assert "--task links" in capsys.readouterr().err
+    argv = ["--run-dir", str(whole), "--out", str(whole.parent / "out.npy")]
+    for flags, said in (
+        ([], "--pairs"),
+        (["--split", "val"], "--split for one of --task links"),
+        (["--pairs", str(pairs)], "got 60 (number 2)"),
+    ):
+        pairs.write_text("1 2\n3 60\n")
+        assert predict([*argv, *flags]) == 2
+        assert said in capsys.readouterr().err
+    np.savetxt(pairs, wanted := np.array([[1, 2], [3, 40]]), fmt="%d")
+    assert predict([*argv, "--pairs", str(pairs)]) == 0
+    table = np.load(whole.parent / "out.npy")
+    np.testing.assert_array_equal(table["target"], [2, 40])
+    told = jgs.open_run(whole).predict(wanted)
+    np.testing.assert_allclose(table["probability"], told, rtol=1e-5)
 
 
 def test_the_opened_run_tells_of_pairs(whole):

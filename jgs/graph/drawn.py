@@ -1,0 +1,69 @@
+"""The edges of a batch, by the ids of the graph's nodes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph.batch import Block, MiniBatch
+
+
+class DrawnEdges(NamedTuple):
+    """The real edges of a batch, the seeds' own hop first.
+
+    Fields, NumPy `[m]`:
+      src, dst: int32 node ids; messages go from `src` to `dst`.
+      hop: int32; 0 for the edges into the seeds, 1 for those into their neighbours, and so on.
+        0 for all edges of a square block, which every layer uses.
+      layer: int32; the block, in the order of `MiniBatch.blocks`.
+      place: int64; the position in that block's `indices`.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    hop: np.ndarray
+    layer: np.ndarray
+    place: np.ndarray
+
+
+def drawn_edges(batch: MiniBatch) -> DrawnEdges:
+    """The edges of one batch. Raises `InputError` for a super-batch, and for one that has
+    overflowed."""
+    check_one(batch)
+    found = []
+    for layer in reversed(range(len(batch.blocks))):
+        block = batch.blocks[layer]
+        src, dst = _of_block(batch, block, layer)
+        numbers = (len(batch.blocks) - 1 - layer, layer)
+        found.append((src, dst, *(np.full(src.size, n) for n in numbers), np.arange(src.size)))
+    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+    src, dst, hops, layers = (column.astype(np.int32) for column in columns[:4])
+    return DrawnEdges(src, dst, hops, layers, columns[4])
+
+
+def check_one(batch: MiniBatch) -> None:
+    """Raises `InputError` unless `batch` is one that can be looked at."""
+    if np.ndim(batch.nodes) != 1:
+        raise InputError(
+            "one batch can be shown at a time",
+            f"a super-batch of {np.shape(batch.nodes)[0]}",
+            "Take one: jax.tree.map(lambda a: a[0], batch).",
+        )
+    if bool(batch.overflow):
+        raise InputError(
+            "a batch must not have overflowed",
+            "one that has: it is empty",
+            "Draw it again, same key, with a larger capacity.",
+        )
+
+
+def _of_block(batch: MiniBatch, block: Block, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    num = int(block.num_edges)
+    indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)[:num]
+    nodes = np.asarray(batch.nodes)
+    direct = batch.direct_inputs and layer == 0
+    return (indices if direct else nodes[indices]), np.repeat(
+        nodes[: indptr.size - 1], np.diff(indptr)
+    )

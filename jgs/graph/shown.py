@@ -1,0 +1,58 @@
+"""What a person reads of an object: one line as its `repr`, a small table in a notebook."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class Shown:
+    """An object that says what it is by `_facts`: a dict of texts by name. The empty text is
+    left out, and of the name "" a line has the text alone."""
+
+    def _facts(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        words = [f"{name}={text}" if name else text for name, text in _told(self)]
+        return f"{type(self).__name__}({', '.join(words)})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{html.escape(text)}</td></tr>"
+            for name, text in _told(self)
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def _told(shown: Shown) -> list[tuple[str, str]]:
+    try:
+        facts = shown._facts()
+    except Exception:  # a pytree's fields may hold anything, or arrays that were donated
+        return [("", "...")]
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def real(count: Any, capacity: int) -> str:
+    """ "12/16": how many are real, of a capacity; of several batches the most of them, and of
+    what is being traced "?"."""
+    if isinstance(count, jax.core.Tracer):
+        return f"?/{capacity:,}"
+    counts = np.asarray(count)
+    most = "≤" if counts.size > 1 else ""
+    return f"{most}{int(counts.max(initial=0)):,}/{capacity:,}"
+
+
+def graph_facts(graph: Any) -> dict[str, str]:
+    """Of a `jgs.Graph`."""
+    names = ", ".join([*sorted(graph.edge_columns), *sorted(graph.node_columns)])
+    words = ["weighted"] if graph.edge_weight is not None else []
+    if graph.schema is not None:
+        types, relations = len(graph.schema.node_types), len(graph.schema.relations)
+        words += [f"{types} node types", f"{relations} relations"]
+    words += [f"columns {names}"] if names else []
+    sizes = {"num_nodes": f"{graph.num_nodes:,}", "num_edges": f"{graph.num_edges:,}"}
+    return sizes | {"": ", ".join(words)}

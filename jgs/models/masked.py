@@ -1,0 +1,88 @@
+"""A layer whose edges count more or less: what explanations differentiate by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.graph import Block
+from jgs.models.dense import zero_unless
+
+
+def masked_layer(
+    layer: Any,
+    mask: jax.Array,
+    block: Block,
+    x: jax.Array,
+    real: jax.Array | None = None,
+    degree: jax.Array | None = None,
+    relu: bool = False,
+) -> jax.Array:
+    """`layer(block, x, real)`, to rounding, where the message of edge `e` is multiplied by
+    `mask[e]`; of a layer with attention the value, after the softmax. So a mask of 1 changes
+    nothing, and with 0 an edge says nothing and is still counted in a mean.
+
+    Args:
+      layer: of the contract `jgs.models.Layer`.
+      mask: float32 `[E]`; in padding of no meaning. The result is differentiable in it.
+      block, x, real, degree, relu: as the layer's call takes them; `x` a matrix.
+
+    Plain JAX, which stores a message an edge: for neighbourhoods, not for training.
+    """
+    targets = block.target_capacity
+    edges = jnp.arange(block.edge_capacity, dtype=jnp.int32)
+    target = jnp.searchsorted(block.indptr[1:], edges, side="right")  # `targets` in padding
+    of_degree = {"degree": degree} if layer.uses_degrees else {}
+    x = zero_unless(real, x)
+    message = layer.message(x, block.num_sources, **of_degree)
+    rows = jnp.take(message, block.indices, axis=0, mode="fill", fill_value=0)
+    if layer.reduce == "attention":
+        aggregated = _attended(layer, x[:targets], message, rows, mask, target)
+    else:
+        aggregated = _reduced(
+            layer.reduce, rows * mask[:, None], target, jnp.diff(block.indptr)
+        )
+    return layer.update(x, aggregated, block.num_targets, **of_degree, relu=relu)
+
+
+def _reduced(reduce: str, rows: jax.Array, target: jax.Array, count: jax.Array) -> jax.Array:
+    if reduce == "max":
+        top = jax.ops.segment_max(rows, target, count.shape[0])
+        return jnp.where(count[:, None] > 0, top, 0)
+    total = jax.ops.segment_sum(rows, target, count.shape[0])
+    return total / jnp.maximum(count, 1)[:, None] if reduce == "mean" else total
+
+
+def _attended(
+    layer: Any,
+    own: jax.Array,
+    message: jax.Array,
+    rows: jax.Array,
+    mask: jax.Array,
+    target: jax.Array,
+) -> jax.Array:
+    num, heads = own.shape[0], layer.num_heads
+    query = layer.query(own)
+    asked = jnp.take(query, target, axis=0, mode="fill", fill_value=0)
+    scores = layer.scores(rows, asked)
+    top = jax.ops.segment_max(scores, target, num)
+    if layer.self_loops:
+        own_scores = layer.scores(message[:num], query)
+        top = jnp.maximum(top, own_scores)
+    top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
+    far = jnp.take(top, target, axis=0, mode="fill", fill_value=jnp.inf)
+    weight = jnp.exp(scores - far)  # 0 in padding
+    total = jax.ops.segment_sum(weight, target, num)
+
+    def each_unit(weight: jax.Array, values: jax.Array) -> jax.Array:
+        return jnp.repeat(weight, values.shape[1] // heads, axis=1) * values
+
+    values = each_unit(weight * mask[:, None], layer.values(rows))
+    aggregated = jax.ops.segment_sum(values, target, num)
+    if layer.self_loops:
+        own_weight = jnp.exp(own_scores - top)
+        total = total + own_weight
+        aggregated += each_unit(own_weight, layer.values(message[:num]))
+    return each_unit(1 / jnp.where(total > 0, total, 1), aggregated)

@@ -1,0 +1,58 @@
+"""`EmbedRun`: the embeddings that a run of `--task embed` has learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jgs.dist.comm import Communicator
+from jgs.errors import InputError
+from jgs.graph.shown import Shown
+from jgs.predict.saved import columns, facts
+from jgs.train.config import Config
+from jgs.train.evaluate_edges import check_nodes
+
+
+class EmbedRun(Shown):
+    """A run of `--task embed`, of `jgs.open_run`; for one process.
+
+    Fields:
+      config: `Config` of the run.
+      epochs, metrics: as those of a `Run`.
+    """
+
+    _facts = facts
+
+    def __init__(
+        self,
+        config: Config,
+        arrays: dict[str, Any],
+        record: dict[str, Any],
+        comm: Communicator,
+        *,
+        rows: list[dict[str, Any]],
+        run_dir: str,
+    ):
+        if comm.size > 1:
+            raise InputError(
+                "a run of --task embed must be opened by one process",
+                f"{comm.size} ranks",
+                "Start one.",
+            )
+        self.config, self.metrics = config, columns(rows)
+        self.epochs, self.run_dir = record["epochs"], run_dir
+        # Two rows a node, the second its own as a neighbour, and a bias at the end of each.
+        self._rows = np.asarray(arrays["rows"])[::2, :-1]
+
+    def embed(self, nodes: Any = None) -> np.ndarray:
+        """float32 `[n, dim]`: the embeddings of `nodes`, int `[n]`, by default all, at the
+        newest checkpoint; once the run has ended, those of `embeddings.npy`. Raises
+        `InputError`."""
+        if nodes is None:
+            return self._rows.copy()
+        return self._rows[check_nodes(nodes, 0, self.num_nodes())]
+
+    def num_nodes(self) -> int:
+        """Of the run's data."""
+        return len(self._rows)

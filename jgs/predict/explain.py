@@ -1,0 +1,144 @@
+"""What decided an output: attributions to features and to edges of a node's neighbourhood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import MiniBatch
+from jgs.graph.drawn import drawn_edges
+from jgs.graph.shown import Shown
+from jgs.models import GNN
+
+METHODS = ("gradient", "integrated")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(Shown):
+    """What decided a model's output for one node and one class.
+
+    Fields, of `n` nodes and `m` edges that the model has read, in NumPy:
+      node, target: int; the node explained, and the class.
+      output: float; the model's output (the logit) for them.
+      nodes: int32 `[n]`; node ids, the one explained first.
+      features: float32 `[n, F]`; what each feature of each node adds to the output.
+      src, dst: int32 `[m]`; node ids: the edge's message goes from `src` to `dst`.
+      hop: int32 `[m]`; 0 for edges into the node explained, 1 for those into its neighbours,
+        and so on. An edge is there once for every hop in which it was read.
+      edge_id: int64 `[m]`; the edge's position in `Graph.indices`.
+      edges: float32 `[m]`; what each edge's message adds to the output.
+    """
+
+    node: int
+    target: int
+    output: float
+    nodes: np.ndarray
+    features: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    hop: np.ndarray
+    edge_id: np.ndarray
+    edges: np.ndarray
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "node": str(self.node),
+            "target": str(self.target),
+            "output": f"{self.output:.4g}",
+            "nodes": f"{self.nodes.size:,}",
+            "features": f"{self.features.shape[1]:,}",
+            "edges": f"{self.edges.size:,}",
+        }
+
+
+def explain(
+    model: GNN, batch: MiniBatch, x: jax.Array, target: Any, method: str, steps: int
+) -> Explanation:
+    """The `Explanation` of the first seed's output.
+
+    Args:
+      batch: of one seed, with `edge_id`, of `jgs.sampling.Neighbors`; with `degrees`, if the
+        model reads them.
+      x: float32 `[S, F]`, the rows of `batch.nodes`.
+      target: the class; None: that of the largest output.
+      method: `"gradient"`: the gradient of the output by each feature times the feature, and by
+        each edge's mask (`GNN.masked`), which is 1. `"integrated"`: integrated gradients
+        (Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017, equation
+        1), the mean of the gradient on the straight way from zeros, at the middles of `steps`
+        equal pieces: of the features, with all edges; and of all edges' masks together, with
+        the features as they are. Their sums are then, but for the pieces' width, the output
+        less that of features of 0, and less that without messages.
+
+    Raises `InputError`.
+    """
+    if method not in METHODS:
+        raise InputError(
+            f"method must be one of {', '.join(METHODS)}", repr(method), "Choose one."
+        )
+    if steps < 1:
+        raise InputError("steps must be at least 1", steps, "50 is usual.")
+    graphdef, params = nnx.split(model)
+    outputs = np.asarray(_outputs(graphdef, params, batch, x))[0]
+    if target is None:
+        target = int(np.argmax(outputs))
+    if not 0 <= target < outputs.size:
+        raise InputError(
+            f"target must be a class from 0 to {outputs.size - 1}", target, "Choose one."
+        )
+    pieces = 0 if method == "gradient" else steps
+    of_x, of_masks = _gradients(graphdef, params, batch, x, target, pieces)
+    drawn = drawn_edges(batch)
+    edges, ids = np.zeros(drawn.src.size, np.float32), np.zeros(drawn.src.size, np.int64)
+    for layer, block in enumerate(batch.blocks):
+        here = drawn.layer == layer
+        edges[here] = np.asarray(of_masks[layer])[drawn.place[here]]
+        ids[here] = np.asarray(block.edge_id)[drawn.place[here]]
+    num = int(batch.blocks[0].num_sources)
+    return Explanation(
+        node=int(batch.seeds[0]),
+        target=int(target),
+        output=float(outputs[target]),
+        nodes=np.asarray(batch.nodes)[:num],
+        features=np.asarray(of_x * x)[:num],
+        src=drawn.src,
+        dst=drawn.dst,
+        hop=drawn.hop,
+        edge_id=ids,
+        edges=edges,
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(graphdef: Any, params: Any, batch: MiniBatch, x: jax.Array) -> jax.Array:
+    return nnx.merge(graphdef, params)(batch, x)
+
+
+@partial(jax.jit, static_argnums=(0, 5))
+def _gradients(
+    graphdef: Any, params: Any, batch: MiniBatch, x: jax.Array, target: Any, steps: int
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """The gradients by `x` and by the masks, at 1, or of `steps` pieces the means."""
+    model = nnx.merge(graphdef, params)
+    ones = tuple(jnp.ones(batch.block(i).edge_capacity) for i in range(len(model.layers)))
+
+    def output(x: jax.Array, masks: tuple[jax.Array, ...]) -> jax.Array:
+        return model.masked(batch, x, masks)[0, target]
+
+    if steps == 0:
+        return jax.grad(output, argnums=(0, 1))(x, ones)
+
+    def add(i: jax.Array, total: Any) -> Any:
+        share = (i + 0.5) / steps
+        of_x = jax.grad(output)(x * share, ones)
+        of_masks = jax.grad(output, argnums=1)(x, jax.tree.map(lambda m: m * share, ones))
+        return jax.tree.map(lambda a, b: a + b / steps, total, (of_x, of_masks))
+
+    zero = jax.tree.map(jnp.zeros_like, (x, ones))
+    return jax.lax.fori_loop(0, steps, add, zero)

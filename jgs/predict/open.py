@@ -1,0 +1,87 @@
+"""`open_run`: a training run, from its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jgs.dist.comm import Alone, Communicator
+from jgs.dist.first import arrays_of_first, everywhere, text_of_first
+from jgs.errors import InputError
+from jgs.models import DGCNN, GNN
+from jgs.predict.embeddings import EmbedRun
+from jgs.predict.links import LinkRun
+from jgs.predict.run import Run
+from jgs.predict.saved import PARAMS, fitting, read_run
+from jgs.train.config import Config
+from jgs.train.links import make_dgcnn
+from jgs.train.model import make_model
+
+
+def open_run(
+    run_dir: str | os.PathLike,
+    *,
+    params: str = "best",
+    comm: Communicator | None = None,
+    **changed: Any,
+) -> Any:
+    """The run in the folder `run_dir` of `python -m jgs.train`, finished or not: a
+    `Run`, of `--task links` a `LinkRun`, of `--task embed` an `EmbedRun`.
+
+    Nothing in the folder is changed. The newest whole checkpoint is read.
+
+    Args:
+      params: which the model has: `"best"`, of the epoch of best validation, or `"last"`, of
+        the newest checkpoint.
+      comm: on many ranks, which all call it; that of rank 0 reads the folder.
+      changed: settings that may be others now than in training: `root` and `partition`, where
+        the data lie, `eval_memory`, `mode`, `batch_size` and `seed` of what is sampled, and
+        `progress=False`, for no bar on a terminal.
+
+    Raises `InputError` where the folder holds no run, or none that has finished an epoch.
+    """
+    comm = Alone() if comm is None else comm
+    if params not in PARAMS:
+        raise InputError(f"params must be one of {', '.join(PARAMS)}", repr(params), "Choose.")
+    arrays: dict[str, Any] = {}
+
+    def read() -> str:
+        saved = read_run(Path(run_dir))
+        arrays.update(saved.arrays)
+        return json.dumps([saved.text, saved.record, saved.rows])
+
+    text, record, rows = json.loads(text_of_first(comm, read))
+    own = {name: value for name, value in changed.items() if value is not None}
+    config = everywhere(comm, lambda: Config.from_json(text, **{"progress": True, **own}))
+    about = {"rows": rows, "run_dir": os.fspath(run_dir)}
+    if config.task == "embed":
+        return everywhere(comm, lambda: EmbedRun(config, arrays, record, comm, **about))
+    made = everywhere(comm, lambda: _MODELS[config.task](config, record["shape"]))
+    model: Any = made
+
+    def fitted() -> dict[str, Any]:
+        state = nnx.state(model)
+        return {name: fitting(run_dir, state, arrays.get(name)) for name in PARAMS}
+
+    found = arrays_of_first(comm, everywhere(comm, fitted))
+    found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
+    nnx.update(model, found[params])
+    kind: Any = LinkRun if config.task == "links" else Run
+    return everywhere(comm, lambda: kind(config, model, record, comm, params=found, **about))
+
+
+def _model_of_nodes(config: Config, shape: dict[str, Any]) -> GNN:
+    widths = (shape["num_features"], shape["num_classes"], shape["sparse"])
+    return make_model(config, *widths, jax.random.key(0))
+
+
+def _model_of_links(config: Config, shape: dict[str, Any]) -> DGCNN:
+    return make_dgcnn(config, shape["num_features"], shape["pool_rows"], jax.random.key(0))
+
+
+_MODELS = {"nodes": _model_of_nodes, "links": _model_of_links}

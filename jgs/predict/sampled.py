@@ -1,0 +1,111 @@
+"""What a model says of nodes by sampled neighbours, instead of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch
+from jgs.models import GNN
+from jgs.ops import gather
+from jgs.sampling import Capacity, Neighbors, plan_capacity, worst_case
+from jgs.sampling.algorithms.neighbors import check_fanouts
+from jgs.sampling.capacity import enlarged, until_it_fits
+from jgs.sampling.random import key_words
+
+_SMALL = 1 << 14  # edges for which nothing is measured
+
+
+def neighbor_sampler(model: GNN, fanouts: Any, **options: Any) -> Neighbors:
+    """`Neighbors` of these fanouts, one a layer; raises `InputError` for another number."""
+    fanouts = check_fanouts(fanouts)
+    if len(fanouts) != len(model.layers):
+        raise InputError(
+            f"fanouts must be one for each of the model's {len(model.layers)} layers",
+            fanouts,
+            "Give as many, the seeds' hop first; -1 takes all neighbours.",
+        )
+    return Neighbors(fanouts, **options)
+
+
+def sampled_logits(
+    model: GNN,
+    graph: Graph,
+    features: Any,
+    nodes: np.ndarray,
+    sampler: Neighbors,
+    key: Any,
+    batch_size: int,
+    advance: Callable[[int, int], None],
+) -> np.ndarray:
+    """float32 `[n, C]`: the model's outputs for `nodes` int32 `[n]`, by sampled neighbours.
+
+    What a node draws depends on `key`, its hop and itself alone: so a node's output does not
+    depend on the other nodes, nor on `batch_size`. `advance(done, total)` is called after each
+    batch.
+    """
+    seeds, place = np.unique(nodes, return_inverse=True)
+    if not seeds.size:
+        return np.zeros((0, model.layers[-1].out_features), np.float32)
+    size = min(batch_size, seeds.size)
+    draw = batches(graph, sampler, seeds, size, key)
+    degrees = graph.degrees() if model.uses_degrees else None
+    outputs: list[np.ndarray] = []
+    for begin in range(0, seeds.size, size):
+        some = seeds[begin : begin + size]
+        rows = _outputs(*nnx.split(model), draw(some), features, degrees)
+        outputs.append(np.asarray(rows)[: some.size])
+        advance(begin + some.size, seeds.size)
+    return np.concatenate(outputs)[place]
+
+
+def batches(
+    graph: Graph, sampler: Neighbors, seeds: np.ndarray, size: int, key: Any
+) -> Callable[[np.ndarray], MiniBatch]:
+    """A function of at most `size` of the `seeds`, int32 and distinct: their batch, drawn by
+    `key` and padded to `size` seeds, that has not overflowed."""
+    words, state = key_words(key), sampler.init(graph)
+    planned = worst = worst_case(graph, size, sampler, distinct=True)
+    if sum(worst.edges) > _SMALL:
+        planned = plan_capacity(graph, size, sampler, seeds=seeds, key=key, trials=2)
+    if size == 1:  # few sizes: each is compiled, and one node after the other is asked for
+        up = [[1 << (c - 1).bit_length() for c in sizes] for sizes in planned]
+        planned = Capacity(*(tuple(map(min, *each)) for each in zip(up, worst, strict=True)))
+    last = 0
+
+    def draw(some: np.ndarray) -> MiniBatch:
+        nonlocal last
+        padded = np.full(size, graph.num_nodes, np.int32)
+        padded[: some.size] = some
+
+        def attempt(level: int) -> tuple[MiniBatch, Any]:
+            capacity = enlarged(planned, worst, level)
+            batch = _batch(sampler, capacity, words, graph, state, padded)
+            return batch, batch.overflow
+
+        batch, last = until_it_fits(attempt, last)
+        return batch
+
+    return draw
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _batch(
+    sampler: Neighbors, capacity: Capacity, words: Any, graph: Graph, state: Any, seeds: Any
+) -> MiniBatch:
+    return sampler.sample(words, graph, state, seeds, capacity)
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(
+    graphdef: nnx.GraphDef, params: Any, batch: MiniBatch, features: Any, degrees: Any
+) -> jax.Array:
+    if degrees is not None:
+        batch = batch.with_degrees(degrees)
+    return nnx.merge(graphdef, params)(batch, gather(features, batch.nodes))

@@ -1,0 +1,9 @@
+"""Pictures, by matplotlib (the extra `viz`): `neighborhood`, of a batch or an explanation."""
+
+from jgs.viz.neighborhood import neighborhood
+
+__all__ = ["neighborhood"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,187 @@
+"""`neighborhood`: the drawn graph around some nodes, ring by ring."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import MiniBatch
+from jgs.graph.drawn import drawn_edges
+from jgs.predict import Explanation
+
+_LABELLED = 60  # nodes, beyond which ids would lie on each other
+
+
+class _Drawn(NamedTuple):
+    """What is to be drawn, of `n` nodes and `m` distinct edges.
+
+    Fields:
+      ids: int `[n]`, ascending; seeds: bool `[n]`.
+      src, dst: int `[m]`, places in `ids`.
+      hop: int `[m]`, the lowest of each edge.
+      node_scores, edge_scores: float `[n]` and `[m]`, or None.
+    """
+
+    ids: np.ndarray
+    seeds: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    hop: np.ndarray
+    node_scores: np.ndarray | None
+    edge_scores: np.ndarray | None
+
+
+def neighborhood(
+    what: MiniBatch | Explanation,
+    *,
+    ax: Any = None,
+    labels: bool | None = None,
+    most: int = 2000,
+) -> Any:
+    """Draws seeds, the rings of nodes around them, hop by hop, and the edges between.
+
+    Args:
+      what: a `MiniBatch` of any sampler, whose edges have the colour of their hop; or the
+        `Explanation` of `run.explain`: red edges and nodes add to the output and blue ones
+        take from it, stronger ones are wider and darker. An edge that was read in several
+        hops is drawn once, with the sum of what it adds.
+      ax: matplotlib `Axes` to draw on; None: a new figure's.
+      labels: whether nodes show their ids; None: where there are at most 60.
+      most: edges, beyond which nothing could be seen and `InputError` is raised.
+
+    Returns the `Axes`; `ax.figure.savefig("batch.png")` writes a file. Raises `InputError` for
+    a super-batch, an overflowed batch, and without matplotlib.
+    """
+    try:
+        import matplotlib.pyplot as plt  # an optional dependency, and a slow import
+        from matplotlib.patches import FancyArrowPatch
+    except ImportError as error:
+        raise InputError(
+            "drawing must have matplotlib", error, "pip install 'jgs[viz]'."
+        ) from None
+    drawn = _of_explanation(what) if isinstance(what, Explanation) else _of_batch(what)
+    if drawn.src.size > most:
+        raise InputError(
+            f"a picture must have at most {most} edges",
+            f"{drawn.src.size}",
+            "Draw a smaller batch, with lower fanouts, or raise most.",
+        )
+    if ax is None:
+        ax = plt.subplots(figsize=(6, 6), layout="constrained")[1]
+    ring = _rings(drawn)
+    place = _places(drawn, ring)
+    size = float(np.clip(4000 / max(drawn.ids.size, 1), 12, 160))
+    colors, widths = _edge_style(drawn, plt)
+    for e in np.flatnonzero(drawn.src != drawn.dst):
+        arrow = FancyArrowPatch(
+            place[drawn.src[e]],
+            place[drawn.dst[e]],
+            arrowstyle="-|>",
+            mutation_scale=4 + 2 * widths[e],
+            shrinkA=size**0.5 / 2,
+            shrinkB=size**0.5 / 2,
+            color=colors[e],
+            linewidth=widths[e],
+            zorder=1,
+        )
+        ax.add_patch(arrow)
+    loops = np.unique(drawn.src[drawn.src == drawn.dst])
+    ax.scatter(*place[loops].T, s=2.5 * size, facecolors="none", edgecolors="0.5", zorder=1)
+    outlines = np.where(drawn.seeds, "black", "white")
+    if drawn.node_scores is None:
+        ax.scatter(*place.T, s=size, c=ring, cmap="viridis_r", edgecolors=outlines, zorder=2)
+    else:
+        far = float(np.abs(drawn.node_scores).max(initial=0)) or 1.0
+        span = {"cmap": "coolwarm", "vmin": -far, "vmax": far}
+        ax.scatter(*place.T, s=size, c=drawn.node_scores, edgecolors=outlines, zorder=2, **span)
+    if labels or (labels is None and drawn.ids.size <= _LABELLED):
+        above = (0, size**0.5 / 2 + 1)
+        for spot, name in zip(place, drawn.ids.tolist(), strict=True):
+            ax.annotate(
+                str(name), spot, above, textcoords="offset points", ha="center", fontsize=7
+            )
+    edge = float(np.abs(place).max(initial=1)) + 0.3
+    ax.set(aspect="equal", xlim=(-edge, edge), ylim=(-edge, edge))
+    ax.set_axis_off()
+    return ax
+
+
+def _of_batch(batch: MiniBatch) -> _Drawn:
+    edges = drawn_edges(batch)
+    seeds = np.unique(np.asarray(batch.seeds))
+    seeds = seeds[seeds < batch.num_nodes]
+    return _joined(seeds, edges.src, edges.dst, edges.hop, seeds, None, None)
+
+
+def _of_explanation(found: Explanation) -> _Drawn:
+    own, edges = found.features.sum(axis=1), found.edges
+    return _joined(
+        np.array([found.node]), found.src, found.dst, found.hop, found.nodes, own, edges
+    )
+
+
+def _joined(
+    seeds: np.ndarray,
+    src: np.ndarray,
+    dst: np.ndarray,
+    hop: np.ndarray,
+    nodes: np.ndarray,
+    node_scores: np.ndarray | None,
+    edge_scores: np.ndarray | None,
+) -> _Drawn:
+    """Distinct nodes and edges; `node_scores` are of `nodes`, which no others have."""
+    ids = np.unique(np.concatenate([seeds, nodes, src, dst]))
+    pairs = np.stack([np.searchsorted(ids, src), np.searchsorted(ids, dst)], axis=1)
+    unique, place = np.unique(pairs, axis=0, return_inverse=True)
+    place = place.reshape(-1)
+    lowest = np.full(len(unique), np.iinfo(np.int32).max)
+    np.minimum.at(lowest, place, hop)
+    if node_scores is not None:
+        node_scores = np.bincount(np.searchsorted(ids, nodes), node_scores, ids.size)
+    if edge_scores is not None:
+        edge_scores = np.bincount(place, edge_scores, len(unique))
+    sources, targets = unique.T
+    is_seed = np.isin(ids, seeds)
+    return _Drawn(ids, is_seed, sources, targets, lowest, node_scores, edge_scores)
+
+
+def _rings(drawn: _Drawn) -> np.ndarray:
+    """int `[n]`: how many edges lead from each node to the nearest seed; one more than the
+    farthest where none does."""
+    ring = np.where(drawn.seeds, 0, -1)
+    for step in range(1, drawn.ids.size + 1):
+        sources = drawn.src[ring[drawn.dst] == step - 1]
+        fresh = sources[ring[sources] < 0]
+        if not fresh.size:
+            break
+        ring[fresh] = step
+    ring[ring < 0] = ring.max() + 1
+    return ring
+
+
+def _places(drawn: _Drawn, ring: np.ndarray) -> np.ndarray:
+    """float `[n, 2]`: rings around the middle, nodes near the angle of those they lead to."""
+    angle, place = np.zeros(drawn.ids.size), np.zeros((drawn.ids.size, 2))
+    for step in range(int(ring.max()) + 1):
+        here = np.flatnonzero(ring == step)
+        if step > 0:
+            inner = (ring[drawn.src] == step) & (ring[drawn.dst] == step - 1)
+            turn = np.zeros(drawn.ids.size, complex)
+            np.add.at(turn, drawn.src[inner], np.exp(1j * angle[drawn.dst[inner]]))
+            here = here[np.argsort(np.angle(turn[here]) % (2 * np.pi), kind="stable")]
+        angle[here] = 2 * np.pi * np.arange(here.size) / max(here.size, 1)
+        radius = step + (drawn.seeds.sum() > 1)  # one seed is the middle
+        place[here] = radius * np.stack([np.cos(angle[here]), np.sin(angle[here])], axis=1)
+    return place
+
+
+def _edge_style(drawn: _Drawn, plt: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The colour `[m, 4]` and the width `[m]` of each edge."""
+    if drawn.edge_scores is None:
+        return plt.get_cmap("tab10")(drawn.hop % 10), np.full(drawn.src.size, 0.8)
+    share = drawn.edge_scores / (np.abs(drawn.edge_scores).max(initial=0) or 1)
+    colors = plt.get_cmap("coolwarm")((share + 1) / 2)
+    colors[:, 3] = 0.25 + 0.75 * np.abs(share)
+    return colors, 0.5 + 2.5 * np.abs(share)
