@@ -13,6 +13,7 @@ import scipy.sparse
 
 from jgs.errors import InputError
 from jgs.graph import Graph, as_device
+from jgs.graph.device import as_numpy
 from jgs.graph.features import SparseFeatures
 
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
@@ -248,7 +249,7 @@ def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_id
 
 def as_labels(name: str, labels: Any) -> np.ndarray:
     """`labels` as int32 `[N]` (-1 for NaN) or float32 `[N, C]`; see `assemble`."""
-    labels = np.asarray(labels)
+    labels = as_numpy(labels)
     if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
         raise InputError(
             f"the labels of {name} must be an array of numbers, [N] or [N, C]",
@@ -274,7 +275,7 @@ def as_labels(name: str, labels: Any) -> np.ndarray:
 
 def as_features(name: str, features: Any) -> np.ndarray:
     """`features` as a C-contiguous float16 or float32 array, without a copy if it is one."""
-    features = np.asarray(features)
+    features = as_numpy(features)
     if features.ndim != 2 or features.dtype.kind not in "fiub":
         raise InputError(
             f"the features of {name} must be a matrix of numbers [N, F]",
@@ -332,7 +333,7 @@ def _not_finite(name: str, row: int) -> None:
 
 
 def _as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
-    ids = np.asarray(ids)
+    ids = as_numpy(ids)
     if ids.ndim != 1 or not (ids.dtype.kind in "iu" or ids.size == 0):
         raise InputError(
             f"the {split} split of {name} must be a one-dimensional array of node ids",

@@ -7,8 +7,8 @@ so it passes through `jax.jit` as an argument.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -21,16 +21,33 @@ from jgs.graph.checks import (
     check_csc,
     check_distinct,
     check_node_column,
+    check_range,
+    id_array,
     integers,
     node_count,
     node_ids,
 )
-from jgs.graph.convert import Edges, networkx_edges, npz_arrays, scipy_edges
+from jgs.graph.convert import (
+    Edges,
+    igraph_edges,
+    index_edges,
+    networkx_edges,
+    npz_arrays,
+    scipy_edges,
+    tuple_edges,
+)
 from jgs.graph.device import as_device
+from jgs.graph.export import bcoo_matrix, edge_index_of_graph, networkx_graph, scipy_matrix
+from jgs.graph.grouping import group_values
+from jgs.graph.node_ids import NodeIds
 from jgs.graph.relations import typed_edges
-from jgs.graph.rows import group
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
+from jgs.graph.tables import table_edges
 from jgs.graph.weights import check_weights, weight_prefix_sums
+
+if TYPE_CHECKING:
+    import scipy.sparse
+    from jax.experimental.sparse import BCOO
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -125,7 +142,7 @@ class Graph(GraphArrays):
         `InputError`.
         """
         num_nodes = node_count(num_nodes)
-        src, dst = node_ids("src", src, num_nodes), node_ids("dst", dst, num_nodes)
+        src, dst = id_array("src", src, num_nodes), id_array("dst", dst, num_nodes)
         if src.shape != dst.shape:
             raise InputError(
                 "src and dst must have the same length",
@@ -135,10 +152,15 @@ class Graph(GraphArrays):
         columns = check_columns(edge_columns, src.size, TAKEN)
         if edge_weight is not None:
             edge_weight = check_weights(edge_weight, src.size)
-        indptr, order = group(dst, num_nodes)
+        groups = group_values(dst, src, num_nodes)
+        if groups is None:
+            check_range("src", src, num_nodes)
+            check_range("dst", dst, num_nodes)
+        assert groups is not None
+        indptr, order, indices = groups
         graph = cls(
             indptr,
-            src[order],
+            indices,
             None if edge_weight is None else edge_weight[order],
             {name: array[order] for name, array in columns.items()},
         )
@@ -203,11 +225,93 @@ class Graph(GraphArrays):
         are edges one must have it. `edge_order` counts `graph.edges`. With `symmetric` every
         edge is there both ways, once: see `symmetrized`. Raises `InputError`.
         """
-        edges, position = networkx_edges(graph, weight)
+        return cls._from_pairs(*networkx_edges(graph, weight), symmetric)
+
+    @classmethod
+    def from_igraph(
+        cls, graph: Any, weight: str | None = None, *, symmetric: bool = False
+    ) -> Self:
+        """The graph of an igraph graph, with its vertices' numbers for node ids.
+
+        As `from_networkx`: an undirected edge becomes two directed ones (a self-loop one),
+        `weight` names the edge attribute that holds the weights, which every edge must then
+        have, and `edge_order` counts `graph.es`. Raises `InputError`.
+        """
+        return cls._from_pairs(*igraph_edges(graph, weight), symmetric)
+
+    @classmethod
+    def _from_pairs(cls, edges: Edges, position: np.ndarray, symmetric: bool) -> Self:
         made = cls.from_edges(*edges)
         order = np.asarray(made.edge_order)
         made = made._with_order(position[order].astype(order.dtype))
         return made.symmetrized() if symmetric else made
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Any,
+        num_nodes: int | None = None,
+        edge_weight: Any = None,
+        *,
+        edge_columns: Any = None,
+        symmetric: bool = False,
+    ) -> Self:
+        """The graph of an `edge_index` as PyG and jraphx have it.
+
+        Args:
+          edge_index: integer `[2, E]`, sources and targets: of NumPy, JAX, or any library whose
+            arrays have `__array__` or DLPack, such as torch.
+          num_nodes: `N`. None: one more than the largest id.
+          edge_weight, edge_columns, symmetric: as of `from_edges`.
+
+        Raises `InputError`.
+        """
+        edges = index_edges(edge_index, num_nodes, edge_weight)
+        return cls.from_edges(*edges, edge_columns=edge_columns, symmetric=symmetric)
+
+    @classmethod
+    def from_graphs_tuple(cls, graphs: Any, *, symmetric: bool = False) -> Self:
+        """The graph of a `jraph.GraphsTuple`, or of anything with its fields; of several
+        graphs, and of padding, all of them side by side.
+
+        Its `edges` become edge columns and its `nodes` node columns: a dict of arrays by their
+        names, an array as the column `features`. `globals` are left out. With `symmetric`
+        every edge is there both ways, once: see `symmetrized`. Raises `InputError`.
+        """
+        edges, columns, of_nodes = tuple_edges(graphs)
+        made = cls.from_edges(*edges, edge_columns=columns, symmetric=symmetric)
+        return made.with_node_columns(**of_nodes)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        num_nodes: int | None = None,
+        *,
+        ids: NodeIds | None = None,
+        src: str = "src",
+        dst: str = "dst",
+        weight: str | None = None,
+        columns: Iterable[str] | None = None,
+        symmetric: bool = False,
+    ) -> Self:
+        """The graph of a table with one edge a row.
+
+        Args:
+          table: the path of a Parquet or CSV file (extra `tables`), a data frame of pandas or
+            Polars, an Arrow table, or a dict of arrays.
+          num_nodes: `N`. None: as many as `ids` has, or one more than the largest id.
+          ids: what the table calls the nodes, where that is text or no numbers from 0; maps
+            them here, and back: see `jgs.NodeIds`. None: the table has node ids.
+          src, dst: the names of the columns with the ends of edges.
+          weight: the name of the one with weights. None: `edge_weight` if there is such a one.
+          columns: the names of those that become edge columns. None: all others.
+          symmetric: every edge both ways, each once: see `symmetrized`.
+
+        Raises `InputError`.
+        """
+        edges, found = table_edges(table, num_nodes, ids, src, dst, weight, columns)
+        return cls.from_edges(*edges, edge_columns=found, symmetric=symmetric)
 
     @classmethod
     def from_npz(cls, path: str | os.PathLike, *, symmetric: bool = False) -> Self:
@@ -221,6 +325,30 @@ class Graph(GraphArrays):
         found = npz_arrays(path)
         graph = cls.from_edges(*found) if isinstance(found, Edges) else cls(*found)
         return graph.symmetrized() if symmetric else graph
+
+    # -- what other libraries take, not in `jax.jit` ------------------------------------------
+
+    def edge_index(self) -> np.ndarray:
+        """int32 `[2, E]`: the source and the target of each edge, in the order of `indices`."""
+        return edge_index_of_graph(self)
+
+    def to_scipy(self) -> scipy.sparse.csc_array:
+        """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the edge `i -> j`,
+        its value the weight, or 1. Parallel edges are entries of their own: SciPy adds them."""
+        return scipy_matrix(self)
+
+    def to_bcoo(self) -> BCOO:
+        """As `to_scipy`, for `jax.experimental.sparse`; entries are ordered as `indices`."""
+        return bcoo_matrix(self)
+
+    def to_networkx(self) -> Any:
+        """A `networkx.DiGraph`, or a `MultiDiGraph` where there are parallel edges.
+
+        Nodes are numbers from 0. Edges have the attribute `weight` if they have weights, and
+        one for each edge column; nodes one for each node column that is not sparse. Raises
+        `InputError` where NetworkX is not installed.
+        """
+        return networkx_graph(self)
 
     # -- other graphs of these edges, not in `jax.jit`; `edge_order` tells where each is from -
 
