@@ -39,7 +39,7 @@ bench: $(VENV)/kernels
 
 versions:
 	rm -rf build/lowest build/newest && mkdir -p build
-	$(LOWEST) tools/lowest.py mpi partition kaminpar viz > build/lowest.txt
+	$(LOWEST) tools/lowest.py mpi partition kaminpar viz tables jraph > build/lowest.txt
 	PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt $(MAKE) test VENV=build/lowest PYTHON=$(LOWEST)
 	$(MAKE) test VENV=build/newest PYTHON=$(NEWEST)
 

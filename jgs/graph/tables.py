@@ -12,7 +12,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph.convert import Edges, count_nodes
 from jgs.graph.device import as_numpy
-from jgs.graph.node_ids import NodeIds
+from jgs.graph.node_ids import NodeIds, id_column
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 _WEIGHT = "edge_weight"
@@ -39,12 +39,14 @@ def table_edges(
         if num_nodes is None:
             num_nodes = len(ids)
         ends = ids.nodes(ends[0], f"{src} in {name}"), ids.nodes(ends[1], f"{dst} in {name}")
-    elif any(end.size and end.dtype.kind not in "iu" for end in ends):
-        raise InputError(
-            f"{src} and {dst} in {name} must be node ids, integers from 0",
-            f"{ends[0].dtype} and {ends[1].dtype}",
-            "Map them: ids = jgs.NodeIds.of_edges(src, dst), and give ids=ids.",
-        )
+    else:
+        ends = id_column(f"{src} in {name}", ends[0]), id_column(f"{dst} in {name}", ends[1])
+        if any(end.size and end.dtype == object for end in ends):
+            raise InputError(
+                f"{src} and {dst} in {name} must be node ids, integers from 0",
+                "text",
+                "Map them: ids = jgs.NodeIds.of_edges(src, dst), and give ids=ids.",
+            )
     if num_nodes is None:
         num_nodes = count_nodes(*ends)
     others = [c for c in found if c not in own] if columns is None else list(columns)
