@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any, Self
 
 import jax
@@ -14,13 +13,14 @@ import numpy as np
 import scipy.sparse
 
 from jgs.data import stored
+from jgs.data.rules import check_labels, check_split, check_splits_apart
 from jgs.data.values import (
+    SPLITS,
     as_features,
     as_ids,
     as_labels,
     check_finite,
     check_finite_entries,
-    check_ids,
     class_labels,
     normalized,
     split_ids,
@@ -29,8 +29,6 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
 from jgs.graph import Graph, NodeIds, SparseFeatures, as_device
-
-_FEW_CLASSES = 1 << 16  # so many a small graph may have too
 
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
 
@@ -136,9 +134,11 @@ class Dataset:
         """The data set that `save` wrote to `folder`; `verify` as of `Graph.open`. Raises
         `InputError`."""
         owner, arrays = str(folder), storage.open_arrays(folder, "jgs.dataset", verify)
-        about = stored.read_about(owner, arrays, ("name", "num_classes", "num_features"))
-        graphs = {n.removeprefix("graph."): a for n, a in arrays.items() if "graph." in n}
-        names = about.get("class_names")
+        about = stored.read_about(owner, arrays)
+        graphs = {
+            n.removeprefix("graph."): a for n, a in arrays.items() if n.startswith("graph.")
+        }
+        names = about["class_names"]
         stored.require(owner, arrays, ("graph.indptr", "graph.indices", *_ARRAYS))
         data = cls(
             about["name"],
@@ -149,7 +149,7 @@ class Dataset:
             class_names=None if names is None else tuple(names),
             **{name: arrays[name] for name in _ARRAYS},
         )
-        return data.check(values=False)._check_names()
+        return data.check(values=False)
 
     @property
     def multilabel(self) -> bool:
@@ -180,14 +180,15 @@ class Dataset:
             )
         elif values:
             check_finite(self.name, np.asarray(self.features))
-        self._check_labels()
-        for split in ("train", "val", "test"):
-            self._check_split(split, getattr(self, f"{split}_idx"))
-        self._check_splits_apart()
-        return self
+        num_nodes = self.graph.num_nodes
+        check_labels(self.name, self.labels, self.num_classes, num_nodes)
+        splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
+        for split, ids in splits.items():
+            check_split(self.name, split, ids, self.labels, num_nodes)
+        check_splits_apart(self.name, splits, num_nodes)
+        return self._check_names()
 
     def _check_names(self) -> Self:
-        """`check` of what has no say in training."""
         counts = {"node_ids": self.graph.num_nodes, "class_names": self.num_classes}
         for field, count in counts.items():
             names = getattr(self, field)
@@ -198,105 +199,6 @@ class Dataset:
                     "Give the missing ones, or remove those too many.",
                 )
         return self
-
-    def _check_labels(self) -> None:
-        labels, num_nodes = self.labels, self.graph.num_nodes
-        if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
-            raise InputError(
-                f"the labels of {self.name} must be one for every node",
-                f"shape {list(labels.shape)} for {num_nodes} nodes",
-                "Give a label for every node, -1 where there is none.",
-            )
-        self._check_num_classes()
-        if labels.ndim == 2:
-            if labels.shape[1] != self.num_classes or labels.dtype != np.float32:
-                raise InputError(
-                    f"multi-label labels of {self.name} must be float32 [N, num_classes]",
-                    f"{labels.dtype}{list(labels.shape)} for {self.num_classes} classes",
-                    "Give one column of 0 and 1 for every class.",
-                )
-            wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
-            rule = f"multi-label labels of {self.name} must be 0 or 1"
-        else:
-            if labels.dtype != np.int32:
-                raise InputError(
-                    f"the labels of {self.name} must be int32",
-                    labels.dtype,
-                    "Convert them with .astype(numpy.int32).",
-                )
-            wrong = (labels < -1) | (labels >= self.num_classes)
-            rule = (
-                f"the labels of {self.name} must be in [0, {self.num_classes}), or -1 for none"
-            )
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise InputError(
-                rule, f"{labels[at]} at node {at}", "Correct it, or the number of classes."
-            )
-
-    def _check_num_classes(self) -> None:
-        most = max(self.graph.num_nodes, _FEW_CLASSES)
-        if 1 <= self.num_classes <= most:
-            return
-        value = str(self.num_classes)
-        if self.labels.ndim == 1 and self.labels.max(initial=-1) + 1 == self.num_classes > 0:
-            value += f", one more than the label of node {int(np.argmax(self.labels))}"
-        raise InputError(
-            f"the number of classes of {self.name} must be in [1, {most}]",
-            value,
-            "Number the classes from 0 without gaps.",
-        )
-
-    def _check_split(self, split: str, ids: np.ndarray) -> None:
-        rule = f"the {split} split of {self.name} must"
-        if ids.ndim != 1 or ids.dtype != np.int32:
-            raise InputError(
-                f"{rule} be a one-dimensional int32 array of node ids",
-                f"{ids.dtype}{list(ids.shape)}",
-                "Convert a mask with numpy.flatnonzero(mask).astype(numpy.int32).",
-            )
-        if ids.size == 0:
-            if split == "train":
-                raise InputError(
-                    f"{rule} not be empty", "no node", "Name the nodes to train on."
-                )
-            return
-        check_ids(self.name, split, ids, self.graph.num_nodes)
-        if self.labels.ndim == 1 and (self.labels[ids] < 0).any():
-            raise InputError(
-                f"{rule} hold nodes with a label only",
-                f"node {int(ids[np.argmin(self.labels[ids])])}, which has none (-1)",
-                "Remove it from the split, or give it a label.",
-            )
-
-    def _check_splits_apart(self) -> None:
-        rule = f"each node of {self.name} must be in one split at most, and once"
-        splits = {name: getattr(self, f"{name}_idx") for name in ("train", "val", "test")}
-        for name, ids in splits.items():
-            if ids.size == np.count_nonzero(_members(ids, self.graph.num_nodes)):
-                continue
-            nodes, counts = np.unique(ids, return_counts=True)
-            at = int(np.argmax(counts > 1))
-            raise InputError(
-                rule,
-                f"node {nodes[at]} {counts[at]} times in {name}",
-                "Name each node once, e.g. with numpy.unique.",
-            )
-        for first, second in combinations(splits, 2):
-            both = splits[second][_members(splits[first], self.graph.num_nodes)[splits[second]]]
-            if both.size:
-                raise InputError(
-                    rule,
-                    f"node {both.min()} in {first} and in {second} ({both.size} such nodes)",
-                    "Remove them from one of the two, e.g. with numpy.setdiff1d.",
-                )
-
-
-def _members(ids: np.ndarray, num_nodes: int) -> np.ndarray:
-    """bool `[N]`: the nodes that are among `ids`."""
-    members: np.ndarray = np.zeros(num_nodes, bool)
-    members[ids] = True
-    return members
 
 
 def assemble(

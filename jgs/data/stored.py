@@ -13,6 +13,7 @@ from jgs.errors import InputError
 from jgs.graph import NodeIds, SparseFeatures, as_device
 
 _AGAIN = "Write the folder again with `Dataset.save`."
+_ABOUT = {"name": str, "num_classes": int, "num_features": int, "class_names": list | None}
 _SPARSE = ("indptr", "indices", "values")
 
 
@@ -28,14 +29,15 @@ def about(fields: dict[str, Any]) -> dict[str, np.ndarray]:
     return {"about": np.frombuffer(json.dumps(fields).encode(), np.uint8)}
 
 
-def read_about(owner: str, arrays: Mapping[str, np.ndarray], needed: tuple) -> dict[str, Any]:
+def read_about(owner: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     require(owner, arrays, ("about",))
     try:
         fields = json.loads(np.asarray(arrays["about"], np.uint8).tobytes())
-        if not isinstance(fields, dict) or not set(needed) <= set(fields):
-            raise ValueError(f"without {', '.join(needed)}")
-    except ValueError as error:
-        raise InputError(f"{owner}/about.npy must be sound", error, _AGAIN) from None
+        wrong = [name for name, kind in _ABOUT.items() if not isinstance(fields[name], kind)]
+        if wrong:
+            raise ValueError(f"another type of {', '.join(wrong)}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{owner}/about.npy must be sound", repr(error), _AGAIN) from None
     return fields
 
 
@@ -67,11 +69,15 @@ def node_ids(ids: NodeIds | None) -> dict[str, np.ndarray]:
 
 def read_node_ids(owner: str, arrays: Mapping[str, np.ndarray]) -> NodeIds | None:
     if "node_ids" in arrays:
-        return NodeIds(arrays["node_ids"])
+        return NodeIds.of_known(arrays["node_ids"])
     if "node_ids.text" not in arrays:
         return None
     require(owner, arrays, ("node_ids.ends",))
     text = np.asarray(arrays["node_ids.text"], np.uint8).tobytes()
-    ends = [0, *arrays["node_ids.ends"].tolist()]
-    names = [text[a:b].decode() for a, b in pairwise(ends)]
-    return NodeIds(np.array(names, object))
+    try:
+        names = [
+            text[a:b].decode() for a, b in pairwise([0, *arrays["node_ids.ends"].tolist()])
+        ]
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{owner}/node_ids.text.npy must be text", error, _AGAIN) from None
+    return NodeIds.of_known(np.array(names, object))

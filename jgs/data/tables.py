@@ -24,9 +24,7 @@ _OWN = ("id", "label", "split")
 
 def is_tables(folder: Path) -> bool:
     """Whether `folder` has one of the two tables."""
-    return any(
-        (folder / f"{name}{e}").exists() for name in ("edges", "nodes") for e in ENDINGS[:2]
-    )
+    return any((folder / f"{name}{e}").exists() for name in ("edges", "nodes") for e in ENDINGS)
 
 
 def load_folder(

@@ -38,6 +38,13 @@ class NodeIds:
             )
 
     @classmethod
+    def of_known(cls, values: np.ndarray) -> Self:
+        """Those of another's `values`, unchecked and where they lie."""
+        ids = object.__new__(cls)
+        ids.values = values
+        return ids
+
+    @classmethod
     def of_edges(cls, *ends: Any) -> Self:
         """Those that the columns `ends` of an edge table have, ascending."""
         columns = [id_column("the ends of edges", column) for column in ends]
