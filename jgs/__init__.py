@@ -7,7 +7,7 @@ from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
 
 if TYPE_CHECKING:
-    from jgs.graph import Block, Graph, MiniBatch, Schema, SparseFeatures
+    from jgs.graph import Block, Graph, MiniBatch, NodeIds, Schema, SparseFeatures
 
 __version__ = "0.1.0"
 
@@ -16,13 +16,14 @@ __all__ = [
     "Graph",
     "InputError",
     "MiniBatch",
+    "NodeIds",
     "Schema",
     "SparseFeatures",
     "keep_freed_memory",
     "open_run",
 ]
 
-_GRAPHS = ("Block", "Graph", "MiniBatch", "Schema", "SparseFeatures")
+_GRAPHS = ("Block", "Graph", "MiniBatch", "NodeIds", "Schema", "SparseFeatures")
 _SUBMODULES = (
     "data",
     "dist",

@@ -13,11 +13,11 @@ JGS = Path(jgs.__file__).parent
 LAYERS = (
     ("errors", "allocator", "interrupts"),
     ("command",),
+    ("kernels",),
     ("files",),
     ("graph",),
     ("data",),
     ("partition",),
-    ("kernels",),
     ("ops",),
     ("sampling",),
     ("models",),

@@ -12,9 +12,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from jgs.data import npz, ogb, planetoid, snap, synthetic, typed
+from jgs.data import npz, ogb, planetoid, snap, synthetic, tables, typed
 from jgs.data.dataset import Dataset
 from jgs.errors import InputError
+from jgs.files.storage import MANIFEST
 
 __all__ = ["LOADERS", "Dataset", "load"]
 
@@ -39,8 +40,9 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
     Args:
       name: a name in `LOADERS`; or a path, as it is or below `root`: an `.npz` archive
         (`jgs.data.npz`, or with types of nodes `jgs.data.typed`), a SNAP edge list
-        (`jgs.data.snap`), or a folder in SNAP's, OGB's or Planetoid's layout, told apart by
-        what it holds.
+        (`jgs.data.snap`), or a folder: one that `Dataset.save` wrote, one with tables of nodes
+        and edges (`jgs.data.tables`), or one in SNAP's, OGB's or Planetoid's layout, told
+        apart by what it holds.
       root: the folder with data sets; what is downloaded goes there. `synthetic` needs none.
       options: of the loader, e.g. `num_nodes`, `seed` and `noise` of `synthetic`,
         `symmetric` of an archive (adds each edge's reverse), `normalize_features` of `cora`,
@@ -119,6 +121,8 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
 
 
 def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
+    if (folder / MANIFEST).is_file():
+        return partial(_load_saved, folder)
     found: list[Callable[..., Dataset]] = []
     if any((folder / "raw" / file).is_file() for file in ("edge.csv.gz", "data.npz")):
         found.append(partial(ogb.load_folder, folder))
@@ -128,14 +132,20 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
             found.append(partial(planetoid.load_folder, name, inner))
     if (folder / "features.npy").is_file():
         found.append(partial(snap.load_path, folder))
+    if tables.is_tables(folder):
+        found.append(partial(tables.load_folder, folder))
     if len(found) != 1:
         raise InputError(
-            f"{folder} must hold one data set: features.npy and an edge list, raw/edge.csv.gz, "
-            "raw/data.npz or ind.*.graph",
+            f"{folder} must hold one data set: a saved one, tables of nodes and edges, "
+            "features.npy and an edge list, raw/edge.csv.gz, raw/data.npz or ind.*.graph",
             f"{len(found)} of them",
             "Name the one that is meant, or the right folder.",
         )
     return found[0]
+
+
+def _load_saved(folder: Path, *, verify: bool = True) -> Dataset:
+    return Dataset.open(folder, verify)
 
 
 def __dir__() -> list[str]:

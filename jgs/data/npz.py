@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from jgs.data.dataset import Dataset, as_labels, assemble, training_nodes
+from jgs.data.dataset import Dataset, assemble
+from jgs.data.values import as_labels, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.npy import map_npy

@@ -30,10 +30,11 @@ import numpy as np
 
 from jgs.data import archive, download
 from jgs.data.cache import parsed
-from jgs.data.dataset import Dataset, as_features, as_labels, assemble, check_finite
+from jgs.data.dataset import Dataset, assemble
 from jgs.data.edges import build_graph
 from jgs.data.npz import open_npy
 from jgs.data.text import read_rows, read_table
+from jgs.data.values import as_features, as_labels, check_finite
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.npy import NOT_ZIP

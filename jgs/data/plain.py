@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.data import LOADERS, load, path_of
-from jgs.data.dataset import as_labels
 from jgs.data.edges import simple_symmetric_graph
 from jgs.data.snap import ENDINGS
 from jgs.data.text import read_rows
 from jgs.data.typed import is_typed
+from jgs.data.values import as_labels
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph

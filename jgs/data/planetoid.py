@@ -19,11 +19,12 @@ import numpy as np
 import scipy.sparse
 
 from jgs.data import npz
-from jgs.data.dataset import Dataset, assemble, training_nodes
+from jgs.data.dataset import Dataset, assemble
 from jgs.data.download import fetch
 from jgs.data.edges import simple_symmetric_graph
 from jgs.data.text import read_table
 from jgs.data.unpickle import load_pickle
+from jgs.data.values import training_nodes
 from jgs.errors import InputError
 
 ADDRESS = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"

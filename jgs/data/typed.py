@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from jgs.data.dataset import Dataset, as_labels, assemble, training_nodes
+from jgs.data.dataset import Dataset, assemble
 from jgs.data.npz import archive_path, csr
+from jgs.data.values import as_labels, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph

@@ -1,12 +1,23 @@
-"""What everything speaks: `Graph` and its `Schema`, `Block`, `MiniBatch`, `SparseFeatures`."""
+"""What everything speaks: `Graph` and its `Schema`, `Block`, `MiniBatch`,
+`SparseFeatures`, `NodeIds`."""
 
 from jgs.graph.batch import Block, Control, MiniBatch
 from jgs.graph.device import as_device
 from jgs.graph.features import SparseFeatures
 from jgs.graph.graph import Graph
+from jgs.graph.node_ids import NodeIds
 from jgs.graph.schema import Schema
 
-__all__ = ["Block", "Control", "Graph", "MiniBatch", "Schema", "SparseFeatures", "as_device"]
+__all__ = [
+    "Block",
+    "Control",
+    "Graph",
+    "MiniBatch",
+    "NodeIds",
+    "Schema",
+    "SparseFeatures",
+    "as_device",
+]
 
 
 def __dir__() -> list[str]:

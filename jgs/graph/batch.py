@@ -7,12 +7,13 @@ padding looks like. Both are JAX pytrees, so they pass through `jax.jit` as argu
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jgs.graph.device import reduce_arrays
+from jgs.graph.export import edge_index_of_block, graphs_tuple
 from jgs.graph.shown import Shown, real
 
 
@@ -87,6 +88,15 @@ class Block(Shown):
     @property
     def edge_capacity(self) -> int:
         return self.indices.shape[-1]
+
+    def edge_index(self) -> jax.Array:
+        """int32 `[2, E]`: the source and the target of each edge, as PyG and jraphx want them,
+        both as rows of the source matrix. The targets are its first rows.
+
+        Both are `S` in padding, one past the last row: sums that drop what is out of bounds,
+        as `jax.ops.segment_sum` does, leave padding out. It works inside `jax.jit`.
+        """
+        return edge_index_of_block(self)
 
 
 @jax.tree_util.register_dataclass
@@ -190,6 +200,21 @@ class MiniBatch(Shown):
         else:
             own = jnp.take(rows, self.seed_rows, axis=0, mode="fill", fill_value=0)
         return jnp.where(self.overflow, jnp.nan, own)
+
+    def to_graphs_tuple(self, x: Any = None) -> Any:
+        """The batch as one padded `jraph.GraphsTuple`, the edges of all its blocks together.
+
+        Args:
+          x: what its nodes carry, an array `[S, ...]` or a pytree of them. None: `nodes`.
+
+        Node `i` is `nodes[i]`, so the seeds are the first. `edges` is a dict of arrays: "layer"
+        int32, the number of the block that an edge is of, and "edge_id" and "edge_weight" where
+        the blocks have them. As with `jraph.pad_with_graphs` there are two graphs, the batch
+        and its padding, which has a node at least: there are `S + 1` nodes, and `x` has zeros
+        for the last. It works inside `jax.jit`. Raises `InputError` where jraph is not
+        installed, and for a batch sampled with `relabel_inputs=False`.
+        """
+        return graphs_tuple(self, x)
 
     def source_nodes(self, layer: int) -> jax.Array:
         """int32 `[S]`: the node ids of block `layer`'s sources, of a batch whose first block

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.graph.device import as_numpy
 from jgs.graph.features import SparseFeatures
 
 MAX_ID = 2**31 - 2  # ids are int32, and num_nodes itself must fit: it marks padding
@@ -69,9 +70,11 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
             )
         form = "sequences of unequal lengths"
         try:
-            array = np.asarray(value)
+            array = as_numpy(value)
             form = f"{array.dtype}{list(array.shape)}"
             array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        except InputError:
+            raise
         except (ValueError, TypeError):
             array = np.empty((), object)
         if not is_column(array) or array.shape[0] != num_edges:
@@ -89,7 +92,7 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
 def check_node_column(name: str, value: Any, num_nodes: int) -> Any:
     """A node column as it is: an array of numbers `[num_nodes, ...]`, or `SparseFeatures` of
     so many rows."""
-    array = value if isinstance(value, SparseFeatures | jax.Array) else np.asarray(value)
+    array = value if isinstance(value, SparseFeatures | jax.Array) else as_numpy(value)
     good = isinstance(array, SparseFeatures) or is_column(array)
     if not good or array.shape[0] != num_nodes:
         raise InputError(
@@ -190,7 +193,9 @@ def number(name: str, value: Any) -> float:
 
 def as_array(name: str, value: Any) -> np.ndarray:
     try:
-        return np.asarray(value)
+        return as_numpy(value)
+    except InputError:
+        raise
     except ValueError:
         raise InputError(
             f"{name} must be a one-dimensional array of integers",
@@ -238,6 +243,15 @@ def check_distinct(name: str, ids: np.ndarray) -> np.ndarray:
             "Remove the repetitions, e.g. with numpy.unique.",
         )
     return ids
+
+
+def id_array(name: str, value: Any, num_nodes: int) -> np.ndarray:
+    """`value` as a contiguous array of int32 or int64: of these types its own memory, and the
+    range of the ids is left for whoever reads them; of others as `node_ids`."""
+    array = as_array(name, value)
+    if array.ndim == 1 and array.dtype in (np.int32, np.int64):
+        return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return node_ids(name, array, num_nodes)
 
 
 def node_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:

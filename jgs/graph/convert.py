@@ -1,15 +1,23 @@
-"""The edges in SciPy matrices, NetworkX graphs and NumPy archives, as arrays."""
+"""The edges that other libraries and NumPy archives hold, as arrays."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph.checks import COUNTS, number, stated_node_count
+from jgs.graph.checks import (
+    COUNTS,
+    as_array,
+    integers,
+    node_count,
+    number,
+    stated_node_count,
+)
 
 
 class Edges(NamedTuple):
@@ -23,6 +31,28 @@ class Edges(NamedTuple):
     dst: np.ndarray
     num_nodes: int
     edge_weight: np.ndarray | None
+
+
+def index_edges(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
+    """See `Graph.from_edge_index`."""
+    array = as_array("edge_index", edge_index)
+    src, dst = index_rows(array)
+    if num_nodes is None:
+        num_nodes = count_nodes(src, dst)
+    return Edges(src, dst, num_nodes, edge_weight)
+
+
+def index_rows(edge_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sources and the targets of an `edge_index`."""
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise InputError("edge_index must have shape [2, E]", edge_index.shape, "Transpose it?")
+    return edge_index[0], edge_index[1]
+
+
+def count_nodes(src: np.ndarray, dst: np.ndarray) -> int:
+    """One more than the largest id; what are no ids is left to the checks of the graph."""
+    ids = [array for array in (src, dst) if array.size and array.dtype.kind in "iu"]
+    return max((int(array.max()) + 1 for array in ids), default=0)
 
 
 class Rows(NamedTuple):
@@ -67,13 +97,67 @@ def networkx_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
     if weight is not None:
         _check_attribute(weight, [d for _, _, d in edges])
         w = np.array([number(weight, d.get(weight, 1.0)) for _, _, d in edges])
+    return _both_ways(Edges(src, dst, len(position), w), graph.is_directed())
+
+
+def igraph_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
+    """See `Graph.from_igraph`; also each edge's position in `graph.es`."""
+    if not all(hasattr(graph, name) for name in ("get_edgelist", "vcount", "is_directed")):
+        raise InputError(
+            "the graph must be an igraph graph",
+            f"a {type(graph).__name__}",
+            "Make one, e.g. igraph.Graph(edges=pairs).",
+        )
+    ends = np.array(graph.get_edgelist(), np.int64).reshape(-1, 2)
+    w = None
+    if weight is not None:
+        found = graph.es.attributes()
+        _check_attribute(weight, [dict.fromkeys(found)] * bool(len(ends)))
+        values = graph.es[weight] if weight in found else []
+        w = np.array([number(weight, value) for value in values], np.float64)
+    edges = Edges(ends[:, 0], ends[:, 1], graph.vcount(), w)
+    return _both_ways(edges, graph.is_directed())
+
+
+def _both_ways(edges: Edges, directed: bool) -> tuple[Edges, np.ndarray]:
+    """The edges, of an undirected graph their reverses after them; and where each was."""
+    src, dst, num_nodes, w = edges
     which = np.arange(src.size)
-    if not graph.is_directed():
+    if not directed:
         back = np.flatnonzero(src != dst)
         which = np.r_[which, back]
         src, dst = np.r_[src, dst[back]], np.r_[dst, src[back]]
         w = None if w is None else w[which]
-    return Edges(src, dst, len(position), w), which
+    return Edges(src, dst, num_nodes, w), which
+
+
+def tuple_edges(graphs: Any) -> tuple[Edges, dict[str, Any], dict[str, Any]]:
+    """See `Graph.from_graphs_tuple`; also the columns of its edges and of its nodes."""
+    fields = ("senders", "receivers", "n_node", "nodes", "edges")
+    if not all(hasattr(graphs, name) for name in fields):
+        raise InputError(
+            f"a GraphsTuple must have the fields {', '.join(fields)}",
+            f"a {type(graphs).__name__}",
+            "Make one with jraph.GraphsTuple.",
+        )
+    src, dst = as_array("senders", graphs.senders), as_array("receivers", graphs.receivers)
+    counts = integers("n_node", graphs.n_node, np.int64)
+    edges = Edges(src, dst, node_count(int(counts.sum())), None)
+    return edges, _columns("edges", graphs.edges), _columns("nodes", graphs.nodes)
+
+
+def _columns(name: str, values: Any) -> dict[str, Any]:
+    if values is None:
+        return {}
+    if isinstance(values, Mapping):
+        return dict(values)
+    if isinstance(values, tuple | list):
+        raise InputError(
+            f"the {name} of a GraphsTuple must be an array or a dict of arrays",
+            f"a {type(values).__name__}",
+            "Give each array a name.",
+        )
+    return {"features": values}
 
 
 def _check_attribute(name: str, attributes: list[dict]) -> None:
@@ -105,6 +189,4 @@ def npz_arrays(path: str | os.PathLike) -> Edges | Rows:
                 "Add `num_nodes` to the archive.",
             )
         edges, count = archive["edge_index"], archive[counts[0]]
-    if edges.ndim != 2 or edges.shape[0] != 2:
-        raise InputError("edge_index must have shape [2, E]", edges.shape, "Transpose it?")
-    return Edges(edges[0], edges[1], stated_node_count(path, counts[0], count), weight)
+    return Edges(*index_rows(edges), stated_node_count(path, counts[0], count), weight)

@@ -7,11 +7,44 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.errors import InputError
+
+_ALIGNED = 64  # bytes, what XLA wants
+
 
 def as_device(array: Any) -> jax.Array:
     """`array` on the default device, without a copy where it is aligned NumPy on the CPU."""
     with jax.enable_x64(True):  # else int64 offsets would be cut to int32
         return jax.device_put(array, may_alias=True)
+
+
+def aligned_empty(size: int, dtype: Any) -> np.ndarray:
+    """An array `[size]` of anything, which `as_device` takes without a copy on the CPU."""
+    dtype = np.dtype(dtype)
+    room = np.empty(size * dtype.itemsize + _ALIGNED, np.uint8)
+    before = -room.ctypes.data % _ALIGNED
+    return room[before : before + size * dtype.itemsize].view(dtype)
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """`value` as a NumPy array, without a copy where that can be: a sequence, or another
+    library's array, by `__array__` or, where that is all that it has, by DLPack.
+
+    Raises `InputError` for an array that the CPU cannot read, as one on a GPU, and `ValueError`
+    for sequences of unequal lengths.
+    """
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+        return np.asarray(value)
+    try:
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+        return np.from_dlpack(value)
+    except (TypeError, RuntimeError, BufferError, ValueError) as error:
+        raise InputError(
+            "an array of another library must be one that NumPy can read",
+            f"a {type(value).__name__}: {' '.join(str(error).split())}",
+            "Copy it to the CPU first; a torch tensor by .detach().cpu().",
+        ) from None
 
 
 def reduce_arrays(instance: Any) -> tuple[Any, ...]:

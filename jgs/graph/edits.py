@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jgs.graph.rows import order_by, order_dtype, row_of_edges, row_offsets, row_positions
+from jgs.graph.grouping import order_by
+from jgs.graph.rows import order_dtype, row_of_edges, row_offsets, row_positions
 
 Arrays = dict[str, np.ndarray]
 

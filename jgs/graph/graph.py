@@ -7,55 +7,52 @@ so it passes through `jax.jit` as an argument.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.files import storage
-from jgs.files.room import with_room
-from jgs.files.verified import Verify
 from jgs.graph import edits
+from jgs.graph.arrays import TAKEN, GraphArrays
 from jgs.graph.checks import (
-    check_arrays,
     check_columns,
     check_csc,
     check_distinct,
     check_node_column,
+    check_range,
+    id_array,
     integers,
     node_count,
     node_ids,
 )
-from jgs.graph.convert import Edges, networkx_edges, npz_arrays, scipy_edges
-from jgs.graph.device import as_device, reduce_arrays
+from jgs.graph.convert import (
+    Edges,
+    igraph_edges,
+    index_edges,
+    networkx_edges,
+    npz_arrays,
+    scipy_edges,
+    tuple_edges,
+)
+from jgs.graph.device import as_device
+from jgs.graph.export import bcoo_matrix, edge_index_of_graph, networkx_graph, scipy_matrix
+from jgs.graph.grouping import group_values
+from jgs.graph.node_ids import NodeIds
 from jgs.graph.relations import typed_edges
-from jgs.graph.rows import group
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown, graph_facts
+from jgs.graph.tables import table_edges
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
-# Every field and the dtypes that it may have. All but `indptr` are columns of the edges.
-_FIELDS = {
-    "indptr": (np.int64,),
-    "indices": (np.int32,),
-    "edge_weight": (np.float32,),
-    "edge_weight_prefix": (np.int64,),
-    "edge_order": (np.int32, np.int64),
-    "edge_type": (np.int16,),
-}
-_COLUMNS, _NODES, _SCHEMA = "edge_columns", "node_columns", "schema"
-_OWN = f"{_COLUMNS}."  # before the name of a user's column, among the arrays and the files
-_TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA}
+if TYPE_CHECKING:
+    import scipy.sparse
+    from jax.experimental.sparse import BCOO
 
 
 @jax.tree_util.register_pytree_with_keys_class
-@dataclass(frozen=True, eq=False, init=False, repr=False)
-class Graph(Shown):
+class Graph(Shown, GraphArrays):
     """A directed graph in compressed sparse column form: the in-neighbours of every node.
 
     Fields (`N` nodes, `E` edges):
@@ -83,15 +80,7 @@ class Graph(Shown):
     them afterwards. Parallel edges and self-loops are kept: each is a neighbour of its own.
     """
 
-    indptr: jax.Array
-    indices: jax.Array
-    edge_weight: jax.Array | None
-    edge_weight_prefix: jax.Array | None
-    edge_order: jax.Array | None
-    edge_type: jax.Array | None
-    edge_columns: dict[str, jax.Array]
-    node_columns: dict[str, Any]
-    schema: Schema | None
+    _facts = graph_facts
 
     def __init__(
         self,
@@ -110,110 +99,12 @@ class Graph(Shown):
         if edge_weight is not None:
             edge_weight = check_weights(edge_weight, indices.size)
             prefix = weight_prefix_sums(indptr, edge_weight)
-        columns = check_columns(edge_columns, indices.size, _TAKEN)
+        columns = check_columns(edge_columns, indices.size, TAKEN)
         check_schema(schema, indptr.size - 1, edge_type is not None)
         if edge_type is not None:
             edge_type = check_edge_types(edge_type, schema, indptr, indices)
         fields = (indptr, indices, edge_weight, prefix, None, edge_type, columns)
         self._set(*jax.tree.map(as_device, fields), schema=schema)
-
-    @property
-    def num_nodes(self) -> int:
-        return self.indptr.shape[0] - 1
-
-    @property
-    def num_edges(self) -> int:
-        return self.indices.shape[0]
-
-    _facts = graph_facts
-    __reduce__ = reduce_arrays
-
-    # -- pytree: no checks on the way in or out, leaves may be tracers or anything else ------
-
-    def tree_flatten_with_keys(self):
-        names = (*_FIELDS, _COLUMNS, _NODES)
-        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names], self.schema
-
-    def tree_flatten(self):  # without the names: each call of a jitted function flattens
-        own = vars(self)
-        return [own[name] for name in (*_FIELDS, _COLUMNS, _NODES)], self.schema
-
-    @classmethod
-    def tree_unflatten(cls, schema, leaves) -> Self:
-        return cls._unchecked(*leaves, schema=schema)
-
-    @classmethod
-    def _unchecked(cls, *fields: Any, schema: Schema | None = None) -> Self:
-        """The graph of these fields, as they are; those left out are None, or no columns."""
-        graph = object.__new__(cls)
-        graph._set(*fields, schema=schema)
-        return graph
-
-    def _set(self, *fields: Any, schema: Schema | None) -> None:
-        vars(self).update(zip_longest((*_FIELDS, _COLUMNS, _NODES), fields), schema=schema)
-        for at, name in enumerate((_COLUMNS, _NODES), len(_FIELDS)):
-            if len(fields) <= at:
-                vars(self)[name] = {}
-
-    def degrees(self) -> jax.Array:
-        """int32 `[N]`: each node's number of in-edges."""
-        with jax.enable_x64(True):  # the offsets are 64-bit
-            return jnp.diff(self.indptr).astype(jnp.int32)
-
-    # -- columns of the edges: what copies a part of a graph takes them along by these three ---
-
-    def edge_arrays(self) -> dict[str, jax.Array]:
-        """All arrays `[E, ...]` with an entry for each edge, by name: the fields that are not
-        None, and the user's columns."""
-        own = {_OWN + name: array for name, array in self.edge_columns.items()}
-        fields = {name: getattr(self, name) for name in _FIELDS if self.is_edge_array(name)}
-        return {name: array for name, array in fields.items() if array is not None} | own
-
-    def unweighted(self) -> Self:
-        """The same graph without `edge_weight`; nothing is copied."""
-        arrays = self.edge_arrays()
-        arrays.pop("edge_weight", None), arrays.pop("edge_weight_prefix", None)
-        return self._of(arrays, self.schema)._with_nodes(self.node_columns)
-
-    def _of(self, arrays: Mapping[str, Any], schema: Schema | None) -> Self:
-        return self.from_edge_arrays(self.indptr, arrays, schema=schema)
-
-    @staticmethod
-    def is_edge_array(name: str) -> bool:
-        """Whether `edge_arrays` may have this name, among those of other arrays."""
-        return name.startswith(_OWN) or (name in _FIELDS and name != "indptr")
-
-    @classmethod
-    def from_edge_arrays(
-        cls,
-        indptr: Any,
-        arrays: Mapping[str, Any],
-        num_edges: int | None = None,
-        schema: Schema | None = None,
-    ) -> Self:
-        """The graph with rows of offsets `indptr` and edges as `edge_arrays` names them.
-
-        Args:
-          indptr: int64 `[N+1]`.
-          arrays: of these edges; `edge_weight_prefix` of a row that is whole is as before.
-            What is not an edge array is left out.
-          num_edges: pads the arrays with zeros to so many, memory maps without a copy (see
-            `jgs.files.room`); no row has these edges.
-          schema: of these nodes and edges. None: their types have no names.
-
-        Nothing is checked.
-        """
-
-        def on_device(array: Any) -> jax.Array:
-            if num_edges is not None:
-                array = with_room(array, num_edges)
-            return array if isinstance(array, jax.Array) else as_device(array)
-
-        put = {n: on_device(array) for n, array in arrays.items() if cls.is_edge_array(n)}
-        fields = [put.get(name) for name in list(_FIELDS)[1:]]
-        own = {n.removeprefix(_OWN): array for n, array in put.items() if n.startswith(_OWN)}
-        indptr = indptr if isinstance(indptr, jax.Array) else as_device(indptr)
-        return cls._unchecked(indptr, *fields, own, schema=schema)
 
     # -- columns of the nodes ----------------------------------------------------------------
 
@@ -227,10 +118,6 @@ class Graph(Shown):
         """
         checked = {n: check_node_column(n, c, self.num_nodes) for n, c in columns.items()}
         return self._with_nodes(self.node_columns | jax.tree.map(as_device, checked))
-
-    def _with_nodes(self, columns: dict[str, Any]) -> Self:
-        fields = [getattr(self, name) for name in (*_FIELDS, _COLUMNS)]
-        return self._unchecked(*fields, columns, schema=self.schema)
 
     # -- constructors ------------------------------------------------------------------------
 
@@ -258,20 +145,25 @@ class Graph(Shown):
         `InputError`.
         """
         num_nodes = node_count(num_nodes)
-        src, dst = node_ids("src", src, num_nodes), node_ids("dst", dst, num_nodes)
+        src, dst = id_array("src", src, num_nodes), id_array("dst", dst, num_nodes)
         if src.shape != dst.shape:
             raise InputError(
                 "src and dst must have the same length",
                 f"{src.shape[0]} and {dst.shape[0]}",
                 "Give one source and one target for every edge.",
             )
-        columns = check_columns(edge_columns, src.size, _TAKEN)
+        columns = check_columns(edge_columns, src.size, TAKEN)
         if edge_weight is not None:
             edge_weight = check_weights(edge_weight, src.size)
-        indptr, order = group(dst, num_nodes)
+        groups = group_values(dst, src, num_nodes)
+        if groups is None:
+            check_range("src", src, num_nodes)
+            check_range("dst", dst, num_nodes)
+        assert groups is not None
+        indptr, order, indices = groups
         graph = cls(
             indptr,
-            src[order],
+            indices,
             None if edge_weight is None else edge_weight[order],
             {name: array[order] for name, array in columns.items()},
         )
@@ -336,11 +228,93 @@ class Graph(Shown):
         are edges one must have it. `edge_order` counts `graph.edges`. With `symmetric` every
         edge is there both ways, once: see `symmetrized`. Raises `InputError`.
         """
-        edges, position = networkx_edges(graph, weight)
+        return cls._from_pairs(*networkx_edges(graph, weight), symmetric)
+
+    @classmethod
+    def from_igraph(
+        cls, graph: Any, weight: str | None = None, *, symmetric: bool = False
+    ) -> Self:
+        """The graph of an igraph graph, with its vertices' numbers for node ids.
+
+        As `from_networkx`: an undirected edge becomes two directed ones (a self-loop one),
+        `weight` names the edge attribute that holds the weights, which every edge must then
+        have, and `edge_order` counts `graph.es`. Raises `InputError`.
+        """
+        return cls._from_pairs(*igraph_edges(graph, weight), symmetric)
+
+    @classmethod
+    def _from_pairs(cls, edges: Edges, position: np.ndarray, symmetric: bool) -> Self:
         made = cls.from_edges(*edges)
         order = np.asarray(made.edge_order)
         made = made._with_order(position[order].astype(order.dtype))
         return made.symmetrized() if symmetric else made
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Any,
+        num_nodes: int | None = None,
+        edge_weight: Any = None,
+        *,
+        edge_columns: Any = None,
+        symmetric: bool = False,
+    ) -> Self:
+        """The graph of an `edge_index` as PyG and jraphx have it.
+
+        Args:
+          edge_index: integer `[2, E]`, sources and targets: of NumPy, JAX, or any library whose
+            arrays have `__array__` or DLPack, such as torch.
+          num_nodes: `N`. None: one more than the largest id.
+          edge_weight, edge_columns, symmetric: as of `from_edges`.
+
+        Raises `InputError`.
+        """
+        edges = index_edges(edge_index, num_nodes, edge_weight)
+        return cls.from_edges(*edges, edge_columns=edge_columns, symmetric=symmetric)
+
+    @classmethod
+    def from_graphs_tuple(cls, graphs: Any, *, symmetric: bool = False) -> Self:
+        """The graph of a `jraph.GraphsTuple`, or of anything with its fields; of several
+        graphs, and of padding, all of them side by side.
+
+        Its `edges` become edge columns and its `nodes` node columns: a dict of arrays by their
+        names, an array as the column `features`. `globals` are left out. With `symmetric`
+        every edge is there both ways, once: see `symmetrized`. Raises `InputError`.
+        """
+        edges, columns, of_nodes = tuple_edges(graphs)
+        made = cls.from_edges(*edges, edge_columns=columns, symmetric=symmetric)
+        return made.with_node_columns(**of_nodes)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        num_nodes: int | None = None,
+        *,
+        ids: NodeIds | None = None,
+        src: str = "src",
+        dst: str = "dst",
+        weight: str | None = None,
+        columns: Iterable[str] | None = None,
+        symmetric: bool = False,
+    ) -> Self:
+        """The graph of a table with one edge a row.
+
+        Args:
+          table: the path of a Parquet or CSV file (extra `tables`), a data frame of pandas or
+            Polars, an Arrow table, or a dict of arrays.
+          num_nodes: `N`. None: as many as `ids` has, or one more than the largest id.
+          ids: what the table calls the nodes, where that is text or no numbers from 0; maps
+            them here, and back: see `jgs.NodeIds`. None: the table has node ids.
+          src, dst: the names of the columns with the ends of edges.
+          weight: the name of the one with weights. None: `edge_weight` if there is such a one.
+          columns: the names of those that become edge columns. None: all others.
+          symmetric: every edge both ways, each once: see `symmetrized`.
+
+        Raises `InputError`.
+        """
+        edges, found = table_edges(table, num_nodes, ids, src, dst, weight, columns)
+        return cls.from_edges(*edges, edge_columns=found, symmetric=symmetric)
 
     @classmethod
     def from_npz(cls, path: str | os.PathLike, *, symmetric: bool = False) -> Self:
@@ -354,6 +328,30 @@ class Graph(Shown):
         found = npz_arrays(path)
         graph = cls.from_edges(*found) if isinstance(found, Edges) else cls(*found)
         return graph.symmetrized() if symmetric else graph
+
+    # -- what other libraries take, not in `jax.jit` ------------------------------------------
+
+    def edge_index(self) -> np.ndarray:
+        """int32 `[2, E]`: the source and the target of each edge, in the order of `indices`."""
+        return edge_index_of_graph(self)
+
+    def to_scipy(self) -> scipy.sparse.csc_array:
+        """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the edge `i -> j`,
+        its value the weight, or 1. Parallel edges are entries of their own: SciPy adds them."""
+        return scipy_matrix(self)
+
+    def to_bcoo(self) -> BCOO:
+        """As `to_scipy`, for `jax.experimental.sparse`; entries are ordered as `indices`."""
+        return bcoo_matrix(self)
+
+    def to_networkx(self) -> Any:
+        """A `networkx.DiGraph`, or a `MultiDiGraph` where there are parallel edges.
+
+        Nodes are numbers from 0. Edges have the attribute `weight` if they have weights, and
+        one for each edge column; nodes one for each node column that is not sparse. Raises
+        `InputError` where NetworkX is not installed.
+        """
+        return networkx_graph(self)
 
     # -- other graphs of these edges, not in `jax.jit`; `edge_order` tells where each is from -
 
@@ -410,37 +408,3 @@ class Graph(Shown):
             prefix = weight_prefix_sums(indptr, arrays["edge_weight"])
             arrays["edge_weight_prefix"] = prefix
         return self.from_edge_arrays(indptr, arrays, schema=self.schema)
-
-    # -- files -------------------------------------------------------------------------------
-
-    def save(self, folder: str | os.PathLike) -> None:
-        """Write the graph to `folder`: one `.npy` file a field or column, and a manifest.
-
-        The manifest (`manifest.json`) names each file's shape, dtype and SHA-256. The folder
-        appears whole or not at all. An earlier graph there is replaced; raises `InputError`
-        when the folder holds anything else, or cannot be written, or the graph's arrays have
-        become such as `open` would refuse.
-        """
-        given = {"indptr": self.indptr, **self.edge_arrays()}
-        arrays = {name: np.asarray(array) for name, array in given.items()}
-        check_arrays("the graph", arrays, _FIELDS, "Make it again from what it was made of.")
-        if self.schema is not None:
-            arrays[_SCHEMA] = self.schema.as_bytes()
-        storage.save_arrays(folder, "jgs.graph", arrays)
-
-    @classmethod
-    def open(cls, folder: str | os.PathLike, verify: Verify = True) -> Self:
-        """The graph that `save` wrote to `folder`, memory-mapped: nothing is read into RAM.
-
-        Shapes, dtypes and file sizes are always checked. `verify` also reads each file and
-        compares its checksum (about a second a gigabyte); "once" does so unless this user
-        found that very file whole on this machine before. The values themselves were checked
-        when the graph was made. Raises `InputError`.
-        """
-        arrays = storage.open_arrays(folder, "jgs.graph", verify)
-        again = "Write the folder again with `Graph.save`."
-        named = arrays.pop(_SCHEMA, None)
-        check_arrays(str(folder), arrays, _FIELDS, again)
-        schema = Schema.from_bytes(str(folder), named)
-        check_schema(schema, arrays["indptr"].size - 1, "edge_type" in arrays)
-        return cls.from_edge_arrays(arrays["indptr"], arrays, schema=schema)

@@ -66,32 +66,3 @@ def row_of_edges(indptr: np.ndarray) -> np.ndarray:
 def order_dtype(num_edges: int) -> type:
     """The dtype of positions among so many edges."""
     return np.int32 if num_edges < 2**31 else np.int64
-
-
-def group(keys: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
-    """`indptr` int64 `[num_groups + 1]` and `order` `[E]`: group `g` is `order[indptr[g]:
-    indptr[g + 1]]`, the positions of its keys, ascending.
-
-    It counts, in time `E + num_groups`: several times faster than a stable `numpy.argsort`.
-    """
-    import scipy.sparse  # a slow import
-
-    starts: np.ndarray = np.arange(keys.size + 1, dtype=order_dtype(keys.size))
-    matrix = scipy.sparse.csr_array(
-        (np.ones(keys.size, bool), keys, starts), shape=(keys.size, num_groups)
-    ).tocsc()
-    order = matrix.indices.astype(starts.dtype, copy=False)
-    return matrix.indptr.astype(np.int64), order
-
-
-def order_by(
-    rows: np.ndarray, sources: np.ndarray, num_nodes: int, types: np.ndarray | None = None
-) -> np.ndarray:
-    """`[E]`: the positions of the edges by row, then by type if there are `types`, then by
-    source; equal ones keep their order."""
-    _, order = group(sources, num_nodes)
-    if types is not None:
-        _, by_type = group(types[order], int(types.max(initial=0)) + 1)
-        order = order[by_type]
-    _, by_row = group(rows[order], num_nodes)
-    return order[by_row]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.graph.device import as_numpy
 
 _TOTAL_BITS = 62
 _ROWS_AT_ONCE = 1 << 20
@@ -25,8 +26,10 @@ def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
     large enough where it is not 0."""
     form = "sequences of unequal lengths"
     try:
-        array = np.asarray(edge_weight)
+        array = as_numpy(edge_weight)
         form = f"{array.dtype}{list(array.shape)}"
+    except InputError:
+        raise
     except ValueError:
         array = np.empty((0, 0))
     if array.shape != (num_edges,) or array.dtype.kind not in "fiub":

@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -64,6 +65,8 @@ HANDLERS = {
     "jgs_induced": "JgsInduced",
 }
 
+# Plain functions, which Python calls with the addresses of NumPy arrays, outside XLA.
+FUNCTIONS = ("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult")
 
 _MOST_THREADS = 4096
 _INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # by the numbers of isa.h
@@ -119,6 +122,7 @@ def _register() -> bool:
     try:
         library = ctypes.CDLL(str(path))
         handlers = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}
+        _FUNCTIONS.update({symbol: getattr(library, symbol) for symbol in FUNCTIONS})
     except (OSError, AttributeError) as error:
         raise InputError(
             f"{path} must be the kernel library of this version of jgs",
@@ -132,6 +136,7 @@ def _register() -> bool:
     return True
 
 
+_FUNCTIONS: dict[str, Any] = {}
 NUM_THREADS = _num_threads()
 _check_isa()
 _AVAILABLE = _register()
@@ -164,6 +169,14 @@ def this_host_only() -> Iterator[None]:
 def host_only() -> bool:
     """Whether `this_host_only` says so."""
     return _HOST_ONLY.get()
+
+
+def function(symbol: str, result: Any) -> Any:
+    """One of `FUNCTIONS`, by `ctypes`, which lets other threads run meanwhile. `result` is its
+    type there, None for none. Only where kernels are `available()`."""
+    found = _FUNCTIONS[symbol]
+    found.restype = result
+    return found
 
 
 def available() -> bool:

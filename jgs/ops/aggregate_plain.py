@@ -5,24 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jgs.graph.export import edge_targets
 from jgs.kernels.call import FILL
 
 # Padded edges get row T and source S, one past the last: reads fill zeros and writes are
 # dropped there.
-
-
-def edge_targets(num_slots, indptr, num_targets, num_edges):
-    """int32 `[E]` and bool `[E]`: each edge's target, `T` in padding; and which are real."""
-    num_rows = indptr.shape[0] - 1
-    row = jnp.repeat(
-        jnp.arange(num_rows, dtype=jnp.int32),
-        jnp.diff(indptr),
-        total_repeat_length=num_slots,
-    )
-    # `repeat` gives what is left over to the last row.
-    real = jnp.arange(num_slots) < jnp.minimum(num_edges, indptr[-1])
-    real &= row < num_targets
-    return jnp.where(real, row, num_rows), real
 
 
 def _edge_rows(num_sources, indptr, indices, num_targets, num_edges):

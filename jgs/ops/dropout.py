@@ -10,8 +10,8 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Block
+from jgs.graph.export import edge_targets
 from jgs.kernels.call import FILL
-from jgs.ops.aggregate_plain import edge_targets
 
 GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio: neighbours end up far apart
 

@@ -11,8 +11,8 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
+from jgs.graph.export import edge_targets
 from jgs.kernels.call import FILL, call, either, floats, vary_alike
-from jgs.ops.aggregate_plain import edge_targets
 from jgs.ops.checks import check_block, check_rows
 
 

@@ -72,7 +72,8 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
     dataset: str = _flag(
         "synthetic",
         "synthetic, cora, citeseer, facebook, acm, ogbn-arxiv, ogbn-products, ogbn-papers100M, "
-        "or the path of an edge list or archive",
+        "or the path of an edge list, an archive, or a folder: a saved data set, or tables "
+        "edges and nodes, .parquet or .csv",
     )
     root: str = _flag("data", "folder of the data sets' files; missing public ones go there")
     data_options: tuple[str, ...] = _flag(

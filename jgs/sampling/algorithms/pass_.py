@@ -11,8 +11,8 @@ import optax
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
+from jgs.graph.export import edge_targets
 from jgs.ops import edge_dot
-from jgs.ops.aggregate_plain import edge_targets
 from jgs.sampling.base import Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph, require_int

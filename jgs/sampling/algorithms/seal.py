@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from jgs import kernels
 from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph.export import edge_targets
 from jgs.kernels.call import vary_alike
-from jgs.ops.aggregate_plain import edge_targets
 from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, check_pairs

@@ -1,0 +1,83 @@
+"""The parts of a saved data set that are no plain arrays, as arrays for its files, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import NodeIds, SparseFeatures, as_device
+
+_AGAIN = "Write the folder again with `Dataset.save`."
+_ABOUT = {"name": str, "num_classes": int, "num_features": int, "class_names": list | None}
+_SPARSE = ("indptr", "indices", "values")
+
+
+def require(owner: str, arrays: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises `InputError` unless the folder `owner` holds the arrays `names`."""
+    if missing := [name for name in names if name not in arrays]:
+        raise InputError(
+            f"{owner} must hold the arrays of a data set", f"no {', '.join(missing)}", _AGAIN
+        )
+
+
+def about(fields: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {"about": np.frombuffer(json.dumps(fields).encode(), np.uint8)}
+
+
+def read_about(owner: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    require(owner, arrays, ("about",))
+    try:
+        fields = json.loads(np.asarray(arrays["about"], np.uint8).tobytes())
+        wrong = [name for name, kind in _ABOUT.items() if not isinstance(fields[name], kind)]
+        if wrong:
+            raise ValueError(f"another type of {', '.join(wrong)}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{owner}/about.npy must be sound", repr(error), _AGAIN) from None
+    return fields
+
+
+def features(values: Any) -> dict[str, np.ndarray]:
+    if isinstance(values, SparseFeatures):
+        return {f"features.{name}": np.asarray(getattr(values, name)) for name in _SPARSE}
+    return {"features": np.asarray(values)}
+
+
+def read_features(owner: str, arrays: Mapping[str, np.ndarray], num_features: int) -> Any:
+    if "features" in arrays:
+        return as_device(arrays["features"])
+    names = [f"features.{name}" for name in _SPARSE]
+    require(owner, arrays, names)
+    indptr, indices, values = (as_device(arrays[name]) for name in names)
+    most = int(np.diff(arrays[names[0]]).max(initial=0))
+    return SparseFeatures(indptr, indices, values, num_features, most)
+
+
+def node_ids(ids: NodeIds | None) -> dict[str, np.ndarray]:
+    if ids is None:
+        return {}
+    if ids.values.dtype != object:
+        return {"node_ids": ids.values}
+    texts = [each.encode() for each in ids.values.tolist()]
+    ends = np.cumsum([len(each) for each in texts], dtype=np.int64)
+    return {"node_ids.text": np.frombuffer(b"".join(texts), np.uint8), "node_ids.ends": ends}
+
+
+def read_node_ids(owner: str, arrays: Mapping[str, np.ndarray]) -> NodeIds | None:
+    if "node_ids" in arrays:
+        return NodeIds.of_known(arrays["node_ids"])
+    if "node_ids.text" not in arrays:
+        return None
+    require(owner, arrays, ("node_ids.ends",))
+    text = np.asarray(arrays["node_ids.text"], np.uint8).tobytes()
+    try:
+        names = [
+            text[a:b].decode() for a, b in pairwise([0, *arrays["node_ids.ends"].tolist()])
+        ]
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{owner}/node_ids.text.npy must be text", error, _AGAIN) from None
+    return NodeIds.of_known(np.array(names, object))

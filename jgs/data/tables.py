@@ -1,0 +1,79 @@
+"""A folder of tables: `edges` and `nodes`, each `.parquet`, `.csv` or `.csv.gz`.
+
+`edges` has the columns `src` and `dst`, one edge a row; `edge_weight` if it is there, and its
+other columns become edge columns. `nodes` has one node a row:
+  `id`: distinct integers or text, as in `src` and `dst`. Node `i` of the graph is row `i`.
+  `label`: integers from 0, or text; -1 or nothing for none.
+  `split`: `train`, `val` or `test`; nothing for none.
+  all other columns, in order: the features; numbers, or equally long lists of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jgs.data.dataset import Dataset
+from jgs.errors import InputError
+from jgs.graph import Graph, NodeIds
+from jgs.graph.tables import ENDINGS, read_columns, require
+
+_OWN = ("id", "label", "split")
+
+
+def is_tables(folder: Path) -> bool:
+    """Whether `folder` has one of the two tables."""
+    return any((folder / f"{name}{e}").exists() for name in ("edges", "nodes") for e in ENDINGS)
+
+
+def load_folder(
+    folder: Path, *, symmetric: bool = False, normalize_features: bool = False
+) -> Dataset:
+    """The data set of the tables in `folder`, with `node_ids`, and `class_names` if labels are
+    text.
+
+    `symmetric` gives every edge's reverse too, each edge once; `normalize_features` makes
+    feature rows sum to 1. Raises `InputError`.
+    """
+    path, edges = _table(folder, "nodes"), _table(folder, "edges")
+    nodes = read_columns(path)
+    require(str(path), nodes, _OWN)
+    ids = NodeIds(nodes["id"])
+    return Dataset.from_arrays(
+        Graph.from_table(edges, ids=ids, symmetric=symmetric),
+        _features(path, {name: nodes[name] for name in nodes if name not in _OWN}),
+        nodes["label"],
+        nodes["split"],
+        name=folder.resolve().name,
+        node_ids=ids,
+        normalize_features=normalize_features,
+    )
+
+
+def _table(folder: Path, name: str) -> Path:
+    found = [folder / f"{name}{end}" for end in ENDINGS if (folder / f"{name}{end}").is_file()]
+    if len(found) != 1:
+        raise InputError(
+            f"{folder} must hold one table {name}.parquet or {name}.csv",
+            f"{len(found)} of them",
+            "Put it there, or remove those too many.",
+        )
+    return found[0]
+
+
+def _features(path: Path, columns: dict[str, np.ndarray]) -> np.ndarray:
+    if not columns:
+        raise InputError(
+            f"{path} must have columns of features beside {', '.join(_OWN)}",
+            "none",
+            "Add them; a column of ones will do.",
+        )
+    for name, column in columns.items():
+        if column.dtype.kind not in "fiub" or column.ndim > 2:
+            raise InputError(
+                f"the feature column {name!r} in {path} must be numbers",
+                f"{column.dtype}{list(column.shape)}",
+                "Convert or remove it.",
+            )
+    return np.column_stack([column.astype(np.float32) for column in columns.values()])

@@ -1,0 +1,195 @@
+"""What a data set's arrays must be: labels, features and splits, checked and converted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from jgs.errors import InputError
+from jgs.graph.device import as_numpy
+from jgs.graph.features import SparseFeatures
+
+SPLITS = ("train", "val", "test")
+_VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
+
+
+def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_idx: Any) -> Any:
+    """The training nodes by the option `split`: "public": those `stored` with the data; "full":
+    all `labelled` nodes that are neither in `val_idx` nor in `test_idx`, as PyG and FastGCN
+    (Chen, Ma and Xiao, 2018) do. Raises `InputError` for another name."""
+    if split == "public":
+        return stored
+    if split == "full":
+        return np.setdiff1d(labelled, np.union1d(val_idx, test_idx))
+    raise InputError(
+        "the option split must be public or full", repr(split), "Choose one of them."
+    )
+
+
+def as_labels(name: str, labels: Any) -> np.ndarray:
+    """`labels` as int32 `[N]` (-1 for NaN) or float32 `[N, C]`; see `assemble`."""
+    labels = as_numpy(labels)
+    if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
+        raise InputError(
+            f"the labels of {name} must be an array of numbers, [N] or [N, C]",
+            f"{labels.dtype}{list(labels.shape)}",
+            "Number the classes from 0.",
+        )
+    if labels.ndim == 2 and labels.shape[1] != 1:
+        return labels.astype(np.float32)
+    labels = labels.reshape(-1)
+    if labels.dtype == np.int32:
+        return labels
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+    whole = (labels == np.floor(labels)) & (labels >= -(2**31)) & (labels < 2**31)
+    if not whole.all():
+        at = int(np.argmin(whole))
+        raise InputError(
+            f"the labels of {name} must be whole numbers", f"{labels[at]} at node {at}",
+            "Number the classes from 0.",
+        )  # fmt: skip
+    return labels.astype(np.int32)
+
+
+def as_features(name: str, features: Any) -> np.ndarray:
+    """`features` as a C-contiguous float16 or float32 array, without a copy if it is one."""
+    features = as_numpy(features)
+    if features.ndim != 2 or features.dtype.kind not in "fiub":
+        raise InputError(
+            f"the features of {name} must be a matrix of numbers [N, F]",
+            f"{features.dtype}{list(features.shape)}",
+            "Give one row of numbers for every node.",
+        )
+    keep = features.dtype in (np.float16, np.float32)
+    with np.errstate(over="ignore"):  # the check for infinity names the row
+        return np.ascontiguousarray(features, features.dtype if keep else np.float32)
+
+
+def check_finite(name: str, features: np.ndarray, first: int = 0) -> None:
+    """Raises `InputError` naming the first row with a NaN or an infinity; scans in chunks.
+
+    `first` is the number of the first of these rows, when they are a part of all.
+    """
+    step = max(1, _VALUES_AT_ONCE // max(1, features.shape[1]))
+    for start in range(0, features.shape[0], step):
+        finite = np.isfinite(features[start : start + step]).all(axis=1)
+        if not finite.all():
+            _not_finite(name, first + start + int(np.argmin(finite)))
+
+
+def normalized(name: str, features: Any) -> Any:
+    """`features` (CSR matrix or array) with rows that sum to 1; rows of zeros stay."""
+    sparse = scipy.sparse.issparse(features)
+    values = features.data if sparse else features
+    if values.size and values.min() < 0:
+        raise InputError(
+            f"features of {name} to be row-normalised must not be negative",
+            float(values.min()),
+            "Load with normalize_features=False.",
+        )
+    total = np.asarray(features.sum(axis=1, dtype=np.float64)).reshape(-1)
+    scale = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+    if not sparse:
+        return (features * scale[:, None]).astype(features.dtype)
+    data = (values * np.repeat(scale, np.diff(features.indptr))).astype(np.float32)
+    return scipy.sparse.csr_matrix((data, features.indices, features.indptr), features.shape)
+
+
+def check_finite_entries(name: str, features: SparseFeatures) -> None:
+    finite = np.isfinite(np.asarray(features.values))
+    if not finite.all():
+        entry = int(np.argmin(finite))
+        _not_finite(name, int(np.searchsorted(np.asarray(features.indptr), entry, "right")) - 1)
+
+
+def _not_finite(name: str, row: int) -> None:
+    raise InputError(
+        f"the features of {name} must be finite",
+        f"NaN or infinity in row {row}",
+        "Clean the features, e.g. with numpy.nan_to_num.",
+    )
+
+
+def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
+    ids = as_numpy(ids)
+    if ids.ndim != 1 or not (ids.dtype.kind in "iu" or ids.size == 0):
+        raise InputError(
+            f"the {split} split of {name} must be a one-dimensional array of node ids",
+            f"{ids.dtype}{list(ids.shape)}",
+            "Convert a mask with numpy.flatnonzero.",
+        )
+    check_ids(name, split, ids, num_nodes)  # before narrowing, so that no id wraps around
+    return ids.astype(np.int32)
+
+
+def check_ids(name: str, split: str, ids: np.ndarray, num_nodes: int) -> None:
+    wrong = (ids < 0) | (ids >= num_nodes)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"the {split} split of {name} must hold node ids in [0, {num_nodes})",
+            f"{int(ids[at])} at position {at}",
+            "Correct the split.",
+        )
+
+
+def split_ids(name: str, splits: Any, num_nodes: int) -> list[Any]:
+    """The node ids of each of `SPLITS`; see `Dataset.from_arrays`."""
+    rule = f"the splits of {name} must be train, val and test"
+    if isinstance(splits, Mapping):
+        if unknown := [each for each in splits if each not in SPLITS]:
+            raise InputError(rule, ", ".join(map(repr, unknown)), "Rename or remove it.")
+        given = {split: as_numpy(splits.get(split, ())) for split in SPLITS}
+        for split, ids in given.items():
+            if ids.dtype == bool and ids.shape != (num_nodes,):
+                raise InputError(
+                    f"a mask for the {split} split of {name} must have an entry for every node",
+                    f"shape {list(ids.shape)} for {num_nodes} nodes",
+                    "Give [N] bools, or node ids.",
+                )
+        return [np.flatnonzero(ids) if ids.dtype == bool else ids for ids in given.values()]
+    names = as_numpy(splits)
+    if names.shape != (num_nodes,) or names.dtype.kind not in "OUTf":
+        raise InputError(
+            f"the splits of {name} must be a dict of node ids or masks, or a name a node",
+            f"{names.dtype}{list(names.shape)} for {num_nodes} nodes",
+            'Give {"train": ids, "val": ids, "test": ids}.',
+        )
+    texts = np.array(["" if is_missing(each) else str(each) for each in names], object)
+    known = np.isin(texts, [*SPLITS, ""])
+    if not known.all():
+        at = int(np.argmin(known))
+        raise InputError(rule, f"{texts[at]!r} at node {at}", "Correct it, or leave it empty.")
+    return [np.flatnonzero(texts == split) for split in SPLITS]
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a table's entry says nothing: None, NaN, pandas' NA, or no text."""
+    try:
+        return value is None or bool(value == "" or value != value)
+    except TypeError:  # NA is neither equal nor different
+        return True
+
+
+def class_labels(name: str, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """`labels` as numbers of classes, and the names of the classes if they are text."""
+    array = as_numpy(labels)
+    if array.dtype.kind not in "OUT" or array.ndim != 1:
+        return array, None
+    texts = ["" if is_missing(each) else each for each in array.tolist()]
+    kinds = {type(each) for each in texts if each != ""}
+    if kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
+        return np.array([np.nan if each == "" else each for each in texts], float), None
+    if kinds - {str}:
+        raise InputError(
+            f"the labels of {name} must be all numbers, or all text",
+            " and ".join(sorted(kind.__name__ for kind in kinds)),
+            "Convert them with .astype(str).",
+        )
+    names = tuple(sorted(set(texts) - {""}))
+    number = dict(zip(names, range(len(names)), strict=True)) | {"": -1}
+    return np.array([number[each] for each in texts], np.int32), names

@@ -1,0 +1,197 @@
+"""What a `Graph` is made of: its fields as a JAX pytree, and as a folder of files.
+
+Nothing here checks what an edge may be: `jgs.graph.graph` does, and says what each field means.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.files import storage
+from jgs.files.room import with_room
+from jgs.files.verified import Verify
+from jgs.graph.checks import check_arrays
+from jgs.graph.device import as_device, reduce_arrays
+from jgs.graph.schema import Schema, check_schema
+
+# Every field and the dtypes that it may have. All but `indptr` are columns of the edges.
+_FIELDS = {
+    "indptr": (np.int64,),
+    "indices": (np.int32,),
+    "edge_weight": (np.float32,),
+    "edge_weight_prefix": (np.int64,),
+    "edge_order": (np.int32, np.int64),
+    "edge_type": (np.int16,),
+}
+_COLUMNS, _NODES, _SCHEMA = "edge_columns", "node_columns", "schema"
+_OWN = f"{_COLUMNS}."  # before the name of a user's column, among the arrays and the files
+TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA}  # no names of a user's columns
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class GraphArrays:
+    """The fields of a `Graph`, whose docstring specifies them."""
+
+    indptr: jax.Array
+    indices: jax.Array
+    edge_weight: jax.Array | None
+    edge_weight_prefix: jax.Array | None
+    edge_order: jax.Array | None
+    edge_type: jax.Array | None
+    edge_columns: dict[str, jax.Array]
+    node_columns: dict[str, Any]
+    schema: Schema | None
+
+    @property
+    def num_nodes(self) -> int:
+        return self.indptr.shape[0] - 1
+
+    @property
+    def num_edges(self) -> int:
+        return self.indices.shape[0]
+
+    __reduce__ = reduce_arrays
+
+    # -- pytree: no checks on the way in or out, leaves may be tracers or anything else ------
+
+    def tree_flatten_with_keys(self):
+        names = (*_FIELDS, _COLUMNS, _NODES)
+        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names], self.schema
+
+    def tree_flatten(self):  # without the names: each call of a jitted function flattens
+        own = vars(self)
+        return [own[name] for name in (*_FIELDS, _COLUMNS, _NODES)], self.schema
+
+    @classmethod
+    def tree_unflatten(cls, schema, leaves) -> Self:
+        return cls._unchecked(*leaves, schema=schema)
+
+    @classmethod
+    def _unchecked(cls, *fields: Any, schema: Schema | None = None) -> Self:
+        """The graph of these fields, as they are; those left out are None, or no columns."""
+        graph = object.__new__(cls)
+        graph._set(*fields, schema=schema)
+        return graph
+
+    def _set(self, *fields: Any, schema: Schema | None) -> None:
+        vars(self).update(zip_longest((*_FIELDS, _COLUMNS, _NODES), fields), schema=schema)
+        for at, name in enumerate((_COLUMNS, _NODES), len(_FIELDS)):
+            if len(fields) <= at:
+                vars(self)[name] = {}
+
+    def degrees(self) -> jax.Array:
+        """int32 `[N]`: each node's number of in-edges."""
+        with jax.enable_x64(True):  # the offsets are 64-bit
+            return jnp.diff(self.indptr).astype(jnp.int32)
+
+    # -- columns of the edges: what copies a part of a graph takes them along by these three ---
+
+    def edge_arrays(self) -> dict[str, jax.Array]:
+        """All arrays `[E, ...]` with an entry for each edge, by name: the fields that are not
+        None, and the user's columns."""
+        own = {_OWN + name: array for name, array in self.edge_columns.items()}
+        fields = {name: getattr(self, name) for name in _FIELDS if self.is_edge_array(name)}
+        return {name: array for name, array in fields.items() if array is not None} | own
+
+    def unweighted(self) -> Self:
+        """The same graph without `edge_weight`; nothing is copied."""
+        arrays = self.edge_arrays()
+        arrays.pop("edge_weight", None), arrays.pop("edge_weight_prefix", None)
+        return self._of(arrays, self.schema)._with_nodes(self.node_columns)
+
+    def _of(self, arrays: Mapping[str, Any], schema: Schema | None) -> Self:
+        return self.from_edge_arrays(self.indptr, arrays, schema=schema)
+
+    @staticmethod
+    def is_edge_array(name: str) -> bool:
+        """Whether `edge_arrays` may have this name, among those of other arrays."""
+        return name.startswith(_OWN) or (name in _FIELDS and name != "indptr")
+
+    @classmethod
+    def from_edge_arrays(
+        cls,
+        indptr: Any,
+        arrays: Mapping[str, Any],
+        num_edges: int | None = None,
+        schema: Schema | None = None,
+    ) -> Self:
+        """The graph with rows of offsets `indptr` and edges as `edge_arrays` names them.
+
+        Args:
+          indptr: int64 `[N+1]`.
+          arrays: of these edges; `edge_weight_prefix` of a row that is whole is as before.
+            What is not an edge array is left out.
+          num_edges: pads the arrays with zeros to so many, memory maps without a copy (see
+            `jgs.files.room`); no row has these edges.
+          schema: of these nodes and edges. None: their types have no names.
+
+        Nothing is checked.
+        """
+
+        def on_device(array: Any) -> jax.Array:
+            if num_edges is not None:
+                array = with_room(array, num_edges)
+            return array if isinstance(array, jax.Array) else as_device(array)
+
+        put = {n: on_device(array) for n, array in arrays.items() if cls.is_edge_array(n)}
+        fields = [put.get(name) for name in list(_FIELDS)[1:]]
+        own = {n.removeprefix(_OWN): array for n, array in put.items() if n.startswith(_OWN)}
+        indptr = indptr if isinstance(indptr, jax.Array) else as_device(indptr)
+        return cls._unchecked(indptr, *fields, own, schema=schema)
+
+    def _with_nodes(self, columns: dict[str, Any]) -> Self:
+        fields = [getattr(self, name) for name in (*_FIELDS, _COLUMNS)]
+        return self._unchecked(*fields, columns, schema=self.schema)
+
+    # -- files -------------------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Write the graph to `folder`: one `.npy` file a field or column, and a manifest.
+
+        The manifest (`manifest.json`) names each file's shape, dtype and SHA-256. The folder
+        appears whole or not at all. An earlier graph there is replaced; raises `InputError`
+        when the folder holds anything else, or cannot be written, or the graph's arrays have
+        become such as `open` would refuse.
+        """
+        storage.save_arrays(folder, "jgs.graph", self.stored())
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike, verify: Verify = True) -> Self:
+        """The graph that `save` wrote to `folder`, memory-mapped: nothing is read into RAM.
+
+        Shapes, dtypes and file sizes are always checked. `verify` also reads each file and
+        compares its checksum (about a second a gigabyte); "once" does so unless this user
+        found that very file whole on this machine before. The values themselves were checked
+        when the graph was made. Raises `InputError`.
+        """
+        arrays = storage.open_arrays(folder, "jgs.graph", verify)
+        return cls.from_stored(str(folder), arrays)
+
+    def stored(self) -> dict[str, np.ndarray]:
+        """The arrays of the graph's files by name, without node columns. Raises `InputError`
+        if they have become such as `from_stored` would refuse."""
+        given = {"indptr": self.indptr, **self.edge_arrays()}
+        arrays = {name: np.asarray(array) for name, array in given.items()}
+        check_arrays("the graph", arrays, _FIELDS, "Make it again from what it was made of.")
+        if self.schema is not None:
+            arrays[_SCHEMA] = self.schema.as_bytes()
+        return arrays
+
+    @classmethod
+    def from_stored(cls, owner: str, arrays: Mapping[str, np.ndarray]) -> Self:
+        """The graph of what `stored` returned, used where it lies; `owner` holds it, for the
+        messages of `InputError`."""
+        arrays = dict(arrays)
+        named = arrays.pop(_SCHEMA, None)
+        check_arrays(owner, arrays, _FIELDS, "Write the folder again with `save`.")
+        schema = Schema.from_bytes(owner, named)
+        check_schema(schema, arrays["indptr"].size - 1, "edge_type" in arrays)
+        return cls.from_edge_arrays(arrays["indptr"], arrays, schema=schema)

@@ -1,0 +1,148 @@
+"""Graphs and batches as SciPy, NetworkX, `jax.experimental.sparse` and jraph hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph.rows import row_of_edges
+
+if TYPE_CHECKING:
+    import scipy.sparse
+    from jax.experimental import sparse
+
+
+def edge_targets(num_slots, indptr, num_targets, num_edges):
+    """int32 `[E]` and bool `[E]`: each edge's target, `T` in padding; and which are real."""
+    num_rows = indptr.shape[0] - 1
+    row = jnp.repeat(
+        jnp.arange(num_rows, dtype=jnp.int32),
+        jnp.diff(indptr),
+        total_repeat_length=num_slots,
+    )
+    # `repeat` gives what is left over to the last row.
+    real = jnp.arange(num_slots) < jnp.minimum(num_edges, indptr[-1])
+    real &= row < num_targets
+    return jnp.where(real, row, num_rows), real
+
+
+def edge_index_of_block(block: Any) -> jax.Array:
+    """See `Block.edge_index`."""
+    target, real = edge_targets(
+        block.edge_capacity, block.indptr, block.num_targets, block.num_edges
+    )
+    return jnp.stack([block.indices, jnp.where(real, target, block.indices)])
+
+
+def edge_index_of_graph(graph: Any) -> np.ndarray:
+    """See `Graph.edge_index`."""
+    return np.stack([np.asarray(graph.indices), row_of_edges(np.asarray(graph.indptr))])
+
+
+def scipy_matrix(graph: Any) -> scipy.sparse.csc_array:
+    """See `Graph.to_scipy`."""
+    import scipy.sparse  # a slow import
+
+    arrays = _weights(graph), np.asarray(graph.indices), np.asarray(graph.indptr)
+    return scipy.sparse.csc_array(arrays, shape=(graph.num_nodes,) * 2)
+
+
+def bcoo_matrix(graph: Any) -> sparse.BCOO:
+    """See `Graph.to_bcoo`."""
+    from jax.experimental import sparse  # a slow import
+
+    indices = jnp.asarray(edge_index_of_graph(graph).T)
+    return sparse.BCOO((jnp.asarray(_weights(graph)), indices), shape=(graph.num_nodes,) * 2)
+
+
+def _weights(graph: Any) -> np.ndarray:
+    if graph.edge_weight is None:
+        return np.ones(graph.num_edges, np.float32)
+    return np.asarray(graph.edge_weight)
+
+
+def networkx_graph(graph: Any) -> Any:
+    """See `Graph.to_networkx`."""
+    try:
+        import networkx  # optional, and a slow import
+    except ImportError:
+        raise _missing("networkx", "networkx") from None
+    src, dst = edge_index_of_graph(graph)
+    columns = {name: np.asarray(array) for name, array in graph.edge_columns.items()}
+    if graph.edge_weight is not None:
+        columns["weight"] = _weights(graph)
+    names, values = list(columns), [_entries(array) for array in columns.values()]
+    entries = zip(*values, strict=True) if values else iter([()] * src.size)
+    pairs = list(zip(src.tolist(), dst.tolist(), strict=True))
+    made = networkx.MultiDiGraph() if len(set(pairs)) < len(pairs) else networkx.DiGraph()
+    made.add_nodes_from(range(graph.num_nodes))
+    for name, column in graph.node_columns.items():
+        if not hasattr(column, "num_features"):  # `SparseFeatures` have no rows to give
+            rows = dict(enumerate(_entries(np.asarray(column))))
+            networkx.set_node_attributes(made, rows, name)
+    made.add_edges_from(
+        (u, v, dict(zip(names, entry, strict=True)))
+        for (u, v), entry in zip(pairs, entries, strict=True)
+    )
+    return made
+
+
+def _entries(column: np.ndarray) -> list:
+    return column.tolist() if column.ndim == 1 else list(column)
+
+
+def graphs_tuple(batch: Any, x: Any) -> Any:
+    """See `MiniBatch.to_graphs_tuple`."""
+    try:
+        import jraph  # optional, and a slow import
+    except ImportError:
+        raise _missing("jraph", "jgs[jraph]") from None
+    if batch.direct_inputs:
+        raise InputError(
+            "a batch to be a GraphsTuple must have its own input nodes",
+            "one sampled with relabel_inputs=False",
+            "Sample with relabel_inputs=True.",
+        )
+    capacity, first = batch.nodes.shape[0], batch.blocks[0]
+    if x is None:
+        nodes = jnp.append(batch.nodes, jnp.int32(batch.num_nodes))
+    else:
+        nodes = jax.tree.map(lambda a: jnp.pad(a, [(0, 1)] + [(0, 0)] * (a.ndim - 1)), x)
+    ends, columns, real = [], [], []
+    for layer, block in enumerate(batch.blocks):
+        target, is_real = edge_targets(
+            block.edge_capacity, block.indptr, block.num_targets, block.num_edges
+        )
+        ends.append(jnp.where(is_real, jnp.stack([block.indices, target]), first.num_sources))
+        real.append(is_real)
+        given = {"edge_id": block.edge_id, "edge_weight": block.edge_weight}
+        column = {name: array for name, array in given.items() if array is not None}
+        columns.append(column | {"layer": jnp.full(block.edge_capacity, layer, jnp.int32)})
+    is_real = jnp.concatenate(real)
+    order = jnp.argsort(~is_real, stable=True)  # the real ones of all blocks come first
+    with jax.enable_x64(True):  # `edge_id` is 64-bit
+        edges = jax.tree.map(lambda *parts: jnp.concatenate(parts)[order], *columns)
+    senders, receivers = jnp.concatenate(ends, axis=1)[:, order]
+
+    def counts(num_real: jax.Array, num_slots: int) -> jax.Array:
+        return jnp.stack([num_real, num_slots - num_real]).astype(jnp.int32)
+
+    return jraph.GraphsTuple(
+        nodes=nodes,
+        edges=edges,
+        senders=senders,
+        receivers=receivers,
+        n_node=counts(first.num_sources, capacity + 1),
+        n_edge=counts(is_real.sum(), is_real.shape[0]),
+        globals=None,
+    )
+
+
+def _missing(module: str, wanted: str) -> InputError:
+    return InputError(
+        f"{module} must be installed for this", "no such module", f"pip install '{wanted}'"
+    )

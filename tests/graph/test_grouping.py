@@ -1,0 +1,54 @@
+"""`group_values`: the kernel, the plain form and NumPy's stable sort say the same."""
+
+import numpy as np
+import pytest
+
+from jgs import kernels
+from jgs.graph.grouping import group, group_kernel, group_plain
+from jgs.graph.rows import row_offsets
+
+CASES = [  # groups, keys, edges in a bucket and in a chunk
+    (0, 0, 8, 8),
+    (1, 50, 8, 16),
+    (1000, 0, 8, 8),
+    (7, 1000, 16, 100),
+    (1000, 3, 1, 1),
+    (5000, 20_000, 64, 3000),
+    (3, 20_000, 1 << 17, 1 << 22),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("case", CASES)
+def test_kernel_plain_and_numpy_agree(case, dtype):
+    num_groups, size, bucket, chunk = case
+    rng = np.random.default_rng(size)
+    keys = (num_groups * rng.random(size) ** 3).astype(dtype)  # skewed, with empty groups
+    values = rng.permutation(size).astype(dtype) % max(1, num_groups)
+    order = np.argsort(keys, kind="stable")
+    results = [group_plain(keys, values, num_groups)]
+    if kernels.available():
+        sizes = {"bucket_edges": bucket, "chunk_edges": chunk}
+        results.append(group_kernel(keys, values, num_groups, **sizes))
+        assert group_kernel(keys, None, num_groups, **sizes).values is None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "NUM_THREADS", 3)
+            results.append(group_kernel(keys, values, num_groups, **sizes))
+    for result in results:
+        assert (result.indptr.dtype, result.order.dtype) == (np.int64, np.int32)
+        assert np.array_equal(
+            result.indptr, row_offsets(np.bincount(keys, minlength=num_groups))
+        )
+        assert np.array_equal(result.order, order)
+        assert np.array_equal(result.values, values[order])
+    assert np.array_equal(group(keys.astype(np.int16), num_groups)[1], order)
+
+
+@pytest.mark.parametrize("wrong", [-1, 10, 2**33])
+def test_what_is_out_of_range_is_seen(wrong):
+    good, bad = np.arange(10), np.arange(10)
+    bad[7] = wrong
+    for implementation in (group_plain, *([group_kernel] if kernels.available() else [])):
+        assert implementation(bad, good, 10) is None
+        assert implementation(good, bad, 10) is None
+        assert implementation(good, good, 10) is not None

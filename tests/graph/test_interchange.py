@@ -1,0 +1,231 @@
+"""Graphs of what users hold, and back: edge indices, jraph, igraph, tables, SciPy, NetworkX."""
+
+import sys
+
+import igraph
+import jax
+import jax.numpy as jnp
+import jraph
+import networkx
+import numpy as np
+import pandas
+import pytest
+
+import jgs
+from jgs import Graph, InputError, NodeIds
+
+SRC, DST, WEIGHT = np.array([0, 0, 2, 3, 0]), np.array([1, 2, 1, 3, 1]), [1.5, 2, 0, 4, 0.5]
+INDEX = np.stack([SRC, DST])
+
+
+class Exported:
+    """An array of a library that has DLPack and nothing else, as `__array__` there is none."""
+
+    def __init__(self, array, device=None):
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **options):
+        if self.device is not None:
+            raise BufferError("it lies\non a GPU")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.device or self.array.__dlpack_device__()
+
+
+@pytest.fixture
+def expected():
+    return Graph.from_edges(SRC, DST, 4, WEIGHT, edge_columns={"time": SRC * 10})
+
+
+@pytest.mark.parametrize("form", [np.asarray, jnp.asarray, Exported, np.ndarray.tolist])
+def test_an_edge_index_of_any_library(form, expected, same_bits):
+    weight = form(np.float32(WEIGHT))
+    graph = Graph.from_edge_index(
+        form(INDEX), edge_weight=weight, edge_columns={"time": Exported(SRC * 10)}
+    )
+    same_bits(graph, expected)
+    assert Graph.from_edge_index(form(INDEX), 9).num_nodes == 9
+    back = Graph.from_edge_index(graph.edge_index(), 4, graph.edge_weight)
+    same_bits(back.indices, expected.indices)
+    assert Graph.from_edge_index(np.empty((2, 0), int)).num_nodes == 0
+
+
+def test_tables_and_their_ids(expected, same_bits, tmp_path):
+    columns = {"src": SRC, "dst": DST, "edge_weight": WEIGHT, "time": SRC * 10}
+    frame = pandas.DataFrame(columns)
+    frame.to_parquet(tmp_path / "edges.parquet")
+    frame.to_csv(tmp_path / "edges.csv", index=False)
+    for table in (columns, frame, tmp_path / "edges.parquet", str(tmp_path / "edges.csv")):
+        same_bits(Graph.from_table(table), expected)
+    chosen = Graph.from_table(
+        frame.rename(columns={"src": "a", "edge_weight": "w"}),
+        5,
+        src="a",
+        weight="w",
+        columns=[],
+    )
+    assert (chosen.num_nodes, chosen.edge_columns) == (5, {})
+    assert np.array_equal(chosen.edge_weight, expected.edge_weight)
+
+    for names in (np.array(["b", "d", "a", "c"]), np.array([7, 10**12, -3, 20])):
+        named = frame.assign(src=names[SRC], dst=names[DST])
+        ids = NodeIds.of_edges(named["src"], named["dst"])
+        graph = Graph.from_table(named, ids=ids)
+        assert ids.values.tolist() == sorted(names.tolist())
+        assert ids.nodes(names).tolist() == np.argsort(np.argsort(names)).tolist()
+        pairs = zip(*ids[graph.edge_index()].tolist(), strict=True)
+        assert sorted(pairs) == sorted(
+            zip(names[SRC].tolist(), names[DST].tolist(), strict=True)
+        )
+        assert ids[0] == min(names)
+
+
+def test_a_graphs_tuple_and_back(expected, same_bits):
+    given = jraph.GraphsTuple(
+        senders=SRC, receivers=DST, n_node=np.array([3, 1]), n_edge=np.array([3, 2]),
+        nodes=np.ones((4, 2)), edges={"time": SRC * 10}, globals=None,
+    )  # fmt: skip
+    graph = Graph.from_graphs_tuple(given)
+    same_bits(graph.indices, expected.indices)
+    same_bits(graph.edge_columns, expected.edge_columns)
+    assert graph.node_columns["features"].shape == (4, 2)
+
+    def draw(graph):
+        seeds = jnp.array([1, 3, 4], jnp.int32)  # the last one is padding
+        return jgs.sampling.sample_neighbors(
+            jax.random.key(0), graph, seeds, (2, 3), return_edge_ids=True
+        )
+
+    @jax.jit
+    def both(graph):
+        batch = draw(graph)
+        index = [block.edge_index() for block in batch.blocks]
+        return (
+            batch,
+            index,
+            batch.to_graphs_tuple(),
+            batch.to_graphs_tuple({"x": 2 * batch.nodes}),
+        )
+
+    batch, indices, made, with_x = both(expected)
+    edges = set(zip(SRC.tolist(), DST.tolist(), strict=True))
+    joined = []
+    for layer, (block, (source, target)) in enumerate(zip(batch.blocks, indices, strict=True)):
+        real, capacity = int(block.num_edges), block.source_capacity
+        assert 0 < real < block.edge_capacity
+        assert (source[real:] == capacity).all()
+        assert (target[real:] == capacity).all()
+        ends = np.asarray(batch.source_nodes(layer))[np.stack([source, target])[:, :real]]
+        assert set(zip(*ends.tolist(), strict=True)) <= edges
+        x = jnp.ones((capacity, 3))
+        summed = jax.ops.segment_sum(x[source], target, capacity)[: block.target_capacity]
+        assert np.array_equal(summed, jgs.ops.aggregate(block, x, "sum"))
+        joined += [(int(s), int(t), layer) for s, t in zip(*ends.tolist(), strict=True)]
+    count, num_nodes = int(made.n_edge[0]), int(made.n_node[0])
+    assert jax.tree.map(lambda a: a.shape, with_x.nodes) == {"x": made.nodes.shape}
+    assert int(made.n_edge.sum()) == made.senders.shape[0]
+    assert int(made.n_node.sum()) == made.nodes.shape[0] > num_nodes
+    assert (made.senders[count:] == num_nodes).all()
+    assert (made.receivers[count:] == num_nodes).all()
+    ends = np.asarray(made.nodes)[np.stack([made.senders, made.receivers])[:, :count]]
+    layers = np.asarray(made.edges["layer"])[:count]
+    assert [(*e, k) for e, k in zip(ends.T.tolist(), layers.tolist(), strict=True)] == [
+        tuple(each) for each in joined
+    ]
+    assert made.edges["edge_id"].dtype == np.int64
+    assert np.array_equal(expected.indices[np.asarray(made.edges["edge_id"])[:count]], ends[0])
+    unpadded = jraph.unpad_with_graphs(made)
+    assert (unpadded.nodes.size, unpadded.senders.size) == (num_nodes, count)
+    hidden = jraph.GraphNetwork(None, lambda nodes, *_: nodes)(made._replace(edges=None))
+    assert hidden.nodes.shape == made.nodes.shape
+
+
+def test_igraph_scipy_networkx_and_bcoo(expected, same_bits):
+    for directed in (True, False):
+        pairs = list(zip(SRC[:4].tolist(), DST[:4].tolist(), strict=True))
+        theirs = igraph.Graph(4, pairs, directed=directed)
+        theirs.es["w"] = WEIGHT[:4]
+        other = networkx.DiGraph() if directed else networkx.Graph()
+        other.add_nodes_from(range(4))
+        other.add_weighted_edges_from(
+            (*pair, weight) for pair, weight in zip(pairs, WEIGHT, strict=False)
+        )
+        one, two = Graph.from_igraph(theirs, "w"), Graph.from_networkx(other, "weight")
+        dense = networkx.to_numpy_array(other)
+        for graph in (one, two):
+            assert np.array_equal(graph.to_scipy().toarray(), dense)
+            assert np.array_equal(graph.to_bcoo().todense(), dense)
+            assert networkx.utils.graphs_equal(
+                graph.to_networkx(), other if directed else other.to_directed()
+            )
+    assert isinstance(expected.to_networkx(), networkx.MultiDiGraph)
+    same_bits(
+        Graph.from_scipy(expected.to_scipy(), weighted=True).edge_weight, expected.edge_weight
+    )
+    assert np.array_equal(expected.unweighted().to_scipy().data, np.ones(5))
+
+
+TEXT = {"src": ["a", "b"], "dst": ["b", "a"]}
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda: Graph.from_edge_index(INDEX.T),
+            "edge_index must have shape [2, E]; got (5, 2)",
+        ),
+        (lambda: Graph.from_edge_index(INDEX, 3), "[0, 3); got 3 at position 3"),
+        (lambda: Graph.from_edge_index(Exported(INDEX, (2, 0))), "Exported: it lies on a GPU"),
+        (
+            lambda: Graph.from_edge_index(INDEX * 0.5),
+            "src must be a one-dimensional array of i",
+        ),
+        (lambda: Graph.from_graphs_tuple(INDEX), "must have the fields senders, receivers"),
+        (lambda: Graph.from_igraph(INDEX), "must be an igraph graph; got a ndarray"),
+        (
+            lambda: Graph.from_igraph(igraph.Graph(edges=[(0, 1)]), "w"),
+            "must have the attribute",
+        ),
+        (lambda: Graph.from_table(INDEX), "a data frame, an Arrow table or a dict"),
+        (lambda: Graph.from_table("edges.parquet"), "edges.parquet must exist"),
+        (lambda: Graph.from_table("edges.xlsx"), "must end in .parquet"),
+        (
+            lambda: Graph.from_table({"from": [1], "dst": [2]}),
+            "'src'; got columns 'from'",
+        ),
+        (lambda: Graph.from_table(TEXT), "jgs.NodeIds"),
+        (
+            lambda: Graph.from_table(TEXT | {"w": ["x", "y"]}, ids=NodeIds(["b", "a"])),
+            "column 'w'",
+        ),
+        (lambda: Graph.from_table(TEXT, ids=NodeIds(["a"])), "'b' at position 1"),
+        (lambda: Graph.from_table(TEXT, ids=NodeIds([1, 2])), "all integers, or all text"),
+        (lambda: NodeIds(["a", "b", "a"]), "an id of its own; got 2 different ones of 3"),
+        (lambda: NodeIds([4, 4]), "got 1 different ones of 2"),
+        (lambda: NodeIds([1.0, np.nan]), "integers of at most 64 bits, or text"),
+        (lambda: NodeIds(["a", None]), "some perhaps missing"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(make, says):
+    with pytest.raises(InputError) as error:
+        make()
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_installed_is_named(monkeypatch, tmp_path, expected):
+    for name in ("jraph", "networkx", "pyarrow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    seeds = jnp.array([1], jnp.int32)
+    batch = jgs.sampling.sample_neighbors(jax.random.key(0), expected, seeds, (2,))
+    for make, says in (
+        (batch.to_graphs_tuple, "jgs[jraph]"),
+        (expected.to_networkx, "pip install 'networkx'"),
+        (lambda: Graph.from_table(tmp_path / "edges.csv"), "jgs[tables]"),
+    ):
+        with pytest.raises(InputError) as error:
+            make()
+        assert says in str(error.value)
