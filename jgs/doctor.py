@@ -32,7 +32,8 @@ _TRIAL_SECONDS = 300
 _NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "rich")
 # The extras of pyproject.toml by what each is for, and a module that tells of it.
 _EXTRAS = {
-    "viz": ("curve.png", "matplotlib"),
+    "viz": ("curve.png and jgs.viz", "matplotlib"),
+    "tables": ("Parquet and CSV", "pyarrow"),
     "partition": ("--method metis", "pymetis"),
     "kaminpar": ("--method kaminpar", "kaminpar"),
     "tensorboard": ("--log tensorboard", "tensorboard"),

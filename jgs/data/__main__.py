@@ -98,7 +98,7 @@ def _data(argv: Sequence[str] | None) -> dict[str, Any]:
 
 def _list(names: Any, fetched: Sequence[str]) -> dict[str, Any]:
     rows = [(n, ABOUT[n], "yes" if n in fetched else "no") for n in names]
-    _show("data sets that have a name", ("name", "what it is", "fetched"), rows)
+    _show("data sets that have a name", ("name", "what it is", "fetched if missing"), rows)
     return {"datasets": [{"name": n, "about": a, "fetched": f == "yes"} for n, a, f in rows]}
 
 
