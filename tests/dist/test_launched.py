@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -157,7 +158,8 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         if kind != "mpi" and harm == signal.SIGSTOP:
             wait_for_end(pids[1 - rank])
             print(f"the other ended after {time.monotonic() - began:.2f} s")
-            os.kill(pids[rank], signal.SIGKILL)  # hydra does so on its own host only
+            with suppress(ProcessLookupError):  # hydra has ended it on its own host, or its guard
+                os.kill(pids[rank], signal.SIGKILL)
         statuses, out, err = finish(processes)
         print(f"{harm.name} of rank {rank}: {statuses} after {time.monotonic() - began:.2f} s")
         print(out, err, sep="\n")
