@@ -158,7 +158,7 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         if kind != "mpi" and harm == signal.SIGSTOP:
             wait_for_end(pids[1 - rank])
             print(f"the other ended after {time.monotonic() - began:.2f} s")
-            with suppress(ProcessLookupError):  # hydra has ended it on its own host, or its guard
+            with suppress(ProcessLookupError):  # hydra may have ended it, or its guard
                 os.kill(pids[rank], signal.SIGKILL)
         statuses, out, err = finish(processes)
         print(f"{harm.name} of rank {rank}: {statuses} after {time.monotonic() - began:.2f} s")
