@@ -37,7 +37,7 @@ import jgs
 from benchmarks import graph, inputs
 from benchmarks.__main__ import CACHE, say
 from jgs.sampling import plan_capacity
-from jgs.sampling.base import sample_apart
+from jgs.sampling.base import sample_separately
 from jgs.sampling.matrix import Matrix, MatrixSampler, choose_layout, stack
 
 BATCH, WIDTH = 512, 16
@@ -177,20 +177,20 @@ def _calls(
     capacity = plan_capacity(
         data, seeds.shape[1], built, seeds=seeds.ravel(), margin=0.2, trials=4
     )
-    words = jax.random.key_data(jax.random.split(jax.random.key(0), len(seeds)))
+    key_data = jax.random.key_data(jax.random.split(jax.random.key(0), len(seeds)))
     state = program.init(data)
 
     def one(sampler: Program, state: object) -> Callable[[], object]:
         draw = jax.jit(
-            lambda words, data, state, seeds: sampler.sample(
-                words, data, state, seeds, capacity
+            lambda key_data, data, state, seeds: sampler.sample(
+                key_data, data, state, seeds, capacity
             )
         )
-        return lambda: draw(words[0], data, state, seeds[0])
+        return lambda: draw(key_data[0], data, state, seeds[0])
 
     together = jax.jit(
-        lambda words, data, state, seeds: sample_apart(
-            program, words, data, state, seeds, capacity
+        lambda key_data, data, state, seeds: sample_separately(
+            program, key_data, data, state, seeds, capacity
         )
     )
     calls = {"all on": one(program, state), "layout": one(other, state)}
@@ -199,7 +199,7 @@ def _calls(
     if jax.tree.leaves(state):
         calls["pre-processing"] = one(program, ())
     for n in many:
-        calls[str(n)] = lambda n=n: together(words[:n], data, state, seeds[:n])
+        calls[str(n)] = lambda n=n: together(key_data[:n], data, state, seeds[:n])
     return calls
 
 

@@ -19,7 +19,7 @@ import scipy.sparse
 
 import jgs.data
 from jgs.allocator import keep_freed_memory
-from jgs.command import settle_jax
+from jgs.command import configure_jax
 from jgs.train import loop
 from jgs.train.config import Config, of_task, parse
 from jgs.train.probe import probe
@@ -76,7 +76,7 @@ def main() -> None:
     add("--only", nargs="+", choices=ROOTS, default=list(ROOTS), metavar="DATA")
     arguments = parser.parse_args()
     keep_freed_memory()
-    settle_jax()
+    configure_jax()
     print("| data | walks | seed | score | at least | other scores | words a second |")
     print("|---|---|---|---|---|---|---|")
     for run in RUNS:

@@ -11,7 +11,7 @@ import numpy as np
 import jgs
 from benchmarks import worker
 from jgs.sampling import Frontier, plan_capacity
-from jgs.sampling.base import sample_apart
+from jgs.sampling.base import sample_separately
 
 SEEDS = 1024
 
@@ -25,14 +25,14 @@ def measure(graph: jgs.Graph, setting: dict, threads: int) -> dict:
 
     @jax.jit
     def draw(step, graph, state, seeds):
-        words = jax.random.key_data(jax.random.split(jax.random.fold_in(key, step), threads))
-        return sample_apart(sampler, words, graph, state, seeds, capacity)
+        key_data = jax.random.key_data(jax.random.split(jax.random.fold_in(key, step), threads))
+        return sample_separately(sampler, key_data, graph, state, seeds, capacity)
 
     @jax.jit
     def draw_nodes(step, graph):
-        words = jax.random.key_data(jax.random.split(jax.random.fold_in(key, step), threads))
+        key_data = jax.random.key_data(jax.random.split(jax.random.fold_in(key, step), threads))
         with jax.enable_x64(True):
-            return sampler.draw_nodes(words, graph, (), budget)
+            return sampler.draw_nodes(key_data, graph, (), budget)
 
     def whole(step):
         batches = jax.block_until_ready(draw(step, graph, state, seeds))

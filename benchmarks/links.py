@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 
 from jgs.allocator import keep_freed_memory
-from jgs.command import settle_jax
+from jgs.command import configure_jax
 from jgs.train import loop
 from jgs.train.config import Config, of_task, parse
 from jgs.train.hold_out import HeldOut, is_link
@@ -54,7 +54,7 @@ def main() -> None:
     add("--flags", default="", help="more flags of python -m jgs.train, e.g. '--epochs 5'")
     arguments = parser.parse_args()
     keep_freed_memory()
-    settle_jax()
+    configure_jax()
     print("| data | seed | test AUC | RA | validation AUC | best epoch | seconds |")
     print("|---|---|---|---|---|---|---|")
     for data in arguments.only:

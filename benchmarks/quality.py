@@ -16,7 +16,7 @@ import tempfile
 from typing import NamedTuple
 
 from jgs.allocator import keep_freed_memory
-from jgs.command import settle_jax
+from jgs.command import configure_jax
 from jgs.train import loop
 from jgs.train.config import Config, parse
 
@@ -115,7 +115,7 @@ def main() -> None:
     add("--sampler", nargs="+", help="some of the samplers (neighbors is run beside them)")
     arguments = parser.parse_args()
     keep_freed_memory()
-    settle_jax()
+    configure_jax()
     print("| data | sampler | test accuracy, % | each run | at least |")
     print("|---|---|---|---|---|")
     for name in arguments.only:

@@ -251,10 +251,10 @@ def main() -> None:
 def measure(args: argparse.Namespace) -> None:
     """Is the process of a part."""
     from jgs.allocator import keep_freed_memory
-    from jgs.command import settle_jax
+    from jgs.command import configure_jax
 
     keep_freed_memory()
-    settle_jax()
+    configure_jax()
     found = PARTS[args.part][0](args.part, args)
     (args.folder / f"{args.part}.json").write_text(json.dumps(found, indent=1) + "\n")
 

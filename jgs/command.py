@@ -24,7 +24,7 @@ PREFIX = "python -m jgs."
 """What a command is called by: `jgs.scripts` makes it "jgs "."""
 
 _WIDTH = 120  # of a table where there is no terminal
-# See `settle_jax`.
+# See `configure_jax`.
 _JAX = {
     "jax_default_prng_impl": "threefry2x32",
     "jax_threefry_partitionable": True,
@@ -92,7 +92,7 @@ def run(
                     return _stop(interruption, stopped)
                 if (problem := _explained(error, disk, memory)) is None:
                     raise
-                # Of several ranks; see `jgs.dist.first`.
+                # Of several ranks; see `jgs.dist.broadcast`.
                 place = f"{where}: " if (where := getattr(error, "place", "")) else ""
                 say(f"error: {place}{' '.join(str(problem).split())}")
                 return 2
@@ -132,7 +132,7 @@ def _print(result: dict[str, Any], kept: Callable[[dict[str, Any]], str]) -> Non
 def loading() -> Iterator[None]:
     """While data are loaded: what exceeds the memory is theirs, not the training's.
 
-    Raises `InputError` for it, with the attribute `told` of `jgs.dist.first`.
+    Raises `InputError` for it, with the attribute `told` of `jgs.dist.broadcast`.
     """
     try:
         yield
@@ -148,7 +148,7 @@ def loading() -> Iterator[None]:
         raise refusal from None
 
 
-def settle_jax() -> None:
+def configure_jax() -> None:
     """JAX's settings that jgs rests on, whatever the environment variables say.
 
     For commands, whose JAX is theirs alone. Keys are Threefry, with today's bits; types and

@@ -223,7 +223,7 @@ def trial() -> None:
     from jgs.models import MODELS
     from jgs.sampling import Labor, Loader, Neighbors
 
-    command.settle_jax()
+    command.configure_jax()
     data = load("synthetic", num_nodes=3000, num_edges=30000, num_features=16, num_classes=4)
     digest, numbers = hashlib.sha256(), []
     for name, sampler in (("sage", Neighbors((5, 5))), ("gat", Labor((5, 5)))):

@@ -77,10 +77,10 @@ def interruptible():
 
 
 def _kernel_with(num_threads: int):
-    def sample(words, graph, seeds, spec):
+    def sample(key_data, graph, seeds, spec):
         before, kernels.NUM_THREADS = kernels.NUM_THREADS, num_threads  # read while tracing
         try:
-            return neighbors.sample_kernel(words, graph, seeds, spec)
+            return neighbors.sample_kernel(key_data, graph, seeds, spec)
         finally:
             kernels.NUM_THREADS = before
 

@@ -33,13 +33,13 @@ def test_the_loaders_step(graph):
     sampler = Neighbors((3, 2), relabel_inputs=False)
     loader = Loader(graph, np.arange(40), 8, sampler, key=KEY, super_batch=2, prefetch=0)
     (schedule,) = loader.source.schedules
-    words, seeds = schedule.batches(0)
+    key_data, seeds = schedule.batches(0)
     capacity = loader.capacity
 
-    def draw(words, graph, seeds):
-        return loader.source._draw_apart(words, graph, (), seeds, capacity)
+    def draw(key_data, graph, seeds):
+        return loader.source._draw_separately(key_data, graph, (), seeds, capacity)
 
-    assert len(list(lowered(draw, words[:2], graph, seeds[:2]))) == 2
+    assert len(list(lowered(draw, key_data[:2], graph, seeds[:2]))) == 2
 
 
 @pytest.mark.parametrize("model", ["sage", "sage, direct", "gcn", "gat"])

@@ -78,7 +78,7 @@ def _data(argv: Sequence[str] | None) -> dict[str, Any]:
         from jgs.data import LOADERS
         from jgs.data.plain import load_plain
 
-    command.settle_jax()
+    command.configure_jax()
     fetched = [n for n in LOADERS if "download" in inspect.signature(LOADERS[n]).parameters]
     if name is None:
         return _list(LOADERS, fetched)

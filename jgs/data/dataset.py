@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from jgs.data import stored
-from jgs.data.rules import check_labels, check_split, check_splits_apart
+from jgs.data.rules import check_labels, check_split, check_splits_disjoint
 from jgs.data.values import (
     SPLITS,
     as_features,
@@ -198,7 +198,7 @@ class Dataset(Shown):
         splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
         for split, ids in splits.items():
             check_split(self.name, split, ids, self.labels, num_nodes)
-        check_splits_apart(self.name, splits, num_nodes)
+        check_splits_disjoint(self.name, splits, num_nodes)
         return self._check_names()
 
     def _check_names(self) -> Self:

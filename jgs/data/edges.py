@@ -114,8 +114,8 @@ def _keys(src, dst, num_nodes: int, *, symmetric: bool, what: str) -> np.ndarray
     src, dst = src.astype(np.int64), dst.astype(np.int64)
     if not symmetric:
         return dst << 32 | src
-    apart = src != dst
-    src, dst = src[apart], dst[apart]
+    no_loop = src != dst
+    src, dst = src[no_loop], dst[no_loop]
     return np.concatenate([dst << 32 | src, src << 32 | dst])
 
 

@@ -84,7 +84,7 @@ def check_split(
         )
 
 
-def check_splits_apart(name: str, splits: dict[str, np.ndarray], num_nodes: int) -> None:
+def check_splits_disjoint(name: str, splits: dict[str, np.ndarray], num_nodes: int) -> None:
     """Raises `InputError` unless each node is in one split at most, and once."""
     rule = f"each node of {name} must be in one split at most, and once"
     for split, ids in splits.items():

@@ -28,7 +28,7 @@ _PLACES = {
     "FeatureExchange": "jgs.dist.exchange",
     "ShardedEmbedding": "jgs.dist.embedding",
     "TensorStore": "jgs.dist.store",
-    "arrays_of_first": "jgs.dist.first",
+    "broadcast_arrays": "jgs.dist.broadcast",
 }
 __all__ = sorted(_PLACES)
 

@@ -19,7 +19,7 @@ from jgs.dist.comm import OWN, SAME, Communicator
 from jgs.dist.owners import Owners, Token, read
 from jgs.dist.table_rows import add_equal, put_rows
 from jgs.errors import InputError
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 
 _INIT_ROWS = 1 << 16  # made at a time: the random bits of a large table need not fit in RAM
 _STEP_ROWS = 1 << 10  # updated at a time: they and the optimiser's state stay in cache
@@ -94,7 +94,7 @@ class ShardedEmbedding:
         init: Callable[[jax.Array, tuple[int, ...]], jax.Array] | None = None,
         late: bool = False,
     ):
-        words = key_words(key)
+        key_data = as_key_data(key)
         if width < 1:
             raise InputError("width must be at least 1", width, "Raise it.")
         self._owners = Owners(comm, offsets, capacity)
@@ -105,7 +105,7 @@ class ShardedEmbedding:
         self._init = init or jax.nn.initializers.normal(width**-0.5)
         self._pending: tuple[Token, Any] | None = None
         make = comm.program(self._make, (SAME, SAME), OWN)
-        self._table, self._slots = make(self._owners.offsets, comm.same(words))
+        self._table, self._slots = make(self._owners.offsets, comm.same(key_data))
         self._fetch = comm.program(self._owners.fetch, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME))
         self._apply = comm.program(self._update, (OWN, OWN, OWN, OWN), OWN, donate=(0, 1))
 
@@ -187,9 +187,9 @@ class ShardedEmbedding:
 
     # -- inside a program: one rank ----------------------------------------------------------
 
-    def _make(self, offsets: jax.Array, words: jax.Array) -> tuple[Table, jax.Array]:
+    def _make(self, offsets: jax.Array, key_data: jax.Array) -> tuple[Table, jax.Array]:
         """The table, and int32 `[n]` for `_update` to write to."""
-        key = jax.random.wrap_key_data(words, impl="threefry2x32")
+        key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
         nodes = offsets[self.comm.index()] + jnp.arange(self._owners.num_own, dtype=jnp.int32)
 
         def row(node):

@@ -62,7 +62,7 @@ class FeatureExchange:
         for a call that took further rounds.
 
     Raises `InputError` on the rank whose features do not fit its offsets, and on the others
-    `jgs.dist.first.FailedElsewhere`.
+    `jgs.dist.broadcast.FailedElsewhere`.
 
     All ranks must call it equally often; a call is 2 rounds, and 2 more for each time
     `capacity` that the most wanted rank is asked for more. Padding (outside `[0, N)`) gets
@@ -121,7 +121,7 @@ class FeatureExchange:
         self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
         self._read_placed = self.comm.program(self._read, (OWN, OWN, OWN), OWN)
 
-    def settle(self) -> None:
+    def fit_to_demand(self) -> None:
         """Enlarges `capacity` where what was asked for so far says that one call in ten
         thousand or more will need further rounds. All ranks call it; they have seen the same.
         Then the next call compiles."""

@@ -92,8 +92,8 @@ def unmet() -> Iterator[None]:
     here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, and not when one exits
     before MPI_Init. So Ctrl-C and SIGTERM have their default action here, and an error that
     leaves the block ends the process by SIGKILL at its exit, when the error has been printed;
-    but one that all ranks have been told (see `jgs.dist.first.everywhere`) leaves the exit as
-    it is.
+    but one that all ranks have been told (see `jgs.dist.broadcast.everywhere`) leaves the
+    exit as it is.
     """
     if not launched():
         yield

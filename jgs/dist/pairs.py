@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.dist.broadcast import everywhere
 from jgs.dist.comm import OWN, SAME, Communicator
-from jgs.dist.first import everywhere
 from jgs.dist.plan import largest
 from jgs.dist.source import HybridSampler, RankSource
 from jgs.graph import Graph
@@ -18,7 +18,7 @@ from jgs.ops import gather
 from jgs.sampling.base import Sampler, step_keys
 from jgs.sampling.loader import decided_by
 from jgs.sampling.plan import plan_capacity
-from jgs.sampling.schedule import Deal, Schedule, graph_digest
+from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 
 
 class PairDraws:
@@ -68,7 +68,7 @@ class PairDraws:
         schedules = [
             Schedule(
                 key,
-                Deal.whole(pairs, graph_digest(self._graph)),
+                SeedParts.whole(pairs, graph_digest(self._graph)),
                 size,
                 num_nodes,
                 shuffle,

@@ -30,7 +30,7 @@ from jgs.sampling.capacity import (
 from jgs.sampling.schedule import Schedule
 
 
-class Remote:
+class RemoteNodes:
     """The nodes of other ranks that each local rank's batches read.
 
     Args:
@@ -53,15 +53,15 @@ class Remote:
         """Of each of these steps the distinct remote nodes, int32, for each local rank.
 
         All ranks call it alike: in vanilla mode drawing communicates."""
-        for words, seeds in steps(self.comm, self._schedules, epoch, which):
-            batches = self.comm.local(self.drawn(words, seeds))
+        for key_data, seeds in steps(self.comm, self._schedules, epoch, which):
+            batches = self.comm.local(self.drawn(key_data, seeds))
             yield [self._remote(i, np.asarray(b.nodes)) for i, b in enumerate(batches)]
 
-    def drawn(self, words: np.ndarray, seeds: Any) -> Any:
+    def drawn(self, key_data: np.ndarray, seeds: Any) -> Any:
         """The `OWN` batch of these seeds, with as large a capacity as all ranks need."""
 
         def attempt(level: int) -> tuple[Any, bool]:
-            batch = self._sampler(words, seeds, level)
+            batch = self._sampler(key_data, seeds, level)
             mine = [np.asarray(b.overflow, np.int32)[None] for b in self.comm.local(batch)]
             if self.comm.size == 1:
                 return batch, bool(mine[0][0])
@@ -129,10 +129,10 @@ def planned_vanilla(
     which = np.unique(
         np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int)
     ).tolist()
-    remote = Remote(comm, offsets, drawing, schedules)
+    remote = RemoteNodes(comm, offsets, drawing, schedules)
     need = np.zeros((2, len(worst.edges)), np.int64)
-    for words, seeds in steps(comm, schedules, 0, which):
-        for batch in comm.local(remote.drawn(words, seeds)):
+    for key_data, seeds in steps(comm, schedules, 0, which):
+        for batch in comm.local(remote.drawn(key_data, seeds)):
             need = np.maximum(need, np.asarray(batch.needed))
     mine = with_margin(need, 0.05, batch_size, worst)
     capacity = largest(comm, [mine] * comm.num_local)
@@ -143,7 +143,7 @@ def planned_vanilla(
 
 
 def request_capacity(
-    remote: Remote,
+    remote: RemoteNodes,
     epoch: int,
     num_steps: int,
     cached: Sequence[np.ndarray] | None = None,
@@ -169,7 +169,7 @@ def request_capacity(
 
 
 def planned_cache(
-    remote: Remote, epoch: int, num_steps: int, num_rows: int
+    remote: RemoteNodes, epoch: int, num_steps: int, num_rows: int
 ) -> list[np.ndarray]:
     """For each local rank the `num_rows` remote nodes that its batches of the epoch read most
     often, int32, padded with `N`. A row that is read once is worth its place too: it comes with

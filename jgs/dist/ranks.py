@@ -11,12 +11,12 @@ import numpy as np
 import scipy.sparse
 
 from jgs.data.parts import Part, Parts
+from jgs.dist.broadcast import everywhere
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.exchange import FeatureExchange
-from jgs.dist.first import everywhere
 from jgs.dist.learning import update_program
 from jgs.dist.plan import (
-    Remote,
+    RemoteNodes,
     degree_cache,
     largest,
     planned_cache,
@@ -33,7 +33,7 @@ from jgs.sampling.capacity import Capacity, round_up
 from jgs.sampling.learning import Learning
 from jgs.sampling.loader import Loader, decided_by
 from jgs.sampling.plan import plan_capacity
-from jgs.sampling.schedule import Deal, Schedule
+from jgs.sampling.schedule import Schedule, SeedParts
 from jgs.sampling.source import Source
 from jgs.sampling.staged import source_of
 from jgs.sampling.stages import SamplerSchedule, check_alike, samplers_of
@@ -106,8 +106,8 @@ class RankParts:
         digest = zlib.crc32(parts.parts_id.encode())
         whole = draws_seeds(sampler)
         every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
-        deals = [
-            Deal(
+        seed_parts_of_ranks = [
+            SeedParts(
                 [np.asarray(part.train_idx) for part in every or some],
                 some[0].index,
                 parts.num_parts,
@@ -119,8 +119,8 @@ class RankParts:
         ]
         sizes, keys = (per_part, parts.num_nodes), partial(step_keys, sampler)
         return [
-            Schedule(key, deal, *sizes, shuffle, settings, step_keys=keys, whole=whole)
-            for deal in deals
+            Schedule(key, seed_parts, *sizes, shuffle, settings, step_keys=keys, whole=whole)
+            for seed_parts in seed_parts_of_ranks
         ]
 
 
@@ -198,7 +198,7 @@ def rank_loader(
         schedules = ranks.schedules(key, batch_size, shuffle, settings, sampler)
         draws = _hybrid if mode == "hybrid" else _vanilla
         drawing = draws(background, ranks, graphs, schedules, batch_size, sampler)
-        remote = Remote(background, ranks.offsets, drawing, schedules)
+        remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
         capacity = request_capacity(remote, 0, len(schedules[0]))
         exchange = FeatureExchange(
             background, ranks.offsets, ranks.features, capacity, wire, in_place
@@ -211,7 +211,7 @@ def rank_loader(
         def before_epoch(epoch: int) -> None:
             if cache == "planned":
                 keep(epoch)
-            exchange.settle()
+            exchange.fit_to_demand()
 
         learning = None
         if is_adaptive(sampler):  # so in hybrid mode
@@ -225,7 +225,7 @@ def rank_loader(
 
 
 def _keeper(
-    remote: Remote,
+    remote: RemoteNodes,
     exchange: FeatureExchange,
     steps: int,
     most: int,

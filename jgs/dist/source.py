@@ -25,8 +25,8 @@ class RankSampler(Protocol):
 
     extra_rounds: int
 
-    def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        """The `OWN` MiniBatch of the `OWN` seeds `[B]` by the key `words` uint32 `[2]`. Its
+    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        """The `OWN` MiniBatch of the `OWN` seeds `[B]` by the key `key_data` uint32 `[2]`. Its
         capacity has been enlarged `level` times. All ranks call it alike."""
 
 
@@ -73,19 +73,19 @@ class HybridSampler:
         self._capacity = capacity or self._worst
         self._programs: list[Callable] = []
 
-    def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
+    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
         while len(self._programs) <= level:
             self._programs.append(self._program(len(self._programs)))
-        words = self._comm.same(words)
-        return self._programs[level](words, self.graph, self.state, seeds)
+        key_data = self._comm.same(key_data)
+        return self._programs[level](key_data, self.graph, self.state, seeds)
 
     def _program(self, level: int) -> Callable:
         capacity = enlarged(self._capacity, self._worst, level)
 
-        def sample(words, graph, state, seeds):
+        def sample(key_data, graph, state, seeds):
             if not self._sampler.by_node and self._comm.size > 1:
-                words = fold_keys(words, self._comm.index())
-            return self._sampler.sample(words, graph, state, seeds, capacity)
+                key_data = fold_keys(key_data, self._comm.index())
+            return self._sampler.sample(key_data, graph, state, seeds, capacity)
 
         return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)
 
@@ -163,9 +163,9 @@ class RankSource:
             self._settled, self._steps = self.redraws, 0
         which = range(first, len(self.schedules[0]))
         every = steps(self._comm, self.schedules, epoch, which)
-        for number, (words, seeds) in enumerate(every, begun):
+        for number, (key_data, seeds) in enumerate(every, begun):
             self._take_state(number)
-            yield [self._draw(words, seeds)]
+            yield [self._draw(key_data, seeds)]
 
     def finish(self, item: Drawn) -> Drawn:
         return item
@@ -174,7 +174,7 @@ class RankSource:
         if self.learning is not None:
             self._sampler.state = self.learning.state_of(number)  # type: ignore[attr-defined]
 
-    def _draw(self, words: np.ndarray, seeds: Any) -> Drawn:
+    def _draw(self, key_data: np.ndarray, seeds: Any) -> Drawn:
         lost, further, begun = 0, self._further_rounds(), self.counters.rounds
 
         def attempt(level: int) -> tuple[Drawn, bool]:
@@ -182,7 +182,7 @@ class RankSource:
             before, more = self.counters.rounds, self._further_rounds()
             began = time.perf_counter()
             with phase("sampling"):
-                batch = jax.block_until_ready(self._sampler(words, seeds, level))
+                batch = jax.block_until_ready(self._sampler(key_data, seeds, level))
             sampled = time.perf_counter()
             with phase("exchange"):
                 x, overflow = self._exchange(batch.nodes, batch.overflow)

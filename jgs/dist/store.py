@@ -258,7 +258,7 @@ class TensorStore:
         return whole
 
     def load_state(self, arrays: dict[str, Any]) -> None:
-        """Continues from `arrays()`, equal on all ranks (`jgs.dist.arrays_of_first` sends what
+        """Continues from `arrays()`, equal on all ranks (`jgs.dist.broadcast_arrays` sends what
         rank 0 has read), or memory maps of it."""
         if sorted(arrays) != sorted(self._tensors):
             raise InputError(

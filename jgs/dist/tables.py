@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs.dist.broadcast import everywhere
 from jgs.dist.comm import Communicator, all_gather_rows
-from jgs.dist.first import everywhere
 from jgs.errors import InputError
 from jgs.files.room import with_room
 from jgs.graph import as_device

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from jgs.command import output_elsewhere
+from jgs.dist.broadcast import FailedElsewhere, everywhere
 from jgs.dist.comm import Communicator
-from jgs.dist.first import FailedElsewhere, everywhere
 from jgs.dist.launch import connect, unmet
 from jgs.dist.start import START_TIMEOUT, Watch
 from jgs.dist.watchdog import Watchdog

@@ -154,14 +154,15 @@ class VanillaSampler:
         self.extra_rounds = 0
         self._programs: dict[tuple[Capacity, RowCapacity], Any] = {}
 
-    def __call__(self, words: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        """The `OWN` MiniBatch of the `OWN` int32 seeds `[B]` by the key `words` uint32 `[2]`.
+    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        """The `OWN` MiniBatch of the `OWN` int32 seeds `[B]` by `key_data`, a key uint32
+        `[2]`.
 
         Its capacity has been enlarged `level` times. Each seed is a node whose in-edges the
         rank has, or `N` for padding.
         """
         capacity = enlarged(self._spec.capacity, self._worst, level)
-        batch, _, rows = self._sample(words, seeds, capacity, self.rows)
+        batch, _, rows = self._sample(key_data, seeds, capacity, self.rows)
         if level == 0:
             self.rows = rows
         return batch
@@ -169,14 +170,14 @@ class VanillaSampler:
     def plan(
         self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1
     ) -> RowCapacity:
-        """Sets `rows` to what `batches`, pairs of words and seeds, need, and a margin.
+        """Sets `rows` to what `batches`, pairs of key data and seeds, need, and a margin.
 
         All ranks come to the same, for each sees the largest need of all.
         """
         capacity, worst = self._spec.capacity, _worst_rows(self._spec.capacity)
         needs, rows = np.zeros((len(worst.nodes), 2)), self.rows
-        for words, seeds in batches:
-            _, need, rows = self._sample(words, seeds, capacity, rows)
+        for key_data, seeds in batches:
+            _, need, rows = self._sample(key_data, seeds, capacity, rows)
             needs = np.maximum(needs, need)
         planned = [
             tuple(
@@ -188,11 +189,11 @@ class VanillaSampler:
         return self.rows
 
     def _sample(
-        self, words: np.ndarray, seeds: Any, capacity: Capacity, rows: RowCapacity
+        self, key_data: np.ndarray, seeds: Any, capacity: Capacity, rows: RowCapacity
     ) -> tuple[Any, np.ndarray, RowCapacity]:
         """The batches, int `[L-1, 2]` what was needed of `rows`, and those that were enough."""
         self._check_seeds(seeds)
-        operands = (self._comm.same(words), self._graph, self._offsets, self._held, seeds)
+        operands = (self._comm.same(key_data), self._graph, self._offsets, self._held, seeds)
         while True:
             with jax.enable_x64(True):  # edge offsets are 64-bit
                 batch, need = self._program(capacity, rows)(*operands)
@@ -253,7 +254,7 @@ def _sample_rows(
     comm: Communicator,
     spec: HopSpec,
     rows: RowCapacity,
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     offsets: jax.Array,
     held: jax.Array | None,
@@ -263,7 +264,7 @@ def _sample_rows(
     ranks for `rows`. Where that exceeds them, the mini-batch is of no use."""
     nodes, num_nodes = seeds, graph.num_nodes
     held = jnp.zeros(0, bool) if held is None else held
-    draw, most = partial(spec.sampler.draw_hop, words, graph), jnp.iinfo(jnp.int32).max
+    draw, most = partial(spec.sampler.draw_hop, key_data, graph), jnp.iinfo(jnp.int32).max
     overflow, blocks, needs, needed = jnp.zeros((), bool), [], [], []
     for h, room in enumerate(spec.capacity.edges):
         if h == 0 or comm.size == 1:

@@ -13,7 +13,7 @@ from jgs.dist.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.models.skipgram import WalkBatch, draw_pairs, noise_prefix
 from jgs.sampling import Loader, Walker
-from jgs.sampling.schedule import Deal, Schedule, graph_digest
+from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.stages import Stages
 
 _WALKS_AT_ONCE = 1 << 11  # drawn in one call: a step of few walks costs as much as one of many
@@ -60,7 +60,7 @@ class WalkSource:
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
         (schedule,), comm = self.schedules, self._comm
-        words, roots = schedule.batches(epoch, self.at_once)
+        key_data, roots = schedule.batches(epoch, self.at_once)
         columns = [
             slice(rank * self._own, (rank + 1) * self._own)
             for rank in range(comm.rank, comm.rank + comm.num_local)
@@ -68,7 +68,7 @@ class WalkSource:
         for step in range(first, len(schedule), self.at_once):
             began, some = time.perf_counter(), slice(step, step + self.at_once)
             own = comm.own([np.ascontiguousarray(roots[some, c]) for c in columns])
-            keys = comm.same(np.ascontiguousarray(words[some]))
+            keys = comm.same(np.ascontiguousarray(key_data[some]))
             batches = self._sample(keys, self._graph, self._state, self._prefix, own)
             jax.block_until_ready(batches)
             self.seconds["sampling"] += time.perf_counter() - began
@@ -79,13 +79,13 @@ class WalkSource:
         return item
 
     def _draw(
-        self, words: jax.Array, graph: Graph, state: Any, prefix: jax.Array, roots: jax.Array
+        self, key_data: jax.Array, graph: Graph, state: Any, prefix: jax.Array, roots: jax.Array
     ) -> WalkBatch:
         """The batches, stacked, of int32 roots `[S, B]` by the keys uint32 `[S, 2]`."""
-        walks = self._walker.sample(words, graph, state, roots)
+        walks = self._walker.sample(key_data, graph, state, roots)
         with jax.enable_x64(True):
             draw = jax.vmap(lambda key, nodes: draw_pairs(key, nodes, prefix, *self._pairs))
-            return draw(words, walks.nodes)
+            return draw(key_data, walks.nodes)
 
 
 def _pick(batches: WalkBatch, which: jax.Array) -> WalkBatch:
@@ -115,7 +115,7 @@ def walk_loader(
     settings = repr((walker, num_walks, window, num_negatives))
     schedule = Schedule(
         key,
-        Deal.whole(nodes, graph_digest(graph)),
+        SeedParts.whole(nodes, graph_digest(graph)),
         batch_size * comm.size,
         graph.num_nodes,
         settings=settings,

@@ -41,9 +41,9 @@ def symmetric(graph: Adjacency) -> Adjacency:
     matrix = scipy.sparse.csr_array((ones, graph.indices, graph.indptr), shape=(n, n))
     both = (matrix + matrix.T).tocsr()  # adds up what is there more than once
     row = np.repeat(np.arange(n, dtype=both.indices.dtype), np.diff(both.indptr))
-    apart = both.indices != row
-    degree = np.bincount(row[apart], minlength=n)
-    return Adjacency(row_offsets(degree), both.indices[apart], both.data[apart])
+    no_loop = both.indices != row
+    degree = np.bincount(row[no_loop], minlength=n)
+    return Adjacency(row_offsets(degree), both.indices[no_loop], both.data[no_loop])
 
 
 def subgraph(graph: Adjacency, nodes: np.ndarray) -> Adjacency:

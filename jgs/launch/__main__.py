@@ -39,7 +39,7 @@ from jgs.errors import InputError
 from jgs.launch import hosts as hosts_of
 from jgs.launch import start
 from jgs.launch.hosts import Host
-from jgs.launch.remote import Remote, every
+from jgs.launch.remote import RemoteShell, every
 from jgs.train import config, folder
 
 # What `jgs.launch` gives each rank itself.
@@ -70,7 +70,7 @@ def _launch(argv: list[str]) -> int:
         # Only now: errors above need not wait for the import of JAX.
         from jgs.launch.parts import PartsHere
 
-    remote = Remote.from_text(options.get("ssh", "ssh"))
+    remote = RemoteShell.from_text(options.get("ssh", "ssh"))
     comm = options.get("comm") or ("mpi" if start.has_mpi() else "jax")
     mpiexec = start.find_mpiexec() if comm == "mpi" else ""
     parts = None

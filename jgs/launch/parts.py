@@ -16,7 +16,7 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.launch import probe
 from jgs.launch.hosts import Host
-from jgs.launch.remote import Remote, end_with_this
+from jgs.launch.remote import RemoteShell, end_with_this
 
 _PARTIAL = ".rsync-partial"  # what has arrived of a file when its copying is cut short
 
@@ -68,7 +68,7 @@ class PartsHere:
     def _files(self) -> set[str]:
         return parts_files(self.folder)
 
-    def copy(self, remote: Remote, host: Host, lacks: list[str], has_rsync: bool) -> None:
+    def copy(self, remote: RemoteShell, host: Host, lacks: list[str], has_rsync: bool) -> None:
         """Copies the files `lacks` to `host`, and goes on where an earlier copy was cut short.
 
         Raises:

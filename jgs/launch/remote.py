@@ -1,4 +1,4 @@
-"""`Remote`: commands on other hosts, by ssh; on this one, without."""
+"""`RemoteShell`: commands on other hosts, by ssh; on this one, without."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteShell:
     """How commands are run on hosts.
 
     Fields:
@@ -37,7 +37,7 @@ class Remote:
     ssh: tuple[str, ...]
 
     @classmethod
-    def from_text(cls, text: str) -> Remote:
+    def from_text(cls, text: str) -> RemoteShell:
         """Of `--ssh`. ssh itself is told to ask nobody for passwords. Raises `InputError`."""
         try:
             words = shlex.split(text)

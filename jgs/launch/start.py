@@ -15,7 +15,7 @@ from typing import Any
 
 from jgs.errors import InputError
 from jgs.launch.hosts import Host
-from jgs.launch.remote import Remote
+from jgs.launch.remote import RemoteShell
 from jgs.launch.running import Start, run
 
 # ssh takes no environment along; mpiexec does. What these begin are settings of a run.
@@ -61,7 +61,7 @@ class Plan:
       env: what all ranks get, each `NAME=VALUE`.
     """
 
-    remote: Remote
+    remote: RemoteShell
     hosts: tuple[Host, ...]
     answers: tuple[dict[str, Any], ...]
     training: tuple[str, ...]

@@ -87,7 +87,7 @@ def noise_prefix(graph: Graph, length: int) -> np.ndarray:
 
 
 def draw_pairs(
-    words: jax.Array, nodes: jax.Array, prefix: jax.Array, window: int, num_negatives: int
+    key_data: jax.Array, nodes: jax.Array, prefix: jax.Array, window: int, num_negatives: int
 ) -> WalkBatch:
     """The batch of the walks `nodes` int32 `[B, T]`; to be traced under x64.
 
@@ -96,15 +96,15 @@ def draw_pairs(
     number, as the steps of the walk do.
 
     Args:
-      words: uint32 `[2]`, the key that the walks were drawn with.
+      key_data: uint32 `[2]`, the key that the walks were drawn with.
       prefix: int64 `[N]`, of `noise_prefix`.
       num_negatives: `K`. A run has about as many places: a walk reads about `T` negatives.
     """
     num_runs = count_runs(nodes.shape[1], num_negatives)
     roots = nodes[:, 0]
-    keys = walker_keys(fold(words, _PAIRS), roots, walk_numbers(roots))
-    (windows, _) = _words(keys, nodes.shape[1], 0)
-    bits = _words(keys, num_runs * num_negatives, 1)
+    keys = walker_keys(fold(key_data, _PAIRS), roots, walk_numbers(roots))
+    (windows, _) = _bits(keys, nodes.shape[1], 0)
+    bits = _bits(keys, num_runs * num_negatives, 1)
     reach = 1 + ((windows.astype(jnp.uint64) * jnp.uint64(window)) >> jnp.uint64(32))
     high, low = (word.astype(jnp.uint64) for word in bits)
     points = below((high << jnp.uint64(32)) | low, prefix[-1])
@@ -234,12 +234,12 @@ def damped_sgd() -> optax.GradientTransformation:
 def _pairs(batch: WalkBatch, num_nodes: int) -> jax.Array:
     """float32 `[B, T, T]`: 1 where a center, the second axis, has the third's as a context."""
     place, real = jnp.arange(batch.nodes.shape[1]), batch.nodes < num_nodes
-    apart = jnp.abs(place[:, None] - place)
-    near = (apart > 0) & (apart <= batch.windows[:, :, None])
+    distance = jnp.abs(place[:, None] - place)
+    near = (distance > 0) & (distance <= batch.windows[:, :, None])
     return (near & real[:, :, None] & real[:, None, :]).astype(jnp.float32)
 
 
-def _words(keys: jax.Array, count: int, which: int) -> Any:
+def _bits(keys: jax.Array, count: int, which: int) -> Any:
     """Two uint32 `[B, count]`: for every walk's key those of the counters `(i, which)`."""
     number = jnp.arange(count, dtype=jnp.uint32)
     counter = jnp.concatenate([number, jnp.full_like(number, which)])

@@ -107,25 +107,25 @@ def edge_mask(block: Block, mask: Mask) -> Mask:
 
 
 def _key_words(key: jax.Array, layer: int | jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two words, uint32 scalars, that hash the whole key and the layer."""
-    words = key
+    """Two numbers, uint32 scalars, that hash the whole key and the layer."""
+    key_data = key
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        words = jax.random.key_data(key)
-    if words.ndim != 1 or words.dtype != jnp.uint32:
+        key_data = jax.random.key_data(key)
+    if key_data.ndim != 1 or key_data.dtype != jnp.uint32:
         raise InputError(
             "a dropout key must be one JAX random key",
             f"{key.dtype}{list(key.shape)}",
             "Make it with jax.random.key or jax.random.fold_in.",
         )
     low = high = _mix(jnp.asarray(layer).astype(jnp.uint32) + np.uint32(GOLDEN))
-    for i in range(words.shape[0]):
-        low = _mix(low ^ words[i])
-        high = _mix((high + words[i]) * np.uint32(GOLDEN))
+    for i in range(key_data.shape[0]):
+        low = _mix(low ^ key_data[i])
+        high = _mix((high + key_data[i]) * np.uint32(GOLDEN))
     return low, high
 
 
 def _mix(bits: jax.Array) -> jax.Array:
-    """The finaliser `lowbias32`, a bijection of the 32-bit words."""
+    """The finaliser `lowbias32`, a bijection of the 32-bit numbers."""
     bits = (bits ^ (bits >> 16)) * np.uint32(0x7FEB352D)
     bits = (bits ^ (bits >> 15)) * np.uint32(0x846CA68B)
     return bits ^ (bits >> 16)

@@ -62,7 +62,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
             partition_nodes,
         )
 
-    command.settle_jax()
+    command.configure_jax()
     _check_flags(options)
     own = open_assignment(options["assignment"]) if "assignment" in options else None
     method, seed = options.get("method", "metis"), options.get("seed", 0)

@@ -28,9 +28,9 @@ def undirected_rows(
     for first, stop, keys in _keys(graph):
         keys = np.unique(keys)
         rows, neighbors = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
-        apart = rows != neighbors
-        degree = np.bincount(rows[apart] - first, minlength=stop - first)
-        yield first, degree, neighbors[apart]
+        no_loop = rows != neighbors
+        degree = np.bincount(rows[no_loop] - first, minlength=stop - first)
+        yield first, degree, neighbors[no_loop]
 
 
 def is_symmetric(graph: Adjacency) -> bool:

@@ -46,7 +46,7 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
         from jgs.partition import memory
         from jgs.plan.cost import MODES, Network, cost
 
-    command.settle_jax()
+    command.configure_jax()
     keep_freed_memory()  # as training does: its steps are timed
     open_work = _published if _is_shape(options) else _at_hand
     work, draw_of, graph, seeds = open_work(options)

@@ -112,10 +112,10 @@ def _batches(
         if mine.size < size and number > 0:
             return  # a rest would make the average smaller than most batches
         some[: mine.size] = mine
-        words = jax.random.fold_in(key, number)
+        key_data = jax.random.fold_in(key, number)
 
-        def attempt(level: int, words: Any = words, some: np.ndarray = some) -> Any:
-            batch = sample(words, graph, state, some, enlarged(capacity, worst, level))
+        def attempt(level: int, key_data: Any = key_data, some: np.ndarray = some) -> Any:
+            batch = sample(key_data, graph, state, some, enlarged(capacity, worst, level))
             return batch, batch.overflow
 
         yield until_it_fits(attempt)[0]

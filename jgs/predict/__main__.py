@@ -41,7 +41,7 @@ def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
             with interrupts.starting():
                 # Only now: errors above need not wait for the import of Flax.
                 from jgs.predict.command import predict
-        command.settle_jax()
+        command.configure_jax()
         return predict(given, watch)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jgs.allocator import keep_freed_memory
+from jgs.dist.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.comm import Communicator
-from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.dist.start import Watch
 from jgs.dist.together import together
 from jgs.errors import InputError
@@ -133,8 +133,8 @@ def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
         return str(len(read[0]))
 
     run_nodes = run.num_nodes()
-    num = int(text_of_first(comm, size))
-    return arrays_of_first(comm, read[0] if read else np.zeros(num, np.int32))
+    num = int(broadcast_text(comm, size))
+    return broadcast_arrays(comm, read[0] if read else np.zeros(num, np.int32))
 
 
 def read_ids(path: Path, num_nodes: int, width: int = 1) -> np.ndarray:

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 from flax import nnx
 
+from jgs.dist.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.comm import Alone, Communicator
-from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.errors import InputError
 from jgs.models import DGCNN, GNN
 from jgs.predict.embeddings import EmbedRun
@@ -55,7 +55,7 @@ def open_run(
         arrays.update(saved.arrays)
         return json.dumps([saved.text, saved.record, saved.rows])
 
-    text, record, rows = json.loads(text_of_first(comm, read))
+    text, record, rows = json.loads(broadcast_text(comm, read))
     own = {name: value for name, value in changed.items() if value is not None}
     config = everywhere(comm, lambda: Config.from_json(text, **{"progress": True, **own}))
     about = {"rows": rows, "run_dir": os.fspath(run_dir)}
@@ -68,7 +68,7 @@ def open_run(
         state = nnx.state(model)
         return {name: fitting(run_dir, state, arrays.get(name)) for name in PARAMS}
 
-    found = arrays_of_first(comm, everywhere(comm, fitted))
+    found = broadcast_arrays(comm, everywhere(comm, fitted))
     found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
     nnx.update(model, found[params])
     kind: Any = LinkRun if config.task == "links" else Run

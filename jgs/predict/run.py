@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs.dist.broadcast import everywhere
 from jgs.dist.collect import rows_of_all
 from jgs.dist.comm import Communicator
-from jgs.dist.first import everywhere
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.shown import Shown

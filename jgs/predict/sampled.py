@@ -17,7 +17,7 @@ from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors, plan_capacity, worst_case
 from jgs.sampling.algorithms.neighbors import check_fanouts
 from jgs.sampling.capacity import enlarged, until_it_fits
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 
 _SMALL = 1 << 14  # edges for which nothing is measured
 
@@ -70,7 +70,7 @@ def batches(
 ) -> Callable[[np.ndarray], MiniBatch]:
     """A function of at most `size` of the `seeds`, int32 and distinct: their batch, drawn by
     `key` and padded to `size` seeds, that has not overflowed."""
-    words, state = key_words(key), sampler.init(graph)
+    key_data, state = as_key_data(key), sampler.init(graph)
     planned = worst = worst_case(graph, size, sampler, distinct=True)
     if sum(worst.edges) > _SMALL:
         planned = plan_capacity(graph, size, sampler, seeds=seeds, key=key, trials=2)
@@ -86,7 +86,7 @@ def batches(
 
         def attempt(level: int) -> tuple[MiniBatch, Any]:
             capacity = enlarged(planned, worst, level)
-            batch = _batch(sampler, capacity, words, graph, state, padded)
+            batch = _batch(sampler, capacity, key_data, graph, state, padded)
             return batch, batch.overflow
 
         batch, last = until_it_fits(attempt, last)
@@ -97,9 +97,9 @@ def batches(
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _batch(
-    sampler: Neighbors, capacity: Capacity, words: Any, graph: Graph, state: Any, seeds: Any
+    sampler: Neighbors, capacity: Capacity, key_data: Any, graph: Graph, state: Any, seeds: Any
 ) -> MiniBatch:
-    return sampler.sample(words, graph, state, seeds, capacity)
+    return sampler.sample(key_data, graph, state, seeds, capacity)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -11,8 +11,8 @@ import numpy as np
 
 import jgs.data
 from jgs.data.parts import open_parts
+from jgs.dist.broadcast import everywhere
 from jgs.dist.comm import Alone, Communicator, all_gather_rows
-from jgs.dist.first import everywhere
 from jgs.dist.ranks import RankParts
 from jgs.errors import InputError
 from jgs.graph import Graph

@@ -33,7 +33,7 @@ class Ahead:
     def __iter__(self) -> Iterator[Any]:
         return self
 
-    def settle(self) -> None:
+    def wait_until_full(self) -> None:
         """Waits until as many items are ready as may be, or there are no more: threads that
         draw together must stop after the same item."""
         while self._thread.is_alive() and self._ready.qsize() < self._size:

@@ -16,7 +16,7 @@ import numpy as np
 
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.random import step_words
+from jgs.sampling.random import step_key_data
 
 State = Any  # a pytree of arrays, () if there is nothing to keep
 
@@ -50,8 +50,8 @@ class Sampler(Protocol):
         `draws_seeds` the batch's seeds are some of them.
 
         Args:
-          key: a Threefry key, typed or as its two uint32 words, used once; or the words that
-            the sampler's own `step_keys` made.
+          key: a Threefry key, typed or as its key data uint32 `[2]`, used once; or the key
+            data that the sampler's own `step_keys` made.
           graph, state: of `init`; arguments of the jitted function.
           capacity: static sizes; None: `bound` of the graph's shape. A sample that does not
             fit comes back empty, with `overflow` set and what is known to be `needed`.
@@ -154,49 +154,49 @@ class ByNode(Sampler, Protocol):
     def edge_weights(self) -> bool: ...
 
     def draw_hop(
-        self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
         """What each of `nodes`, int32 `[..., T]` with `N` for padding, draws at `hop` by the
-        key `words` uint32 `[..., 2]` (or `[..., W]` of the sampler's own `step_keys`), in at
+        key `key_data` uint32 `[..., 2]` (or `[..., W]` of the sampler's own `step_keys`), in at
         most `num_edges` edges; traced under x64."""
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """How many neighbours a node of each `degree` draws at `hop`, on average."""
 
 
-def step_keys(sampler: Sampler, epoch_words: np.ndarray, steps: np.ndarray) -> np.ndarray:
+def step_keys(sampler: Sampler, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """uint32 `[n, W]`: what `sample` takes for a key at each of the `steps`, int `[n]`, of the
-    epoch whose key is `epoch_words`, uint32 `[2]`.
+    epoch whose key is `epoch_key_data`, uint32 `[2]`.
 
-    A sampler whose batches depend on each other may have a method `step_keys(epoch_words,
+    A sampler whose batches depend on each other may have a method `step_keys(epoch_key_data,
     steps)`, which must be a pure function. Of any other they are the keys
     `fold_in(epoch_key, 1 + step)`, and `W` is 2.
     """
     if (own := getattr(sampler, "step_keys", None)) is not None:
-        return own(epoch_words, steps)
-    return step_words(epoch_words, steps)
+        return own(epoch_key_data, steps)
+    return step_key_data(epoch_key_data, steps)
 
 
-def sample_apart(
+def sample_separately(
     sampler: Sampler,
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     state: State,
     seeds: jax.Array,
     capacity: Capacity,
 ) -> list[MiniBatch]:
-    """The batches of int32 seeds `[S, B]` (of pairs `[S, B, 2]`) by the keys `words` uint32
+    """The batches of int32 seeds `[S, B]` (of pairs `[S, B, 2]`) by the keys `key_data` uint32
     `[S, W]`, to be jitted.
 
     A sampler may have a method of this name and these arguments that draws them in one call;
     any other is drawn under `jax.vmap`.
     """
-    if (own := getattr(sampler, "sample_apart", None)) is not None:
-        return own(words, graph, state, seeds, capacity)
+    if (own := getattr(sampler, "sample_separately", None)) is not None:
+        return own(key_data, graph, state, seeds, capacity)
     if seeds.shape[0] == 1:
-        return [sampler.sample(words[0], graph, state, seeds[0], capacity)]
+        return [sampler.sample(key_data[0], graph, state, seeds[0], capacity)]
     one = jax.vmap(lambda w, s: sampler.sample(w, graph, state, s, capacity))
-    batches = one(words, seeds)
+    batches = one(key_data, seeds)
     return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(seeds.shape[0])]
 
 

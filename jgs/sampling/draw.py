@@ -15,7 +15,7 @@ from jgs.sampling.random import below, node_bits
 _LARGEST = jnp.iinfo(jnp.int64).max
 
 
-def distinct(words: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
+def distinct(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
     """int64 `[T, k]`: `k` distinct positions below `degree`, every subset equally likely.
 
     Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 1987): draw `i` is
@@ -25,7 +25,7 @@ def distinct(words: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> ja
 
     def draw(i, position):
         last = jnp.maximum(degree - k + i, 0).astype(jnp.int64)
-        drawn = below(node_bits(words, node, i), last + 1)
+        drawn = below(node_bits(key_data, node, i), last + 1)
         earlier = jnp.arange(k) < i
         taken = jnp.any((position == drawn[:, None]) & earlier, axis=1)
         return position.at[:, i].set(jnp.where(taken, last, drawn))
@@ -34,9 +34,9 @@ def distinct(words: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> ja
     return jax.lax.fori_loop(0, k, draw, start)
 
 
-def repeated(words: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
+def repeated(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
     """int64 `[T, k]`: `k` positions below `degree`, each uniform (0 where `degree` is)."""
-    bits = node_bits(words, jnp.repeat(node[:, None], k, axis=1), jnp.arange(k))
+    bits = node_bits(key_data, jnp.repeat(node[:, None], k, axis=1), jnp.arange(k))
     return below(bits, degree[:, None])
 
 
@@ -63,7 +63,7 @@ def row_weight(prefix: jax.Array, start: jax.Array, position: jax.Array) -> jax.
 
 
 def weighted_repeated(
-    words: jax.Array,
+    key_data: jax.Array,
     node: jax.Array,
     start: jax.Array,
     degree: jax.Array,
@@ -76,13 +76,13 @@ def weighted_repeated(
     graph's `edge_weight_prefix`. Nothing is drawn from a row that weighs nothing.
     """
     total = row_weight(prefix, start, degree)[:, None]
-    bits = node_bits(words, jnp.repeat(node[:, None], k, axis=1), jnp.arange(k))
+    bits = node_bits(key_data, jnp.repeat(node[:, None], k, axis=1), jnp.arange(k))
     position = find(prefix, start[:, None], degree[:, None], below(bits, total))
     return position, jnp.broadcast_to(total > 0, position.shape)
 
 
 def weighted_distinct(
-    words: jax.Array,
+    key_data: jax.Array,
     node: jax.Array,
     start: jax.Array,
     degree: jax.Array,
@@ -99,7 +99,7 @@ def weighted_distinct(
 
     def draw(i, state):
         position, drawn, begin, weight, left = state  # begin: ascending, unused slots last
-        point = below(node_bits(words, node, i), left)
+        point = below(node_bits(key_data, node, i), left)
         skipped = jnp.cumsum(weight, axis=1) - weight
         passed = point[:, None] >= begin - skipped
         passed &= slots < i

@@ -23,7 +23,7 @@ class Spec(Protocol):
     """What is static about a sample, beside how it draws: fields of a hashable tuple.
 
     Fields: those of `jgs.sampling.algorithms.neighbors.Neighbors` of the same names;
-      apart: whether S batches have arrays of their own, not common ones.
+      separate: whether S batches have arrays of their own, not common ones.
       first_hop: the number of the first hop: hop h draws by `fold(key, h)`.
     """
 
@@ -31,43 +31,44 @@ class Spec(Protocol):
     edge_ids: bool
     edge_weights: bool
     relabel_inputs: bool
-    apart: bool
+    separate: bool
     first_hop: int
 
 
-# draw(graph, words, nodes, start, degree, h, room): by the batch's key `words`, at the `h`-th
-# of the capacity's hops, of the rows of `nodes` int32 `[T]`, which begin at `start` int64 `[T]`
-# among the edges and have `degree` neighbours (0 in padding): the drawn edges int64 `[room]`,
-# -1 where a slot drew none; the target of each slot int32 `[room]`, ascending; how many slots
-# were needed, int64; and float32 `[room]`, the weight of each slot's edge, or None where it is
-# the graph's. In place of edges it may be anything that a `Neighbor` understands.
+# draw(graph, key_data, nodes, start, degree, h, room): what is drawn by the batch's key
+# `key_data` at the `h`-th of the capacity's hops. The rows are those of `nodes` int32 `[T]`.
+# They begin at `start` int64 `[T]` among the edges and have `degree` neighbours, 0 in padding.
+# It returns the drawn edges int64 `[room]`, -1 where a slot drew none; the target of each slot
+# int32 `[room]`, ascending; how many slots were needed, int64; and the weight of each slot's
+# edge float32 `[room]`, or None where it is the graph's. In place of edges it may return
+# anything that a `Neighbor` understands.
 Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
 
 # neighbor(graph, drawn): the node int32 that each slot drew; of a slot without one any number.
 Neighbor = Callable[[Graph, jax.Array], jax.Array]
 
 
-# An implementation of a sampler: `(words, graph, seeds, spec)` to samples, as `sample_hops`.
+# An implementation of a sampler: `(key_data, graph, seeds, spec)` to samples, as `sample_hops`.
 Implementation = Callable[..., list[Sample]]
 
 
 def draw_batches(
     kernel: Implementation,
     plain: Implementation,
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     seeds: jax.Array,
     spec: Any,
 ) -> list[MiniBatch]:
-    """The one batch of `seeds`; with `spec.apart` the S batches of seeds `[S, B]`, which share
-    no array, so that taking them apart copies nothing.
+    """The one batch of `seeds`; with `spec.separate` the S batches of seeds `[S, B]`, which
+    share no array, so that taking them apart copies nothing.
 
     On a CPU `kernel` draws them, elsewhere `plain`, two functions of a module.
     """
-    words, graph, seeds = vary_alike(words, graph, seeds)
+    key_data, graph, seeds = vary_alike(key_data, graph, seeds)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        samples = _samples(kernel, plain, words, graph, seeds, spec, kernels.host_only())
-    rows = [seeds[i] for i in range(seeds.shape[0])] if spec.apart else [seeds]
+        samples = _samples(kernel, plain, key_data, graph, seeds, spec, kernels.host_only())
+    rows = [seeds[i] for i in range(seeds.shape[0])] if spec.separate else [seeds]
     return [
         MiniBatch(
             row,
@@ -86,14 +87,14 @@ def draw_batches(
 def _samples(
     kernel: Implementation,
     plain: Implementation,
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     seeds: jax.Array,
     spec: Any,
     host_only: bool,
 ) -> list[Sample]:
     both = partial(kernel, spec=spec), partial(plain, spec=spec)
-    return on_cpu(*both, words, graph, seeds)
+    return on_cpu(*both, key_data, graph, seeds)
 
 
 def source_of(graph: Graph, edge: jax.Array) -> jax.Array:
@@ -104,20 +105,20 @@ def source_of(graph: Graph, edge: jax.Array) -> jax.Array:
 
 
 def sample_hops(
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     seeds: jax.Array,
     spec: Any,
     draw: Draw,
     neighbor: Neighbor = source_of,
 ) -> list[Sample]:
-    """The sample of `seeds` `[B]` by the key `words` `[2]`; of `[S, B]` by `[S, 2]` that of S
-    batches in common arrays or, with `spec.apart`, S samples."""
+    """The sample of `seeds` `[B]` by the key `key_data` `[2]`; of `[S, B]` by `[S, 2]` that of
+    S batches in common arrays or, with `spec.separate`, S samples."""
     one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
     if seeds.ndim == 1:
-        return [one(words, seeds)]
-    samples = jax.vmap(one)(words, seeds)
-    if not spec.apart:
+        return [one(key_data, seeds)]
+    samples = jax.vmap(one)(key_data, seeds)
+    if not spec.separate:
         return [samples]
     return [jax.tree.map(lambda a, i=i: a[i], samples) for i in range(seeds.shape[0])]
 
@@ -128,7 +129,12 @@ def relabels(spec: Any, h: int) -> bool:
 
 
 def _sample_batch(
-    words: jax.Array, nodes: jax.Array, graph: Graph, spec: Any, draw: Draw, neighbor: Neighbor
+    key_data: jax.Array,
+    nodes: jax.Array,
+    graph: Graph,
+    spec: Any,
+    draw: Draw,
+    neighbor: Neighbor,
 ) -> Sample:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     if num_edges == 0:  # one edge that no row has, since nothing can index no edges
@@ -139,7 +145,7 @@ def _sample_batch(
     overflow, blocks, needed = bad, [], []
     for h in range(len(spec.capacity.edges)):
         block, nodes, need, fits = _hop(
-            words, graph, nodes, num_targets, spec, h, draw, neighbor, num_edges
+            key_data, graph, nodes, num_targets, spec, h, draw, neighbor, num_edges
         )
         needed.append(jnp.where(overflow, 0, need))
         overflow |= ~fits
@@ -157,7 +163,7 @@ def _with_an_edge(graph: Graph) -> Graph:
 
 
 def _hop(
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     nodes: jax.Array,
     num_targets: jax.Array,
@@ -174,7 +180,7 @@ def _hop(
     real = (jnp.arange(nodes.shape[0]) < num_targets) & (nodes < num_nodes)
     start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
     degree = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - start
-    edge, row, total, weight = draw(graph, words, nodes, start, degree, h, edge_capacity)
+    edge, row, total, weight = draw(graph, key_data, nodes, start, degree, h, edge_capacity)
     edge, weight, indptr = close_gaps(edge, weight, row, nodes.shape[0])
     valid = edge >= 0
     neighbors = neighbor(graph, edge)

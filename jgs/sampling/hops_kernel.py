@@ -17,37 +17,37 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.hops import Sample, relabels
 
 T = TypeVar("T")
-# call(words, graph, seeds): the samples of `seeds` int32 `[..., B]` by the keys `words` uint32
-# `[..., W]`; with `spec.apart` of `[..., S, B]` and `[..., S, W]` S of them.
+# call(key_data, graph, seeds): the samples of `seeds` int32 `[..., B]` by the keys `key_data`
+# uint32 `[..., W]`; with `spec.separate` of `[..., S, B]` and `[..., S, W]` S of them.
 # The graph may be any pytree, of what batches share.
 Call = Callable[[jax.Array, Any, jax.Array], T]
 
 
-def call_once(call: Call[T], words: jax.Array, graph: Any, seeds: jax.Array) -> T:
-    """`call(words, graph, seeds)`, of which `jax.vmap` makes one call of several batches."""
+def call_once(call: Call[T], key_data: jax.Array, graph: Any, seeds: jax.Array) -> T:
+    """`call(key_data, graph, seeds)`, of which `jax.vmap` makes one call of several batches."""
     arrays, of_graph = jax.tree.flatten(graph)
 
-    def one_call(words, seeds, *arrays):
+    def one_call(key_data, seeds, *arrays):
         # Here too: under a transformation this is traced outside of the caller's x64.
         with jax.enable_x64(True):
-            return call(words, jax.tree.unflatten(of_graph, arrays), seeds)
+            return call(key_data, jax.tree.unflatten(of_graph, arrays), seeds)
 
     once = custom_vmap(one_call)
 
     @once.def_vmap
-    def vmapped(axis_size, batched, words, seeds, *arrays):
+    def vmapped(axis_size, batched, key_data, seeds, *arrays):
         if any(batched[2:]):  # a graph a batch: one call after the other
             axes = [0 if b else None for b in batched]
-            samples = jax.vmap(one_call, axes)(words, seeds, *arrays)
+            samples = jax.vmap(one_call, axes)(key_data, seeds, *arrays)
         else:
-            words, seeds = (
+            key_data, seeds = (
                 x if b else jnp.broadcast_to(x, (axis_size, *x.shape))
-                for x, b in zip((words, seeds), batched, strict=False)
+                for x, b in zip((key_data, seeds), batched, strict=False)
             )
-            samples = once(words, seeds, *arrays)
+            samples = once(key_data, seeds, *arrays)
         return samples, jax.tree.map(lambda _: True, samples)
 
-    return once(words, seeds, *arrays)
+    return once(key_data, seeds, *arrays)
 
 
 def call_kernel(
@@ -56,7 +56,7 @@ def call_kernel(
     """The samples that the FFI target returns for its `operands`, of which the last are the
     seeds; `attributes` beside those of every sampler."""
     capacity, seeds = spec.capacity, operands[-1]
-    batches = seeds.shape[: -2 if spec.apart else -1]
+    batches = seeds.shape[: -2 if spec.separate else -1]
 
     def result(dtype, *shape):
         return jax.ShapeDtypeStruct((*batches, *shape), dtype)
@@ -77,7 +77,7 @@ def call_kernel(
     ]
     nodes = result(jnp.int32, known[-1 if spec.relabel_inputs else -2])
     sample = (blocks, nodes, result(jnp.bool), result(jnp.int32, 2, len(blocks)))
-    results, of_samples = jax.tree.flatten([sample] * (seeds.shape[-2] if spec.apart else 1))
+    results, of_samples = jax.tree.flatten([sample] * (seeds.shape[-2] if spec.separate else 1))
     arrays = jax.ffi.ffi_call(target, results, vmap_method="sequential")(
         *operands,
         edge_capacity=np.array(capacity.edges, np.int64),

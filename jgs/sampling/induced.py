@@ -44,14 +44,14 @@ class Wanted(NamedTuple):
       max_edges: its room.
       edge_ids, edge_weights: what it has beside its edges.
       by_row: whether a weight is multiplied by the number of edges of its row.
-      apart: whether S blocks have arrays of their own, not common ones.
+      separate: whether S blocks have arrays of their own, not common ones.
     """
 
     max_edges: int
     edge_ids: bool
     edge_weights: bool
     by_row: bool = False
-    apart: bool = False
+    separate: bool = False
 
 
 def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> Block:
@@ -158,7 +158,7 @@ def induced_blocks(
     """`induced_block` of each of `S` lists of nodes, int32 `[S, R]`, whose first `counts`
     int32 `[S]` are one group. The blocks share no array: taking them apart copies nothing.
     With `by_row` each weight is multiplied by the number of edges of its row in the block."""
-    wanted = Wanted(max_edges, edge_ids, edge_weight is not None, by_row, apart=True)
+    wanted = Wanted(max_edges, edge_ids, edge_weight is not None, by_row, separate=True)
     groups = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
     every = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
     return [
@@ -187,7 +187,7 @@ def _arrays(
     edge_weight: jax.Array | None,
     is_sorted: jax.Array | None,
 ) -> list[InducedArrays]:
-    """Those of the block of `nodes` `[..., R]`; with `apart` of the `S` of `[S, R]`."""
+    """Those of the block of `nodes` `[..., R]`; with `separate` of the `S` of `[S, R]`."""
     weight = jnp.zeros(0, jnp.float32) if edge_weight is None else edge_weight
     known = jnp.array(False) if is_sorted is None else is_sorted
     operands = (graph.indptr, graph.indices, weight, known)
@@ -216,7 +216,7 @@ def _kernel(
     """As `_plain`, by jgs/kernels/induced.cc."""
 
     def call(groups: jax.Array, operands: Any, nodes: jax.Array) -> list[InducedArrays]:
-        batches = nodes.shape[: -2 if wanted.apart else -1]
+        batches = nodes.shape[: -2 if wanted.separate else -1]
 
         def result(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((*batches, *shape), dtype)
@@ -229,7 +229,7 @@ def _kernel(
             result(jnp.float32, room if wanted.edge_weights else 0),
             result(jnp.int64),
         ]
-        results = one * (nodes.shape[-2] if wanted.apart else 1)
+        results = one * (nodes.shape[-2] if wanted.separate else 1)
         run = jax.ffi.ffi_call("jgs_induced", results, vmap_method="sequential")
         arrays = run(
             *operands,
@@ -252,7 +252,7 @@ def _plain(
     if nodes.ndim == 1:
         return [one(groups, nodes)]
     every = jax.vmap(one)(groups, nodes)
-    if not wanted.apart:
+    if not wanted.separate:
         return [every]
     return [jax.tree.map(lambda a, i=i: a[i], every) for i in range(nodes.shape[0])]
 

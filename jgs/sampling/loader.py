@@ -15,7 +15,7 @@ from jgs.sampling.base import Sampler, draws_seeds, is_adaptive, of_pairs, step_
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_seed_ids, require_int
 from jgs.sampling.learning import Learning
-from jgs.sampling.schedule import Deal, Schedule, graph_digest
+from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.source import LocalSource, Source
 from jgs.sampling.staged import source_of
 from jgs.sampling.stages import SamplerSchedule, check_alike, samplers_of
@@ -94,7 +94,7 @@ class Loader(Shown):
         prefetch = require_int("prefetch", prefetch, 0)
         if super_batch is not None:
             super_batch = require_int("super_batch", super_batch, 1)
-        sizes, deal = (capacity, super_batch), Deal.whole(seeds, graph_digest(graph))
+        sizes, seed_parts = (capacity, super_batch), SeedParts.whole(seeds, graph_digest(graph))
 
         def make(sampler: Sampler) -> Source:
             state = sampler.init(graph)
@@ -104,7 +104,7 @@ class Loader(Shown):
             )
             of_seeds: dict[str, Any] = {"step_keys": keys, "whole": draws_seeds(sampler)}
             sizes_of = (batch_size, graph.num_nodes, shuffle, settings)
-            schedule = Schedule(key, deal, *sizes_of, **of_seeds)
+            schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds)
             return LocalSource(graph, sampler, state, schedule, seeds, *sizes, read, learning)
 
         source = source_of(sampler, make)
@@ -307,7 +307,7 @@ class Loader(Shown):
     def _stop(self, ahead: Ahead | None) -> None:
         if ahead is not None:
             if self.source.together:
-                ahead.settle()
+                ahead.wait_until_full()
             ahead.stop()
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ from jgs.sampling.capacity import Capacity, enlarged, modest, until_it_fits, wit
 from jgs.sampling.random import fold_each
 from jgs.sampling.superbatch import num_threads
 
-_WORDS = np.zeros(2, np.uint32)  # the key of the draws; batches have others
+_KEY_DATA = np.zeros(2, np.uint32)  # the key of the draws; batches have others
 
 
 class Coefficients(NamedTuple):
@@ -72,9 +72,9 @@ def estimate(
     A function of the graph and the sampler alone: it always draws by the same keys.
 
     Args:
-      draw: `draw(words, graph, state, capacity)`, of the keys `words` uint32 `[S, 2]` a list of
-        `S` subgraphs, with the fields nodes, num_nodes, block (which has `edge_id`) and needed;
-        traced under x64.
+      draw: `draw(key_data, graph, state, capacity)`. By the keys `key_data` uint32 `[S, 2]`
+        it returns a list of `S` subgraphs, with the fields nodes, num_nodes, block (which has
+        `edge_id`) and needed. It is traced under x64.
       edge_weight: float32 `[E]` that the edges' coefficients are multiplied by, or None.
       bound: what no subgraph exceeds.
     """
@@ -83,16 +83,16 @@ def estimate(
     in_edges = np.zeros(graph.num_edges, np.int32)
     program, room = jax.jit(draw, static_argnums=3), modest(bound, 0)
 
-    def attempt(level: int, words: np.ndarray) -> tuple[list[Any], bool]:
+    def attempt(level: int, key_data: np.ndarray) -> tuple[list[Any], bool]:
         capacity = enlarged(room, bound, level)
         with jax.enable_x64(True), kernels.this_host_only():
-            drawn = program(words, graph, state, capacity)
+            drawn = program(key_data, graph, state, capacity)
         return drawn, not all(_fits(each, capacity) for each in drawn)
 
     num_drawn, total, level = 0, 0, 0
     while total < enough:
-        words = fold_each(_WORDS, num_drawn + np.arange(num_threads()))
-        drawn, level = until_it_fits(partial(attempt, words=words), level)
+        key_data = fold_each(_KEY_DATA, num_drawn + np.arange(num_threads()))
+        drawn, level = until_it_fits(partial(attempt, key_data=key_data), level)
         for one in drawn:
             if total >= enough:
                 break

@@ -24,7 +24,7 @@ from jgs.sampling.capacity import (
     with_margin,
 )
 from jgs.sampling.checks import check_graph, check_seed_ids, require_int
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 from jgs.sampling.shorthand import as_sampler
 
 
@@ -87,15 +87,15 @@ def plan_capacity(
     trials = require_int("trials", trials, 1)
     if not 0 <= margin < math.inf:
         raise InputError("margin must be a fraction of at least 0", margin, "0.05 is usual.")
-    words = key_words(jax.random.key(0) if key is None else key)
-    key = jax.random.wrap_key_data(words, impl="threefry2x32")
+    key_data = as_key_data(jax.random.key(0) if key is None else key)
+    key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
     pool = np.arange(graph.num_nodes) if seeds is None else seeds
     pool = check_seed_ids(pool, graph.num_nodes, of_pairs(sampler))
     if distinct:
         pool = np.unique(pool, axis=0)
     began = time.perf_counter()
     state = sampler.init(graph)
-    chooser = np.random.default_rng(np.asarray(words).tolist())
+    chooser = np.random.default_rng(np.asarray(key_data).tolist())
     worst = sampler.bound(GraphShape.of(graph, degrees=not distinct), batch_size, distinct)
     least = 0 if draws_seeds(sampler) else batch_size
     first = modest(worst, least)
@@ -105,10 +105,10 @@ def plan_capacity(
         size = min(batch_size, len(pool)) if distinct else batch_size
         some = np.full((batch_size, *pool.shape[1:]), graph.num_nodes, np.int32)
         some[:size] = chooser.choice(pool, size, replace=not distinct)
-        words = key_words(jax.random.fold_in(key, trial))
+        key_data = as_key_data(jax.random.fold_in(key, trial))
 
-        def attempt(level: int, words: Any = words, some: np.ndarray = some) -> Any:
-            return draw(words, graph, state, some, enlarged(first, worst, level))
+        def attempt(level: int, key_data: Any = key_data, some: np.ndarray = some) -> Any:
+            return draw(key_data, graph, state, some, enlarged(first, worst, level))
 
         needed, level = until_it_fits(attempt, level)
         need = np.maximum(need, np.asarray(needed))
@@ -125,7 +125,7 @@ def plan_capacity(
 
 
 def _draw_on_this_host(sampler: Sampler) -> Any:
-    """`draw(words, graph, state, seeds, capacity)`: what the batch needed, and its overflow.
+    """`draw(key_data, graph, state, seeds, capacity)`: what the batch needed, and its overflow.
 
     It is compiled for some sizes and not needed afterwards, so it leaves little behind: on a
     CPU the kernel alone, as JAX never forgets what it traced, and the plain path is long.
@@ -133,9 +133,9 @@ def _draw_on_this_host(sampler: Sampler) -> Any:
 
     @partial(jax.jit, static_argnums=4)
     def draw(
-        words: jax.Array, graph: Graph, state: State, seeds: jax.Array, capacity: Capacity
+        key_data: jax.Array, graph: Graph, state: State, seeds: jax.Array, capacity: Capacity
     ) -> tuple[jax.Array, jax.Array]:
-        batch = sampler.sample(words, graph, state, seeds, capacity)
+        batch = sampler.sample(key_data, graph, state, seeds, capacity)
         assert batch.needed is not None, "every sampler says what its batches needed"
         return batch.needed, batch.overflow
 

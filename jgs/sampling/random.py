@@ -19,8 +19,8 @@ from jax.extend.random import threefry_2x32
 from jgs.errors import InputError
 
 
-def key_words(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
-    """The two uint32 words of a Threefry key, typed (`jax.random.key`) or raw (`PRNGKey`).
+def as_key_data(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
+    """The key data uint32 `[2]` of a Threefry key, typed (`jax.random.key`) or raw (`PRNGKey`).
 
     With `shape` those of an array of keys, `[*shape, 2]`.
     """
@@ -52,38 +52,38 @@ def _keys(shape: tuple[int, ...]) -> str:
     return f"{shape[0]} Threefry keys, one a batch" if shape else "one Threefry key"
 
 
-def fold(words: jax.Array, data: Any) -> jax.Array:
-    """The words of `jax.random.fold_in(key, data)`."""
+def fold(key_data: jax.Array, data: Any) -> jax.Array:
+    """The key data of `jax.random.fold_in(key, data)`."""
     counter = jnp.stack([jnp.uint32(0), jnp.asarray(data, jnp.uint32)])
-    return threefry_2x32(words, counter)
+    return threefry_2x32(key_data, counter)
 
 
-def fold_keys(words: jax.Array, data: Any) -> jax.Array:
-    """uint32 `[W]`: `fold` of each key among the words of a step (see
-    `jgs.sampling.base.step_keys`); an odd last word, which is no key, stays."""
-    pairs = range(0, words.shape[0] - 1, 2)
-    keys = [fold(words[i : i + 2], data) for i in pairs]
-    return jnp.concatenate([*keys, words[2 * len(pairs) :]])
+def fold_keys(key_data: jax.Array, data: Any) -> jax.Array:
+    """uint32 `[W]`: `fold` of each key in the key data of a step (see
+    `jgs.sampling.base.step_keys`); an odd last number, which is no key, stays."""
+    pairs = range(0, key_data.shape[0] - 1, 2)
+    keys = [fold(key_data[i : i + 2], data) for i in pairs]
+    return jnp.concatenate([*keys, key_data[2 * len(pairs) :]])
 
 
-def fold_each(words: Any, data: Any) -> np.ndarray:
+def fold_each(key_data: Any, data: Any) -> np.ndarray:
     """uint32 `[n, 2]` on the host: `fold` of one key with each of `data` `[n]`."""
     data = np.asarray(data, np.uint32)
     counter = jnp.asarray(np.stack([np.zeros_like(data), data]))
-    bits = threefry_2x32(jnp.asarray(words), counter.reshape(-1))
+    bits = threefry_2x32(jnp.asarray(key_data), counter.reshape(-1))
     return np.ascontiguousarray(np.asarray(bits).reshape(2, -1).T)
 
 
-def step_words(epoch_words: Any, steps: Any) -> np.ndarray:
+def step_key_data(epoch_key_data: Any, steps: Any) -> np.ndarray:
     """uint32 `[n, 2]`: the keys of an epoch's `steps`, int `[n]`."""
-    return fold_each(epoch_words, 1 + np.asarray(steps))
+    return fold_each(epoch_key_data, 1 + np.asarray(steps))
 
 
-def node_bits(words: jax.Array, node: jax.Array, draw: Any) -> jax.Array:
+def node_bits(key_data: jax.Array, node: jax.Array, draw: Any) -> jax.Array:
     """uint64 like `node`: the bits of draw number `draw` of each node (int32 `[...]`)."""
     node = node.astype(jnp.uint32)
     counter = jnp.stack([node, jnp.broadcast_to(jnp.asarray(draw, jnp.uint32), node.shape)])
-    high, low = threefry_2x32(words, counter.reshape(-1)).reshape(counter.shape)
+    high, low = threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape)
     return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)
 
 

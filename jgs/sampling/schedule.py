@@ -13,14 +13,14 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.checks import require_int
-from jgs.sampling.random import fold_each, key_words, node_bits, step_words
+from jgs.sampling.random import as_key_data, fold_each, node_bits, step_key_data
 
 _UINT32_MAX = 2**32 - 1
 StepKeys = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _LOOKED_AT = 4096  # entries of an array by which a graph is known again
 
 
-class Deal(NamedTuple):
+class SeedParts(NamedTuple):
     """Seeds dealt to the parts of a graph.
 
     Every batch takes as many of each part: the batch of a rank with all parts is the union of
@@ -42,7 +42,7 @@ class Deal(NamedTuple):
     digest: int
 
     @classmethod
-    def whole(cls, seeds: np.ndarray, digest: int = 0) -> Deal:
+    def whole(cls, seeds: np.ndarray, digest: int = 0) -> SeedParts:
         """All seeds in one part; `digest` is that of the graph."""
         digest = zlib.crc32(seeds.tobytes(), digest)
         return cls([seeds], 0, 1, len(seeds), len(seeds), digest)
@@ -70,8 +70,8 @@ class Schedule:
 
     Args:
       key: a random key.
-      deal: the seeds; of each part there are at least `batch_size`, if of one part alone.
-      batch_size: seeds of a part in a batch; a batch has `batch_size * len(deal.parts)`.
+      seed_parts: the seeds; of each part there are at least `batch_size`, if of one part alone.
+      batch_size: seeds of a part in a batch; a batch has `batch_size * len(seed_parts.parts)`.
       num_nodes: what seeds are padded with.
       shuffle: otherwise the seeds keep their order.
       settings: what else decides the batches, as text.
@@ -88,22 +88,22 @@ class Schedule:
     def __init__(
         self,
         key: Any,
-        deal: Deal,
+        seed_parts: SeedParts,
         batch_size: int,
         num_nodes: int,
         shuffle: bool = True,
         settings: str = "",
-        step_keys: StepKeys = step_words,
+        step_keys: StepKeys = step_key_data,
         passes: int = 1,
         whole: bool = False,
         share: tuple[int, int] = (0, 1),
     ):
-        self._words = np.asarray(key_words(key))
-        self._deal, self._shuffle, self._num_nodes = deal, shuffle, num_nodes
-        self.batch_size = _check_batch_size(batch_size, deal.longest)
+        self._key_data = np.asarray(as_key_data(key))
+        self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
+        self.batch_size = _check_batch_size(batch_size, seed_parts.longest)
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
         self._share = share
-        self._digest = zlib.crc32(settings.encode(), deal.digest)
+        self._digest = zlib.crc32(settings.encode(), seed_parts.digest)
         self.epoch = self.step = 0
 
     def __len__(self) -> int:
@@ -112,30 +112,30 @@ class Schedule:
     @property
     def num_seeds(self) -> int:
         """Of all parts together."""
-        return self._deal.num_seeds
+        return self._seed_parts.num_seeds
 
     def _steps_of_pass(self) -> int:
-        return -(-self._deal.longest // self.batch_size)
+        return -(-self._seed_parts.longest // self.batch_size)
 
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """uint32 `[len + more, W]`, the key of every batch of an epoch, and its seeds, int32
         `[len + more, batch_size * len(parts)]` (`whole`: `[len + more, n]`), of pairs with a
         last axis of 2; those beyond the epoch's end are padding."""
-        epoch_words = fold_each(self._words, [epoch])[0]
-        order_words = fold_each(epoch_words, [0])[0]
+        epoch_key_data = fold_each(self._key_data, [epoch])[0]
+        order_key_data = fold_each(epoch_key_data, [0])[0]
         steps, columns = len(self) + more, []
-        keys = self._step_keys(epoch_words, np.arange(steps))
+        keys = self._step_keys(epoch_key_data, np.arange(steps))
         if self._whole:
-            every = np.sort(np.concatenate(self._deal.parts))
+            every = np.sort(np.concatenate(self._seed_parts.parts))
             return keys, np.broadcast_to(every, (steps, every.size))
         each = self._steps_of_pass() * self.batch_size
-        for part, seeds in enumerate(self._deal.parts, self._deal.first):
+        for part, seeds in enumerate(self._seed_parts.parts, self._seed_parts.first):
             pair = seeds.shape[1:]
             padded = np.full((steps, self.batch_size, *pair), self._num_nodes, np.int32)
             for i in range(self._passes):
-                draw = i * self._deal.num_parts + part
+                draw = i * self._seed_parts.num_parts + part
                 ordered = (
-                    seeds[_order(order_words, len(seeds), draw)] if self._shuffle else seeds
+                    seeds[_order(order_key_data, len(seeds), draw)] if self._shuffle else seeds
                 )
                 padded.reshape(-1, *pair)[i * each :][: len(seeds)] = ordered
             columns.append(padded)
@@ -149,10 +149,10 @@ class Schedule:
         return {
             "epoch": self.epoch,
             "step": self.step,
-            "key_0": int(self._words[0]),
-            "key_1": int(self._words[1]),
-            "num_seeds": self._deal.num_seeds,
-            "batch_size": self.batch_size * self._deal.num_parts,
+            "key_0": int(self._key_data[0]),
+            "key_1": int(self._key_data[1]),
+            "num_seeds": self._seed_parts.num_seeds,
+            "batch_size": self.batch_size * self._seed_parts.num_parts,
             "digest": self._digest,
         }
 
@@ -187,14 +187,14 @@ class Schedule:
                     "seeds, batch size and sampler, and, unless that is by-node, as many "
                     "ranks.",
                 )
-        self._words = np.array([state["key_0"], state["key_1"]], np.uint32)
+        self._key_data = np.array([state["key_0"], state["key_1"]], np.uint32)
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
 
-def _order(words: np.ndarray, n: int, part: int) -> np.ndarray:
+def _order(key_data: np.ndarray, n: int, part: int) -> np.ndarray:
     """A permutation of `n`: positions sorted by the 64 random bits that the key gives each."""
     with jax.enable_x64(True):
-        bits = node_bits(jnp.asarray(words), jnp.arange(n, dtype=jnp.int32), part)
+        bits = node_bits(jnp.asarray(key_data), jnp.arange(n, dtype=jnp.int32), part)
         return np.argsort(np.asarray(bits), kind="stable")
 
 

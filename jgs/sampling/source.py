@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch
-from jgs.sampling.base import Sampler, State, draws_seeds, overflowed, sample_apart
+from jgs.sampling.base import Sampler, State, draws_seeds, overflowed, sample_separately
 from jgs.sampling.capacity import (
     Capacity,
     GraphShape,
@@ -113,41 +113,41 @@ class LocalSource:
         self.at_once = min(super_batch, len(schedule))
         if learning is not None:  # each batch has a state of its own
             self.at_once = 1
-        self._draw = jax.jit(self._draw_apart, static_argnums=4)
+        self._draw = jax.jit(self._draw_separately, static_argnums=4)
         self.redraws, self.seconds = 0, {"sampling": 0.0}
         self.counts: dict[str, int] = {}
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
         (schedule,) = self.schedules
-        words, seeds = schedule.batches(epoch, self.at_once)
+        key_data, seeds = schedule.batches(epoch, self.at_once)
         learning = self.learning
         before = 0 if learning is None else learning.yielded - first
         for step in range(first, len(schedule), self.at_once):
             some = slice(step, step + self.at_once)
             began = time.perf_counter()
             state = self._state if learning is None else learning.state_of(before + step)
-            batches = self._sample(words[some], seeds[some], state)
+            batches = self._sample(key_data[some], seeds[some], state)
             self.seconds["sampling"] += time.perf_counter() - began
             yield batches[: len(schedule) - step]
 
     def finish(self, item: MiniBatch) -> Any:
         return item if self._read is None else (item, self._read(item))
 
-    def _sample(self, words: np.ndarray, seeds: np.ndarray, state: State) -> list[MiniBatch]:
-        def draw(words: np.ndarray, seeds: np.ndarray, level: int) -> Any:
+    def _sample(self, key_data: np.ndarray, seeds: np.ndarray, state: State) -> list[MiniBatch]:
+        def draw(key_data: np.ndarray, seeds: np.ndarray, level: int) -> Any:
             capacity = enlarged(self.capacity, self._worst, level)
-            return self._draw(words, self._graph, state, seeds, capacity)
+            return self._draw(key_data, self._graph, state, seeds, capacity)
 
-        batches, overflow = draw(words, seeds, 0)
+        batches, overflow = draw(key_data, seeds, 0)
         for i in np.flatnonzero(overflow):
-            one = (words[i : i + 1], seeds[i : i + 1])
+            one = (key_data[i : i + 1], seeds[i : i + 1])
             (batches[i],), level = until_it_fits(partial(draw, *one), 1)
             self.redraws += level
         return jax.block_until_ready(batches)
 
-    def _draw_apart(
-        self, words: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity
+    def _draw_separately(
+        self, key_data: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity
     ) -> tuple[list[MiniBatch], jax.Array]:
         """The batches, and bool `[S]`: which of them overflowed."""
-        batches = sample_apart(self._sampler, words, graph, state, seeds, capacity)
+        batches = sample_separately(self._sampler, key_data, graph, state, seeds, capacity)
         return batches, overflowed(batches)

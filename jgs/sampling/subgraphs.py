@@ -25,7 +25,7 @@ from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, check_seeds
 from jgs.sampling.induced import induced_blocks, rows_sorted
 from jgs.sampling.normalize import Coefficients, check_error, estimate
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 from jgs.sampling.schedule import graph_digest
 
 _KIND = "jgs-normalization"
@@ -86,9 +86,9 @@ class SubgraphSampler:
 
     @abstractmethod
     def draw_nodes(
-        self, words: jax.Array, graph: Graph, state: State, room: int
+        self, key_data: jax.Array, graph: Graph, state: State, room: int
     ) -> tuple[jax.Array, jax.Array]:
-        """The nodes of `S` subgraphs by as many keys `words` uint32 `[S, 2]`: int32
+        """The nodes of `S` subgraphs by as many keys `key_data` uint32 `[S, 2]`: int32
         `[S, room]`, distinct, ascending, padded with `N`; and how many each has, int32 `[S]`.
         Of one that has more than `room` the nodes are of no meaning. `state` is that of
         `node_state`. Traced under x64."""
@@ -148,19 +148,19 @@ class SubgraphSampler:
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        words, seeds, capacity = self._check(key, graph, state, seeds, capacity)
+        key_data, seeds, capacity = self._check(key, graph, state, seeds, capacity)
         if seeds.ndim == 1:
-            (batch,) = self._batches(words[None], graph, state, [seeds], capacity)
+            (batch,) = self._batches(key_data[None], graph, state, [seeds], capacity)
             return batch
-        batches = self._batches(words, graph, state, [*seeds], capacity)
+        batches = self._batches(key_data, graph, state, [*seeds], capacity)
         return jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
 
-    def sample_apart(
-        self, words: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity
+    def sample_separately(
+        self, key_data: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity
     ) -> list[MiniBatch]:
-        """See `jgs.sampling.base.sample_apart`: a subgraph a thread."""
-        words, seeds, capacity = self._check(words, graph, state, seeds, capacity)
-        return self._batches(words, graph, state, [*seeds], capacity)
+        """See `jgs.sampling.base.sample_separately`: a subgraph a thread."""
+        key_data, seeds, capacity = self._check(key_data, graph, state, seeds, capacity)
+        return self._batches(key_data, graph, state, [*seeds], capacity)
 
     def _check(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Any
@@ -175,19 +175,19 @@ class SubgraphSampler:
         seeds = check_seeds(seeds, graph.num_nodes)
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), 1)
-        return key_words(key, seeds.shape[:-1]), seeds, check_capacity(capacity, 0, 1)
+        return as_key_data(key, seeds.shape[:-1]), seeds, check_capacity(capacity, 0, 1)
 
     def _batches(
         self,
-        words: jax.Array,
+        key_data: jax.Array,
         graph: Graph,
         state: SubgraphState,
         seeds: list[jax.Array],
         capacity: Capacity,
     ) -> list[MiniBatch]:
-        words, graph, state, seeds = vary_alike(words, graph, state, seeds)
+        key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            return _batches(words, graph, state, seeds, self, capacity, kernels.host_only())
+            return _batches(key_data, graph, state, seeds, self, capacity, kernels.host_only())
 
 
 class Drawn(NamedTuple):
@@ -201,7 +201,7 @@ class Drawn(NamedTuple):
 
 
 def _draw(
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     state: SubgraphState,
     capacity: Capacity,
@@ -209,10 +209,10 @@ def _draw(
     edge_ids: bool = True,
     wanted: jax.Array | bool = True,
 ) -> list[Drawn]:
-    """Of each of the keys `words` uint32 `[S, 2]` a subgraph; without nodes or edges where
+    """Of each of the keys `key_data` uint32 `[S, 2]` a subgraph; without nodes or edges where
     these do not fit or nobody `wanted` it, bool `[S]`."""
     (room,), (max_edges,) = capacity.sources, capacity.edges
-    nodes, counts = sampler.draw_nodes(words, graph, state.own, room)
+    nodes, counts = sampler.draw_nodes(key_data, graph, state.own, room)
     keep = wanted & (counts <= room)
     nodes = jnp.where(keep[:, None], nodes, graph.num_nodes)
     weight = graph.edge_weight if sampler.edge_weights else None
@@ -233,7 +233,7 @@ def _draw(
 
 @partial(jax.jit, static_argnums=(4, 5, 6))
 def _batches(
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     state: SubgraphState,
     seeds: list[jax.Array],
@@ -242,7 +242,7 @@ def _batches(
     host_only: bool,
 ) -> list[MiniBatch]:
     bad = [jnp.any((own < 0) | (own > graph.num_nodes)) for own in seeds]
-    every = _draw(words, graph, state, capacity, sampler, sampler.edge_ids, ~jnp.stack(bad))
+    every = _draw(key_data, graph, state, capacity, sampler, sampler.edge_ids, ~jnp.stack(bad))
     fields = (every, seeds, bad)
     return [_batch(*one, graph, state, capacity) for one in zip(*fields, strict=True)]
 

@@ -21,7 +21,7 @@ from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling import draw
 from jgs.sampling.base import State
 from jgs.sampling.checks import check_graph, check_seeds
-from jgs.sampling.random import below, key_words
+from jgs.sampling.random import as_key_data, below
 
 
 class Walks(NamedTuple):
@@ -68,8 +68,8 @@ class Walker(Protocol):
         """A walk from each of the `seeds`, int `[B]` with `N` for padding; jittable.
 
         Args:
-          key: a Threefry key, typed or as its two uint32 words, used once. For seeds `[S, B]`
-            an array of `S` keys.
+          key: a Threefry key, typed or as its key data uint32 `[2]`, used once. For seeds
+            `[S, B]` an array of `S` keys.
           graph, state: of `init`; arguments of the jitted function.
           capacity: not used, since a walk's size is known. `Sampler.sample` has it.
         """
@@ -80,9 +80,9 @@ class Walker(Protocol):
 # before the first. `N`: there is no way on, or nobody at `here`.
 Step = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
-# An implementation of a walker: `(words, graph, state, roots, walker)` to walks. A plain one
-# has roots int32 `[B]` and the words uint32 `[2]` of one key, a kernel's roots `[..., B]` and
-# the words `[..., 2]` of as many keys.
+# An implementation of a walker: `(key_data, graph, state, roots, walker)` to walks. A plain
+# one has roots int32 `[B]` and the key data uint32 `[2]` of one key. A kernel has roots
+# `[..., B]` and the key data `[..., 2]` of as many keys.
 Implementation = Callable[..., Walks]
 
 
@@ -99,17 +99,17 @@ def sample_walks(
     functions of a module."""
     check_graph(graph, walker.weighted)
     roots = check_seeds(seeds, graph.num_nodes)
-    words = key_words(key, roots.shape[:-1])
-    words, graph, state, roots = vary_alike(words, graph, state, roots)
+    key_data = as_key_data(key, roots.shape[:-1])
+    key_data, graph, state, roots = vary_alike(key_data, graph, state, roots)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        return _walks(kernel, plain, words, graph, state, roots, walker, kernels.host_only())
+        return _walks(kernel, plain, key_data, graph, state, roots, walker, kernels.host_only())
 
 
 @partial(jax.jit, static_argnums=(0, 1, 6, 7))
 def _walks(
     kernel: Implementation,
     plain: Implementation,
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     state: State,
     roots: jax.Array,
@@ -118,7 +118,7 @@ def _walks(
 ) -> Walks:
     one = partial(plain, walker=walker)
     of_all = jax.vmap(one, (0, None, None, 0)) if roots.ndim > 1 else one
-    return on_cpu(partial(kernel, walker=walker), of_all, words, graph, state, roots)
+    return on_cpu(partial(kernel, walker=walker), of_all, key_data, graph, state, roots)
 
 
 def walk_numbers(roots: jax.Array) -> jax.Array:
@@ -131,13 +131,13 @@ def walk_numbers(roots: jax.Array) -> jax.Array:
     return jnp.zeros_like(place).at[order].set(place - begin)
 
 
-def walker_keys(words: jax.Array, roots: jax.Array, number: jax.Array) -> jax.Array:
+def walker_keys(key_data: jax.Array, roots: jax.Array, number: jax.Array) -> jax.Array:
     """uint32 `[B, 2]`: the key of each walk, from the call's key, its root and its number."""
     counter = jnp.stack([roots.astype(jnp.uint32), number.astype(jnp.uint32)])
-    return threefry_2x32(words, counter.reshape(-1)).reshape(counter.shape).T
+    return threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape).T
 
 
-def step_words(keys: jax.Array, step: jax.Array, number: Any) -> tuple[jax.Array, jax.Array]:
+def step_halves(keys: jax.Array, step: jax.Array, number: Any) -> tuple[jax.Array, jax.Array]:
     """Two uint32 `[B]`: the random words of draw `number` (a scalar or `[B]`) at `step`."""
     shape = keys.shape[:1]
     counter = [jnp.broadcast_to(jnp.asarray(x, jnp.uint32), shape) for x in (step, number)]
@@ -146,8 +146,8 @@ def step_words(keys: jax.Array, step: jax.Array, number: Any) -> tuple[jax.Array
 
 
 def step_bits(keys: jax.Array, step: jax.Array, number: Any) -> jax.Array:
-    """uint64 `[B]`: those words as one number."""
-    high, low = step_words(keys, step, number)
+    """uint64 `[B]`: those bits as one number."""
+    high, low = step_halves(keys, step, number)
     return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)
 
 
@@ -208,12 +208,12 @@ def count_less(
     return jax.lax.fori_loop(0, 32, halve, (low, high))[0]
 
 
-def walk(words: jax.Array, graph: Graph, roots: jax.Array, length: int, step: Step) -> Walks:
-    """Walks of `length` from `roots` int32 `[B]` by the key `words` uint32 `[2]`."""
+def walk(key_data: jax.Array, graph: Graph, roots: jax.Array, length: int, step: Step) -> Walks:
+    """Walks of `length` from `roots` int32 `[B]` by the key `key_data` uint32 `[2]`."""
     num_nodes = graph.num_nodes
     bad = (roots < 0) | (roots > num_nodes)
     begin = jnp.where(bad, num_nodes, roots)
-    keys = walker_keys(words, begin, walk_numbers(begin))
+    keys = walker_keys(key_data, begin, walk_numbers(begin))
 
     def go(state, t):
         previous, here = state

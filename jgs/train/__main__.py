@@ -73,7 +73,7 @@ def _run(settings: config.Config) -> dict[str, Any] | int:
         # Only now: importing the rest takes a second, and errors above need none of it.
         from jgs.train import loop
 
-    command.settle_jax()
+    command.configure_jax()
 
     try:
         return loop.run(settings)

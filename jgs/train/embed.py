@@ -12,10 +12,10 @@ import numpy as np
 
 from jgs.command import loading
 from jgs.data.plain import Plain, load_plain
+from jgs.dist.broadcast import everywhere
 from jgs.dist.collect import rows_of_all
 from jgs.dist.comm import OWN, SAME, Alone, Communicator
 from jgs.dist.embedding import ShardedEmbedding, Table
-from jgs.dist.first import everywhere
 from jgs.dist.walks import walk_loader
 from jgs.errors import InputError
 from jgs.files.writing import writing

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from jgs.dist.broadcast import everywhere
 from jgs.dist.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.exchange import FeatureExchange
-from jgs.dist.first import everywhere
 from jgs.dist.rendezvous import names
 from jgs.errors import InputError
 from jgs.files.writing import mib

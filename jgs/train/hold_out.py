@@ -9,7 +9,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 
 
 class HeldOut(NamedTuple):
@@ -49,7 +49,7 @@ def hold_out(graph: Graph, key: Any, test_share: float, val_share: float) -> Hel
             f"{others} for {links.size} links",
             "Give a sparser one.",
         )
-    chance = np.random.default_rng(np.asarray(key_words(key)).tolist())
+    chance = np.random.default_rng(np.asarray(as_key_data(key)).tolist())
     chosen = chance.permutation(links)
     none = _without_edge(chance, links, num_nodes)
     num_test, num_val = (max(1, int(s * links.size)) for s in (test_share, val_share))

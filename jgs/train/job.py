@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.dist.broadcast import everywhere
 from jgs.dist.comm import OWN, SAME
 from jgs.dist.degrees import all_degrees
-from jgs.dist.first import everywhere
 from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.sampling.stages import samplers_of

@@ -8,9 +8,9 @@ import jax
 
 import jgs
 from jgs.allocator import keep_freed_memory
-from jgs.command import settle_jax
+from jgs.command import configure_jax
+from jgs.dist.broadcast import FailedElsewhere, broadcast_text, everywhere
 from jgs.dist.comm import Communicator
-from jgs.dist.first import FailedElsewhere, everywhere, text_of_first
 from jgs.dist.launch import agree
 from jgs.dist.start import Watch
 from jgs.dist.together import together
@@ -28,7 +28,7 @@ _OWN = ("partition", "root", "run_dir", "scratch", "process_id", "interface", "p
 def train(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
     """Trains with the flags `given`, together with all other ranks; see
     `jgs.dist.together`."""
-    settle_jax()
+    configure_jax()
     saved = ["none yet"]
 
     def work(comm: Communicator, watchdog: Watchdog) -> dict[str, Any] | int:
@@ -47,7 +47,7 @@ def _train(
     versions = {"the version of jgs": jgs.__version__, "the version of JAX": jax.__version__}
     _agree(comm, said | versions)
     given = {**given, "ranks": comm.size}
-    text = text_of_first(comm, lambda: folder.configure(given).to_json())
+    text = broadcast_text(comm, lambda: folder.configure(given).to_json())
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
     config = everywhere(comm, lambda: Config.from_json(text, **own))
     # A resumed run's, if none are given.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jgs.dist.first import everywhere
+from jgs.dist.broadcast import everywhere
 from jgs.train.schedules import learning_rate
 from jgs.train.step import init_state, make_optimizer, make_train_step, start_epoch
 

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from jgs.command import say
+from jgs.dist.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.comm import all_gather_rows
-from jgs.dist.first import arrays_of_first, everywhere, text_of_first
 from jgs.dist.phases import WAITING, enter, phase
 from jgs.errors import InputError
 from jgs.interrupts import WORDS, status_of
@@ -120,7 +120,7 @@ class _Training:
         self.at_checkpoint: Callable[[str], None]
         self.terminated: Callable[[], bool]
         self.log: Log
-        self.place = text_of_first(job.comm, lambda: str(run_dir))
+        self.place = broadcast_text(job.comm, lambda: str(run_dir))
 
     def seconds(self) -> float:
         return round(self.earlier + time.perf_counter() - self.started, 3)
@@ -186,11 +186,11 @@ class _Training:
             folder.truncate_metrics(self.run_dir, found[1]["loader"]["epoch"])
             return json.dumps(found[1])
 
-        record = json.loads(text_of_first(comm, read))
+        record = json.loads(broadcast_text(comm, read))
         if not record:
             return
         self.loader.load_state_dict(record.pop("loader"))
-        self.learner.load(arrays_of_first(comm, arrays))
+        self.learner.load(broadcast_arrays(comm, arrays))
         self.earlier = record.pop("seconds")
         self.learner.record = record
         self._saved()

@@ -182,7 +182,7 @@ def test_a_capacity_that_was_too_small_is_enlarged_once():
     comm, offsets = make_comm(2), OFFSETS[2]
     exchange, extra = FeatureExchange(comm, offsets, dense(offsets), 9), []
     for epoch in range(2):
-        exchange.settle()
+        exchange.fit_to_demand()
         before = exchange.extra_rounds
         for seed in range(3):
             check(exchange, comm, DENSE, batches(2, 3 * epoch + seed))

@@ -153,7 +153,7 @@ def test_an_mpiexec_of_another_mpi_is_noticed():
 
 UNMET = """
 import os, signal, sys
-from jgs.dist.first import FailedElsewhere
+from jgs.dist.broadcast import FailedElsewhere
 from jgs.dist.launch import unmet
 
 def harm():

@@ -18,7 +18,7 @@ from jgs.sampling import (
     sample_neighbors,
     worst_case,
 )
-from jgs.sampling.schedule import Deal, Schedule
+from jgs.sampling.schedule import Schedule, SeedParts
 
 N, E, B = 300, 4000, 12
 CUTS = {1: [0, N], 2: [0, 120, N], 3: [0, 40, 40, N], 4: [0, 1, 90, 200, N]}
@@ -79,8 +79,8 @@ class Ranks:
         )
 
     def sample(self, key, level=0):
-        words = np.asarray(jax.random.key_data(key))
-        return self.comm.local(self.sampler(words, self.comm.own(self.seeds), level))
+        key_data = np.asarray(jax.random.key_data(key))
+        return self.comm.local(self.sampler(key_data, self.comm.own(self.seeds), level))
 
     def whole_samples(self, key, capacity=ROOMY):
         args = {"capacity": capacity, **self.mode}
@@ -127,8 +127,8 @@ def test_more_rounds_where_ranks_exchange_more(mode, same_bits):
 def test_a_plan_is_enough_and_tight(same_bits):
     ranks = Ranks(3, random_graph(2), random_seeds(2, 3), **MODES[0])
     key = jax.random.key(4)
-    words, seeds = np.asarray(jax.random.key_data(key)), ranks.comm.own(ranks.seeds)
-    rows = ranks.sampler.plan([(words, seeds)])
+    key_data, seeds = np.asarray(jax.random.key_data(key)), ranks.comm.own(ranks.seeds)
+    rows = ranks.sampler.plan([(key_data, seeds)])
     assert rows == ranks.sampler.rows
     assert np.sum(rows) < np.sum(ENOUGH)
     extra = ranks.sampler.extra_rounds
@@ -185,8 +185,8 @@ def test_halo_nodes_are_not_asked_for(same_bits):
     sent = []
     for halo in ((), range(0, N, 2)):
         ranks = Ranks(2, graph, seeds, halo, **MODES[0])
-        words = np.asarray(jax.random.key_data(key))
-        sent.append(np.sum(ranks.sampler.plan([(words, ranks.comm.own(seeds))], margin=0)))
+        key_data = np.asarray(jax.random.key_data(key))
+        sent.append(np.sum(ranks.sampler.plan([(key_data, ranks.comm.own(seeds))], margin=0)))
         same_bits(ranks.sample(key), ranks.whole_samples(key))
     assert sent[0] > 1.5 * sent[1]
 
@@ -255,17 +255,17 @@ def test_labor_split_over_owners_is_labor_on_the_whole(same_bits):
     split = VanillaSampler(
         ranks.comm, ranks.sampler._graph, CUTS[2], E, B, sampler, capacity, held=held
     )
-    words = np.asarray(jax.random.key_data(jax.random.key(4)))
+    key_data = np.asarray(jax.random.key_data(jax.random.key(4)))
     whole = jax.jit(sampler.sample, static_argnums=4)
-    alone = [whole(words, graph, (), each, capacity) for each in seeds]
-    same_bits(ranks.comm.local(split(words, ranks.comm.own(seeds))), alone)
+    alone = [whole(key_data, graph, (), each, capacity) for each in seeds]
+    same_bits(ranks.comm.local(split(key_data, ranks.comm.own(seeds))), alone)
 
 
 def test_one_rank_plans_from_whole_batches(monkeypatch):
     """What overflows while planning is drawn again, also where nobody else is to be told."""
     graph, comm = random_graph(1), Alone()
-    deal = Deal.whole(np.arange(N, dtype=np.int32))
-    schedules = [Schedule(jax.random.key(0), deal, B, N)]
+    seed_parts = SeedParts.whole(np.arange(N, dtype=np.int32))
+    schedules = [Schedule(jax.random.key(0), seed_parts, B, N)]
     held = [np.zeros(N, bool)]
 
     def plan():

@@ -84,7 +84,7 @@ def test_what_a_host_lacks(site, capsys, monkeypatch, tmp_path):
     """Nothing where the file system is shared; what cannot be copied is named."""
     from jgs.launch import __main__ as command
 
-    real, lacked = command.Remote.ask, {}
+    real, lacked = command.RemoteShell.ask, {}
 
     def ask(remote, host, directory, parts, *rest):
         """As a host's own disk has them: the probe finds the parts in another folder."""
@@ -97,7 +97,7 @@ def test_what_a_host_lacks(site, capsys, monkeypatch, tmp_path):
     os.utime(copied / "graph" / "indptr.npy", (1, 1))
     run = ("--parts", site / "parts", "--comm", "jax", "--ssh", site / "ssh")
     monkeypatch.setattr("shutil.which", lambda name, *_, **__: None)
-    monkeypatch.setattr(command.Remote, "ask", ask)
+    monkeypatch.setattr(command.RemoteShell, "ask", ask)
     line = refused(capsys, "--hosts", "a,b", *run)
     assert "rsync must be on this host and on a, which lacks files" in line
     assert lacked == {

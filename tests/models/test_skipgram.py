@@ -16,7 +16,7 @@ from jgs.models.skipgram import (
     skipgram_plain,
 )
 from jgs.sampling import Walk
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 
 NUM_NODES, WIDTH, WEIGHT = 30, 5, 3.0
 
@@ -79,13 +79,13 @@ def drawn():
     src, dst = np.concatenate(edges), np.concatenate(edges[::-1])
     graph = jgs.Graph.from_edges(src, dst, NUM_NODES)
     prefix = noise_prefix(graph, 40)
-    words = key_words(jax.random.key(3))
+    key_data = as_key_data(jax.random.key(3))
 
     @jax.jit
     def draw(roots, prefix):
-        walks = Walk(40).sample(words, graph, (), roots)
+        walks = Walk(40).sample(key_data, graph, (), roots)
         with jax.enable_x64(True):
-            return draw_pairs(words, walks.nodes, prefix, 7, 16)
+            return draw_pairs(key_data, walks.nodes, prefix, 7, 16)
 
     with jax.enable_x64(True):
         prefix = jnp.asarray(prefix)

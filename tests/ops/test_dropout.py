@@ -58,11 +58,11 @@ def test_neighbouring_nodes_units_layers_and_keys_are_independent():
     check_correlation(mask[:-1, 1:], mask[1:, :-1])
     for a, b in itertools.combinations(range(4), 2):
         check_correlation(kept(layer=a), kept(layer=b))
-    words = np.asarray(jax.random.key_data(KEY))
+    key_data = np.asarray(jax.random.key_data(KEY))
     for change in ([1, 0], [0, 1], [1, 1], [1 << 31, 0], [0, 1 << 31]):
-        check_correlation(mask, kept(jnp.asarray(words ^ np.uint32(change))))
+        check_correlation(mask, kept(jnp.asarray(key_data ^ np.uint32(change))))
     # Where inputs might be mixed up with each other: swapped words, key against layer.
-    check_correlation(mask, kept(jnp.asarray(words[::-1].copy())))
+    check_correlation(mask, kept(jnp.asarray(key_data[::-1].copy())))
     check_correlation(kept(jnp.array([0, 1], jnp.uint32)), kept(jnp.array([1, 0], jnp.uint32)))
     check_correlation(
         kept(jnp.zeros(2, jnp.uint32), layer=1), kept(jnp.array([0, 1], jnp.uint32))

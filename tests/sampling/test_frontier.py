@@ -29,7 +29,7 @@ def node_sets(sampler, graph, num=20, seed=0):
     """The nodes of `num` subgraphs, whose form is looked at."""
     room = sampler.most_nodes(GraphShape.of(graph)) + 1
     with jax.enable_x64(True):
-        draw = jax.jit(lambda words, graph: sampler.draw_nodes(words, graph, (), room))
+        draw = jax.jit(lambda key_data, graph: sampler.draw_nodes(key_data, graph, (), room))
         nodes, count = map(np.asarray, draw(keys(num, seed), graph))
     assert nodes.dtype == count.dtype == np.int32
     assert (count < room).all()
@@ -127,12 +127,12 @@ def test_graphs_of_one_node_of_isolated_ones_and_smaller_than_the_frontier():
 def test_a_subgraph_depends_on_its_key_alone():
     every = node_sets(Frontier(2, 9), SMALL, 7)
     assert len(set(every)) > 1
-    sampler, words = Frontier(2, 9), keys(7)
+    sampler, key_data = Frontier(2, 9), keys(7)
     with jax.enable_x64(True):
         for at in (0, 6):
-            nodes, count = sampler.draw_nodes(words[at : at + 1], SMALL, (), 9)
+            nodes, count = sampler.draw_nodes(key_data[at : at + 1], SMALL, (), 9)
             assert tuple(nodes[0, : count[0]].tolist()) == every[at]
-            few, same = sampler.draw_nodes(words[at : at + 1], SMALL, (), 1)
+            few, same = sampler.draw_nodes(key_data[at : at + 1], SMALL, (), 1)
             assert (few.shape, same.tolist()) == ((1, 1), count.tolist())
 
 
@@ -142,10 +142,10 @@ CASES = (Frontier(40, 170, 1.5), Frontier(3, 90, 100, 2))
 
 @cache
 def program(draw, sampler, threads):
-    def run(words, graph):
+    def run(key_data, graph):
         before, kernels.NUM_THREADS = kernels.NUM_THREADS, threads  # read while tracing
         try:
-            return draw(words, graph, sampler, 20)
+            return draw(key_data, graph, sampler, 20)
         finally:
             kernels.NUM_THREADS = before
 
@@ -160,12 +160,12 @@ def test_kernel_is_plain(data):
     num_edges = data.draw(st.sampled_from([0, 40]))
     node = st.integers(0, data.draw(st.integers(1, 23)))
     ends = [data.draw(st.lists(node, min_size=num_edges, max_size=num_edges)) for _ in "st"]
-    graph, words = Graph.from_edges(*ends, 24), keys(5, data.draw(st.integers(0, 2**31)))
+    graph, key_data = Graph.from_edges(*ends, 24), keys(5, data.draw(st.integers(0, 2**31)))
     with jax.enable_x64(True):
         for sampler in CASES:
-            plain = program(draw_plain, sampler, 0)(words, graph)
+            plain = program(draw_plain, sampler, 0)(key_data, graph)
             for threads in (1, 2, 4):
-                kernel = program(draw_kernel, sampler, threads)(words, graph)
+                kernel = program(draw_kernel, sampler, threads)(key_data, graph)
                 for mine, same in zip(kernel, plain, strict=True):
                     np.testing.assert_array_equal(mine, same)
 
@@ -173,12 +173,12 @@ def test_kernel_is_plain(data):
 @needs_kernels
 def test_kernel_is_plain_at_large_sizes(make_graph):
     """Many cleanups, several blocks of random bits and digits of the sort."""
-    graph, words = make_graph(5000, 60_000), keys(3)
+    graph, key_data = make_graph(5000, 60_000), keys(3)
     sampler = Frontier(300, 2000, 1.25)
     found = []
     with jax.enable_x64(True):
         for draw in (draw_plain, draw_kernel):
-            found.append(jax.jit(partial(draw, sampler=sampler, room=2000))(words, graph))
+            found.append(jax.jit(partial(draw, sampler=sampler, room=2000))(key_data, graph))
     (plain, counts), (kernel, same) = found
     np.testing.assert_array_equal(kernel, plain)
     np.testing.assert_array_equal(same, counts)

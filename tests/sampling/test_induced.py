@@ -100,19 +100,19 @@ def test_plain_and_kernel_are_equal(graph, same_bits, implemented):
         def several(one, nodes, groups, options, single=single):
             return jax.vmap(lambda n, g: single(one, n, g, options))(nodes, groups)
 
-        def apart(one, nodes, counts, options, room=room):
+        def separate(one, nodes, counts, options, room=room):
             options = {"max_edges": room, "by_row": True, **options, "edge_ids": False}
             with jax.enable_x64(True):
                 return induced_blocks(one, nodes, counts, **options)
 
         implemented(False)
         plain = jax.jit(several)(one, nodes, groups, options)
-        parts = jax.jit(apart)(one, nodes, counts, options)
+        parts = jax.jit(separate)(one, nodes, counts, options)
         assert len(set(np.asarray(plain[1]).tolist())) > 1
         for threads in (1, 2, 4):
             implemented(True, threads)
             same_bits(jax.jit(several)(one, nodes, groups, options), plain)
-        same_bits(jax.jit(apart)(one, nodes, counts, options), parts)
+        same_bits(jax.jit(separate)(one, nodes, counts, options), parts)
         first = jax.tree.map(lambda a: a[0], plain)
         same_bits(jax.jit(single)(one, nodes[0], groups[0], options), first)
 
@@ -121,16 +121,16 @@ def test_plain_and_kernel_are_equal(graph, same_bits, implemented):
 class Some(SubgraphSampler):
     """Each node by a coin of its own: one in `v % 4 + 1`."""
 
-    def draw_nodes(self, words, graph, state, room):
+    def draw_nodes(self, key_data, graph, state, room):
         node = jnp.arange(graph.num_nodes, dtype=jnp.int32)
 
-        def one(words):
-            bits = node_bits(words, node, 0).astype(jnp.uint32)
+        def one(key_data):
+            bits = node_bits(key_data, node, 0).astype(jnp.uint32)
             drawn = bits % (node.astype(jnp.uint32) % 4 + 1) == 0
             (nodes,) = jnp.nonzero(drawn, size=room, fill_value=graph.num_nodes)
             return nodes.astype(jnp.int32), jnp.sum(drawn, dtype=jnp.int32)
 
-        return jax.vmap(one)(words)
+        return jax.vmap(one)(key_data)
 
     def most_nodes(self, shape):
         return shape.num_nodes

@@ -63,10 +63,10 @@ def assert_binomial(counts: np.ndarray, num: int, chance: np.ndarray | float) ->
 
 
 def _kernel(num_threads: int):
-    def sample(words, graph, seeds, spec):
+    def sample(key_data, graph, seeds, spec):
         before, kernels.NUM_THREADS = kernels.NUM_THREADS, num_threads  # read while tracing
         try:
-            return labor.sample_kernel(words, graph, seeds, spec)
+            return labor.sample_kernel(key_data, graph, seeds, spec)
         finally:
             kernels.NUM_THREADS = before
 
@@ -86,7 +86,7 @@ def sample_by(implementation, sampler: Labor, *args) -> jgs.MiniBatch:
 
 @needs_kernels
 @pytest.mark.parametrize(
-    ("sampler", "words"),
+    ("sampler", "width"),
     [
         (Labor((5, 3)), 2),
         (Labor((5, -1), period=8, relabel_inputs=False), 5),
@@ -96,7 +96,7 @@ def sample_by(implementation, sampler: Labor, *args) -> jgs.MiniBatch:
     ids=str,
 )
 @pytest.mark.parametrize("unbiased", [False, True])
-def test_kernel_is_plain(sampler, words, unbiased, same_bits, make_graph):
+def test_kernel_is_plain(sampler, width, unbiased, same_bits, make_graph):
     """Several batches in one call and one alone; padded, repeated and by any number of threads;
     a batch that overflows among them."""
     extras = {"edge_ids": True, "edge_weights": True, "unbiased": unbiased}
@@ -105,7 +105,7 @@ def test_kernel_is_plain(sampler, words, unbiased, same_bits, make_graph):
     seeds = rng.integers(0, 5001, (3, 300)).astype(np.int32)
     seeds[0, 200:] = 5000
     seeds[1] = np.arange(300)  # the hubs
-    keys = rng.integers(0, 2**32, (3, words), dtype=np.uint32)
+    keys = rng.integers(0, 2**32, (3, width), dtype=np.uint32)
     capacity = Capacity((12_000, 60_000), (6000, 9000))
     args = (jnp.asarray(keys), graph, (), seeds, capacity)
     plain = sample_by(PLAIN, sampler, *args)
@@ -233,17 +233,17 @@ def test_labor_i_keeps_the_variance():
     assert_binomial(edge_counts(batch, 75)[:72], 4000, 1 / (inverse[:72] + 1e-9))
 
 
-def _numbers(words: np.ndarray, num_nodes: int) -> np.ndarray:
+def _numbers(key_data: np.ndarray, num_nodes: int) -> np.ndarray:
     with jax.enable_x64(True):
         node = jnp.arange(num_nodes, dtype=jnp.int32)
-        return np.asarray(jax.vmap(lambda w: node_numbers(w, 0, node))(jnp.asarray(words)))
+        return np.asarray(jax.vmap(lambda w: node_numbers(w, 0, node))(jnp.asarray(key_data)))
 
 
 def test_dependent_batches_change_a_part_of_the_numbers_a_step():
     num, period = 20_000, 5
-    words = Labor((2,), period=period).step_keys(np.array([3, 4], np.uint32), np.arange(12))
-    assert (words.dtype, words.shape) == (np.uint32, (12, 5))
-    numbers = _numbers(words, num)
+    key_data = Labor((2,), period=period).step_keys(np.array([3, 4], np.uint32), np.arange(12))
+    assert (key_data.dtype, key_data.shape) == (np.uint32, (12, 5))
+    numbers = _numbers(key_data, num)
     for each in numbers:  # uniform at every step
         counts = np.bincount((each >> np.uint64(58)).astype(int), minlength=64)
         assert stats.chisquare(counts).pvalue > P_VALUE
@@ -254,11 +254,12 @@ def test_dependent_batches_change_a_part_of_the_numbers_a_step():
 
 
 def test_period_one_is_independent(same_bits, make_graph):
-    graph, words = make_graph(300, 4000), np.array([3, 4], np.uint32)
+    graph, key_data = make_graph(300, 4000), np.array([3, 4], np.uint32)
     steps = np.arange(6)
     sampler = Labor((2, 2))
     same_bits(
-        sampler.step_keys(words, steps), step_keys(jgs.sampling.Neighbors((2,)), words, steps)
+        sampler.step_keys(key_data, steps),
+        step_keys(jgs.sampling.Neighbors((2,)), key_data, steps),
     )
     batches = list(Loader(graph, np.arange(20), 8, sampler, key=KEY, shuffle=False))
     for step, batch in enumerate(batches):
@@ -294,8 +295,8 @@ def test_dependent_batches_share_nodes(make_graph):
     seen = []
     for period in (1, 16):
         sampler = Labor((3,), period=period)
-        words = step_keys(sampler, np.array([1, 2], np.uint32), np.arange(8))
-        batches = [sampler.sample(jnp.asarray(w), graph, (), seeds, None) for w in words]
+        key_data = step_keys(sampler, np.array([1, 2], np.uint32), np.arange(8))
+        batches = [sampler.sample(jnp.asarray(w), graph, (), seeds, None) for w in key_data]
         kept = [set(np.asarray(b.nodes)[10 : int(b.blocks[0].num_sources)]) for b in batches]
         seen.append(np.mean([len(a & b) / len(a) for a, b in itertools.pairwise(kept)]))
     assert seen[1] > 0.8 > 0.5 > seen[0]

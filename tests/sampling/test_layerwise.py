@@ -128,11 +128,11 @@ def test_a_program_that_samples_neighbours_is_one_kernel(make_graph):
     of_neighbors = Capacity(capacity.edges[1::2], capacity.sources[1::2])
     draw = jax.jit(program.sample, static_argnums=4)
     batch = draw(key, graph, (), seeds, capacity)
-    apart = Filtered((3, 2), edge_ids=True).sample(key, graph, (), seeds, capacity)
+    separate = Filtered((3, 2), edge_ids=True).sample(key, graph, (), seeds, capacity)
     whole = Neighbors((3, 2), edge_ids=True).sample(key, graph, (), seeds, of_neighbors)
     np.testing.assert_array_equal(batch.needed[:, 1::2], whole.needed)
-    np.testing.assert_array_equal(batch.needed[1], apart.needed[1])
-    for other in (whole, apart):
+    np.testing.assert_array_equal(batch.needed[1], separate.needed[1])
+    for other in (whole, separate):
         np.testing.assert_array_equal(batch.nodes, other.nodes)
         for mine, block in zip(batch.blocks, other.blocks, strict=True):
             count = int(mine.num_edges)

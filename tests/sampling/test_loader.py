@@ -61,7 +61,7 @@ def test_shuffles_are_uniform():
     from scipy import stats
 
     keys = np.asarray(jax.random.key_data(jax.random.split(KEY, 4800)))
-    orders = [tuple(schedule._order(words, 4, 0)) for words in keys]
+    orders = [tuple(schedule._order(key_data, 4, 0)) for key_data in keys]
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert counts.size == 24
     assert stats.chisquare(counts).pvalue > 1e-4

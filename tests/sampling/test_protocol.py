@@ -44,7 +44,7 @@ from jgs.sampling import (
     plan_capacity,
     worst_case,
 )
-from jgs.sampling.base import draws_seeds, of_pairs, sample_apart, update_of
+from jgs.sampling.base import draws_seeds, of_pairs, sample_separately, update_of
 from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.samplers import SAMPLERS
 
@@ -236,7 +236,7 @@ def check_weighted_neighbors(graph, block, target, neighbor):
 def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
     seeds = np.array([*SEEDS[:4], N, *SEEDS[4:], N], np.int32)  # padding, also in the middle
     seeds = seeds_for(sampler, seeds)
-    key = jax.random.key_data(KEY)  # as its words, and with the capacity of the bound
+    key = jax.random.key_data(KEY)  # as its key_data, and with the capacity of the bound
     with kernels.this_host_only():
         batch = _program(sampler)[0](key, graph, _state(sampler, graph), seeds, None)
     nodes, num_edges = np.asarray(batch.nodes), graph.num_edges
@@ -385,10 +385,10 @@ def test_the_loader_redraws_and_knows_a_sampler_by_its_repr(sampler, other, grap
 
 @each
 def test_two_ranks_draw_what_one_does(sampler, other, graph):
-    comm, words = Mesh(jax.devices()[:2]), np.asarray(jax.random.key_data(KEY))
+    comm, key_data = Mesh(jax.devices()[:2]), np.asarray(jax.random.key_data(KEY))
     half = HybridSampler(comm, graph, B // 2, sampler)
     seeds = seeds_for(sampler, SEEDS.reshape(2, B // 2))
-    batches = comm.local(half(words, comm.own(list(seeds))))
+    batches = comm.local(half(key_data, comm.own(list(seeds))))
     for batch, own in zip(batches, seeds, strict=True):
         check_seeds(sampler, batch, own)
     if sampler.by_node:
@@ -401,7 +401,7 @@ def test_two_ranks_draw_what_one_does(sampler, other, graph):
     else:  # each rank has a key of its own
         alone = HybridSampler(Mesh(jax.devices()[:1]), graph, B // 2, sampler)
         first = alone._comm.own([seeds[0]])
-        (same,) = alone._comm.local(alone(words, first))
+        (same,) = alone._comm.local(alone(key_data, first))
         assert edges_of(same) != edges_of(batches[0])
 
 
@@ -420,9 +420,9 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
     def mapped(keys, graph, state, seeds):
         return jax.vmap(lambda k, s: sampler.sample(k, graph, state, s, capacity))(keys, seeds)
 
-    def apart(keys, graph, state, seeds):
-        words = jax.random.key_data(keys)
-        return sample_apart(sampler, words, graph, state, jnp.asarray(seeds), capacity)
+    def separate(keys, graph, state, seeds):
+        key_data = jax.random.key_data(keys)
+        return sample_separately(sampler, key_data, graph, state, jnp.asarray(seeds), capacity)
 
     implemented(False)
     plain = jax.jit(mapped)(*inputs)
@@ -433,9 +433,9 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
     same_bits(jax.jit(one)(*inputs), first)
     with kernels.this_host_only():
         implemented(KERNELS, 1)
-        for i, batch in enumerate(jax.jit(apart)(*inputs)):  # by jax.vmap, but of its own
+        for i, batch in enumerate(jax.jit(separate)(*inputs)):  # by jax.vmap, but of its own
             same_bits(batch, jax.tree.map(lambda a, i=i: a[i], plain))
-        if hasattr(sampler, "sample_apart"):
+        if hasattr(sampler, "sample_separately"):
             implemented(KERNELS, 2)
             same_bits(jax.jit(mapped)(*inputs), plain)
 

@@ -26,12 +26,12 @@ def draw(sampler, graph=GRAPH, keys=KEYS, room=None):
     room = sampler.most_nodes(GraphShape.of(graph)) if room is None else room
 
     @jax.jit
-    def nodes(words, graph, state):
+    def nodes(key_data, graph, state):
         with jax.enable_x64(True):
-            return sampler.draw_nodes(words, graph, state, room)
+            return sampler.draw_nodes(key_data, graph, state, room)
 
-    words = jax.random.key_data(jax.random.split(jax.random.key(5), keys))
-    return map(np.asarray, nodes(words, graph, state))
+    key_data = jax.random.key_data(jax.random.split(jax.random.key(5), keys))
+    return map(np.asarray, nodes(key_data, graph, state))
 
 
 def assert_follows(counts, weights):

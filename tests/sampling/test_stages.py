@@ -42,9 +42,9 @@ class Counted(Neighbors):
         self.traces.append(self.fanouts)
         return super().sample(*arguments)
 
-    def sample_apart(self, *arguments):
+    def sample_separately(self, *arguments):
         self.traces.append(self.fanouts)
-        return super().sample_apart(*arguments)
+        return super().sample_separately(*arguments)
 
 
 def test_an_epoch_is_what_a_loader_of_its_sampler_draws(graph):

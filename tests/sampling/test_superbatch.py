@@ -199,28 +199,32 @@ def test_bad_arguments_are_refused(key, seeds, says, make_graph):
 @pytest.mark.parametrize("name", ["plain", *KERNELS])
 def test_batches_apart(name, monkeypatch, same_bits, make_graph):
     """As the loader wants them: each in arrays of its own; also under vmap."""
-    graph, seeds, words = make_graph(300, 4000), seeds_of(4, 8), jax.random.key_data(KEYS[:4])
+    graph, seeds, key_data = (
+        make_graph(300, 4000),
+        seeds_of(4, 8),
+        jax.random.key_data(KEYS[:4]),
+    )
     if name != "plain":
         if not kernels.available():
             pytest.skip("the compiled kernels are not installed")
         monkeypatch.setattr(kernels, "NUM_THREADS", int(name.split()[1]))
     capacity = Capacity((80, 200), (100, 250))
     together = Spec((3, 2), capacity, False, False, True, True, True)
-    apart = together._replace(apart=True)
+    separate = together._replace(separate=True)
 
-    def sample(words, seeds, spec):
+    def sample(key_data, seeds, spec):
         implementation = sample_plain if name == "plain" else sample_kernel
-        return implementation(words, graph, seeds, spec)
+        return implementation(key_data, graph, seeds, spec)
 
     with jax.enable_x64(True):
-        (expected,) = jax.jit(sample, static_argnums=2)(words, seeds, together)
-        batches = jax.jit(sample, static_argnums=2)(words, seeds, apart)
+        (expected,) = jax.jit(sample, static_argnums=2)(key_data, seeds, together)
+        batches = jax.jit(sample, static_argnums=2)(key_data, seeds, separate)
         assert len(batches) == 4
         for i, batch in enumerate(batches):
             same_bits(batch, batch_of(expected, i))
         if name == "plain":  # vmaps by itself
             return
-        pairs = (words.reshape(2, 2, 2), seeds.reshape(2, 2, 8))
-        first, second = jax.vmap(lambda w, s: sample(w, s, apart))(*pairs)
+        pairs = (key_data.reshape(2, 2, 2), seeds.reshape(2, 2, 8))
+        first, second = jax.vmap(lambda w, s: sample(w, s, separate))(*pairs)
         same_bits(first, jax.tree.map(lambda a: a[::2], expected))
         same_bits(second, jax.tree.map(lambda a: a[1::2], expected))

@@ -164,19 +164,19 @@ def test_plain_and_kernel_are_equal(walker, other, graph, same_bits, implemented
     def one(keys, graph, state, roots):
         return walker.sample(keys[0], graph, state, roots[0])
 
-    def apart(keys, graph, state, roots):
+    def separate(keys, graph, state, roots):
         return walker.sample(keys, graph, state, roots)
 
     def mapped(keys, graph, state, roots):
         return jax.vmap(lambda k, r: walker.sample(k, graph, state, r))(keys, roots)
 
     implemented(False)
-    plain = jax.jit(apart)(*inputs)
+    plain = jax.jit(separate)(*inputs)
     first = jax.tree.map(lambda a: a[0], plain)
     same_bits(jax.jit(one)(*inputs), first)
     for threads in (1, 2, 4) if KERNELS else ():
         implemented(True, threads)
         same_bits(jax.jit(one)(*inputs), first)
     implemented(KERNELS, 2)
-    same_bits(jax.jit(apart)(*inputs), plain)
+    same_bits(jax.jit(separate)(*inputs), plain)
     same_bits(jax.jit(mapped)(*inputs), plain)

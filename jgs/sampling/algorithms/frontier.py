@@ -98,10 +98,10 @@ class Frontier(SubgraphSampler):
         return min(self.budget, shape.num_nodes)
 
     def draw_nodes(
-        self, words: jax.Array, graph: Graph, state: Any, room: int
+        self, key_data: jax.Array, graph: Graph, state: Any, room: int
     ) -> tuple[jax.Array, jax.Array]:
         kernel = partial(draw_kernel, sampler=self, room=room)
-        return on_cpu(kernel, partial(draw_plain, sampler=self, room=room), words, graph)
+        return on_cpu(kernel, partial(draw_plain, sampler=self, room=room), key_data, graph)
 
 
 class _Board(NamedTuple):
@@ -126,19 +126,19 @@ class _Board(NamedTuple):
 
 
 def draw_plain(
-    words: jax.Array, graph: Graph, sampler: Frontier, room: int
+    key_data: jax.Array, graph: Graph, sampler: Frontier, room: int
 ) -> tuple[jax.Array, jax.Array]:
-    """See `SubgraphSampler.draw_nodes`; by the keys `words` uint32 `[S, 2]`."""
-    return jax.vmap(lambda key: _draw(key, graph, sampler, room))(words)
+    """See `SubgraphSampler.draw_nodes`; by the keys `key_data` uint32 `[S, 2]`."""
+    return jax.vmap(lambda key: _draw(key, graph, sampler, room))(key_data)
 
 
 def _draw(
-    words: jax.Array, graph: Graph, sampler: Frontier, room: int
+    key_data: jax.Array, graph: Graph, sampler: Frontier, room: int
 ) -> tuple[jax.Array, jax.Array]:
     slot = jnp.arange(sampler.m, dtype=jnp.int32)
     size = jnp.full(sampler.m, graph.num_nodes, jnp.int64)
-    first = below(node_bits(words, slot, _INITIAL), size).astype(jnp.int32)
-    successor, degree = _entered(words, graph, sampler, first, slot)
+    first = below(node_bits(key_data, slot, _INITIAL), size).astype(jnp.int32)
+    successor, degree = _entered(key_data, graph, sampler, first, slot)
     nobody = jnp.full(sampler.budget - sampler.m, graph.num_nodes, jnp.int32)
     start, used = _clean(degree)
     board = _Board(first, successor, start, degree, used, jnp.int32(0), nobody)
@@ -147,17 +147,17 @@ def _draw(
         return (board.pop < nobody.shape[0]) & jnp.any(board.degree > 0)
 
     if sampler.budget > sampler.m:
-        board = vary_alike(board, words, graph)[0]
-        board = jax.lax.while_loop(goes_on, partial(_pop, words, graph, sampler), board)
+        board = vary_alike(board, key_data, graph)[0]
+        board = jax.lax.while_loop(goes_on, partial(_pop, key_data, graph, sampler), board)
     return _distinct(jnp.concatenate([first, board.popped]), room, graph.num_nodes)
 
 
 def _entered(
-    words: jax.Array, graph: Graph, sampler: Frontier, node: jax.Array, entrance: jax.Array
+    key_data: jax.Array, graph: Graph, sampler: Frontier, node: jax.Array, entrance: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """The successors int32 `[n]` and capped degrees int64 `[n]` of nodes that enter."""
     start, degree = rows_of(graph, node)
-    bits = node_bits(words, entrance, _SUCCESSOR)
+    bits = node_bits(key_data, entrance, _SUCCESSOR)
     successor = drawn_neighbor(graph, start, degree, bits, weighted=False)
     return successor, jnp.minimum(degree, sampler.degree_cap)
 
@@ -179,10 +179,10 @@ def _first(true: jax.Array) -> jax.Array:
     return jax.lax.argmax(true, 0, jnp.int32)
 
 
-def _pop(words: jax.Array, graph: Graph, sampler: Frontier, board: _Board) -> _Board:
+def _pop(key_data: jax.Array, graph: Graph, sampler: Frontier, board: _Board) -> _Board:
     degree, (clean, live) = board.degree, _clean(board.degree)
     number = jnp.full(ATTEMPTS + 1, board.pop)
-    bits = node_bits(words, number, _POP + jnp.arange(ATTEMPTS + 1, dtype=jnp.uint32))
+    bits = node_bits(key_data, number, _POP + jnp.arange(ATTEMPTS + 1, dtype=jnp.uint32))
 
     full = board.used * UNITS > round(sampler.enlargement * UNITS) * live
     start, used = jnp.where(full, clean, board.start), jnp.where(full, live, board.used)
@@ -195,7 +195,9 @@ def _pop(words: jax.Array, graph: Graph, sampler: Frontier, board: _Board) -> _B
     slot = _first(owner)
 
     node = board.successor[slot]
-    (successor,), (own,) = _entered(words, graph, sampler, node[None], number[:1] + sampler.m)
+    (successor,), (own,) = _entered(
+        key_data, graph, sampler, node[None], number[:1] + sampler.m
+    )
     return _Board(
         board.node.at[slot].set(node),
         board.successor.at[slot].set(successor),

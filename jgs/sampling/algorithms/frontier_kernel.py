@@ -14,15 +14,15 @@ from jgs.kernels.call import call
 
 
 def draw_kernel(
-    words: jax.Array, graph: Graph, sampler: Any, room: int
+    key_data: jax.Array, graph: Graph, sampler: Any, room: int
 ) -> tuple[jax.Array, jax.Array]:
     """See `frontier.draw_plain`."""
-    num = words.shape[0]
+    num = key_data.shape[0]
     shapes = [jax.ShapeDtypeStruct(s, jnp.int32) for s in ((num, room), (num,))]
     nodes, count = call(
         "jgs_frontier",
         shapes,
-        (words, graph.indptr, graph.indices),
+        (key_data, graph.indptr, graph.indices),
         kernels.NUM_THREADS,
         size=np.int64(sampler.m),
         pops=np.int64(sampler.budget - sampler.m),

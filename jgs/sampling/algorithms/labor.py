@@ -23,7 +23,7 @@ from jgs.sampling.base import HopRows
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
 from jgs.sampling.hops import draw_batches
-from jgs.sampling.random import key_words, step_words
+from jgs.sampling.random import as_key_data, step_key_data
 
 _batches = partial(draw_batches, sample_kernel, sample_plain)
 
@@ -135,36 +135,41 @@ class Labor:
         k = self.fanouts[hop]
         return degree if k == -1 else np.minimum(k, degree)
 
-    def step_keys(self, epoch_words: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
         of the step's group, that of the next, and the part of the period that has passed, in
         units of 2**-32."""
         if self.period == 1:
-            return step_words(epoch_words, steps)
+            return step_key_data(epoch_key_data, steps)
         group, passed = np.divmod(np.asarray(steps, np.int64), self.period)
         phase = ((passed << 32) // self.period).astype(np.uint32)
-        now, after = (step_words(epoch_words, group + i) for i in (0, 1))
+        now, after = (step_key_data(epoch_key_data, group + i) for i in (0, 1))
         return np.concatenate([now, after, phase[:, None]], axis=1)
 
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        """See `jgs.sampling.base.Sampler`. `key` may be words of `step_keys`; by any other key
-        the batch depends on no other, whatever the period."""
+        """See `jgs.sampling.base.Sampler`. `key` may be one of the `step_keys`. By any other
+        key the batch depends on no other, whatever the period."""
         check_graph(graph, False)
         seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
-        words = self._words(key, seeds.shape[:-1])
-        (batch,) = _batches(words, graph, seeds, self._spec(capacity))
+        key_data = self._key_data(key, seeds.shape[:-1])
+        (batch,) = _batches(key_data, graph, seeds, self._spec(capacity))
         return batch
 
-    def sample_apart(
-        self, words: jax.Array, graph: Graph, state: Any, seeds: jax.Array, capacity: Capacity
+    def sample_separately(
+        self,
+        key_data: jax.Array,
+        graph: Graph,
+        state: Any,
+        seeds: jax.Array,
+        capacity: Capacity,
     ) -> list[MiniBatch]:
-        """See `jgs.sampling.base.sample_apart`: one call of the kernel."""
-        return _batches(words, graph, seeds, self._spec(capacity)._replace(apart=True))
+        """See `jgs.sampling.base.sample_separately`: one call of the kernel."""
+        return _batches(key_data, graph, seeds, self._spec(capacity)._replace(separate=True))
 
     def draw_hop(
-        self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
         """See `jgs.sampling.base.ByNode`; for LABOR-0."""
         spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]))._replace(
@@ -175,17 +180,17 @@ class Labor:
             relabel_inputs=False,
             first_hop=hop,
         )
-        words = jnp.broadcast_to(words, (*nodes.shape[:-1], words.shape[-1]))
-        (batch,) = _batches(words, graph, nodes, spec)
+        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], key_data.shape[-1]))
+        (batch,) = _batches(key_data, graph, nodes, spec)
         block = batch.blocks[0]
         assert batch.needed is not None
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
 
-    def _words(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         own = self.period > 1 and getattr(key, "shape", None) == (*shape, 5)
         if own and key.dtype == jnp.uint32:
             return jnp.asarray(key)
-        return key_words(key, shape)
+        return as_key_data(key, shape)
 
     def _spec(self, capacity: Capacity) -> Spec:
         return Spec(

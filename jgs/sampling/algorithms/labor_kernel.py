@@ -11,20 +11,22 @@ from jgs.sampling.hops import Sample
 from jgs.sampling.hops_kernel import call_kernel, call_once
 
 
-def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+def sample_kernel(
+    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> list[Sample]:
     """As `sample_plain`. `jax.vmap` makes one call of it, of several batches."""
 
-    def call(words: jax.Array, graph: Graph, seeds: jax.Array) -> list[Sample]:
+    def call(key_data: jax.Array, graph: Graph, seeds: jax.Array) -> list[Sample]:
         return call_kernel(
             "jgs_sample_labor",
-            (words, graph.indptr, graph.indices, seeds),
+            (key_data, graph.indptr, graph.indices, seeds),
             graph,
             spec,
             draws=np.array(spec.fanouts, np.int64),
-            key_words=np.int64(words.shape[-1]),
+            key_words=np.int64(key_data.shape[-1]),
             importance=np.int64(spec.importance),
             layer_dependency=np.bool_(spec.layer_dependency),
             unbiased=np.bool_(spec.unbiased),
         )
 
-    return call_once(call, words, graph, seeds)
+    return call_once(call, key_data, graph, seeds)

@@ -41,28 +41,30 @@ class Spec(NamedTuple):
     edge_weights: bool
     unbiased: bool
     relabel_inputs: bool
-    apart: bool = False
+    separate: bool = False
     first_hop: int = 0
 
 
-def sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+def sample_plain(
+    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> list[Sample]:
     """See `jgs.sampling.hops.sample_hops`."""
-    return sample_hops(words, graph, seeds, spec, partial(_draw, spec))
+    return sample_hops(key_data, graph, seeds, spec, partial(_draw, spec))
 
 
-def node_numbers(words: jax.Array, hop: int, node: jax.Array) -> jax.Array:
+def node_numbers(key_data: jax.Array, hop: int, node: jax.Array) -> jax.Array:
     """uint64 like `node`: each node's random number at `hop`, which all targets share.
 
     By a key of two words it is the node's draw number 0. By five, `Labor.step_keys`, it is that
     of the first key's or of the second's: of the second's once the phase, the fifth word, has
     passed the upper half of the node's draw number 1 of the first.
     """
-    now = fold(words[:2], hop)
+    now = fold(key_data[:2], hop)
     bits = node_bits(now, node, 0)
-    if words.shape[0] == 2:
+    if key_data.shape[0] == 2:
         return bits
-    moved = (node_bits(now, node, 1) >> jnp.uint64(32)) < words[4].astype(jnp.uint64)
-    return jnp.where(moved, node_bits(fold(words[2:4], hop), node, 0), bits)
+    moved = (node_bits(now, node, 1) >> jnp.uint64(32)) < key_data[4].astype(jnp.uint64)
+    return jnp.where(moved, node_bits(fold(key_data[2:4], hop), node, 0), bits)
 
 
 class _Candidates(NamedTuple):
@@ -109,7 +111,7 @@ class _Rows(NamedTuple):
 def _draw(
     spec: Spec,
     graph: Graph,
-    words: jax.Array,
+    key_data: jax.Array,
     nodes: jax.Array,
     start: jax.Array,
     degree: jax.Array,
@@ -118,7 +120,7 @@ def _draw(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """See `jgs.sampling.hops.Draw`."""
     k = spec.fanouts[h]
-    start, degree, words = vary_alike(start, degree, words)
+    start, degree, key_data = vary_alike(start, degree, key_data)
     whole = jnp.ones_like(degree, bool) if k == -1 else degree <= k
     rows = _Rows(graph, start, degree, whole)
     hop = 0 if spec.layer_dependency else spec.first_hop + h
@@ -136,7 +138,7 @@ def _draw(
             below = ((1 / jnp.where(sure, 2, inverse)) * 2.0**64).astype(jnp.uint64)
         else:
             inverse, sure, below = jnp.float32(1), whole[some.row], limit[some.row]
-        taken = some.real & (sure | (node_numbers(words, hop, some.neighbor) < below))
+        taken = some.real & (sure | (node_numbers(key_data, hop, some.neighbor) < below))
         place = jnp.where(taken, count + jnp.cumsum(taken) - 1, room)
         return (
             edges.at[place].set(some.edge, mode="drop"),

@@ -90,15 +90,15 @@ def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
 
 
 def metapath_kernel(
-    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
+    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
 ) -> Walks:
     """As `metapath_plain`, by jgs/kernels/walk.cc."""
     turns = _turns(walker, graph)
-    return call_walks(words, graph, roots, walker, stretches=state, relations=turns)
+    return call_walks(key_data, graph, roots, walker, stretches=state, relations=turns)
 
 
 def metapath_plain(
-    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
+    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
 ) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
     turns = jnp.array(_turns(walker, graph))
@@ -114,7 +114,7 @@ def metapath_plain(
         bits = step_bits(keys, t, 0)
         return drawn_neighbor(graph, start, count, bits, walker.weighted, before)
 
-    return walk(words, graph, roots, walker.length, step)
+    return walk(key_data, graph, roots, walker.length, step)
 
 
 def _check_relations(relations: Any) -> tuple[str | Relation, ...]:

@@ -23,7 +23,7 @@ from jgs.sampling.base import HopRows
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.hops import draw_batches
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 
 sample_batches = partial(draw_batches, sample_kernel, sample_plain)
 
@@ -88,18 +88,25 @@ class Neighbors:
     ) -> MiniBatch:
         check_graph(graph, self.weighted, self.edge_weights)
         seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
-        words = key_words(key, seeds.shape[:-1])
-        (batch,) = sample_batches(words, graph, seeds, self._spec(capacity))
+        key_data = as_key_data(key, seeds.shape[:-1])
+        (batch,) = sample_batches(key_data, graph, seeds, self._spec(capacity))
         return batch
 
-    def sample_apart(
-        self, words: jax.Array, graph: Graph, state: Any, seeds: jax.Array, capacity: Capacity
+    def sample_separately(
+        self,
+        key_data: jax.Array,
+        graph: Graph,
+        state: Any,
+        seeds: jax.Array,
+        capacity: Capacity,
     ) -> list[MiniBatch]:
-        """See `jgs.sampling.base.sample_apart`: one call of the kernel."""
-        return sample_batches(words, graph, seeds, self._spec(capacity)._replace(apart=True))
+        """See `jgs.sampling.base.sample_separately`: one call of the kernel."""
+        return sample_batches(
+            key_data, graph, seeds, self._spec(capacity)._replace(separate=True)
+        )
 
     def draw_hop(
-        self, words: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
         """See `jgs.sampling.base.ByNode`."""
         spec = Spec(
@@ -112,8 +119,8 @@ class Neighbors:
             relabel_inputs=False,
             first_hop=hop,
         )
-        words = jnp.broadcast_to(words, (*nodes.shape[:-1], 2))
-        (batch,) = sample_batches(words, graph, nodes, spec)
+        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], 2))
+        (batch,) = sample_batches(key_data, graph, nodes, spec)
         block = batch.blocks[0]
         assert batch.needed is not None
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])

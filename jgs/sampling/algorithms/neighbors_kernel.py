@@ -12,15 +12,17 @@ from jgs.sampling.hops import Sample
 from jgs.sampling.hops_kernel import call_kernel, call_once
 
 
-def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+def sample_kernel(
+    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> list[Sample]:
     """As `sample_plain`. `jax.vmap` makes one call of it, of several batches."""
 
-    def call(words: jax.Array, graph: Graph, seeds: jax.Array) -> list[Sample]:
+    def call(key_data: jax.Array, graph: Graph, seeds: jax.Array) -> list[Sample]:
         prefix = graph.edge_weight_prefix if spec.weighted else jnp.zeros(0, jnp.int64)
         weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
         return call_kernel(
             "jgs_sample_neighbors",
-            (words, graph.indptr, graph.indices, prefix, weight, seeds),
+            (key_data, graph.indptr, graph.indices, prefix, weight, seeds),
             graph,
             spec,
             draws=np.array(spec.fanouts, np.int64),
@@ -28,4 +30,4 @@ def sample_kernel(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) 
             weighted=np.bool_(spec.weighted),
         )
 
-    return call_once(call, words, graph, seeds)
+    return call_once(call, key_data, graph, seeds)

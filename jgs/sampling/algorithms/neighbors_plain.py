@@ -26,19 +26,21 @@ class Spec(NamedTuple):
     edge_ids: bool
     edge_weights: bool
     relabel_inputs: bool
-    apart: bool = False
+    separate: bool = False
     first_hop: int = 0
 
 
-def sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
+def sample_plain(
+    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> list[Sample]:
     """See `jgs.sampling.hops.sample_hops`."""
-    return sample_hops(words, graph, seeds, spec, partial(_draw, spec))
+    return sample_hops(key_data, graph, seeds, spec, partial(_draw, spec))
 
 
 def _draw(
     spec: Spec,
     graph: Graph,
-    words: jax.Array,
+    key_data: jax.Array,
     nodes: jax.Array,
     start: jax.Array,
     degree: jax.Array,
@@ -46,7 +48,7 @@ def _draw(
     room: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     """See `jgs.sampling.hops.Draw`."""
-    words, k = fold(words, spec.first_hop + h), spec.fanouts[h]
+    key_data, k = fold(key_data, spec.first_hop + h), spec.fanouts[h]
     # A row draws `bound` neighbours, by weight perhaps fewer.
     if k == -1:
         bound = degree
@@ -57,12 +59,12 @@ def _draw(
     slot = jnp.arange(room, dtype=jnp.int64)
     row = jnp.clip(jnp.searchsorted(ends, slot, side="right"), 0, max(nodes.shape[0] - 1, 0))
     nth = slot - (ends - bound)[row]
-    position, drawn = _positions(words, graph, nodes, start, degree, row, nth, spec, k)
+    position, drawn = _positions(key_data, graph, nodes, start, degree, row, nth, spec, k)
     return jnp.where(drawn & (slot < total), start[row] + position, -1), row, total, None
 
 
 def _positions(
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     nodes: jax.Array,
     start: jax.Array,
@@ -81,10 +83,10 @@ def _positions(
         return nth, everything
     if spec.weighted and prefix is not None:
         by_weight = draw.weighted_repeated if spec.replace else draw.weighted_distinct
-        position, drawn = by_weight(words, nodes, start, degree, prefix, k)
+        position, drawn = by_weight(key_data, nodes, start, degree, prefix, k)
     else:
         uniform = draw.repeated if spec.replace else draw.distinct
-        position = uniform(words, nodes, degree, k)
+        position = uniform(key_data, nodes, degree, k)
         drawn = jnp.ones_like(position, bool)
     at = (row, jnp.clip(nth, 0, k - 1))
     if spec.replace:

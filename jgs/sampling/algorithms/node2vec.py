@@ -23,12 +23,14 @@ from jgs.sampling.walks import (
     rows_of,
     sample_walks,
     step_bits,
-    step_words,
+    step_halves,
     walk,
 )
 
 _MOST = 1e6  # p and q are in [1 / _MOST, _MOST]: chances are counted in units of 2**-32
-_APART = 8  # steps back are drawn apart where fewer than 1 in so many would be accepted
+_BACK_SEPARATELY = (
+    8  # a step back is drawn by itself where fewer than 1 in so many would be accepted
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Rule(NamedTuple):
     Fields:
       back, near, far: what a random 32-bit word is below when a candidate is accepted that is
         the node before, near it, or neither.
-      apart: whether steps back are drawn apart.
+      back_separately: whether a step back is drawn by itself.
       area_back, area_on: the proportion in which they then are drawn, and the candidates for
         the others, a unit of weight each; at most 2**31.
     """
@@ -107,7 +109,7 @@ class Rule(NamedTuple):
     back: int
     near: int
     far: int
-    apart: int
+    back_separately: int
     area_back: int
     area_on: int
 
@@ -123,19 +125,19 @@ def rule_of(walker: Node2Vec) -> Rule:
     def area(chance: float) -> int:
         return max(1, round(2**31 * chance / max(back, most)))
 
-    apart = not most / _APART <= back <= most
-    return Rule(limit(back), limit(1.0), limit(far), int(apart), area(back), area(most))
+    separately = not most / _BACK_SEPARATELY <= back <= most
+    return Rule(limit(back), limit(1.0), limit(far), int(separately), area(back), area(most))
 
 
 def node2vec_kernel(
-    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
+    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
 ) -> Walks:
     """As `node2vec_plain`, by jgs/kernels/walk_second.cc."""
-    return call_walks(words, graph, roots, walker, second=rule_of(walker))
+    return call_walks(key_data, graph, roots, walker, second=rule_of(walker))
 
 
 def node2vec_plain(
-    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
+    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
 ) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
     rule, num_nodes = rule_of(walker), graph.num_nodes
@@ -146,7 +148,7 @@ def node2vec_plain(
         first = previous == num_nodes
         total = _weight(graph, start, degree, walker.weighted)
         back_before = back_weight = jnp.zeros_like(degree)
-        if rule.apart:
+        if rule.back_separately:
             back_before, through = (
                 _weight(
                     graph,
@@ -161,7 +163,7 @@ def node2vec_plain(
 
         def attempt(state):
             j, there, waits = state
-            side, chance = step_words(keys, t, 2 * j + 1)
+            side, chance = step_halves(keys, t, 2 * j + 1)
             goes_back = below(side.astype(jnp.uint64) << jnp.uint64(32), area) < area_back
             goes_back &= back_weight > 0
             point = below(step_bits(keys, t, 2 * j), total - back_weight)
@@ -185,7 +187,7 @@ def node2vec_plain(
         state = vary_alike(jnp.uint32(0), nobody, waits, keys, graph)[:3]
         return jax.lax.while_loop(lambda state: jnp.any(state[2]), attempt, state)[1]
 
-    return walk(words, graph, roots, walker.length, step)
+    return walk(key_data, graph, roots, walker.length, step)
 
 
 def _weight(graph: Graph, start: jax.Array, count: jax.Array, weighted: bool) -> jax.Array:

@@ -106,14 +106,14 @@ class Saint(SubgraphSampler):
         return _column_norms(graph) if self.mode == "node" else _edge_sums(graph)
 
     def draw_nodes(
-        self, words: jax.Array, graph: Graph, state: State, room: int
+        self, key_data: jax.Array, graph: Graph, state: State, room: int
     ) -> tuple[jax.Array, jax.Array]:
         """See `SubgraphSampler`."""
         if self.mode == "walk":
-            drawn = self._walked(words, graph)
+            drawn = self._walked(key_data, graph)
         else:
             drawn = jax.vmap(lambda key: _DRAWS[self.mode](key, graph, state, self.budget))(
-                words
+                key_data
             )
         every = min(drawn.shape[1], graph.num_nodes)
         nodes = jax.vmap(lambda some: distinct(some, every, graph.num_nodes))(drawn)
@@ -121,18 +121,18 @@ class Saint(SubgraphSampler):
         wider = ((0, 0), (0, max(room - every, 0)))
         return jnp.pad(nodes, wider, constant_values=graph.num_nodes)[:, :room], count
 
-    def _walked(self, words: jax.Array, graph: Graph) -> jax.Array:
+    def _walked(self, key_data: jax.Array, graph: Graph) -> jax.Array:
         """int32 `[S, K]`: the nodes on all walks, `N` after a walk's end."""
         every = jnp.full(self.budget, graph.num_nodes, jnp.int64)
-        keys = jax.vmap(lambda key: jnp.stack([fold(key, 0), fold(key, 1)]))(words)
+        keys = jax.vmap(lambda key: jnp.stack([fold(key, 0), fold(key, 1)]))(key_data)
         roots = jax.vmap(lambda key: below(_bits(key, self.budget), every))(keys[:, 0])
         walks = Walk(self.length or 1).sample(keys[:, 1], graph, (), roots.astype(jnp.int32))
-        return walks.nodes.reshape(words.shape[0], -1)
+        return walks.nodes.reshape(key_data.shape[0], -1)
 
 
-def _bits(words: jax.Array, budget: int, number: int = 0) -> jax.Array:
+def _bits(key_data: jax.Array, budget: int, number: int = 0) -> jax.Array:
     """uint64 `[budget]`: the bits of each draw; each `number` has others."""
-    return node_bits(words, jnp.arange(budget, dtype=jnp.int32), number)
+    return node_bits(key_data, jnp.arange(budget, dtype=jnp.int32), number)
 
 
 def _column_norms(graph: Graph) -> jax.Array:
@@ -148,15 +148,15 @@ def _column_norms(graph: Graph) -> jax.Array:
     return as_device(np.cumsum(np.maximum(units, norm > 0).astype(np.int64)))
 
 
-def _by_weight(words: jax.Array, graph: Graph, prefix: jax.Array, budget: int) -> jax.Array:
+def _by_weight(key_data: jax.Array, graph: Graph, prefix: jax.Array, budget: int) -> jax.Array:
     """int32 `[budget]`: nodes by the prefix sums of their weights."""
-    return _found(prefix, below(_bits(words, budget), prefix[-1])).astype(jnp.int32)
+    return _found(prefix, below(_bits(key_data, budget), prefix[-1])).astype(jnp.int32)
 
 
-def _by_degree(words: jax.Array, graph: Graph, state: Any, budget: int) -> jax.Array:
+def _by_degree(key_data: jax.Array, graph: Graph, state: Any, budget: int) -> jax.Array:
     """int32 `[budget]`: the targets of edges, all edges alike."""
     edges = jnp.full(budget, graph.num_edges, jnp.int64)
-    return _target(graph, below(_bits(words, budget), edges))
+    return _target(graph, below(_bits(key_data, budget), edges))
 
 
 class EdgeSums(NamedTuple):
@@ -198,11 +198,11 @@ def _edge_sums(graph: Graph) -> EdgeSums:
     )
 
 
-def _ends(words: jax.Array, graph: Graph, sums: EdgeSums, budget: int) -> jax.Array:
+def _ends(key_data: jax.Array, graph: Graph, sums: EdgeSums, budget: int) -> jax.Array:
     """int32 `[2 * budget]`: the ends of drawn edges."""
     num_targets = sums.targets.shape[0]
     either = jnp.full(budget, num_targets + sums.num_sources)
-    number, bits = below(_bits(words, budget), either), _bits(words, budget, 1)
+    number, bits = below(_bits(key_data, budget), either), _bits(key_data, budget, 1)
 
     target = sums.targets.at[number].get(mode="clip")
     start, degree = rows_of(graph, target)

@@ -18,7 +18,7 @@ from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, check_pairs
 from jgs.sampling.hops import empty_if
 from jgs.sampling.induced import induced_block, rows_sorted
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 
 _NONE = (1 << 62) - 1  # no (pair, node)
 _FAR = 1 << 29  # not reached
@@ -91,14 +91,14 @@ class Seal:
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), pairs.shape[0])
         capacity = check_capacity(capacity, pairs.shape[0], len(self.fanouts) + 1)
-        words, graph, state, pairs = vary_alike(key_words(key), graph, state, pairs)
+        key_data, graph, state, pairs = vary_alike(as_key_data(key), graph, state, pairs)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            return _sample(words, graph, state, pairs, self, capacity, kernels.host_only())
+            return _sample(key_data, graph, state, pairs, self, capacity, kernels.host_only())
 
 
 @partial(jax.jit, static_argnums=(4, 5, 6))
 def _sample(
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     is_sorted: jax.Array,
     pairs: jax.Array,
@@ -110,7 +110,7 @@ def _sample(
     bad = jnp.any((pairs < 0) | (pairs > num_nodes))
     bad |= jnp.any((pairs[:, 0] == num_nodes) != (pairs[:, 1] == num_nodes))
     ends = jnp.where(bad, num_nodes, pairs)
-    others, needed, overflow = _draw(words, graph, ends, sampler, capacity)
+    others, needed, overflow = _draw(key_data, graph, ends, sampler, capacity)
     nodes, groups = _rows(ends, others, num_nodes, num_rows, overflow)
     weight = graph.edge_weight if sampler.edge_weights else None
     block, edges = induced_block(
@@ -153,7 +153,7 @@ def _sample(
 
 
 def _draw(
-    words: jax.Array, graph: Graph, ends: jax.Array, sampler: Seal, capacity: Capacity
+    key_data: jax.Array, graph: Graph, ends: jax.Array, sampler: Seal, capacity: Capacity
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What the hops from `ends` `[B, 2]` reach: int64 `[R]`, ascending, `pair * N + node` of
     the nodes that are no ends, padded with `_NONE`; int32 `[2, L]`, what that needed; and
@@ -167,7 +167,7 @@ def _draw(
     others, overflow, needed = jnp.zeros(0, jnp.int64), num_ends > capacity.sources[0], []
     for h in range(len(sampler.fanouts)):
         most_edges, most_rows = capacity.edges[h], capacity.sources[h]
-        drawn = draws.draw_hop(words, graph, fringe, h, most_edges)
+        drawn = draws.draw_hop(key_data, graph, fringe, h, most_edges)
         row, real = edge_targets(most_edges, drawn.indptr, fringe.shape[0], drawn.indptr[-1])
         own = pair.at[row].get(mode="clip")
         real &= jnp.all(ends[own] != drawn.neighbors[:, None], axis=1)

@@ -102,9 +102,9 @@ class Shadow:
     def by_node(self) -> bool:
         return self.disjoint and self.scope.by_node
 
-    def step_keys(self, epoch_words: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.step_keys`: those of the scope."""
-        return step_keys(self.scope, epoch_words, steps)
+        return step_keys(self.scope, epoch_key_data, steps)
 
     def init(self, graph: Graph) -> ShadowState:
         check_graph(graph, False, self.edge_weights)

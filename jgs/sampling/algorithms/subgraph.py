@@ -15,7 +15,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
 from jgs.sampling.induced import induced_block
-from jgs.sampling.random import below, key_words, node_bits
+from jgs.sampling.random import as_key_data, below, node_bits
 from jgs.sampling.relabel import relabel
 
 
@@ -66,9 +66,9 @@ class Subgraph:
                 f"shape {list(seeds.shape)}",
                 "Draw several under jax.vmap, with a key each.",
             )
-        words, graph, seeds = vary_alike(key_words(key), graph, seeds)
+        key_data, graph, seeds = vary_alike(as_key_data(key), graph, seeds)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            block, nodes, overflow, needed = _sample(words, graph, seeds, self, capacity)
+            block, nodes, overflow, needed = _sample(key_data, graph, seeds, self, capacity)
         return MiniBatch(
             seeds, nodes, (block,), overflow, graph.num_nodes, needed=needed, square=True
         )
@@ -76,11 +76,11 @@ class Subgraph:
 
 @partial(jax.jit, static_argnums=(3, 4))
 def _sample(
-    words: jax.Array, graph: Graph, seeds: jax.Array, sampler: Subgraph, capacity: Capacity
+    key_data: jax.Array, graph: Graph, seeds: jax.Array, sampler: Subgraph, capacity: Capacity
 ) -> tuple[Block, jax.Array, jax.Array, jax.Array]:
     num_nodes, (most_edges,), (most_rows,) = graph.num_nodes, *capacity
     bad = jnp.any((seeds < 0) | (seeds > num_nodes))
-    nodes, num_rows = _nodes(words, seeds, num_nodes, sampler.extra, most_rows)
+    nodes, num_rows = _nodes(key_data, seeds, num_nodes, sampler.extra, most_rows)
     fits = ~bad & (num_rows <= most_rows)
     groups = jnp.stack([0, jnp.where(fits, num_rows, 0)])
     weight = graph.edge_weight if sampler.edge_weights else None
@@ -94,14 +94,14 @@ def _sample(
 
 
 def _nodes(
-    words: jax.Array, seeds: jax.Array, num_nodes: int, extra: int, room: int
+    key_data: jax.Array, seeds: jax.Array, num_nodes: int, extra: int, room: int
 ) -> tuple[jax.Array, jax.Array]:
     """int32 `[room]`, the seeds and then the drawn nodes that are not among them, each once;
     and how many rows that takes, also if they do not fit."""
     slot = jnp.arange(seeds.shape[0], dtype=jnp.int32)
     num_seeds = jnp.max(slot + 1, initial=0, where=seeds < num_nodes)
     number = jnp.arange(extra, dtype=jnp.int32)
-    bits = node_bits(words, number, 0)
+    bits = node_bits(key_data, number, 0)
     drawn = below(bits, jnp.full(extra, num_nodes, jnp.int64)).astype(jnp.int32)
     wanted = jnp.full(extra, num_nodes > 0)
     nodes, num_rows, _ = relabel(seeds, num_seeds, drawn, wanted, room, num_nodes)

@@ -127,8 +127,8 @@ class Thanos(MatrixSampler):
 
         mean = aggregate(block, messages, "mean")
         norms = exp3.of_sources(block, jnp.sum(messages**2, axis=1))
-        apart = norms - 2 * edge_dot(block, messages, mean)[:, 0]
-        reward = jnp.where(drawn, -of_draws(apart) / n.astype(jnp.float32) ** 2, 0)
+        difference = norms - 2 * edge_dot(block, messages, mean)[:, 0]
+        reward = jnp.where(drawn, -of_draws(difference) / n.astype(jnp.float32) ** 2, 0)
         gain = jnp.clip(self.eta * reward * times, -1, 1)
         growth = jnp.log1p(jnp.sum(share * jnp.expm1(gain), axis=1))
         with jax.enable_x64(True):

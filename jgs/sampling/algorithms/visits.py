@@ -21,7 +21,7 @@ from jgs.sampling.algorithms.walk import JUMPS
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, require_int
 from jgs.sampling.hops import Sample, draw_batches, sample_hops
-from jgs.sampling.random import fold, key_words
+from jgs.sampling.random import as_key_data, fold
 from jgs.sampling.stretch import stretch
 from jgs.sampling.walks import (
     check_probability,
@@ -29,7 +29,7 @@ from jgs.sampling.walks import (
     happens,
     rows_of,
     step_bits,
-    step_words,
+    step_halves,
     walker_keys,
 )
 
@@ -61,7 +61,7 @@ class Spec(NamedTuple):
     edge_ids: bool = False
     edge_weights: bool = True
     relabel_inputs: bool = True
-    apart: bool = False
+    separate: bool = False
     first_hop: int = 0
 
     @property
@@ -117,7 +117,7 @@ def sample_visits(
 ) -> MiniBatch:
     """What `sampler.sample` returns; `spec`: the `groups`, `sizes` and `path` of a `Spec`."""
     seeds, capacity = check_call(sampler, graph, seeds, capacity, len(sampler.sizes))
-    words = key_words(key, seeds.shape[:-1])
+    key_data = as_key_data(key, seeds.shape[:-1])
     most = sampler.num_walks * sampler.length
     spec["sizes"] = tuple(tuple(min(k, most) for k in row) for row in spec["sizes"])
     every = Spec(
@@ -128,18 +128,24 @@ def sample_visits(
         counts=sampler.counts,
         **spec,
     )
-    (batch,) = draw_batches(_sample_kernel, _sample_plain, words, graph, seeds, every)
+    (batch,) = draw_batches(_sample_kernel, _sample_plain, key_data, graph, seeds, every)
     return batch
 
 
-def _sample_plain(words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec) -> list[Sample]:
-    return sample_hops(words, graph, seeds, spec, partial(_draw, visit_plain, spec), _as_nodes)
+def _sample_plain(
+    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+) -> list[Sample]:
+    return sample_hops(
+        key_data, graph, seeds, spec, partial(_draw, visit_plain, spec), _as_nodes
+    )
 
 
 def _sample_kernel(
-    words: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
 ) -> list[Sample]:
-    return sample_hops(words, graph, seeds, spec, partial(_draw, visit_kernel, spec), _as_nodes)
+    return sample_hops(
+        key_data, graph, seeds, spec, partial(_draw, visit_kernel, spec), _as_nodes
+    )
 
 
 def _as_nodes(graph: Graph, drawn: jax.Array) -> jax.Array:
@@ -150,7 +156,7 @@ def _draw(
     visit: Any,
     spec: Spec,
     graph: Graph,
-    words: jax.Array,
+    key_data: jax.Array,
     nodes: jax.Array,
     start: jax.Array,
     degree: jax.Array,
@@ -159,7 +165,7 @@ def _draw(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """See `jgs.sampling.hops.Draw`; nodes in place of edges."""
     del start, degree
-    found, count = visit(fold(words, spec.first_hop + h), graph, nodes, spec, spec.sizes[h])
+    found, count = visit(fold(key_data, spec.first_hop + h), graph, nodes, spec, spec.sizes[h])
     weight = count.astype(jnp.float32)
     if not spec.counts:
         every = jnp.sum(count > 0, axis=1).astype(jnp.float32)
@@ -179,9 +185,9 @@ def _draw(
 
 
 def visit_plain(
-    words: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
+    key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """The most visited nodes of each target by the hop's key `words` uint32 `[2]`.
+    """The most visited nodes of each target by the hop's key `key_data` uint32 `[2]`.
 
     Args:
       nodes: int32 `[T]`, the targets, `N` for padding.
@@ -194,9 +200,9 @@ def visit_plain(
       of the smaller number. The target itself is not among them.
     """
     if nodes.shape[0] * spec.most <= _VISITS_AT_ONCE:
-        return _most_visited(words, graph, nodes, spec, sizes)
+        return _most_visited(key_data, graph, nodes, spec, sizes)
     rows = max(1, _VISITS_AT_ONCE // spec.most)
-    one = partial(_most_visited, words, graph, spec=spec, sizes=sizes)
+    one = partial(_most_visited, key_data, graph, spec=spec, sizes=sizes)
     found, count = jax.lax.map(
         lambda node: jax.tree.map(lambda a: a[0], one(node[None])), nodes, batch_size=rows
     )
@@ -204,10 +210,10 @@ def visit_plain(
 
 
 def _most_visited(
-    words: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
+    key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     num_nodes, most = graph.num_nodes, spec.most
-    visited = _walk(words, graph, nodes, spec)
+    visited = _walk(key_data, graph, nodes, spec)
     visited = jnp.where(visited == nodes[:, None], num_nodes, visited)
     order = jnp.argsort(
         visited, axis=1, stable=True
@@ -234,17 +240,17 @@ def _most_visited(
     return found.astype(jnp.int32), times.astype(jnp.int32)
 
 
-def _walk(words: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec) -> jax.Array:
+def _walk(key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec) -> jax.Array:
     """int32 `[T, length * num_walks]`: where each traversal ended, those of all walks' first
     ones before the second ones; `N` after a walk's end."""
     num_nodes, per = graph.num_nodes, max(1, len(spec.path))
     roots = jnp.repeat(nodes, spec.num_walks)
     number = jnp.tile(jnp.arange(spec.num_walks, dtype=jnp.int32), nodes.shape[0])
-    keys = walker_keys(words, roots, number)
+    keys = walker_keys(key_data, roots, number)
 
     def traverse(here, i):
         step = i * per + 1
-        stops = happens(step_words(keys, step, JUMPS)[1], spec.stop)
+        stops = happens(step_halves(keys, step, JUMPS)[1], spec.stop)
         here = jnp.where(stops & (i > 0), num_nodes, here)
         for j in range(per):
             start, degree = rows_of(graph, here)

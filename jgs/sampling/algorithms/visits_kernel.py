@@ -15,7 +15,7 @@ from jgs.sampling.walks import limit
 
 
 def visit_kernel(
-    words: jax.Array, graph: Graph, nodes: jax.Array, spec: Any, sizes: tuple[int, ...]
+    key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Any, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """See `visits.visit_plain`."""
     shape = jax.ShapeDtypeStruct((nodes.shape[0], sum(sizes)), jnp.int32)
@@ -26,7 +26,7 @@ def visit_kernel(
     found, count = call(
         "jgs_visits",
         (shape, shape),
-        (words, graph.indptr, graph.indices, types, nodes),
+        (key_data, graph.indptr, graph.indices, types, nodes),
         kernels.NUM_THREADS,
         num_walks=np.int64(spec.num_walks),
         length=np.int64(spec.length),

@@ -19,7 +19,7 @@ from jgs.sampling.walks import (
     rows_of,
     sample_walks,
     step_bits,
-    step_words,
+    step_halves,
     walk,
 )
 
@@ -67,14 +67,14 @@ class Walk:
 
 
 def walk_kernel(
-    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Walk
+    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Walk
 ) -> Walks:
     """As `walk_plain`, by jgs/kernels/walk.cc."""
-    return call_walks(words, graph, roots, walker, walker.restart, walker.stop)
+    return call_walks(key_data, graph, roots, walker, walker.restart, walker.stop)
 
 
 def walk_plain(
-    words: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Walk
+    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Walk
 ) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
 
@@ -84,9 +84,9 @@ def walk_plain(
         there = drawn_neighbor(graph, start, degree, bits, walker.weighted)
         if walker.restart == walker.stop == 0:
             return there
-        back, end = step_words(keys, t, JUMPS)
+        back, end = step_halves(keys, t, JUMPS)
         walks = (here < graph.num_nodes) & (t > 1)
         there = jnp.where(walks & happens(back, walker.restart), roots, there)
         return jnp.where(walks & happens(end, walker.stop), graph.num_nodes, there)
 
-    return walk(words, graph, roots, walker.length, step)
+    return walk(key_data, graph, roots, walker.length, step)

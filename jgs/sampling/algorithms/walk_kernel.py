@@ -16,7 +16,7 @@ from jgs.sampling.walks import Walks, limit
 
 
 def call_walks(
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     roots: jax.Array,
     walker: Any,
@@ -26,7 +26,7 @@ def call_walks(
     relations: tuple[int, ...] = (),
     second: tuple[int, ...] = (),
 ) -> Walks:
-    """The walks of `walker.length` from `roots` int32 `[..., B]` by the keys `words` uint32
+    """The walks of `walker.length` from `roots` int32 `[..., B]` by the keys `key_data` uint32
     `[..., 2]`, by weight with `walker.weighted`. `jax.vmap` makes one call of it.
 
     Args:
@@ -37,14 +37,14 @@ def call_walks(
       second: the fields of `SecondOrder` in jgs/kernels/walk.h; (): a walk of first order.
     """
 
-    def call(words: jax.Array, of_graph: tuple[Graph, jax.Array], roots: jax.Array) -> Walks:
+    def call(key_data: jax.Array, of_graph: tuple[Graph, jax.Array], roots: jax.Array) -> Walks:
         graph, parts = of_graph
         prefix = graph.edge_weight_prefix if walker.weighted else jnp.zeros(0, jnp.int64)
         shape = (*roots.shape, walker.length + 1)
         result = [jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape[:-1])]
         run = jax.ffi.ffi_call("jgs_walk", result, vmap_method="sequential")
         walks = run(
-            *vary_alike(words, graph.indptr, graph.indices, prefix, parts, roots),
+            *vary_alike(key_data, graph.indptr, graph.indices, prefix, parts, roots),
             length=np.int64(walker.length),
             weighted=np.bool_(walker.weighted),
             restart=np.int64(limit(restart)),
@@ -56,4 +56,4 @@ def call_walks(
         return Walks(*(vary_alike(array, roots)[0] for array in walks))
 
     parts = jnp.zeros(0, jnp.int64) if stretches is None else stretches
-    return call_once(call, words, (graph, parts), roots)
+    return call_once(call, key_data, (graph, parts), roots)

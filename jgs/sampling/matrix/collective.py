@@ -13,12 +13,12 @@ from jgs.sampling.random import node_bits
 
 
 def smallest_ranks(
-    words: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
+    key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
     """Sequential Poisson sampling, see `Matrix.collective_sample`.
 
     Args:
-      words: uint32 `[2]`, the key.
+      key_data: uint32 `[2]`, the key.
       nodes: int32 `[R]`, distinct but for padding.
       weight: float32 `[R]`, finite and not negative; 0 is never drawn.
 
@@ -29,24 +29,26 @@ def smallest_ranks(
     """
     kernel, plain = (partial(f, k=k) for f in (_kernel, _plain))
     threads = kernels.NUM_THREADS if kernels.available() else None
-    return either(threads, kernel, plain, words, nodes, weight)
+    return either(threads, kernel, plain, key_data, nodes, weight)
 
 
 def _kernel(
-    words: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
+    key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
     out = [jax.ShapeDtypeStruct((k,), jnp.int32), floats((k,))]
-    slot, probs = call("jgs_smallest_ranks", out, (words, nodes, weight), kernels.NUM_THREADS)
+    slot, probs = call(
+        "jgs_smallest_ranks", out, (key_data, nodes, weight), kernels.NUM_THREADS
+    )
     return slot, probs
 
 
 @partial(jax.jit, static_argnames="k")  # one equation, as the kernel: see `prepare`
 def _plain(
-    words: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
+    key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
     slots = nodes.shape[0]
     with jax.enable_x64(True):
-        uniform = ((node_bits(words, nodes, 0) >> 12).astype(jnp.float64) + 0.5) * 2.0**-52
+        uniform = ((node_bits(key_data, nodes, 0) >> 12).astype(jnp.float64) + 0.5) * 2.0**-52
         rank = jnp.where(weight > 0, uniform / weight.astype(jnp.float64), jnp.inf)
         slot = jnp.arange(slots, dtype=jnp.int32)
         rank, _, slot = jax.lax.sort((rank, nodes, slot), num_keys=2)

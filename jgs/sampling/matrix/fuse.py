@@ -22,15 +22,15 @@ Program = Callable[[Graph, jax.Array, jax.Array], Any]
 
 
 def as_neighbors(
-    programs: Sequence[Program], graph: Graph, words: jax.Array, edge_ids: bool
+    programs: Sequence[Program], graph: Graph, key_data: jax.Array, edge_ids: bool
 ) -> Neighbors | None:
     """The sampler of neighbours that draws what these programs do, a layer each, if they select
     from the frontier's columns and return what they selected; else None."""
     found = []
 
     def note(program: Program) -> Callable[..., None]:
-        def traced(graph: Graph, words: jax.Array, frontier: jax.Array) -> None:
-            drawn = program(graph, words, frontier)
+        def traced(graph: Graph, key_data: jax.Array, frontier: jax.Array) -> None:
+            drawn = program(graph, key_data, frontier)
             same = drawn.columns is frontier and not drawn.has_own_values
             found.append(drawn.origin if same else None)
 
@@ -38,7 +38,7 @@ def as_neighbors(
 
     frontier = jax.ShapeDtypeStruct((1,), jnp.int32)
     for program in programs:
-        jax.eval_shape(note(program), graph, words, frontier)
+        jax.eval_shape(note(program), graph, key_data, frontier)
     known = [origin for origin in found if origin is not None]
     if len(known) < len(programs) or len({origin[1:] for origin in known}) > 1:
         return None
@@ -48,12 +48,16 @@ def as_neighbors(
 
 
 def sample(
-    neighbors: Neighbors, words: jax.Array, graph: Graph, seeds: jax.Array, capacity: Capacity
+    neighbors: Neighbors,
+    key_data: jax.Array,
+    graph: Graph,
+    seeds: jax.Array,
+    capacity: Capacity,
 ) -> Sample:
     """The blocks, nodes, overflow and what was needed, by a `MatrixSampler`'s capacity, of
     which the slices need nothing."""
     own = Capacity(capacity.edges[1::2], capacity.sources[1::2])
-    batch = neighbors.sample(words, graph, (), seeds, own)
+    batch = neighbors.sample(key_data, graph, (), seeds, own)
     assert batch.needed is not None
     slot = jnp.arange(seeds.shape[0], dtype=jnp.int32)
     first = jnp.max(slot + 1, initial=0, where=seeds < graph.num_nodes)

@@ -22,7 +22,7 @@ from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
 from jgs.sampling.matrix.matrix import Matrix
 from jgs.sampling.matrix.needs import Room, more
-from jgs.sampling.random import key_words
+from jgs.sampling.random import as_key_data
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,11 @@ class MatrixSampler:
                 f"shape {list(seeds.shape)}",
                 "Draw several under jax.vmap, with a key each.",
             )
-        words, size = key_words(key), seeds.shape[0]
+        key_data, size = as_key_data(key), seeds.shape[0]
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), size)
         capacity = check_capacity(capacity, size, 2 * len(self.sizes))
-        given = vary_alike(words, graph, seeds, values, learned)
+        given = vary_alike(key_data, graph, seeds, values, learned)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
             blocks, nodes, overflow, needed = _sample(
                 *given, prepared, self, capacity, kernels.host_only()
@@ -148,7 +148,7 @@ class MatrixSampler:
 
 @partial(jax.jit, static_argnums=(6, 7, 8))
 def _sample(
-    words: jax.Array,
+    key_data: jax.Array,
     graph: Graph,
     seeds: jax.Array,
     values: jax.Array | None,
@@ -166,8 +166,8 @@ def _sample(
         for h in range(len(sampler.sizes))
     ]
     programs = [_program(sampler, h, room, values, learned) for h, room in enumerate(rooms)]
-    if neighbors := fuse.as_neighbors(programs, graph, words, sampler.edge_ids):
-        return fuse.sample(neighbors, words, graph, seeds, capacity)
+    if neighbors := fuse.as_neighbors(programs, graph, key_data, sampler.edge_ids):
+        return fuse.sample(neighbors, key_data, graph, seeds, capacity)
     nodes = seeds
     bad = jnp.any((nodes < 0) | (nodes > num_nodes))
     overflow, blocks, needed = bad, [], []
@@ -183,9 +183,9 @@ def _sample(
         program = programs[h]
         drawn: Matrix
         if prepared:
-            drawn = prepare.each_time(program, prepared[h], graph, words, frontier)
+            drawn = prepare.each_time(program, prepared[h], graph, key_data, frontier)
         else:
-            drawn = program(graph, words, frontier)
+            drawn = program(graph, key_data, frontier)
         block, nodes, edges_needed = finalize.to_block(drawn, nodes, sources)
         needs = more(drawn.needs)
         missed = needs.overflow | (edges_needed > selected) | (needs.selected > selected)
@@ -210,8 +210,8 @@ def _program(
     values: jax.Array | None = None,
     learned: Any = None,
 ) -> Callable[[Graph, jax.Array, jax.Array], Matrix]:
-    def program(graph: Graph, words: jax.Array, frontier: jax.Array) -> Matrix:
-        A = Matrix(graph, values, words, layer=h, room=room, compact=sampler.compact)
+    def program(graph: Graph, key_data: jax.Array, frontier: jax.Array) -> Matrix:
+        A = Matrix(graph, values, key_data, layer=h, room=room, compact=sampler.compact)
         k = sampler.sizes[h]
         given = () if learned is None else (learned,)
         drawn = sampler.layer(A, frontier, k, *given)
@@ -231,11 +231,11 @@ def _program(
 def _prepared(graph: Graph, sampler: MatrixSampler) -> tuple[tuple[jax.Array, ...], ...]:
     if not sampler.weighted:
         graph = graph.unweighted()
-    words, frontier = (
+    key_data, frontier = (
         jax.ShapeDtypeStruct(s, d) for s, d in (((2,), jnp.uint32), ((1,), jnp.int32))
     )
     programs = [_program(sampler, h, Room(1, 1)) for h in range(len(sampler.sizes))]
-    return tuple(tuple(prepare.once(p, graph, words, frontier)) for p in programs)
+    return tuple(tuple(prepare.once(p, graph, key_data, frontier)) for p in programs)
 
 
 def _shared(state: tuple[tuple[jax.Array, ...], ...]) -> Any:

@@ -22,7 +22,7 @@ from jgs.sampling.matrix.exact import exponent, to_fixed
 from jgs.sampling.matrix.needs import more
 from jgs.sampling.matrix.reduce_kernel import count
 from jgs.sampling.matrix.slicing import of_rows, onto_rows
-from jgs.sampling.random import fold, key_words
+from jgs.sampling.random import as_key_data, fold
 
 T = TypeVar("T", bound=Entries)
 
@@ -33,19 +33,19 @@ _LATER = 1 << 31  # folds a selection's number where no layer's is
 def individual_sample(matrix: T, k: int, probs: Any, replace: bool, key: Any) -> T:
     """See `Matrix.individual_sample`."""
     k = _count(k, all_too=True)
-    words = _words(matrix, key)
+    key_data = _key_data(matrix, key)
     stored = _is_stored(matrix, probs)
     replace = bool(replace) and k != -1
     if replace:
         matrix = with_fields(matrix, repeats=k)
     if matrix.edges is None and matrix.rows is None and (probs is None or stored):
-        return _from_the_graph(matrix, words, k, replace, stored)
+        return _from_the_graph(matrix, key_data, k, replace, stored)
     built = matrix.built()
     assert built.edges is not None
     weight = None
     if probs is not None:
         weight = _edge_values(built, probs)
-    return _from_edges(built, fold(words, matrix.layer), k, replace, weight)
+    return _from_edges(built, fold(key_data, matrix.layer), k, replace, weight)
 
 
 def _is_stored(matrix: Entries, probs: Any) -> bool:
@@ -73,7 +73,7 @@ def _edge_values(built: Entries, probs: Any) -> jax.Array:
     return values.astype(jnp.float32)
 
 
-def _from_the_graph(matrix: T, words: jax.Array, k: int, replace: bool, weighted: bool) -> T:
+def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weighted: bool) -> T:
     """Extract and select in one: the fused kernel of `Neighbors` draws, no slice is built."""
     graph, columns = matrix.graph, matrix.column()
     most = columns.shape[0] * k if k != -1 else matrix.room.looked or graph.num_edges
@@ -88,7 +88,7 @@ def _from_the_graph(matrix: T, words: jax.Array, k: int, replace: bool, weighted
         relabel_inputs=False,
         first_hop=matrix.layer,
     )
-    batch = sample_batches(words, graph, columns, spec)[0]
+    batch = sample_batches(key_data, graph, columns, spec)[0]
     block, needed = batch.blocks[0], batch.needed
     assert block.edge_id is not None
     assert needed is not None
@@ -121,7 +121,7 @@ def _from_the_graph(matrix: T, words: jax.Array, k: int, replace: bool, weighted
 
 
 def _from_edges(
-    built: T, words: jax.Array, k: int, replace: bool, weight: jax.Array | None
+    built: T, key_data: jax.Array, k: int, replace: bool, weight: jax.Array | None
 ) -> T:
     """Of edges that are built, uniformly or by `weight` float32 `[E]`."""
     edges, columns = built.edges, built.column()
@@ -144,7 +144,7 @@ def _from_edges(
             each = Edges(edges.indptr, edges.column, edges.row, jnp.arange(have))
             drawn, most = everything, have
         else:
-            each, drawn = _draws(words, columns, start, degree, prefix, k, replace)
+            each, drawn = _draws(key_data, columns, start, degree, prefix, k, replace)
             if fixed is not None:
                 drawn &= fixed.at[each.edge_id].get(**FILL) > 0
             most = num_columns * k
@@ -171,7 +171,7 @@ def _padding(built: Entries) -> int:
 
 
 def _draws(
-    words: jax.Array,
+    key_data: jax.Array,
     columns: jax.Array,
     start: jax.Array,
     degree: jax.Array,
@@ -183,11 +183,11 @@ def _draws(
     which of them drew one."""
     if prefix is None:
         uniform = draw.repeated if replace else draw.distinct
-        position = uniform(words, columns, degree, k)
+        position = uniform(key_data, columns, degree, k)
         drawn = jnp.ones(position.shape, bool)
     else:
         by_weight = draw.weighted_repeated if replace else draw.weighted_distinct
-        position, drawn = by_weight(words, columns, start, degree, prefix, k)
+        position, drawn = by_weight(key_data, columns, start, degree, prefix, k)
     nth = jnp.arange(k)
     if replace:
         drawn &= degree[:, None] > 0
@@ -249,7 +249,7 @@ def _weighted_probs(
 def collective_sample(matrix: T, k: int, node_probs: Any, key: Any) -> T:
     """See `Matrix.collective_sample`."""
     k = _count(k, all_too=False)
-    words = fold(_words(matrix, key), matrix.layer)
+    key_data = fold(_key_data(matrix, key), matrix.layer)
     matrix = matrix.aligned()
     ids = matrix.row()
     slots = ids.shape[0]
@@ -268,7 +268,7 @@ def collective_sample(matrix: T, k: int, node_probs: Any, key: Any) -> T:
     if matrix.columns is not None or matrix.edges is not None:
         weight = jnp.where(count(matrix, 1) > 0, weight, 0)
     weight = jnp.where((ids < matrix.graph.num_nodes) & ~bad, weight, 0)
-    slot, probs = smallest_ranks(words, ids, weight, k)
+    slot, probs = smallest_ranks(key_data, ids, weight, k)
     rows = ids.at[slot].get(mode="fill", fill_value=matrix.graph.num_nodes)
     needs = more(matrix.needs, overflow=bad)
     matrix = with_fields(matrix, draws=matrix.draws + 1, needs=needs, row_probs=probs)
@@ -280,7 +280,7 @@ def collective_sample(matrix: T, k: int, node_probs: Any, key: Any) -> T:
     return onto_rows(built, rows, to_new, slot)
 
 
-def _words(matrix: Entries, key: Any) -> jax.Array:
+def _key_data(matrix: Entries, key: Any) -> jax.Array:
     key = matrix.key if key is None else key
     if key is None:
         raise InputError(
@@ -288,8 +288,8 @@ def _words(matrix: Entries, key: Any) -> jax.Array:
             "a matrix without one",
             "Make it with Matrix(graph, key=jax.random.key(0)), or give key=.",
         )
-    words = key_words(key)
-    return words if matrix.draws == 0 else fold(words, _LATER + matrix.draws)
+    key_data = as_key_data(key)
+    return key_data if matrix.draws == 0 else fold(key_data, _LATER + matrix.draws)
 
 
 def _count(k: Any, all_too: bool) -> int:

@@ -59,9 +59,9 @@ def test_smallest_ranks(equal):
     few[:3] = 1e-40  # subnormal: 0 for XLA
     weights = (wide, np.ones(some, np.float32), few, np.zeros(some, np.float32))
 
-    def program(words, nodes, *weights):
-        each = [smallest_ranks(words, nodes, w, k) for w in weights for k in (1, 300)]
-        return each, smallest_ranks(words, nodes[:7], weights[1][:7], 9)
+    def program(key_data, nodes, *weights):
+        each = [smallest_ranks(key_data, nodes, w, k) for w in weights for k in (1, 300)]
+        return each, smallest_ranks(key_data, nodes[:7], weights[1][:7], 9)
 
     each, small = equal(program, WORDS, nodes, *weights)
     counts = [int((slot < some).sum()) for slot, _ in each]

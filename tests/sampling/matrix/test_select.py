@@ -45,21 +45,21 @@ def test_a_slice_never_built_draws_as_one_that_is(graph, replace, weighted):
         sub = A[:, COLUMNS]
         fused = sub.individual_sample(3, sub if weighted else None, replace)
         built = sub.built()
-        apart = built.individual_sample(3, built if weighted else None, replace)
+        separate = built.individual_sample(3, built if weighted else None, replace)
         batch = sample_neighbors(
             key, graph, COLUMNS, (3,), None, replace, weighted, return_edge_ids=True
         )
-        return fused, apart, batch.blocks[0]
+        return fused, separate, batch.blocks[0]
 
     for seed in range(5):
-        fused, apart, block = draw(jax.random.key(seed), graph)
+        fused, separate, block = draw(jax.random.key(seed), graph)
         indptr, ids = np.asarray(block.indptr), np.asarray(block.edge_id)
         whole = [ids[indptr[t] : indptr[t + 1]].tolist() for t in range(COLUMNS.size)]
         assert edges_of(fused) == whole
-        assert [len(e) for e in edges_of(apart)] == [len(e) for e in whole]
+        assert [len(e) for e in edges_of(separate)] == [len(e) for e in whole]
         if not weighted:  # weights are rounded otherwise
-            assert edges_of(apart) == whole
-        for one in (fused, apart):
+            assert edges_of(separate) == whole
+        for one in (fused, separate):
             sampled = np.asarray(one.row())
             nodes = np.asarray(graph.indices)[sorted(itertools.chain(*edges_of(one)))]
             assert sorted(sampled[sampled < N]) == sorted(set(nodes.tolist()))

@@ -48,17 +48,19 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
-def text_of_first(comm: Communicator, function: Callable[[], str]) -> str:
+def broadcast_text(comm: Communicator, function: Callable[[], str]) -> str:
     """The text that `function` returns on the process of rank 0, where alone it is called."""
     text = everywhere(comm, function if comm.rank == 0 else str)
     if comm.size == 1:
         return text
     data = np.frombuffer(text.encode(), np.uint8)
     length = all_gather_rows(comm, [np.array([data.size], np.int32)] * comm.num_local)[0, 0]
-    return arrays_of_first(comm, np.resize(data, length) if length else data).tobytes().decode()
+    return (
+        broadcast_arrays(comm, np.resize(data, length) if length else data).tobytes().decode()
+    )
 
 
-def arrays_of_first(comm: Communicator, arrays: Any) -> Any:
+def broadcast_arrays(comm: Communicator, arrays: Any) -> Any:
     """Rank 0's values of a pytree of arrays, as NumPy; the others' give their shapes only."""
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, arrays))
     if comm.size == 1 or not leaves:
