@@ -36,6 +36,7 @@ _EXTRAS = {
     "tables": ("Parquet and CSV", "pyarrow"),
     "partition": ("--method metis", "pymetis"),
     "kaminpar": ("--method kaminpar", "kaminpar"),
+    "grain": ("grain_iterator", "grain"),
     "tensorboard": ("--log tensorboard", "tensorboard"),
     "wandb": ("--log wandb", "wandb"),
     "completion": ("jgs completion", "shtab"),

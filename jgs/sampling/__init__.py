@@ -21,6 +21,7 @@ from jgs.sampling.algorithms.vrgcn import VRGCN
 from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import Adaptive, Feedback, Sampler
 from jgs.sampling.capacity import Capacity
+from jgs.sampling.grain import grain_iterator
 from jgs.sampling.induced import induced_subgraph
 from jgs.sampling.loader import Loader
 from jgs.sampling.plan import plan_capacity, worst_case
@@ -62,6 +63,7 @@ __all__ = [
     "Walk",
     "Walker",
     "Walks",
+    "grain_iterator",
     "induced_subgraph",
     "plan_capacity",
     "sample_neighbors",

@@ -124,6 +124,7 @@ class Loader(Shown):
         self.source, self._prefetch = source, prefetch
         self.waited, self._finishing = 0.0, 0.0
         self._ahead: Ahead | None = None
+        self._ahead_of = (0, 0)  # epoch and step of its first batch
         self._loop: object = None  # the loop under way, until `close`
         self._drawn_by = ""
 
@@ -179,16 +180,23 @@ class Loader(Shown):
         parts = {name: s * share for name, s in drawing.items()}
         return parts | {"features": parts.get("features", 0.0) + self._finishing}
 
+    def start_prefetch(self) -> None:
+        """Starts to draw the next loop's batches in the background, before the loop begins.
+        Nothing happens where they are being drawn already, or with `prefetch=0`. Ranks that
+        draw together all call it."""
+        if self._prefetch and self._ahead is None:
+            calls = self.source.drawn(*self._next())
+            self._ahead_of = self._next()
+            self._ahead = Ahead(calls, -(-self._prefetch // self.source.at_once))
+
     def __iter__(self) -> Iterator[Any]:
-        self.close()
-        if self.step == len(self):
-            self.finish_epoch()
-        loop = self._loop = object()
-        first = self.step
-        calls, ahead = self.source.drawn(self.epoch, first), None
-        if self._prefetch:
-            calls = ahead = Ahead(calls, -(-self._prefetch // self.source.at_once))
-        self._ahead, items = ahead, _each(calls)
+        if self._loop is not None or self._ahead_of != self._next():
+            self.close()
+        self._move(*self._next())
+        self.start_prefetch()
+        loop, first = object(), self.step
+        self._loop, ahead = loop, self._ahead
+        items = _each(self.source.drawn(self.epoch, first) if ahead is None else ahead)
         try:
             for step in range(first, len(self)):
                 began = time.perf_counter()
@@ -205,15 +213,19 @@ class Loader(Shown):
                     raise RuntimeError("the loader was closed or moved inside its loop")
             self.finish_epoch()
         finally:
-            self._stop(ahead)
+            if self._loop is loop:
+                self.close()
+
+    def _next(self) -> tuple[int, int]:
+        """Epoch and step of the batch that the next loop begins with."""
+        return (self.epoch, self.step) if self.step < len(self) else (self.epoch + 1, 0)
 
     def peek(self) -> Any:
         """The batch that the next loop begins with; the position stays. Not for the body of a
         loop, which it would end. It is drawn for this alone, by all ranks together where there
         are several; a planned cache is planned for it too."""
-        epoch, step = (self.epoch, self.step) if self.step < len(self) else (self.epoch + 1, 0)
         self.close()
-        items = self.source.drawn(epoch, step)
+        items = self.source.drawn(*self._next())
         item = self.source.finish(next(items)[0])
         items.close()  # type: ignore[attr-defined]
         return item
@@ -302,9 +314,6 @@ class Loader(Shown):
         together close at the same position: what they are drawing is drawn first."""
         self._loop = None
         ahead, self._ahead = self._ahead, None
-        self._stop(ahead)
-
-    def _stop(self, ahead: Ahead | None) -> None:
         if ahead is not None:
             if self.source.together:
                 ahead.wait_until_full()

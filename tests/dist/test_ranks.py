@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from orbax.checkpoint.experimental import v1 as ocp
 
 from jgs import Graph, InputError
 from jgs.data import Dataset
@@ -15,7 +16,7 @@ from jgs.dist.exchange import FeatureExchange
 from jgs.dist.mesh import Mesh
 from jgs.dist.source import HybridSampler
 from jgs.partition.folder import write_parts
-from jgs.sampling import Labor, Saint, Subgraph
+from jgs.sampling import Labor, Saint, Subgraph, grain_iterator
 
 N = 3000
 
@@ -110,6 +111,31 @@ def test_only_by_node_samplers_go_on_with_other_ranks(parts, sampler):
         else:
             with pytest.raises(InputError, match="unless that is by-node, as many ranks"):
                 one.load_state_dict(two)
+
+
+def test_orbax_restores_on_another_number_of_ranks(parts, tmp_path):
+    """What two ranks have left to train on is what one then trains on, and back."""
+    parts, two = parts(20000), Mesh(jax.devices()[:2])
+
+    def rest(comm, iterator):
+        batches = [comm.local(batch) for batch, _ in iterator]
+        return [{int(v) for one in step for v in one.seeds if v < N} for step in batches]
+
+    def iterator(comm, batch_size):
+        return grain_iterator(loader(comm, parts, batch_size), num_epochs=2)
+
+    first = iterator(two, 10)
+    for _ in range(3):
+        next(first)
+    ocp.save_checkpointables(tmp_path / "two", {"dataset": first})
+    expected, one = rest(two, first), iterator(Alone(), 20)
+    ocp.load_checkpointables(tmp_path / "two", {"dataset": one})
+    ocp.save_checkpointables(tmp_path / "one", {"dataset": one})
+    assert rest(Alone(), one) == expected
+    assert len(expected) == 7
+    again = iterator(two, 10)
+    ocp.load_checkpointables(tmp_path / "one", {"dataset": again})
+    assert rest(two, again) == expected
 
 
 def test_ranks_draw_subgraphs_of_their_own_whose_seeds_are_of_all_parts(parts):

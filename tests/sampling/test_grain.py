@@ -1,0 +1,111 @@
+"""`grain_iterator`: Grain's contract for iterators, and Orbax's for what it saves."""
+
+import itertools
+import json
+import sys
+import threading
+
+import grain
+import jax
+import numpy as np
+import pytest
+from orbax.checkpoint.experimental import v1 as ocp
+
+from jgs import InputError
+from jgs.sampling import Loader, grain_iterator
+
+EPOCHS, STEPS = 3, 4
+
+
+@pytest.fixture(scope="module")
+def make(make_graph):
+    graph = make_graph(400, 3000)
+
+    def loader(**options):
+        return Loader(graph, np.arange(0, 400, 4), 30, (3, 2), key=jax.random.key(1), **options)
+
+    return loader
+
+
+@pytest.fixture(scope="module")
+def expected(make):
+    with make() as loader:
+        return [batch.seeds.tolist() for _ in range(EPOCHS) for batch in loader]
+
+
+def seeds(iterator, count=None):
+    return [batch.seeds.tolist() for batch in itertools.islice(iterator, count)]
+
+
+def test_epoch_after_epoch(make, expected):
+    iterator = grain_iterator(make(), EPOCHS)
+    assert isinstance(iterator, grain.DatasetIterator)
+    assert len(expected) == EPOCHS * STEPS
+    assert seeds(iterator) == expected
+    assert next(iterator, None) is None
+    assert seeds(grain_iterator(make(), 0)) == []
+    endless = grain_iterator(make(prefetch=0))
+    assert seeds(endless, len(expected) + 1)[:-1] == expected
+
+
+@pytest.mark.parametrize("position", range(0, EPOCHS * STEPS + 1, 2))
+def test_the_state_leads_on_from_there(make, expected, position):
+    """Also from the end of an epoch, through JSON, and back in the same iterator."""
+    iterator = grain_iterator(make(), EPOCHS)
+    before = iterator.get_state()
+    seeds(iterator, position)
+    state = iterator.get_state()
+    assert state.keys() == before.keys()
+    other = grain_iterator(make(), EPOCHS)
+    other.set_state(json.loads(json.dumps(state)))
+    assert seeds(other) == seeds(iterator) == expected[position:]
+    iterator.set_state(state)
+    assert seeds(iterator) == expected[position:]
+
+
+def test_prefetch_begins_before_the_first_batch(make, expected):
+    def threads():
+        return [t for t in threading.enumerate() if t.name == "jgs-loader"]
+
+    loader = make()
+    iterator, before = grain_iterator(loader, EPOCHS), len(threads())
+    for _ in range(3):
+        iterator.start_prefetch()
+    assert len(threads()) == before + 1
+    assert seeds(iterator, 5) == expected[:5]
+    state = iterator.get_state()
+    seeds(iterator, 1)
+    iterator.set_state(state)
+    iterator.start_prefetch()  # of the new position
+    loader.finish_epoch()  # what is drawn ahead is of another epoch now
+    assert seeds(iterator) == expected[2 * STEPS :]
+    iterator.start_prefetch()  # nothing is left
+    assert len(threads()) == before
+    iterator.close()
+    iterator.close()
+    assert iterator.get_state()["epoch"] == EPOCHS
+    for call in (iterator.__next__, iterator.start_prefetch):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def test_orbax_saves_it_beside_parameters(make, expected, tmp_path):
+    iterator, params = grain_iterator(make(), EPOCHS), {"w": np.arange(3.0)}
+    seeds(iterator, 6)
+    ocp.save_checkpointables(tmp_path / "6", {"params": params, "dataset": iterator})
+    again = grain_iterator(make(), EPOCHS)
+    found = ocp.load_checkpointables(tmp_path / "6", {"params": params, "dataset": again})
+    np.testing.assert_array_equal(found["params"]["w"], params["w"])
+    assert seeds(found["dataset"]) == seeds(iterator) == expected[6:]
+    other = grain_iterator(make(shuffle=False), EPOCHS)
+    with pytest.raises(KeyError) as raised:  # Orbax's own, which names the cause
+        ocp.load_checkpointables(tmp_path / "6", {"dataset": other})
+    assert isinstance(raised.value.__cause__, InputError)
+
+
+def test_without_grain(make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "grain", None)
+    with pytest.raises(InputError, match=r"pip install 'jgs\[grain\]'"):
+        grain_iterator(make())
+    with pytest.raises(InputError, match="num_epochs"):
+        grain_iterator(make(), -1)
