@@ -9,7 +9,7 @@ from jgs.errors import InputError
 if TYPE_CHECKING:
     from jgs.graph import Block, Graph, MiniBatch, NodeIds, Schema, SparseFeatures
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Block",

@@ -1,11 +1,17 @@
-"""The pages build without a warning, and the API reference has every public name."""
+"""The pages build without a warning, lead somewhere, and describe every public name."""
 
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
+
+import jgs
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = [
@@ -78,3 +84,56 @@ def test_pages_open_from_a_folder_and_ask_no_network(site):
             assert 'src="http' not in start
             assert 'href="http' not in start or "canonical" in start
     assert "sampl" in (site / "searchindex.js").read_text()
+
+
+def test_links_lead_somewhere(site):
+    """Those between the pages, with their anchors, and those of the first pages on GitHub."""
+    pages = {path: _Page.of(path) for path in site.rglob("*.html")}
+    assert len(pages) > 20
+    dead = []
+    for path, page in pages.items():
+        for link in page.links:
+            name, _, anchor = unquote(link).partition("#")
+            target = (path.parent / name).resolve() if name else path
+            anchors = pages[target].anchors if target in pages else ()
+            if not target.exists() or (
+                anchor and target.suffix == ".html" and anchor not in anchors
+            ):
+                dead.append(f"{path.relative_to(site)}: {link}")
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", (REPOSITORY / name).read_text()):
+            if "://" not in link and not (REPOSITORY / link).exists():
+                dead.append(f"{name}: {link}")
+    assert not dead
+
+
+class _Page(HTMLParser):
+    """The links of a page that lead to files, and what can be linked to in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.links, self.anchors = set(), {""}
+
+    @classmethod
+    def of(cls, path):
+        page = cls()
+        page.feed(path.read_text())
+        return page
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.anchors |= {found[name] for name in ("id", "name") if found.get(name)}
+        link = found.get("href") or found.get("src")
+        if link and not re.match(r"[a-z]+:|//", link):
+            self.links.add(link.partition("?")[0])
+
+
+def test_the_version_is_the_changelogs_newest():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    text = (REPOSITORY / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", text, re.MULTILINE)
+    assert versions[0] == ("Unreleased", "")
+    assert all(date for _, date in versions[1:])
+    assert jgs.__version__ == project["version"] == versions[1][0]
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds

@@ -64,7 +64,8 @@ def timed(loader: Loader, meter: Meter) -> Iterator[Any]:
     before, sent = loader.seconds, loader.counts
     for item in loader:
         for name, seconds in loader.seconds.items():
-            meter.seconds[name] = seconds - before.get(name, 0.0)
+            # Shares of a common wait are estimates and may shrink a little.
+            meter.seconds[name] = max(seconds - before.get(name, 0.0), 0.0)
         yield item
     meter.counts = {name: num - sent.get(name, 0) for name, num in loader.counts.items()}
 
