@@ -43,7 +43,7 @@ wheel: | $(VENV)/bin/pip
 
 versions:
 	rm -rf build/lowest build/newest && mkdir -p build
-	$(LOWEST) tools/lowest.py mpi partition kaminpar viz tables jraph > build/lowest.txt
+	$(LOWEST) tools/lowest.py mpi partition kaminpar viz tables jraph grain > build/lowest.txt
 	PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt $(MAKE) test VENV=build/lowest PYTHON=$(LOWEST)
 	$(MAKE) test VENV=build/newest PYTHON=$(NEWEST)
 

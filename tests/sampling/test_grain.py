@@ -98,9 +98,10 @@ def test_orbax_saves_it_beside_parameters(make, expected, tmp_path):
     np.testing.assert_array_equal(found["params"]["w"], params["w"])
     assert seeds(found["dataset"]) == seeds(iterator) == expected[6:]
     other = grain_iterator(make(shuffle=False), EPOCHS)
-    with pytest.raises(KeyError) as raised:  # Orbax's own, which names the cause
+    # A newer Orbax raises an error of its own, which names the cause.
+    with pytest.raises((InputError, KeyError)) as raised:
         ocp.load_checkpointables(tmp_path / "6", {"dataset": other})
-    assert isinstance(raised.value.__cause__, InputError)
+    assert "the state's digest" in str(raised.value.__cause__ or raised.value)
 
 
 def test_without_grain(make, monkeypatch):
