@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs import kernels
-from jgs.kernels.call import call, either
+from jgs.kernels.call import call, kernel_or_plain
 from jgs.sampling.relabel import relabel
 
 
@@ -41,6 +41,6 @@ def relabel_edges(
         return tuple(call("jgs_relabel", out, operands, kernels.NUM_THREADS, padding=padding))
 
     operands = (targets, num_targets, neighbors, num_edges)
-    return either(
+    return kernel_or_plain(
         kernels.NUM_THREADS if kernels.available() else None, kernel, plain, *operands
     )

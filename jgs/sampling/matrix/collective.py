@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs import kernels
-from jgs.kernels.call import call, either, floats
+from jgs.kernels.call import call, floats, kernel_or_plain
 from jgs.sampling.random import node_bits
 
 
@@ -29,7 +29,7 @@ def smallest_ranks(
     """
     kernel, plain = (partial(f, k=k) for f in (_kernel, _plain))
     threads = kernels.NUM_THREADS if kernels.available() else None
-    return either(threads, kernel, plain, key_data, nodes, weight)
+    return kernel_or_plain(threads, kernel, plain, key_data, nodes, weight)
 
 
 def _kernel(

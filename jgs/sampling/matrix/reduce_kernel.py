@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.kernels.call import FILL, call, either, floats, on_cpu, or_empty
+from jgs.kernels.call import FILL, call, floats, kernel_or_plain, on_cpu, or_empty
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.entries import Entries, check_axis
 
@@ -33,7 +33,7 @@ def chain_sum(matrix: T, axis: int, plain: Callable[[T, int], jax.Array]) -> jax
     one."""
     if not (kernels.available() and _is_slice(matrix) and _has_kernel(matrix)):
         return plain(matrix, axis)
-    return either(
+    return kernel_or_plain(
         kernels.NUM_THREADS,
         partial(_sum, axis=axis),
         lambda matrix: plain(matrix, axis),
