@@ -182,9 +182,9 @@ def step_keys(sampler: Sampler, epoch_key_data: np.ndarray, steps: np.ndarray) -
       epoch_key_data: uint32 `[2]`, the key of the epoch.
       steps: int `[n]`.
 
-    A sampler whose batches depend on each other may have a method `step_keys(epoch_key_data,
-    steps)`, which must be a pure function. For any other sampler the keys are
-    `fold_in(epoch_key, 1 + step)`, and `W` is 2.
+    A sampler whose batches depend on each other may have a method
+    `step_keys(epoch_key_data, steps)`, which must be a pure function. For any other sampler the
+    keys are `fold_in(epoch_key, 1 + step)`, and `W` is 2.
     """
     if (method := getattr(sampler, "step_keys", None)) is not None:
         return method(epoch_key_data, steps)

@@ -27,8 +27,7 @@ class Coefficients(NamedTuple):
     """Factors that make sums over a subgraph estimates of sums over the graph.
 
     They come from `T` sampled subgraphs: `C[v]` of them had the node `v`, and `C[u, v]` the
-      edge
-    from `u` to `v`.
+    edge from `u` to `v`.
 
     Fields:
       nodes: float32 `[N]`, `T / C[v]`: one over the probability that `v` is in a subgraph. The

@@ -1,4 +1,4 @@
-"""The C++ kernel behind `relabel`: jgs/kernels/relabel_edges.cc, for edges drawn already."""
+"""The C++ kernel behind `relabel`: jgs/kernels/relabel_edges.cc, for edges already drawn."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def relabel_edges(
     source_capacity: int,
     padding: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """As `relabel`, the first `num_edges` of `neighbors` being real.
+    """As `relabel`, where the first `num_edges` of `neighbors` are real.
 
-    Should the sources not fit, their number is `source_capacity + 1` and there are none.
+    If the sources do not fit, their number is `source_capacity + 1` and all are padding.
     """
 
     def plain(targets, num_targets, neighbors, num_edges):

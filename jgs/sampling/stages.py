@@ -100,8 +100,8 @@ class ByEpoch:
 
 @dataclass(frozen=True)
 class OnPlateau:
-    """The next sampler takes over when the loss no longer falls: `OnPlateau([(5, 5), (10,
-    10)])`.
+    """The next sampler takes over when the loss no longer falls:
+    `OnPlateau([(5, 5), (10, 10)])`.
 
     Fields:
       samplers: one for each stage. A tuple of fanouts stands for `Neighbors`.
