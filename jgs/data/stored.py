@@ -1,4 +1,5 @@
-"""The parts of a saved data set that are no plain arrays, as arrays for its files, and back."""
+"""The fields of a `Dataset` that are not plain arrays, converted to arrays for files, and
+back."""
 
 from __future__ import annotations
 
