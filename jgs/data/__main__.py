@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> command.Parser:
+    """The parser of the command line."""
     found = command.Parser(
         "python -m jgs.data",
         "List the data sets that have a name; fetch one into --root, ready for training; or "

@@ -17,7 +17,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 
-_SAMPLE = 1 << 10  # one of so many keys is looked at to choose the pieces
+_SAMPLE = 1 << 10  # the step between keys that are sampled to choose the pieces
 
 
 def simple_symmetric_graph(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> Graph:

@@ -103,6 +103,7 @@ def normalized(name: str, features: Any) -> Any:
 
 
 def check_finite_entries(name: str, features: SparseFeatures) -> None:
+    """Raises `InputError` that names the first row with a NaN or an infinity."""
     finite = np.isfinite(np.asarray(features.values))
     if not finite.all():
         entry = int(np.argmin(finite))
@@ -118,6 +119,7 @@ def _not_finite(name: str, row: int) -> None:
 
 
 def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
+    """The node ids of a split as int32, each in `[0, num_nodes)`; raises `InputError`."""
     ids = as_numpy(ids)
     if ids.ndim != 1 or not (ids.dtype.kind in "iu" or ids.size == 0):
         raise InputError(
@@ -130,6 +132,7 @@ def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
 
 
 def check_ids(name: str, split: str, ids: np.ndarray, num_nodes: int) -> None:
+    """Raises `InputError` unless the node ids of a split are in `[0, num_nodes)`."""
     wrong = (ids < 0) | (ids >= num_nodes)
     if wrong.any():
         at = int(np.argmax(wrong))

@@ -148,6 +148,7 @@ def check_arrays(
 
 
 def node_count(value: Any) -> int:
+    """`value` as an int that can be a number of nodes; raises `InputError`."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | np.integer)
@@ -192,6 +193,7 @@ def number(name: str, value: Any) -> float:
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
+    """`value` as a NumPy array (see `as_numpy`); raises `InputError` that calls it `name`."""
     try:
         return as_numpy(value)
     except InputError:
@@ -223,6 +225,7 @@ def integers(name: str, value: Any, dtype: type) -> np.ndarray:
 
 
 def check_range(name: str, ids: np.ndarray, num_nodes: int) -> None:
+    """Raises `InputError` unless all `ids` are in `[0, num_nodes)`."""
     if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
         at = int(np.argmax((ids < 0) | (ids >= num_nodes)))
         raise InputError(
@@ -255,6 +258,7 @@ def id_array(name: str, value: Any, num_nodes: int) -> np.ndarray:
 
 
 def node_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
+    """`value` as int32 `[n]`, each in `[0, num_nodes)`; raises `InputError`."""
     array = as_array(name, value)
     if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
         check_range(name, array, num_nodes)  # before narrowing, so that no id wraps around

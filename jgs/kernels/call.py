@@ -54,10 +54,12 @@ def call(target, out, arguments, num_threads, reduce=None, **attributes):
 
 
 def floats(shape):
+    """The type of a float32 result of an FFI call."""
     return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def or_empty(weight):
+    """`weight`, or for None an empty array, which means no weights to a kernel."""
     return jnp.zeros(0, jnp.float32) if weight is None else weight
 
 

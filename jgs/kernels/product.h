@@ -1,5 +1,5 @@
-// Products of row-major float32 matrices by one thread, of which the dense layers (linear.cc)
-// are made. Only these include this.
+// Products of row-major float32 matrices by one thread. The dense layers (linear.cc) are made
+// of these products, and only they include this.
 #ifndef JGS_KERNELS_PRODUCT_H_
 #define JGS_KERNELS_PRODUCT_H_
 

@@ -35,6 +35,8 @@ def forward(reduce, num_threads, x, weight, *edges):
 
 @partial(jax.jit, static_argnums=(0, 1))
 def grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges):
+    """The gradient of `x` `[S, F]`, from that of the result, `grad_out` `[T, F]`."""
+
     def kernel(grad_out, argmax, x, weight, *edges):
         out = floats((x.shape[0], grad_out.shape[1]))
         arguments = (grad_out, argmax, or_empty(weight).reshape(-1), *edges)
@@ -46,6 +48,8 @@ def grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges):
 
 @partial(jax.jit, static_argnums=(0, 1))
 def grad_weight(reduce, num_threads, grad_out, argmax, x, weight, *edges):
+    """The gradient of `weight`, with its shape, from that of the result."""
+
     def kernel(grad_out, argmax, x, weight, *edges):
         arguments = (grad_out, argmax, x, weight.reshape(-1), *edges)
         out = floats((weight.size,))

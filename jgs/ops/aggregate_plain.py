@@ -42,6 +42,7 @@ def _by_head(values, weight):
 
 
 def forward(reduce, x, weight, indptr, indices, num_targets, num_edges):
+    """`(out, argmax)`, see `aggregate_passes.forward`."""
     num_rows = indptr.shape[0] - 1
     row, source, degree = _edge_rows(x.shape[0], indptr, indices, num_targets, num_edges)
     values = _messages(x, weight, source)
@@ -75,6 +76,7 @@ def _edge_grads(reduce, grad_out, argmax, row, degree):
 
 
 def grad_x(reduce, grad_out, argmax, x, weight, *edges):
+    """See `aggregate_passes.grad_x`."""
     row, source, degree = _edge_rows(x.shape[0], *edges)
     grads = _edge_grads(reduce, grad_out, argmax, row, degree)
     if weight is not None:
@@ -83,6 +85,7 @@ def grad_x(reduce, grad_out, argmax, x, weight, *edges):
 
 
 def grad_weight(reduce, grad_out, argmax, x, weight, *edges):
+    """See `aggregate_passes.grad_weight`."""
     row, source, degree = _edge_rows(x.shape[0], *edges)
     grads = _edge_grads(reduce, grad_out, argmax, row, degree)
     products = _by_head(grads * _messages(x, None, source), weight)

@@ -15,6 +15,7 @@ from jgs.kernels.call import REDUCTIONS
 
 
 def check_reduce(reduce: Any) -> None:
+    """Raises `InputError` unless `reduce` is one of `REDUCTIONS`."""
     if reduce not in REDUCTIONS:
         raise InputError(
             f"reduce must be one of {', '.join(REDUCTIONS)}", repr(reduce), "Choose one."
@@ -118,6 +119,7 @@ def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str)
 
 
 def check_features(features: Any) -> None:
+    """Raises `InputError` unless `features` are a JAX matrix or `SparseFeatures`."""
     if isinstance(features, SparseFeatures):
         return
     if not isinstance(features, jax.Array):

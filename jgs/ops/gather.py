@@ -69,6 +69,7 @@ def _gather(features, ids, num_threads):
 
 
 def gather_plain(features, ids):
+    """The plain form of `gather`."""
     if isinstance(features, SparseFeatures):
         return _gather_sparse_plain(features, ids)
     if isinstance(features, tuple):
