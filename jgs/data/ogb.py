@@ -274,9 +274,9 @@ def _split_folder(folder: Path, split: str | None) -> Path:
 
 
 def _folder(name: str, root: Path, published: _Published, may_download: bool) -> Path:
-    own = published.zip_name.removesuffix(".zip")
+    archive_name = published.zip_name.removesuffix(".zip")
     home = root / published.folder
-    for folder in (home, root / name, root / own, root):
+    for folder in (home, root / name, root / archive_name, root):
         if (folder / "raw").is_dir():
             return folder
     zipped, url = root / published.zip_name, f"{ADDRESS}/{published.zip_name}"

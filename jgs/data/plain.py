@@ -49,9 +49,9 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
     if path is not None and not options:
         if path.suffix == ".npz" and path.is_file() and not is_typed(path):
             with storage.open_npz(path) as archive:
-                whole = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
-                labels = archive["labels"] if "labels" in archive and not whole else None
-            if not whole:
+                complete = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
+                labels = archive["labels"] if "labels" in archive and not complete else None
+            if not complete:
                 graph = Graph.from_npz(path)
                 return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
         elif path.name.endswith(ENDINGS) and not (path.parent / "labels.npy").exists():

@@ -37,8 +37,12 @@ def _mapped(array: np.ndarray, length: int) -> np.ndarray | None:
     address = array.ctypes.data
     before = address % mmap.PAGESIZE
     # The last page may hold other bytes after the array: its part of the array is copied.
-    whole = (before + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if whole == 0 or not array.flags.c_contiguous or not _is_shared(address, whole - before):
+    full_pages = (before + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if (
+        full_pages == 0
+        or not array.flags.c_contiguous
+        or not _is_shared(address, full_pages - before)
+    ):
         return None
     shape = (length, *array.shape[1:])
     count = int(np.prod(shape, dtype=np.int64))
@@ -50,10 +54,10 @@ def _mapped(array: np.ndarray, length: int) -> np.ndarray | None:
     remap.restype = ctypes.c_void_p
     remap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 2, ctypes.c_int, ctypes.c_void_p]
     # With an old size of 0, mremap maps shared pages once more.
-    if remap(address - before, 0, whole, _MAYMOVE | _FIXED, start) != start:
+    if remap(address - before, 0, full_pages, _MAYMOVE | _FIXED, start) != start:
         number = ctypes.get_errno()
         raise OSError(number, f"mremap: {os.strerror(number)}")
-    done = whole - before
+    done = full_pages - before
     out.view(np.uint8)[done : array.nbytes] = array.reshape(-1).view(np.uint8)[done:]
     out.flags.writeable = False
     return out.reshape(shape)

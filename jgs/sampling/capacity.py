@@ -34,8 +34,8 @@ class Capacity(NamedTuple):
     def enlarge(self, worst: Capacity) -> Capacity:
         """A capacity half as large again, but at most `worst`."""
         grow = [
-            tuple(min(round_up(c + c // 2 + 1), w) for c, w in zip(mine, limit, strict=True))
-            for mine, limit in zip(self, worst, strict=True)
+            tuple(min(round_up(c + c // 2 + 1), w) for c, w in zip(sizes, limit, strict=True))
+            for sizes, limit in zip(self, worst, strict=True)
         ]
         return Capacity(*grow)
 

@@ -171,10 +171,10 @@ class Schedule:
         The key is restored too. Raises `InputError` for the state of a loader with other seeds,
         another batch size or another sampler, whose batches would not be the same.
         """
-        mine = self.state_dict()
-        if not isinstance(state, Mapping) or set(state) != set(mine):
+        expected = self.state_dict()
+        if not isinstance(state, Mapping) or set(state) != set(expected):
             raise InputError(
-                f"a loader's state must have the entries {sorted(mine)}",
+                f"a loader's state must have the entries {sorted(expected)}",
                 sorted(state) if isinstance(state, Mapping) else repr(state),
                 "Pass what Loader.state_dict returned.",
             )
@@ -188,9 +188,9 @@ class Schedule:
                     "Pass what Loader.state_dict returned.",
                 )
         for name in ("num_seeds", "batch_size", "digest"):
-            if state[name] != mine[name]:
+            if state[name] != expected[name]:
                 raise InputError(
-                    f"the state's {name} must be the loader's, {mine[name]}",
+                    f"the state's {name} must be the loader's, {expected[name]}",
                     state[name],
                     "Make the loader as it was when the state was taken: the same graph, "
                     "seeds, batch size and sampler, and, unless that is by-node, as many "

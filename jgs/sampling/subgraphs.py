@@ -37,12 +37,12 @@ class SubgraphState(NamedTuple):
     """The state of a `SubgraphSampler` for a graph.
 
     Fields:
-      own: what `node_state` returned.
+      node_state: what the sampler's `node_state` returned.
       is_sorted: bool `[]`, see `rows_sorted`.
       coefficients: those of the normalisation, or None.
     """
 
-    own: State
+    node_state: State
     is_sorted: jax.Array
     coefficients: Coefficients | None
 
@@ -227,7 +227,7 @@ def _draw(
     """A subgraph for each of the keys `key_data` uint32 `[S, 2]`. It is empty where it does not
     fit the capacity, or where `wanted`, bool `[S]`, is False."""
     (room,), (max_edges,) = capacity.sources, capacity.edges
-    nodes, counts = sampler.draw_nodes(key_data, graph, state.own, room)
+    nodes, counts = sampler.draw_nodes(key_data, graph, state.node_state, room)
     keep = wanted & (counts <= room)
     nodes = jnp.where(keep[:, None], nodes, graph.num_nodes)
     weight = graph.edge_weight if sampler.edge_weights else None

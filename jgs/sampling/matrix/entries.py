@@ -108,8 +108,8 @@ class Entries:
             bad = jnp.any((columns < 0) | (columns > num_nodes)) | (needed > room)
             looked = clipped(needed) if self.columns is not None else jnp.int32(0)
             needs = more(needs, looked=looked, overflow=bad)
-            whole = replace(self, stored=self.all_values())
-            return whole.with_edges(edges, edges.edge_id, needs)
+            valued = replace(self, stored=self.all_values())
+            return valued.with_edges(edges, edges.edge_id, needs)
 
     def _all_edges(self, columns: jax.Array, room: int) -> tuple[Edges, jax.Array]:
         graph, num_nodes = self.graph, self.graph.num_nodes
@@ -141,12 +141,12 @@ class Entries:
     def slots(self, axis: int) -> tuple[Self, jax.Array, int]:
         """The matrix, built; each edge's slot along `axis`; and the number of slots."""
         if check_axis(axis):
-            mine = self.aligned().built()
-            assert mine.edges is not None
-            return mine, mine.edges.row, num_slots(mine.rows, self.graph)
-        mine = self.ready()
-        assert mine.edges is not None
-        return mine, mine.edges.column, mine.edges.indptr.shape[0] - 1
+            built = self.aligned().built()
+            assert built.edges is not None
+            return built, built.edges.row, num_slots(built.rows, self.graph)
+        built = self.ready()
+        assert built.edges is not None
+        return built, built.edges.column, built.edges.indptr.shape[0] - 1
 
     def kept(self, which: jax.Array, padding: int) -> Self:
         """The edges of a built matrix where `which` is True; padding gets the row `padding`."""

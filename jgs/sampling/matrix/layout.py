@@ -66,12 +66,12 @@ def _faster(graph: Graph, batch_size: int, sampler: T, seeds: Any, key: Any) -> 
             jax.block_until_ready(draw(key, graph, state, padded, capacity))
             if number:  # the first call compiles
                 own_seconds.append(time.perf_counter() - began)
-    whole, compact = map(statistics.median, seconds)
+    all_nodes, compact = map(statistics.median, seconds)
     logging.getLogger("jgs").info(
         "layout of %s: %s (all nodes %.2f ms, compact %.2f ms)",
         type(sampler).__name__,
-        "compact" if compact < whole else "all nodes",
-        whole * 1e3,
+        "compact" if compact < all_nodes else "all nodes",
+        all_nodes * 1e3,
         compact * 1e3,
     )
-    return compact < whole
+    return compact < all_nodes

@@ -123,11 +123,11 @@ class Matrix(Entries):
         if isinstance(other, bool | int | float | np.number):
             return self._then(Step(operation, "number", float(other), reflected))
         if isinstance(other, Matrix):
-            mine, values = self.ready(), other.values
-            assert mine.edges is not None
+            built, values = self.ready(), other.values
+            assert built.edges is not None
             sizes = [
                 (num_slots(m.columns, m.graph), e)
-                for m, e in ((mine, mine.edges.row.shape[0]), (other, values.shape[0]))
+                for m, e in ((built, built.edges.row.shape[0]), (other, values.shape[0]))
             ]
             if sizes[0] != sizes[1]:
                 raise InputError(
@@ -135,20 +135,20 @@ class Matrix(Entries):
                     " and ".join(f"{c} columns with room for {e}" for c, e in sizes),
                     "Make both from one slice.",
                 )
-            return mine._then(Step(operation, "edge", 0.0, reflected), values)
+            return built._then(Step(operation, "edge", 0.0, reflected), values)
         dense = jnp.asarray(other)
         if dense.ndim == 0:
             return self._then(Step(operation, "scalar", 0.0, reflected), dense)
-        mine = self.aligned().built()
-        assert mine.edges is not None
-        if dense.shape != mine.shape:
+        built = self.aligned().built()
+        assert built.edges is not None
+        if dense.shape != built.shape:
             raise InputError(
-                f"a dense matrix must have the shape {list(mine.shape)}",
+                f"a dense matrix must have the shape {list(built.shape)}",
                 f"shape {list(dense.shape)}",
                 "Give a row and a column for each slot, or use add, sub, mul, div.",
             )
-        entries = dense.at[mine.edges.row, mine.edges.column].get(**FILL)
-        return mine._then(Step(operation, "edge", 0.0, reflected), entries)
+        entries = dense.at[built.edges.row, built.edges.column].get(**FILL)
+        return built._then(Step(operation, "edge", 0.0, reflected), entries)
 
     def __add__(self, other: Any) -> Matrix:
         """Adds to each edge's value a number, an entry of a dense matrix `[R, C]`, or the value
@@ -189,25 +189,25 @@ class Matrix(Entries):
         """Multiplies the value of edge `(u, v)` by the inner product of `rows[u]` and
         `columns[v]`, float `[R, D]` and `[C, D]` (SDDMM). The dense matrix `rows @ columns.T`
         is never built."""
-        mine = self.aligned().built()
-        assert mine.edges is not None
+        built = self.aligned().built()
+        assert built.edges is not None
         left, right = jnp.asarray(rows), jnp.asarray(columns)
         shapes = left.shape, right.shape
-        if shapes != tuple((slots, *left.shape[1:2]) for slots in mine.shape):
+        if shapes != tuple((slots, *left.shape[1:2]) for slots in built.shape):
             raise InputError(
-                f"dot takes matrices [{mine.shape[0]}, D] and [{mine.shape[1]}, D]",
+                f"dot takes matrices [{built.shape[0]}, D] and [{built.shape[1]}, D]",
                 f"{list(left.shape)} and {list(right.shape)}",
                 "Give a row for each slot, indexed by A.row() and A.column().",
             )
-        product = inner(left, right, mine.edges.row, mine.edges.column)
-        return mine._then(Step("mul", "edge"), product)
+        product = inner(left, right, built.edges.row, built.edges.column)
+        return built._then(Step("mul", "edge"), product)
 
     def __matmul__(self, dense: jax.Array) -> jax.Array:
         """`A @ D`: float32 `[R, F]`, for every row the sum over its edges of the value times
         the column's row of `D`, `[C, F]` or `[C]`. `A.T @ D` takes `[R, F]` and gives
         `[C, F]`."""
-        mine = self.aligned().built()
-        return mine._product(jnp.asarray(dense), 1)
+        built = self.aligned().built()
+        return built._product(jnp.asarray(dense), 1)
 
     @property
     def T(self) -> Transposed:
@@ -237,8 +237,8 @@ class Matrix(Entries):
         return chain_sum(self, check_axis(axis), Matrix._sum)
 
     def _sum(self, axis: int) -> jax.Array:
-        mine, slot, slots = self.slots(axis)
-        return mine._poisoned(exact_sum(mine.values, slot, slots))
+        built, slot, slots = self.slots(axis)
+        return built._poisoned(exact_sum(built.values, slot, slots))
 
     def mean(self, axis: int) -> jax.Array:
         """The mean of the values of each slot's edges, 0 for none; see `sum`."""
@@ -247,12 +247,12 @@ class Matrix(Entries):
 
     def max(self, axis: int) -> jax.Array:
         """The largest value of each slot's edges, 0 for none; see `sum`."""
-        mine, slot, slots = self.slots(axis)
-        values = mine.values
+        built, slot, slots = self.slots(axis)
+        values = built.values
         low = jnp.full((slots, *values.shape[1:]), -jnp.inf, jnp.float32)
         largest = low.at[slot].max(values, mode="drop")
-        has_edges = mine.count(axis).reshape(-1, *[1] * (values.ndim - 1)) > 0
-        return mine._poisoned(jnp.where(has_edges, largest, 0))
+        has_edges = built.count(axis).reshape(-1, *[1] * (values.ndim - 1)) > 0
+        return built._poisoned(jnp.where(has_edges, largest, 0))
 
     def _poisoned(self, result: jax.Array) -> jax.Array:
         return jnp.where(self.overflow, jnp.nan, result)
@@ -264,9 +264,9 @@ class Matrix(Entries):
     def softmax(self, axis: int = 0) -> Matrix:
         """The same edges with the softmax of their values over each column's edges (axis 0) or
         each row's (axis 1)."""
-        mine, slot, _ = self.slots(axis)
-        largest = jax.lax.stop_gradient(mine.max(axis)).at[slot].get(**FILL)
-        shifted = mine.with_values(jnp.exp(mine.values - largest))
+        built, slot, _ = self.slots(axis)
+        largest = jax.lax.stop_gradient(built.max(axis)).at[slot].get(**FILL)
+        shifted = built.with_values(jnp.exp(built.values - largest))
         total = shifted.sum(axis).at[slot].get(mode="fill", fill_value=1)
         return shifted.with_values(shifted.values / total)
 

@@ -35,9 +35,9 @@ class _Split(NamedTuple):
         """The equations of `owner`, and the constant ones, as a function of `given`."""
         owned = zip(self.closed.jaxpr.eqns, self.owner, strict=True)
         equations = [equation for equation, kind in owned if kind in (_CONSTANT, owner)]
-        whole = self.closed.jaxpr
-        names = whole.debug_info._replace(arg_names=None, result_paths=None)
-        jaxpr = whole.replace(
+        complete = self.closed.jaxpr
+        names = complete.debug_info._replace(arg_names=None, result_paths=None)
+        jaxpr = complete.replace(
             invars=list(given), outvars=list(wanted), eqns=equations, debug_info=names
         )
         return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, self.closed.consts))

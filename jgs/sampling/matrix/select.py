@@ -114,8 +114,8 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
             edge_probs = _weighted_probs(edges, weight, total, degree, k, replace)
         else:
             edge_probs = _uniform_probs(edges, degree, k, replace)
-    whole = with_fields(matrix, stored=matrix.all_values())
-    new = whole.with_edges(edges, edges.edge_id, needs)
+    valued = with_fields(matrix, stored=matrix.all_values())
+    new = valued.with_edges(edges, edges.edge_id, needs)
     origin = (k, replace, weighted) if matrix.draws == 0 else None
     new = with_fields(new, edge_probs=edge_probs, origin=origin)
     return with_fields(new, draws=matrix.draws + 1, loose=True)
