@@ -33,8 +33,8 @@ inline bool StreamsRows(const float* out, int64_t num_rows, int64_t width) {
 
 // Rows of edges: row r has the edges indptr[r]:indptr[r+1]. Edge i reads row index[i] of a
 // dense matrix, times coefficient[i], or coefficient[index[i]] if `by_index`, or 1 if
-// coefficient is null. With several heads part h of that row is multiplied by coefficient[i *
-// num_heads + h].
+// coefficient is null. With several heads part h of that row is multiplied by
+// coefficient[i * num_heads + h].
 struct EdgeRows {
   const int32_t* indptr;
   const int32_t* index;

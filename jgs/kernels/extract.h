@@ -37,8 +37,8 @@ class Slice {
  private:
   int64_t Column(int64_t edge) const;
 
-  std::vector<int64_t> start_;  // [columns] its beginning among the compressed columns
-  std::vector<int64_t> ends_;   // [columns + 1] its beginning among the slice's edges
+  std::vector<int64_t> start_;  // [columns] where each begins in the compressed columns
+  std::vector<int64_t> ends_;   // [columns + 1] where each begins in the slice
 };
 
 // The size of the chunks of `num_edges` edges that threads take.

@@ -90,7 +90,7 @@ class PlaceBits {
     for (const auto& [node, place] : ordered) bits_[node / 64] = 0;
   }
 
-  JGS_INLINE bool MayHave(int32_t node) const {  // the last word is 0: for no nodes
+  JGS_INLINE bool MayHave(int32_t node) const {  // the last word, for no node, is 0
     const auto id = static_cast<uint32_t>(node);
     return (bits_.data()[std::min(id / 64, last_)] >> (id % 64) & 1) != 0;
   }
