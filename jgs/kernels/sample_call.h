@@ -64,8 +64,8 @@ struct SampleCall {
 };
 
 // Samples each batch of the seeds [..., B] with its key [..., W] by
-// `sample(graph, seeds, batch_size, hops, nodes, overflow,
-// executor)`, which returns what is wrong or "". `graph` has no weights.
+// `sample(graph, seeds, batch_size, hops, nodes, overflow, executor)`, which returns what is
+// wrong or "". `graph` has no weights.
 //
 // The results are the fields of jgs.Block for every hop, then the nodes, the overflow flag and
 // what the hops needed, all with the leading axes of the seeds. There may be S times as many

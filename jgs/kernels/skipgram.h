@@ -11,8 +11,8 @@ namespace jgs {
 
 // B walks of T places. A walk is divided into C runs of ceil(T / C) places, with K negatives
 // each. A row is a vector of `width` floats, and the number of pairs that it is in. The rows
-// are those of all centers [B, T], then of all contexts [B, T], then of all negatives [B, C,
-// K].
+// are those of all centers [B, T], then of all contexts [B, T], then of all negatives
+// [B, C, K].
 struct WalkPairs {
   int64_t num_walks, num_places, num_runs, num_negatives, width;
   int32_t num_nodes;       // ids from here on are padding

@@ -123,7 +123,7 @@ class Flights {
 
   bool BackFrom(Flight& f) {
     f.back_from = f.ids.position();
-    constexpr double kNear = 1e-300;  // the search begins at the first, mostly right
+    constexpr double kNear = 1e-300;  // the search begins with the first value
     f.ids.Begin(Ids(f.row) + f.back_from, f.row.count - f.back_from, int64_t{f.previous} + 1,
                 kNear);
     f.stage = Stage::kBackTo;
