@@ -371,11 +371,11 @@ class Graph(Shown, GraphArrays):
         """The graph with every edge and its reverse, each once; rows are sorted by source.
 
         Parallel edges become one edge, and so do parallel self-loops. An edge has the largest
-        weight of all edges between its two ends in either direction. Its edge columns and its entry of
-        `edge_order` come from the first edge in its own direction or, if there is none, from
-        the first in the other direction. This takes about 100 bytes an edge for a while. A
-        reverse edge belongs to no relation, so node types are kept and edge types are dropped
-        (`from_relations` can add reverse relations).
+        weight of all edges between its two ends in either direction. Its edge columns and its
+        entry of `edge_order` come from the first edge in its own direction or, if there is
+        none, from the first in the other direction. This takes about 100 bytes an edge for a
+        while. A reverse edge belongs to no relation, so node types are kept and edge types are
+        dropped (`from_relations` can add reverse relations).
         """
         return self._without_edge_types()._edited(edits.both_ways)
 

@@ -46,12 +46,12 @@ class PinSage:
         this number is scaled so that a row's weights have the mean 1. `aggregate` with "mean"
         is then the paper's importance pooling, the mean of the rows weighted by visits.
 
-    Blocks have weights and no `edge_id`, because no edges of the graph join neighbours.
-    Neighbours are in the order of visits. What a node draws at a hop depends on (key, hop,
-    node) alone: its walk number `w` is that of `Walk(length, stop=restart)` with the key of the
-    hop, from the `w`-th repetition of the node among the roots. It may need any row of the
-    graph, so vanilla mode refuses this sampler. Raises `InputError` for fields that break these
-    rules.
+    Blocks have weights and no `edge_id`, because a neighbour need not be joined to its target
+    by an edge. Neighbours are in the order of visits. What a node draws at a hop depends on
+    (key, hop, node) alone: its walk number `w` is that of `Walk(length, stop=restart)` with the
+    key of the hop, from the `w`-th repetition of the node among the roots. It may need any row
+    of the graph, so vanilla mode refuses this sampler. Raises `InputError` for fields that
+    break these rules.
     """
 
     sizes: tuple[int, ...]
