@@ -19,7 +19,8 @@ from jgs.files.storage import MANIFEST
 
 __all__ = ["LOADERS", "Dataset", "load"]
 
-# Each takes (name, root, **options); its docstring says where it looks and what options mean.
+# Each loader takes (name, root, **options). Its docstring says where it looks, and what the
+# options mean.
 LOADERS: dict[str, Callable[..., Dataset]] = {
     "synthetic": synthetic.load,
     "cora": planetoid.load,
@@ -38,18 +39,20 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
     """The data set `name`, checked.
 
     Args:
-      name: a name in `LOADERS`; or a path, as it is or below `root`: an `.npz` archive
-        (`jgs.data.npz`, or with types of nodes `jgs.data.typed`), a SNAP edge list
-        (`jgs.data.snap`), or a folder: one that `Dataset.save` wrote, one with tables of nodes
-        and edges (`jgs.data.tables`), or one in SNAP's, OGB's or Planetoid's layout, told
-        apart by what it holds.
-      root: the folder with data sets; what is downloaded goes there. `synthetic` needs none.
-      options: of the loader, e.g. `num_nodes`, `seed` and `noise` of `synthetic`,
-        `symmetric` of an archive (adds each edge's reverse), `normalize_features` of `cora`,
-        `split` of both ("full": all nodes train that neither validate nor test).
+      name: a name in `LOADERS`; or a path, relative to the working directory or to `root`, of
+        an `.npz` archive (`jgs.data.npz`, or `jgs.data.typed` for node types), of a SNAP edge
+        list (`jgs.data.snap`), or of a folder. A folder is one that `Dataset.save` wrote, one
+        with tables of nodes and edges (`jgs.data.tables`), or one in SNAP's, OGB's or
+        Planetoid's layout. Its files decide which one it is.
+      root: the folder with data sets, to which they are also downloaded. `synthetic` needs
+        none.
+      options: options of the loader, for instance `num_nodes`, `seed` and `noise` of
+        `synthetic`, `symmetric` of an archive (adds each edge's reverse), `normalize_features`
+        of `cora`, and `split` of both ("full": all nodes outside the validation and test splits
+        train).
 
-    Raises `InputError` for an option that the loader lacks or whose value is not of the type
-    that it declares, and for whatever is missing, damaged or against the rules of `Dataset`.
+    Raises `InputError` for an option that the loader lacks or whose value is not of the
+    declared type, and for data that is missing, damaged or against the rules of `Dataset`.
     """
     name, root = os.fspath(name), Path(root)
     known = name in LOADERS
@@ -77,10 +80,11 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
 
 
 def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
-    """`value`, a NumPy scalar as Python's; raises `InputError` if it is not so annotated."""
+    """`value`, with a NumPy scalar as Python's; raises `InputError` unless its type is allowed
+    by `annotation`."""
     value = value.item() if isinstance(value, np.generic) else value
     kinds = get_args(annotation) or (annotation,)
-    # A bool is an int to Python, and an int is none; an int is as good as a float.
+    # To Python a bool is an int, but here it is not. An int is accepted as a float.
     fits = bool in kinds if isinstance(value, bool) else isinstance(value, kinds)
     if fits or (float in kinds and type(value) is int):
         return value
@@ -93,7 +97,8 @@ def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
 
 
 def path_of(name: str, root: Path) -> Path | None:
-    """The file or folder that `name` means, as it is or below `root`; None if there is none."""
+    """The file or folder that `name` means, relative to the working directory or to `root`;
+    None if there is none."""
     return next(
         (p for p in (Path(name), root / name, root / f"{name}.npz") if p.exists()), None
     )

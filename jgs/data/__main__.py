@@ -1,6 +1,6 @@
-"""`python -m jgs.data list|fetch|describe`: which data sets there are, and what one holds.
+"""`python -m jgs.data list|fetch|describe`: lists the data sets, fetches or describes one.
 
-Standard error gets a table, standard output one JSON line.
+A table goes to standard error, and one line of JSON to standard output.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from jgs import interrupts
 
 if __name__ == "__main__":
-    interrupts.end_at_once()  # before the imports that take their time
+    interrupts.end_at_once()  # before the slow imports
 
 import inspect
 import os
@@ -33,7 +33,7 @@ ABOUT = {
     "ogbn-papers100M": "OGB's citations between 111 million papers",
     "snap": "an edge list of yours, with its arrays beside it",
 }
-"""Of each name in `jgs.data.LOADERS`, what it is."""
+"""What each name in `jgs.data.LOADERS` is."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> command.Parser:
+    """The parser of the command line."""
     found = command.Parser(
         "python -m jgs.data",
         "List the data sets that have a name; fetch one into --root, ready for training; or "
@@ -74,7 +75,7 @@ def _data(argv: Sequence[str] | None) -> dict[str, Any]:
             "See python -m jgs.data --help.",
         )
     with interrupts.starting():
-        # Only now: errors above, and --help, need not wait for the import of JAX.
+        # Imported here so that the errors above, and --help, need not wait for JAX.
         from jgs.data import LOADERS
         from jgs.data.plain import load_plain
 

@@ -1,4 +1,4 @@
-"""Zip archives from elsewhere, unpacked so that they can harm nothing."""
+"""Zip archives from other people, unpacked without harm."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from jgs.files.npy import NOT_ZIP, plain_file
 from jgs.files.replacing import replacing
 
 _CHUNK = 1 << 20
-_MOST_GROWTH = 200  # an honest archive of numbers shrinks less than this
+_MOST_GROWTH = 200  # the size of an honest archive of numbers grows less than this many times
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def extract(archive: Path, folder: Path) -> Path:
-    """Unpacks a zip archive as `folder`; a single top folder of the archive becomes it.
+    """Unpacks a zip archive as `folder`; a single top folder of the archive becomes `folder`.
 
-    Nothing is written before every member was checked: no absolute path, drive letter,
-    backslash or `..`, no link or special file, no name twice, and not more bytes in all than
-    fit the disk and a plausible growth. No member grows beyond its declared size. `folder`
-    appears whole or not at all; if it is there already, nothing happens. Raises `InputError`.
+    Every member is checked before anything is written. No member may have an absolute path, a
+    drive letter, a backslash or `..`, be a link or a special file, or have the name of another
+    member. All bytes together must fit the disk and a plausible growth. No member may grow
+    beyond its declared size. `folder` appears whole or not at all; if it exists already,
+    nothing happens. Raises `InputError`.
     """
     with _unpacking(archive, folder), locked(folder):
         if not folder.exists():
@@ -40,7 +41,7 @@ def extract(archive: Path, folder: Path) -> Path:
 
 @contextmanager
 def _unpacking(archive: Path, folder: Path) -> Iterator[None]:
-    """What the archive or the disk refuses inside becomes an `InputError`."""
+    """Turns errors of the archive or of the disk into `InputError`."""
     try:
         yield
     except InputError:
@@ -74,7 +75,7 @@ def _checked_paths(archive: Path, members: list[zipfile.ZipInfo]) -> list[PurePo
 
 
 def _checked_path(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
-    # orig_filename: what the archive says, before zipfile tidies it.
+    # orig_filename is the name in the archive, before zipfile changes it.
     name = member.orig_filename
     path = PurePosixPath(name)
     if (

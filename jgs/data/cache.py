@@ -1,4 +1,4 @@
-"""Folders made once from slow files and opened at once the next time."""
+"""Folders that are made once from slow files, and opened quickly afterwards."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds `path`'s lock file, so that one process at a time makes `path`; others wait."""
+    """Holds the lock file of `path`, so that one process at a time makes `path`; others
+    wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f".{path.name}.lock"), "a") as file:
-        with contextlib.suppress(OSError):  # a file system without locks: do without
+        with contextlib.suppress(OSError):  # some file systems have no locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -37,19 +38,20 @@ def parsed(
     build: Callable[[Path], None],
     verify: bool = True,
 ) -> None:
-    """Sees to it that `folder` holds what `build` writes, and that it is whole and not stale.
+    """Makes sure that `folder` holds what `build` writes, whole and up to date.
 
     Args:
-      folder: where the result lives, beside the sources as a rule.
-      sources: the files it is made from; another size or modification time makes it stale.
-      settings: what else it depends on (anything JSON can hold).
-      build: writes the files into the empty folder it is given. When it raises, nothing
+      folder: the place of the result, usually beside the sources.
+      sources: the files that it is made from; another size or modification time makes it out of
+        date.
+      settings: everything else that it depends on, as JSON can hold it.
+      build: writes the files into the empty folder that it is given. When it raises, nothing
         is kept.
-      verify: also read each file and compare its checksum (about a second a gigabyte), not
-        its size alone.
+      verify: whether to read each file and compare its checksum (about a second a gigabyte),
+        and not only its size.
 
-    The folder appears whole or not at all, in place of an older one or of an empty folder;
-    one with anything else in it raises `InputError`. A second process waits for the first.
+    The folder appears whole or not at all, and replaces an older one or an empty folder. A
+    folder with anything else in it raises `InputError`. A second process waits for the first.
     """
     key = {
         "version": 2,
@@ -60,7 +62,7 @@ def parsed(
         return
     try:
         with locked(folder):
-            fault = _fault(folder, key, verify)  # another process may have mended it by now
+            fault = _fault(folder, key, verify)  # another process may have mended the folder
             if fault:
                 log.warning("%s %s: it is parsed again", folder, fault)
             if fault is not None:
@@ -81,7 +83,8 @@ def _rebuild(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
 
 
 def _fault(folder: Path, key: dict, verify: bool) -> str | None:
-    """None if `folder` can be used; what is damaged; or "" if it is missing or stale."""
+    """None if `folder` can be used; a text if it is damaged; "" if it is missing or out of
+    date."""
     try:
         entry = _read(folder)
         if entry["key"] != key:
@@ -100,7 +103,7 @@ def _fault(folder: Path, key: dict, verify: bool) -> str | None:
 
 
 def _our_files(folder: Path) -> set[str]:
-    """What was written into `folder` here, so that it may be replaced; raises `InputError`."""
+    """The files in `folder` that were written here and may be replaced; raises `InputError`."""
     try:
         return {_KEY, *_read(folder)["files"]}
     except _UNREADABLE as error:

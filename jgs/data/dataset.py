@@ -1,4 +1,4 @@
-"""`Dataset`: a graph with features, labels and a split; its docstring is the specification."""
+"""`Dataset`: a graph with features, labels and a split. Its docstring specifies the fields."""
 
 from __future__ import annotations
 
@@ -41,21 +41,22 @@ class Dataset(Shown):
     """A node-classification data set of `N` nodes, `F` features and `num_classes` classes.
 
     Fields:
-      name: as in messages and run folders.
+      name: the name in messages and run folders.
       graph: `jgs.Graph` of `N` nodes.
-      features: `jax.Array` `[N, F]` float32 or float16, which may be a memory map used where
-        it lies, or `jgs.SparseFeatures` of shape `[N, F]`. Finite.
+      features: `jax.Array` `[N, F]` float32 or float16, which may be a memory map, or
+        `jgs.SparseFeatures` of shape `[N, F]`. Finite.
       labels: NumPy int32 `[N]` in `[0, num_classes)`, or -1 for a node without a label, which
-        then is in no split; or, multi-label, float32 `[N, num_classes]` of 0 and 1.
-      num_classes: int, at least 1, and no more than nodes or 65,536.
-      train_idx, val_idx, test_idx: NumPy int32, one-dimensional, node ids in `[0, N)`, each
-        in one split and once. Only the training split must not be empty.
-      node_ids: `jgs.NodeIds` of `N` nodes, what the user's tables call them; or None.
+        must not be in a split. For several labels a node float32 `[N, num_classes]` of 0 and 1.
+      num_classes: int, at least 1, and at most the number of nodes or 65,536, whichever is
+        larger.
+      train_idx, val_idx, test_idx: NumPy int32, one-dimensional, distinct node ids in `[0, N)`.
+        A node may be in one split only. The training split must not be empty.
+      node_ids: `jgs.NodeIds` of `N` nodes, their names in the user's tables; or None.
       class_names: tuple of `num_classes` texts, or None.
 
-    The constructor stores what it is given; `check()` says whether it keeps these rules.
-    `Dataset.from_arrays` makes one of a user's own arrays, `save` keeps it in a folder, and
-    `jgs.data.load` opens that. They return checked data sets only.
+    The constructor stores its arguments unchecked; `check()` checks these rules.
+    `Dataset.from_arrays` makes a data set of a user's own arrays, `save` writes it to a folder,
+    and `jgs.data.load` opens the folder. They return checked data sets only.
     """
 
     name: str
@@ -88,16 +89,17 @@ class Dataset(Shown):
         Args:
           graph: `jgs.Graph` of `N` nodes.
           features: numbers `[N, F]`, a SciPy sparse matrix, or `SparseFeatures`.
-          labels: integers `[N]`, -1 for none (floats: NaN); text `[N]`, whose classes are then
-            in alphabetical order, "" for none; or 0 and 1 `[N, C]`, for several labels a node.
-          splits: a dict with the node ids, or masks `[N]`, of "train", "val" and "test", where
-            the last two may be missing; or `[N]` one of these names for each node, "" for none.
-          name: as in messages and run folders.
-          num_classes: None: the largest label + 1.
+          labels: integers `[N]`, -1 for none (floats: NaN); text `[N]`, "" for none, whose
+            classes are then in alphabetical order; or 0 and 1 `[N, C]` for several labels a
+            node.
+          splits: a dict with the node ids, or masks `[N]`, of "train", "val" and "test"; the
+            last two may be missing. Or `[N]`, one of these names for each node, "" for none.
+          name: the name in messages and run folders.
+          num_classes: int. None: the largest label + 1.
           node_ids, class_names: see `Dataset`.
-          normalize_features: divide every row of the features by its sum.
+          normalize_features: whether to divide every row of the features by its sum.
 
-        Raises `InputError` for what is against the rules of `Dataset`.
+        Raises `InputError` for arguments that break the rules of `Dataset`.
         """
         numbers, found = class_labels(name, labels)
         named = class_names if found is None else found
@@ -116,11 +118,11 @@ class Dataset(Shown):
         return replace(data, node_ids=node_ids, class_names=names)._check_names()
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Write the data set to `folder`, which `jgs.data.load` opens, memory-mapped.
+        """Write the data set to `folder`. `jgs.data.load` opens it, memory-mapped.
 
-        It holds one `.npy` file an array, and a manifest of their shapes, dtypes and SHA-256.
-        It appears whole or not at all. An earlier data set there is replaced; raises
-        `InputError` when the folder holds anything else, or cannot be written.
+        The folder has one `.npy` file for each array, and a manifest of their shapes, dtypes
+        and SHA-256. It appears whole or not at all. An earlier data set in it is replaced.
+        Raises `InputError` when the folder holds anything else, or cannot be written.
         """
         arrays = {f"graph.{name}": array for name, array in self.graph.stored().items()}
         arrays |= {name: getattr(self, name) for name in _ARRAYS}
@@ -132,7 +134,7 @@ class Dataset(Shown):
 
     @classmethod
     def open(cls, folder: str | os.PathLike, verify: Verify = True) -> Dataset:
-        """The data set that `save` wrote to `folder`; `verify` as of `Graph.open`. Raises
+        """The data set that `save` wrote to `folder`; `verify` as in `Graph.open`. Raises
         `InputError`."""
         owner, arrays = str(folder), storage.open_arrays(folder, "jgs.dataset", verify)
         about = stored.read_about(owner, arrays)
@@ -170,10 +172,11 @@ class Dataset(Shown):
         return self.labels.ndim == 2
 
     def check(self, values: bool = True) -> Self:
-        """This data set, when every rule of the class holds; else raises `InputError`.
+        """Returns this data set if every rule of the class holds; otherwise raises
+        `InputError`.
 
-        `values=False` leaves out the one rule that reads all the features: that they are
-        finite (the parsed caches were checked when they were written).
+        `values=False` omits the check that all features are finite, the only one that reads
+        them (parsed caches were checked when they were written).
         """
         shape = self.features.shape
         if len(shape) != 2 or shape[0] != self.graph.num_nodes:
@@ -228,17 +231,17 @@ def assemble(
     normalize_features: bool = False,
     check_values: bool = True,
 ) -> Dataset:
-    """The checked `Dataset` of what a loader has read: the last step of each of them.
+    """The checked `Dataset` of what a loader has read; every loader ends with this.
 
     Args:
       features: array `[N, F]` of numbers, a SciPy sparse matrix or `SparseFeatures`. A
-        float16 or float32 memory map is used where it lies.
-      labels: integers `[N]`, floats `[N]` or `[N, 1]` that are whole or NaN (no label: -1),
-        or `[N, C]` of 0 and 1 for multi-label data.
+        float16 or float32 memory map is not copied.
+      labels: integers `[N]`; floats `[N]` or `[N, 1]` that are whole numbers or NaN (no label:
+        -1); or `[N, C]` of 0 and 1 for several labels a node.
       train_idx, val_idx, test_idx: integers.
-      num_classes: None takes the largest label + 1 (multi-label: the columns).
-      normalize_features: divide every row by its sum, so that it sums to 1; rows of zeros
-        stay. Features must not be negative then.
+      num_classes: int. None: the largest label + 1, or `C` for several labels a node.
+      normalize_features: whether to divide every row by its sum; rows of zeros are kept.
+        Features must not be negative then.
       check_values: False skips the scan for NaN and infinity.
     """
     labels = as_labels(name, labels)

@@ -1,4 +1,5 @@
-"""Downloads that resume, are checked, and say plainly what to do without a network."""
+"""Downloads that can be resumed and are checked, with clear errors where there is no
+network."""
 
 from __future__ import annotations
 
@@ -28,23 +29,23 @@ from jgs.files import storage
 from jgs.files.writing import write_whole
 
 _CHUNK = 1 << 20
-_TIMEOUT = 30.0  # seconds without a byte
+_TIMEOUT = 30.0  # seconds without any data
 
 
 class _Cut(OSError):
-    """The connection ended before the file did."""
+    """The connection ended before the file was complete."""
 
 
 def fetch(url: str, path: Path) -> Path:
-    """`path`, downloaded from `url` unless it is there.
+    """`path`, downloaded from `url` unless it exists already.
 
-    The bytes so far are in `<path>.part`, and a later call (or a cut connection, in this one)
-    goes on from there if the server still has the same file, else from the start. The size
-    must be the one the server named. `<path>.sha256` then keeps the checksum, in the format
-    of `sha256sum`, and a file found there is checked against it. The size and a progress bar
-    go to stderr. A second process waits for the first.
+    The bytes received so far are in `<path>.part`. A later call, or this one after the
+    connection was cut, continues there if the server still has the same file, and otherwise
+    starts again. The size must be the one that the server stated. `<path>.sha256` then keeps
+    the checksum, in the format of `sha256sum`. A file that exists already is checked against
+    it. The size and a progress bar go to stderr. A second process waits for the first.
 
-    Raises `InputError`: one line with the address and the place to put the file by hand.
+    Raises `InputError`, which names the address and the place to put the file by hand.
     """
     try:
         with locked(path):
@@ -56,7 +57,8 @@ def fetch(url: str, path: Path) -> Path:
 
 
 def verified(path: Path) -> Path:
-    """`path`, once its bytes match `<path>.sha256`; that file is written if it is missing."""
+    """`path`, after a check that its bytes match `<path>.sha256`, which is written if
+    missing."""
     kept = path.with_name(f"{path.name}.sha256")
     digest = storage.sha256(path)
     if not kept.is_file():
@@ -79,7 +81,7 @@ def _download(url: str, path: Path) -> None:
             break
         except (OSError, http.client.HTTPException) as error:
             if _size(part) > before:
-                continue  # cut, but it moved: go on from here
+                continue  # the connection was cut, but data came: continue
             so_far = f" after {decimal(_size(part))}" if _size(part) else ""
             raise InputError(
                 f"{path} must exist, or be downloaded",
@@ -92,7 +94,7 @@ def _download(url: str, path: Path) -> None:
 
 
 def _receive(url: str, path: Path, part: Path) -> None:
-    """Brings `part` to its end, or raises with what came so far kept."""
+    """Completes `part`, or raises and keeps what was received."""
     about = _read_about(part, url)
     have = _size(part) if about else 0
     if about and have == about["total"]:
@@ -100,7 +102,7 @@ def _receive(url: str, path: Path, part: Path) -> None:
     response = _request(url, have, about)
     with response:
         if response.status != 206:
-            have = 0  # the server sends the whole file, whatever was asked
+            have = 0  # the server sends the whole file although a part was requested
         length = response.headers.get("Content-Length")
         total = None if length is None else have + int(length)
         if have == 0:
@@ -126,7 +128,7 @@ def _request(url: str, have: int, about: dict | None) -> Any:
             urllib.request.Request(url, headers=headers), timeout=_TIMEOUT
         )
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # the file is shorter now: it is another
+        if error.code == 416 and have:  # the file is shorter now, so it is another one
             return _request(url, 0, None)
         raise
     if response.status == 206:
@@ -138,7 +140,7 @@ def _request(url: str, have: int, about: dict | None) -> Any:
 
 
 def _read_about(part: Path, url: str) -> dict | None:
-    """What is known of a started download; None when it cannot be continued safely."""
+    """What is known of a started download; None if it cannot be continued safely."""
     try:
         about = json.loads(_about(part).read_text())
         safe = about["url"] == url and about["total"] is not None and about["validator"]
@@ -148,7 +150,7 @@ def _read_about(part: Path, url: str) -> dict | None:
 
 
 def _validator(response: Any) -> str | None:
-    """What tells the server's file from a later one of the same name."""
+    """What identifies the server's version of the file; None if there is nothing."""
     tag = response.headers.get("ETag")
     strong = tag if tag and not tag.startswith("W/") else None
     return strong or response.headers.get("Last-Modified")
@@ -176,7 +178,7 @@ def _progress(url: str, path: Path, total: int | None, have: int) -> Progress:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    # In a log file the line above is enough.
+    # A log file gets only the line above.
     return Progress(*columns, console=console, disable=not console.is_terminal)
 
 

@@ -1,8 +1,9 @@
-"""From a stream of edges to a `Graph`, in bounded memory: an external sort.
+"""A `Graph` made of a stream of edges in bounded memory, by an external sort.
 
-An edge is one 64-bit key, target above source, so that sorted keys are a CSC graph. Runs of
-keys are sorted in memory and written to disk; then the key range is cut into pieces of about
-a run each, and every piece is gathered from all runs, sorted and appended to `indices`.
+An edge is one 64-bit key with the target in the upper half and the source in the lower, so
+sorted keys are a CSC graph. Runs of keys are sorted in memory and written to disk. The range of
+keys is then divided into pieces of about the size of a run. Each piece is gathered from all
+runs, sorted, and appended to `indices`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 
-_SAMPLE = 1 << 10  # one key in so many decides where the pieces are cut
+_SAMPLE = 1 << 10  # the step between keys that are sampled to choose the pieces
 
 
 def simple_symmetric_graph(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> Graph:
-    """The graph of the edges in both directions, each once, without self-loops; in memory."""
+    """The graph of the edges in both directions, each once, without self-loops, in memory."""
     keys = np.sort(_keys(src, dst, num_nodes, symmetric=True, what="the edges"))
     keys = _distinct(keys)
     return _graph(np.bincount(keys >> 32, minlength=num_nodes), _sources(keys))
@@ -35,18 +36,18 @@ def build_graph(
     what: str,
     run: int = 1 << 25,
 ) -> Graph:
-    """The graph of a stream of edges, larger than memory if need be.
+    """The graph of a stream of edges, which may be larger than memory.
 
     Args:
       chunks: pairs of integer arrays, sources and targets, in `[0, num_nodes)`.
-      workspace: an existing folder for the runs and for `indices`, on which the returned
-        graph is memory-mapped: save it, then remove the folder.
+      workspace: an existing folder for the runs and for `indices`. The returned graph is
+        memory-mapped there: save it, then remove the folder.
       symmetric: True adds every edge's reverse, keeps each edge once and drops self-loops.
-        False keeps the edges as they are, parallel ones and self-loops included.
-      what: the edges' origin, for messages.
-      run: keys sorted at once (8 bytes each, a few times over).
+        False keeps the edges as they are, with parallel edges and self-loops.
+      what: the origin of the edges, for error messages.
+      run: int, the number of keys that are sorted at once (8 bytes each, a few times over).
 
-    Each row's sources are in increasing order. Raises `InputError` for ids out of range.
+    The sources in each row are in increasing order. Raises `InputError` for ids out of range.
     """
     runs: list[np.ndarray] = []
     held: list[np.ndarray] = []
@@ -76,7 +77,7 @@ def build_graph(
             count = np.bincount((keys >> 32) - first)
             degree[first : first + count.size] += count
             _sources(keys).tofile(file)
-    empty = path.stat().st_size == 0  # nothing cannot be mapped
+    empty = path.stat().st_size == 0  # an empty file cannot be mapped
     return _graph(degree, np.empty(0, np.int32) if empty else np.memmap(path, np.int32, "r"))
 
 
@@ -87,7 +88,7 @@ def _graph(degree: np.ndarray, indices: Any) -> Graph:
 
 
 def _pieces(runs: list[np.ndarray], run: int) -> Iterable[np.ndarray]:
-    """All keys, sorted, about `run` at a time; equal keys always in one piece."""
+    """All keys, sorted, about `run` at a time; equal keys are always in one piece."""
     if not runs:
         return
     sample = np.sort(np.concatenate([keys[::_SAMPLE] for keys in runs]))
@@ -124,7 +125,7 @@ def _sources(keys: np.ndarray) -> np.ndarray:
 
 
 def _distinct(keys: np.ndarray) -> np.ndarray:
-    """Sorted `keys`, each once."""
+    """The distinct keys of sorted `keys`."""
     new = np.ones(keys.size, bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return keys[new]

@@ -1,15 +1,15 @@
-"""NumPy files: data sets in one `.npz` archive, and single `.npy` arrays; no pickles.
+"""NumPy files without pickles: data sets in one `.npz` archive, and single `.npy` arrays.
 
 The archive's arrays (`N` nodes, `E` edges, `F` features):
   the graph: `edge_index` integer `[2, E]` (row 0 sources, row 1 targets) or `indptr` `[N+1]`
-    and `indices` `[E]` as in `jgs.Graph`; optional `edge_weight` `[E]`. Taken as it is:
-    directed, parallel edges and self-loops kept. With `symmetric=True` every edge goes both
-    ways: for archives that list an edge once (see `jgs.Graph.symmetrized`).
+    and `indices` `[E]` as in `jgs.Graph`; optional `edge_weight` `[E]`. The graph is taken as
+    it is: directed, with parallel edges and self-loops. `symmetric=True` adds the reverse of
+    every edge, for archives that list each edge once (see `jgs.Graph.symmetrized`).
   the features: `features` `[N, F]`, or a CSR matrix as `feature_indptr` `[N+1]`,
     `feature_indices`, `feature_values` `[nnz]` and `feature_shape` `[2]`.
   `labels` `[N]` (-1: none), or `[N, C]` of 0 and 1.
   `train_idx`, `val_idx`, `test_idx`: node ids.
-  optional `num_nodes`, `num_classes`, and `class_names`, text `[C]`.
+  optional: `num_nodes`, `num_classes`, and `class_names`, text `[C]`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jgs.files import storage
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
 
-# The reference accuracies of these were measured on row-normalised features.
+# The reference accuracies of these data sets were measured with row-normalised features.
 NORMALIZED = ("cora", "citeseer", "pubmed", "facebook")
 
 
@@ -39,8 +39,8 @@ def load(
     symmetric: bool = False,
     split: str = "public",
 ) -> Dataset:
-    """The archive `<root>/<name>.npz`; `normalize_features` makes feature rows sum to 1; the
-    other options as of `load_archive`."""
+    """The data set in `<root>/<name>.npz`. `normalize_features` makes the rows of the features
+    sum to 1; the other options are those of `load_archive`."""
     return load_archive(
         archive_path(name, root, "jgs.data.npz"),
         normalize_features=normalize_features,
@@ -50,7 +50,8 @@ def load(
 
 
 def archive_path(name: str, root: Path, layout: str) -> Path:
-    """`<root>/<name>.npz`, its `layout` a module; raises `InputError` if it is missing."""
+    """`<root>/<name>.npz`; raises `InputError`, which names the module `layout`, if it is
+    missing."""
     path = root / f"{name}.npz"
     if not path.is_file():
         raise InputError(
@@ -68,12 +69,12 @@ def load_archive(
     symmetric: bool = False,
     split: str = "public",
 ) -> Dataset:
-    """The data set in the archive at `path`, in the layout above.
+    """The data set in the archive at `path`, in the layout described above.
 
     `normalize_features` None normalises the rows of cora, citeseer, pubmed and facebook
-    (told by the file's name) and of nothing else. `symmetric` adds the reverse of every edge
-    that lacks one. `split="full"` trains on every labelled node that is in neither of the other
-    splits; "public" on `train_idx`. Raises `InputError`.
+    (recognised by the file's name) and no others. `symmetric` adds the reverse of every edge
+    that lacks one. `split="public"` trains on `train_idx`, and "full" on every labelled node
+    that is in neither of the other splits. Raises `InputError`.
     """
     name = path.stem
     if normalize_features is None:
@@ -143,7 +144,8 @@ def open_npy(path: Path) -> np.ndarray:
 
 
 def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
-    """A SciPy CSR matrix of arrays from a file, with every rule of the format checked."""
+    """A SciPy CSR matrix of arrays from the file `what`, with every rule of the format checked.
+    Raises `InputError`."""
     try:
         if not all(a.ndim == 1 and a.dtype.kind in "fiub" for a in (data, indices, indptr)):
             raise ValueError("its arrays must be one-dimensional and of numbers")

@@ -1,20 +1,20 @@
-"""OGB's node-property data sets from their raw files, which are fetched when missing.
+"""OGB's node-property data sets, read from their raw files, which are fetched if missing.
 
-Two layouts of a data set's folder, told apart by what is there:
+A data set's folder has one of two layouts, recognised by its files:
   text: `raw/edge.csv.gz`, `raw/node-feat.csv.gz`, `raw/node-label.csv.gz`,
     `raw/num-node-list.csv.gz` (arxiv, products);
   binary: `raw/data.npz` with `edge_index`, `node_feat` and `num_nodes_list`, and
-    `raw/node-label.npz` with `node_label`, NaN where there is none (papers100M);
-and in both `split/<kind>/{train,valid,test}.csv.gz`.
+    `raw/node-label.npz` with `node_label`, NaN for nodes without a label (papers100M).
+Both have `split/<kind>/{train,valid,test}.csv.gz`.
 
-The first load parses them into `<folder>/jgs` (a saved `Graph` and `.npy` files, about the
-size of the data) in bounded memory. Later ones compare that with its checksums, unless
-`verify=False`, and map it into memory.
+The first load parses the files into `<folder>/jgs` (a saved `Graph` and `.npy` files, about the
+size of the data) in bounded memory. Later loads compare these with their checksums, unless
+`verify=False`, and map them into memory.
 
 ogbn-products is undirected and stores each edge once. ogbn-arxiv and ogbn-papers100M are
-citation graphs, an edge from the citing paper to the cited; as in OGB's own examples the
-default is to follow citations both ways: `symmetric=True` gives every edge's reverse too,
-each edge once, no self-loops. `symmetric=False` keeps the edges as stored.
+citation graphs with an edge from the citing paper to the cited one. By default citations go
+both ways, as in OGB's own examples: `symmetric=True` adds every edge's reverse, keeps each edge
+once and drops self-loops. `symmetric=False` keeps the edges as stored.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _log = logging.getLogger("jgs")
 
 class _Published(NamedTuple):
     zip_name: str
-    folder: str  # where OGB's own package puts it
+    folder: str  # the folder that OGB's own package uses
     num_classes: int
     directed: bool
 
@@ -75,10 +75,10 @@ def load(
 ) -> Dataset:
     """One of `PUBLISHED`, from a folder or archive in `root`, or downloaded into it.
 
-    Looks for `raw` in `<root>/ogbn_arxiv` (and so on), `<root>/<name>`, the archive's own
-    folder name, and `root` itself; then for the zip archive in `root`; then, unless
-    `download=False`, fetches the archive from OGB. `symmetric`: see the module.
-    `cache` names another folder for the parsed files; `verify`: see `load_folder`. Raises
+    This looks for `raw` in `<root>/ogbn_arxiv` (and so on), in `<root>/<name>`, in the
+    archive's own folder, and in `root` itself; then for the zip archive in `root`. Unless
+    `download=False` it then fetches the archive from OGB. `symmetric` is described above.
+    `cache` names another folder for the parsed files. `verify` is that of `load_folder`. Raises
     `InputError`.
     """
     published = PUBLISHED[name]
@@ -110,9 +110,9 @@ def load_folder(
 ) -> Dataset:
     """Any data set in one of the two layouts.
 
-    `split` names the folder below `split/`, needed when there are several. `num_classes`
+    `split` names the folder below `split/`, and is needed if there are several. `num_classes`
     None takes the largest label + 1. `verify` reads the parsed files once and compares their
-    checksums (about a second a gigabyte); damaged ones are parsed again. Raises `InputError`.
+    checksums (about a second a gigabyte); damaged files are parsed again. Raises `InputError`.
     """
     name = name or folder.name
     raw, binary = folder / "raw", _is_binary(folder)
@@ -132,7 +132,7 @@ def load_folder(
         np.save(target / "labels.npy", as_labels(name, labels))
         for field, path in zip(_SPLITS, sources[-3:], strict=True):
             np.save(target / f"{field}.npy", read_table(path, np.int64, columns=1)[:, 0])
-        _assemble(name, target, num_classes)  # what breaks a rule is not kept
+        _assemble(name, target, num_classes)  # so that data that breaks a rule is not kept
 
     settings = {"symmetric": symmetric, "num_classes": num_classes}
     parsed(kept, sources, settings, build, verify)
@@ -142,11 +142,11 @@ def load_folder(
 def _assemble(name: str, kept: Path, num_classes: int | None) -> Dataset:
     return assemble(
         name,
-        Graph.open(kept / "graph", verify=False),  # `parsed` has
+        Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
         open_npy(kept / "features.npy"),
         *(np.array(open_npy(kept / f"{field}.npy")) for field in ("labels", *_SPLITS)),
         num_classes=num_classes,
-        check_values=False,  # done once, while parsing
+        check_values=False,  # checked once, while parsing
     )
 
 
@@ -168,7 +168,7 @@ def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.nda
         ]:
             raise InputError(f"{data} must hold {missing}", sorted(arrays), "Fetch it again.")
         num_nodes = _single(data, arrays["num_nodes_list"].reshape(-1))
-    # A member of an .npz is an .npy file: unpacked, it can be mapped and larger than RAM.
+    # A member of an .npz is an .npy file. Unpacked, it can be mapped, and be larger than RAM.
     edge_index = _unpack(data, "edge_index", target / "edge_index.npy")
     if edge_index.ndim != 2 or edge_index.shape[0] != 2 or edge_index.dtype.kind not in "iu":
         raise InputError(
@@ -274,9 +274,9 @@ def _split_folder(folder: Path, split: str | None) -> Path:
 
 
 def _folder(name: str, root: Path, published: _Published, may_download: bool) -> Path:
-    own = published.zip_name.removesuffix(".zip")
+    archive_name = published.zip_name.removesuffix(".zip")
     home = root / published.folder
-    for folder in (home, root / name, root / own, root):
+    for folder in (home, root / name, root / archive_name, root):
         if (folder / "raw").is_dir():
             return folder
     zipped, url = root / published.zip_name, f"{ADDRESS}/{published.zip_name}"

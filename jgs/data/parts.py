@@ -1,18 +1,18 @@
 """A partitioned data set on the disk: `open_parts`. Its layout:
 
     manifest.json         what `write_parts` wrote, with the SHA-256 of the manifests below
-    graph/                the whole graph in new ids, as `jgs.Graph.save` writes it
-    shared/               labels, val_idx, test_idx, original_ids; of a typed graph the schema
-    part-00000/ ...       what one rank needs of its own:
-      features.npy          [n, F] of its own nodes; or of `SparseFeatures` features_indptr.npy,
-                            features_indices.npy, features_values.npy
-      train_idx.npy         int32, the seeds dealt to it, ascending; most are its own nodes
-      rows.npy              int32 [m], ascending: own nodes, and seeds that are not
+    graph/                the whole graph with new ids, as `jgs.Graph.save` writes it
+    shared/               labels, val_idx, test_idx, original_ids; the schema of a typed graph
+    part-00000/ ...       the data of one part:
+      features.npy          [n, F], the features of its own nodes; or for `SparseFeatures`
+                            features_indptr.npy, features_indices.npy, features_values.npy
+      train_idx.npy         int32, its seeds, ascending; most are its own nodes
+      rows.npy              int32 [m], ascending: its own nodes, and its other seeds
       indptr.npy            int64 [m+1]; the in-edges of these rows, as in `Graph`
       indices.npy ...       and the other columns of these edges, see `Graph.edge_arrays`
 
-Nodes are renumbered so that part `p` has the ids `offsets[p]` to `offsets[p + 1]`. A rank that
-needs neither the graph (its topology is split too) nor other parts can do without their
+Nodes are renumbered so that part `p` has the ids `offsets[p]` to `offsets[p + 1]`. A rank may
+not need the graph (if the topology is split too) or other parts; it can then do without their
 folders.
 """
 
@@ -47,12 +47,12 @@ class Part:
     """One part: what its rank trains on and serves to others.
 
     Fields:
-      index: int, its number.
-      first, last: its own nodes are `[first, last)`.
-      features: theirs, `jax.Array` `[last - first, F]` or `SparseFeatures`, memory-mapped; row
-        `v - first` is node `v`'s.
-      train_idx: NumPy int32, ascending: the seeds dealt to it. Parts have equally many, give
-        or take 1; a few may be other parts' nodes.
+      index: int, the number of the part.
+      first, last: int; the part's own nodes are `[first, last)`.
+      features: the features of these nodes, `jax.Array` `[last - first, F]` or
+        `SparseFeatures`, memory-mapped; row `v - first` is that of node `v`.
+      train_idx: NumPy int32, ascending: the part's seeds. All parts have the same number of
+        seeds, up to 1. A few may be nodes of other parts.
     """
 
     index: int
@@ -64,20 +64,20 @@ class Part:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parts(Shown):
-    """A partitioned data set; node ids are the new ones throughout.
+    """A partitioned data set; all node ids are the new ones.
 
     Fields:
-      folder: where it lies.
-      name: of the data set.
+      folder: the folder with the parts.
+      name: the name of the data set.
       num_parts, num_nodes, num_edges, num_classes: int.
       offsets: NumPy int64 `[P + 1]`; part `p` has the nodes `[offsets[p], offsets[p + 1])`.
-      parts_id: hexadecimal digits that no other parts have: equal on all ranks of a run.
-      manifest: all that is in `manifest.json`, the edge cut and every balance figure too.
-      labels, val_idx, test_idx: NumPy, as in `jgs.data.Dataset`, memory-mapped; the splits
+      parts_id: text, hexadecimal digits that identify these parts: equal on all ranks of a run.
+      manifest: the contents of `manifest.json`, with the edge cut and all balance figures.
+      labels, val_idx, test_idx: NumPy, as in `jgs.data.Dataset`, memory-mapped; the splits are
         ascending.
       original_ids: NumPy int32 `[N]`; each node's id in the data set.
-      schema: `jgs.Schema` or None; the types, of which each part has a range of ids.
-      verify: whether the checksums of what is opened later are compared too; see `open_parts`.
+      schema: `jgs.Schema` or None; each part has a range of ids of each node type.
+      verify: whether the checksums of what is opened later are compared; see `open_parts`.
     """
 
     folder: Path
@@ -114,19 +114,19 @@ class Parts(Shown):
 
     @cached_property
     def graph(self) -> Graph:
-        """The whole graph, memory-mapped; opened when first used. Raises `InputError`.
+        """The whole graph, memory-mapped; opened at its first use. Raises `InputError`.
 
-        The columns of the data set's graph go along; `edge_order` is None if it had none.
+        It has the edge columns of the data set's graph; `edge_order` is None if that had none.
         """
         _check_folder(self.folder, GRAPH, self.manifest)
         return Graph.open(self.folder / GRAPH, self.verify)
 
     def owner(self, ids: Any) -> np.ndarray:
-        """int64: the part that each of the node ids, `[0, N)`, belongs to."""
+        """int64, the shape of `ids`: the part of each node id in `[0, N)`."""
         return np.searchsorted(self.offsets, ids, "right") - 1
 
     def part(self, index: int) -> Part:
-        """Part `index`, memory-mapped; raises `InputError`, also where it is missing."""
+        """Part `index`, memory-mapped. Raises `InputError`, also if the part is missing."""
         arrays = self._arrays(index)
         described = self.manifest["features"]
         features: jax.Array | SparseFeatures
@@ -145,10 +145,10 @@ class Parts(Shown):
     def local_graph(self, first_part: int, last_part: int) -> Graph:
         """A graph of all `N` nodes with the in-edges of the parts `[first_part, last_part)`.
 
-        Those parts' own nodes, and seeds dealt to them, have all their in-edges, in the order
-        of `graph`, and so draw the same neighbours; all other nodes have none. Of one part the
-        edges are memory-mapped, of several they are copied; `8 (N + 1)` bytes of offsets are
-        made either way. Raises `InputError`.
+        The nodes and seeds of these parts have all their in-edges, in the order of `graph`, so
+        they draw the same neighbours. All other nodes have none. The edges of one part are
+        memory-mapped, and those of several parts are copied. The offsets always take
+        `8 (N + 1)` bytes. Raises `InputError`.
         """
         if not 0 <= first_part < last_part <= self.num_parts:
             raise InputError(
@@ -159,7 +159,7 @@ class Parts(Shown):
         parts = [self._arrays(index) for index in range(first_part, last_part)]
         rows = np.concatenate([arrays["rows"] for arrays in parts])
         degree = np.concatenate([np.diff(arrays["indptr"]) for arrays in parts])
-        # A seed dealt from one part of the range to another is there twice, with equal edges.
+        # A seed of one part that is a node of another is there twice, with equal edges.
         unique, at = np.unique(rows, return_index=True)
         of_node = np.zeros(self.num_nodes, np.int64)
         of_node[unique] = degree[at]
@@ -184,11 +184,11 @@ class Parts(Shown):
 def open_parts(folder: str | os.PathLike, verify: Verify = True) -> Parts:
     """The parts that `write_parts` wrote to `folder`, memory-mapped.
 
-    Checked now are the manifest and the folder `shared`, others when they are opened: that
-    they are there and belong to these parts, and every file's shape, dtype and size. `verify`
-    also reads each file and compares its checksum (about a second a gigabyte); "once" does so
-    unless this user found that very file whole on this machine before. Raises `InputError`
-    that names the folder or file.
+    At once it checks the manifest and the folder `shared`, and other folders when they are
+    opened: that they exist and belong to these parts, and every file's shape, dtype and size.
+    True for `verify` also reads each file and compares its checksum (about a second a
+    gigabyte). "once" does so unless this user has verified the same unchanged file on this
+    machine before. Raises `InputError` that names the folder or file.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -218,7 +218,7 @@ def part_name(index: int) -> str:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Writes it with its kind, version and `parts_id`, and returns it so."""
+    """Writes `manifest` with its kind, version and `parts_id`, and returns the result."""
     manifest = {"kind": KIND, "version": 1, **manifest}
     manifest["parts_id"] = _digest(manifest)
     text = json.dumps(manifest, indent=2, allow_nan=False) + "\n"
@@ -229,7 +229,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the parts in `folder`, whole and unaltered; raises `InputError`."""
     path = folder / storage.MANIFEST
-    # What is not known to be of jgs is not replaced.
+    # A folder that is not known to be jgs's is not replaced.
     again = f"Write the parts again with python -m jgs.partition, after moving {folder} away."
     try:
         manifest = json.loads(path.read_text("utf-8"))
@@ -257,7 +257,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def parts_files(folder: Path) -> set[str]:
-    """The relative paths of all that `write_parts` wrote there; raises `InputError`."""
+    """The relative paths of all files that `write_parts` wrote there; raises `InputError`."""
     files = {storage.MANIFEST}
     for name in read_manifest(folder)["folders"]:
         kind = {GRAPH: GRAPH_KIND, SHARED: SHARED_KIND}.get(name, PART_KIND)
@@ -274,7 +274,7 @@ def _open(
 
 
 def _check_folder(folder: Path, name: str, manifest: dict[str, Any]) -> None:
-    """Raises `InputError` unless the folder `name` is there and one of these parts'."""
+    """Raises `InputError` unless the folder `name` exists and belongs to these parts."""
     path = folder / name / storage.MANIFEST
     try:
         found = storage.sha256(path)

@@ -1,4 +1,4 @@
-"""`load_plain`: a graph for which features are not needed, nor labels, nor a split."""
+"""`load_plain`: a graph, for which features, labels and a split are optional."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from jgs.graph import Graph
 
 
 class Plain(NamedTuple):
-    """Fields:
-    name: as in messages and run folders.
-    graph: `Graph` of `N` nodes.
-    labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
-    train_idx, test_idx: NumPy int32, disjoint, of nodes with labels; or None.
-    features: `[N, F]` as those of a `jgs.data.Dataset`, or None.
+    """A graph with optional labels, split and features.
+
+    Fields:
+      name: the name in messages and run folders.
+      graph: `Graph` of `N` nodes.
+      labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
+      train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
+      features: `[N, F]` as those of a `jgs.data.Dataset`, or None.
     """
 
     name: str
@@ -37,19 +39,19 @@ class Plain(NamedTuple):
 
 
 def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any) -> Plain:
-    """The graph of the data set `name`, with what it has of labels and a split.
+    """The graph of the data set `name`, with its labels and its split if it has them.
 
-    Every data set of `jgs.data.load`, and, where only a graph is needed: an `.npz` archive as
-    in `jgs.data.npz` without features or without a split; and a SNAP edge list without arrays
-    beside it, every edge of which goes both ways, once. Raises `InputError`.
+    It may be any data set of `jgs.data.load`. Here it may also be an `.npz` archive as in
+    `jgs.data.npz` without features or without a split, or a SNAP edge list without arrays
+    beside it, whose edges then all go both ways, once. Raises `InputError`.
     """
     path = None if os.fspath(name) in LOADERS else path_of(os.fspath(name), Path(root))
     if path is not None and not options:
         if path.suffix == ".npz" and path.is_file() and not is_typed(path):
             with storage.open_npz(path) as archive:
-                whole = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
-                labels = archive["labels"] if "labels" in archive and not whole else None
-            if not whole:
+                complete = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
+                labels = archive["labels"] if "labels" in archive and not complete else None
+            if not complete:
                 graph = Graph.from_npz(path)
                 return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
         elif path.name.endswith(ENDINGS) and not (path.parent / "labels.npy").exists():

@@ -1,13 +1,15 @@
 """Planetoid's citation graphs (Yang, Cohen, Salakhutdinov, 2016): cora, citeseer, pubmed.
 
-Eight raw files: `ind.<name>.x .tx .allx` (CSR features of the training, test and all other
-nodes), `.y .ty .ally` (their one-hot labels), `.graph` (a dict of neighbour lists), all
-pickles, and `.test.index`, the test nodes' ids in the order of `tx`, as text.
+Eight raw files: `ind.<name>.x .tx .allx` (CSR features of the training nodes, of the test
+nodes, and of all nodes but the test nodes), `.y .ty .ally` (their one-hot labels), `.graph` (a
+dict of neighbour lists), which are pickles, and `.test.index`, the test nodes' ids in the order
+of `tx`, as text.
 
-The public split: the nodes of `y` train, the next 500 validate, those of `test.index` test.
-Test ids may leave gaps (CiteSeer: 15): those nodes get zero features and class 0, as in the
-other libraries, and are in no split. The full split (`split="full"`) trains on all nodes
-before the test nodes that do not validate. Edges go both ways, each once, without self-loops.
+The public split: the nodes of `y` train, the next 500 validate, and those of `test.index` test.
+Test ids may leave gaps (CiteSeer: 15). The nodes in the gaps get zero features and class 0, as
+in the other libraries, and are in no split. The full split (`split="full"`) trains on all nodes
+before the test nodes that are not validation nodes. Edges go both ways, each once, without
+self-loops.
 """
 
 from __future__ import annotations
@@ -41,11 +43,12 @@ def load(
     split: str = "public",
     download: bool = True,
 ) -> Dataset:
-    """`<root>/<name>.npz` when there, else the raw files in `root`, `root/<name>` or
-    `root/<name>/raw`, else (with `download`) the raw files fetched into the last of these.
+    """The data set in `<root>/<name>.npz` if it exists; or in the raw files in `root`,
+    `root/<name>` or `root/<name>/raw`; or, with `download`, in raw files fetched into the last
+    of these.
 
-    `normalize_features` makes feature rows sum to 1. `symmetric` adds the reverse of every
-    edge of an archive that lacks one; the raw files' edges go both ways as it is.
+    `normalize_features` makes the rows of the features sum to 1. `symmetric` adds the reverse
+    of every edge of an archive that lacks one; the raw files' edges go both ways in any case.
     `split="full"` trains on all nodes that are in neither of the other splits. Raises
     `InputError`.
     """
@@ -88,7 +91,7 @@ def load_folder(
     num_nodes = len(neighbours) if isinstance(neighbours, dict) else -1
     _check_sizes(folder, allx, tx, ally, ty, y, test_idx, num_nodes)
     src, dst = _edges(files["graph"], neighbours)
-    # Row i of tx is node test_idx[i]; nodes between them that it does not name stay zero.
+    # Row i of tx is node test_idx[i]; nodes in the gaps between test ids stay zero.
     place = scipy.sparse.csr_matrix(
         (np.ones(test_idx.size, np.float32), (test_idx - num_other, np.arange(test_idx.size))),
         shape=(num_nodes - num_other, test_idx.size),

@@ -1,4 +1,4 @@
-"""The rules of a data set's labels and splits, which `Dataset` states."""
+"""The rules for the labels and splits of a data set; `Dataset` states them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from jgs.data.values import check_ids
 from jgs.errors import InputError
 
-_FEW_CLASSES = 1 << 16  # so many a small graph may have too
+_FEW_CLASSES = 1 << 16  # a graph with fewer nodes may have this number of classes too
 
 
 def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
-    """Raises `InputError` unless they are labels of so many nodes (see `Dataset`)."""
+    """Raises `InputError` unless `labels` fit `num_nodes` nodes (see `Dataset`)."""
     if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
         raise InputError(
             f"the labels of {name} must be one for every node",
@@ -63,7 +63,7 @@ def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_node
 def check_split(
     name: str, split: str, ids: np.ndarray, labels: np.ndarray, num_nodes: int
 ) -> None:
-    """Raises `InputError` unless `ids` are nodes that have labels, of so many."""
+    """Raises `InputError` unless `ids` are nodes of the graph that have labels."""
     rule = f"the {split} split of {name} must"
     if ids.ndim != 1 or ids.dtype != np.int32:
         raise InputError(
@@ -85,7 +85,7 @@ def check_split(
 
 
 def check_splits_disjoint(name: str, splits: dict[str, np.ndarray], num_nodes: int) -> None:
-    """Raises `InputError` unless each node is in one split at most, and once."""
+    """Raises `InputError` unless each node is in at most one split, and only once."""
     rule = f"each node of {name} must be in one split at most, and once"
     for split, ids in splits.items():
         if ids.size == np.count_nonzero(_members(ids, num_nodes)):
@@ -108,7 +108,7 @@ def check_splits_disjoint(name: str, splits: dict[str, np.ndarray], num_nodes: i
 
 
 def _members(ids: np.ndarray, num_nodes: int) -> np.ndarray:
-    """bool `[N]`: the nodes that are among `ids`."""
+    """bool `[N]`: True for the nodes in `ids`."""
     members: np.ndarray = np.zeros(num_nodes, bool)
     members[ids] = True
     return members

@@ -1,12 +1,12 @@
 """SNAP text edge lists, with features, labels and a split in `.npy` files beside them.
 
-The edge list: one edge a line, source and target separated by white space, `#` comments,
-plain or gzipped. In the same folder:
-  `features.npy` `[N, F]`, float32 or float16 to be used where it lies (memory-mapped);
-  `labels.npy` `[N]` (-1: none) or `[N, C]` of 0 and 1; it says how many nodes there are;
+The edge list has one edge a line, source and target separated by white space, and `#` comments.
+It may be gzipped. In the same folder there are:
+  `features.npy` `[N, F]`; float32 and float16 are used without a copy (memory-mapped);
+  `labels.npy` `[N]` (-1: none) or `[N, C]` of 0 and 1; its length is the number of nodes;
   `train_idx.npy`, `val_idx.npy`, `test_idx.npy`: node ids.
 
-Node ids are rows of those arrays, `[0, N)`: a list with other ids must be renumbered.
+Node ids are rows of these arrays, `[0, N)`: a list with other ids must be renumbered.
 The parsed graph is kept in `<folder>/jgs-<edge list>`.
 """
 
@@ -38,7 +38,8 @@ def load(
     cache: str | os.PathLike | None = None,
     verify: bool = True,
 ) -> Dataset:
-    """The data set in `root`, or in `<root>/<name>` when there is such a folder."""
+    """The data set in `<root>/<name>` if there is such a folder, else in `root`. The options
+    are those of `load_path`."""
     folder = root / name
     return load_path(
         folder if folder.is_dir() else root,
@@ -60,12 +61,12 @@ def load_path(
     """The data set of the edge list `path`, or of the only one in the folder `path`.
 
     Args:
-      symmetric: True gives every edge's reverse too, each edge once, without self-loops (an
+      symmetric: True adds every edge's reverse, keeps each edge once and drops self-loops (an
         undirected SNAP graph lists each edge once). False keeps the edges as listed.
-      normalize_features: make feature rows sum to 1; copies them.
+      normalize_features: whether to make the rows of the features sum to 1; this copies them.
       cache: another folder for the parsed graph.
-      verify: read the parsed graph once and compare its checksums (about a second a
-        gigabyte); a damaged one is parsed again.
+      verify: whether to read the parsed graph once and compare its checksums (about a second a
+        gigabyte); a damaged graph is parsed again.
 
     Raises `InputError`.
     """
@@ -102,7 +103,7 @@ def load_path(
     features = arrays.pop("features")
     return assemble(
         folder.name,
-        Graph.open(kept / "graph", verify=False),  # `parsed` has
+        Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
         features,
         *(np.array(a) for a in arrays.values()),
         normalize_features=normalize_features,

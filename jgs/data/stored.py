@@ -1,4 +1,5 @@
-"""The parts of a saved data set that are no plain arrays, as arrays for its files, and back."""
+"""The fields of a `Dataset` that are not plain arrays, converted to arrays for files, and
+back."""
 
 from __future__ import annotations
 
@@ -26,10 +27,12 @@ def require(owner: str, arrays: Mapping[str, Any], names: Iterable[str]) -> None
 
 
 def about(fields: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The array of the file that holds `fields` as JSON text, by its name."""
     return {"about": np.frombuffer(json.dumps(fields).encode(), np.uint8)}
 
 
 def read_about(owner: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The fields that `about` wrote, with their types checked; raises `InputError`."""
     require(owner, arrays, ("about",))
     try:
         fields = json.loads(np.asarray(arrays["about"], np.uint8).tobytes())
@@ -42,12 +45,14 @@ def read_about(owner: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def features(values: Any) -> dict[str, np.ndarray]:
+    """The arrays of dense or sparse features, by the names of their files."""
     if isinstance(values, SparseFeatures):
         return {f"features.{name}": np.asarray(getattr(values, name)) for name in _SPARSE}
     return {"features": np.asarray(values)}
 
 
 def read_features(owner: str, arrays: Mapping[str, np.ndarray], num_features: int) -> Any:
+    """The features that `features` wrote; raises `InputError`."""
     if "features" in arrays:
         return as_device(arrays["features"])
     names = [f"features.{name}" for name in _SPARSE]
@@ -58,6 +63,7 @@ def read_features(owner: str, arrays: Mapping[str, np.ndarray], num_features: in
 
 
 def node_ids(ids: NodeIds | None) -> dict[str, np.ndarray]:
+    """The arrays of the ids, by the names of their files; none if `ids` is None."""
     if ids is None:
         return {}
     if ids.values.dtype != object:
@@ -68,6 +74,7 @@ def node_ids(ids: NodeIds | None) -> dict[str, np.ndarray]:
 
 
 def read_node_ids(owner: str, arrays: Mapping[str, np.ndarray]) -> NodeIds | None:
+    """The ids that `node_ids` wrote, or None; raises `InputError`."""
     if "node_ids" in arrays:
         return NodeIds.of_known(arrays["node_ids"])
     if "node_ids.text" not in arrays:

@@ -1,11 +1,12 @@
-"""The embedded default: a generated graph on which neighbours matter.
+"""`synthetic`: the default data set, a generated graph on which neighbours matter.
 
-A degree-corrected planted partition (Karrer & Newman, "Stochastic blockmodels and community
-structure in networks", 2011, equation 1): node `v` has a class and a propensity `p_v` from a
-power law; an edge chooses one end with probability proportional to `p`, and its other end
-likewise, within the same class with probability `homophily`, else from all nodes. Features
-are the class's mean plus Gaussian noise, so wide that alone they classify about half of the
-nodes; the mean over a node's neighbours averages the noise away.
+It is a degree-corrected planted partition (Karrer & Newman, "Stochastic blockmodels and
+community structure in networks", 2011, equation 1). Node `v` has a class, and a propensity
+`p_v` from a power law. An edge chooses one end with probability proportional to `p`. It chooses
+the other end in the same way, within the same class with probability `homophily`, and otherwise
+from all nodes. Features are the mean of the class plus Gaussian noise. The noise is so wide
+that features alone classify about half of the nodes; the mean over a node's neighbours averages
+the noise away.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from jgs.data.dataset import Dataset, assemble
 from jgs.data.edges import simple_symmetric_graph
 from jgs.errors import InputError
 
-# 16 orthogonal means of this length under unit noise are told apart half of the time.
+# Under unit noise 16 orthogonal means of this length are recognised half of the time.
 _MEAN_LENGTH = 1.75
-_SPLIT = (0.2, 0.2)  # train, validation; the rest tests
+_SPLIT = (0.2, 0.2)  # training, validation; the rest is for testing
 _ROUNDS = 60
 
 
@@ -38,7 +39,7 @@ def load(
     homophily: float = 0.6,
     exponent: float = 2.5,
 ) -> Dataset:
-    """`synthetic(...)` of the same options; nothing is read from `root`."""
+    """`synthetic(...)` with the same options; nothing is read from `root`."""
     return synthetic(
         num_nodes=num_nodes,
         num_edges=num_edges,
@@ -62,19 +63,22 @@ def synthetic(
     homophily: float = 0.6,
     exponent: float = 2.5,
 ) -> Dataset:
-    """A generated data set; the same options give the same one.
+    """A generated data set; the same options give the same data set.
 
     Args:
-      num_edges: directed edges, so even: each of half as many pairs is there both ways,
-        once, without self-loops. Exactly so many.
-      noise: the standard deviation of the features about their class's mean, in units in
-        which 1 lets the features alone classify about half of the nodes (16 classes).
-      homophily: the probability that an edge is drawn within a class; a uniform edge falls
-        into one anyway with probability 1 / num_classes.
-      exponent: of the degrees' power law, above 2; smaller makes larger hubs.
+      num_nodes, num_features, num_classes: int, positive; at least 5 nodes.
+      num_edges: int, the exact number of directed edges, which must be even. Half as many pairs
+        of nodes are joined, each in both directions, once, without self-loops.
+      seed: int, at least 0; the seed of the generator.
+      noise: the standard deviation of the features about the mean of their class. With 1 the
+        features alone classify about half of the nodes (16 classes).
+      homophily: the probability that an edge is drawn within a class. An edge between uniform
+        nodes is within a class with probability 1 / num_classes.
+      exponent: the exponent of the degrees' power law, above 2; a smaller one gives larger
+        hubs.
 
-    The split is random: 20 % train, 20 % validate, 60 % test. Raises `InputError`, at once for
-    what this machine's memory cannot hold.
+    The split is random: 20 % train, 20 % validate, 60 % test. Raises `InputError`, at once if
+    the result does not fit the memory of this machine.
     """
     counts = {"num_nodes": num_nodes, "num_features": num_features, "num_classes": num_classes}
     for key, value in counts.items():
@@ -105,7 +109,7 @@ def synthetic(
 
     rng = np.random.default_rng(seed)
     labels = rng.integers(num_classes, size=num_nodes, dtype=np.int32)
-    # Pareto with a tail of that exponent, cut where one node would meet all the others.
+    # Pareto with a tail of that exponent, limited so that no node is joined to all others.
     propensity = np.minimum(
         (1 - rng.random(num_nodes)) ** (-1 / (exponent - 1)), num_nodes / 10
     )
@@ -125,9 +129,9 @@ def synthetic(
 
 
 def _check_memory(num_nodes: int, num_edges: int, num_features: int) -> None:
-    """Raises `InputError` if the arrays of some stage exceed what memory the machine has.
+    """Raises `InputError` if the arrays of a stage exceed the memory of the machine.
 
-    The stages are the nodes' classes and propensities, the edges' keys, and the features; a
+    The stages are the nodes' classes and propensities, the edges' keys, and the features. A
     test measures each of them.
     """
     need = max(40 * num_nodes, 35 * num_edges, 8 * (num_features * num_nodes + num_edges))
@@ -141,20 +145,23 @@ def _check_memory(num_nodes: int, num_edges: int, num_features: int) -> None:
 
 
 def _pairs(rng, labels, propensity, wanted: int, homophily: float) -> np.ndarray:
-    """`wanted` distinct pairs of nodes, each as the key `smaller << 32 | larger`."""
+    """`wanted` distinct pairs of nodes, each as a key `smaller << 32 | larger`."""
     by_class = np.argsort(labels, kind="stable")
     total = np.concatenate([[0.0], np.cumsum(propensity[by_class])])
     bound = total[np.searchsorted(labels[by_class], np.arange(labels.max() + 2))]
     found = np.empty(0, np.int64)
     for _ in range(_ROUNDS):
         if found.size >= wanted:
-            # Keys are sorted: a random subset, not the first ones.
+            # Keys are sorted, so a random subset is taken instead of the first ones.
             return np.sort(rng.choice(found, wanted, replace=False, shuffle=False))
         size = int((wanted - found.size) * 1.1) + 16
         u = _draw(rng, total, np.zeros(size), np.full(size, total[-1]))
-        own = labels[by_class[u]]
+        classes = labels[by_class[u]]
         within = rng.random(size) < homophily
-        low, high = np.where(within, bound[own], 0), np.where(within, bound[own + 1], total[-1])
+        low, high = (
+            np.where(within, bound[classes], 0),
+            np.where(within, bound[classes + 1], total[-1]),
+        )
         u, v = by_class[u], by_class[_draw(rng, total, low, high)]
         keys = np.minimum(u, v) << 32 | np.maximum(u, v)
         found = np.union1d(found, keys[u != v])
@@ -166,13 +173,15 @@ def _pairs(rng, labels, propensity, wanted: int, homophily: float) -> np.ndarray
 
 
 def _draw(rng, total: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Positions drawn with the increments of `total` as weights, between two bounds of it."""
+    """Positions drawn with the increments of `total` as weights. `low` and `high` bound the
+    drawn value of `total`."""
     at = low + rng.random(low.size) * (high - low)
     return np.clip(np.searchsorted(total, at, side="right") - 1, 0, total.size - 2)
 
 
 def _directions(rng, num_classes: int, num_features: int) -> np.ndarray:
-    """Unit vectors float32 `[num_classes, num_features]`, orthogonal if there is room."""
+    """Unit vectors float32 `[num_classes, num_features]`, orthogonal if there are enough
+    features."""
     normal = rng.standard_normal((num_features, num_classes))
     if num_classes <= num_features:
         return np.linalg.qr(normal)[0].T.astype(np.float32)

@@ -1,10 +1,10 @@
-"""A folder of tables: `edges` and `nodes`, each `.parquet`, `.csv` or `.csv.gz`.
+"""A folder with two tables: `edges` and `nodes`, each `.parquet`, `.csv` or `.csv.gz`.
 
-`edges` has the columns `src` and `dst`, one edge a row; `edge_weight` if it is there, and its
+`edges` has one edge a row, with the columns `src` and `dst` and, optionally, `edge_weight`. Its
 other columns become edge columns. `nodes` has one node a row:
-  `id`: distinct integers or text, as in `src` and `dst`. Node `i` of the graph is row `i`.
-  `label`: integers from 0, or text; -1 or nothing for none.
-  `split`: `train`, `val` or `test`; nothing for none.
+  `id`: distinct integers or text, as in `src` and `dst`. Row `i` is node `i` of the graph.
+  `label`: integers from 0, or text; -1 or empty for none.
+  `split`: `train`, `val` or `test`; empty for none.
   all other columns, in order: the features; numbers, or equally long lists of them.
 """
 
@@ -19,30 +19,30 @@ from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.graph.tables import ENDINGS, read_columns, require
 
-_OWN = ("id", "label", "split")
+_SPECIAL = ("id", "label", "split")  # columns of `nodes` that are not features
 
 
 def is_tables(folder: Path) -> bool:
-    """Whether `folder` has one of the two tables."""
+    """Whether `folder` has at least one of the two tables."""
     return any((folder / f"{name}{e}").exists() for name in ("edges", "nodes") for e in ENDINGS)
 
 
 def load_folder(
     folder: Path, *, symmetric: bool = False, normalize_features: bool = False
 ) -> Dataset:
-    """The data set of the tables in `folder`, with `node_ids`, and `class_names` if labels are
-    text.
+    """The data set of the tables in `folder`. It has `node_ids`, and `class_names` if labels
+    are text.
 
-    `symmetric` gives every edge's reverse too, each edge once; `normalize_features` makes
-    feature rows sum to 1. Raises `InputError`.
+    `symmetric` adds every edge's reverse and keeps each edge once. `normalize_features` makes
+    the rows of the features sum to 1. Raises `InputError`.
     """
     path, edges = _table(folder, "nodes"), _table(folder, "edges")
     nodes = read_columns(path)
-    require(str(path), nodes, _OWN)
+    require(str(path), nodes, _SPECIAL)
     ids = NodeIds(nodes["id"])
     return Dataset.from_arrays(
         Graph.from_table(edges, ids=ids, symmetric=symmetric),
-        _features(path, {name: nodes[name] for name in nodes if name not in _OWN}),
+        _features(path, {name: nodes[name] for name in nodes if name not in _SPECIAL}),
         nodes["label"],
         nodes["split"],
         name=folder.resolve().name,
@@ -65,7 +65,7 @@ def _table(folder: Path, name: str) -> Path:
 def _features(path: Path, columns: dict[str, np.ndarray]) -> np.ndarray:
     if not columns:
         raise InputError(
-            f"{path} must have columns of features beside {', '.join(_OWN)}",
+            f"{path} must have columns of features beside {', '.join(_SPECIAL)}",
             "none",
             "Add them; a column of ones will do.",
         )

@@ -26,17 +26,17 @@ def read_rows(
     columns: int | None = None,
     chunk_bytes: int = 1 << 24,
 ) -> Iterator[np.ndarray]:
-    """The rows of a text table, as arrays `[rows, columns]` of `dtype`, in order.
+    """The rows of a text table in order, as arrays `[rows, columns]` of `dtype`.
 
     Args:
-      path: the file; gzipped when its first bytes say so, whatever its name.
-      dtype: what every number must be; `1.5` or `x` in an integer table is an error.
-      delimiter: between columns; None is any white space.
-      comments: what starts a comment, or None. Blank lines are skipped.
-      columns: how many there must be; None takes the first row's.
-      chunk_bytes: of text parsed at once, which bounds the memory.
+      path: the file. It is gzipped if its first bytes say so, whatever its name is.
+      dtype: the dtype of all numbers; `1.5` or `x` in a table of integers is an error.
+      delimiter: separates columns; None is any white space.
+      comments: the beginning of a comment, or None. Blank lines are skipped.
+      columns: the number of columns; None takes that of the first row.
+      chunk_bytes: the size of the text that is parsed at once, which bounds the memory.
 
-    Raises `InputError` for a file that is missing, cut short or no such table.
+    Raises `InputError` for a file that is missing, cut short or not such a table.
     """
     line = 1
     for text in _whole_lines(path, chunk_bytes):
@@ -55,14 +55,14 @@ def read_rows(
 
 
 def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.ndarray:
-    """All rows of a comma-separated table at once; for the small ones."""
+    """All rows of a comma-separated table at once, for small tables."""
     parts = list(read_rows(path, dtype, columns=columns))
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 
 def _parse(path, text, line, dtype, delimiter, comments) -> np.ndarray:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # an integer read from "1.5" is only a warning
+        warnings.simplefilter("error")  # NumPy only warns of an integer read from "1.5"
         warnings.filterwarnings("ignore", message=".*input contained no data")
         try:
             return np.loadtxt(
@@ -78,7 +78,8 @@ def _parse(path, text, line, dtype, delimiter, comments) -> np.ndarray:
 
 
 def _whole_lines(path: Path, chunk_bytes: int) -> Iterator[bytes]:
-    """The file's text in pieces of about `chunk_bytes` that end where a line ends."""
+    """The file's text in pieces of about `chunk_bytes`, each of which ends at the end of a
+    line."""
     try:
         with open(plain_file(path), "rb") as plain:
             zipped = plain.read(2) == b"\x1f\x8b"

@@ -1,17 +1,17 @@
-"""Data sets with types of nodes, in one `.npz` archive such as `acm.npz`.
+"""Data sets with node types, in one `.npz` archive such as `acm.npz`.
 
-The archive's arrays, for types of nodes named `a` and `b`:
-  `num_<a>`: how many nodes a type has, an integer, of each type.
-  `<a>_<b>` integer `[2, E]`: edges from `a` (row 0) to `b` (row 1); ids count from 0 in each
-    type.
-  of one type, `<a>_labels` `[n]` (-1: none); `<a>_features` `[n, F]`, or a CSR matrix as
+The archive's arrays, for node types named `a` and `b`:
+  `num_<a>`: integer, the number of nodes of type `a`, for each type.
+  `<a>_<b>` integer `[2, E]`: edges from `a` (row 0) to `b` (row 1); ids count from 0 within
+    each type.
+  for one type, `<a>_labels` `[n]` (-1: none); and `<a>_features` `[n, F]`, or a CSR matrix as
     `<a>_feature_indptr`, `<a>_feature_indices`, `<a>_feature_values` and `<a>_feature_shape`
-    `[2]`, either way round.
+    `[2]`, whose two numbers may be in either order.
   `train_idx`, `val_idx`, `test_idx`: ids of that type.
 
 The graph has the relation `(a, "a_b", b)` for each array of edges and, with `both_ways`,
-`(b, "rev_a_b", a)`. Types come in the archive's order. Nodes without labels have the label -1,
-nodes without features rows of zeros.
+`(b, "rev_a_b", a)`. Types are in the archive's order. Nodes without labels have the label -1,
+and nodes without features have rows of zeros.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def load(
     both_ways: bool = True,
     split: str = "public",
 ) -> Dataset:
-    """The archive `<root>/<name>.npz`; options as of `load_archive`."""
+    """The data set in `<root>/<name>.npz`; the options are those of `load_archive`."""
     return load_archive(
         archive_path(name, root, "jgs.data.typed"),
         normalize_features=normalize_features,
@@ -64,11 +64,11 @@ def load_archive(
     both_ways: bool = True,
     split: str = "public",
 ) -> Dataset:
-    """The data set in the archive at `path`, in the layout above.
+    """The data set in the archive at `path`, in the layout described above.
 
-    `normalize_features` makes feature rows sum to 1. `both_ways` adds each relation's reverse.
-    `split="full"` trains on every labelled node that is in neither of the other splits;
-    "public" on `train_idx`. Raises `InputError`.
+    `normalize_features` makes the rows of the features sum to 1. `both_ways` adds each
+    relation's reverse. `split="public"` trains on `train_idx`, and "full" on every labelled
+    node that is in neither of the other splits. Raises `InputError`.
     """
     with storage.open_npz(path) as archive:
         edges = {(a, f"{a}_{b}", b): archive[f"{a}_{b}"] for a, b in _pairs(archive)}
@@ -81,7 +81,7 @@ def load_archive(
                 "Add what is missing to the archive.",
             )
         (target,) = labelled
-        own = as_labels(path.stem, archive[f"{target}_labels"])
+        target_labels = as_labels(path.stem, archive[f"{target}_labels"])
         splits = [archive[split] for split in _SPLITS]
         rows = _features(path, archive, target)
     for name, count in counts.items():
@@ -96,15 +96,15 @@ def load_archive(
     )
     assert graph.schema is not None
     nodes = graph.schema.nodes(target)
-    for what, n in (("labels", own.shape[0]), ("features", rows.shape[0])):
-        if n != len(nodes) or own.ndim != 1:
+    for what, n in (("labels", target_labels.shape[0]), ("features", rows.shape[0])):
+        if n != len(nodes) or target_labels.ndim != 1:
             raise InputError(
                 f"the {what} of {target} in {path} must be one for each of {len(nodes)} nodes",
                 n,
                 f"Give every {target} its own.",
             )
     labels = np.full(graph.num_nodes, -1, np.int32)
-    labels[nodes] = own
+    labels[nodes] = target_labels
     splits = [np.asarray(ids) + nodes.start for ids in splits]
     splits[0] = training_nodes(split, splits[0], np.flatnonzero(labels >= 0), *splits[1:])
     around = (nodes.start, graph.num_nodes - nodes.stop)
@@ -137,7 +137,7 @@ def _features(path: Path, archive: Mapping[str, np.ndarray], target: str) -> Any
 
 
 def _placed(rows: Any, before: int, after: int) -> Any:
-    """The features with rows of zeros before and after them."""
+    """The features with `before` rows of zeros before them and `after` rows of zeros after."""
     if not scipy.sparse.issparse(rows):
         return np.pad(rows, ((before, after), (0, 0)))
     indptr = np.pad(rows.indptr, (before, after), mode="edge")

@@ -1,11 +1,12 @@
 """Unpickling of untrusted files that hold NumPy arrays, SciPy CSR matrices and plain values.
 
-No function or class of NumPy or SciPy is ever called with what the pickle says. Every global
-the pickle may name, an exact (module, name) pair, becomes a small stand-in of ours that only
-records plain data; anything else is refused. Arrays are then made from checked bytes.
+No function or class of NumPy or SciPy is ever called with arguments from the pickle. Every
+global that the pickle may name, an exact (module, name) pair, becomes a small stand-in of ours
+that only records plain data; all other globals are refused. Arrays are then made of checked
+bytes.
 
-Time and memory are bounded by the file's size: nothing large can be named twice, and nothing
-is hashed but numbers and text.
+The size of the file bounds time and memory: nothing large can be named twice, and only numbers
+and text are hashed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def load_pickle(path: Path) -> Any:
     """The value in a pickle: a CSR matrix, an array, or lists and dicts of plain values.
 
     A `defaultdict(list)` becomes a dict. Protocols 0 to 4 and pickles of Python 2 are read.
-    Raises `InputError` for anything else, before it could run.
+    Anything else raises `InputError`, before any of its code could run.
     """
     try:
         data = plain_file(path).read_bytes()
@@ -42,7 +43,7 @@ def load_pickle(path: Path) -> Any:
         value = _Unpickler(data).load()
         if isinstance(value, _Array):
             array = value.value()
-            if array.shape[0:1] > (len(data),):  # rows of no columns, which cost no bytes
+            if array.shape[0:1] > (len(data),):  # rows without columns take no bytes
                 raise pickle.UnpicklingError(f"{array.shape[0]:,} rows in {len(data):,} bytes")
             return array
         return value.matrix(path) if isinstance(value, _Csr) else value
@@ -58,10 +59,10 @@ def load_pickle(path: Path) -> Any:
 
 
 class _Memo(dict):
-    """What was read so far by number; only small values are handed out a second time.
+    """The values read so far, by number. Only small values are given out a second time.
 
-    A large one that a thousand places share would be gone through, or copied, a thousand
-    times. NumPy, SciPy and Planetoid share names, dtypes and short texts alone.
+    A large value that a thousand places share would be processed, or copied, a thousand times.
+    NumPy, SciPy and Planetoid share only names, dtypes and short texts.
     """
 
     def __getitem__(self, index: int) -> Any:
@@ -72,14 +73,14 @@ class _Memo(dict):
 
 
 class _Unpickler(pickle._Unpickler):
-    # The one written in Python: C's takes 64 GB of memory for a memo index that says so.
+    # The one in Python, because the one in C takes 64 GB of memory if a memo index asks for it.
 
     stack: list[Any]
     append: Callable[[Any], None]
     pop_mark: Callable[[], list[Any]]
 
     def __init__(self, data: bytes):
-        # latin1: Python 2 wrote the bytes of arrays as strings.
+        # latin1, because Python 2 wrote the bytes of arrays as strings.
         super().__init__(io.BytesIO(data), encoding="latin1")
         self.memo = _Memo()
 
@@ -122,17 +123,17 @@ class _Unpickler(pickle._Unpickler):
     def refuse(self) -> None:
         raise pickle.UnpicklingError("sets, byte arrays or extensions")
 
-    _own: ClassVar[dict[bytes, Callable]] = {
+    _ours: ClassVar[dict[bytes, Callable]] = {
         pickle.DUP: dup,
         pickle.SETITEM: set_item,
         pickle.SETITEMS: set_items,
         pickle.DICT: new_dict,
         pickle.BUILD: build,
-        pickle.BYTEARRAY8: refuse,  # takes the memory before it reads
+        pickle.BYTEARRAY8: refuse,  # it would allocate the memory before it reads
         **dict.fromkeys((pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET), refuse),
         **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), refuse),
     }
-    dispatch: ClassVar[Any] = pickle._Unpickler.dispatch | {ord(k): f for k, f in _own.items()}
+    dispatch: ClassVar[Any] = pickle._Unpickler.dispatch | {ord(k): f for k, f in _ours.items()}
 
 
 def _is_small_int(value: Any) -> bool:
@@ -153,7 +154,7 @@ class _Dtype:
         self.kind = np.dtype(_checked_code(code))
 
     def __setstate__(self, state: tuple) -> None:
-        # (version, byte order, subdtype, names, fields, ...): of a plain dtype, all None
+        # (version, byte order, subdtype, names, fields, ...); the last three are None if plain
         if state[1] not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
             raise pickle.UnpicklingError("a dtype that is not plain")
         self.kind = self.kind.newbyteorder(state[1])
@@ -228,7 +229,7 @@ def _no_bytes() -> bytes:
     return b""
 
 
-# What each allowed global becomes.
+# The stand-in for each allowed global.
 _GLOBALS: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Dtype,
@@ -239,12 +240,12 @@ _GLOBALS: dict[tuple[str, str], Any] = {
     ("copy_reg", "_reconstructor"): _reconstruct_object,
     ("copyreg", "_reconstructor"): _reconstruct_object,
     ("collections", "defaultdict"): _default_dict,
-    ("_codecs", "encode"): _encode,  # how Python 3 writes bytes for Python 2
+    ("_codecs", "encode"): _encode,  # by which Python 3 writes bytes for Python 2
 }
 for _module in ("__builtin__", "builtins"):
     _GLOBALS[_module, "object"] = _Object
     _GLOBALS[_module, "list"] = _List
-    _GLOBALS[_module, "bytes"] = _no_bytes  # b"", likewise
+    _GLOBALS[_module, "bytes"] = _no_bytes  # b"", written in the same way
 
 
 def _checked_code(code: Any) -> str:

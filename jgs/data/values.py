@@ -1,4 +1,4 @@
-"""What a data set's arrays must be: labels, features and splits, checked and converted."""
+"""Checks and conversions of a data set's arrays: labels, features and splits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
 
 
 def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_idx: Any) -> Any:
-    """The training nodes by the option `split`: "public": those `stored` with the data; "full":
-    all `labelled` nodes that are neither in `val_idx` nor in `test_idx`, as PyG and FastGCN
-    (Chen, Ma and Xiao, 2018) do. Raises `InputError` for another name."""
+    """The training nodes for the option `split`. "public" gives those `stored` with the data.
+    "full" gives all `labelled` nodes that are neither in `val_idx` nor in `test_idx`, as PyG
+    and FastGCN (Chen, Ma and Xiao, 2018) do. Raises `InputError` for another name."""
     if split == "public":
         return stored
     if split == "full":
@@ -30,7 +30,8 @@ def training_nodes(split: str, stored: Any, labelled: Any, val_idx: Any, test_id
 
 
 def as_labels(name: str, labels: Any) -> np.ndarray:
-    """`labels` as int32 `[N]` (-1 for NaN) or float32 `[N, C]`; see `assemble`."""
+    """`labels` as int32 `[N]` (-1 for NaN) or float32 `[N, C]`; see `assemble`. Raises
+    `InputError`."""
     labels = as_numpy(labels)
     if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2):
         raise InputError(
@@ -56,7 +57,8 @@ def as_labels(name: str, labels: Any) -> np.ndarray:
 
 
 def as_features(name: str, features: Any) -> np.ndarray:
-    """`features` as a C-contiguous float16 or float32 array, without a copy if it is one."""
+    """`features` as a C-contiguous float16 or float32 array, not copied if it is one
+    already."""
     features = as_numpy(features)
     if features.ndim != 2 or features.dtype.kind not in "fiub":
         raise InputError(
@@ -70,9 +72,10 @@ def as_features(name: str, features: Any) -> np.ndarray:
 
 
 def check_finite(name: str, features: np.ndarray, first: int = 0) -> None:
-    """Raises `InputError` naming the first row with a NaN or an infinity; scans in chunks.
+    """Raises `InputError` that names the first row with a NaN or an infinity.
 
-    `first` is the number of the first of these rows, when they are a part of all.
+    `first` is the number of the first row of `features`, if these are a part of all. They are
+    scanned in chunks.
     """
     step = max(1, _VALUES_AT_ONCE // max(1, features.shape[1]))
     for start in range(0, features.shape[0], step):
@@ -82,7 +85,7 @@ def check_finite(name: str, features: np.ndarray, first: int = 0) -> None:
 
 
 def normalized(name: str, features: Any) -> Any:
-    """`features` (CSR matrix or array) with rows that sum to 1; rows of zeros stay."""
+    """`features` (CSR matrix or array) with rows that sum to 1; rows of zeros are kept."""
     sparse = scipy.sparse.issparse(features)
     values = features.data if sparse else features
     if values.size and values.min() < 0:
@@ -100,6 +103,7 @@ def normalized(name: str, features: Any) -> Any:
 
 
 def check_finite_entries(name: str, features: SparseFeatures) -> None:
+    """Raises `InputError` that names the first row with a NaN or an infinity."""
     finite = np.isfinite(np.asarray(features.values))
     if not finite.all():
         entry = int(np.argmin(finite))
@@ -115,6 +119,7 @@ def _not_finite(name: str, row: int) -> None:
 
 
 def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
+    """The node ids of a split as int32, each in `[0, num_nodes)`; raises `InputError`."""
     ids = as_numpy(ids)
     if ids.ndim != 1 or not (ids.dtype.kind in "iu" or ids.size == 0):
         raise InputError(
@@ -127,6 +132,7 @@ def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
 
 
 def check_ids(name: str, split: str, ids: np.ndarray, num_nodes: int) -> None:
+    """Raises `InputError` unless the node ids of a split are in `[0, num_nodes)`."""
     wrong = (ids < 0) | (ids >= num_nodes)
     if wrong.any():
         at = int(np.argmax(wrong))
@@ -138,7 +144,7 @@ def check_ids(name: str, split: str, ids: np.ndarray, num_nodes: int) -> None:
 
 
 def split_ids(name: str, splits: Any, num_nodes: int) -> list[Any]:
-    """The node ids of each of `SPLITS`; see `Dataset.from_arrays`."""
+    """The node ids of each of `SPLITS`; see `Dataset.from_arrays`. Raises `InputError`."""
     rule = f"the splits of {name} must be train, val and test"
     if isinstance(splits, Mapping):
         if unknown := [each for each in splits if each not in SPLITS]:
@@ -168,7 +174,7 @@ def split_ids(name: str, splits: Any, num_nodes: int) -> list[Any]:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a table's entry says nothing: None, NaN, pandas' NA, or no text."""
+    """Whether an entry of a table is empty: None, NaN, pandas' NA, or an empty text."""
     try:
         return value is None or bool(value == "" or value != value)
     except TypeError:  # NA is neither equal nor different
@@ -176,7 +182,8 @@ def is_missing(value: Any) -> bool:
 
 
 def class_labels(name: str, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """`labels` as numbers of classes, and the names of the classes if they are text."""
+    """`labels` as numbers of classes; and the names of the classes, or None unless labels are
+    text."""
     array = as_numpy(labels)
     if array.dtype.kind not in "OUT" or array.ndim != 1:
         return array, None

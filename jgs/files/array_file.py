@@ -1,4 +1,4 @@
-"""A `.npy` file that is written piece by piece, with its checksum taken on the way."""
+"""A `.npy` file that is written piece by piece, and whose checksum is computed on the way."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 
 
 class ArrayFile:
-    """`NAME.npy` in `folder`, of an array of known shape that is never whole in memory.
+    """The file `NAME.npy` in `folder`, for an array of known shape that is never all in memory.
 
-    Its pieces are appended in order, along the first axis; the file is open while it is used
-    in a `with`. It takes the place of the array where `jgs.files.storage.write_arrays` writes
-    the rest of the folder. Raises `OSError`.
+    Pieces are appended in order, along the first axis, inside a `with`, which opens and closes
+    the file. `jgs.files.storage.write_arrays`, which writes the rest of the folder, takes it in
+    place of the array. Raises `OSError`.
     """
 
     def __init__(self, folder: Path, name: str, shape: tuple[int, ...], dtype: Any):
@@ -35,7 +35,7 @@ class ArrayFile:
         return self
 
     def append(self, piece: np.ndarray) -> None:
-        """The array's next rows."""
+        """Appends the next rows of the array."""
         assert (piece.dtype, piece.shape[1:]) == (self.dtype, tuple(self.shape)[1:])
         self._left -= piece.nbytes
         self._write(np.ascontiguousarray(piece).data)
@@ -49,5 +49,5 @@ class ArrayFile:
         assert error is not None or self._left == 0, "pieces are missing, or too many"
 
     def sha256(self) -> str:
-        """Of the whole file, as hexadecimal digits."""
+        """The SHA-256 of the whole file, as hexadecimal digits."""
         return self._hash.hexdigest()

@@ -1,4 +1,4 @@
-"""`.npy` files and zip archives of them: what they say of themselves is checked first."""
+"""`.npy` files and zip archives of them, whose headers are checked before they are believed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import numpy as np
 
 from jgs.errors import InputError
 
-# What zipfile raises of a damaged archive.
+# The exceptions that zipfile raises for a damaged archive.
 NOT_ZIP = (
     *(OSError, EOFError, ValueError, IndexError, KeyError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(RuntimeError, NotImplementedError),  # encrypted, or a compression that Python lacks
-    MemoryError,  # of the decompressor, or of an array too large
+    MemoryError,  # of the decompressor, or for an array that is too large
 )
-# How much larger than packed a member can be; LZMA and BZIP2 know no limit worth naming.
+# The largest growth of an unpacked member; LZMA and BZIP2 have no useful limit.
 _MOST_GROWTH = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
 _READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -38,9 +38,9 @@ class _Header(NamedTuple):
 
 
 def plain_file(path: str | os.PathLike) -> Path:
-    """`path`, unless it is a pipe, device or folder: to read from these could wait for ever.
+    """`path`, which must not be a pipe, a device or a folder: reading one could wait for ever.
 
-    Where nothing is, it is for the caller to say so. Raises `InputError`.
+    A missing file is not an error here; the caller must report it. Raises `InputError`.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
@@ -53,23 +53,23 @@ def plain_file(path: str | os.PathLike) -> Path:
 
 
 def map_npy(path: Path) -> np.ndarray:
-    """The array in a `.npy` file, memory-mapped read-only; one without elements is not mapped.
+    """The array in a `.npy` file, memory-mapped read-only; an empty array is not mapped.
 
-    Raises `OSError`, or `ValueError` for a file that is no whole array of plain values.
+    Raises `OSError`, or `ValueError` for a file that is not one whole array of plain values.
     """
     with open(plain_file(path), "rb") as file:
         header = _read_header(file, path.stat().st_size)
         order: Literal["C", "F"] = "F" if header.fortran else "C"
-        if math.prod(header.shape) * header.dtype.itemsize == 0:  # nothing cannot be mapped
+        if math.prod(header.shape) * header.dtype.itemsize == 0:  # zero bytes cannot be mapped
             return np.empty(header.shape, header.dtype)
         return np.memmap(path, header.dtype, "r", file.tell(), header.shape, order)
 
 
 class Members(Mapping[str, np.ndarray]):
-    """The arrays of an open NumPy archive by name; each is read when it is asked for.
+    """The arrays of an open NumPy archive by name; each is read when it is accessed.
 
-    Reading raises one of `NOT_ZIP` for a member that is no whole array of plain values,
-    before memory is taken for what its header says.
+    Reading raises one of `NOT_ZIP` for a member that is not one whole array of plain values,
+    before the memory that its header states is allocated.
     """
 
     def __init__(self, archive: zipfile.ZipFile):
@@ -95,7 +95,7 @@ class Members(Mapping[str, np.ndarray]):
 
 
 def _read_header(file: IO[bytes], size: float) -> _Header:
-    """The header of a `.npy` file of `size` bytes, which must suffice for what it says."""
+    """The header of a `.npy` file of `size` bytes, which must be enough for the array."""
     try:
         header = _Header(*_READERS[np.lib.format.read_magic(file)](file))
     except OSError:

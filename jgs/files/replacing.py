@@ -1,10 +1,11 @@
-"""A folder that takes the place of another one in one step, or not at all.
+"""A folder that replaces another one in one step, or not at all.
 
-What is written lies in a hidden folder beside it, `.NAME.RANDOM.new`, until it is whole:
+Until the new folder is whole, it lies in a hidden folder beside the old one,
+`.NAME.RANDOM.new`:
 
-    lock    held by the process that writes: free, the process was killed
-    new     what is written; what was there before, once the two are exchanged
-    old     what was there before, where the system exchanges folders in two steps
+    lock    held by the process that writes; if it is free, that process was killed
+    new     the new folder; the old one, once the two have been exchanged
+    old     the old folder, on systems that exchange folders in two steps
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ _SUFFIX, _LOCK, _NEW, _OLD = ".new", "lock", "new", "old"
 def replacing(
     folder: str | os.PathLike, kind: str, files: Callable[[Path], set[str]]
 ) -> Iterator[Path]:
-    """An empty folder that takes the place of `folder` at the end, if nothing is raised.
+    """Gives an empty folder, which replaces `folder` at the end if nothing is raised.
 
-    See `check_replaceable` for what may be there, then and now. It goes in one rename, once all
-    is on the disk, so that there is either the old folder or the new one, whatever happens;
-    Ctrl-C and SIGTERM wait until the old one is removed. An `OSError` inside becomes an
-    `InputError`, as does anything that prevents the rename.
+    `check_replaceable` says what may be in `folder`, at the beginning and at the end. The
+    replacement is one rename, once everything is on the disk, so that either the old folder or
+    the new one is there, whatever happens. Ctrl-C and SIGTERM wait until the old one is
+    removed. An `OSError` inside becomes an `InputError`, and so does anything that prevents the
+    rename.
     """
     folder = Path(os.path.realpath(folder))  # so that `.` has a name, and a link stays one
     with _refusing(folder):
@@ -58,8 +60,8 @@ def check_replaceable(
 ) -> None:
     """Raises `InputError` if replacing `folder` would lose something of the user's.
 
-    It may be missing, empty, or hold nothing but `files(folder)`, relative paths of what jgs
-    wrote there; `files` raises `InputError` for a folder of another kind.
+    The folder may be missing or empty, or hold nothing but `files(folder)`, the relative paths
+    of what jgs wrote there; `files` raises `InputError` for a folder of another kind.
     """
     folder = Path(os.path.realpath(folder))
     if not os.path.lexists(folder):
@@ -96,8 +98,8 @@ def check_replaceable(
 
 
 def check_writable(folder: str | os.PathLike) -> None:
-    """Raises `InputError` where `replacing` would, as far as can be told by now: makes what it
-    makes beside `folder`, and removes it again."""
+    """Raises `InputError` where `replacing` would, as far as that is known yet. It creates what
+    `replacing` creates beside `folder`, and removes it again."""
     folder = Path(os.path.realpath(folder))
     with _refusing(folder):
         missing = [parent for parent in folder.parents if not parent.exists()]
@@ -125,41 +127,42 @@ def _refusing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A hidden sibling of `folder`, removed at the end; see `_tidy` for when there is none."""
+    """Gives a hidden sibling of `folder`, which is removed at the end, or else by `_tidy`."""
     work = Path(tempfile.mkdtemp(_SUFFIX, f".{folder.name}.", folder.parent))
     try:
         with open(work / "locking", "w") as file:
-            with suppress(OSError):  # a file system without locks
+            with suppress(OSError):  # some file systems have no locks
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (work / "locking").rename(work / _LOCK)  # never there and free while this runs
+            (work / "locking").rename(work / _LOCK)  # held from the moment it exists
             yield work
     finally:
         _remove(work)
 
 
 def _tidy(folder: Path) -> None:
-    """Removes what killed processes left beside `folder`: the lock in it is free."""
+    """Removes the folders that killed processes left beside `folder`, whose locks are free."""
     for lock in folder.parent.glob(f".{glob.escape(folder.name)}.*{_SUFFIX}/{_LOCK}"):
         with suppress(OSError), open(lock, "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (lock.parent / _OLD).exists() and not os.path.lexists(folder):
-                (lock.parent / _OLD).rename(folder)  # killed amid `_exchange`
+                (lock.parent / _OLD).rename(folder)  # killed during `_exchange`
             _remove(lock.parent)
 
 
 def _remove(work: Path) -> None:
-    for name in (_NEW, _OLD, ""):  # the lock last: what is killed now can be found by it
+    for name in (_NEW, _OLD, ""):  # the lock last: if killed now, the folder is found by it
         shutil.rmtree(work / name, ignore_errors=True)
 
 
 def _sync(folder: Path) -> None:
-    """Has the disk keep all in `folder`: a rename may outlive a power cut that files do not."""
+    """Writes everything in `folder` to the disk. Otherwise a power cut could keep the rename
+    and lose the files."""
     for path in (*folder.rglob("*"), folder):
         file = os.open(path, os.O_RDONLY)
         try:
             os.fsync(file)
         except OSError:
-            if path.is_file():  # not every file system can do folders
+            if path.is_file():  # not every file system can sync folders
                 raise
         finally:
             os.close(file)
@@ -167,7 +170,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM inside are heeded at the end."""
+    """Delays Ctrl-C and SIGTERM to the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,9 +189,10 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _exchange(fresh: Path, folder: Path, old: Path) -> None:
-    """Moves `fresh` to `folder`; what was there is `fresh` or `old` then, or was empty."""
+    """Moves `fresh` to `folder`. What was there is then at `fresh` or `old`, unless it was
+    empty."""
     if not folder.exists() or not any(folder.iterdir()):
-        fresh.rename(folder)  # fails where there is something in it by now
+        fresh.rename(folder)  # fails if something has been put into it
         return
     with suppress(OSError, AttributeError):
         rename = ctypes.CDLL(None, use_errno=True).renameat2  # Linux

@@ -1,4 +1,4 @@
-"""`with_room`: an array with zeros behind it, its own bytes where they lie."""
+"""`with_room`: an array with zeros appended, whose own bytes are not copied."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 
-_MAYMOVE, _FIXED, _NORESERVE = 1, 2, 0x4000  # of Linux
+_MAYMOVE, _FIXED, _NORESERVE = 1, 2, 0x4000  # flags of Linux
 
 
 def with_room(array: Any, length: int) -> np.ndarray:
-    """`array` `[n, ...]`, read-only, with zeros up to `length` rows, or as it is where it has
-    as many.
+    """`array` `[n, ...]`, read-only, with zeros up to `length` rows; unchanged if it has as
+    many.
 
-    The pages of a memory-mapped file are not copied, nor read: they are mapped once more, and
-    pages of zeros behind them. So ranks whose arrays must have equal shapes share a file's
-    pages with whoever reads it. What is no such map, or not on Linux, is copied.
+    The pages of a memory-mapped file are neither copied nor read: they are mapped once more,
+    with pages of zeros after them. So ranks whose arrays must have equal shapes share a file's
+    pages with all its readers. Any other array is copied, and so is every array outside Linux.
 
     Args:
-      array: NumPy or JAX, on the CPU.
+      array: an array of NumPy or JAX, on the CPU.
+      length: int, the number of rows of the result.
     """
     array = np.asarray(array)
     if len(array) >= length:
@@ -35,9 +36,13 @@ def with_room(array: Any, length: int) -> np.ndarray:
 def _mapped(array: np.ndarray, length: int) -> np.ndarray | None:
     address = array.ctypes.data
     before = address % mmap.PAGESIZE
-    # Of the last page, others may have the rest: it is copied.
-    whole = (before + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if whole == 0 or not array.flags.c_contiguous or not _is_shared(address, whole - before):
+    # The last page may hold other bytes after the array: its part of the array is copied.
+    full_pages = (before + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if (
+        full_pages == 0
+        or not array.flags.c_contiguous
+        or not _is_shared(address, full_pages - before)
+    ):
         return None
     shape = (length, *array.shape[1:])
     count = int(np.prod(shape, dtype=np.int64))
@@ -48,18 +53,19 @@ def _mapped(array: np.ndarray, length: int) -> np.ndarray | None:
     remap = ctypes.CDLL(None, use_errno=True).mremap
     remap.restype = ctypes.c_void_p
     remap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 2, ctypes.c_int, ctypes.c_void_p]
-    # Of an old size of 0, shared pages are mapped once more.
-    if remap(address - before, 0, whole, _MAYMOVE | _FIXED, start) != start:
+    # With an old size of 0, mremap maps shared pages once more.
+    if remap(address - before, 0, full_pages, _MAYMOVE | _FIXED, start) != start:
         number = ctypes.get_errno()
         raise OSError(number, f"mremap: {os.strerror(number)}")
-    done = whole - before
+    done = full_pages - before
     out.view(np.uint8)[done : array.nbytes] = array.reshape(-1).view(np.uint8)[done:]
     out.flags.writeable = False
     return out.reshape(shape)
 
 
 def _is_shared(address: int, size: int) -> bool:
-    """Whether these bytes lie in one shared map, as files are that NumPy maps read-only."""
+    """Whether these bytes lie in one shared map. Files that NumPy maps read-only are such
+    maps."""
     try:
         with open("/proc/self/maps") as maps:
             for line in maps:

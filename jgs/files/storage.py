@@ -1,4 +1,4 @@
-"""Folders of `.npy` files with a manifest: written whole or not at all, memory-mapped."""
+"""Folders of `.npy` files with a manifest: written whole or not at all, and memory-mapped."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MANIFEST = "manifest.json"
 
 
 class Chunks(NamedTuple):
-    """An array that is written piece by piece: never whole in memory.
+    """An array that is written piece by piece, and is never all in memory.
 
     Fields:
-      shape, dtype: of the whole.
-      pieces: arrays that make it up, one after the other along the first axis.
+      shape, dtype: those of the whole array.
+      pieces: arrays that make up the whole one, in order along the first axis.
     """
 
     shape: tuple[int, ...]
@@ -38,9 +38,9 @@ class Chunks(NamedTuple):
 def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write `arrays` to `folder` with a manifest of shapes, dtypes and checksums.
 
-    Written to a sibling folder first and renamed at the end. What may be there already, and
-    is replaced: an empty folder, or one of the same `kind` with nothing else in it. Raises
-    `InputError` for any other, and when it cannot be written.
+    The folder is written beside `folder`, and renamed at the end. It replaces an empty folder,
+    or one of the same `kind` with nothing else in it. Raises `InputError` for any other folder,
+    and when it cannot be written.
     """
     with replacing(folder, kind, lambda old: array_files(old, kind)) as fresh:
         write_arrays(fresh, kind, arrays)
@@ -54,8 +54,8 @@ def array_files(folder: Path, kind: str) -> set[str]:
 def write_arrays(
     folder: Path, kind: str, arrays: Mapping[str, np.ndarray | Chunks | ArrayFile]
 ) -> None:
-    """Write `arrays` and their manifest into an existing folder, which holds the `ArrayFile`s
-    already; raises `OSError`."""
+    """Write `arrays` and their manifest into an existing folder, where the files of
+    `ArrayFile`s are already; raises `OSError`."""
     entries = {}
     for name, array in arrays.items():
         file = folder / f"{name}.npy"
@@ -96,7 +96,7 @@ def open_arrays(
 
 
 def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
-    """The entry of each array, its fields there and of their types; raises `InputError`."""
+    """The entry of each array, with its fields and their types checked; raises `InputError`."""
     path = folder / MANIFEST
     again = f"Write it again, after moving {folder} away."
     try:
@@ -124,7 +124,7 @@ def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
 
 def _check_entry(name: str, entry: dict) -> None:
     sound = (
-        # Never outside the folder.
+        # A name with a path could lead out of the folder.
         entry["file"] == f"{name}.npy" == Path(entry["file"]).name
         and isinstance(entry["shape"], list)
         and all(type(n) is int for n in entry["shape"])
@@ -159,9 +159,9 @@ def _open_one(folder: Path, entry: dict, verify: Verify) -> np.ndarray:
 
 @contextmanager
 def open_npz(path: str | os.PathLike) -> Iterator[Mapping[str, np.ndarray]]:
-    """A NumPy archive, read without pickles; what is wrong with it becomes an `InputError`.
+    """Opens a NumPy archive, read without pickles. An error in it becomes an `InputError`.
 
-    Only read in its `with`: an error of anything else there would be put down to the archive.
+    Only read the archive inside the `with`: an error of other code there would be blamed on it.
     """
     try:
         with zipfile.ZipFile(plain_file(path)) as archive:

@@ -1,5 +1,5 @@
-"""The run folder on the disk: whole files, one process at a time, errors in one line that says
-which disk is full and how much is missing."""
+"""Writing on the disk: whole files, one process at a time, and errors in one line that name the
+full disk and the missing space."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def reserve(file: int, size: int, folder: str | os.PathLike) -> None:
-    """Takes `size` bytes of the disk for a new file (its descriptor), which lies in `folder`.
+    """Reserves `size` bytes of the disk for a new file, given by its descriptor, in `folder`.
 
-    Raises `OSError`, which says the disk, and how much it lacks."""
+    Raises `OSError` that names the disk and the missing space."""
     try:
         os.posix_fallocate(file, 0, size)
     except OSError as error:
@@ -46,7 +46,7 @@ def _lack(error: OSError, folder: str | os.PathLike, size: int) -> str:
 
 
 def free_space(folder: str | os.PathLike) -> int | None:
-    """Bytes, or None where they cannot be known."""
+    """The free bytes on the disk of `folder`; None where they cannot be known."""
     try:
         return shutil.disk_usage(mount_point(folder)).free  # the folder may be missing
     except OSError:
@@ -54,7 +54,7 @@ def free_space(folder: str | os.PathLike) -> int | None:
 
 
 def mount_point(folder: str | os.PathLike) -> str:
-    """Where the disk of `folder` is mounted, as `df` says it."""
+    """The mount point of the disk of `folder`, as `df` shows it."""
     path = os.path.realpath(folder)
     while not os.path.ismount(path):
         path = os.path.dirname(path)
@@ -62,13 +62,13 @@ def mount_point(folder: str | os.PathLike) -> str:
 
 
 def mib(size: int) -> int:
-    """Whole MiB, rounded up."""
+    """`size` in whole MiB, rounded up."""
     return -(-size >> 20)
 
 
 def refusal(error: Exception, folder: str | os.PathLike) -> str:
-    """Why something could not be written there; of a full disk, which one it is."""
-    # Of a library's long message the end: its beginning is a list of what it did.
+    """Why `folder` could not be written; if a disk is full, which one."""
+    # Only the end of a library's long message, which begins with a list of what it did.
     found = f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
     if os.strerror(errno.ENOSPC) in found and " MiB free" not in found:
         free = (free_space(folder) or 0) >> 20
@@ -78,7 +78,7 @@ def refusal(error: Exception, folder: str | os.PathLike) -> str:
 
 @contextmanager
 def writing(folder: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
-    """What the disk refuses inside (an exception of `errors`) becomes an `InputError`."""
+    """Turns exceptions of `errors`, raised where the disk fails, into `InputError`."""
     try:
         yield
     except errors as error:
@@ -94,9 +94,9 @@ def writing(folder: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> I
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds `folder` against other processes; raises `InputError` where one holds it.
+    """Locks `folder` against other processes; raises `InputError` where one has locked it.
 
-    The operating system lets go of it when the process ends, however it ends.
+    The operating system unlocks it when the process ends, however it ends.
     """
     with open(folder / LOCK, "a") as file:
         try:
@@ -113,15 +113,15 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all."""
+    """Writes a file so that it appears whole or not at all."""
     with whole_file(path) as file:
         file.write(text.encode())
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` at the end, if nothing is raised."""
-    # A name of its own: a file of the user's is never overwritten.
+    """Gives a new file, which replaces `path` at the end if nothing is raised."""
+    # A random name, so that no file of the user's is overwritten.
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         with open(fresh, "xb") as file:

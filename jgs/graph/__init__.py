@@ -1,5 +1,5 @@
-"""What everything speaks: `Graph` and its `Schema`, `Block`, `MiniBatch`,
-`SparseFeatures`, `NodeIds`."""
+"""The data types that every part of jgs shares: `Graph` and its `Schema`, `Block`,
+`MiniBatch`, `SparseFeatures`, `NodeIds`."""
 
 from jgs.graph.batch import Block, Control, MiniBatch
 from jgs.graph.device import as_device

@@ -1,4 +1,4 @@
-"""The neighbours that a partitioner sees: of a graph as it is, or made symmetric for METIS."""
+"""The adjacency that a partitioner reads: a graph's in-neighbours, or symmetric for METIS."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from jgs.graph.rows import row_chunks, row_offsets, row_positions
 
 
 class Adjacency(NamedTuple):
-    """Fields (NumPy, may be memory-mapped):
-    indptr: int64 `[N+1]`; the neighbours of `v` are `indptr[v]:indptr[v+1]`.
-    indices: integer `[E]`.
-    edge_weight: integer `[E]`, what cutting each edge costs, or None: 1 each.
+    """The neighbours of every node, in NumPy arrays that may be memory-mapped.
+
+    Fields:
+      indptr: int64 `[N+1]`; the neighbours of `v` are `indices[indptr[v]:indptr[v+1]]`.
+      indices: integer `[E]`, node ids.
+      edge_weight: integer `[E]`, what cutting each edge costs. None: 1 for every edge.
     """
 
     indptr: np.ndarray
@@ -28,12 +30,13 @@ class Adjacency(NamedTuple):
 
 
 def in_neighbors(graph: Graph) -> Adjacency:
-    """The graph as it is, not copied."""
+    """The in-neighbours of each node, without a copy."""
     return Adjacency(np.asarray(graph.indptr), np.asarray(graph.indices))
 
 
 def symmetric(graph: Adjacency) -> Adjacency:
-    """Every edge both ways, once, weighted with how often it was there; no self-loops."""
+    """The graph with every edge in both directions once and without self-loops; an edge's
+    weight is the number of given edges between its ends."""
     n = graph.num_nodes
     if graph.indices.size == 0:
         return graph._replace(edge_weight=np.empty(0, np.int32))
@@ -47,7 +50,7 @@ def symmetric(graph: Adjacency) -> Adjacency:
 
 
 def subgraph(graph: Adjacency, nodes: np.ndarray) -> Adjacency:
-    """The graph of `nodes`, ascending, which must hold the neighbours of each of them."""
+    """The graph of the ascending ids `nodes`, which must be the ends of all edges."""
     new_id = np.zeros(graph.num_nodes, graph.indices.dtype)
     new_id[nodes] = np.arange(nodes.size)
     degree = np.diff(graph.indptr)
@@ -56,7 +59,7 @@ def subgraph(graph: Adjacency, nodes: np.ndarray) -> Adjacency:
 
 
 def connected(graph: Adjacency) -> np.ndarray:
-    """bool `[N]`: whether a node has an edge, in or out."""
+    """bool `[N]`: whether each node has an edge, in or out."""
     found: np.ndarray = np.empty(graph.num_nodes, bool)
     for first, stop in row_chunks(graph.indptr):
         np.greater(
@@ -70,24 +73,29 @@ def connected(graph: Adjacency) -> np.ndarray:
 def neighbors_per_part(
     graph: Adjacency, rows: np.ndarray, parts: np.ndarray, num_parts: int
 ) -> np.ndarray:
-    """int64 `[len(rows), num_parts]`: the weight of each row's edges from each part.
+    """The weight of the edges into each row from each part.
 
-    A part of -1 (none yet) counts nowhere.
+    Args:
+      rows: int `[n]`, node ids.
+      parts: int `[N]`, the part of each node; -1 for a node that has none yet and counts
+        nowhere.
+
+    Returns int64 `[n, num_parts]`.
     """
     counts = np.empty((rows.size, num_parts), np.int64)
     bounds = row_offsets(graph.indptr[rows + 1] - graph.indptr[rows])
     for first, stop in row_chunks(bounds):
-        some = rows[first:stop]
-        positions = row_positions(graph.indptr, some)
-        slot = np.repeat(np.arange(some.size), np.diff(bounds[first : stop + 1]))
+        chunk = rows[first:stop]
+        positions = row_positions(graph.indptr, chunk)
+        slot = np.repeat(np.arange(chunk.size), np.diff(bounds[first : stop + 1]))
         part = parts[graph.indices[positions]]
         cost = None if graph.edge_weight is None else graph.edge_weight[positions]
         if (part < 0).any():
             known = part >= 0
             slot, part = slot[known], part[known]
             cost = None if cost is None else cost[known]
-        flat = np.bincount(slot * num_parts + part, cost, some.size * num_parts)
-        counts[first:stop] = flat.reshape(some.size, num_parts)
+        flat = np.bincount(slot * num_parts + part, cost, chunk.size * num_parts)
+        counts[first:stop] = flat.reshape(chunk.size, num_parts)
     return counts
 
 
@@ -96,6 +104,6 @@ def edge_cut(graph: Adjacency, parts: np.ndarray) -> float:
     cut = 0
     for first, stop in row_chunks(graph.indptr):
         begin, end = graph.indptr[first], graph.indptr[stop]
-        own = np.repeat(parts[first:stop], np.diff(graph.indptr[first : stop + 1]))
-        cut += int(np.count_nonzero(own != parts[graph.indices[begin:end]]))
+        target_part = np.repeat(parts[first:stop], np.diff(graph.indptr[first : stop + 1]))
+        cut += int(np.count_nonzero(target_part != parts[graph.indices[begin:end]]))
     return cut / max(1, graph.indices.size)

@@ -1,6 +1,6 @@
-"""What a `Graph` is made of: its fields as a JAX pytree, and as a folder of files.
+"""The fields of a `Graph` as a JAX pytree and as a folder of files.
 
-Nothing here checks what an edge may be: `jgs.graph.graph` does, and says what each field means.
+Nothing here checks edges: `jgs.graph.graph` does, and says what each field means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jgs.graph.checks import check_arrays
 from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.schema import Schema, check_schema
 
-# Every field and the dtypes that it may have. All but `indptr` are columns of the edges.
+# Every field and the dtypes that it may have. All but `indptr` have one entry for each edge.
 _FIELDS = {
     "indptr": (np.int64,),
     "indices": (np.int32,),
@@ -32,8 +32,8 @@ _FIELDS = {
     "edge_type": (np.int16,),
 }
 _COLUMNS, _NODES, _SCHEMA = "edge_columns", "node_columns", "schema"
-_OWN = f"{_COLUMNS}."  # before the name of a user's column, among the arrays and the files
-TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA}  # no names of a user's columns
+_PREFIX = f"{_COLUMNS}."  # before the name of a user's column, in dicts of arrays and in files
+TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA}  # names that a user's column cannot have
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -60,15 +60,15 @@ class GraphArrays:
 
     __reduce__ = reduce_arrays
 
-    # -- pytree: no checks on the way in or out, leaves may be tracers or anything else ------
+    # -- pytree: nothing is checked, for leaves may be tracers or anything else --------------
 
     def tree_flatten_with_keys(self):
         names = (*_FIELDS, _COLUMNS, _NODES)
         return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names], self.schema
 
-    def tree_flatten(self):  # without the names: each call of a jitted function flattens
-        own = vars(self)
-        return [own[name] for name in (*_FIELDS, _COLUMNS, _NODES)], self.schema
+    def tree_flatten(self):  # faster, without names: each call of a jitted function flattens
+        fields = vars(self)
+        return [fields[name] for name in (*_FIELDS, _COLUMNS, _NODES)], self.schema
 
     @classmethod
     def tree_unflatten(cls, schema, leaves) -> Self:
@@ -76,7 +76,7 @@ class GraphArrays:
 
     @classmethod
     def _unchecked(cls, *fields: Any, schema: Schema | None = None) -> Self:
-        """The graph of these fields, as they are; those left out are None, or no columns."""
+        """The graph of these fields, unchecked. Fields left out are None or empty dicts."""
         graph = object.__new__(cls)
         graph._set(*fields, schema=schema)
         return graph
@@ -92,14 +92,14 @@ class GraphArrays:
         with jax.enable_x64(True):  # the offsets are 64-bit
             return jnp.diff(self.indptr).astype(jnp.int32)
 
-    # -- columns of the edges: what copies a part of a graph takes them along by these three ---
+    # -- arrays of the edges: code that copies a part of a graph copies them by these methods --
 
     def edge_arrays(self) -> dict[str, jax.Array]:
         """All arrays `[E, ...]` with an entry for each edge, by name: the fields that are not
         None, and the user's columns."""
-        own = {_OWN + name: array for name, array in self.edge_columns.items()}
+        columns = {_PREFIX + name: array for name, array in self.edge_columns.items()}
         fields = {name: getattr(self, name) for name in _FIELDS if self.is_edge_array(name)}
-        return {name: array for name, array in fields.items() if array is not None} | own
+        return {name: array for name, array in fields.items() if array is not None} | columns
 
     def unweighted(self) -> Self:
         """The same graph without `edge_weight`; nothing is copied."""
@@ -112,8 +112,8 @@ class GraphArrays:
 
     @staticmethod
     def is_edge_array(name: str) -> bool:
-        """Whether `edge_arrays` may have this name, among those of other arrays."""
-        return name.startswith(_OWN) or (name in _FIELDS and name != "indptr")
+        """Whether an array of this name may be one of `edge_arrays`."""
+        return name.startswith(_PREFIX) or (name in _FIELDS and name != "indptr")
 
     @classmethod
     def from_edge_arrays(
@@ -123,17 +123,15 @@ class GraphArrays:
         num_edges: int | None = None,
         schema: Schema | None = None,
     ) -> Self:
-        """The graph with rows of offsets `indptr` and edges as `edge_arrays` names them.
+        """The graph of row offsets and of arrays named as in `edge_arrays`, unchecked.
 
         Args:
           indptr: int64 `[N+1]`.
-          arrays: of these edges; `edge_weight_prefix` of a row that is whole is as before.
-            What is not an edge array is left out.
-          num_edges: pads the arrays with zeros to so many, memory maps without a copy (see
-            `jgs.files.room`); no row has these edges.
-          schema: of these nodes and edges. None: their types have no names.
-
-        Nothing is checked.
+          arrays: `[E, ...]` by name. Arrays that are not edge arrays are left out. A row of
+            `edge_weight_prefix` is valid only for the whole row that it was computed of.
+          num_edges: pads the arrays with zeros to this length; memory maps are padded without a
+            copy (see `jgs.files.room`). No row has the padding edges.
+          schema: the schema of these nodes and edges. None: their types have no names.
         """
 
         def on_device(array: Any) -> jax.Array:
@@ -143,9 +141,9 @@ class GraphArrays:
 
         put = {n: on_device(array) for n, array in arrays.items() if cls.is_edge_array(n)}
         fields = [put.get(name) for name in list(_FIELDS)[1:]]
-        own = {n.removeprefix(_OWN): array for n, array in put.items() if n.startswith(_OWN)}
+        columns = {n.removeprefix(_PREFIX): a for n, a in put.items() if n.startswith(_PREFIX)}
         indptr = indptr if isinstance(indptr, jax.Array) else as_device(indptr)
-        return cls._unchecked(indptr, *fields, own, schema=schema)
+        return cls._unchecked(indptr, *fields, columns, schema=schema)
 
     def _with_nodes(self, columns: dict[str, Any]) -> Self:
         fields = [getattr(self, name) for name in (*_FIELDS, _COLUMNS)]
@@ -156,10 +154,10 @@ class GraphArrays:
     def save(self, folder: str | os.PathLike) -> None:
         """Write the graph to `folder`: one `.npy` file a field or column, and a manifest.
 
-        The manifest (`manifest.json`) names each file's shape, dtype and SHA-256. The folder
-        appears whole or not at all. An earlier graph there is replaced; raises `InputError`
-        when the folder holds anything else, or cannot be written, or the graph's arrays have
-        become such as `open` would refuse.
+        The manifest (`manifest.json`) has the shape, the dtype and the SHA-256 of each file.
+        The folder appears whole or not at all. An earlier graph in the folder is replaced.
+        Raises `InputError` when the folder holds anything else, when it cannot be written, or
+        when the graph's arrays are such that `open` would refuse them.
         """
         storage.save_arrays(folder, "jgs.graph", self.stored())
 
@@ -167,17 +165,17 @@ class GraphArrays:
     def open(cls, folder: str | os.PathLike, verify: Verify = True) -> Self:
         """The graph that `save` wrote to `folder`, memory-mapped: nothing is read into RAM.
 
-        Shapes, dtypes and file sizes are always checked. `verify` also reads each file and
-        compares its checksum (about a second a gigabyte); "once" does so unless this user
-        found that very file whole on this machine before. The values themselves were checked
-        when the graph was made. Raises `InputError`.
+        Shapes, dtypes and file sizes are always checked. True for `verify` also reads each file
+        and compares its checksum (about a second a gigabyte). "once" does so unless this user
+        has verified the same unchanged file on this machine before. The values themselves were
+        checked when the graph was made. Raises `InputError`.
         """
         arrays = storage.open_arrays(folder, "jgs.graph", verify)
         return cls.from_stored(str(folder), arrays)
 
     def stored(self) -> dict[str, np.ndarray]:
         """The arrays of the graph's files by name, without node columns. Raises `InputError`
-        if they have become such as `from_stored` would refuse."""
+        if `from_stored` would refuse them."""
         given = {"indptr": self.indptr, **self.edge_arrays()}
         arrays = {name: np.asarray(array) for name, array in given.items()}
         check_arrays("the graph", arrays, _FIELDS, "Make it again from what it was made of.")
@@ -187,8 +185,8 @@ class GraphArrays:
 
     @classmethod
     def from_stored(cls, owner: str, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The graph of what `stored` returned, used where it lies; `owner` holds it, for the
-        messages of `InputError`."""
+        """The graph of the arrays that `stored` returned, used in place. `owner` is what error
+        messages call the place that holds them. Raises `InputError`."""
         arrays = dict(arrays)
         named = arrays.pop(_SCHEMA, None)
         check_arrays(owner, arrays, _FIELDS, "Write the folder again with `save`.")

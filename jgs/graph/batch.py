@@ -1,7 +1,7 @@
 """What a sampler returns and a model takes: `Block` and `MiniBatch`.
 
-Their docstrings are the specification: shape, dtype and meaning of every field, and what
-padding looks like. Both are JAX pytrees, so they pass through `jax.jit` as arguments.
+Their docstrings specify the shape, the dtype and the meaning of every field, and what padding
+looks like. Both are JAX pytrees, so they pass through `jax.jit` as arguments.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from jgs.graph.shown import Shown, real
 
 
 class Control(NamedTuple):
-    """Control variates of a mean over a block: approximations of its sources' rows `x`, whose
-    mean over all neighbours of a target is known.
+    """Control variates for a mean over a block: approximations of the sources' rows.
 
-    `aggregate(block, x, "mean")` is then `targets` and the mean of `x - sources` over the drawn
-    edges: it varies only as far as the approximations are wrong.
+    `aggregate(block, x, "mean")` then returns `targets` plus the mean of `x - sources` over the
+    drawn edges. Its variance is that of the approximations' errors.
 
-    Fields, of rows as wide as what is aggregated:
-      sources: float32 `[S, M]`.
-      targets: float32 `[T, M]`, 0 in padding.
+    Fields (`M` is the width of the aggregated rows `x`):
+      sources: float32 `[S, M]`, an approximation of each source's row of `x`.
+      targets: float32 `[T, M]`, the mean of the approximations over all neighbours of each
+        target in the graph; 0 in padding.
     """
 
     sources: jax.Array
@@ -44,21 +44,21 @@ class Block(Shown):
       indices: int32 `[E]`; each edge's source, as a row of the source matrix. From
         `num_edges` on it is `S`, one past the last row, so that gathers with
         `mode="fill"` read zeros there and scatters with `mode="drop"` write nothing.
-      num_targets, num_sources, num_edges: int32 scalars. The targets are the first
-        `num_targets` of the sources.
+      num_targets, num_sources, num_edges: int32 scalars. The first `num_targets` sources are
+        the targets.
       edge_id: int64 `[E]` or None; each edge's position in `Graph.indices`. In padding it is
         the graph's number of edges, one past the last row of any edge column, so that
-        `jgs.ops.gather(column, edge_id)` reads zeros there. None too where neighbours are no
-        edges of the graph, as those of `PinSage`.
+        `jgs.ops.gather(column, edge_id)` reads zeros there. None also where the neighbours are
+        not joined by edges of the graph, as with `PinSage`.
       edge_weight: float32 `[E]` or None; each edge's weight, 0 in padding.
-      control: `Control` or None; what is added to a mean over the block.
-      source_capacity: int, static; `S`, the rows that a source matrix must have. None of a
-        block made by hand: then nobody checks it.
+      control: `Control` or None; control variates for a mean over the block.
+      source_capacity: int, static; `S`, the number of rows that a source matrix must have. None
+        in a block made by hand: the number of rows is then not checked.
 
-    The input side of a sample made with `relabel_inputs=False` has all nodes of the graph for
-    sources: `indices` are node ids, rows of the feature matrix; `S` and `num_sources` are
-    `num_nodes` (`num_sources` 0 on overflow); and the targets are not the first of the
-    sources but `MiniBatch.nodes`. For `jgs.ops.gather_aggregate`.
+    With `relabel_inputs=False` the first block of a sample has all nodes of the graph for
+    sources. Its `indices` are node ids, that is, rows of the feature matrix. `S` and
+    `num_sources` are `num_nodes` (`num_sources` is 0 on overflow). Its targets are
+    `MiniBatch.nodes` and not the first sources. `jgs.ops.gather_aggregate` takes such a block.
     """
 
     indptr: jax.Array
@@ -90,11 +90,11 @@ class Block(Shown):
         return self.indices.shape[-1]
 
     def edge_index(self) -> jax.Array:
-        """int32 `[2, E]`: the source and the target of each edge, as PyG and jraphx want them,
-        both as rows of the source matrix. The targets are its first rows.
+        """int32 `[2, E]`: the source and the target of each edge, in the format of PyG and
+        jraphx, both as rows of the source matrix. The targets are its first rows.
 
-        Both are `S` in padding, one past the last row: sums that drop what is out of bounds,
-        as `jax.ops.segment_sum` does, leave padding out. It works inside `jax.jit`.
+        In padding both are `S`, one past the last row. A sum that drops indices out of bounds,
+        as `jax.ops.segment_sum` does, leaves padding out. It works inside `jax.jit`.
         """
         return edge_index_of_block(self)
 
@@ -104,39 +104,39 @@ class Block(Shown):
 class MiniBatch(Shown):
     """What a sampler returns and a model takes.
 
-    Of a super-batch, sampled from seeds `[S, B]`, every array here and in the blocks has a
+    In a super-batch, sampled from seeds `[S, B]`, every array here and in the blocks has a
     leading axis `S`; `jax.tree.map(lambda a: a[i], batch)` is batch `i`.
 
     Fields:
-      seeds: int32 `[B]`; the nodes the batch is for, as given. Padding is `num_nodes`. Of a
-        batch of pairs int32 `[B, 2]`, the two ends of each; padding is `num_nodes` twice.
-      nodes: int32 `[S]`; the input nodes, whose features the first layer reads. The first
-        `num_targets` of the last block are the seeds. Padding is `num_nodes`, so that
+      seeds: int32 `[B]`; the nodes that the batch is for, as given. Padding is `num_nodes`. In
+        a batch of pairs int32 `[B, 2]`, the two ends of each; padding is `num_nodes` twice.
+      nodes: int32 `[S]`; the input nodes, whose features the first layer reads. The targets of
+        the last block, which are the seeds, come first. Padding is `num_nodes`, so that
         `jnp.take(x, nodes, axis=0, mode="fill", fill_value=0)` reads zeros. With
-        `relabel_inputs=False` int32 `[T]`: the targets alone of `blocks[0]`.
-      blocks: one `Block` a layer, in the order in which the model consumes them: the input
-        side first, the seeds' own hop last. Block `i`'s targets are block `i+1`'s sources. Or
-        one square block, whose sources are its targets, for all layers: see `block`.
-      overflow: bool scalar. True: a capacity was too small, everything else is empty, and
-        the batch must be drawn again, same key, with a larger capacity. A model's outputs for
-        it are NaN.
-      num_nodes: int, static; of the graph sampled from.
-      needed: int32 `[2, L]` or None; the edges and the sources that each hop needed of its
-        capacity, seed-first. On overflow those of the hops up to the one that did not fit, and
-        there one source more than fits where that is all that is known; -1 where a seed was
-        no node.
+        `relabel_inputs=False` int32 `[T]`: only the targets of `blocks[0]`.
+      blocks: one `Block` for each layer, in the order in which the model reads them: the input
+        side first, the seeds' own hop last. The targets of block `i` are the sources of block
+        `i+1`. Or one square block, whose sources are its targets, for all layers: see `block`.
+      overflow: bool scalar. True: a capacity was too small, and everything else is empty. The
+        batch must be drawn again with the same key and a larger capacity. A model's outputs
+        for it are NaN.
+      num_nodes: int, static; the number of nodes of the sampled graph.
+      needed: int32 `[2, L]` or None; the number of edges (row 0) and of sources (row 1) that
+        each hop needs, the seeds' hop first. After an overflow it is known up to the hop that
+        did not fit; the sources of that hop may be given as one more than the capacity, which
+        is a lower bound. -1 where a seed was not a node.
       degrees: int32 `[S]` or None; the in-degree of each of `nodes` in the whole graph, 0 in
-        padding. For layers that normalise by it (`with_degrees`).
+        padding. Layers that normalise by degree read it (`with_degrees`).
       seed_rows: int32 `[B]` or None; the row of the model's output that belongs to each seed.
-        None: row `i` to seed `i`. Of pairs `[B, 2]`, both ends'.
-      seed_weight: float32 `[B]` or None; what each seed's loss counts. None: 1.
-      pair_labels: int32 `[B]`, of pairs alone, else None; 1 where an edge of the graph joins
-        the two ends, 0 elsewhere and in padding.
+        None: row `i` belongs to seed `i`. In a batch of pairs `[B, 2]`, the rows of both ends.
+      seed_weight: float32 `[B]` or None; the weight of each seed in the loss. None: 1.
+      pair_labels: int32 `[B]` in a batch of pairs, else None; 1 where an edge of the graph
+        joins the two ends, 0 elsewhere and in padding.
       groups: int32 `[B+1]` or None; seed (or pair) `b` has a subgraph of its own, whose rows
         are `groups[b]:groups[b+1]`.
-      node_labels: int32 `[S]` or None; what each row is to its pair, by Zhang and Chen's
-        double-radius labelling (`Seal`): 1 an end, 0 a node that is not near both. 0 in
-        padding.
+      node_labels: int32 `[S]` or None; the position of each row relative to its pair, by Zhang
+        and Chen's double-radius labelling (`Seal`): 1 for an end, 0 for a node that is not near
+        both ends, and 0 in padding.
       direct_inputs: bool, static; whether the first block names its sources by node id
         (`relabel_inputs=False`).
       square: bool, static; whether the only block serves every layer.
@@ -186,39 +186,39 @@ class MiniBatch(Shown):
         return self.blocks[0] if self.square else self.blocks[layer]
 
     def with_degrees(self, degrees: jax.Array) -> MiniBatch:
-        """The batch with `degrees` filled from those of all nodes, int32 `[N]`
-        (`graph.degrees()`)."""
-        own = jnp.take(degrees, self.nodes, mode="fill", fill_value=0)
-        return replace(self, degrees=own)
+        """The batch with its field `degrees` filled in. The argument has the degrees of all
+        nodes, int32 `[N]` (`graph.degrees()`)."""
+        of_nodes = jnp.take(degrees, self.nodes, mode="fill", fill_value=0)
+        return replace(self, degrees=of_nodes)
 
     def of_seeds(self, rows: jax.Array) -> jax.Array:
-        """`[B, C]`: the seeds' rows of the last layer's output `[T, C]`, which a model returns.
-        Of pairs `[B, 2, C]`, both ends'. NaN where the batch has overflowed, so that nobody
-        trains on nothing unawares."""
+        """The seeds' rows `[B, C]` of the last layer's output `[T, C]`; a model returns them.
+        For pairs `[B, 2, C]`, the rows of both ends. NaN after an overflow, so that nobody
+        trains on an empty batch without noticing."""
         if self.seed_rows is None:
-            own = rows[: self.seeds.shape[0]]
+            seed_output = rows[: self.seeds.shape[0]]
         else:
-            own = jnp.take(rows, self.seed_rows, axis=0, mode="fill", fill_value=0)
-        return jnp.where(self.overflow, jnp.nan, own)
+            seed_output = jnp.take(rows, self.seed_rows, axis=0, mode="fill", fill_value=0)
+        return jnp.where(self.overflow, jnp.nan, seed_output)
 
     def to_graphs_tuple(self, x: Any = None) -> Any:
         """The batch as one padded `jraph.GraphsTuple`, the edges of all its blocks together.
 
         Args:
-          x: what its nodes carry, an array `[S, ...]` or a pytree of them. None: `nodes`.
+          x: the tuple's `nodes`, an array `[S, ...]` or a pytree of them. None: the node ids.
 
-        Node `i` is `nodes[i]`, so the seeds are the first. `edges` is a dict of arrays: "layer"
-        int32, the number of the block that an edge is of, and "edge_id" and "edge_weight" where
-        the blocks have them. As with `jraph.pad_with_graphs` there are two graphs, the batch
-        and its padding, which has a node at least: there are `S + 1` nodes, and `x` has zeros
-        for the last. It works inside `jax.jit`. Raises `InputError` where jraph is not
-        installed, and for a batch sampled with `relabel_inputs=False`.
+        Node `i` is `nodes[i]`, so the seeds come first. `edges` is a dict of arrays: "layer"
+        int32, the number of the block that an edge belongs to, and "edge_id" and "edge_weight"
+        where the blocks have them. As with `jraph.pad_with_graphs` there are two graphs, the
+        batch and its padding. The padding has at least one node, so there are `S + 1` nodes;
+        the last has zeros for `x`. It works inside `jax.jit`. Raises `InputError` where jraph
+        is not installed, and for a batch sampled with `relabel_inputs=False`.
         """
         return graphs_tuple(self, x)
 
     def source_nodes(self, layer: int) -> jax.Array:
-        """int32 `[S]`: the node ids of block `layer`'s sources, of a batch whose first block
-        does not name them itself (`direct_inputs`); padding is `num_nodes`."""
+        """int32 `[S]`: the node ids of block `layer`'s sources; padding is `num_nodes`. The
+        batch must have input nodes (`direct_inputs` must be False) if `layer` is 0."""
         if layer == 0 or self.square:
             return self.nodes
         return self.target_nodes(layer - 1)

@@ -1,4 +1,4 @@
-"""What a graph's arrays must be: each check raises `InputError` and returns what it checked."""
+"""Checks of a graph's arrays: each raises `InputError` or returns what it checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jgs.graph.device import as_numpy
 from jgs.graph.features import SparseFeatures
 
 MAX_ID = 2**31 - 2  # ids are int32, and num_nodes itself must fit: it marks padding
-# What can say how many nodes there are in a NumPy archive, and the form it must have.
+# The arrays of a NumPy archive that can state the number of nodes, and the form of each.
 COUNTS = {
     "num_nodes": "an integer",
     "labels": "an array [N] or [N, C]",
@@ -53,7 +53,7 @@ def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
 
 
 def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, np.ndarray]:
-    """A user's edge columns as arrays `[num_edges, ...]` by name, none of them in `taken`."""
+    """A user's edge columns as arrays `[num_edges, ...]` by name. No name may be in `taken`."""
     if columns is not None and not isinstance(columns, Mapping):
         raise InputError(
             "edge_columns must be a dict of arrays by name",
@@ -90,8 +90,8 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
 
 
 def check_node_column(name: str, value: Any, num_nodes: int) -> Any:
-    """A node column as it is: an array of numbers `[num_nodes, ...]`, or `SparseFeatures` of
-    so many rows."""
+    """The node column `value`, which must be an array of numbers `[num_nodes, ...]`, or
+    `SparseFeatures` of `num_nodes` rows."""
     array = value if isinstance(value, SparseFeatures | jax.Array) else as_numpy(value)
     good = isinstance(array, SparseFeatures) or is_column(array)
     if not good or array.shape[0] != num_nodes:
@@ -104,7 +104,7 @@ def check_node_column(name: str, value: Any, num_nodes: int) -> Any:
 
 
 def is_column(array: Any) -> bool:
-    """Whether it is of numbers as JAX has them, at least one-dimensional."""
+    """Whether an array has a numeric dtype that JAX also has, and at least one dimension."""
     size = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
     return array.ndim > 0 and array.dtype.kind in "biufc" and size <= 8 and array.dtype.isnative
 
@@ -113,7 +113,7 @@ def check_arrays(
     owner: str, arrays: Mapping[str, np.ndarray], fields: Mapping[str, tuple], remedy: str
 ) -> None:
     """Raises `InputError` unless a graph's `arrays` have the dtypes that `fields` names and fit
-    one another. Of their values only the ends of `indptr` are read."""
+    one another. The only values read are the first and the last of `indptr`."""
     weighted = any(name.startswith("edge_weight") for name in arrays)
     for name, dtypes in fields.items():
         must = weighted if name.startswith("edge_weight") else name.startswith("ind")
@@ -148,6 +148,7 @@ def check_arrays(
 
 
 def node_count(value: Any) -> int:
+    """`value` as an int that can be a number of nodes; raises `InputError`."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | np.integer)
@@ -162,7 +163,7 @@ def node_count(value: Any) -> int:
 
 
 def stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> int:
-    """The number of nodes that the array `name` of an archive says, one of `COUNTS`."""
+    """The number of nodes that an archive states by its array `name`, one of `COUNTS`."""
     if name == "labels" and value.ndim > 0:
         return value.shape[0]
     if value.dtype.kind in "iu":
@@ -178,7 +179,7 @@ def stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> 
 
 
 def number(name: str, value: Any) -> float:
-    """The value of an edge's attribute `name`; text is none, even where it reads as one."""
+    """The value of the edge attribute `name` as a float; text is refused, even "1.5"."""
     try:
         if not isinstance(value, str | bytes):
             return float(value)
@@ -192,6 +193,7 @@ def number(name: str, value: Any) -> float:
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
+    """`value` as a NumPy array (see `as_numpy`); raises `InputError` that calls it `name`."""
     try:
         return as_numpy(value)
     except InputError:
@@ -223,6 +225,7 @@ def integers(name: str, value: Any, dtype: type) -> np.ndarray:
 
 
 def check_range(name: str, ids: np.ndarray, num_nodes: int) -> None:
+    """Raises `InputError` unless all `ids` are in `[0, num_nodes)`."""
     if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
         at = int(np.argmax((ids < 0) | (ids >= num_nodes)))
         raise InputError(
@@ -233,7 +236,7 @@ def check_range(name: str, ids: np.ndarray, num_nodes: int) -> None:
 
 
 def check_distinct(name: str, ids: np.ndarray) -> np.ndarray:
-    """`ids`, which must be different ones."""
+    """`ids`, which must be distinct."""
     ascending = np.sort(ids)
     twice = ascending[1:] == ascending[:-1]
     if twice.any():
@@ -246,8 +249,8 @@ def check_distinct(name: str, ids: np.ndarray) -> np.ndarray:
 
 
 def id_array(name: str, value: Any, num_nodes: int) -> np.ndarray:
-    """`value` as a contiguous array of int32 or int64: of these types its own memory, and the
-    range of the ids is left for whoever reads them; of others as `node_ids`."""
+    """`value` as a contiguous array of int32 or int64. An array of these dtypes is not copied
+    and its range not checked: the caller must check it. Any other goes through `node_ids`."""
     array = as_array(name, value)
     if array.ndim == 1 and array.dtype in (np.int32, np.int64):
         return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
@@ -255,6 +258,7 @@ def id_array(name: str, value: Any, num_nodes: int) -> np.ndarray:
 
 
 def node_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
+    """`value` as int32 `[n]`, each in `[0, num_nodes)`; raises `InputError`."""
     array = as_array(name, value)
     if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
         check_range(name, array, num_nodes)  # before narrowing, so that no id wraps around

@@ -21,10 +21,12 @@ from jgs.graph.checks import (
 
 
 class Edges(NamedTuple):
-    """Fields:
-    src, dst: `[E]`, node ids.
-    num_nodes: int.
-    edge_weight: `[E]`, or None.
+    """Edges as arrays.
+
+    Fields:
+      src, dst: `[E]`, node ids.
+      num_nodes: int.
+      edge_weight: `[E]`, or None.
     """
 
     src: np.ndarray
@@ -50,13 +52,14 @@ def index_rows(edge_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def count_nodes(src: np.ndarray, dst: np.ndarray) -> int:
-    """One more than the largest id; what are no ids is left to the checks of the graph."""
+    """One more than the largest id. An array that is not of integers is ignored here: the
+    checks of the graph refuse it later."""
     ids = [array for array in (src, dst) if array.size and array.dtype.kind in "iu"]
     return max((int(array.max()) + 1 for array in ids), default=0)
 
 
 class Rows(NamedTuple):
-    """Fields: as in `Graph`."""
+    """Edges in compressed form. Fields: as in `Graph`."""
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -120,7 +123,8 @@ def igraph_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
 
 
 def _both_ways(edges: Edges, directed: bool) -> tuple[Edges, np.ndarray]:
-    """The edges, of an undirected graph their reverses after them; and where each was."""
+    """The edges, followed by their reverses if the graph is undirected, and the position that
+    each of them has among the given edges."""
     src, dst, num_nodes, w = edges
     which = np.arange(src.size)
     if not directed:

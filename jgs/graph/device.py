@@ -9,17 +9,17 @@ import numpy as np
 
 from jgs.errors import InputError
 
-_ALIGNED = 64  # bytes, what XLA wants
+_ALIGNED = 64  # bytes, the alignment that XLA needs to use an array in place
 
 
 def as_device(array: Any) -> jax.Array:
-    """`array` on the default device, without a copy where it is aligned NumPy on the CPU."""
+    """`array` on the default device. An aligned NumPy array on the CPU is not copied."""
     with jax.enable_x64(True):  # else int64 offsets would be cut to int32
         return jax.device_put(array, may_alias=True)
 
 
 def aligned_empty(size: int, dtype: Any) -> np.ndarray:
-    """An array `[size]` of anything, which `as_device` takes without a copy on the CPU."""
+    """An uninitialised array `[size]` that `as_device` takes without a copy on the CPU."""
     dtype = np.dtype(dtype)
     room = np.empty(size * dtype.itemsize + _ALIGNED, np.uint8)
     before = -room.ctypes.data % _ALIGNED
@@ -27,11 +27,11 @@ def aligned_empty(size: int, dtype: Any) -> np.ndarray:
 
 
 def as_numpy(value: Any) -> np.ndarray:
-    """`value` as a NumPy array, without a copy where that can be: a sequence, or another
-    library's array, by `__array__` or, where that is all that it has, by DLPack.
+    """`value` as a NumPy array, without a copy where possible.
 
-    Raises `InputError` for an array that the CPU cannot read, as one on a GPU, and `ValueError`
-    for sequences of unequal lengths.
+    `value` is a sequence or another library's array. Its `__array__` is used; an array without
+    `__array__` is read by DLPack. Raises `InputError` for an array that the CPU cannot read,
+    such as one on a GPU, and `ValueError` for sequences of unequal lengths.
     """
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return np.asarray(value)
@@ -50,15 +50,16 @@ def as_numpy(value: Any) -> np.ndarray:
 def reduce_arrays(instance: Any) -> tuple[Any, ...]:
     """The `__reduce__` of a dataclass of JAX arrays: a pickle of it keeps every bit.
 
-    JAX alone brings 64-bit arrays back with 32 bits outside x64. Arrays are read back to the
-    default device; copies, deep ones too, share them, for nothing can change them.
+    Without it JAX would unpickle 64-bit arrays as 32-bit ones outside x64. Arrays are
+    unpickled to the default device. Copies, also deep ones, share the arrays, which are
+    immutable.
     """
     fields = vars(instance).items()
     return _restored, (type(instance), {name: _wrapped(value) for name, value in fields})
 
 
 class _Wrapped:
-    """A JAX array on its way through a pickle or a copy."""
+    """A JAX array inside a pickle or a copy of `reduce_arrays`."""
 
     def __init__(self, array: jax.Array):
         self.array = array

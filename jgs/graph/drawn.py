@@ -1,4 +1,4 @@
-"""The edges of a batch, by the ids of the graph's nodes."""
+"""The edges of a batch, named by node ids of the graph."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class DrawnEdges(NamedTuple):
 
     Fields, NumPy `[m]`:
       src, dst: int32 node ids; messages go from `src` to `dst`.
-      hop: int32; 0 for the edges into the seeds, 1 for those into their neighbours, and so on.
-        0 for all edges of a square block, which every layer uses.
-      layer: int32; the block, in the order of `MiniBatch.blocks`.
-      place: int64; the position in that block's `indices`.
+      hop: int32; 0 for the edges into the seeds, 1 for the edges into their neighbours, and so
+        on. 0 for all edges of a square block, which every layer uses.
+      layer: int32; the index of the block in `MiniBatch.blocks`.
+      place: int64; the position in the block's `indices`.
     """
 
     src: np.ndarray
@@ -29,7 +29,7 @@ class DrawnEdges(NamedTuple):
 
 
 def drawn_edges(batch: MiniBatch) -> DrawnEdges:
-    """The edges of one batch. Raises `InputError` for a super-batch, and for one that has
+    """The edges of one batch. Raises `InputError` for a super-batch and for a batch that has
     overflowed."""
     check_one(batch)
     found = []
@@ -44,7 +44,7 @@ def drawn_edges(batch: MiniBatch) -> DrawnEdges:
 
 
 def check_one(batch: MiniBatch) -> None:
-    """Raises `InputError` unless `batch` is one that can be looked at."""
+    """Raises `InputError` if `batch` is a super-batch or has overflowed."""
     if np.ndim(batch.nodes) != 1:
         raise InputError(
             "one batch can be shown at a time",

@@ -1,7 +1,8 @@
-"""Other edges from a graph's: sorted, both ways, of some nodes. NumPy, no loop over edges.
+"""The edges of changed graphs: sorted, symmetric, with self-loops, induced. NumPy, no loop over
+edges.
 
-Each takes `indptr` and the graph's edge arrays by name, and returns those of the new graph. All
-but `edge_weight_prefix`, which `Graph` makes again.
+Each function takes `indptr` and the graph's edge arrays by name, and returns those of the new
+graph, all except `edge_weight_prefix`, which `Graph` computes again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def both_ways(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
     targets, sources = row_of_edges(indptr), arrays["indices"]
     num_nodes, num_edges = indptr.size - 1, sources.size
     rows, sources = np.concatenate([targets, sources]), np.concatenate([sources, targets])
-    order = order_by(rows, sources, num_nodes)  # an edge before the reverse that equals it
+    order = order_by(rows, sources, num_nodes)  # a given edge comes before an equal reverse
     rows, sources = rows[order], sources[order]
     first = np.ones(order.size, bool)
     first[1:] = (rows[1:] != rows[:-1]) | (sources[1:] != sources[:-1])
@@ -64,7 +65,7 @@ def among(indptr: np.ndarray, arrays: Arrays, nodes: np.ndarray) -> tuple[np.nda
     """See `Graph.subgraph`; `nodes` are distinct node ids."""
     positions = row_positions(indptr, nodes)
     sources = arrays["indices"][positions]
-    new_id = np.argsort(nodes)  # of the nodes in ascending order
+    new_id = np.argsort(nodes)  # the new id of each node in ascending order
     ascending = nodes[new_id]
     at = np.searchsorted(ascending, sources)
     inside = ascending[np.minimum(at, nodes.size - 1)] == sources
@@ -75,7 +76,8 @@ def among(indptr: np.ndarray, arrays: Arrays, nodes: np.ndarray) -> tuple[np.nda
 
 
 def _take(arrays: Arrays, positions: np.ndarray) -> Arrays:
-    """The edges at `positions`; where the edges were in the order given, `edge_order` too."""
+    """The arrays of the edges at `positions`, with `edge_order`, which is `positions` where
+    the given edges had no `edge_order`."""
     taken = {name: array[positions] for name, array in arrays.items()}
     if "edge_order" not in arrays:
         taken["edge_order"] = positions.astype(order_dtype(arrays["indices"].size), copy=False)

@@ -1,4 +1,4 @@
-"""Graphs and batches as SciPy, NetworkX, `jax.experimental.sparse` and jraph hold them."""
+"""Graphs and batches in the formats of SciPy, NetworkX, `jax.experimental.sparse` and jraph."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 
 
 def edge_targets(num_slots, indptr, num_targets, num_edges):
-    """int32 `[E]` and bool `[E]`: each edge's target, `T` in padding; and which are real."""
+    """The target of each edge, int32 `[E]`, `T` in padding; and whether it is real, bool `[E]`.
+
+    Args:
+      num_slots: int; `E`, the block's edge capacity.
+      indptr: int32 `[T+1]`, as in `Block`.
+      num_targets, num_edges: int32 scalars, as in `Block`.
+    """
     num_rows = indptr.shape[0] - 1
     row = jnp.repeat(
         jnp.arange(num_rows, dtype=jnp.int32),
         jnp.diff(indptr),
         total_repeat_length=num_slots,
     )
-    # `repeat` gives what is left over to the last row.
+    # `repeat` assigns the remaining slots to the last row.
     real = jnp.arange(num_slots) < jnp.minimum(num_edges, indptr[-1])
     real &= row < num_targets
     return jnp.where(real, row, num_rows), real
@@ -81,7 +87,7 @@ def networkx_graph(graph: Any) -> Any:
     made = networkx.MultiDiGraph() if len(set(pairs)) < len(pairs) else networkx.DiGraph()
     made.add_nodes_from(range(graph.num_nodes))
     for name, column in graph.node_columns.items():
-        if not hasattr(column, "num_features"):  # `SparseFeatures` have no rows to give
+        if not hasattr(column, "num_features"):  # `SparseFeatures` are left out
             rows = dict(enumerate(_entries(np.asarray(column))))
             networkx.set_node_attributes(made, rows, name)
     made.add_edges_from(
@@ -123,7 +129,7 @@ def graphs_tuple(batch: Any, x: Any) -> Any:
         column = {name: array for name, array in given.items() if array is not None}
         columns.append(column | {"layer": jnp.full(block.edge_capacity, layer, jnp.int32)})
     is_real = jnp.concatenate(real)
-    order = jnp.argsort(~is_real, stable=True)  # the real ones of all blocks come first
+    order = jnp.argsort(~is_real, stable=True)  # real edges of all blocks before padding
     with jax.enable_x64(True):  # `edge_id` is 64-bit
         edges = jax.tree.map(lambda *parts: jnp.concatenate(parts)[order], *columns)
     senders, receivers = jnp.concatenate(ends, axis=1)[:, order]

@@ -1,4 +1,4 @@
-"""Node features that are mostly zero, kept that way: `SparseFeatures`."""
+"""`SparseFeatures`: node features that are mostly zero, stored without the zeros."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class SparseFeatures:
 
     Fields:
       indptr: int64 `[N+1]`; the entries of row `v` are `indptr[v]:indptr[v+1]`.
-      indices: int32 `[nnz]`; their columns, distinct within a row.
+      indices: int32 `[nnz]`; the column of each entry, distinct within a row.
       values: float32 `[nnz]`.
       num_features: int, static; `F`.
-      max_row: int, static; the most entries any row has.
+      max_row: int, static; the largest number of entries in a row.
 
-    `jgs.ops.gather(features, ids)` makes the rows of a batch dense. Made by hand, the fields
-    are stored as they are, unchecked, and must keep these rules; `from_scipy` sees to them.
+    `jgs.ops.gather(features, ids)` makes the rows of a batch dense. `from_scipy` makes fields
+    that keep these rules. The constructor stores its arguments unchecked.
     """
 
     indptr: jax.Array
@@ -42,7 +42,7 @@ class SparseFeatures:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Self:
-        """From any SciPy sparse matrix `[N, F]`; duplicates are summed.
+        """The features of a SciPy sparse matrix `[N, F]`; duplicate entries are summed.
 
         Raises `InputError` for anything else, and for values that are not finite.
         """

@@ -1,7 +1,7 @@
 """`Graph`: what every sampler draws from.
 
-Its docstring is the specification: shape, dtype and meaning of every field. It is a JAX pytree,
-so it passes through `jax.jit` as an argument.
+The docstring of `Graph` specifies the shape, the dtype and the meaning of every field. A graph
+is a JAX pytree, so it passes through `jax.jit` as an argument.
 """
 
 from __future__ import annotations
@@ -56,28 +56,32 @@ class Graph(Shown, GraphArrays):
     """A directed graph in compressed sparse column form: the in-neighbours of every node.
 
     Fields (`N` nodes, `E` edges):
-      indptr: int64 `[N+1]`; the in-edges of node `v` are `indptr[v]:indptr[v+1]`. Edge
-        offsets are 64-bit always, also outside `jax.enable_x64`.
-      indices: int32 `[E]`; the source of each edge. An edge's position here is its id.
+      indptr: int64 `[N+1]`; the in-edges of node `v` are `indptr[v]:indptr[v+1]`. These
+        offsets are always 64-bit, also outside `jax.enable_x64`.
+      indices: int32 `[E]`; the source of each edge. The position of an edge in this array is
+        the edge's id.
       edge_weight: float32 `[E]` or None; finite and not negative.
-      edge_weight_prefix: int64 `[E]` or None; for each edge the sum of its own fixed-point
-        weight and of those before it in the same row (see `jgs.graph.weights`), from which
-        weighted sampling draws. Made here from `edge_weight`; 8 bytes an edge.
+      edge_weight_prefix: int64 `[E]` or None; inclusive prefix sums of the fixed-point weights
+        within each row (see `jgs.graph.weights`). Weighted sampling draws from them. The
+        constructor makes them from `edge_weight`; they take 8 bytes an edge.
       edge_order: int32 `[E]` (int64 from 2^31 edges on) or None; the position that each edge
-        had in the arrays it was given in, so that `feat[graph.edge_order]` is in the order of
-        `indices`. None where `Graph` itself was given them, and kept their order.
+        had in the arrays given to a constructor such as `from_edges`. An array `feat` in the
+        order of those arrays becomes `feat[graph.edge_order]` in the order of `indices`. None
+        where the edges were given in compressed form already and kept their order.
       edge_type: int16 `[E]` or None; the number of each edge's relation. Each row is sorted by
-        it, so that the edges of a relation are a stretch of the row.
-      edge_columns: dict of arrays `[E, ...]` by name, the user's own; 64-bit ones stay so.
-      node_columns: dict by name of arrays `[N, ...]` or `SparseFeatures`, what samplers read of
-        nodes; see `with_node_columns`.
-      schema: `Schema` or None, static; the names of the node types, whose ids are ranges (in
-        each part of a partitioned graph), and of the relations. See `from_relations`.
+        edge type, so the edges of one relation are one contiguous range of the row.
+      edge_columns: dict of arrays `[E, ...]` by name, which the user adds; 64-bit dtypes stay
+        64-bit.
+      node_columns: dict by name of arrays `[N, ...]` or `SparseFeatures`, which samplers read;
+        see `with_node_columns`.
+      schema: `Schema` or None, static; the names of the node types and of the relations. The
+        ids of a node type are a range (one range in each part of a partitioned graph). See
+        `from_relations`.
 
     `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays, and `edge_type` and
-    `schema` if they are given, and raises `InputError`. Arrays are moved to the default device;
-    aligned NumPy arrays and memory maps on the CPU are used where they lie, so do not change
-    them afterwards. Parallel edges and self-loops are kept: each is a neighbour of its own.
+    `schema` if they are given, and raises `InputError`. Arrays are moved to the default device.
+    Aligned NumPy arrays and memory maps on the CPU are used in place, without a copy, so do not
+    change them afterwards. Parallel edges and self-loops are kept: each counts as a neighbour.
     """
 
     _facts = graph_facts
@@ -109,11 +113,13 @@ class Graph(Shown, GraphArrays):
     # -- columns of the nodes ----------------------------------------------------------------
 
     def with_node_columns(self, **columns: Any) -> Self:
-        """The same graph, nothing copied, with these node columns too: arrays of numbers
-        `[N, ...]` or `SparseFeatures` of `N` rows.
+        """The same graph with these node columns added; nothing is copied.
 
-        They are for samplers that read nodes, and travel with the graph as arguments of jitted
-        functions. Files do not have them, nor graphs with other edges made of this one.
+        Args:
+          columns: by name, arrays of numbers `[N, ...]` or `SparseFeatures` of `N` rows.
+
+        Some samplers read node columns. The columns pass with the graph through jitted
+        functions. `save` does not write them, and methods that change the edges drop them.
         Raises `InputError`.
         """
         checked = {n: check_node_column(n, c, self.num_nodes) for n, c in columns.items()}
@@ -138,10 +144,10 @@ class Graph(Shown, GraphArrays):
           src, dst: integer `[E]`, each in `[0, num_nodes)`.
           num_nodes: `N`.
           edge_weight: float `[E]`, finite and not negative, or None.
-          edge_columns: dict of arrays of numbers `[E, ...]`, which go with the edges.
-          symmetric: every edge both ways, each once: see `symmetrized`.
+          edge_columns: dict of arrays of numbers `[E, ...]`, one row an edge.
+          symmetric: whether to add the reverse of every edge: see `symmetrized`.
 
-        Within a row the edges keep their order; `edge_order` says where each was. Raises
+        Within a row the edges keep their order; `edge_order` says where each edge was. Raises
         `InputError`.
         """
         num_nodes = node_count(num_nodes)
@@ -185,17 +191,18 @@ class Graph(Shown, GraphArrays):
         """The typed graph of these relations, with `edge_type` and `schema`.
 
         Args:
-          num_nodes: how many nodes each type has, by its name. Ids in the graph are given in
-            this order: `graph.schema.nodes(name)` is the range of a type's.
-          edges: of each relation, (source type, name, target type), a pair `src`, `dst` of
-            integers `[E]`, which count from 0 in each type.
-          edge_weight: float `[E]` of some relations, as of `from_edges`; 1 in the others.
-          both_ways: adds the reverse of each relation `(a, name, b)` as the relation
-            `(b, "rev_" + name, a)`, after all those given.
+          num_nodes: the number of nodes of each type, by the type's name. Node ids follow this
+            order: `graph.schema.nodes(name)` is the range of the ids of a type.
+          edges: a pair `src`, `dst` of integers `[E]` for each relation, by (source type, name,
+            target type). The integers count from 0 within each node type.
+          edge_weight: float `[E]` by relation, as in `from_edges`. A relation that is left out
+            has weights 1.
+          both_ways: whether to add the reverse of each relation `(a, name, b)` as the relation
+            `(b, "rev_" + name, a)`, after all the given ones.
 
-        Rows are sorted by relation, in the order given; of one relation they keep the order of
-        `src`. `edge_order` counts the edges of all relations, one after the other. Raises
-        `InputError`.
+        Rows are sorted by relation, in the given order of relations; edges of one relation keep
+        the order of `src`. `edge_order` counts through the edges of all relations, one relation
+        after the other. Raises `InputError`.
         """
         src, dst, types, weight, schema = typed_edges(num_nodes, edges, edge_weight, both_ways)
         graph = cls.from_edges(src, dst, schema.num_nodes, weight)
@@ -212,8 +219,8 @@ class Graph(Shown, GraphArrays):
 
         With `weighted` the entries are the edge weights; otherwise every stored entry is an
         edge, whatever its value. Duplicate entries of a COO matrix stay separate edges.
-        `edge_order` counts the entries of `matrix.tocoo()`. With `symmetric` every edge is
-        there both ways, once: see `symmetrized`. Raises `InputError`.
+        `edge_order` has positions among the entries of `matrix.tocoo()`. `symmetric` adds the
+        reverse of every edge: see `symmetrized`. Raises `InputError`.
         """
         return cls.from_edges(*scipy_edges(matrix, weighted), symmetric=symmetric)
 
@@ -223,10 +230,11 @@ class Graph(Shown, GraphArrays):
     ) -> Self:
         """The graph of a NetworkX graph; node `i` is the `i`-th of `graph.nodes`.
 
-        An undirected edge becomes two directed ones (a self-loop one). `weight` names the
-        edge attribute that holds the edge's weight; edges without it weigh 1, and where there
-        are edges one must have it. `edge_order` counts `graph.edges`. With `symmetric` every
-        edge is there both ways, once: see `symmetrized`. Raises `InputError`.
+        An undirected edge becomes two directed ones (a self-loop becomes one). `weight` names
+        the edge attribute that holds the edge's weight. Edges without this attribute have
+        weight 1; at least one edge must have it, unless there are no edges. `edge_order` has
+        positions in `graph.edges`. `symmetric` adds the reverse of every edge: see
+        `symmetrized`. Raises `InputError`.
         """
         return cls._from_pairs(*networkx_edges(graph, weight), symmetric)
 
@@ -234,11 +242,12 @@ class Graph(Shown, GraphArrays):
     def from_igraph(
         cls, graph: Any, weight: str | None = None, *, symmetric: bool = False
     ) -> Self:
-        """The graph of an igraph graph, with its vertices' numbers for node ids.
+        """The graph of an igraph graph; node ids are the numbers of its vertices.
 
-        As `from_networkx`: an undirected edge becomes two directed ones (a self-loop one),
-        `weight` names the edge attribute that holds the weights, which every edge must then
-        have, and `edge_order` counts `graph.es`. Raises `InputError`.
+        This works as `from_networkx` does. An undirected edge becomes two directed ones (a
+        self-loop becomes one). `weight` names the edge attribute that holds the weights, which
+        every edge must then have. `edge_order` has positions in `graph.es`. Raises
+        `InputError`.
         """
         return cls._from_pairs(*igraph_edges(graph, weight), symmetric)
 
@@ -259,13 +268,13 @@ class Graph(Shown, GraphArrays):
         edge_columns: Any = None,
         symmetric: bool = False,
     ) -> Self:
-        """The graph of an `edge_index` as PyG and jraphx have it.
+        """The graph of an `edge_index`, the format of PyG and jraphx.
 
         Args:
-          edge_index: integer `[2, E]`, sources and targets: of NumPy, JAX, or any library whose
-            arrays have `__array__` or DLPack, such as torch.
+          edge_index: integer `[2, E]`, sources and targets: an array of NumPy, JAX, or any
+            library whose arrays have `__array__` or DLPack, such as torch.
           num_nodes: `N`. None: one more than the largest id.
-          edge_weight, edge_columns, symmetric: as of `from_edges`.
+          edge_weight, edge_columns, symmetric: as in `from_edges`.
 
         Raises `InputError`.
         """
@@ -274,12 +283,12 @@ class Graph(Shown, GraphArrays):
 
     @classmethod
     def from_graphs_tuple(cls, graphs: Any, *, symmetric: bool = False) -> Self:
-        """The graph of a `jraph.GraphsTuple`, or of anything with its fields; of several
-        graphs, and of padding, all of them side by side.
+        """The graph of a `jraph.GraphsTuple`, or of any object with the same fields.
 
-        Its `edges` become edge columns and its `nodes` node columns: a dict of arrays by their
-        names, an array as the column `features`. `globals` are left out. With `symmetric`
-        every edge is there both ways, once: see `symmetrized`. Raises `InputError`.
+        Several graphs in the tuple, padding graphs too, become one graph without edges between
+        them. `edges` become edge columns and `nodes` become node columns: a dict of arrays
+        keeps its names, a single array becomes the column `features`. `globals` are left out.
+        `symmetric` adds the reverse of every edge: see `symmetrized`. Raises `InputError`.
         """
         edges, columns, of_nodes = tuple_edges(graphs)
         made = cls.from_edges(*edges, edge_columns=columns, symmetric=symmetric)
@@ -298,18 +307,19 @@ class Graph(Shown, GraphArrays):
         columns: Iterable[str] | None = None,
         symmetric: bool = False,
     ) -> Self:
-        """The graph of a table with one edge a row.
+        """The graph of a table that has one edge in each row.
 
         Args:
           table: the path of a Parquet or CSV file (extra `tables`), a data frame of pandas or
             Polars, an Arrow table, or a dict of arrays.
           num_nodes: `N`. None: as many as `ids` has, or one more than the largest id.
-          ids: what the table calls the nodes, where that is text or no numbers from 0; maps
-            them here, and back: see `jgs.NodeIds`. None: the table has node ids.
-          src, dst: the names of the columns with the ends of edges.
-          weight: the name of the one with weights. None: `edge_weight` if there is such a one.
-          columns: the names of those that become edge columns. None: all others.
-          symmetric: every edge both ways, each once: see `symmetrized`.
+          ids: maps the names of the nodes in the table to node ids and back: see `jgs.NodeIds`.
+            It is needed where the names are text, or integers that do not count from 0. None:
+            the table has node ids.
+          src, dst: the names of the columns with the sources and the targets.
+          weight: the name of the column with the weights. None: `edge_weight` if there is one.
+          columns: the names of the columns that become edge columns. None: all the others.
+          symmetric: whether to add the reverse of every edge: see `symmetrized`.
 
         Raises `InputError`.
         """
@@ -320,75 +330,80 @@ class Graph(Shown, GraphArrays):
     def from_npz(cls, path: str | os.PathLike, *, symmetric: bool = False) -> Self:
         """The graph in a NumPy archive (read without pickles).
 
-        Either `edge_index` `[2, E]` (row 0 sources, row 1 targets), with the number of nodes
-        taken from `num_nodes`, `labels` or `feature_shape`, or `indptr` and `indices` as in
-        `Graph`. An `edge_weight` is used when there. With `symmetric` every edge is there both
-        ways, once: see `symmetrized`.
+        The archive holds `indptr` and `indices` as in `Graph`, or else `edge_index` `[2, E]`
+        (row 0 sources, row 1 targets); the number of nodes then comes from `num_nodes`,
+        `labels` or `feature_shape`. An `edge_weight` in the archive is used. `symmetric` adds
+        the reverse of every edge: see `symmetrized`. Raises `InputError`.
         """
         found = npz_arrays(path)
         graph = cls.from_edges(*found) if isinstance(found, Edges) else cls(*found)
         return graph.symmetrized() if symmetric else graph
 
-    # -- what other libraries take, not in `jax.jit` ------------------------------------------
+    # -- formats of other libraries; these methods do not work inside `jax.jit` ---------------
 
     def edge_index(self) -> np.ndarray:
         """int32 `[2, E]`: the source and the target of each edge, in the order of `indices`."""
         return edge_index_of_graph(self)
 
     def to_scipy(self) -> scipy.sparse.csc_array:
-        """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the edge `i -> j`,
-        its value the weight, or 1. Parallel edges are entries of their own: SciPy adds them."""
+        """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the weight of the edge
+        `i -> j`, or 1 without weights. Parallel edges are separate entries, which most SciPy
+        operations add up."""
         return scipy_matrix(self)
 
     def to_bcoo(self) -> BCOO:
-        """As `to_scipy`, for `jax.experimental.sparse`; entries are ordered as `indices`."""
+        """The matrix of `to_scipy` for `jax.experimental.sparse`; entries are in the order of
+        `indices`."""
         return bcoo_matrix(self)
 
     def to_networkx(self) -> Any:
         """A `networkx.DiGraph`, or a `MultiDiGraph` where there are parallel edges.
 
-        Nodes are numbers from 0. Edges have the attribute `weight` if they have weights, and
-        one for each edge column; nodes one for each node column that is not sparse. Raises
-        `InputError` where NetworkX is not installed.
+        Nodes are numbers from 0. Edges have an attribute for each edge column, and `weight` if
+        the graph is weighted. Nodes have an attribute for each node column that is not sparse.
+        Raises `InputError` where NetworkX is not installed.
         """
         return networkx_graph(self)
 
-    # -- other graphs of these edges, not in `jax.jit`; `edge_order` tells where each is from -
+    # -- changed copies, not inside `jax.jit`; `edge_order` says which given edge each one is -
 
     def symmetrized(self) -> Self:
-        """With every edge and its reverse, each once; self-loops once; rows sorted by source.
+        """The graph with every edge and its reverse, each once; rows are sorted by source.
 
-        Of edges that become one, both ways counted, the largest weight is kept. Its columns
-        and its place in `edge_order` are those of the first edge in that direction, or, if
-        there is none, of the first in the other. Memory: about 100 bytes an edge meanwhile.
-        The reverse of an edge is of no relation: of types those of the nodes are kept, and
-        edges have none (`from_relations` can add reverse relations).
+        Parallel edges become one edge, and so do parallel self-loops. An edge has the largest
+        weight of all edges between its two ends in either direction. Its edge columns and its
+        entry of `edge_order` come from the first edge in its own direction or, if there is
+        none, from the first in the other direction. This takes about 100 bytes an edge for a
+        while. A reverse edge belongs to no relation, so node types are kept and edge types are
+        dropped (`from_relations` can add reverse relations).
         """
         return self._without_edge_types()._edited(edits.both_ways)
 
     def sorted(self) -> Self:
-        """With each row sorted by edge type, if there are any, and then by source; parallel
-        edges keep their order."""
+        """The graph with each row sorted by edge type, if there are edge types, and then by
+        source; parallel edges keep their order."""
         return self._edited(edits.sorted_rows)
 
     def with_self_loops(self) -> Self:
-        """With a self-loop at the end of each row that has none.
+        """The graph with a self-loop at the end of each row that has none.
 
-        Its weight is 1, its entry in each of the user's columns 0, and in `edge_order` the
-        largest integer there is: no position, so that an index there is out of bounds. A
-        self-loop is of no relation: of types those of the nodes are kept, and edges have none.
+        A new self-loop has weight 1 and 0 in every edge column. Its entry in `edge_order` is
+        the largest integer of the dtype, which is no position: indexing with it is out of
+        bounds. A self-loop belongs to no relation, so node types are kept and edge types are
+        dropped.
         """
         return self._without_edge_types()._edited(edits.with_loops)
 
     def subgraph(self, nodes: Any) -> Self:
-        """The graph of `nodes` and the edges among them: node `i` is `nodes[i]`.
+        """The graph of `nodes` and the edges among them; its node `i` is `nodes[i]` here.
 
         Args:
-          nodes: integer `[n]`, distinct nodes.
+          nodes: integer `[n]`, distinct node ids.
 
-        Rows keep their order. Edges keep their types; `schema` is that of `nodes` if they are
-        in the order of their types, and else None. Time and memory are in proportion to the
-        rows of `nodes`, also of a memory-mapped graph. Raises `InputError`.
+        The edges of a row keep their order and their types. `schema` is kept, with new counts,
+        if `nodes` are in the order of their types; otherwise it is None. Time and memory are in
+        proportion to the edges into `nodes`, also for a memory-mapped graph. Raises
+        `InputError`.
         """
         ids = check_distinct("nodes", node_ids("nodes", nodes, self.num_nodes))
         schema = self.schema and self.schema.of_nodes(ids)

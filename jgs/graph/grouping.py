@@ -1,4 +1,4 @@
-"""Edges by the node that they lead to: a stable counting sort, on all cores."""
+"""Edges grouped by target: a stable counting sort, on all cores."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from jgs import kernels
 from jgs.graph.device import aligned_empty
 from jgs.graph.rows import order_dtype
 
-_BUCKET_EDGES = 1 << 17  # so that a bucket is sorted in the cache
+_BUCKET_EDGES = 1 << 17  # small enough to sort a bucket in the cache
 _MOST_BUCKETS = 1 << 10
 _CHUNK_EDGES = 1 << 22
 
 
 class Groups(NamedTuple):
-    """Fields:
-    indptr: int64 `[num_groups + 1]`; group `g` is `indptr[g]` to `indptr[g + 1]` of the others.
-    order: `[E]`, in the dtype of `order_dtype`; the positions of its keys, ascending.
-    values: int32 `[E]`; the values at those positions; None if none were given.
+    """Positions of keys, grouped by key.
+
+    Fields:
+      indptr: int64 `[num_groups + 1]`; group `g` is `indptr[g]:indptr[g+1]` of the other two.
+      order: `[E]`, in the dtype of `order_dtype`; the positions of the group's keys, ascending.
+      values: int32 `[E]`; the values at those positions. None if no values were given.
     """
 
     indptr: np.ndarray
@@ -32,18 +34,19 @@ class Groups(NamedTuple):
 
 
 def group(keys: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
-    """`indptr` and `order` of `Groups`, of integer keys `[E]` in `[0, num_groups)`."""
+    """`indptr` and `order` of the `Groups` of integer keys `[E]` in `[0, num_groups)`."""
     groups = _group(keys, None, num_groups)
     assert groups is not None
     return groups.indptr, groups.order
 
 
 def group_values(keys: np.ndarray, values: np.ndarray, num_groups: int) -> Groups | None:
-    """The `Groups` of contiguous int32 or int64 arrays `[E]`, aligned for `as_device`; None if
-    one of the keys or of the values is not in `[0, num_groups)`.
+    """The `Groups` of contiguous int32 or int64 arrays `keys` and `values` `[E]`. Its arrays
+    are aligned for `as_device`. None if a key or a value is not in `[0, num_groups)`.
 
-    It takes time `E + num_groups`. Beside the result it takes as much memory as two int32
-    arrays `[E]` where all keys are one, and otherwise far less; the plain form takes more.
+    The time is in proportion to `E + num_groups`. The kernel's memory, besides the result, is
+    two int32 arrays `[E]` where all keys are equal, and otherwise far less; the plain form
+    needs more.
     """
     return _group(keys, values, num_groups)
 
@@ -54,7 +57,7 @@ def _group(keys: np.ndarray, values: np.ndarray | None, num_groups: int) -> Grou
 
 
 def group_plain(keys: np.ndarray, values: np.ndarray | None, num_groups: int) -> Groups | None:
-    """`group_kernel` in SciPy, several times faster than a stable `numpy.argsort`."""
+    """`group_kernel` in SciPy; several times faster than a stable `numpy.argsort`."""
     import scipy.sparse  # a slow import
 
     for ids in (keys,) if values is None else (keys, values):
@@ -78,9 +81,10 @@ def group_kernel(
     bucket_edges: int = _BUCKET_EDGES,
     chunk_edges: int = _CHUNK_EDGES,
 ) -> Groups | None:
-    """See `group_values`; `jgs/kernels/group.h` says how.
+    """See `group_values`; `jgs/kernels/group.h` describes the algorithm.
 
-    About `bucket_edges` are sorted at once, and `chunk_edges` counted: they change no result.
+    About `bucket_edges` edges are sorted at once, and `chunk_edges` are counted at once; these
+    two change no result.
     """
     keys = np.ascontiguousarray(keys, None if keys.dtype in (np.int32, np.int64) else np.int64)
     size = keys.size
@@ -120,7 +124,7 @@ def group_kernel(
             return None
         if num_groups == 0:
             return Groups(indptr, order, None if values is None else spread)
-        # Each bucket's edges lie together, those of the first chunk first.
+        # The edges of a bucket lie together, in the order of the chunks.
         starts = (np.cumsum(counts.T).reshape(num_buckets, -1) - counts.T).T.copy()
         buckets = np.r_[starts[0], size]
         for _ in run(spread_out, range(ends.size - 1)):
@@ -133,8 +137,8 @@ def group_kernel(
 def order_by(
     rows: np.ndarray, sources: np.ndarray, num_nodes: int, types: np.ndarray | None = None
 ) -> np.ndarray:
-    """`[E]`: the positions of the edges by row, then by type if there are `types`, then by
-    source; equal ones keep their order."""
+    """`[E]`: the positions of the edges sorted by row, then by type if `types` are given, then
+    by source; equal edges keep their order."""
     _, order = group(sources, num_nodes)
     if types is not None:
         _, by_type = group(types[order], int(types.max(initial=0)) + 1)
@@ -144,7 +148,7 @@ def order_by(
 
 
 class _Threads:
-    """Calls a function for each of some numbers, on the threads that kernels may use."""
+    """A map over numbers, on as many threads as kernels may use."""
 
     def __init__(self, tasks: int):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

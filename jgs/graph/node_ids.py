@@ -1,4 +1,4 @@
-"""`NodeIds`: text or any integers that a user's tables call the nodes, and node ids."""
+"""`NodeIds`: maps a user's names of nodes, text or any integers, to node ids and back."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jgs.graph.device import as_numpy
 
 
 class NodeIds:
-    """The ids of nodes in a user's tables, by node: node `i` of the graph is `values[i]` there.
+    """The names of nodes in a user's tables: node `i` of the graph is `values[i]` there.
 
     Args:
       ids: `[N]`, distinct integers or text.
 
-    `ids[nodes]` maps nodes of the graph to ids, and `ids.nodes(names)` maps ids to nodes.
+    `ids[nodes]` maps nodes of the graph to names, and `ids.nodes(names)` maps names to nodes.
     Raises `InputError`.
     """
 
@@ -39,14 +39,14 @@ class NodeIds:
 
     @classmethod
     def of_known(cls, values: np.ndarray) -> Self:
-        """Those of another's `values`, unchecked and where they lie."""
+        """The ids of the `values` of another `NodeIds`, unchecked and not copied."""
         ids = object.__new__(cls)
         ids.values = values
         return ids
 
     @classmethod
     def of_edges(cls, *ends: Any) -> Self:
-        """Those that the columns `ends` of an edge table have, ascending."""
+        """The distinct ids in the columns `ends` of an edge table, in ascending order."""
         columns = [id_column("the ends of edges", column) for column in ends]
         if any(column.dtype == object for column in columns):
             texts = [_of_kind(column, object).tolist() for column in columns]
@@ -61,13 +61,13 @@ class NodeIds:
         return f"NodeIds({len(self):,} nodes, {kind})"
 
     def __getitem__(self, nodes: Any) -> Any:
-        """The ids of these nodes of the graph, one or an array of any shape."""
+        """The names of nodes of the graph, one node or an array of any shape."""
         return self.values[as_numpy(nodes)]
 
     def nodes(self, names: Any, what: str = "an id") -> np.ndarray:
-        """int32 `[n]`: the nodes that have these ids, `[n]`.
+        """int32 `[n]`: the nodes that have the names `[n]`.
 
-        Raises `InputError` that names the first id that no node has; `what` it is, it says.
+        Raises `InputError` that shows the first name that no node has and calls it `what`.
         """
         names = _of_kind(id_column(what, names), self.values.dtype)
         if self.values.dtype == object:
@@ -122,7 +122,8 @@ def id_column(what: str, values: Any) -> np.ndarray:
 
 
 def _of_kind(names: np.ndarray, dtype: Any) -> np.ndarray:
-    """`names`, of the kind that others have: integers and text do not mix."""
+    """`names`, which must be of the same kind as an array of `dtype`: all text or all
+    integers."""
     if names.size and (names.dtype.kind == "O") != (np.dtype(dtype).kind == "O"):
         raise InputError(
             "the ids of nodes must be all integers, or all text",

@@ -1,4 +1,4 @@
-"""The edges of relations, given by node type, as edges of one typed graph."""
+"""The edges of a typed graph, made of relations whose ids count within each node type."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jgs.graph.weights import check_weights
 
 
 class TypedEdges(NamedTuple):
-    """What `Graph.from_relations` makes a graph of: the edges in order, by id in the graph.
+    """What `Graph.from_relations` makes a graph of: all edges, with ids of the graph.
 
     Fields:
       src, dst: int32 `[E]`.
       edge_type: int16 `[E]`, ascending.
       edge_weight: float32 `[E]`, or None.
-      schema: theirs.
+      schema: the schema of the graph.
     """
 
     src: np.ndarray
@@ -64,7 +64,7 @@ def typed_edges(
 
 
 def _ends(schema: Schema, relation: Relation, given: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Sources and targets of a relation as ids of the graph."""
+    """The sources and the targets of a relation as ids of the graph."""
     label = f"of ({', '.join(relation)})"
     try:
         src, dst = given

@@ -7,29 +7,29 @@ from collections.abc import Iterator
 import numpy as np
 
 _EDGES_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
-_ROWS_AT_ONCE = 1 << 20  # likewise, where most rows are empty
+_ROWS_AT_ONCE = 1 << 20  # does the same where most rows are empty
 
 
 def row_offsets(degree: np.ndarray) -> np.ndarray:
-    """int64 `[N+1]`: where each row begins, and the last one ends."""
+    """int64 `[N+1]`: where each row begins, and where the last one ends."""
     indptr = np.zeros(degree.size + 1, np.int64)
     np.cumsum(degree, out=indptr[1:])
     return indptr
 
 
 def offsets_of_rows(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """int64 `[n+1]`: the `row_offsets` of these rows alone, one after the other."""
+    """int64 `[n+1]`: the `row_offsets` of these rows alone, in the order of `rows`."""
     offsets: np.ndarray = np.zeros(rows.size + 1, np.int64)
     for first in range(0, rows.size, _ROWS_AT_ONCE):
-        some = rows[first : first + _ROWS_AT_ONCE]
-        ends = offsets[first + 1 : first + some.size + 1]
-        np.cumsum(indptr[some + 1] - indptr[some], out=ends)
+        chunk = rows[first : first + _ROWS_AT_ONCE]
+        ends = offsets[first + 1 : first + chunk.size + 1]
+        np.cumsum(indptr[chunk + 1] - indptr[chunk], out=ends)
         ends += offsets[first]
     return offsets
 
 
 def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of at most a million rows with some million edges each, one row at least."""
+    """Ranges of rows, each of at most 2**20 rows and 2**22 edges, but of at least one row."""
     first, last = 0, indptr.size - 1
     while first < last:
         near = indptr[first : first + _ROWS_AT_ONCE + 1]
@@ -40,7 +40,7 @@ def row_chunks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """int64: the edge positions of `rows`, one row after the other."""
+    """int64: the edge positions of all `rows`, one row after the other."""
     start, degree = indptr[rows], indptr[rows + 1] - indptr[rows]
     ends = np.cumsum(degree)
     total = int(ends[-1]) if rows.size else 0
@@ -48,11 +48,11 @@ def row_positions(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def neighbor_counts(indices: np.ndarray, num_nodes: int) -> np.ndarray:
-    """`[N]`, in the dtype of `order_dtype`: how often each node is among `indices`, which are
+    """`[N]`, in the dtype of `order_dtype`: how often each node occurs in `indices`, which are
     read piece by piece."""
     counts: np.ndarray = np.zeros(num_nodes, order_dtype(indices.size))
     for first in range(0, indices.size, _EDGES_AT_ONCE):
-        # Sorted, they are added in the order of memory: faster than as they come.
+        # Sorted nodes are counted in the order of memory, which is faster.
         nodes, times = np.unique(indices[first : first + _EDGES_AT_ONCE], return_counts=True)
         counts[nodes] += times.astype(counts.dtype)
     return counts
@@ -64,5 +64,5 @@ def row_of_edges(indptr: np.ndarray) -> np.ndarray:
 
 
 def order_dtype(num_edges: int) -> type:
-    """The dtype of positions among so many edges."""
+    """The dtype that holds positions among `num_edges` edges."""
     return np.int32 if num_edges < 2**31 else np.int64

@@ -1,8 +1,8 @@
 """`Schema`: the node types and relations of a typed graph, by name.
 
-A typed graph is one `Graph`. The ids of a node type are a range, or one in each part of a
-partitioned graph. An edge's type is a number of the column `Graph.edge_type`, and each row is
-sorted by it: a relation's neighbours of a node are one stretch of its row.
+A typed graph is one `Graph`. The ids of a node type are one range, or one range in each part
+of a partitioned graph. `Graph.edge_type` has the number of each edge's relation. Each row is
+sorted by it, so a node's neighbours by one relation are a contiguous range of its row.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from jgs.graph.checks import integers, node_count
 from jgs.graph.rows import row_chunks
 
 Relation = tuple[str, str, str]
-_MOST = 2**15  # edge types are int16
+_MAX_RELATIONS = 2**15  # edge types are int16
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The types of a graph's nodes and edges. Static: it is hashable, and `jax.jit` compiles
-    once for each.
+    """The types of a graph's nodes and edges. A schema is static: it is hashable, and `jax.jit`
+    compiles once for each.
 
     Fields:
-      node_types: pairs (name, number of nodes). Ids are given in this order: those of the first
-        type begin at 0, those of the next follow.
-      relations: triples (source type, name, target type). The edges of the first have the type
-        0 in `Graph.edge_type`, and so on. Names may be repeated, triples may not. None: edges
-        have no types.
-      parts: of a partitioned graph, for each part how many nodes of each type it has. Ids are
-        then given part by part, and in each part in the order of the types. A graph that is
-        whole has (); so has one of a single part.
+      node_types: pairs (name, number of nodes). Ids follow this order: the ids of the first
+        type begin at 0, and those of the next type follow.
+      relations: triples (source type, name, target type). The edges of the first relation have
+        the type 0 in `Graph.edge_type`, and so on. Names may be repeated, triples may not.
+        Empty: edges have no types.
+      parts: for each part of a partitioned graph, the number of nodes of each type in the part.
+        Ids are then given part by part, and within a part in the order of the types. Empty for
+        a graph of one part, partitioned or not.
 
-    Lists are taken as tuples. Raises `InputError`.
+    Lists are converted to tuples. Raises `InputError`.
     """
 
     node_types: tuple[tuple[str, int], ...]
@@ -71,9 +71,11 @@ class Schema:
                 raise InputError(
                     f"{what} must be distinct", f"{twice[0]!r} twice", "Rename one."
                 )
-        if len(relations) > _MOST:
+        if len(relations) > _MAX_RELATIONS:
             raise InputError(
-                f"a graph can have {_MOST} relations", len(relations), "Join some of them."
+                f"a graph can have {_MAX_RELATIONS} relations",
+                len(relations),
+                "Join some of them.",
             )
         counts = tuple(count for _, count in types)
         node_count(sum(counts))
@@ -98,14 +100,14 @@ class Schema:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """One more than there are node types: where the ids of each begin, and the last end.
-        Of a partitioned graph, of each part's in turn."""
+        """Where the ids of each node type begin, and where those of the last type end: one
+        number more than there are types. In a partitioned graph, those of each part in turn."""
         parts = self.parts or (tuple(count for _, count in self.node_types),)
         return tuple(accumulate((count for part in parts for count in part), initial=0))
 
     def nodes(self, node_type: str) -> range:
-        """The ids of the nodes of a type. Raises `InputError` that lists the known types, and
-        where the parts of a graph have a range each (see `ranges`)."""
+        """The ids of the nodes of a type. Raises `InputError` that lists the known types, also
+        where each part of a graph has a range of its own (see `ranges`)."""
         ranges = self.ranges(node_type)
         if len(ranges) > 1:
             raise InputError(
@@ -116,15 +118,15 @@ class Schema:
         return ranges[0]
 
     def ranges(self, node_type: str) -> tuple[range, ...]:
-        """The ids of the nodes of a type in each part, ascending; of a graph that is whole one
-        range. Raises `InputError` that lists the known types."""
+        """The ids of the nodes of a type in each part, ascending; one range if the graph is not
+        partitioned. Raises `InputError` that lists the known types."""
         ends = tuple(pairwise(self.offsets))
         return tuple(
             range(*each) for each in ends[self.number(node_type) :: len(self.node_types)]
         )
 
     def number(self, node_type: str) -> int:
-        """The place of a node type among all. Raises `InputError` that lists them."""
+        """The index of a node type in `node_types`. Raises `InputError` that lists them."""
         names = [name for name, _ in self.node_types]
         if node_type not in names:
             raise InputError(
@@ -135,7 +137,7 @@ class Schema:
         return names.index(node_type)
 
     def relation(self, relation: str | Relation) -> int:
-        """The number of a relation, given by its triple or by its name if no other has it.
+        """The number of a relation, given by its triple, or by its name if that is unique.
 
         Raises `InputError` that lists the known relations.
         """
@@ -152,13 +154,13 @@ class Schema:
         return found[0]
 
     def numbers(self, ids: np.ndarray) -> np.ndarray:
-        """int64, the shape of `ids`: the place of each node's type among all."""
+        """int64, the shape of `ids`: the index in `node_types` of each node's type."""
         return (np.searchsorted(self.offsets, ids, "right") - 1) % max(1, len(self.node_types))
 
     def of_nodes(self, ids: np.ndarray, offsets: Iterable[int] | None = None) -> Schema | None:
-        """The schema of a graph whose node `i` is `ids[i]`, and whose part `p` has the nodes
-        `[offsets[p], offsets[p + 1])`; without `offsets` it has one part. None where the nodes
-        of a part would not be in the order of the types."""
+        """The schema of a graph whose node `i` is `ids[i]` of this one. Its part `p` has the
+        nodes `[offsets[p], offsets[p + 1])`; without `offsets` it has one part. None where the
+        nodes of a part are not in the order of the types."""
         counts = []
         for first, last in pairwise([0, ids.size] if offsets is None else offsets):
             kind = self.numbers(ids[first:last])
@@ -169,11 +171,11 @@ class Schema:
         return Schema(tuple((name, n) for (name, _), n in types), self.relations, tuple(counts))
 
     def without_relations(self) -> Schema:
-        """The node types alone."""
+        """The schema of the same node types, without relations."""
         return Schema(self.node_types, (), self.parts)
 
     def as_bytes(self) -> np.ndarray:
-        """uint8: the schema as a file of a saved graph holds it, JSON text."""
+        """uint8: the JSON text of the schema, as a file of a saved graph holds it."""
         fields: dict[str, Any] = {"node_types": self.node_types, "relations": self.relations}
         if self.parts:
             fields["parts"] = self.parts
@@ -181,7 +183,8 @@ class Schema:
 
     @classmethod
     def from_bytes(cls, owner: str, array: np.ndarray | None) -> Schema | None:
-        """The schema of `as_bytes`, or None; raises `InputError` that names the `owner`."""
+        """The schema of what `as_bytes` returned, or None for None; raises `InputError` that
+        names the `owner` of the array."""
         if array is None:
             return None
         try:
@@ -196,7 +199,8 @@ class Schema:
 
 
 def check_schema(schema: Any, num_nodes: int, has_edge_types: bool) -> None:
-    """Raises `InputError` unless it is None, or the schema of such a graph."""
+    """Raises `InputError` unless `schema` is None or fits a graph of `num_nodes` nodes, whose
+    edges have types or not."""
     if schema is None:
         return
     if not isinstance(schema, Schema):
@@ -221,8 +225,8 @@ def check_schema(schema: Any, num_nodes: int, has_edge_types: bool) -> None:
 def check_edge_types(
     edge_type: Any, schema: Schema | None, indptr: np.ndarray, indices: np.ndarray
 ) -> np.ndarray:
-    """`edge_type` as int16 `[E]`: in range, ascending in each row, and, with a schema, of
-    relations between the types of each edge's ends. Raises `InputError`."""
+    """`edge_type` as int16 `[E]`. It must be in range and ascending in each row. With a schema,
+    the ends of each edge must be of the types of its relation. Raises `InputError`."""
     types = integers("edge_type", edge_type, np.int16)
     if types.size != indices.size:
         raise InputError(
@@ -230,7 +234,7 @@ def check_edge_types(
             f"{types.size} entries, {indices.size} edges",
             "Give the number of each edge's relation.",
         )
-    most = _MOST if schema is None else len(schema.relations)
+    most = _MAX_RELATIONS if schema is None else len(schema.relations)
     if types.size and (types.min() < 0 or types.max() >= most):
         at = int(np.argmax((types < 0) | (types >= most)))
         raise InputError(
@@ -240,24 +244,24 @@ def check_edge_types(
         )
     for first, stop in row_chunks(indptr):
         begin, end = int(indptr[first]), int(indptr[stop])
-        some = types[begin:end]
+        chunk = types[begin:end]
         row = np.repeat(np.arange(first, stop), np.diff(indptr[first : stop + 1]))
-        falls = (np.diff(some) < 0) & (row[1:] == row[:-1])
+        falls = (np.diff(chunk) < 0) & (row[1:] == row[:-1])
         if falls.any():
             raise InputError(
                 "each row must be sorted by edge_type",
-                f"{some[np.argmax(falls)]} before a lower one at node {row[np.argmax(falls)]}",
+                f"{chunk[np.argmax(falls)]} before a lower one at node {row[np.argmax(falls)]}",
                 "Sort the edges of each row, or make the graph with Graph.from_relations.",
             )
         if schema is not None:
             for ids, ends in ((indices[begin:end], 0), (row, 2)):
-                _check_ends(schema, begin, some, ids, ends)
+                _check_ends(schema, begin, chunk, ids, ends)
     return types
 
 
 def _check_ends(schema: Schema, begin: int, types: Any, ids: Any, end: int) -> None:
-    """Raises unless each of the edges from `begin` on has, at this `end` of its relation, a
-    node of the type that the relation says."""
+    """Raises `InputError` unless each edge has, at this `end` of its relation (0 or 2), a node
+    of the type that the relation says. The first edge has the id `begin`."""
     of_relation = np.array([schema.number(one[end]) for one in schema.relations], int)
     wrong = schema.numbers(ids) != of_relation[types]
     if wrong.any():

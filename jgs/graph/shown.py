@@ -1,4 +1,4 @@
-"""What a person reads of an object: one line as its `repr`, a small table in a notebook."""
+"""How an object is shown to a person: one line as its `repr`, a small table in a notebook."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import numpy as np
 
 
 class Shown:
-    """An object that says what it is by `_facts`: a dict of texts by name. The empty text is
-    left out, and of the name "" a line has the text alone."""
+    """An object that is shown by its `_facts`, a dict of texts by name. An empty text is left
+    out. A text with an empty name is shown without a name."""
 
     def _facts(self) -> dict[str, str]:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        words = [f"{name}={text}" if name else text for name, text in _told(self)]
+        words = [f"{name}={text}" if name else text for name, text in _shown_facts(self)]
         return f"{type(self).__name__}({', '.join(words)})"
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{html.escape(name)}</td><td>{html.escape(text)}</td></tr>"
-            for name, text in _told(self)
+            for name, text in _shown_facts(self)
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
 
-def _told(shown: Shown) -> list[tuple[str, str]]:
+def _shown_facts(shown: Shown) -> list[tuple[str, str]]:
     try:
         facts = shown._facts()
-    except Exception:  # a pytree's fields may hold anything, or arrays that were donated
+    except Exception:  # a pytree's fields may hold anything, also arrays that were donated
         return [("", "...")]
     return [(name, text) for name, text in facts.items() if text]
 
 
 def real(count: Any, capacity: int) -> str:
-    """ "12/16": how many are real, of a capacity; of several batches the most of them, and of
-    what is being traced "?"."""
+    """A count of real entries beside a capacity, as "12/16". For a super-batch the largest
+    count is given, as "≤12/16", and during tracing "?/16"."""
     if isinstance(count, jax.core.Tracer):
         return f"?/{capacity:,}"
     counts = np.asarray(count)
@@ -47,7 +47,7 @@ def real(count: Any, capacity: int) -> str:
 
 
 def graph_facts(graph: Any) -> dict[str, str]:
-    """Of a `jgs.Graph`."""
+    """The `_facts` of a `jgs.Graph`."""
     names = ", ".join([*sorted(graph.edge_columns), *sorted(graph.node_columns)])
     words = ["weighted"] if graph.edge_weight is not None else []
     if graph.schema is not None:

@@ -1,4 +1,5 @@
-"""Columns of tables: of Parquet and CSV files, of pandas, Polars and Arrow, by duck typing."""
+"""Columns of tables: of Parquet and CSV files, and of pandas, Polars and Arrow, whose types are
+recognised by duck typing."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def table_edges(
     name = table_name(table)
     found = read_columns(table)
     weight = weight or (_WEIGHT if _WEIGHT in found else None)
-    own = [src, dst, *([] if weight is None else [weight])]
-    needed = own if columns is None else [*own, *columns]
+    special = [src, dst, *([] if weight is None else [weight])]
+    needed = special if columns is None else [*special, *columns]
     require(name, found, needed)
     ends = found[src], found[dst]
     if ids is not None:
@@ -49,7 +50,7 @@ def table_edges(
             )
     if num_nodes is None:
         num_nodes = count_nodes(*ends)
-    others = [c for c in found if c not in own] if columns is None else list(columns)
+    others = [c for c in found if c not in special] if columns is None else list(columns)
     edges = Edges(*ends, num_nodes, None if weight is None else found[weight])
     return edges, {column: found[column] for column in others}
 
@@ -65,14 +66,15 @@ def require(name: str, found: Mapping[str, Any], needed: Iterable[str]) -> None:
 
 
 def table_name(table: Any) -> str:
-    """What messages call it: a path, or the kind of table."""
+    """What error messages call a table: its path, or its type."""
     if isinstance(table, str | os.PathLike):
         return os.fspath(table)
     return f"the {type(table).__name__}"
 
 
 def read_columns(table: Any) -> dict[str, np.ndarray]:
-    """The columns of a table by name, in order, each `[n]`; or `[n, k]` one of equal lists.
+    """The columns of a table by name, in order, each `[n]`; a column of equally long lists is
+    `[n, k]`.
 
     Args:
       table: the path of a Parquet or CSV file, for which pyarrow must be installed; a data
@@ -104,7 +106,7 @@ def _column(values: Any) -> np.ndarray:
         try:
             return np.stack([np.asarray(each) for each in array])
         except ValueError:
-            pass  # of unequal lengths: whoever reads the column refuses it
+            pass  # lists of unequal lengths: whoever reads the column refuses it
     return array
 
 

@@ -1,10 +1,10 @@
 """Edge weights in fixed point, so that every device decides a weighted draw alike.
 
-A float32 weight is `m * 2**e` with a 24-bit integer `m`. Within a row all weights are shifted
-by one power of two so that the row's total stays below 2**62: weights down to about
-`2**-38 * degree**-1` of the row's largest keep every bit, smaller ones lose their last, and
-none that is positive becomes zero. A draw is then an integer below the row's total and a
-binary search among its prefix sums: no logarithm, no rounding, no scan of a hub.
+A float32 weight is `m * 2**e` with a 24-bit integer `m`. All weights of a row are shifted by
+the same power of two, so that the row's total stays below 2**62. Weights down to about
+`2**-38 * degree**-1` of the row's largest keep every bit. Smaller weights lose their last
+bits, but no positive weight becomes zero. A draw is then an integer below the row's total and
+a binary search among the row's prefix sums: no logarithm, no rounding, no scan of a hub.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _EDGES_AT_ONCE = 1 << 24  # bounds the temporaries to about half a gigabyte
 
 
 def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
-    """`edge_weight` as float32 `[num_edges]`; raises `InputError` unless finite, >= 0, and
-    large enough where it is not 0."""
+    """`edge_weight` as float32 `[num_edges]`. Raises `InputError` unless every weight is finite
+    and not negative, and none that is positive rounds to 0 in float32."""
     form = "sequences of unequal lengths"
     try:
         array = as_numpy(edge_weight)
@@ -88,6 +88,6 @@ def _rows(indptr: np.ndarray, weight: np.ndarray) -> np.ndarray:
         units << np.clip(shift, 0, 62),
         np.maximum(units >> np.clip(-shift, 0, 62), units > 0),
     )
-    total = np.cumsum(units, dtype=np.uint64)  # wraps around, and so does the difference
+    total = np.cumsum(units, dtype=np.uint64)  # may wrap around; the differences stay right
     before = np.repeat(total[starts] - units[starts].astype(np.uint64), degree)
     return (total - before).astype(np.int64)

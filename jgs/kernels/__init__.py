@@ -1,12 +1,12 @@
-"""The compiled kernels, and the one place that finds and registers them.
+"""The compiled kernels: this is the only place that finds and registers them.
 
 `available()` says whether they can be used. They are a plain shared library of XLA FFI
-handlers; each has a twin in `jax.numpy` that means the same and runs on any device, so their
-absence costs speed only. Two environment variables, read at import:
+handlers. Each has a plain form in `jax.numpy` that computes the same and runs on any device, so
+without the library jgs is only slower. Three environment variables are read at import:
 
-  JGS_KERNELS: `off` uses the plain twins only; a path loads that library instead.
-  JGS_NUM_THREADS: the most threads a kernel uses (default: all of XLA's pool).
-  JGS_MAX_ISA: 1 for AVX2 at most, 0 for neither that nor AVX-512 (default: what the CPU has).
+  JGS_KERNELS: `off` uses the plain forms only; a path loads that library instead.
+  JGS_NUM_THREADS: the largest number of threads of a kernel (default: all of XLA's pool).
+  JGS_MAX_ISA: 1 for AVX2 at most, 0 for neither AVX2 nor AVX-512 (default: what the CPU has).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import jax
 from jgs.errors import InputError
 
 _LIBRARY = "libjgs_kernels.so"
-# FFI target -> symbol. Every handler runs on the host CPU.
+# The symbol of each FFI target. All handlers run on the host CPU.
 HANDLERS = {
     "jgs_sample_neighbors": "JgsSampleNeighbors",
     "jgs_sample_labor": "JgsSampleLabor",
@@ -65,17 +65,17 @@ HANDLERS = {
     "jgs_induced": "JgsInduced",
 }
 
-# Plain functions, which Python calls with the addresses of NumPy arrays, outside XLA.
+# Plain functions that Python calls outside XLA, with the addresses of NumPy arrays.
 FUNCTIONS = ("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult")
 
 _MOST_THREADS = 4096
-_INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # by the numbers of isa.h
+_INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # in the order of isa.h
 
 
 def _num_threads() -> int:
     text = os.environ.get("JGS_NUM_THREADS", "")
     if not text:
-        return 0  # as many as XLA's pool has
+        return 0  # as many as are in XLA's pool
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_THREADS:
         raise InputError(
             f"JGS_NUM_THREADS must be an integer from 1 to {_MOST_THREADS}",
@@ -86,7 +86,8 @@ def _num_threads() -> int:
 
 
 def _check_isa() -> None:
-    """The kernels read it themselves (isa.h)."""
+    """Raises `InputError` for a wrong JGS_MAX_ISA, which the kernels read themselves
+    (isa.h)."""
     text = os.environ.get("JGS_MAX_ISA", "2")
     if text not in ("0", "1", "2"):
         raise InputError("JGS_MAX_ISA must be 0, 1 or 2", repr(text), "Unset it?")
@@ -104,7 +105,7 @@ def _find() -> Path | None:
                 "Unset it to use the installed one.",
             )
         return Path(wanted)
-    for folder in __path__:  # two folders in an editable install: the source and the build
+    for folder in __path__:  # an editable install has two folders: the source and the build
         if (path := Path(folder) / _LIBRARY).is_file():
             return path
     return None
@@ -143,12 +144,12 @@ _AVAILABLE = _register()
 
 
 def library() -> Path | None:
-    """The file of the compiled kernels that are in use; None without."""
+    """The file of the compiled kernels in use; None if there are none."""
     return _find() if _AVAILABLE else None
 
 
 def instruction_set() -> str:
-    """What the kernels use of this CPU's instructions; they must be available."""
+    """The instruction set that the kernels use on this CPU. The kernels must be available."""
     return _INSTRUCTION_SETS[ctypes.CDLL(str(_find())).JgsInstructionSet()]
 
 
@@ -157,8 +158,9 @@ _HOST_ONLY = contextvars.ContextVar("_HOST_ONLY", default=False)
 
 @contextmanager
 def this_host_only() -> Iterator[None]:
-    """What is traced inside is for this host alone: on a CPU kernels without their twins, whose
-    tracing takes time and memory. Not for functions that are lowered for other platforms."""
+    """Whatever is traced inside is for this host alone. On a CPU kernels are then traced
+    without their plain forms, which saves time and memory. Do not use it for functions that are
+    lowered for other platforms."""
     token = _HOST_ONLY.set(_AVAILABLE and jax.default_backend() == "cpu")
     try:
         yield
@@ -167,13 +169,13 @@ def this_host_only() -> Iterator[None]:
 
 
 def host_only() -> bool:
-    """Whether `this_host_only` says so."""
+    """Whether a `this_host_only` is active."""
     return _HOST_ONLY.get()
 
 
 def function(symbol: str, result: Any) -> Any:
-    """One of `FUNCTIONS`, by `ctypes`, which lets other threads run meanwhile. `result` is its
-    type there, None for none. Only where kernels are `available()`."""
+    """One of `FUNCTIONS`, called through `ctypes`, which lets other threads run meanwhile.
+    `result` is the `ctypes` type of its result, or None. The kernels must be `available()`."""
     found = _FUNCTIONS[symbol]
     found.restype = result
     return found

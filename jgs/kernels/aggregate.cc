@@ -7,7 +7,7 @@
 namespace jgs {
 namespace {
 
-// Where the row of an edge's index begins: in one matrix, or by a list of rows.
+// Finds the row of an edge's index, in one matrix or in a list of rows.
 struct InMatrix {
   const float* x;
   int64_t num_features;
@@ -21,9 +21,9 @@ struct InList {
   JGS_INLINE const float* operator()(int32_t index) const { return rows[index]; }
 };
 
-enum class Scale { kNone, kOfEdge, kOfIndex, kOfHead };  // which coefficients the edges have
+enum class Scale { kNone, kOfEdge, kOfIndex, kOfHead };  // the kind of the edges' coefficients
 
-// SumEdges for one kind of coefficients.
+// SumEdges for one kind of coefficient.
 template <Scale kScale, bool kStream, typename Rows>
 struct SumRows {
   EdgeRows edges;
@@ -33,8 +33,8 @@ struct SumRows {
   float* out;
   int64_t head_width = num_features / edges.num_heads;
 
-  // Adds `kCount` edges from `e` on, in order; `kFirst` overwrites what is there. Several
-  // edges at once save loads and stores of the sum and change no rounding.
+  // Adds `kCount` edges from `e` on, in order; `kFirst` overwrites the sum. Adding several
+  // edges at once saves loads and stores of the sum, and changes no rounding.
   template <int kCount, bool kFirst>
   JGS_INLINE void Add(int64_t e, int64_t num_edges, float* __restrict sum) const {
     const float* __restrict row[kCount];
@@ -95,8 +95,8 @@ struct SumRows {
   }
 };
 
-// out[r] = maximum over r's edges of coefficient * x[index]; argmax[r] the first such edge, if
-// asked for.
+// out[r] = the maximum over the edges of r of coefficient * x[index]; argmax[r] = the first
+// edge that attains it, if kArgmax.
 template <bool kWeighted, bool kArgmax, typename Rows>
 struct MaxRows {
   EdgeRows edges;
@@ -176,7 +176,7 @@ void AggregateRows(const Executor& executor, const EdgeRows& edges, Reduce reduc
   }
 }
 
-// The largest of the indices [begin, end), read as unsigned: that of a negative one is large.
+// The largest of the indices [begin, end) read as unsigned; a negative index is large.
 struct LargestIndex {
   const int32_t* indices;
   uint32_t* largest;
@@ -261,7 +261,7 @@ void SumEdges(const Executor& executor, const EdgeRows& edges, const float* matr
 void Aggregate(const Executor& executor, const BlockView& block, Reduce reduce, const float* x,
                int64_t num_features, float* out, int32_t* argmax) {
   const EdgeRows edges = ByTarget(block);
-  if (reduce != Reduce::kMax) {  // of several heads too
+  if (reduce != Reduce::kMax) {  // with several heads too
     SumEdges(executor, edges, x, num_features, reduce == Reduce::kMean, out);
   } else {
     AggregateRows(executor, edges, reduce, InMatrix{x, num_features}, num_features, out, argmax);

@@ -1,4 +1,4 @@
-// XLA bindings of aggregate.h: buffers to plain arguments, and nothing else.
+// XLA bindings of aggregate.h: they turn buffers into plain arguments.
 #include "aggregate_ffi.h"
 
 namespace jgs {
@@ -6,7 +6,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Whether the heads share the columns evenly; a maximum takes one.
+// Whether the number of heads divides the columns; a maximum takes one head.
 bool HeadsFit(const BlockView& block, int64_t width, bool max) {
   return block.num_heads == 1 || (!max && block.num_heads > 0 && width % block.num_heads == 0);
 }

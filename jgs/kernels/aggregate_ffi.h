@@ -1,4 +1,4 @@
-// What the bindings of aggregate.h and of gather.h share: buffers, and a block made of them.
+// What the bindings of aggregate.h and gather.h share: buffers, and blocks made of them.
 #ifndef JGS_KERNELS_AGGREGATE_FFI_H_
 #define JGS_KERNELS_AGGREGATE_FFI_H_
 
@@ -29,7 +29,8 @@ inline BlockView View(const Ints& indptr, const Ints& indices, const Count& num_
   return block;
 }
 
-// A block without weights has a `weight` of length 0, one with several heads num_heads an edge.
+// A block without weights has a `weight` of length 0, and one with several heads num_heads for
+// each edge.
 inline BlockView View(const Floats& weight, const Ints& indptr, const Ints& indices,
                       const Count& num_targets, const Count& num_edges, int64_t num_rows) {
   BlockView block = View(indptr, indices, num_targets, num_edges, num_rows);
@@ -45,7 +46,7 @@ bool HasShape(Buffer& buffer, int64_t rows, int64_t columns) {
   return buffer.dimensions()[0] == rows && buffer.dimensions()[1] == columns;
 }
 
-// Only a mistake in jgs/ops can lead to this.
+// Only a mistake in jgs/ops can cause this error.
 constexpr char kShapes[] = "jgs: the buffers of a kernel must have matching shapes";
 
 inline std::string CheckShapes(const BlockView& block, const Floats& weight, bool others) {

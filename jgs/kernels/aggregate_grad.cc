@@ -6,10 +6,10 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kSliceFloats = 16;  // a line: slices of features share none
+constexpr int64_t kSliceFloats = 16;  // one cache line: slices of features do not share lines
 
-// grad_x[s] += coefficient * grad_out[t] for the edge from s that attained t's maximum, feature
-// by feature, in the order of targets.
+// grad_x[s] += coefficient * grad_out[t] for the edge from s that attained the maximum of t,
+// feature by feature, in the order of targets.
 struct MaxGrad {
   const BlockView& block;
   const float* grad_out;
@@ -17,7 +17,7 @@ struct MaxGrad {
   int64_t num_features;
   float* grad_x;
 
-  // All of it for the features [begin, end).
+  // Computes all rows, for the features [begin, end).
   void Run(int64_t begin, int64_t end) const {
     for (int64_t s = 0; s < block.num_rows; ++s) {
       std::fill(grad_x + s * num_features + begin, grad_x + s * num_features + end, 0.0f);
@@ -40,8 +40,8 @@ struct MaxGrad {
   }
 };
 
-// grad_weight[e] = grad_out[r] . x[index], head by head, over the features whose maximum e was
-// if kMax.
+// grad_weight[e] = grad_out[r] . x[index], head by head; if kMax, over the features whose
+// maximum edge e attained.
 template <bool kMax>
 struct WeightGradRows {
   EdgeRows edges;
@@ -85,7 +85,7 @@ void AggregateGrad(const Executor& executor, const BlockView& block, Reduce redu
     SumEdges(executor, transpose.Rows(), grad_out, num_features, /*mean=*/false, grad_x);
     return;
   }
-  // By targets, which needs no transpose, each thread in features of its own.
+  // In the order of targets, which needs no transpose. Each thread has features of its own.
   const MaxGrad grad{block, grad_out, argmax, num_features, grad_x};
   const int64_t lines = (num_features + kSliceFloats - 1) / kSliceFloats;
   const bool small = block.num_edges * num_features < kSmall;

@@ -1,5 +1,5 @@
-// Loops over rows of edges, shared among threads: what aggregate.cc, aggregate_grad.cc and
-// gather.cc have in common. Included by them only.
+// Loops over rows of edges, shared among threads. Only aggregate.cc, aggregate_grad.cc and
+// gather.cc include this.
 #ifndef JGS_KERNELS_AGGREGATE_ROWS_H_
 #define JGS_KERNELS_AGGREGATE_ROWS_H_
 
@@ -12,8 +12,8 @@ namespace jgs {
 constexpr int64_t kSmall = 1 << 16;  // floats of work that are not worth a second thread
 constexpr int64_t kChunksPerThread = 8;
 
-constexpr int64_t kPrefetchEdges = 16;  // how far ahead of its use a row is asked for
-constexpr int64_t kPrefetchFloats = 512;  // of a longer row the hardware fetches the rest
+constexpr int64_t kPrefetchEdges = 16;  // how many edges before its use a row is prefetched
+constexpr int64_t kPrefetchFloats = 512;  // the hardware prefetches the rest of a longer row
 constexpr int64_t kLineFloats = 16;
 
 JGS_INLINE inline void PrefetchRow(const float* row, int64_t num_features) {
@@ -22,18 +22,19 @@ JGS_INLINE inline void PrefetchRow(const float* row, int64_t num_features) {
   for (int64_t f = 0; f < end; f += kLineFloats) __builtin_prefetch(row + f, 0, 2);
 }
 
-// Results of this many bytes leave the caches before anyone reads them.
+// Results of this size in bytes leave the caches before they are read.
 constexpr int64_t kStreamBytes = int64_t{32} << 20;
 
-// Whether rows of `width` floats that are written to `out` in order are best streamed.
+// Whether rows of `width` floats that are written to `out` in order should be streamed.
 inline bool StreamsRows(const float* out, int64_t num_rows, int64_t width) {
   const int64_t bytes = num_rows * width * static_cast<int64_t>(sizeof(float));
   return bytes >= kStreamBytes && CanStream(out, width);
 }
 
 // Rows of edges: row r has the edges indptr[r]:indptr[r+1]. Edge i reads row index[i] of a
-// dense matrix, times coefficient[i], or coefficient[index[i]] if `by_index` (1 where null); with
-// several heads the h-th part of that row, times coefficient[i * num_heads + h].
+// dense matrix, times coefficient[i], or coefficient[index[i]] if `by_index`, or 1 if
+// coefficient is null. With several heads part h of that row is multiplied by
+// coefficient[i * num_heads + h].
 struct EdgeRows {
   const int32_t* indptr;
   const int32_t* index;
@@ -50,7 +51,7 @@ inline EdgeRows ByTarget(const BlockView& block) {
           false,        block.num_heads};
 }
 
-// The sum of term(f) over [begin, end), in fixed partial sums, whatever the width of the vectors.
+// The sum of term(f) over [begin, end), in fixed partial sums, whatever the vectors' width is.
 template <typename Term>
 JGS_INLINE inline float SumInLanes(int64_t begin, int64_t end, const Term& term) {
   constexpr int64_t kLanes = 8;
@@ -65,16 +66,16 @@ JGS_INLINE inline float SumInLanes(int64_t begin, int64_t end, const Term& term)
   return sum;
 }
 
-// kernel.Run(begin, end), as compiled for this CPU. Vectors wider than AVX2's gain nothing: memory
-// is the limit. All give the same bits: each feature is summed by itself, without fused
-// multiply-adds.
+// kernel.Run(begin, end), compiled for this CPU. Vectors wider than AVX2's gain nothing,
+// because memory is the limit. All give the same bits: each feature is summed separately,
+// without fused multiply-adds.
 template <typename Kernel>
 void RunHere(const Kernel& kernel, int64_t begin, int64_t end) {
   RunOn(std::min(BestIsa(), Isa::kAvx2), [&]() JGS_INLINE { kernel.Run(begin, end); });
 }
 
-// Runs a row kernel, whose Run(begin, end) does rows [begin, end), over all its rows, in chunks
-// of about equal numbers of edges plus rows.
+// Runs a row kernel, whose Run(begin, end) handles the rows [begin, end), over all its rows, in
+// chunks with about the same number of edges plus rows.
 template <typename Kernel>
 void RunRows(const Executor& executor, const Kernel& kernel) {
   const EdgeRows& edges = kernel.edges;
@@ -82,7 +83,7 @@ void RunRows(const Executor& executor, const Kernel& kernel) {
   const int64_t work = edges.num_edges() + rows;
   const bool small = executor.num_threads == 1 || work * kernel.num_features < kSmall;
   const int64_t num_chunks = small ? 1 : executor.num_threads * kChunksPerThread;
-  // The first row whose edges and rows before it reach the chunk's share of the work.
+  // The first row before which the edges and rows reach the chunk's share of the work.
   const auto first_row = [&](int64_t chunk) {
     const int64_t share = work * chunk / num_chunks;
     int64_t low = 0, high = rows;
@@ -102,7 +103,8 @@ void RunRows(const Executor& executor, const Kernel& kernel) {
   });
 }
 
-// out[r] = sum over r's edges of coefficient * x[index], divided by their number if `mean`.
+// out[r] = sum over the edges of r of coefficient * x[index], divided by their number if
+// `mean`.
 void SumEdges(const Executor& executor, const EdgeRows& edges, const float* x,
               int64_t num_features, bool mean, float* out);
 

@@ -6,7 +6,8 @@ namespace jgs {
 namespace {
 
 constexpr int64_t kSmallEdges = 1 << 12;  // a sort that is not worth a second thread
-// Sources may be this many times a part's edges before its counters cost more than it saves.
+// With more sources than this for each edge of a part, the part's counters cost more than they
+// save.
 constexpr int64_t kSourcesPerEdge = 4;
 
 }  // namespace
@@ -15,7 +16,7 @@ Transpose::Transpose(const Executor& executor, const BlockView& block, bool mean
   thread_local Scratch<int32_t> integers;
   thread_local Scratch<float> floats;
   const int64_t num_edges = block.num_edges, num_sources = block.num_rows;
-  // The edges are cut in parts; every part counts, and later places, its own.
+  // The edges are divided into parts. Every part counts its edges, and later places them.
   const int64_t useful = 1 + kSourcesPerEdge * num_edges / (num_sources + 1);
   const int64_t num_parts =
       num_edges < kSmallEdges ? 1 : std::min(executor.num_threads, useful);
@@ -27,7 +28,7 @@ Transpose::Transpose(const Executor& executor, const BlockView& block, bool mean
   if (block.weight != nullptr) {
     floats.Reserve(num_edges * block.num_heads);
     coefficient = floats.data();
-  } else if (mean) {  // one a target: the rows that the edges read are the targets
+  } else if (mean) {  // one for each target: the rows that edges read are the targets
     floats.Reserve(block.target_capacity);
     coefficient = floats.data();
     for (int64_t t = 0; t < block.target_capacity; ++t) {
@@ -61,11 +62,11 @@ Transpose::Transpose(const Executor& executor, const BlockView& block, bool mean
   });
 }
 
-// Places the edges [begin, end); the next one out of source s goes to next[s].
+// Places the edges [begin, end); the next edge out of source s goes to next[s].
 void Transpose::Fill(const BlockView& block, bool mean, int64_t begin, int64_t end,
                      int32_t* next, int32_t* target, float* coefficient) {
   const int32_t* indptr = block.indptr;
-  // The target of the first edge: the last whose row starts at or before it.
+  // The target of the first edge is the last one whose row starts at the edge or before.
   int64_t t = std::upper_bound(indptr, indptr + block.target_capacity + 1, begin) - indptr - 1;
   for (int64_t e = begin; e < end; ++t) {
     const float degree = static_cast<float>(indptr[t + 1] - indptr[t]);

@@ -1,4 +1,4 @@
-// The edges of a block by source: what the derivative of a sum reads.
+// The edges of a block by source, which the derivative of a sum reads.
 #ifndef JGS_KERNELS_AGGREGATE_TRANSPOSE_H_
 #define JGS_KERNELS_AGGREGATE_TRANSPOSE_H_
 
@@ -8,9 +8,10 @@ namespace jgs {
 
 class Transpose {
  public:
-  // Row s has the edges out of source s, in edge order; each reads its target's row of a
-  // gradient, times its weights, over the target's degree if `mean`. A counting sort that gives
-  // the same order at any number of threads. Its memory is the thread's, until its next one.
+  // Row s has the edges out of source s, in edge order. Each edge reads its target's row of a
+  // gradient, times the edge's weights, divided by the target's degree if `mean`. It is a
+  // counting sort with the same order for any number of threads. Its memory belongs to the
+  // thread and is valid until the thread's next Transpose.
   Transpose(const Executor& executor, const BlockView& block, bool mean);
 
   EdgeRows Rows() const { return rows_; }

@@ -1,4 +1,4 @@
-"""How a kernel is called on the CPU, and its plain twin elsewhere."""
+"""How a kernel is called on the CPU, and its plain form elsewhere."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 from jgs import kernels
 
 REDUCTIONS = ("sum", "mean", "max")  # a reduction's position is its code in the kernels
-# An index outside the array reads zeros; negative ones too.
+# A read at an index out of bounds gives 0. A negative index is out of bounds too.
 FILL: dict[str, Any] = {"mode": "fill", "fill_value": 0, "wrap_negative_indices": False}
 
 
-def either(num_threads, kernel, plain, *operands):
-    """`kernel(*operands)` on a CPU and `plain(*operands)` elsewhere, or where `num_threads` is
-    None. Derivatives, in both modes, are those of `plain`: XLA cannot look into a kernel."""
+def kernel_or_plain(num_threads, kernel, plain, *operands):
+    """`kernel(*operands)` on a CPU, and `plain(*operands)` elsewhere or where `num_threads` is
+    None. Derivatives, in both modes, are those of `plain`, for XLA cannot differentiate a
+    kernel."""
     if num_threads is None:
         return plain(*operands)
 
@@ -33,8 +34,8 @@ def either(num_threads, kernel, plain, *operands):
 
 
 def on_cpu(kernel, plain, *operands):
-    """`kernel(*operands)` on a CPU where there are kernels, and `plain(*operands)` elsewhere;
-    for what has no derivative."""
+    """`kernel(*operands)` on a CPU where there are kernels, and `plain(*operands)` elsewhere.
+    It is for functions without derivatives."""
     if not kernels.available():
         return plain(*operands)
     if kernels.host_only():
@@ -43,7 +44,7 @@ def on_cpu(kernel, plain, *operands):
 
 
 def call(target, out, arguments, num_threads, reduce=None, **attributes):
-    """The FFI target's result, shaped like `out`, from `arguments`."""
+    """The result of the FFI `target`, shaped like `out`, for these `arguments`."""
     run = jax.ffi.ffi_call(target, out, vmap_method="sequential")
     attributes["num_threads"] = np.int64(num_threads)
     if reduce is not None:
@@ -53,24 +54,28 @@ def call(target, out, arguments, num_threads, reduce=None, **attributes):
 
 
 def floats(shape):
+    """The type of a float32 result of an FFI call."""
     return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def or_empty(weight):
+    """`weight`, or for None an empty array, which means no weights to a kernel."""
     return jnp.zeros(0, jnp.float32) if weight is None else weight
 
 
 def vary_alike(*operands):
-    """`operands`, each varying over every axis of the mesh that one of them varies over, as
-    `jax.shard_map` wants it of a kernel and of the branches of a choice."""
+    """`operands`, each made to vary over all mesh axes that any of them varies over.
+
+    `jax.shard_map` requires this of the operands of a kernel and of a conditional's branches.
+    """
 
     def axes(array):
         kind = getattr(jax.typeof(array), "manual_axis_type", None)  # JAX may rename it
         return frozenset(getattr(kind, "varying", ()))
 
-    every = frozenset().union(*map(axes, jax.tree.leaves(operands)))
-    if not every:
+    all_axes = frozenset().union(*map(axes, jax.tree.leaves(operands)))
+    if not all_axes:
         return operands
     return jax.tree.map(
-        lambda a: jax.lax.pcast(a, tuple(sorted(every - axes(a))), to="varying"), operands
+        lambda a: jax.lax.pcast(a, tuple(sorted(all_axes - axes(a))), to="varying"), operands
     )

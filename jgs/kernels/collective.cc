@@ -12,8 +12,8 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kChunk = 1 << 14;  // candidates a thread takes at a time
-constexpr int64_t kBlock = 512;      // of these hashed at a time
+constexpr int64_t kChunk = 1 << 14;  // candidates that a thread takes at a time
+constexpr int64_t kBlock = 512;      // candidates that are hashed at a time
 
 struct Ranked {
   double rank;
@@ -44,15 +44,16 @@ struct Rank {
   }
 };
 
-// Leaves the `most` smallest, in any order.
+// Leaves the `most` smallest ones, in any order.
 void KeepSmallest(std::vector<Ranked>& ranked, int64_t most) {
   if (static_cast<int64_t>(ranked.size()) <= most) return;
   std::nth_element(ranked.begin(), ranked.begin() + most, ranked.end());
   ranked.resize(most);
 }
 
-// Adds the candidates [begin, end) to `found` that may be among the k + 1 smallest. None of
-// those has a rank above `bound`, which every chunk lowers: a bound of some is one of all.
+// Adds those of the candidates [begin, end) to `found` that may be among the k + 1 smallest.
+// None of these has a rank above `bound`, which every chunk lowers: a bound for some candidates
+// is one for all.
 void RankChunk(const Candidates& c, int64_t begin, int64_t end, int64_t k,
                std::atomic<double>& bound, std::vector<Ranked>& found) {
   const FlushSubnormals flush;

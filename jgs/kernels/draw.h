@@ -1,7 +1,7 @@
-// Which of a node's neighbours are drawn: positions within its row, by integer arithmetic only.
-// The meaning is jgs/sampling/draw.py; draws by weight are in draw_weighted.h.
+// The neighbours that a node draws: positions within its row, by integer arithmetic only.
+// jgs/sampling/draw.py defines the results; draws by weight are in draw_weighted.h.
 //
-// Rows are drawn 64 at a time, lane by lane, so that the compiler turns every loop over lanes
+// 64 rows are drawn at a time, lane by lane, so that the compiler turns every loop over lanes
 // into vector instructions.
 #ifndef JGS_KERNELS_DRAW_H_
 #define JGS_KERNELS_DRAW_H_
@@ -20,15 +20,15 @@ constexpr int kLanes = 64;
 struct Draws {
   explicit Draws(int64_t fanout) : fanout(fanout) {}
 
-  // Before the first draw: rows that take all their neighbours need no room, whatever the
-  // fanout.
+  // Called before the first draw. Rows that take all their neighbours need no room, whatever
+  // the fanout is.
   void MakeRoom() {
     if (position == nullptr) position.reset(new int32_t[fanout * kLanes]);
   }
 
   int64_t fanout;
   int num_rows = 0;
-  uint32_t node[kLanes] = {};   // lanes from num_rows on are drawn too, and not used
+  uint32_t node[kLanes] = {};   // lanes from num_rows on are drawn too, but not used
   uint32_t degree[kLanes] = {};
   std::unique_ptr<int32_t[]> position;  // [fanout][kLanes]
 };
@@ -46,9 +46,9 @@ JGS_INLINE inline void RandomBits(Key key, const Draws& d, int64_t draw, uint32_
 
 enum class Mode { kDistinct, kRepeated };
 
-// `fanout` positions of every row. kDistinct: distinct ones, every subset equally likely, for
-// rows of more than `fanout` neighbours (Floyd; Bentley and Floyd, "A sample of brilliance",
-// CACM 1987). kRepeated: each uniform.
+// `fanout` positions of every row. kDistinct: distinct positions, every subset equally likely,
+// for rows with more than `fanout` neighbours (Floyd's algorithm; Bentley and Floyd, "A sample
+// of brilliance", CACM 1987). kRepeated: each position is uniform.
 template <Mode mode>
 struct DrawRows {
   Key key;

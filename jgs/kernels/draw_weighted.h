@@ -1,7 +1,7 @@
-// Draws by weight: a random point below a row's weight, and the position whose share of the
-// row it falls on. The meaning is jgs/sampling/draw.py.
+// Draws by weight: a random point below a row's total weight, and the position whose part of
+// the row has the point. jgs/sampling/draw.py defines the results.
 //
-// Rows are drawn 64 at a time and their searches run side by side, so that the reads of one
+// 64 rows are drawn at a time, and their searches run side by side, so that the reads of one
 // row's prefix sums overlap with those of the others.
 #ifndef JGS_KERNELS_DRAW_WEIGHTED_H_
 #define JGS_KERNELS_DRAW_WEIGHTED_H_
@@ -21,7 +21,7 @@ inline int64_t Below(uint64_t bits, uint64_t n) {
   return static_cast<int64_t>((static_cast<unsigned __int128>(bits) * n) >> 64);
 }
 
-// Sums that wrap around: damaged prefix sums give a wrong draw, not undefined behaviour.
+// Sums that may wrap around: damaged prefix sums give a wrong draw, not undefined behaviour.
 JGS_INLINE inline int64_t Plus(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
@@ -31,10 +31,10 @@ JGS_INLINE inline int64_t Minus(int64_t a, int64_t b) {
 
 // Draws by weight for the rows of a batch_.
 //
-// Without replacement these are successive draws, each in proportion to the weights not drawn
-// yet: a point below the remaining weight; stepping over the intervals already drawn, in
-// ascending order, makes it a point of the whole row. So each draw is exact and none is
-// repeated. A row stops when no weight is left.
+// Without replacement these are successive draws, each in proportion to the weights not yet
+// drawn. A draw is a point below the remaining weight. It becomes a point of the whole row by
+// stepping over the intervals already drawn, in ascending order. So each draw is exact, and
+// none is repeated. A row stops when no weight is left.
 class WeightedDraws {
  public:
   WeightedDraws(Draws& batch, bool replace) : batch_(batch), replace_(replace) {}
@@ -73,7 +73,7 @@ class WeightedDraws {
   }
 
   const int64_t* prefix[kLanes];  // each row's inclusive prefix sums
-  int32_t count[kLanes];          // how many positions were drawn
+  int32_t count[kLanes];          // the number of positions drawn
 
  private:
   struct Bits {
@@ -84,7 +84,7 @@ class WeightedDraws {
     JGS_INLINE void operator()() const { RandomBits(key, d, draw, high, low); }
   };
 
-  // Steps over what the rows have drawn before draw number `draws`.
+  // Steps over the intervals that the rows have drawn before draw number `draws`.
   struct StepOver {
     WeightedDraws& w;
     int64_t draws;
@@ -99,7 +99,8 @@ class WeightedDraws {
     }
   };
 
-  // Adds the intervals just drawn, begin_ and weight_, to the `draws` before, in order.
+  // Inserts the intervals just drawn, begin_ and weight_, among the `draws` earlier ones, in
+  // order.
   struct Remember {
     WeightedDraws& w;
     int64_t draws;
@@ -124,7 +125,7 @@ class WeightedDraws {
     }
   };
 
-  // The interval of each position drawn; its weight is no longer left.
+  // Finds the interval of each position drawn, and subtracts its weight from what is left.
   void Take(const int32_t* position) {
     for (int r = 0; r < kLanes; ++r) {
       begin_[r] = std::numeric_limits<int64_t>::max();
@@ -136,10 +137,10 @@ class WeightedDraws {
     }
   }
 
-  // For the rows searched, the first position whose prefix sum exceeds the point.
+  // Finds, for the rows searched, the first position whose prefix sum exceeds the point.
   void Search(int32_t* position) {
     for (int i = 0; i < num_searching_; ++i) {
-      const int r = searching_[i];  // the last position is that of every point before the total
+      const int r = searching_[i];  // points from the total on have the last position
       search_[r].Begin(prefix[r], static_cast<int32_t>(batch_.degree[r]) - 1, Plus(point_[r], 1),
                        per_weight_[r]);
     }
@@ -160,8 +161,8 @@ class WeightedDraws {
 
   Draws& batch_;
   const bool replace_;
-  int64_t left_[kLanes];       // weight not drawn yet
-  double per_weight_[kLanes];  // mean number of positions for a unit of weight
+  int64_t left_[kLanes];       // the weight not yet drawn
+  double per_weight_[kLanes];  // the mean number of positions for a unit of weight
   int64_t point_[kLanes], begin_[kLanes], weight_[kLanes];
   LineSearch<int64_t> search_[kLanes];
   uint8_t searching_[kLanes];

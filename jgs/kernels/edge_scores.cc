@@ -6,8 +6,8 @@
 namespace jgs {
 namespace {
 
-// LeakyReLU(v) = even * |v| + odd * v, and its derivative, without a branch: loops over them use
-// vectors.
+// LeakyReLU(v) = even * |v| + odd * v, and its derivative, without a branch, so that loops over
+// them use vectors.
 struct Leaky {
   float even, odd;
 
@@ -16,7 +16,7 @@ struct Leaky {
 
   JGS_INLINE float Of(float v) const { return even * __builtin_fabsf(v) + odd * v; }
   JGS_INLINE float Slope(float v) const {
-    return even * __builtin_copysignf(1.0f, v + 0.0f) + odd;  // of -0 as of 0
+    return even * __builtin_copysignf(1.0f, v + 0.0f) + odd;  // for -0 the same as for 0
   }
 };
 
@@ -50,9 +50,9 @@ struct ScoreRows {
   }
 };
 
-// grad_own[r] = attention * the sum over r's edges of coefficient * LeakyReLU'(other + own), and
-// if kShare share[r] = the sum of coefficient * LeakyReLU(other + own). Rows are targets and
-// `other` those of sources, or the other way round.
+// grad_own[r] = attention * the sum over the edges of r of coefficient * LeakyReLU'(other +
+// own). If kShare, share[r] = the sum of coefficient * LeakyReLU(other + own). Rows are targets
+// and `other` are rows of sources, or the reverse.
 template <bool kShare>
 struct ScoreGradRows {
   EdgeRows edges;

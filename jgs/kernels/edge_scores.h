@@ -1,7 +1,7 @@
 // The logits of additive attention over the edges of a block, and their derivatives.
 //
-// Plain C++: `jgs/ops/edge_scores.py` holds the meaning, `edge_scores_ffi.cc` the XLA bindings.
-// Every sum is taken by one thread in edge order, so results do not depend on the number of
+// Plain C++: `jgs/ops/edge_scores.py` defines the results, and `edge_scores_ffi.cc` has the XLA
+// bindings. One thread takes every sum in edge order, so results do not depend on the number of
 // threads.
 #ifndef JGS_KERNELS_EDGE_SCORES_H_
 #define JGS_KERNELS_EDGE_SCORES_H_
@@ -10,7 +10,7 @@
 
 namespace jgs {
 
-// What turns a source's row x and a target's row y into a logit of each head:
+// Turns a source's row x and a target's row y into a logit for each head:
 // attention . LeakyReLU(x + y) over the head's part of the features.
 struct AdditiveAttention {
   const float* attention = nullptr;  // [num_heads * width of a head = num_features]
@@ -25,8 +25,9 @@ void EdgeScores(const Executor& executor, const BlockView& block,
                 const AdditiveAttention& attention, const float* x, const float* y,
                 float* scores);
 
-// The derivatives, of a block whose weights are the gradient of the scores. grad_x and grad_y
-// are shaped like x and y; grad_attention: [target_capacity, num_features], each target's share.
+// The derivatives, for a block whose weights are the gradient of the scores. grad_x and grad_y
+// have the shapes of x and y. grad_attention: [target_capacity, num_features], the part of each
+// target.
 void EdgeScoresGrad(const Executor& executor, const BlockView& block,
                     const AdditiveAttention& attention, const float* x, const float* y,
                     float* grad_x, float* grad_y, float* grad_attention);

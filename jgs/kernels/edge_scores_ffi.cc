@@ -1,4 +1,4 @@
-// XLA bindings of edge_scores.h: buffers to plain arguments, and nothing else.
+// XLA bindings of edge_scores.h: they turn buffers into plain arguments.
 #include "edge_scores.h"
 
 #include "aggregate_ffi.h"

@@ -9,10 +9,10 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 128;  // the logits of so many rows' edges stay in the cache
+constexpr int64_t kRowsAtOnce = 128;  // the logits of these rows' edges stay in the cache
 
-// exp(x) for x <= 0 to about 1e-7 of it, 0 below 1e-38, NaN for NaN; without a branch, so that
-// loops over it use vectors. Coefficients of Cephes' expf.
+// exp(x) for x <= 0 with a relative error of about 1e-7, 0 below 1e-38, and NaN for NaN. It has
+// no branch, so that loops over it use vectors. The coefficients are those of Cephes' expf.
 JGS_INLINE inline float ExpOfNegative(float x) {
   constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float shifted = x * 1.44269504f + kToInteger;
@@ -37,7 +37,7 @@ JGS_INLINE inline void ExpAll(float* values, int64_t size) {
   for (int64_t i = 0; i < size; ++i) values[i] = ExpOfNegative(values[i]);
 }
 
-// `kHeads` 0: as many as `num_features` says.
+// `kHeads` 0: the number of heads is `num_features`.
 template <int64_t kHeads>
 struct SoftmaxRows {
   EdgeRows edges;
@@ -64,7 +64,7 @@ struct SoftmaxRows {
     }
   }
 
-  // weights = logits less the largest of their head.
+  // weights = logits minus the largest of their head.
   JGS_INLINE void LessMaximum(int64_t r, int64_t heads, float* __restrict top) const {
     constexpr float kLowest = -std::numeric_limits<float>::infinity();
     const int64_t begin = edges.indptr[r] * heads, end = edges.indptr[r + 1] * heads;
@@ -82,7 +82,7 @@ struct SoftmaxRows {
     }
   }
 
-  // weights over the sum of their head; where all are 0 they stay 0.
+  // weights divided by the sum of their head; if all are 0 they stay 0.
   JGS_INLINE void OverSum(int64_t r, int64_t heads, float* __restrict sum) const {
     const int64_t begin = edges.indptr[r] * heads, end = edges.indptr[r + 1] * heads;
     const bool has_own = weights.own != nullptr;
@@ -98,7 +98,8 @@ struct SoftmaxRows {
   }
 };
 
-// grad_logits = weights * (grad - the sum over the target's edges and own of weights * grad).
+// grad_logits = weights * (grad - the sum of weights * grad over the target's edges and
+// self-loop).
 template <int64_t kHeads>
 struct SoftmaxGradRows {
   EdgeRows edges;

@@ -1,4 +1,4 @@
-// XLA bindings of edge_softmax.h: buffers to plain arguments, and nothing else.
+// XLA bindings of edge_softmax.h: they turn buffers into plain arguments.
 #include "edge_softmax.h"
 
 #include "aggregate_ffi.h"
@@ -8,7 +8,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Its rows alone; the indices are not needed.
+// The rows of a block; its indices are not needed.
 BlockView ViewRows(const Ints& indptr, const Count& num_targets, const Count& num_edges,
                    int64_t edge_capacity) {
   BlockView block;
@@ -20,7 +20,7 @@ BlockView ViewRows(const Ints& indptr, const Count& num_targets, const Count& nu
   return block;
 }
 
-// Whether `edges` has a row for every edge, and `own` one for every target or none at all.
+// Whether `edges` has a row for every edge, and `own` one for every target, or none at all.
 template <typename Buffer>
 bool Match(const BlockView& block, int64_t num_heads, bool has_own, Buffer& edges,
            Buffer& own) {
@@ -37,7 +37,7 @@ OfEdgesAndOwn<float> Write(ffi::Result<Matrix>& edges, ffi::Result<Matrix>& own,
   return {edges->typed_data(), has_own ? own->typed_data() : nullptr};
 }
 
-// Without logits of their own the targets' matrices have no rows.
+// If targets have no logits for self-loops, the targets' matrices have no rows.
 ffi::Error EdgeSoftmaxFfi(ffi::ThreadPool pool, Matrix logits, Matrix own, Ints indptr,
                           Count num_targets, Count num_edges, ffi::Result<Matrix> weights,
                           ffi::Result<Matrix> own_weights, int64_t num_threads) {

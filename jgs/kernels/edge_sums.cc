@@ -12,12 +12,12 @@ namespace jgs {
 namespace {
 
 constexpr int64_t kPiece = 512;         // edges whose values are computed at a time
-constexpr int64_t kSlots = 1 << 14;     // slots a thread takes at a time
-constexpr int64_t kEdges = 1 << 14;     // edges a thread takes at a time
+constexpr int64_t kSlots = 1 << 14;     // slots that a thread takes at a time
+constexpr int64_t kEdges = 1 << 14;     // edges that a thread takes at a time
 constexpr uint8_t kNotFinite = 255;     // the exponent of infinity and NaN
 
-// Its field in the value's bits: of a slot's largest value it is all that matters, and a byte a
-// slot stays in the cache.
+// The exponent field of the value. Only this is needed of a slot's largest value, and one byte
+// for each slot stays in the cache.
 uint8_t Exponent(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -36,12 +36,12 @@ uint64_t ToBits(double value) {
   return bits;
 }
 
-// 2**shift of a slot, by which its largest value has 30 bits before the point, and 2**-shift.
+// 2**shift of a slot, with which its largest value has 30 bits before the point; and 2**-shift.
 double Scale(uint8_t largest) { return FromBits((1023ull + 156 - largest) << 52); }
 double Unit(uint8_t largest) { return FromBits((1023ull - 156 + largest) << 52); }
 
 // value * scale, below 2**31, rounded to the nearest (even) integer: adding 1.5 * 2**52 leaves
-// no bits behind the point.
+// no bits after the point.
 uint64_t Fixed(float value, double scale) {
   constexpr double kShift = 0x1.8p52;
   return ToBits(static_cast<double>(value) * scale + kShift) - ToBits(kShift);
@@ -62,9 +62,9 @@ struct Total {
   }
 };
 
-// Runs `walk(chunk, accumulator of T [num_slots])` for all chunks and leaves in the first
-// accumulator what `merge(T& first, T other)` makes of all. An accumulator is of one thread;
-// there are fewer than threads where their slots would be more than the edges.
+// Runs `walk(chunk, accumulator of T [num_slots])` for all chunks. The first accumulator then
+// has what `merge(T& first, T other)` makes of all. Each accumulator belongs to one thread.
+// There are fewer of them than threads if their slots would outnumber the edges.
 template <typename T, typename Walk, typename Merge>
 void Accumulate(Team& team, int64_t num_edges, int64_t num_slots, int64_t num_chunks,
                 Scratch<T>& memory, const Walk& walk, const Merge& merge) {
@@ -95,7 +95,7 @@ void Accumulate(Team& team, int64_t num_edges, int64_t num_slots, int64_t num_ch
   }
 }
 
-// Two walks over the same edges: `walk(chunk, Largest or Total)`.
+// Walks twice over the same edges: `walk(chunk, Largest or Total)`.
 template <typename Walk>
 void Sums(int64_t num_edges, int64_t num_slots, int64_t num_chunks, const Walk& walk,
           float* sums, const Executor& executor) {
@@ -146,7 +146,7 @@ void ApplyStep(const EdgeStep& step, const float* other, float* value, int64_t n
   }
 }
 
-// Edges one after the other, from a few columns.
+// Consecutive edges, from a few columns.
 struct Piece {
   int64_t num = 0;
   int32_t row[kPiece], column[kPiece];
@@ -192,7 +192,7 @@ void ForEachPiece(const EdgeChain& chain, int64_t begin, int64_t end, const Visi
   if (piece.num > 0) finish();
 }
 
-// The value that all edges of a column have, of a chain that neither rows nor weights enter.
+// The value that all edges of a column have, for a chain without row vectors and weights.
 std::vector<float> ColumnValues(const EdgeChain& chain) {
   const FlushSubnormals flush;
   std::vector<float> values(chain.slice.num_columns());

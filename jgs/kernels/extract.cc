@@ -9,8 +9,8 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kFewest = 1 << 12, kMost = 1 << 16;  // edges a thread takes at a time
-constexpr int64_t kBlock = 256;                        // edges looked at before any is kept
+constexpr int64_t kFewest = 1 << 12, kMost = 1 << 16;  // edges that a thread takes at a time
+constexpr int64_t kBlock = 256;                        // edges that are read before any is kept
 
 void KeepRows(const Slice& slice, const int32_t* indices, const PlaceMap& places, int32_t none,
               int64_t begin, int64_t end, KeptEdges& kept) {

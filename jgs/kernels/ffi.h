@@ -1,4 +1,4 @@
-// What every XLA binding shares: the pool as an Executor, and one way to run a handler.
+// What all XLA bindings share: the pool as an Executor, and a way to run a handler.
 #ifndef JGS_KERNELS_FFI_H_
 #define JGS_KERNELS_FFI_H_
 
@@ -13,7 +13,7 @@
 
 namespace jgs {
 
-// XLA's thread pool, capped at max_threads (0: no cap). The pool must outlive the Executor.
+// XLA's thread pool, limited to max_threads (0: no limit). The pool must outlive the Executor.
 inline Executor PoolExecutor(xla::ffi::ThreadPool& pool, int64_t max_threads) {
   const int64_t size = std::max<int64_t>(1, pool.num_threads());
   return {max_threads > 0 ? max_threads : size,
@@ -26,7 +26,7 @@ void AdviseHugePages(Result& result) {
   AdviseHugePages(result->untyped_data(), result->size_bytes());
 }
 
-// Runs `body`, which returns an error message or "", and lets no exception into XLA.
+// Runs `body`, which returns an error message or "", and catches every exception.
 template <typename Body>
 xla::ffi::Error Guarded(const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// Subnormal numbers as XLA's CPU programs take them: read as 0, and 0 where they would result.
+// Subnormal numbers as in XLA's CPU programs: they are read as 0, and become 0 as results.
 #ifndef JGS_KERNELS_FLUSH_H_
 #define JGS_KERNELS_FLUSH_H_
 
@@ -10,7 +10,8 @@
 
 namespace jgs {
 
-// While it lives, on this thread. XLA sets this where it calls a kernel, not on its pool.
+// Active on this thread during its lifetime. XLA does this where it calls a kernel, but not in
+// its pool.
 class FlushSubnormals {
  public:
 #if defined(__x86_64__)

@@ -13,12 +13,13 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kUnits = 1024;  // parts of an enlargement
+constexpr int64_t kUnits = 1024;  // `enlargement` is a number of these parts
 constexpr uint32_t kAttempts = 8;
 // The second counter of random bits; see frontier.py.
 constexpr uint32_t kInitial = 0, kSuccessor = 1, kPop = 2;
 
-// 64 random bits for each of kLanes counters from `first` on, by vector instructions.
+// 64 random bits for each of kLanes counters from `first` on, computed with vector
+// instructions.
 struct Bits {
   Key key;
   uint32_t first, number;
@@ -35,9 +36,9 @@ struct Bits {
   }
 };
 
-// The table in which a slot of the frontier owns as many entries in a row as its degree, and
-// its index array, which says where and how many. An entry that its slot does not own is dead:
-// what it holds is of no meaning.
+// The table in which a slot of the frontier owns a range of as many entries as its degree; and
+// its index array, which has the range of each slot. An entry that its slot does not own is
+// dead, and its contents mean nothing.
 class Dashboard {
  public:
   explicit Dashboard(int64_t num_slots) : start_(num_slots), degree_(num_slots, 0) {}
@@ -45,7 +46,7 @@ class Dashboard {
   int64_t used() const { return used_; }
   int64_t live() const { return live_; }
 
-  // Gives a slot `degree` entries behind the last one, in place of those it has.
+  // Gives a slot `degree` entries after the last one, in place of those that it has.
   void Put(int64_t slot, int64_t degree) {
     live_ += degree - degree_[slot];
     degree_[slot] = static_cast<uint32_t>(degree);
@@ -58,7 +59,7 @@ class Dashboard {
     for (size_t slot = 0; slot < start_.size(); ++slot) Append(slot);
   }
 
-  // The slot whose entry this is, or -1.
+  // The slot that owns this entry, or -1.
   int64_t Owner(int64_t entry) const {
     const int32_t slot = slot_[entry];
     return static_cast<uint32_t>(entry) - start_[slot] < degree_[slot] ? slot : -1;
@@ -80,12 +81,12 @@ class Dashboard {
   }
 
   int64_t used_ = 0, live_ = 0;
-  std::vector<int32_t> slot_;            // of every entry
-  std::vector<uint32_t> start_, degree_;  // of every slot
+  std::vector<int32_t> slot_;            // for every entry
+  std::vector<uint32_t> start_, degree_;  // for every slot
 };
 
-// Draws one subgraph. What a pop reads is asked for and looked up some pops after its node has
-// entered, mostly long before it is popped: first the edge to the successor, then the
+// Draws one subgraph. What a pop reads is prefetched and read some pops after its node has
+// entered, mostly long before the node is popped: first the edge to the successor, then the
 // successor's row.
 class Sampler {
  public:
@@ -94,7 +95,8 @@ class Sampler {
       : g_(graph), key_(key), o_(options), bad_(bad), board_(options.size),
         member_(options.size) {}
 
-  // The first frontier and the nodes popped, repeated ones included; of a damaged graph any.
+  // The first frontier and the popped nodes, with repetitions; any nodes if the graph is
+  // damaged.
   std::vector<int32_t> Run() {
     std::vector<int32_t> met;
     met.reserve(o_.size + std::min(o_.pops, kManyPops));
@@ -119,15 +121,15 @@ class Sampler {
 
  private:
   static constexpr int64_t kManyPops = 1 << 20;
-  static constexpr int64_t kDelay = 8;    // pops until what was asked for is there
-  static constexpr uint32_t kAtOnce = 2;  // attempts whose bits are drawn for many pops
+  static constexpr int64_t kDelay = 8;    // pops until a prefetched value is read
+  static constexpr uint32_t kAtOnce = 2;  // attempts whose bits are drawn for many pops at once
 
   // A node of the frontier, and what is known of its successor.
   struct Member {
     int32_t node;
-    int32_t successor;  // kUnknown until it is looked up; kNone of a node without neighbours
-    int32_t count;      // of edges in the successor's row; kUnknown until it is looked up
-    int64_t at;         // the edge to the successor, then where the successor's row begins
+    int32_t successor;  // kUnknown until it is read; kNone for a node without neighbours
+    int32_t count;      // of edges in the successor's row; kUnknown until it is read
+    int64_t at;         // the edge to the successor; later the beginning of the successor's row
   };
   static constexpr int32_t kUnknown = -1, kNone = -2;
 
@@ -160,7 +162,7 @@ class Sampler {
     }
   }
 
-  // The bits of kLanes pops.
+  // Draws the bits of kLanes pops.
   void DrawBits(int64_t pop) {
     const uint32_t first = static_cast<uint32_t>(pop);
     for (uint32_t i = 0; i < kAtOnce; ++i) RunOn(isa_, Bits{key_, first, kPop + i, attempt_[i]});
@@ -168,7 +170,7 @@ class Sampler {
     RunOn(isa_, Bits{key_, entrance, kSuccessor, successor_});
   }
 
-  // The slot that is popped; some are live.
+  // The slot that is popped. Some slots must be live.
   int64_t Pop(int64_t pop) {
     if (board_.used() * kUnits > o_.enlargement * board_.live()) board_.CleanUp();
     const uint64_t used = static_cast<uint64_t>(board_.used());
@@ -188,7 +190,8 @@ class Sampler {
     return static_cast<uint64_t>(x0) << 32 | x1;
   }
 
-  // A node with this row enters: draws the edge to its successor. Returns its capped degree.
+  // Lets a node with this row enter: draws the edge to its successor. Returns its capped
+  // degree.
   int64_t Enter(Member& member, EdgeRange row, uint64_t bits) const {
     member.successor = row.count > 0 ? kUnknown : kNone;
     member.count = kUnknown;
@@ -221,9 +224,9 @@ class Sampler {
   std::atomic<bool>& bad_;
   const Isa isa_ = BestIsa();
   Dashboard board_;
-  std::vector<Member> member_;  // of every slot
-  uint64_t attempt_[kAtOnce][kLanes], successor_[kLanes];  // of the pops at hand
-  Member* entered_[2 * kDelay];  // at the last pops
+  std::vector<Member> member_;  // for every slot
+  uint64_t attempt_[kAtOnce][kLanes], successor_[kLanes];  // those of the current pops
+  Member* entered_[2 * kDelay];  // by the last pops
 };
 
 // Sorts nodes below num_nodes, 11 bits at a time.

@@ -20,7 +20,7 @@ void ShareRows(const Executor& executor, int64_t num_rows, int64_t width, const 
   });
 }
 
-// Row `row` of the tables, one below the other; null where there is none.
+// Row `row` of the tables, each below the one before; null if there is no such row.
 JGS_INLINE inline const float* FindRow(const std::vector<Table>& tables, int64_t num_features,
                                        int64_t row) {
   if (row < 0) return nullptr;
@@ -31,12 +31,12 @@ JGS_INLINE inline const float* FindRow(const std::vector<Table>& tables, int64_t
   return nullptr;
 }
 
-// The positions that hold the entries of one sparse row.
+// The range of positions of the entries of one sparse row.
 struct Entries {
   int64_t begin = 0, end = 0;
 };
 
-// Whether the row keeps the rules of SparseFeatures; then `entries` are its own.
+// Whether the row keeps the rules of SparseFeatures. If so, `entries` are its entries.
 bool ReadRow(const SparseRows& features, int64_t row, Entries& entries) {
   entries = {features.indptr[row], features.indptr[row + 1]};
   bool good = entries.begin >= 0 && entries.begin <= entries.end &&
@@ -47,7 +47,7 @@ bool ReadRow(const SparseRows& features, int64_t row, Entries& entries) {
   return good;
 }
 
-// A broken row that any thread met; which one does not matter, the least is kept.
+// A broken row that some thread met. Any would do; the smallest is kept.
 class BrokenRow {
  public:
   void Meet(int64_t row) {
@@ -71,7 +71,7 @@ class BrokenRow {
 };
 
 // One target's reduction of weight * row over its edges. `dense` is a row of zeros, and is
-// left so. False: a row of `features` is broken, and `broken` has met it.
+// zeros again afterwards. False if a row of `features` is broken; it is then in `broken`.
 bool AggregateRow(const SparseRows& features, const BlockView& block, Reduce reduce, int64_t t,
                   float* dense, float* out, BrokenRow& broken) {
   const int64_t width = features.num_features;
@@ -85,7 +85,7 @@ bool AggregateRow(const SparseRows& features, const BlockView& block, Reduce red
     }
     const float weight = block.weight != nullptr ? block.weight[e] : 1.0f;
     const int32_t* column = features.indices;
-    // What is not stored is 0, and adding it changes nothing, if the weight is finite.
+    // Values that are not stored are 0. Adding them changes nothing if the weight is finite.
     if (reduce != Reduce::kMax && weight * 0.0f == 0.0f) {
       for (int64_t i = entries.begin; i < entries.end; ++i) {
         out[column[i]] += weight * features.values[i];

@@ -1,7 +1,7 @@
 // Rows of a feature store: copied, or aggregated on the way.
 //
-// Plain C++: `jgs/ops/gather.py` and `jgs/ops/gather_aggregate.py` hold the meaning,
-// `gather_ffi.cc` the XLA bindings. Dense rows are aggregated by aggregate.h.
+// Plain C++: `jgs/ops/gather.py` and `jgs/ops/gather_aggregate.py` define the results, and
+// `gather_ffi.cc` has the XLA bindings. aggregate.h aggregates dense rows.
 #ifndef JGS_KERNELS_GATHER_H_
 #define JGS_KERNELS_GATHER_H_
 
@@ -14,20 +14,20 @@
 
 namespace jgs {
 
-// Rows in memory: those of one matrix below those of another.
+// Rows in memory. Several tables are read as one, each below the one before.
 struct Table {
   const float* rows = nullptr;  // [num_rows, num_features]
   int64_t num_rows = 0;
 };
 
-// out[i] = row ids[i] of the tables, one below the other; zeros where ids[i] is no row;
+// out[i] = row ids[i] of the tables, each below the one before; zeros if there is no such row.
 // out: [num_ids, num_features].
 void Gather(const Executor& executor, const std::vector<Table>& tables, int64_t num_features,
             const int32_t* ids, int64_t num_ids, float* out);
 
-// `Aggregate` of rows of the tables, one below the other: source i of the block has row
-// place[i], zeros where that is none. block.num_rows is the number of places, and CheckBlock has
-// passed the block. out: [target_capacity, num_features].
+// `Aggregate` of rows of the tables, each below the one before: source i of the block has row
+// place[i], or zeros if there is no such row. block.num_rows is the number of places. The
+// caller has checked the block with CheckBlock. out: [target_capacity, num_features].
 void GatherAggregate(const Executor& executor, const std::vector<Table>& tables,
                      const int32_t* place, const BlockView& block, Reduce reduce,
                      int64_t num_features, float* out);
@@ -42,12 +42,13 @@ struct SparseRows {
   int64_t num_features = 0;
 };
 
-// The same from sparse rows. Returns the rule that a row it read breaks, or "".
+// `Gather` of sparse rows. Returns the rule that a row it read breaks, or "".
 std::string GatherSparse(const Executor& executor, const SparseRows& features,
                          const int32_t* ids, int64_t num_ids, float* out);
 
-// `Aggregate` of sparse rows: block.num_rows is features.num_rows, and CheckBlock has passed
-// the block. out: [target_capacity, num_features]. Returns like GatherSparse.
+// `Aggregate` of sparse rows: block.num_rows is features.num_rows. The caller has checked the
+// block with CheckBlock. out: [target_capacity, num_features]. Returns what GatherSparse
+// returns.
 std::string GatherAggregateSparse(const Executor& executor, const SparseRows& features,
                                   const BlockView& block, Reduce reduce, float* out);
 

@@ -1,4 +1,4 @@
-// XLA bindings of gather.h: buffers to plain arguments, and nothing else.
+// XLA bindings of gather.h: they turn buffers into plain arguments.
 #include "gather.h"
 
 #include "aggregate_ffi.h"
@@ -8,7 +8,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// The tables, of `width` columns each; false where one is not.
+// The tables, which must have `width` columns each; false if one has not.
 bool ViewTables(const ffi::RemainingArgs& matrices, int64_t width, std::vector<Table>& tables) {
   for (size_t i = 0; i < matrices.size(); ++i) {
     auto matrix = matrices.get<Matrix>(i);
@@ -58,7 +58,8 @@ ffi::Error GatherSparseFfi(ffi::ThreadPool pool, Longs indptr, Ints indices, Flo
   });
 }
 
-// A block whose indices are node ids; an overflowed batch, without edges, may say anything.
+// Checks a block whose indices are node ids. In an overflowed batch, without edges, anything
+// goes.
 std::string CheckNodeBlock(const BlockView& block, const Count& num_sources) {
   const int64_t sources = *num_sources.typed_data();
   if (block.num_edges > 0 && sources != block.num_rows) {

@@ -11,9 +11,9 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kAhead = 24;  // values whose cache lines are on their way
+constexpr int64_t kAhead = 24;  // values whose cache lines are prefetched
 
-// Calls body with a pointer of the integers' own type.
+// Calls body with a pointer of the integers' type.
 template <typename Body>
 auto Typed(const JgsInts& ints, const Body& body) {
   return ints.bytes == 4 ? body(static_cast<int32_t*>(ints.data))
@@ -23,7 +23,7 @@ auto Typed(const JgsInts& ints, const Body& body) {
 template <typename Int>
 bool InRange(const Int* values, int64_t first, int64_t last, int64_t end) {
   using Unsigned = std::make_unsigned_t<Int>;
-  Unsigned most = 0;  // a negative one is a large one
+  Unsigned most = 0;  // a negative number becomes a large one
   for (int64_t i = first; i < last; ++i) {
     most = std::max(most, static_cast<Unsigned>(values[i]));
   }
@@ -46,7 +46,7 @@ void Sort(int64_t count, int64_t first, int64_t first_key, int64_t num_keys,
     std::copy(order, order + count, positions.get());
     std::fill(ends, ends + num_keys, 0);
     for (int64_t i = 0; i < count; ++i) ++ends[keys[i] - first_key];
-    int64_t begin = 0;  // each group's, until its keys have moved it to the end
+    int64_t begin = 0;  // the beginning of each group; adding its keys moves it to the end
     for (int64_t k = 0; k < num_keys; ++k) begin += std::exchange(ends[k], begin);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t slot = ends[keys[i] - first_key]++;
@@ -68,7 +68,7 @@ int64_t JgsGroupCount(JgsInts keys, JgsInts values, int64_t first, int64_t last,
   const auto good = [&](const auto* data) {
     return data == nullptr || jgs::InRange(data, first, last, num_keys);
   };
-  // A piece at a time, so that what was checked is still in the cache when it is counted.
+  // A piece at a time, so that checked keys are still in the cache when they are counted.
   const int64_t piece = 1 << 14, end = last;
   for (; first < end; first = last) {
     last = std::min(end, first + piece);

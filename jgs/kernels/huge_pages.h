@@ -1,4 +1,4 @@
-// Large buffers on huge pages, where the system gives them.
+// Large buffers on huge pages, if the system provides them.
 #ifndef JGS_KERNELS_HUGE_PAGES_H_
 #define JGS_KERNELS_HUGE_PAGES_H_
 
@@ -13,10 +13,11 @@ namespace jgs {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Asks for huge pages in all that a buffer touches: before its first write, which then faults
-// once for 512 small pages. XLA makes its outputs anew at every call, and its temporaries as one
-// block, so that what lies beside a buffer is mostly another. Advice only: contents, and what
-// happens where the system has no huge pages, stay the same.
+// Asks for huge pages for every page that a buffer touches, before its first write, which then
+// faults once for 512 small pages. XLA allocates its outputs anew at every call, and its
+// temporaries as one block, so the memory beside a buffer usually belongs to another buffer.
+// This is advice only: contents do not change, and a system without huge pages behaves as
+// before.
 inline void AdviseHugePages(void* buffer, size_t bytes) {
 #if defined(__linux__)
   if (bytes < 2 * kHugePage) return;

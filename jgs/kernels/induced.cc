@@ -15,26 +15,26 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 14;     // edges of a row that are read together
 constexpr int64_t kPadding = 1 << 16;   // entries of padding written together
-constexpr int64_t kBlock = 64;          // edges looked at before any is kept
-constexpr int64_t kMostBits = 1 << 23;  // nodes of a graph whose bits stay in a core's cache
-constexpr int64_t kStep = 6;            // edges read in the time that a step of a search takes
+constexpr int64_t kBlock = 64;          // edges that are read before any is kept
+constexpr int64_t kMostBits = 1 << 23;  // nodes of a graph whose bits fit in a core's cache
+constexpr int64_t kStep = 6;            // edges read in the time of one step of a search
 constexpr int64_t kAhead = 16;
 
-// Part of a node's row: the edges [first, first + count); or all of it, to be searched.
+// A part of a node's row: the edges [first, first + count); or the whole row, to be searched.
 struct Piece {
   int32_t row, group;
   int64_t first, count;
   bool search;
 };
 
-// What a thread keeps of some pieces, in memory of its own or in that of a result, and what it
-// looks nodes up in.
+// What a thread keeps of some pieces, in its own memory or in a result's, and the tables in
+// which it looks nodes up.
 struct Chunk {
-  bool ids;           // whether anybody wants to know which edges they are
+  bool ids;           // whether edge ids are wanted
   int64_t num, room;  // of edges
   int32_t* place;     // [room]
   int64_t* edge;      // [room] if `ids`
-  std::vector<int32_t> of_piece;  // how many edges each of its pieces has
+  std::vector<int32_t> of_piece;  // the number of edges of each piece
   PlaceMap places;
   std::vector<std::pair<int32_t, int32_t>> ordered;  // nodes and first places, ascending
 
@@ -44,7 +44,7 @@ struct Chunk {
     edge = own_edge_.data();
   }
 
-  // Begins in a result, which may have no memory for the edges.
+  // Begins in a result's memory, which may have no room for the edges.
   void Begin(bool with_ids, int32_t* result_place, int64_t* result_edge, int64_t result_room) {
     Start(with_ids, result_room);
     place = result_place;
@@ -52,10 +52,10 @@ struct Chunk {
     if (!ids || edge != nullptr) return;
     own_edge_.Reserve(room);
     edge = own_edge_.data();
-    own_room_ = 0;  // of both
+    own_room_ = 0;  // for both arrays
   }
 
-  // Room for `more` edges, in memory of its own if need be; what is there is kept.
+  // Makes room for `more` edges, in its own memory if necessary; contents are kept.
   void Grow(int64_t more) {
     if (num + more <= room) return;
     room = own_room_ = 2 * (num + more);
@@ -111,8 +111,8 @@ void Give(std::unique_ptr<Scratches> scratch) {
 
 int64_t Log2(int64_t x) { return 64 - __builtin_clzll(static_cast<uint64_t>(x) | 1); }
 
-// The pieces of all rows; what is wrong, or "". `cost` becomes the number of edges to be read,
-// or what a search takes instead.
+// Makes the pieces of all rows; returns what is wrong, or "". `cost` becomes the number of
+// edges to read, or what a search costs instead.
 std::string MakePieces(const GraphView& graph, const Induced& b, std::vector<Piece>& pieces,
                        int64_t& cost) {
   pieces.clear();
@@ -152,7 +152,7 @@ std::string MakePieces(const GraphView& graph, const Induced& b, std::vector<Pie
   return "";
 }
 
-// Where each node of a group is, of those that are in the graph, by node.
+// The places of a group's nodes that are in the graph, by node.
 void Order(const GraphView& graph, const int32_t* nodes, int64_t num,
            std::vector<std::pair<int32_t, int32_t>>& ordered) {
   ordered.clear();
@@ -178,7 +178,7 @@ void Search(const int32_t* indices, const Piece& piece, int32_t base, Chunk& chu
   }
 }
 
-// Keeps the edges of a piece whose source has a place; with `ids` also which they are.
+// Keeps the edges of a piece whose source has a place; with `ids` also their ids.
 template <bool ids, typename Places>
 struct Read {
   const int32_t* indices;
@@ -240,8 +240,8 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
   std::string error = MakePieces(graph, b, pieces, cost);
   if (!error.empty()) return error;
 
-  // Chunks of consecutive pieces that cost about as much. A thread alone has one, and writes it
-  // where it belongs.
+  // Chunks of consecutive pieces with about equal costs. A single thread has one chunk, which
+  // it writes straight into the result.
   const bool alone = executor.num_threads <= 1;
   const int64_t eighth = cost / (8 * executor.num_threads) + 1;
   const int64_t share = alone ? cost + 1 : std::clamp<int64_t>(eighth, 1 << 12, 1 << 18);
@@ -260,7 +260,7 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
   if (static_cast<int64_t>(chunks.size()) < num_chunks) chunks.resize(num_chunks);
   const auto nodes_of = [&](int32_t group) { return b.nodes + b.groups[group]; };
   const auto size_of = [&](int32_t group) { return b.groups[group + 1] - b.groups[group]; };
-  // One large group is looked up by all threads in the same bits.
+  // For one large group all threads use the same bits.
   const bool shared = b.num_groups == 1 && graph.num_nodes <= kMostBits;
   const bool ids = b.edge_id != nullptr || b.edge_weight != nullptr;
   if (shared) {
@@ -275,7 +275,7 @@ std::string InducedBlock(const GraphView& graph, Induced& b, const Executor& exe
     } else {
       chunk.Begin(ids);
     }
-    int32_t placed = -1, ordered = -1;  // the groups that are ready
+    int32_t placed = -1, ordered = -1;  // the groups whose tables are ready
     for (int64_t i = bounds[c]; i < bounds[c + 1]; ++i) {
       const Piece& piece = pieces[i];
       const int64_t before = chunk.num;

@@ -13,9 +13,10 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Of nodes [..., R] and groups [..., G+1]: indptr, indices, edge ids and edge weights of the
-// block, and the edges needed, with the same leading axes. Or, with S times as many results and
-// nodes [..., S, R], those of the first of S batches, then those of the second, and so on.
+// For nodes [..., R] and groups [..., G+1]: indptr, indices, edge ids and edge weights of the
+// block, and the number of edges needed, with the same leading axes. There may be S times as
+// many results, for nodes [..., S, R]: then those of the first of S batches come first, then
+// those of the second, and so on.
 ffi::Error InducedCall(ffi::ThreadPool pool, ffi::Buffer<ffi::S64> indptr,
                        ffi::Buffer<ffi::S32> indices, ffi::Buffer<ffi::F32> weight,
                        ffi::Buffer<ffi::PRED> sorted, ffi::Buffer<ffi::S32> groups,
@@ -70,7 +71,7 @@ ffi::Error InducedCall(ffi::ThreadPool pool, ffi::Buffer<ffi::S64> indptr,
       *needed = block.needed;
     };
     const Executor executor = PoolExecutor(pool, num_threads);
-    if (batches >= executor.num_threads) {  // a thread a batch: nothing to wait for
+    if (batches >= executor.num_threads) {  // a thread for each batch: none waits
       ParallelFor(executor, batches, [&](int64_t batch) { one(batch, Executor{}); });
     } else {
       for (int64_t batch = 0; batch < batches; ++batch) one(batch, executor);

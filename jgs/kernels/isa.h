@@ -1,4 +1,5 @@
-// Instruction sets, chosen at run time: one library runs everywhere and gives equal bits.
+// Instruction sets, chosen at run time: one library runs everywhere, and its results have the
+// same bits.
 #ifndef JGS_KERNELS_ISA_H_
 #define JGS_KERNELS_ISA_H_
 
@@ -28,15 +29,15 @@ __attribute__((target("avx2"))) void OnAvx2(const Body& body) {
 }
 #endif
 
-// What the environment variable JGS_MAX_ISA allows, as a number: all, where it is not set.
+// What the environment variable JGS_MAX_ISA allows, as a number; everything if it is not set.
 inline Isa MaxIsa() {
   const char* given = std::getenv("JGS_MAX_ISA");
   return given == nullptr ? Isa::kAvx512 : static_cast<Isa>(std::atoi(given));
 }
 
 #if defined(__x86_64__)
-// What the CPU has and the system saves. Asked of the CPU itself: __builtin_cpu_supports needs a
-// part of GCC's runtime that another compiler's may leave out.
+// What the CPU has and the system saves. This asks the CPU itself, because
+// __builtin_cpu_supports needs a part of GCC's runtime that other compilers' runtimes may lack.
 inline Isa CpuIsa() {
   unsigned a, b, c, d, saved, high;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return Isa::kBaseline;
@@ -56,7 +57,7 @@ inline Isa BestIsa() { return std::min(MaxIsa(), CpuIsa()); }
 
 }  // namespace internal
 
-// The best one that this CPU has and the environment allows when it is first asked.
+// The best instruction set that this CPU has and the environment allows at the first call.
 inline Isa BestIsa() {
   static const Isa best = internal::BestIsa();
   return best;

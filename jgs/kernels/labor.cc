@@ -17,8 +17,8 @@ uint64_t Fraction(int64_t k, int64_t degree) {
   return upper / d << 32 | (upper % d << 32) / d;
 }
 
-// The Rows of a HopSampler. All rows are drawn before the first edge is placed: until then
-// nobody knows how many there are.
+// The Rows of a HopSampler. All rows are drawn before the first edge is placed, because their
+// number of edges is not known before.
 class LaborRows {
  public:
   LaborRows(const GraphView& graph, LaborOptions options, Team& team, Workspace& work)
@@ -66,7 +66,7 @@ class LaborRows {
  private:
   bool Whole(const Hop& hop, int64_t t) const { return TakesAll(hop, w_.degree[t]); }
 
-  // Reads the beginning of a row that will be scanned.
+  // Prefetches the beginning of a row that will be scanned.
   void PrefetchRow(const Hop& hop, int64_t t) const {
     constexpr int32_t kLine = 64 / sizeof(int32_t);
     if (Whole(hop, t)) return;
@@ -75,7 +75,7 @@ class LaborRows {
     for (int32_t i = 0; i < count; i += kLine) PrefetchFar(neighbors + i);
   }
 
-  // Draws for a chunk's rows; returns how many edges.
+  // Draws for the rows of a chunk; returns the number of edges.
   int64_t Take(const Hop& hop, const Targets& targets, int64_t chunk) {
     auto& drawn = s_.chunks[chunk];
     drawn.position.clear();
@@ -126,7 +126,7 @@ class LaborRows {
     }
   }
 
-  // As TakePiece, of what the sieve lets pass.
+  // Does what TakePiece does, for the neighbours that the sieve passes.
   void TakeSifted(const Hop& hop, int64_t t, uint64_t limit, Piece& piece) {
     Sifted sifted;
     RunOn(isa_, Sift{sieve_, piece, sifted});
@@ -171,7 +171,7 @@ class LaborRows {
     });
   }
 
-  // The weights of a row's `count` edges. `inverse`: null where each has the same probability.
+  // The weights of a row's `count` edges. `inverse` is null if all have the same probability.
   void Weigh(const Hop& hop, int32_t degree, const float* inverse, int64_t count,
              float* weight) const {
     float over = static_cast<float>(count);
@@ -198,7 +198,7 @@ class LaborRows {
   Importances importances_;
   const Isa isa_ = BestIsa();
   bool by_importance_ = false;
-  Sieve sieve_{};  // of this hop
+  Sieve sieve_{};  // the sieve of this hop
 };
 
 }  // namespace

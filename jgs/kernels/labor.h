@@ -1,5 +1,5 @@
 // Layer-neighbour sampling (LABOR), all hops in one call.
-// The meaning is jgs/sampling/algorithms/labor.py; this is its speed, equal bit for bit.
+// jgs/sampling/algorithms/labor.py defines the results; this is faster and equal bit for bit.
 #ifndef JGS_KERNELS_LABOR_H_
 #define JGS_KERNELS_LABOR_H_
 
@@ -12,11 +12,11 @@
 namespace jgs {
 
 struct LaborOptions {
-  int64_t importance;  // rounds of the fixed-point iteration; -1: until it converges
-  bool unbiased;       // the weights' estimate, where hops have room for weights
+  int64_t importance;  // rounds of the fixed-point iteration; -1: until convergence
+  bool unbiased;       // which estimate the weights are for, if hops have room for weights
 };
 
-// As SampleNeighbors.
+// As SampleNeighbors, but drawn by LABOR.
 std::string SampleLabor(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
                         LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
                         int32_t* nodes, bool* overflow, const Executor& executor);

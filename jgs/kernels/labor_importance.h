@@ -14,14 +14,14 @@
 
 namespace jgs {
 
-constexpr int64_t kUnit = 1 << 12;      // fixed point of sums of inverse importances: of 1
+constexpr int64_t kUnit = 1 << 12;      // 1.0 in the fixed-point sums of inverse importances
 constexpr float kPerUnit = 1.0f / kUnit;
-constexpr float kNodeUnit = 0x1p30f;    // of an expected number of nodes: of 1
-constexpr int64_t kTolerance = 10000;   // LABOR-*: fewer nodes by less than this part
-constexpr float kMostRare = 0x1p20f;    // the least importance is its inverse
+constexpr float kNodeUnit = 0x1p30f;    // 1.0 in the expected number of nodes
+constexpr int64_t kTolerance = 10000;   // LABOR-* converges below 1 part in this
+constexpr float kMostRare = 0x1p20f;    // the largest inverse of an importance
 constexpr float kNever = std::numeric_limits<float>::infinity();
 
-// Positive floats that threads share: as integers they have the same order.
+// Positive floats that threads share. As integers they have the same order.
 using Bits = uint32_t __attribute__((may_alias));
 
 inline float FromBits(uint32_t bits) {
@@ -58,14 +58,14 @@ inline bool TakesAll(const Hop& hop, int64_t degree) {
   return hop.fanout < 0 || degree <= hop.fanout;
 }
 
-// In the Workspace: 1 / c of every target, 1 / pi of every candidate.
+// 1 / c of every target and 1 / pi of every candidate, in the Workspace.
 class Importances {
  public:
   Importances(const GraphView& graph, Team& team, Workspace& work)
       : graph_(graph), team_(team), w_(work), s_(work.labor) {}
 
   // Sets each target's rate and each candidate's rarity in `rounds` rounds (-1: until they
-  // converge); false where a neighbour is no node.
+  // converge). False if a neighbour is not a node.
   bool Find(const Hop& hop, const Targets& targets, int64_t rounds) {
     s_.rate.Reserve(targets.num);
     if (static_cast<int64_t>(s_.rarity.size()) < graph_.num_nodes) {
@@ -103,7 +103,7 @@ class Importances {
     return true;
   }
 
-  // Makes the rarities ready for another hop.
+  // Resets the rarities for another hop.
   void Forget(const Targets& targets) {
     ForCandidates(targets, [&](int64_t, int64_t, int32_t node) { Store(s_.rarity[node], 1); });
   }
@@ -120,8 +120,9 @@ class Importances {
     });
   }
 
-  // Multiplies the rarity of a chunk's candidates by the least rate of their targets, each once
-  // whichever chunk comes first; returns how many of them are expected to be drawn.
+  // Multiplies the rarity of a chunk's candidates by the least rate of their targets. Each
+  // candidate is multiplied once, by whichever chunk comes first. Returns the expected number
+  // of them that are drawn.
   int64_t Multiply(const Targets& targets, int64_t chunk) {
     int64_t expected = 0;
     for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
@@ -137,7 +138,7 @@ class Importances {
     return expected;
   }
 
-  // The rate that keeps the variance; see `_solve` in labor_plain.py.
+  // The rate that keeps the variance, see `_solve` in labor_plain.py.
   float Solve(int64_t k, int64_t t) const {
     const int64_t degree = w_.degree[t];
     const int32_t* node = graph_.indices + w_.row_start[t];

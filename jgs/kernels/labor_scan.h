@@ -1,8 +1,8 @@
-// Which neighbours of a row LABOR takes: a random number of each, below a limit or not.
-// The meaning is `node_numbers` in jgs/sampling/algorithms/labor_plain.py.
+// The neighbours of a row that LABOR takes: those whose random number is below a limit.
+// `node_numbers` in jgs/sampling/algorithms/labor_plain.py defines the numbers.
 //
-// Neighbours are looked at 32 at a time, lane by lane, so that the compiler turns every
-// loop over lanes into vector instructions.
+// 32 neighbours are handled at a time, lane by lane, so that the compiler turns every loop over
+// lanes into vector instructions.
 #ifndef JGS_KERNELS_LABOR_SCAN_H_
 #define JGS_KERNELS_LABOR_SCAN_H_
 
@@ -17,10 +17,10 @@
 namespace jgs {
 
 constexpr int kScanLanes = 32;
-constexpr int kScanAhead = 512;  // neighbours ahead that are prefetched
+constexpr int kScanAhead = 512;  // how many neighbours ahead are prefetched
 
-// What a node's number depends on beside the node. The number is the 64 bits that `key` gives
-// it, or once its time has come, of `dependent` hops, those that `next_key` gives it.
+// A node's random number. It is the 64 bits that `key` gives to the node. In `dependent` hops,
+// once the node's time has come, it is the 64 bits that `next_key` gives.
 template <bool dependent>
 struct Numbers {
   explicit Numbers(const Hop& hop) : key(hop.key), next_key(hop.next_key), phase(hop.phase) {}
@@ -52,7 +52,7 @@ struct Numbers {
     return x0 < phase;
   }
 
-  // Whether the number, whose upper half is known, is below `limit`.
+  // Whether the node's number, whose upper half is given, is below `limit`.
   JGS_INLINE bool Below(uint64_t limit, int32_t node, uint32_t upper) const {
     const uint32_t most = static_cast<uint32_t>(limit >> 32);
     return upper < most || (upper == most && Of(static_cast<uint32_t>(node)) < limit);
@@ -62,30 +62,30 @@ struct Numbers {
   const uint32_t phase;
 };
 
-// One over the probability with which a target takes a neighbour, if above 1.
+// One over the probability that a target takes a neighbour; at most 1 if it is certain.
 JGS_INLINE inline float Inverse(float rate, float rarity) {
   return std::min(rate * rarity, 0x1p31f);
 }
 
-// Some neighbours of one row, kPiece at most, and which of them are taken.
+// At most kPiece consecutive neighbours of one row, and which of them are taken.
 struct Piece {
   static constexpr int kPiece = 4096;
 
   const int32_t* neighbors;
   int count;
-  int ahead;  // neighbours of the row from the first on, those after the piece too
+  int ahead;  // neighbours of the row from the piece's first on, also after the piece
   int num_taken;
-  int32_t position[kPiece + 1];  // of those taken, among the neighbours
-  float inverse[kPiece + 1];     // of those taken, by importance: one over the probability
+  int32_t position[kPiece + 1];  // positions of the taken neighbours in the piece
+  float inverse[kPiece + 1];     // with importances: one over their probabilities
 
-  // kScanLanes neighbours from `first` on; those beyond the piece are node 0, in `some`.
+  // kScanLanes neighbours from `first` on. Beyond the piece they are node 0, stored in `some`.
   JGS_INLINE const int32_t* Lanes(int first, int32_t (&some)[kScanLanes]) const {
     if (count - first >= kScanLanes) return neighbors + first;
     for (int r = 0; r < kScanLanes; ++r) some[r] = r < count - first ? neighbors[first + r] : 0;
     return some;
   }
 
-  // A row is read in order, but the CPU's own prefetching ends with every page.
+  // A row is read in order, but the CPU's own prefetching stops at the end of every page.
   JGS_INLINE void PrefetchAhead(int first) const {
     const int at = first + kScanAhead;
     if (at >= ahead) return;
@@ -94,8 +94,8 @@ struct Piece {
   }
 };
 
-// Takes the neighbours whose numbers are below a limit that they have in common. Of most the
-// upper half alone says that they are not.
+// Takes the neighbours whose numbers are below one limit. For most neighbours the upper half of
+// the number shows that they are not.
 template <bool dependent>
 struct TakeBelow {
   const Hop& hop;
@@ -105,8 +105,8 @@ struct TakeBelow {
   JGS_INLINE void operator()() const {
     const Numbers<dependent> numbers(hop);
     const uint32_t most = static_cast<uint32_t>(limit >> 32);
-    // One loop after the other: a branch on a number that is still being drawn is guessed
-    // wrong every other time, and then all that was begun after it is lost.
+    // Separate loops, because a branch on a number that is still being drawn is mispredicted
+    // half of the time, and everything begun after it is then lost.
     uint32_t upper[Piece::kPiece];
     uint8_t hit[Piece::kPiece];
     for (int first = 0; first < p.count; first += kScanLanes) {
@@ -129,7 +129,7 @@ struct TakeBelow {
   }
 };
 
-// Takes each neighbour with the probability that a target of this rate and its rarity give.
+// Takes each neighbour with the probability that follows from the target's rate and its rarity.
 template <bool dependent>
 struct TakeByImportance {
   const Hop& hop;

@@ -1,6 +1,6 @@
-// Which nodes have small random numbers, a bit for each. Where a hop looks at far more
-// neighbours than the graph has nodes, every node's number is drawn once, and of the
-// neighbours whose bit is 0 none is drawn again. Included by labor.cc.
+// A bit for each node that says whether its random number is small. If a hop reads far more
+// neighbours than the graph has nodes, every node's number is drawn once, and a neighbour whose
+// bit is 0 is not drawn again. Included by labor.cc.
 #ifndef JGS_KERNELS_LABOR_SIEVE_H_
 #define JGS_KERNELS_LABOR_SIEVE_H_
 
@@ -13,26 +13,26 @@
 
 namespace jgs {
 
-// A node's bit is 1 where the upper half of its number is below 2**(32 - exponent).
+// A node's bit is 1 if the upper half of its number is below 2**(32 - exponent).
 struct Sieve {
   static constexpr int kMost = 10;              // the largest exponent
   static constexpr int64_t kWordsATask = 1024;  // that a thread fills at a time
 
-  const uint32_t* words;  // [num_words + 1]; the last is all ones, for what is no node
+  const uint32_t* words;  // [num_words + 1]; the last is all ones, for ids that are no nodes
   uint32_t num_words;
-  int exponent;  // 0: there is none
+  int exponent;  // 0: there is no sieve
 
   static int64_t WordsOf(int64_t num_nodes) {
     return (num_nodes + kScanLanes - 1) / kScanLanes;
   }
 
-  // Whether it lets pass all that a target of this degree takes.
+  // Whether the sieve passes every neighbour that a target of this degree takes.
   bool Serves(int64_t fanout, int64_t degree) const {
     return exponent > 0 && degree >> exponent >= fanout;
   }
 };
 
-// How many candidates a hop has by the logarithm of degree / fanout, rounded down.
+// The number of a hop's candidates by the logarithm of degree / fanout, rounded down.
 struct Candidates {
   std::array<int64_t, Sieve::kMost + 1> number{};
 
@@ -45,8 +45,9 @@ struct Candidates {
     for (int i = 0; i <= Sieve::kMost; ++i) number[i] += other.number[i];
   }
 
-  // The exponent of the sieve by which the hop takes the least time; 0: without one. Measured,
-  // a look at the sieve takes half as long as one of `draws` blocks of random bits.
+  // The exponent of the sieve with which the hop takes the least time; 0: no sieve. By
+  // measurement a lookup in the sieve takes half as long as one of the `draws` blocks of random
+  // bits.
   int BestExponent(int64_t num_nodes, int draws) const {
     constexpr int64_t kLook = 1 << Sieve::kMost, kDraw = 2 * kLook;
     int64_t sieved = 0, most = 0;
@@ -64,7 +65,7 @@ struct Candidates {
   }
 };
 
-// Sets the words [begin, end) of a sieve.
+// Fills the words [begin, end) of a sieve.
 template <bool dependent>
 struct FillSieve {
   const Hop& hop;
@@ -87,7 +88,7 @@ struct FillSieve {
   }
 };
 
-// The neighbours of a piece that a sieve lets pass, and their positions in the piece.
+// The neighbours of a piece that a sieve passes, and their positions in the piece.
 struct Sifted {
   int count;
   int32_t node[Piece::kPiece], position[Piece::kPiece];

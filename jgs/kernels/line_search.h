@@ -1,5 +1,5 @@
-// Where a number belongs among ascending ones, looked at a cache line a time, so that many
-// searches can be under way and none waits for its reads.
+// A search among ascending numbers that reads a cache line at a time. Many searches can be
+// under way at once, and none waits for its reads.
 #ifndef JGS_KERNELS_LINE_SEARCH_H_
 #define JGS_KERNELS_LINE_SEARCH_H_
 
@@ -8,13 +8,13 @@
 
 namespace jgs {
 
-// Finds the first of some ascending values that is at least `target`. A line that does not have
-// it still says how far it is, so that few lines are looked at where values grow evenly.
+// Finds the first of ascending values that is at least `target`. A line without it still shows
+// how far away it is, so few lines are read where values grow evenly.
 template <typename T>
 class LineSearch {
  public:
-  // Asks for the line to look at first. `slope`: how many values there are for a unit, on
-  // average; 0 where nothing is known.
+  // Prefetches the first line to read. `slope` is the mean number of values for a unit; 0 if it
+  // is not known.
   void Begin(const T* values, int32_t count, int64_t target, double slope) {
     values_ = values;
     target_ = target;
@@ -25,7 +25,8 @@ class LineSearch {
     if (count > 0) Guess(slope > 0 ? static_cast<double>(target) * slope : count / 2);
   }
 
-  // Looks at the line asked for; returns whether the position is found, or asks for another.
+  // Reads the prefetched line. Returns whether the position is found; otherwise prefetches
+  // another.
   bool Look() {
     if (low_ >= high_) return true;
     const int into = static_cast<int>(reinterpret_cast<uintptr_t>(values_ + guess_) /
@@ -48,12 +49,12 @@ class LineSearch {
     return false;
   }
 
-  // Once found; the number of values if all are less.
+  // The position, once it is found; the number of values if all are less.
   int32_t position() const { return low_; }
 
  private:
   static constexpr int kLine = 64 / sizeof(T);
-  static constexpr int kGuesses = 6;  // by interpolation, then by halves
+  static constexpr int kGuesses = 6;  // by interpolation, after that by halves
 
   void Guess(double at) {
     at = std::min<double>(std::max<double>(at, low_), high_ - 1);

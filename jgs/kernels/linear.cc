@@ -1,5 +1,5 @@
-// Compiled with -ffp-contract=fast: a product and its addition are one instruction where the
-// CPU has it, which is also the one place in the kernels where bits may differ between CPUs.
+// Compiled with -ffp-contract=fast: a product and its addition become one instruction if the
+// CPU has it. Only here and in the other files so compiled may bits differ between CPUs.
 #include "linear.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kRows = 192;      // rows at a time: they stay in the L2 cache
-constexpr int64_t kDepth = 512;     // of the weights' rows, likewise
-// The weights' gradients are summed in parts, each of at least so many chunks of rows.
+constexpr int64_t kRows = 192;      // rows at a time, which stay in the L2 cache
+constexpr int64_t kDepth = 512;     // rows of the weights at a time, which stay there too
+// The weights' gradients are summed in parts, each of at least this number of chunks of rows.
 constexpr int64_t kChunksPerPart = 6, kMostParts = 16;
 constexpr int64_t kStreamed = 1 << 21;  // floats of a result too large for the caches
 
@@ -25,7 +25,7 @@ JGS_INLINE inline uint32_t Mix(uint32_t bits) {
   return bits ^ (bits >> 16);
 }
 
-// Applies `activation`, which is not nothing, to num_rows rows, of which `first` is the first.
+// Applies `activation`, which must not be empty, to num_rows rows, beginning with row `first`.
 struct Activate {
   const Activation& activation;
   int64_t first, num_rows, width;
@@ -51,7 +51,7 @@ struct Activate {
   }
 };
 
-// masked = what of the gradient passes the activation whose result is `out`.
+// masked = the part of the gradient that passes the activation whose result is `out`.
 struct MaskGrad {
   const float* __restrict grad;
   const float* __restrict out;
@@ -116,8 +116,8 @@ void Linear(const Executor& executor, const std::vector<Term>& terms, const floa
 void LinearGrad(const Executor& executor, const std::vector<GradTerm>& terms, const float* grad,
                 const float* out, float scale, int64_t num_rows, int64_t width,
                 float* grad_bias) {
-  // Every part is a number of whole chunks. With an activation most of what passes is 0: then
-  // the sums are [width, in], and one unit's row of it is added to where its gradient is not.
+  // Every part is a number of whole chunks. With an activation most of the masked gradient is
+  // 0. The sums are then [width, in], and an input row is added only for units with a gradient.
   const bool sparse = out != nullptr;
   const int64_t chunks = (num_rows + kRows - 1) / kRows;
   const int64_t parts = std::clamp<int64_t>(chunks / kChunksPerPart, 1, kMostParts);
@@ -127,7 +127,7 @@ void LinearGrad(const Executor& executor, const std::vector<GradTerm>& terms, co
   }
   const int64_t size = start.back();
   thread_local Scratch<float> caller_sums;
-  Scratch<float>& sums = caller_sums;  // the caller's in every thread
+  Scratch<float>& sums = caller_sums;  // the caller's memory, in every thread
   sums.Reserve(parts * size);
   ParallelFor(executor, parts, [&](int64_t part) {
     float* sum = &sums[part * size];

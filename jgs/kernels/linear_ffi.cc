@@ -16,7 +16,7 @@ using Floats = ffi::Buffer<ffi::F32, 1>;
 using Words = ffi::Buffer<ffi::U32, 1>;
 using Count = ffi::BufferR0<ffi::S32>;
 
-// The real rows of a matrix with `capacity` rows.
+// The number of real rows of a matrix with `capacity` rows.
 int64_t NumRows(const Count& count, int64_t capacity) {
   return std::clamp<int64_t>(*count.typed_data(), 0, capacity);
 }
@@ -26,7 +26,7 @@ bool HasShape(const Buffer& buffer, int64_t rows, int64_t columns) {
   return buffer.dimensions()[0] == rows && buffer.dimensions()[1] == columns;
 }
 
-// Only a mistake in jgs/ops/linear.py can break this.
+// Only a mistake in jgs/ops/linear.py can cause this error.
 std::string Mismatch() { return "jgs: the buffers of a product must have matching shapes"; }
 
 // Arguments: the number of real rows; the bias [width] or [0]; add [capacity, width] or [0,
@@ -69,8 +69,9 @@ ffi::Error LinearFfi(ffi::ThreadPool pool, Count num_rows, Floats bias, Matrix a
   });
 }
 
-// Arguments: the number of real rows; the result's gradient; the result, or [0, width] without
-// activation; then the inputs. Results: the bias's gradient and each weight's.
+// Arguments: the number of real rows; the gradient of the result; the result, or [0, width]
+// without an activation; then the inputs. Results: the gradients of the bias and of each of the
+// weights.
 ffi::Error LinearGradFfi(ffi::ThreadPool pool, Count num_rows, Matrix grad, Matrix out,
                          ffi::RemainingArgs inputs, ffi::RemainingRets results, float scale,
                          int64_t num_threads) {

@@ -149,7 +149,7 @@ ffi::Error Sum(ffi::ThreadPool pool, ffi::AnyBuffer values, Ints slot,
   });
 }
 
-// `steps` has an operation, a kind and whether it is reflected for each; `by` is the axis.
+// `steps` has for each step the operation, the kind and whether it is reflected.
 ffi::Error SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
                     Floats weight, ffi::RemainingArgs vectors, ffi::Result<Floats> sums,
                     ffi::Result<Long> needed, ffi::Span<const int64_t> steps,

@@ -1,7 +1,7 @@
 // Work sharing for the kernels: loops over chunks that any number of threads may join.
 //
-// The kernels never own threads. XLA lends its pool through an `Executor`; tests lend their
-// own. A chunk's result may depend on its number only, never on the thread that ran it.
+// The kernels never own threads. XLA lends them its pool through an `Executor`; tests lend
+// their own threads. The result of a chunk may depend on its number only, never on the thread.
 #ifndef JGS_KERNELS_PARALLEL_H_
 #define JGS_KERNELS_PARALLEL_H_
 
@@ -18,18 +18,18 @@
 
 namespace jgs {
 
-// Where to run helpers: `schedule` may run the task at any later time on any thread, or at once
-// on this one, as XLA's pool does when its queue is full.
+// Where helpers run. `schedule` may run the task later on any thread, or at once on this one,
+// as XLA's pool does when its queue is full.
 struct Executor {
   int64_t num_threads = 1;
   std::function<void(std::function<void()>)> schedule;
 };
 
-// A thread and up to num_threads - 1 helpers that stay with it for several loops, so that the
-// pool is asked once. Between loops a helper spins for some microseconds, then sleeps.
+// A thread and up to num_threads - 1 helpers that stay for several loops, so that the pool is
+// asked only once. Between loops a helper spins for some microseconds, and then sleeps.
 //
-// The calling thread takes its share of every loop and waits only for helpers that are inside
-// one, so a pool that never runs them costs time but cannot deadlock.
+// The calling thread takes its share of every loop, and waits only for helpers that are inside
+// a loop. So a pool that never runs the helpers costs time, but cannot cause a deadlock.
 class Team {
  public:
   explicit Team(const Executor& executor) : executor_(executor) {}
@@ -43,9 +43,9 @@ class Team {
 
   int64_t num_threads() const { return executor_.num_threads; }
 
-  // Calls body(chunk) for every chunk in [0, num_chunks), each once, on whichever threads there
-  // are, and returns when all calls have. An exception of `body` ends the loop and is thrown
-  // to the caller. Only the thread that made the team may call this.
+  // Calls body(chunk) once for every chunk in [0, num_chunks), on the threads that are
+  // available, and returns when all calls have returned. An exception of `body` ends the loop
+  // and is thrown to the caller. Only the thread that made the team may call this.
   template <typename Body>
   void For(int64_t num_chunks, const Body& body) {
     if (num_chunks <= 1 || executor_.num_threads <= 1) {
@@ -62,26 +62,27 @@ class Team {
     s.Wake();
     s.Drain();
     s.gate.fetch_sub(kOpen);
-    // `body` lives on this thread's stack: no helper may be inside when it goes.
+    // `body` is on this thread's stack, so no helper may be inside the loop when it is
+    // destroyed.
     s.Wait([](uint64_t gate) { return gate % kOpen == 0; });
     if (s.error) std::rethrow_exception(std::exchange(s.error, nullptr));
   }
 
  private:
-  // The gate: how many helpers are inside the loop, whether more may enter, whether there will
-  // be no more loops, and the loop's number.
+  // The gate has the number of helpers inside the loop, whether more may enter, whether there
+  // are no more loops, and the loop's number.
   static constexpr uint64_t kOpen = 1u << 16, kFinished = 1u << 17, kLoop = 1u << 18;
   static constexpr int kSpins = 2000;  // about 50 microseconds
 
   struct State {
     std::atomic<uint64_t> gate{0};
     std::atomic<int64_t> next{0};
-    // The loop: written while nobody is inside.
+    // The loop, which is written while no helper is inside.
     const void* body = nullptr;
     void (*run)(const void*, int64_t) = nullptr;
     int64_t num_chunks = 0;
     std::mutex mutex;
-    std::condition_variable changed;  // the gate
+    std::condition_variable changed;  // signals changes of the gate
     std::atomic<int> sleepers{0};
     std::exception_ptr error;  // guarded by mutex
 
@@ -99,7 +100,7 @@ class Team {
       }
     }
 
-    // Returns the gate as soon as it satisfies `enough`.
+    // Returns the gate as soon as `enough` is true of it.
     template <typename Enough>
     uint64_t Wait(const Enough& enough) {
       for (int spin = 0; spin < kSpins; ++spin) {
@@ -117,8 +118,8 @@ class Team {
       return now;
     }
 
-    // After every change of the gate. A sleeper counts itself before it looks at the gate a
-    // last time, so either it sees the change or it is seen here.
+    // Called after every change of the gate. A sleeper counts itself before it looks at the
+    // gate for the last time, so it either sees the change or is seen here.
     void Wake() {
       if (sleepers.load() == 0) return;
       { std::lock_guard<std::mutex> lock(mutex); }
@@ -126,7 +127,7 @@ class Team {
     }
 
     void Help() {
-      uint64_t last = 0;  // the loop helped with
+      uint64_t last = 0;  // the loop that this helper joined last
       for (;;) {
         uint64_t now = Wait([last](uint64_t g) {
           return (g & kFinished) != 0 || ((g & kOpen) != 0 && g / kLoop != last);
@@ -141,11 +142,11 @@ class Team {
     }
   };
 
-  // Asks the pool for helpers. One that comes late finds the team finished and leaves.
+  // Asks the pool for helpers. A helper that comes late finds the team finished and leaves.
   void Gather() {
     state_ = std::make_shared<State>();
     const int64_t helpers = std::min<int64_t>(executor_.num_threads, kOpen) - 1;
-    // Run here, a helper would wait for a loop that this thread does not come to.
+    // If a helper ran on this thread, it would wait for a loop that this thread never reaches.
     const std::thread::id here = std::this_thread::get_id();
     for (int64_t i = 0; i < helpers; ++i) {
       executor_.schedule([state = state_, here] {

@@ -1,4 +1,4 @@
-// Nodes and their first places among a list of nodes.
+// The first places of nodes in a list of nodes.
 #ifndef JGS_KERNELS_PLACE_MAP_H_
 #define JGS_KERNELS_PLACE_MAP_H_
 
@@ -11,14 +11,14 @@
 
 namespace jgs {
 
-// A bit for every 32nd part of a node lets most others be passed over without a search; the
-// memory depends on the nodes' number, not on the graph's.
+// A filter of bits, 32 for each entry of the table, lets most other nodes be skipped without a
+// search. The memory depends on the number of nodes in the list, not on the graph.
 class PlaceMap {
  public:
   PlaceMap() = default;
   PlaceMap(const int32_t* nodes, int64_t num, int64_t num_nodes) { Reset(nodes, num, num_nodes); }
 
-  // The places of `nodes` [num]; ids outside [0, num_nodes) have none.
+  // Stores the places of `nodes` [num]; ids outside [0, num_nodes) are left out.
   void Reset(const int32_t* nodes, int64_t num, int64_t num_nodes) {
     none_ = static_cast<int32_t>(num);
     int bits = 4;
@@ -40,13 +40,13 @@ class PlaceMap {
     }
   }
 
-  // Whether the node may be there.
+  // Whether the node may be in the list.
   bool MayHave(int32_t node) const {
     const uint32_t bit = Hash(node) >> filter_shift_;
     return (filter_[bit >> 5] >> (bit & 31) & 1) != 0;
   }
 
-  // The node's first place, or the number of nodes.
+  // The first place of the node, or the number of nodes if it is not there.
   int32_t Find(int32_t node) const {
     uint32_t at = Hash(node) >> shift_;
     while (table_[at].node != node && table_[at].node != -1) at = (at + 1) & mask_;
@@ -66,8 +66,8 @@ class PlaceMap {
   std::vector<uint32_t> filter_;
 };
 
-// Nodes of a graph and their first places, as PlaceMap, by a bit for each node of the graph:
-// looked up without a search, and built in the time that the nodes take.
+// A PlaceMap with a bit for each node of the graph. It looks nodes up without a search, and is
+// built in time proportional to the list.
 class PlaceBits {
  public:
   // `ordered`: the nodes and their places, ascending and distinct.
@@ -90,12 +90,12 @@ class PlaceBits {
     for (const auto& [node, place] : ordered) bits_[node / 64] = 0;
   }
 
-  JGS_INLINE bool MayHave(int32_t node) const {  // the last word is 0: of what is no node
+  JGS_INLINE bool MayHave(int32_t node) const {  // the last word, for no node, is 0
     const auto id = static_cast<uint32_t>(node);
     return (bits_.data()[std::min(id / 64, last_)] >> (id % 64) & 1) != 0;
   }
 
-  // Of a node that is there.
+  // The first place of a node that is in the list.
   JGS_INLINE int32_t Find(int32_t node) const {
     const auto id = static_cast<uint32_t>(node);
     const uint64_t lower = bits_[id / 64] & ((uint64_t{1} << (id % 64)) - 1);
@@ -105,7 +105,7 @@ class PlaceBits {
  private:
   uint32_t last_ = 0;
   std::vector<uint64_t> bits_;
-  std::vector<int32_t> before_;  // how many nodes are in words before, where one is in this
+  std::vector<int32_t> before_;  // the number of nodes before each word that has nodes
   std::vector<int32_t> place_;
 };
 

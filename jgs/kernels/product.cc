@@ -1,5 +1,5 @@
-// Compiled with -ffp-contract=fast: a product and its addition are one instruction where the
-// CPU has it, which is also the one place in the kernels where bits may differ between CPUs.
+// Compiled with -ffp-contract=fast: a product and its addition become one instruction if the
+// CPU has it. Only here and in the other files so compiled may bits differ between CPUs.
 #include "product.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace avx512 {
 #endif
 
 constexpr int64_t kTileRows = 6;
-constexpr int64_t kBits = 64;  // of the depth at a time, where only some of it is read
+constexpr int64_t kBits = 64;  // of the depth at a time, where zeros are skipped
 constexpr int64_t kSparseVectors = 8;
 
 using Tile = void (*)(const float* a, int64_t row_step, int64_t step, const float* b,
@@ -38,9 +38,10 @@ using Tile = void (*)(const float* a, int64_t row_step, int64_t step, const floa
 using SparseTile = void (*)(const uint64_t* mask, const float* a, int64_t row_step, int64_t step,
                             const float* b, int64_t rows, bool add, float* c, int64_t c_width);
 
-// The tiles of one instruction set: for a number of vectors of columns, 6 rows, 2 and 1.
+// The tiles of one instruction set, by number of vectors of columns, for 6 rows, for 2 and for
+// 1.
 struct Tiles {
-  int64_t lanes, vectors;  // floats a vector, and vectors of the widest tile
+  int64_t lanes, vectors;  // floats in a vector, and vectors in the widest tile
   Tile six[4], two[4], one[4];
   SparseTile sparse[kSparseVectors];
 };
@@ -63,7 +64,7 @@ const Tiles& BestTiles() {
   return baseline_tiles;
 }
 
-// Bit k of mask[r]: whether a[r, k] is not 0, for depth <= kBits.
+// Sets bit k of mask[r] if a[r, k] is not 0, for depth <= kBits.
 struct FindNonzeros {
   Left a;
   int64_t rows, depth;
@@ -108,7 +109,7 @@ void Multiply(Left a, const float* b, int64_t rows, int64_t depth, int64_t width
               float* c) {
   const Tiles& tiles = BestTiles();
   const int64_t columns = tiles.lanes * tiles.vectors;
-  // The last columns, where they are no whole tile, in zero-padded copies.
+  // The last columns, if they do not fill a tile, in zero-padded copies.
   std::vector<float> b_tail;
   float c_tail[kTileRows * 64];
   for (int64_t j = 0; j < width; j += columns) {

@@ -1,5 +1,5 @@
-// Products of row-major float32 matrices by one thread: what the dense layers (linear.cc) are
-// made of. Included by them only.
+// Products of row-major float32 matrices by one thread. The dense layers (linear.cc) are made
+// of these products, and only they include this.
 #ifndef JGS_KERNELS_PRODUCT_H_
 #define JGS_KERNELS_PRODUCT_H_
 
@@ -7,7 +7,7 @@
 
 namespace jgs {
 
-// A matrix that is read by rows or, transposed, by columns.
+// A matrix that is read by rows, or transposed, by columns.
 struct Left {
   const float* data;
   int64_t row_step, step;
@@ -23,13 +23,13 @@ inline int64_t PaddedWidth(int64_t width) {
   return (width + kPadding - 1) / kPadding * kPadding;
 }
 
-// The same, of time proportional to the elements of `a` that are not 0; the others count as 0
-// even against NaN. c [rows, c_width], a multiple of kPadding; columns from `width` to
-// PaddedWidth(width) become 0.
+// The same product, in time proportional to the number of elements of `a` that are not 0. An
+// element 0 gives 0 even against NaN. c: [rows, c_width], where c_width is a multiple of
+// kPadding; columns from `width` to PaddedWidth(width) become 0.
 void MultiplySparse(Left a, const float* b, int64_t rows, int64_t depth, int64_t width,
                     bool add, float* c, int64_t c_width);
 
-// Whether so many of the values are 0 that MultiplySparse is faster.
+// Whether enough of the values are 0 for MultiplySparse to be faster.
 bool IsSparse(const float* values, int64_t size);
 
 }  // namespace jgs

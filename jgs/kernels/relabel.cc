@@ -7,9 +7,9 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kAhead = 24;         // how far ahead entries are prefetched
+constexpr int64_t kAhead = 24;         // how many entries ahead are prefetched
 constexpr int64_t kPiece = 1 << 15;    // entries cleared at a time
-constexpr int64_t kStretch = 1 << 10;  // edges looked through at a time
+constexpr int64_t kStretch = 1 << 10;  // edges that are examined at a time
 
 }  // namespace
 
@@ -33,8 +33,8 @@ inline bool Relabeler::Exchange(uint32_t place, Entry& expected, Entry desired) 
 }
 
 int64_t Relabeler::Reset(int64_t capacity, int64_t num_threads) {
-  // At most three quarters full, and room for what threads insert before they report it. 2**31
-  // entries are enough for all node ids there can be.
+  // At most three quarters full, with room for what threads insert before they report it. 2**31
+  // entries are enough for all possible node ids.
   const int64_t most = capacity + kUnreported * num_threads;
   int bits = 10;
   while (bits < 31 && int64_t{3} << bits < 4 * most) ++bits;
@@ -74,12 +74,12 @@ void Relabeler::Begin(const std::vector<int64_t>& starts, int64_t capacity) {
 }
 
 bool Relabeler::Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int count) {
-  // Full: nothing goes in any more, for a table without a free entry is searched for ever.
+  // If the table is full nothing is inserted, because a search without a free entry never ends.
   if (known_.load(std::memory_order_relaxed) > capacity_) return false;
   int32_t node[kMost];
   uint8_t missed[kMost];
   int num_missed = 0;
-  for (int i = 0; i < count; ++i) {  // no branch to mispredict: most nodes are there, at home
+  for (int i = 0; i < count; ++i) {  // no branch to mispredict: most nodes are found at once
     node[i] = neighbors[i];
     const uint32_t place = Home(node[i]), mine = kPending | static_cast<uint32_t>(edge + i);
     const Entry home = Load(place);
@@ -108,7 +108,7 @@ bool Relabeler::Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int coun
     bool is_first = is_new;
     while (!is_new && found.label >= kPending && mine.label < found.label) {
       if (!Exchange(place, found, mine)) continue;
-      Lose(found.label & ~kPending);  // a later appearance was seen first
+      Lose(found.label & ~kPending);  // a later appearance was inserted first
       is_first = true;
       break;
     }
@@ -129,7 +129,7 @@ bool Relabeler::EndChunk(int64_t chunk) {
   return known_.fetch_add(num_new, std::memory_order_relaxed) + num_new <= capacity_;
 }
 
-// The edge is no longer its node's first appearance.
+// Records that the edge is no longer its node's first appearance.
 void Relabeler::Lose(int64_t edge) {
   const auto after = std::upper_bound(starts_->begin(), starts_->end(), edge);
   __atomic_fetch_add(&chunks_[after - starts_->begin() - 1].num_lost, 1, __ATOMIC_RELAXED);

@@ -1,4 +1,5 @@
-// Local ids in order of first appearance: a hash table sized to the sample, not to the graph.
+// Local ids in order of first appearance. The hash table is sized to the sample, not to the
+// graph.
 #ifndef JGS_KERNELS_RELABEL_H_
 #define JGS_KERNELS_RELABEL_H_
 
@@ -10,72 +11,73 @@
 
 namespace jgs {
 
-// Nodes that have a local id, and the neighbours of one hop that may yet get one.
+// The nodes that have a local id, and the neighbours of one hop that may still get one.
 //
-// Reset, Clear of every piece, AddTargets; then for every hop: Begin; Insert for the edges of
-// every chunk, and EndChunk; Number; Label for every chunk; Resolve for all edges. What is done for a piece,
-// a chunk or some edges may be done by any number of threads at once. The local ids do not
-// depend on the threads: the edge of a node's first appearance is settled by taking the
-// smallest.
+// The order of calls is: Reset, Clear for every piece, AddTargets. Then for every hop: Begin;
+// Insert for the edges of every chunk, and EndChunk; Number; Label for every chunk; Resolve for
+// all edges. Calls for a piece, a chunk or some edges may be made by any number of threads at
+// once. The local ids do not depend on the threads, because a node's first appearance is the
+// smallest of the edges that lead to it.
 class Relabeler {
  public:
-  static constexpr int kMost = 32;  // edges inserted at once
+  static constexpr int kMost = 32;  // the largest number of edges inserted at once
 
-  // Starts anew with room for `capacity` nodes and `num_threads` threads; returns the number of
+  // Starts anew with room for `capacity` nodes and `num_threads` threads. Returns the number of
   // pieces to clear.
   int64_t Reset(int64_t capacity, int64_t num_threads);
   void Clear(int64_t piece);
 
-  // targets[i] gets the local id i, if it is the first occurrence of its node.
+  // Gives targets[i] the local id i, if it is the first occurrence of its node.
   void AddTargets(const int32_t* targets, int64_t num_targets);
 
-  // Prepares for a hop whose chunk c inserts edges from number starts[c] to starts[c + 1] (not
-  // all of them need exist), after which at most `capacity` nodes may be known.
+  // Prepares for a hop whose chunk c inserts edges with numbers from starts[c] to starts[c + 1]
+  // (not all of these must exist). After it at most `capacity` nodes may be known.
   void Begin(const std::vector<int64_t>& starts, int64_t capacity);
 
   // Loads the node's entry into the cache.
   void Prefetch(int32_t node) const { __builtin_prefetch(&table_[Home(node)], 0, 2); }
 
-  // Takes note of the neighbours that edges [edge, edge + count) of a chunk lead to, count <=
-  // kMost, the chunk's edges in ascending order. Each is replaced by its local id if it had one
-  // before this hop, otherwise by ~(the place of its entry). False once more nodes are known
-  // than fit.
+  // Records the neighbours that the edges [edge, edge + count) of a chunk lead to. count <=
+  // kMost, and a chunk's edges come in ascending order. Each neighbour is replaced by its local
+  // id if it had one before this hop, and otherwise by ~(the place of its entry). False once
+  // more nodes are known than fit.
   bool Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int count);
 
-  // After the chunk's last edge; false once more nodes are known than fit. Without it nobody
-  // would know of the nodes that are new in small chunks, and the table could fill up.
+  // Called after the chunk's last edge. False once more nodes are known than fit. It counts the
+  // new nodes of small chunks, without which the table could fill up unnoticed.
   bool EndChunk(int64_t chunk);
 
-  // After all insertions: how many nodes are known now, or -1 if that is more than fit.
+  // Called after all insertions: the number of nodes known now, or -1 if they do not fit.
   int64_t Number();
 
   struct Range {
     int64_t begin, end;
   };
 
-  // Gives the nodes that first appeared in a chunk their local ids, the range returned, and
-  // writes them to `nodes` there.
+  // Gives local ids to the nodes that first appeared in a chunk, and writes the nodes at these
+  // ids to `nodes`. Returns the range of the ids.
   Range Label(int64_t chunk, int32_t* nodes);
 
-  // Replaces each ~place among `neighbors` by the local id. Also while a later hop inserts.
+  // Replaces each ~place among `neighbors` by the local id. It may run while a later hop
+  // inserts.
   void Resolve(int32_t* neighbors, int64_t count) const;
 
  private:
   struct alignas(8) Entry {
-    int32_t node;    // kEmpty: free
+    int32_t node;    // kEmpty if the entry is free
     uint32_t label;  // a local id, or kPending | edge number of the first appearance
   };
-  using Word = uint64_t __attribute__((may_alias));  // an Entry, read and written as a whole
+  using Word = uint64_t __attribute__((may_alias));  // an Entry as one integer
   static constexpr int32_t kEmpty = -1;
   static constexpr uint32_t kPending = 1u << 31;
   static constexpr int64_t kUnreported = 1024;  // new nodes that a thread may not have reported
 
   struct Chunk {
-    // The edges that were their nodes' first appearances when inserted, ascending: the edge's
-    // number in the upper half, the place of the entry in the lower (as one integer: written
-    // in parts and read as a whole, it would stall).
+    // The edges that were their nodes' first appearances when inserted, ascending: the number
+    // of the edge in the upper half, the place of the entry in the lower half. It is one
+    // integer, because writing parts and reading the whole would stall.
     std::vector<uint64_t> firsts;
-    int64_t num_lost;    // firsts that turned out to have an earlier one, in another chunk
+    int64_t num_lost;    // firsts that were found to have an earlier one in another chunk
     int64_t unreported;  // new nodes
     int64_t first_id;
   };
@@ -88,7 +90,7 @@ class Relabeler {
   void Lose(int64_t edge);
 
   Scratch<Entry> table_;
-  std::vector<Chunk> chunks_;  // never shrinks: their memory is used again
+  std::vector<Chunk> chunks_;  // never shrinks, so that its memory is reused
   const std::vector<int64_t>* starts_ = nullptr;
   int64_t num_chunks_ = 0, piece_ = 0;
   std::atomic<int64_t> known_{0};

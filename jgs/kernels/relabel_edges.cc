@@ -9,10 +9,10 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kFewest = 1 << 11, kMost = 1 << 15;  // edges a thread takes at a time
+constexpr int64_t kFewest = 1 << 11, kMost = 1 << 15;  // edges that a thread takes at a time
 constexpr int64_t kAhead = 2 * Relabeler::kMost;       // edges ahead whose entries are prefetched
 
-// Copies the neighbours of edges [begin, end) and inserts them; false if one is no node.
+// Copies the neighbours of the edges [begin, end) and inserts them; false if one is not a node.
 bool Insert(Relabeler& relabeler, const EdgeList& edges, int64_t chunk, int64_t begin,
             int64_t end, int32_t* indices, std::atomic<bool>& full) {
   int32_t lowest = 0;

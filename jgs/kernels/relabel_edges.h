@@ -1,4 +1,4 @@
-// Local ids for edges that are there already: what sample.cc does while it draws, on its own.
+// Local ids for given edges: the part of sample.cc that comes after the draws, as a kernel.
 #ifndef JGS_KERNELS_RELABEL_EDGES_H_
 #define JGS_KERNELS_RELABEL_EDGES_H_
 
@@ -21,13 +21,13 @@ struct Sources {
   int32_t padding;
   int32_t* nodes;    // [capacity]
   int32_t* indices;  // [edge_capacity]
-  int64_t count;     // a result: of the nodes, or capacity + 1 if they do not fit
+  int64_t count;     // a result: the number of nodes, or capacity + 1 if they do not fit
 };
 
-// The nodes: the targets, then every other neighbour in the order of first appearance. The
-// indices: each neighbour's place among them (the first of a repeated target). The rest of
-// `nodes` is padding, of `indices` the capacity; all of them if the nodes do not fit. Returns
-// what is wrong with the input, or "".
+// The nodes are the targets, then every other neighbour in the order of first appearance. The
+// indices are the places of the neighbours among the nodes (the first of a repeated target).
+// The rest of `nodes` is padding, and the rest of `indices` is the capacity. If the nodes do
+// not fit, all of both is. Returns what is wrong with the input, or "".
 std::string RelabelEdges(const EdgeList& edges, Sources& sources, const Executor& executor);
 
 }  // namespace jgs

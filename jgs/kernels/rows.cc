@@ -42,7 +42,7 @@ std::string MergeRows(const Answers& a, int64_t room, int32_t* indptr, int32_t* 
       "version on the same partition?";
   const int64_t columns = 2 + a.capacity + a.edge_capacity;
   int64_t at = 0;
-  uint32_t largest = 0;  // as unsigned: a negative id is large
+  uint32_t largest = 0;  // as unsigned, so that a negative id is large
   indptr[0] = 0;
   for (int64_t t = 0; t < a.num_rows; ++t) {
     const int32_t* from = a.own_indices;

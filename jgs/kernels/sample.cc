@@ -86,7 +86,7 @@ class NeighborRows {
   }
 
  private:
-  // Notes that target t has drawn `count` edges from `edges` on; returns where they end.
+  // Records that target t has drawn `count` edges from `edges` on; returns where they end.
   int64_t Row(const Hop& hop, int64_t t, int64_t edges, int64_t count) {
     hop.indptr[t] = static_cast<int32_t>(edges);
     return edges + count;
@@ -95,7 +95,7 @@ class NeighborRows {
   // Whether a row needs random bits; otherwise all its neighbours are taken.
   bool Random(int64_t k, int64_t degree) const { return replace_ ? degree > 0 : degree > k; }
 
-  // Takes every neighbour of target t, by weight those that weigh something.
+  // Takes every neighbour of target t, or with draws by weight those of positive weight.
   int64_t All(int64_t t, Stream& stream) {
     const int64_t start = w_.row_start[t], degree = w_.degree[t];
     if (!weighted_) {

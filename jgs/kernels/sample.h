@@ -1,5 +1,6 @@
 // Neighbour sampling straight into compressed sparse columns, all hops in one call.
-// The meaning is jgs/sampling/algorithms/neighbors.py; this is its speed, equal bit for bit.
+// jgs/sampling/algorithms/neighbors.py defines the results; this is faster and equal bit for
+// bit.
 #ifndef JGS_KERNELS_SAMPLE_H_
 #define JGS_KERNELS_SAMPLE_H_
 
@@ -17,11 +18,11 @@ struct GraphView {
   int64_t num_nodes;
   const int32_t* indices;  // [num_edges]
   int64_t num_edges;
-  const int64_t* weight_prefix;  // [num_edges], or null unless drawing by weight
-  const float* edge_weight;      // [num_edges], or null unless its weights are returned
+  const int64_t* weight_prefix;  // [num_edges], or null if draws are not weighted
+  const float* edge_weight;      // [num_edges], or null if weights are not returned
 };
 
-// What is wrong with seeds that are no nodes, or "".
+// What is wrong with seeds that are not nodes, or "".
 inline std::string CheckSeeds(const int32_t* seeds, int64_t num_seeds, int64_t num_nodes) {
   for (int64_t i = 0; i < num_seeds; ++i) {
     if (seeds[i] < 0 || seeds[i] > num_nodes) {
@@ -33,7 +34,7 @@ inline std::string CheckSeeds(const int32_t* seeds, int64_t num_seeds, int64_t n
   return "";
 }
 
-// What is wrong with a graph that a kernel met nonsense in.
+// The message for a graph in which a kernel met invalid values.
 inline std::string DamagedGraph(int64_t num_nodes) {
   return "the graph's arrays must be valid: indptr not decreasing and within the edges, "
          "indices in [0, " + std::to_string(num_nodes) + "). Its files are damaged: "
@@ -42,8 +43,8 @@ inline std::string DamagedGraph(int64_t num_nodes) {
 
 struct Hop {
   Key key;
-  Key next_key{};      // of Labor's dependent batches: the next group's key, and the part of the
-  uint32_t phase = 0;  // period that has passed, in units of 2**-32; 0 otherwise
+  Key next_key{};      // for Labor's dependent batches: the next group's key, and the part of
+  uint32_t phase = 0;  // the period that has passed, in units of 2**-32; otherwise 0
   int64_t fanout;  // -1: all neighbours
   int64_t target_capacity, edge_capacity, source_capacity;
   int32_t* indptr;     // [target_capacity + 1]
@@ -51,18 +52,18 @@ struct Hop {
   int64_t* edge_id;    // [edge_capacity] or null
   float* edge_weight;  // [edge_capacity] or null
   int32_t num_targets, num_sources, num_edges;  // results
-  // What the hop needed of its capacities. After an overflow 0 where it is not known, and one
-  // source more than fits where they do not.
+  // What the hop needed of its capacities. After an overflow it is 0 where it is not known, and
+  // one source more than fits where the sources do not fit.
   int32_t edges_needed = 0, sources_needed = 0;
 };
 
-// Samples `hops` (seed-first), writes every hop's arrays and counts and the input nodes
-// ([source_capacity of the last hop]), padding included. Returns what is wrong with the
+// Samples `hops` (the seeds' hop first). Writes every hop's arrays and counts, and the input
+// nodes ([source_capacity of the last hop]), with padding. Returns what is wrong with the
 // input, or "". On overflow every output is empty and *overflow is true.
 //
-// Without `relabel_inputs` the sources of the last hop are all of the graph's nodes: its
-// `indices` are node ids (padding: num_nodes), its num_sources is num_nodes, its
-// source_capacity is not used, and `nodes` holds its targets ([target_capacity]).
+// Without `relabel_inputs` all nodes of the graph are sources of the last hop: its `indices`
+// are node ids (padding: num_nodes), its num_sources is num_nodes, and its source_capacity is
+// not used. `nodes` then has the targets of the last hop ([target_capacity]).
 std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
                             bool replace, bool weighted, bool relabel_inputs,
                             std::vector<Hop>& hops, int32_t* nodes, bool* overflow,

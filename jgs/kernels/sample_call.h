@@ -1,4 +1,4 @@
-// What the XLA bindings of samplers share: the batches of a call, their keys and results.
+// What the samplers' XLA bindings share: the batches of a call, their keys and their results.
 #ifndef JGS_KERNELS_SAMPLE_CALL_H_
 #define JGS_KERNELS_SAMPLE_CALL_H_
 
@@ -14,14 +14,14 @@ namespace jgs {
 
 namespace ffi = xla::ffi;
 
-// Takes the results of one batch, one after the other. Batches may share their results: then
-// each has an equal part of every one.
+// Gives the results of one batch, one after the other. If batches share their results, each has
+// an equal part of every one.
 class Results {
  public:
   Results(ffi::RemainingRets& results, size_t first, int64_t part, int64_t num_parts)
       : results_(results), next_(first), part_(part), num_parts_(num_parts) {}
 
-  // Where the batch's part of the next result begins; null if it is empty. Sets `size`.
+  // The beginning of the batch's part of the next result; null if it is empty. Sets `size`.
   template <ffi::DataType dtype>
   ffi::NativeType<dtype>* Next(int64_t* size = nullptr) {
     auto buffer = results_.get<ffi::Buffer<dtype>>(next_++);
@@ -34,7 +34,7 @@ class Results {
     return part_size > 0 ? (*buffer)->typed_data() + part_ * part_size : nullptr;
   }
 
-  bool good() const { return good_; }  // every result had its type
+  bool good() const { return good_; }  // whether every result had its type
 
  private:
   ffi::RemainingRets& results_;
@@ -43,14 +43,14 @@ class Results {
   bool good_ = true;
 };
 
-// The key of hop h: jax.random.fold_in(key, h).
+// The key of hop h, jax.random.fold_in(key, h).
 inline Key HopKey(const uint32_t* key, int64_t h) {
   Key folded{{0, static_cast<uint32_t>(h)}};
   Threefry({{key[0], key[1]}}, folded.word[0], folded.word[1]);
   return folded;
 }
 
-// A call's operands and what is static about its hops, number first_hop and so on.
+// A call's operands, and what is static about its hops. The first hop has the number first_hop.
 struct SampleCall {
   ffi::Buffer<ffi::U32>& keys;  // [..., key_words]
   size_t key_words;
@@ -63,13 +63,14 @@ struct SampleCall {
   int64_t num_threads;
 };
 
-// Samples the batches of seeds [..., B] with the keys [..., W], each on its own, by
+// Samples each batch of the seeds [..., B] with its key [..., W] by
 // `sample(graph, seeds, batch_size, hops, nodes, overflow, executor)`, which returns what is
-// wrong or "". `graph` lacks weights.
+// wrong or "". `graph` has no weights.
 //
-// Results: for every hop the fields of jgs.Block, then the nodes, the overflow flag and
-// what the hops needed, with the leading axes of the seeds. Or, with S times as many results
-// and seeds [..., S, B], those of the first of S batches, then those of the second, and so on.
+// The results are the fields of jgs.Block for every hop, then the nodes, the overflow flag and
+// what the hops needed, all with the leading axes of the seeds. There may be S times as many
+// results, for seeds [..., S, B]: then those of the first of S batches come first, then those
+// of the second, and so on.
 template <typename Sample>
 std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::RemainingRets& rets,
                           const Sample& sample) {
@@ -133,7 +134,7 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
   };
   const Executor executor = PoolExecutor(pool, call.num_threads);
   std::vector<std::string> errors(num_batches);
-  if (num_batches >= executor.num_threads) {  // a thread a batch: nothing to wait for
+  if (num_batches >= executor.num_threads) {  // a thread for each batch: none waits
     ParallelFor(executor, num_batches,
                 [&](int64_t batch) { errors[batch] = one(batch, Executor{}); });
   } else {

@@ -1,5 +1,5 @@
-// The hops of a sample, whoever draws its rows: chunks of targets, their neighbours' local ids,
-// overflow and padding. Included by sample.cc and labor.cc.
+// The hops of a sample, for any way of drawing rows: chunks of targets, local ids of
+// neighbours, overflow and padding. Included by sample.cc and labor.cc.
 #ifndef JGS_KERNELS_SAMPLE_HOPS_H_
 #define JGS_KERNELS_SAMPLE_HOPS_H_
 
@@ -16,35 +16,34 @@
 
 namespace jgs {
 
-constexpr int kRowLanes = 64;       // rows of a chunk come in multiples of it
-constexpr int64_t kMostRows = 512;  // targets a thread takes at a time, at most
-constexpr int64_t kAhead = 16;      // rows ahead whose offsets are prefetched
+constexpr int kRowLanes = 64;       // the number of rows in a chunk is a multiple of this
+constexpr int64_t kMostRows = 512;  // the most targets that a thread takes at a time
+constexpr int64_t kAhead = 16;      // how many rows ahead offsets are prefetched
 
-// The targets of a hop, cut into chunks. Their rows are in the Workspace.
+// The targets of a hop, divided into chunks. Their rows are in the Workspace.
 struct Targets {
   const int32_t* nodes;
-  int64_t num, rows, num_chunks;  // rows: in a chunk
+  int64_t num, rows, num_chunks;  // rows: the number in a chunk
 
   int64_t Begin(int64_t chunk) const { return chunk * rows; }
   int64_t End(int64_t chunk) const { return std::min((chunk + 1) * rows, num); }
 };
 
-// Samples hop by hop. What is drawn from the rows is up to `Rows`, which has
+// Samples hop by hop. `Rows` draws from the rows; it has
 //
 //   bool Bound(const Hop&, const Targets&): sets the Workspace's `bound`, [chunks + 1], which
-//     begins with 0: before which of the hop's edges each chunk's sample ends, at most. False
-//     where the graph is damaged.
+//     begins with 0: an upper bound of the position at which each chunk's edges end. False if
+//     the graph is damaged.
 //   void Draw(const Hop&, const Targets&, int64_t chunk, Stream&): adds the chunk's edges, row
-//     by row, and writes where each row begins to the hop's `indptr`; by any thread.
+//     by row, and writes where each row begins to the hop's `indptr`. Any thread may call it.
 template <typename Rows>
 class HopSampler {
  public:
   HopSampler(const GraphView& graph, Rows& rows, int32_t* nodes, Team& team, Workspace& work)
       : graph_(graph), rows_(rows), nodes_(nodes), team_(team), w_(work) {}
 
-  // Samples the hops for the first `num_targets` nodes, those from number `relabelled` on
-  // without local ids; returns how many of `nodes` are used then, or -1 on overflow or bad
-  // input.
+  // Samples the hops for the first `num_targets` nodes. Hops from number `relabelled` on have
+  // no local ids. Returns how many of `nodes` are used, or -1 on overflow or bad input.
   int64_t Run(std::vector<Hop>& hops, size_t relabelled, int64_t num_targets) {
     Start(hops, relabelled, num_targets);
     for (size_t h = 0; h < hops.size() && !bad_.load(); ++h) {
@@ -61,7 +60,7 @@ class HopSampler {
   bool bad() const { return bad_.load(); }
 
  private:
-  // A hop whose indices still name places instead of local ids.
+  // A hop whose indices are still places instead of local ids.
   struct Unresolved {
     int32_t* indices = nullptr;
     std::vector<int64_t> begin;  // [chunks + 1]
@@ -89,13 +88,13 @@ class HopSampler {
     if (relabelled > 0) w_.relabeler.AddTargets(nodes_, num_targets);
   }
 
-  // Where the rows of nodes [begin, end) lie.
+  // Finds the rows of the nodes [begin, end).
   void FindRows(int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       if (t + kAhead < end) PrefetchFar(&graph_.indptr[nodes_[t + kAhead]]);
       const int64_t node = nodes_[t];
       int64_t start = 0, degree = 0;
-      if (node < graph_.num_nodes) {  // else padding among the seeds
+      if (node < graph_.num_nodes) {  // otherwise it is padding among the seeds
         start = graph_.indptr[node];
         degree = graph_.indptr[node + 1] - start;
         if (start < 0 || degree < 0 || degree > std::numeric_limits<int32_t>::max() ||
@@ -109,8 +108,8 @@ class HopSampler {
     }
   }
 
-  // Samples one hop of the first targets_.num nodes; false on overflow or bad input. With
-  // `more` hops to come, finds the rows of the new nodes.
+  // Samples one hop for the first targets_.num nodes; false on overflow or bad input. If `more`
+  // hops follow, it finds the rows of the new nodes.
   bool RunHop(Hop& hop, bool more) {
     Cut();
     if (!rows_.Bound(hop, targets_)) bad_.store(true);
@@ -119,12 +118,13 @@ class HopSampler {
     hop.edges_needed =
         static_cast<int32_t>(std::min<int64_t>(bound, std::numeric_limits<int32_t>::max()));
     if (bound > hop.edge_capacity) return false;
-    // Known once they are numbered; until then, should they not fit.
+    // The number is known once they are numbered. This value is for the case that they do not
+    // fit.
     if (relabel_) hop.sources_needed = static_cast<int32_t>(hop.source_capacity + 1);
     w_.begin.assign(targets_.num_chunks + 1, 0);
     if (relabel_) w_.relabeler.Begin(w_.bound, hop.source_capacity);
-    // The hop before is resolved on the side: its small tasks come last and fill the time in
-    // which a thread would wait for another.
+    // The hop before is resolved in the same loop: its small tasks come last, and fill the time
+    // in which a thread would wait for another.
     team_.For(targets_.num_chunks + unresolved_.num_chunks(), [&](int64_t task) {
       if (task < targets_.num_chunks) return DrawChunk(hop, task);
       Resolve(unresolved_, task - targets_.num_chunks);
@@ -157,7 +157,7 @@ class HopSampler {
     w_.relabeler.Resolve(hop.indices + begin, end - begin);
   }
 
-  // Cuts the targets into chunks.
+  // Divides the targets into chunks.
   void Cut() {
     const int64_t share = targets_.num / (16 * team_.num_threads());
     targets_.nodes = nodes_;
@@ -165,7 +165,7 @@ class HopSampler {
     targets_.num_chunks = (targets_.num + targets_.rows - 1) / targets_.rows;
   }
 
-  // Draws for a chunk of targets and reads the neighbours drawn.
+  // Draws for a chunk of targets, and reads the drawn neighbours.
   void DrawChunk(const Hop& hop, int64_t chunk) {
     Stream stream(graph_, hop, relabel_, w_, chunk);
     rows_.Draw(hop, targets_, chunk, stream);
@@ -175,8 +175,8 @@ class HopSampler {
     if (!stream.fits()) full_.store(true);
   }
 
-  // Turns the chunks' numbers of edges into where they begin, and moves the edges together
-  // where chunks have drawn less than their bound and left gaps (by weight only).
+  // Turns the chunks' numbers of edges into their beginnings. Moves the edges together where
+  // chunks have drawn less than their bound and left gaps (only in draws by weight).
   void CloseGaps(const Hop& hop) {
     for (int64_t chunk = 0; chunk < targets_.num_chunks; ++chunk) {
       const int64_t from = w_.bound[chunk], to = w_.begin[chunk], count = w_.begin[chunk + 1];
@@ -204,8 +204,8 @@ class HopSampler {
   std::atomic<bool> bad_{false}, full_{false};
 };
 
-// Fills what the sample left free; `no_source` is the padding of `indices`, `no_edge` that of
-// edge ids.
+// Fills the rest of a sample's arrays. `no_source` is the padding of `indices`, and `no_edge`
+// that of edge ids.
 inline void Pad(Hop& hop, int64_t no_source, int64_t no_edge) {
   std::fill(hop.indptr + hop.num_targets + 1, hop.indptr + hop.target_capacity + 1,
             hop.num_edges);
@@ -219,7 +219,7 @@ inline void Pad(Hop& hop, int64_t no_source, int64_t no_edge) {
   }
 }
 
-// See SampleNeighbors; `make_rows(team, workspace)` makes what draws the rows.
+// See SampleNeighbors; `make_rows(team, workspace)` makes the object that draws the rows.
 template <typename MakeRows>
 std::string SampleHops(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
                        bool relabel_inputs, std::vector<Hop>& hops, int32_t* nodes,

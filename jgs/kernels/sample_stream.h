@@ -1,4 +1,4 @@
-// How sample_hops.h reads the graph without waiting for it. Included by it only.
+// How sample_hops.h, which alone includes this, reads the graph without waiting for it.
 #ifndef JGS_KERNELS_SAMPLE_STREAM_H_
 #define JGS_KERNELS_SAMPLE_STREAM_H_
 
@@ -11,18 +11,18 @@
 
 namespace jgs {
 
-constexpr int kFlight = 32;  // edges whose reads are in flight together
+constexpr int kFlight = 32;  // edges whose reads are under way together
 static_assert(kFlight <= Relabeler::kMost, "they are inserted together");
 
-// Reads to the second-level cache: more of them can be under way than to the first.
+// Prefetches to the second-level cache, which more reads can be under way to than to the first.
 template <typename T>
 inline void PrefetchFar(const T* address) {
   __builtin_prefetch(address, 0, 2);
 }
 
-// Takes the drawn edges of a chunk and carries each through three stages, a batch apart, so
-// that no read waits: prefetch its neighbour; read the neighbour and prefetch its table entry;
-// insert it. Without `relabel` the neighbour is all there is to read.
+// Takes the drawn edges of a chunk through three stages, a batch apart, so that no read waits:
+// prefetch the neighbour; read the neighbour and prefetch its table entry; insert it. Without
+// `relabel` only the neighbour is read.
 class Stream {
  public:
   Stream(const GraphView& graph, const Hop& hop, bool relabel, Workspace& work, int64_t chunk)
@@ -54,14 +54,14 @@ class Stream {
     }
   }
 
-  // Finishes the edges under way.
+  // Finishes the edges that are under way.
   void Finish() {
     for (int stage = 0; stage < 3; ++stage) Advance();
     if (relabel_ && !relabeler_.EndChunk(chunk_)) fits_ = false;
   }
 
   int64_t num_edges() const { return num_edges_; }
-  bool good() const { return good_; }  // every neighbour was a node
+  bool good() const { return good_; }  // whether every neighbour was a node
   bool fits() const { return fits_; }
 
  private:

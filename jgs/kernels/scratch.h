@@ -1,5 +1,5 @@
-// Memory that a call needs and the next one uses again: uninitialised, on huge pages where the
-// system gives them.
+// Memory that a call needs and the next one uses again. It is uninitialised, and on huge pages
+// if the system provides them.
 #ifndef JGS_KERNELS_SCRATCH_H_
 #define JGS_KERNELS_SCRATCH_H_
 
@@ -23,7 +23,7 @@ class Scratch {
   T& operator[](int64_t i) { return data_[i]; }
   const T& operator[](int64_t i) const { return data_[i]; }
 
-  // Makes room for `size` elements. What was there is kept only if there was room already.
+  // Makes room for `size` elements. Contents are kept only if there was room already.
   void Reserve(int64_t size) {
     if (size <= size_) return;
     size_t bytes = static_cast<size_t>(size + size / 8) * sizeof(T);

@@ -12,10 +12,11 @@
 namespace jgs {
 namespace {
 
-constexpr int64_t kFactors = 64;  // each at most 2: 8 lanes of so many fit in a double
-constexpr int64_t kWhole = 8;     // rows, and lists of scores, are padded to a multiple
+// The product of this number of factors, each at most 2, in 8 lanes fits in a double.
+constexpr int64_t kFactors = 64;
+constexpr int64_t kWhole = 8;     // rows and lists of scores are padded to a multiple of this
 
-// One of the rows that a sum is of.
+// A row in a sum of rows, and its factor.
 struct Term {
   const float* row;
   float scale;
@@ -47,16 +48,16 @@ Arithmetic Best() {
 
 int64_t Padded(int64_t n) { return (n + kWhole - 1) / kWhole * kWhole; }
 
-// What one walk is computed in; a thread keeps the memory from walk to walk.
+// The memory in which one walk is computed. A thread keeps it from walk to walk.
 struct Workspace {
   int64_t width, reach, num_far;
   // Rows of `width` floats: [T + 8], [T + 8] and [C, num_far].
   float *centers, *contexts, *negatives;
-  float *far;                 // [T, num_far]: of each center its slopes with its negatives
+  float *far;                 // [T, num_far]: the slopes of each center with its negatives
   float *near, *counted, *ones, *real;  // [.., .., num_far, T + 8]
   Term *terms;                // [2 * reach + num_far]
-  Term *of_contexts;          // [T, 2 * reach]: of each context the centers that it is near
-  int32_t *num_centers;       // [T]: how many
+  Term *of_contexts;          // [T, 2 * reach]: the centers that each context is near
+  int32_t *num_centers;       // [T]: the number of these centers
 
   Workspace(const WalkPairs& p, int64_t widest)
       : width(Padded(p.width)),
@@ -87,7 +88,7 @@ struct Workspace {
   }
 };
 
-// `count` rows, without their last float, to rows of `width` floats filled up with zeros.
+// Copies `count` rows, without their last float, to rows of `width` floats, padded with zeros.
 void CopyRows(const float* rows, int64_t count, int64_t given, int64_t width, float* out) {
   for (int64_t i = 0; i < count; ++i, rows += given + 1, out += width) {
     std::copy_n(rows, given, out);

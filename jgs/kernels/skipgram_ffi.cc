@@ -1,4 +1,4 @@
-// XLA binding of skipgram.h: buffers to plain arguments, and nothing else.
+// The XLA binding of skipgram.h: it turns buffers into plain arguments.
 #include "skipgram.h"
 
 #include "ffi.h"

@@ -9,7 +9,7 @@ namespace jgs {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 64;
-constexpr int64_t kAhead = 4;  // rows that are asked of memory before they are added
+constexpr int64_t kAhead = 4;  // rows that are prefetched before they are added
 
 }  // namespace
 
@@ -17,9 +17,9 @@ int32_t AddEqualRows(const Executor& executor, const EqualRows& e, int32_t* slot
                      int32_t* touched, float* total) {
   thread_local Scratch<int32_t> integers;
   integers.Reserve(3 * e.num_rows + 2);
-  int32_t* place = integers.data();          // [M]: where each row's sum is, or -1
-  int32_t* order = place + e.num_rows;       // [M]: the rows, by the place of their sum
-  int32_t* begin = order + e.num_rows;       // [num + 2]: where in `order` those of a sum begin
+  int32_t* place = integers.data();          // [M]: the position of each row's sum, or -1
+  int32_t* order = place + e.num_rows;       // [M]: the rows, by the position of their sum
+  int32_t* begin = order + e.num_rows;       // [num + 2]: where each sum's rows begin in `order`
   int32_t num = 0;
   for (int64_t i = 0; i < e.num_rows; ++i) {
     const int32_t id = e.ids[i];
@@ -29,7 +29,7 @@ int32_t AddEqualRows(const Executor& executor, const EqualRows& e, int32_t* slot
     if (slot < static_cast<uint32_t>(num) && touched[slot] == id) {
       place[i] = static_cast<int32_t>(slot);
       ++begin[slot + 2];
-    } else {  // nobody had it yet, whatever `slots` held
+    } else {  // the first row of this id, whatever `slots` contained
       slots[id] = place[i] = num;
       touched[num] = id;
       begin[num + 2] = 1;

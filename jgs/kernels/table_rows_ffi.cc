@@ -1,4 +1,4 @@
-// XLA binding of table_rows.h: buffers to plain arguments, and nothing else.
+// The XLA bindings of table_rows.h: they turn buffers into plain arguments.
 #include "table_rows.h"
 
 #include <algorithm>

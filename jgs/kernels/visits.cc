@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kBlock = 64;  // walks whose random bits are drawn together
 constexpr int32_t kFree = -1;
 
-// How often each node was visited, in the order of first visits: a hash table that is emptied
+// The number of visits to each node, in the order of first visits. The hash table is emptied
 // entry by entry, so that its size costs nothing.
 class Counts {
  public:
@@ -65,8 +65,8 @@ class Counts {
   std::vector<Entry> entries_;
 };
 
-// The walks of one target, all of them a step at a time: each stage asks for what the next one
-// reads, so that the reads of one walk hide behind those of the others.
+// The walks of one target, all of them a step at a time. Each stage prefetches what the next
+// one reads, so that the reads of one walk overlap with those of the others.
 class TargetWalks {
  public:
   TargetWalks(const GraphView& graph, Key key, const VisitOptions& options,
@@ -78,7 +78,8 @@ class TargetWalks {
     edge_.resize(padded);
   }
 
-  // Counts where the target's walks come to; sets `bad` if the graph's arrays are damaged.
+  // Counts the nodes that the target's walks visit; sets `bad` if the graph's arrays are
+  // damaged.
   void Visit(int32_t target, Counts& counts) {
     RunOn(isa_, Keys{*this, static_cast<uint32_t>(target)});
     num_ = o_.num_walks;
@@ -117,7 +118,7 @@ class TargetWalks {
     }
   };
 
-  // The random words of a draw of all walks that go on.
+  // The random words of one draw, for all walks that go on.
   struct Bits {
     TargetWalks& t;
     uint32_t number;
@@ -150,7 +151,8 @@ class TargetWalks {
     num_ = kept;
   }
 
-  // Draws an edge of each walk's row, or of its stretch of one type; walks without one end.
+  // Draws an edge of each walk's row, or of the row's part of one type. Walks without an edge
+  // end.
   void Rows(int64_t type) {
     RunOn(isa_, Bits{*this, 0});
     int64_t kept = 0;
@@ -191,8 +193,8 @@ class TargetWalks {
   const VisitOptions& o_;
   std::atomic<bool>& bad_;
   const Isa isa_ = BestIsa();
-  int64_t num_ = 0;    // walks that go on, the first ones, in the order of their numbers
-  uint32_t step_ = 0;  // from 1
+  int64_t num_ = 0;    // the walks that go on; they come first, in the order of their numbers
+  uint32_t step_ = 0;  // counts from 1
   std::vector<uint32_t> key0_, key1_, high_, low_;
   std::vector<int32_t> here_;
   std::vector<int64_t> edge_;
@@ -204,7 +206,7 @@ bool IsIn(const VisitGroup& group, int64_t node) {
   return group.num_bounds == 2 || (std::upper_bound(first, last, node) - first) % 2 == 1;
 }
 
-// Writes the most visited nodes of a group; of equal ones the first visited comes first.
+// Writes the most visited nodes of a group; among equal ones the first visited comes first.
 void Rank(const Counts& counts, const VisitGroup& group, int64_t num_nodes,
           std::vector<uint64_t>& score, int32_t* nodes, int32_t* times) {
   score.clear();

@@ -11,7 +11,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// `groups`: of each VisitGroup in turn its size, how many bounds it has, and these.
+// `groups` has for each VisitGroup in turn its size, its number of bounds, and the bounds.
 ffi::Error Visits(ffi::ThreadPool pool, ffi::BufferR1<ffi::U32> key, ffi::BufferR1<ffi::S64> indptr,
                   ffi::BufferR1<ffi::S32> indices, ffi::BufferR1<ffi::S16> edge_type,
                   ffi::BufferR1<ffi::S32> targets, ffi::ResultBufferR2<ffi::S32> nodes,

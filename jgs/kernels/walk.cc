@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kStepsOfTask = 2048;
 
-// Which of its root's walks each is: how many earlier roots are the same node.
+// For each walk, the number of earlier roots that are the same node.
 std::vector<int32_t> WalkNumbers(const int32_t* roots, int64_t num_roots) {
   uint64_t size = 4;
   while (size < 2 * static_cast<uint64_t>(num_roots)) size *= 2;
@@ -35,8 +35,8 @@ std::vector<int32_t> WalkNumbers(const int32_t* roots, int64_t num_roots) {
   return number;
 }
 
-// Walks of first order, a step of every lane in turn: each stage asks for what the next one
-// reads, of all lanes, so that the reads of one walk hide behind those of the others.
+// Walks of first order, a step of every lane in turn. Each stage prefetches, for all lanes,
+// what the next one reads, so that the reads of one walk overlap with those of the others.
 class Lanes {
  public:
   Lanes(Walkers& walkers, int64_t begin, int64_t end)
@@ -74,7 +74,7 @@ class Lanes {
     }
   };
 
-  // Puts the next walk that is none of padding into a lane; false if there is none.
+  // Puts the next walk that is not padding into a lane; false if there is none.
   bool Enter(int lane) {
     while (next_ < end_) {
       const int64_t walk = next_++;
@@ -105,13 +105,13 @@ class Lanes {
     }
   }
 
-  // Where the step's edges lie in the row of a lane's node.
+  // The part of the row of a lane's node from which the step draws.
   const int64_t* Stretch(int r) const {
     const int64_t relation = o_.relations[(step_[r] - 1) % o_.num_relations];
     return o_.stretches + 2 * (relation * g_.num_nodes + here_[r]);
   }
 
-  // A stretch says where its edges lie; what the row's others weigh must be looked up.
+  // Such a part is enough without weights; with weights the rest of the row must be known too.
   bool NeedsRow() const { return o_.stretches == nullptr || g_.weight_prefix != nullptr; }
 
   void AskForRow(int r) const {
@@ -119,7 +119,8 @@ class Lanes {
     if (o_.stretches != nullptr) __builtin_prefetch(Stretch(r));
   }
 
-  // Decides which lanes go on: edge_ is where their draw begins, or what they do instead.
+  // Decides which lanes go on: edge_ becomes the beginning of their draw, or what they do
+  // instead.
   void Jump() {
     for (int r = 0; r < num_; ++r) {
       edge_[r] = row_[r].count > 0 ? row_[r].start : kNone;
@@ -224,15 +225,15 @@ class Lanes {
   const GraphView& g_;
   const WalkOptions& o_;
   const Isa isa_ = BestIsa();
-  int64_t next_;  // the first walk that has no lane yet
+  int64_t next_;  // the first walk that has had no lane
   const int64_t end_;
-  int num_ = 0;  // lanes in use, the first ones
+  int num_ = 0;  // lanes in use, which come first
   uint32_t key0_[kLanes] = {}, key1_[kLanes] = {}, step_[kLanes] = {};
   uint32_t high_[kLanes], low_[kLanes], back_[kLanes], end_word_[kLanes];
   int64_t walk_[kLanes], edge_[kLanes];
   int32_t* path_[kLanes];
   int32_t here_[kLanes];
-  EdgeRange row_[kLanes];     // or the part of it that the step draws from
+  EdgeRange row_[kLanes];     // or the part of the row that the step draws from
   bool inside_[kLanes];       // whether the row has edges before that part
   LineSearch<int64_t> sums_[kLanes];
 };
@@ -246,9 +247,9 @@ std::string SampleWalks(const GraphView& graph, Key key, const int32_t* roots, i
   if (!error.empty()) return error;
   const std::vector<int32_t> number = WalkNumbers(roots, num_roots);
   Walkers walkers{graph, key, roots, number.data(), options, nodes, lengths};
-  // Enough walks for all lanes of a thread and to be worth waking it, and some tasks a thread
-  // where there are many.
-  const double ends = static_cast<double>(options.stop) / 4294967296.0;  // the chance, a step
+  // Enough walks to fill all lanes of a thread and to be worth waking it, and several tasks for
+  // each thread if there are many.
+  const double ends = static_cast<double>(options.stop) / 4294967296.0;  // the chance of a step
   const double steps = std::min(static_cast<double>(options.length), 1.0 / std::max(ends, 1e-9));
   const int64_t share = num_roots / (4 * std::max<int64_t>(executor.num_threads, 1));
   const int64_t least = std::max<int64_t>(kLanes, static_cast<int64_t>(kStepsOfTask / steps));

@@ -1,5 +1,5 @@
-// Random walks, many at a time. The meaning is jgs/sampling/walks.py and the walkers in
-// jgs/sampling/algorithms/; this is their speed, equal bit for bit.
+// Random walks, many at a time. jgs/sampling/walks.py and the walkers in
+// jgs/sampling/algorithms/ define the results; this is faster and equal bit for bit.
 #ifndef JGS_KERNELS_WALK_H_
 #define JGS_KERNELS_WALK_H_
 
@@ -12,11 +12,11 @@
 
 namespace jgs {
 
-// Limits are numbers that a random 32-bit word is below, up to 2**32 for certain.
+// A limit L stands for the probability L / 2**32, that of a random 32-bit word below L.
 struct SecondOrder {
-  uint64_t back, near, far;  // with which a candidate is accepted, by where it is
-  // Whether steps back are drawn apart; then in which proportion to the others, a unit of
-  // weight each, up to 2**31.
+  uint64_t back, near, far;  // limits for accepting a candidate, depending on where it is
+  // Whether steps back are drawn separately. If so, the next two are the factors of the weight
+  // of a step back and of the weight of the others, at most 2**31.
   bool apart;
   uint64_t area_back, area_on;
 };
@@ -24,15 +24,15 @@ struct SecondOrder {
 struct WalkOptions {
   int64_t length;
   uint64_t restart, stop;      // limits
-  // The parts of rows that steps draw from, [.., num_nodes, 2]: of each relation and node the
-  // first of its edges, and how many there are. Null: they draw from whole rows.
+  // The parts of rows that steps draw from, [.., num_nodes, 2]: for each relation and node the
+  // first of its edges, and their number. Null: steps draw from whole rows.
   const int64_t* stretches;
-  const int64_t* relations;    // of the steps, over and over: which of these
+  const int64_t* relations;    // each step's index in `stretches`, repeated for longer walks
   int64_t num_relations;
-  const SecondOrder* second;   // null: a step depends on where the walk is alone
+  const SecondOrder* second;   // null: a step depends only on where the walk is
 };
 
-// Walks from `roots` ([num_roots], num_nodes for padding) by weight if the graph has
+// Walks from `roots` ([num_roots], num_nodes for padding), by weight if the graph has
 // weight_prefix: nodes [num_roots, length + 1] and lengths [num_roots]. Returns what is wrong
 // with the input, or "".
 std::string SampleWalks(const GraphView& graph, Key key, const int32_t* roots, int64_t num_roots,

@@ -12,8 +12,8 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Walks from roots [..., B] by keys [..., 2]: nodes [..., B, L+1] and lengths [..., B].
-// `second`: the fields of SecondOrder, or nothing.
+// Walks from roots [..., B] with keys [..., 2]: nodes [..., B, L+1] and lengths [..., B].
+// `second` has the fields of SecondOrder, or is empty.
 ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ffi::S64> indptr,
                 ffi::Buffer<ffi::S32> indices, ffi::Buffer<ffi::S64> weight_prefix,
                 ffi::Buffer<ffi::S64> stretches, ffi::Buffer<ffi::S32> roots,
@@ -68,7 +68,7 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
       }
     };
     const Executor executor = PoolExecutor(pool, num_threads);
-    if (num_batches >= executor.num_threads) {  // a thread a batch: nothing to wait for
+    if (num_batches >= executor.num_threads) {  // a thread for each batch: none waits
       ParallelFor(executor, num_batches, [&](int64_t batch) { one(batch, Executor{}); });
     } else {
       for (int64_t batch = 0; batch < num_batches; ++batch) one(batch, executor);

@@ -1,5 +1,5 @@
 // Walks of second order: candidates are drawn as in a walk of first order, and accepted or not.
-// The meaning is jgs/sampling/algorithms/node2vec.py.
+// jgs/sampling/algorithms/node2vec.py defines the results.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kFlying = 64;  // walks that a thread has under way
 
-// What a walk waits for.
+// What a walk is waiting for.
 enum class Stage { kRow, kTotal, kBackFrom, kBackTo, kBackWeight, kSum, kCandidate, kTest };
 
 struct Flight {
@@ -23,11 +23,11 @@ struct Flight {
   Stage stage;
   int32_t here, previous, candidate;
   EdgeRange row, previous_row;
-  int32_t back_from, back_count;  // where `previous` is in the row, if steps back are apart
+  int32_t back_from, back_count;  // the edges to `previous`, if steps back are separate
   int64_t back_before, back_weight, total;
   uint64_t back_area, area;
   int64_t edge;
-  uint32_t chance;  // the word that decides on the candidate
+  uint32_t chance;  // the word that decides about the candidate
   LineSearch<int32_t> ids;
   LineSearch<int64_t> sums;
 };
@@ -43,8 +43,7 @@ class Flights {
         next_(begin),
         end_(end) {}
 
-  // Every walk goes as far as what it asked for lets it, asks for more, and the next has its
-  // turn.
+  // Every walk in turn goes as far as what it has prefetched allows, and prefetches more.
   void Run() {
     std::vector<Flight> flights(kFlying);
     size_t num = 0;
@@ -87,7 +86,7 @@ class Flights {
     PrefetchRow(g_, node);
   }
 
-  // Each returns whether the walk goes on.
+  // Each of these returns whether the walk goes on.
 
   bool Advance(Flight& f) {
     switch (f.stage) {
@@ -124,7 +123,7 @@ class Flights {
 
   bool BackFrom(Flight& f) {
     f.back_from = f.ids.position();
-    constexpr double kNear = 1e-300;  // begins at the first of them: mostly it is one
+    constexpr double kNear = 1e-300;  // the search begins with the first value
     f.ids.Begin(Ids(f.row) + f.back_from, f.row.count - f.back_from, int64_t{f.previous} + 1,
                 kNear);
     f.stage = Stage::kBackTo;
@@ -146,7 +145,7 @@ class Flights {
     return Areas(f, before, Minus(Sums(f)[f.back_from + f.back_count - 1], before));
   }
 
-  // What steps back and the others weigh, in 31 bits, in their proportions.
+  // The areas of steps back and of the other steps, from their weights, reduced to 31 bits.
   bool Areas(Flight& f, int64_t before, int64_t weight) {
     if (weight < 0 || weight > f.total) return Damaged();
     f.back_before = before;

@@ -1,4 +1,4 @@
-// What walks of first and second order share: who walks, and where rows lie.
+// What walks of first and second order share: the walks of a call, and the rows that they read.
 #ifndef JGS_KERNELS_WALKERS_H_
 #define JGS_KERNELS_WALKERS_H_
 
@@ -13,17 +13,17 @@
 
 namespace jgs {
 
-constexpr uint32_t kJumps = 0xFFFFFFFF;  // the draw that decides on stop and restart
+constexpr uint32_t kJumps = 0xFFFFFFFF;  // the draw that decides about stop and restart
 
-// A call's walks. Each of the threads takes them in order, some at a time.
+// The walks of a call. Each thread takes them in order, some at a time.
 struct Walkers {
   const GraphView& graph;
   const Key key;
   const int32_t* roots;
-  const int32_t* number;  // which of its root's walks each is
+  const int32_t* number;  // for each walk, the number of earlier walks with the same root
   const WalkOptions& options;
   int32_t *nodes, *lengths;
-  std::atomic<bool> bad{false};  // the graph's arrays are damaged
+  std::atomic<bool> bad{false};  // set if the graph's arrays are damaged
 
   int32_t* Path(int64_t walk) const { return nodes + walk * (options.length + 1); }
 
@@ -33,7 +33,7 @@ struct Walkers {
     return own;
   }
 
-  // Ends a walk after `steps`.
+  // Ends a walk after `steps` steps.
   void End(int64_t walk, int64_t steps) const {
     int32_t* path = Path(walk);
     std::fill(path + steps + 1, path + options.length + 1,
@@ -41,7 +41,7 @@ struct Walkers {
     lengths[walk] = static_cast<int32_t>(steps);
   }
 
-  // Begins a walk; false if it has ended already, being padding.
+  // Begins a walk; false if it is padding and so has ended already.
   bool Begin(int64_t walk) const {
     Path(walk)[0] = roots[walk];
     if (roots[walk] < graph.num_nodes) return true;
@@ -50,13 +50,13 @@ struct Walkers {
   }
 };
 
-// Part of the edges: a row, or a stretch of one.
+// A range of edges: a row or a part of one.
 struct EdgeRange {
   int64_t start;
   int32_t count;
 };
 
-// These edges; none, and `bad`, if they do not lie within the graph's.
+// The range of these edges. It is empty, and `bad` is set, if they are not within the graph's.
 inline EdgeRange RangeOf(const GraphView& graph, int64_t start, int64_t count,
                          std::atomic<bool>& bad) {
   if (start < 0 || count < 0 || count > std::numeric_limits<int32_t>::max() ||

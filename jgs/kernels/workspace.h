@@ -13,30 +13,32 @@
 
 namespace jgs {
 
-// What Labor knows of a hop.
+// What Labor stores about a hop.
 struct LaborScratch {
   struct Chunk {
-    std::vector<int32_t> position;  // what its rows drew, one after the other; but of rows taken
-    std::vector<float> inverse;     // whole nothing. One over the probabilities, where wanted.
+    // The positions that its rows drew, one row after the other, none for rows taken whole; and
+    // one over their probabilities, if these are wanted.
+    std::vector<int32_t> position;
+    std::vector<float> inverse;
   };
   std::vector<Chunk> chunks;
-  Scratch<int32_t> count;  // [targets] how many neighbours each draws
+  Scratch<int32_t> count;  // [targets] the number of neighbours that each draws
   Scratch<float> rate;     // [targets] 1 / c
   Scratch<uint32_t> sieve;  // a bit for every node, and a word; see Sieve
-  // Of every node: 1 / pi, and the least rate of its targets in this round. Between hops all
-  // are 1 and infinite.
+  // For every node 1 / pi, and the least rate of its targets in this round. Between hops they
+  // are 1 and infinity.
   std::vector<float> rarity, least;
 };
 
-// What a chunk of a slice keeps of its edges.
+// What a chunk of a slice keeps about its edges.
 struct KeptEdges {
-  int64_t num;                   // how many
+  int64_t num;                   // the number of edges
   std::vector<int32_t> row;      // [num or more]
   std::vector<int64_t> edge_id;  // [num or more]
-  std::vector<std::pair<int32_t, int32_t>> columns;  // a column and how many of its edges
+  std::vector<std::pair<int32_t, int32_t>> columns;  // a column and the number of its edges
 };
 
-// What sums over edges are gathered in, of every slot.
+// The accumulators of sums over edges, for every slot.
 struct SumScratch {
   Scratch<uint8_t> largest;
   Scratch<uint32_t> count;
@@ -46,16 +48,17 @@ struct SumScratch {
 // Memory that a call needs and the next call can use again.
 struct Workspace {
   Scratch<int64_t> row_start;  // [targets] first edge of each target's row
-  Scratch<int32_t> degree;     // [targets] that row's length
-  std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample starts, at most
-  std::vector<int64_t> begin;  // [chunks + 1] where it starts
+  Scratch<int32_t> degree;     // [targets] the length of that row
+  std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample begins at the latest
+  std::vector<int64_t> begin;  // [chunks + 1] where each chunk's sample begins
   Relabeler relabeler;
   LaborScratch labor;
   SumScratch sums;
   std::vector<KeptEdges> kept;
 };
 
-// Workspaces wait here between calls; as many exist as calls ever ran at the same time.
+// Workspaces wait here between calls. There are as many as calls have ever run at the same
+// time.
 class WorkspacePool {
  public:
   std::unique_ptr<Workspace> Take() {
@@ -76,7 +79,7 @@ class WorkspacePool {
 };
 
 inline WorkspacePool& Pool() {
-  static auto* pool = new WorkspacePool;  // never destroyed: calls may outlive main
+  static auto* pool = new WorkspacePool;  // never destroyed, because calls may outlive main
   return *pool;
 }
 

@@ -1,8 +1,8 @@
-"""Message passing over a block, feature rows for its nodes, and dense layers on them.
+"""Message passing over a block, feature rows of its nodes, and dense layers on those rows.
 
-Each operation is written twice: in plain `jax.numpy`, which is its meaning and runs on any
-XLA device, and as a C++ kernel, which XLA:CPU calls through its FFI. The kernel is taken on
-the CPU where `jgs.kernels.available()`, for float32 (and `SparseFeatures`).
+Each operation is written twice. The plain form in `jax.numpy` defines what the operation means
+and runs on any XLA device. The C++ kernel is called by XLA:CPU through the FFI of XLA. The
+kernel runs on the CPU where `jgs.kernels.available()`, for float32 (and `SparseFeatures`).
 """
 
 from jgs.kernels.call import REDUCTIONS

@@ -25,45 +25,46 @@ from jgs.ops.checks import (
 def aggregate(
     block: Block, x: jax.Array, reduce: str = "mean", edge_weight: jax.Array | None = None
 ) -> jax.Array:
-    """For every target of `block`, the reduction of its sources' rows of `x`.
+    """For every target of `block`, a reduction over its edges of the sources' rows of `x`.
 
     Args:
       block: a `jgs.Block` with `T` targets (capacity).
       x: `[S, F]` float32, float16, bfloat16 or float64; row `i` belongs to source `i`. It has
         a row for every source, padding included.
-      reduce: with the block's edge weights `w` (1 where it has none), over the edges `e` of a
-        row: `"sum"` of `w[e] * x[indices[e]]`; `"mean"`, that sum divided by the number of
-        edges, whatever their weights (as DGL's `u_mul_e_mean`); `"max"` of the products,
-        feature by feature.
-      edge_weight: float `[E]`, in place of the block's; or `[E, H]`, for sums and means: the
-        features are then `H` heads of `F / H` each, and the columns of head `h` are weighted
-        by `edge_weight[:, h]`.
+      reduce: `"sum"`: the sum of `w[e] * x[indices[e]]` over the edges `e` of a target, where
+        `w` is the block's edge weights, or 1 without weights. `"mean"`: that sum divided by the
+        number of edges, whatever their weights (as in DGL's `u_mul_e_mean`). `"max"`: the
+        largest of the products, feature by feature.
+      edge_weight: float `[E]`, which replaces the block's weights. For sums and means it may be
+        `[E, H]`: the features are then `H` heads of `F / H` columns each, and
+        `edge_weight[:, h]` weights the columns of head `h`.
 
-    A block with `control` is for means alone: `x` is then replaced by `x - control.sources`,
-    and `control.targets` are added to the result (see `jgs.graph.Control`).
+    If the block has `control`, `reduce` must be `"mean"`. The rows `x` are then replaced by
+    `x - control.sources`, and `control.targets` is added to the result (see
+    `jgs.graph.Control`).
 
     Returns:
       `[T, F]` of `x`'s dtype. Rows without edges, and those from `num_targets` on, are 0.
       Half precision is summed in float32. Edges from `num_edges` on and rows of `x` that no
       edge reads contribute nothing, whatever they hold, NaN included.
 
-    Differentiable in reverse in `x` and `edge_weight`, and the gradient in both modes, any
-    number of times (`jax.hessian` works, `jax.jvp` alone does not); from the second derivative
-    on, the plain path does it. The gradient of a maximum goes to the first edge that attains
-    it. Rows are summed in edge order: on the CPU the result does not depend on the number of
-    threads.
+    The function has a reverse-mode derivative in `x` and `edge_weight`. That derivative can be
+    differentiated in both modes, any number of times (`jax.hessian` works, `jax.jvp` alone does
+    not). From the second derivative on, the plain form computes it. The gradient of a maximum
+    goes to the first edge that attains it. Rows are summed in edge order: on the CPU the result
+    does not depend on the number of threads.
 
-    Raises `InputError` for an unknown `reduce`, for a block with `control` of another width or
-    another `reduce` than `"mean"`, for an `x` of another rank or dtype or with
-    too few rows, for weights of another shape or of heads that do not share the columns evenly,
-    and for a block whose arrays have other dtypes or shapes. Its counts may be integers of any
-    kind.
+    Raises `InputError` for an unknown `reduce`; for a block with `control` of another width, or
+    with another `reduce` than `"mean"`; for an `x` of another rank or dtype or with too few
+    rows; for weights of another shape, or with a number of heads that does not divide `F`; and
+    for a block whose arrays have other dtypes or shapes. The counts of the block may have any
+    integer dtype.
 
-    What the arrays hold is looked at by the kernel only (float32, on the CPU, neither `T`, `E`
-    nor `F` 0), as it runs: a block that breaks a rule of `jgs.Block` is a
-    `jax.errors.JaxRuntimeError` naming the rule. The plain path raises nothing. From such a
-    block it takes each edge at most once, and only edges below `num_edges` and `indptr[-1]`,
-    in rows below `num_targets`, whose index is a row of `x`; rows may hold wrong edges.
+    Only the kernel checks the values in the arrays, when it runs (float32, on the CPU, `T`, `E`
+    and `F` not 0): a block that breaks a rule of `jgs.Block` is a `jax.errors.JaxRuntimeError`
+    that names the rule. The plain form does not check values. It then reads each edge at most
+    once, and only edges below `num_edges` and `indptr[-1]`, in rows below `num_targets`, whose
+    index is a row of `x`; it may assign edges to wrong rows.
     """
     check_reduce(reduce)
     num_targets, num_sources, num_edges = check_block(block)
@@ -109,7 +110,7 @@ def _aggregate(reduce, num_threads, x, weight, indptr, indices, num_targets, num
 
 def _aggregate_fwd(reduce, num_threads, x, weight, *edges):
     out, argmax = passes.forward(reduce, num_threads, x, weight, *edges)
-    # Without weights the derivative needs no more of x than its shape and dtype.
+    # Without weights the derivative needs only the shape and the dtype of x.
     return out, (x if weight is not None else x[:, :0], argmax, weight, edges)
 
 
@@ -117,7 +118,7 @@ def _aggregate_bwd(reduce, num_threads, residuals, grad_out):
     x, argmax, weight, edges = residuals
     grad_x = passes.grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges)
     grad_weight = None
-    if weight is not None:  # a pass of its own: XLA drops it where nobody asks for it
+    if weight is not None:  # a separate pass, which XLA drops where its result is not used
         grad_weight = passes.grad_weight(
             reduce, num_threads, grad_out, argmax, x, weight, *edges
         )

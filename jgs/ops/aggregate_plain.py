@@ -1,4 +1,4 @@
-"""The plain twins of the aggregation kernels: their meaning, on any XLA device."""
+"""The plain forms of the aggregation kernels, which define the results on any XLA device."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jgs.graph.export import edge_targets
 from jgs.kernels.call import FILL
 
-# Padded edges get row T and source S, one past the last: reads fill zeros and writes are
-# dropped there.
+# A padded edge has target T and source S, one past the last row: a read gives zeros there, and
+# a write is dropped.
 
 
 def _edge_rows(num_sources, indptr, indices, num_targets, num_edges):
-    """int32 `[E]` twice: each edge's target and source; and float32 `[T]`: the degrees."""
+    """The target and the source of each edge, int32 `[E]` each; and the in-degree of each
+    target, at least 1, float32 `[T]`."""
     row, real = edge_targets(indices.shape[0], indptr, num_targets, num_edges)
     real &= (indices >= 0) & (indices < num_sources)
     row = jnp.where(real, row, indptr.shape[0] - 1)
@@ -28,19 +29,20 @@ def _messages(x, weight, source):
 
 
 def _times(values, weight):
-    """`values` `[E, F]`, the columns of each head times its weights `[E]` or `[E, H]`."""
+    """`values` `[E, F]` times `weight`, `[E]` or `[E, H]` with a weight for each head."""
     if weight.ndim == 1:
         return values * weight[:, None]
     return (_by_head(values, weight) * weight[:, :, None]).reshape(values.shape)
 
 
 def _by_head(values, weight):
-    """`[E, H, F / H]`."""
+    """`values` `[E, F]` as `[E, H, F / H]`, where `H` is the number of heads of `weight`."""
     num_slots, num_heads = weight.reshape(weight.shape[0], -1).shape
     return values.reshape(num_slots, num_heads, values.shape[1] // num_heads)
 
 
 def forward(reduce, x, weight, indptr, indices, num_targets, num_edges):
+    """`(out, argmax)`, see `aggregate_passes.forward`."""
     num_rows = indptr.shape[0] - 1
     row, source, degree = _edge_rows(x.shape[0], indptr, indices, num_targets, num_edges)
     values = _messages(x, weight, source)
@@ -52,7 +54,7 @@ def forward(reduce, x, weight, indptr, indices, num_targets, num_edges):
         edge = jnp.where(attains, jnp.arange(row.shape[0], dtype=jnp.int32)[:, None], none)
         argmax = jax.ops.segment_min(edge, row, num_rows)
         argmax = jnp.where(argmax == none, -1, argmax)
-        # Read where it was attained, the derivative goes there too, and to no tie.
+        # The derivative follows this read: it goes to that edge only, not to others that tie.
         out = values.at[argmax, jnp.arange(x.shape[1])].get(**FILL)
         return out.astype(x.dtype), argmax
     out = jax.ops.segment_sum(values, row, num_rows)
@@ -62,7 +64,7 @@ def forward(reduce, x, weight, indptr, indices, num_targets, num_edges):
 
 
 def _edge_grads(reduce, grad_out, argmax, row, degree):
-    """`[E, F]`: what of `grad_out` reaches each edge's message."""
+    """`[E, F]`: the gradient of each edge's message."""
     grad_out = grad_out.astype(jnp.promote_types(grad_out.dtype, jnp.float32))
     if reduce == "mean":
         grad_out = grad_out / degree[:, None]
@@ -74,6 +76,7 @@ def _edge_grads(reduce, grad_out, argmax, row, degree):
 
 
 def grad_x(reduce, grad_out, argmax, x, weight, *edges):
+    """See `aggregate_passes.grad_x`."""
     row, source, degree = _edge_rows(x.shape[0], *edges)
     grads = _edge_grads(reduce, grad_out, argmax, row, degree)
     if weight is not None:
@@ -82,6 +85,7 @@ def grad_x(reduce, grad_out, argmax, x, weight, *edges):
 
 
 def grad_weight(reduce, grad_out, argmax, x, weight, *edges):
+    """See `aggregate_passes.grad_weight`."""
     row, source, degree = _edge_rows(x.shape[0], *edges)
     grads = _edge_grads(reduce, grad_out, argmax, row, degree)
     products = _by_head(grads * _messages(x, None, source), weight)

@@ -1,4 +1,4 @@
-"""What the operations take: each check raises `InputError` or returns what it checked."""
+"""Checks of the operations' arguments: each raises `InputError` or returns what it checked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from jgs.kernels.call import REDUCTIONS
 
 
 def check_reduce(reduce: Any) -> None:
+    """Raises `InputError` unless `reduce` is one of `REDUCTIONS`."""
     if reduce not in REDUCTIONS:
         raise InputError(
             f"reduce must be one of {', '.join(REDUCTIONS)}", repr(reduce), "Choose one."
@@ -67,7 +68,7 @@ def check_control(block: Block, x: jax.Array, reduce: str) -> None:
 
 
 def check_count(name: str, count: Any) -> jax.Array | np.ndarray:
-    """`count` as an int32 scalar; what 32 bits do not hold stays out of range."""
+    """`count` as an int32 scalar; a value beyond 32 bits is clipped and stays out of range."""
     if not isinstance(count, jax.Array):
         count = np.asarray(count)
     if count.ndim != 0 or not jnp.issubdtype(count.dtype, jnp.integer):
@@ -83,7 +84,7 @@ def check_count(name: str, count: Any) -> jax.Array | np.ndarray:
 
 
 def check_rows(name: str, x: Any, real: bool = False) -> None:
-    """A matrix of floats; of any real numbers if `real`."""
+    """Raises `InputError` unless `x` is a matrix of floats; of any real numbers if `real`."""
     shape, dtype = getattr(x, "shape", ()), getattr(x, "dtype", np.dtype(object))
     kind = jnp.floating if not real else jnp.number
     if len(shape) != 2 or not jnp.issubdtype(dtype, kind) or dtype.kind == "c":
@@ -95,7 +96,8 @@ def check_rows(name: str, x: Any, real: bool = False) -> None:
 
 
 def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str) -> jax.Array:
-    """Weights `[E]` or, of several heads that share `width` columns evenly, `[E, H]`."""
+    """`edge_weight` as an array: `[E]`, or `[E, H]` where the number of heads `H` divides the
+    `width` of `x`."""
     shape: tuple[int, ...] = getattr(edge_weight, "shape", ())
     dtype = getattr(edge_weight, "dtype", None)
     heads = 1 if len(shape) == 1 else shape[-1] if len(shape) == 2 else 0
@@ -117,6 +119,7 @@ def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str)
 
 
 def check_features(features: Any) -> None:
+    """Raises `InputError` unless `features` are a JAX matrix or `SparseFeatures`."""
     if isinstance(features, SparseFeatures):
         return
     if not isinstance(features, jax.Array):
@@ -129,7 +132,8 @@ def check_features(features: Any) -> None:
 
 
 def check_tables(tables: tuple[Any, ...]) -> None:
-    """Matrices of one width, together with fewer than 2**31 rows."""
+    """Raises `InputError` unless `tables` are matrices of one width with fewer than 2**31 rows
+    together."""
     for table in tables:
         if isinstance(table, SparseFeatures):
             raise InputError(
@@ -148,7 +152,7 @@ def check_tables(tables: tuple[Any, ...]) -> None:
 
 
 def check_ids(ids: Any, num_rows: int) -> jax.Array:
-    """`ids` as int32; 64-bit ids beyond 32 bits become padding, not other nodes."""
+    """`ids` as int32; a 64-bit id beyond 32 bits becomes padding, not another node."""
     if not isinstance(ids, jax.Array):
         ids = np.asarray(ids)
     if ids.ndim != 1 or ids.dtype not in (np.int32, np.int64):

@@ -1,4 +1,4 @@
-"""Dropout whose mask belongs to the node, not to its place in a batch."""
+"""Dropout whose mask is a function of the node, not of its row in a batch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jgs.graph import Block
 from jgs.graph.export import edge_targets
 from jgs.kernels.call import FILL
 
-GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio: neighbours end up far apart
+GOLDEN = 0x9E3779B9  # 2**32 divided by the golden ratio: multiples of it are far apart
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Mask:
-    """What `dropout` drops from the rows of some nodes, without the bits themselves.
+    """The elements that `dropout` drops, as a hash of each row instead of the mask itself.
 
     Fields:
-      low, high: uint32 `[K]`; a hash of each row's `(key, layer, node)`, from which its units'
-        bits follow.
-      rate: static; in `[0, 1)`.
+      low, high: uint32 `[K]`; a hash of each row's `(key, layer, node)`. The random bits of the
+        row's units are computed from it.
+      rate: float, static; the probability of dropping a unit, in `[0, 1)`.
     """
 
     low: jax.Array
@@ -33,16 +33,16 @@ class Mask:
 
     @property
     def scale(self) -> float:
-        """What the units that stay are multiplied by."""
+        """The factor of the units that are kept."""
         return 1.0 / (1.0 - self.rate)
 
     @property
     def threshold(self) -> int:
-        """The units whose bits are below it are dropped."""
+        """Units whose random bits are below this number are dropped."""
         return int(self.rate * 2**32)
 
     def keep(self, num_units: int) -> jax.Array:
-        """bool `[K, num_units]`: which units stay."""
+        """bool `[K, num_units]`: True for the units that are kept."""
         units = jnp.arange(num_units, dtype=jnp.uint32) * np.uint32(GOLDEN)
         bits = _mix(_mix(units + self.low[:, None]) ^ self.high[:, None])
         return bits >= np.uint32(self.threshold)
@@ -51,22 +51,23 @@ class Mask:
 def dropout(
     key: jax.Array, x: jax.Array, nodes: jax.Array, layer: int | jax.Array, rate: float
 ) -> jax.Array:
-    """`x` with each element set to 0 with probability `rate`, the others over `1 - rate`.
+    """`x` with each element set to 0 with probability `rate`; others are divided by `1 - rate`.
 
     Args:
       key: a JAX random key, typed (`jax.random.key`) or raw (`uint32[2]`).
       x: float `[K, F]`.
       nodes: int32 `[K]`; the node that each row of `x` belongs to.
-      layer: which of a model's dropouts this is.
+      layer: int; tells apart the dropouts of one model.
       rate: a Python float in `[0, 1)`; 0 returns `x`.
 
     Whether unit `u` of node `v` is kept depends on `(key, layer, v, u)` alone: not on the
-    row's place, the other rows, the padding or the number of ranks. The bits come from two
-    rounds of the 32-bit hash `lowbias32` (C. Wellons, "Prospecting for Hash Functions", 2018;
-    bias 0.17), keyed with two words a row. It is not Threefry, which costs more than the layer
-    it drops from; a row's 64 bits make two nodes share a mask once in 2**64 pairs.
+    position of the row, the other rows, the padding or the number of ranks. The bits come from
+    two rounds of the 32-bit hash `lowbias32` (C. Wellons, "Prospecting for Hash Functions",
+    2018; bias 0.17), keyed with two words a row. Threefry is not used, for it costs more than
+    the layer whose output is dropped. Two nodes share a 64-bit hash, and so a mask, with
+    probability 2**-64.
 
-    Raises `InputError` for another rate, or shapes that do not match.
+    Raises `InputError` for a rate outside `[0, 1)` and for shapes that do not match.
     """
     if x.ndim != 2 or nodes.shape != x.shape[:1]:
         raise InputError(
@@ -82,7 +83,7 @@ def dropout_mask(key: jax.Array, nodes: jax.Array, layer: int | jax.Array, rate:
     """The `Mask` of `dropout(key, x, nodes, layer, rate)`, for `jgs.ops.linear`."""
     try:
         good = 0 <= float(rate) < 1
-    except (TypeError, ValueError):  # of a tracer too
+    except (TypeError, ValueError):  # raised for a tracer too
         good = False
     if not good:
         raise InputError(
@@ -94,11 +95,11 @@ def dropout_mask(key: jax.Array, nodes: jax.Array, layer: int | jax.Array, rate:
 
 
 def edge_mask(block: Block, mask: Mask) -> Mask:
-    """The `Mask` of a block's edges, from that of its sources.
+    """The `Mask` of a block's edges, made from the mask of its sources.
 
     `mask` is `dropout_mask(key, nodes, layer, rate)` of the `S` sources' nodes. The result has
-    `[E]` rows: whether edge `u -> v` keeps its unit `h`, e.g. its weight of head `h`, depends
-    on `(key, layer, u, v, h)` alone.
+    `[E]` rows. Whether edge `u -> v` keeps its unit `h`, for instance its weight of head `h`,
+    depends on `(key, layer, u, v, h)` alone.
     """
     num_slots, num_rows = block.edge_capacity, block.target_capacity
     row, _ = edge_targets(num_slots, block.indptr, block.num_targets, block.num_edges)
@@ -107,7 +108,7 @@ def edge_mask(block: Block, mask: Mask) -> Mask:
 
 
 def _key_words(key: jax.Array, layer: int | jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two numbers, uint32 scalars, that hash the whole key and the layer."""
+    """Two uint32 scalars, a hash of the whole key and the layer."""
     key_data = key
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key_data = jax.random.key_data(key)

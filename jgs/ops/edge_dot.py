@@ -1,4 +1,4 @@
-"""`edge_dot`: one number an edge and head from the rows of its source and its target."""
+"""`edge_dot`: dot products of the rows of each edge's source and target, one for each head."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ from jgs.ops.checks import check_block, check_rows
 
 
 def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> jax.Array:
-    """For every edge of `block`, its source's row of `x` times its target's row of `y`.
+    """For every edge of `block`, the dot product of its source's row of `x` and its target's
+    row of `y`.
 
     Args:
-      block: a `jgs.Block` with `T` targets and `E` edges (capacities); without its weights.
+      block: a `jgs.Block` with `T` targets and `E` edges (capacities). Its weights are not
+        used.
       x: float `[S, F]`, a row for every source.
       y: float `[T, F]` of the same dtype, a row for every target.
-      num_heads: into how many equal parts the features are cut.
+      num_heads: int; the number of equal parts into which the columns are divided.
 
     Returns:
       `[E, num_heads]` of `x`'s dtype: for head `h` the sum over its columns `f` of
-      `x[indices[e], f] * y[target(e), f]`; 0 in padding. It is to `jgs.ops.aggregate` what its
-      derivative in `edge_weight` is, and a kernel's on the CPU as that is. Differentiable in
-      reverse, and the gradient in both modes, any number of times.
+      `x[indices[e], f] * y[target(e), f]`; 0 in padding. This is the same computation as the
+      derivative of `jgs.ops.aggregate` in `edge_weight`, with the same kernel on the CPU. It
+      has a reverse-mode derivative, which can be differentiated in both modes, any number of
+      times.
 
-    Raises `InputError` as `jgs.ops.aggregate` does, and for a `num_heads` that does not share
-    the columns evenly.
+    Raises `InputError` as `jgs.ops.aggregate` does, and for a `num_heads` that does not divide
+    the number of columns.
     """
     num_targets, _, num_edges = check_block(block)
     check_rows("x", x)

@@ -1,4 +1,4 @@
-"""`edge_scores`: the logits of additive attention, one an edge and head."""
+"""`edge_scores`: the logits of additive attention, one for each edge and head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.export import edge_targets
-from jgs.kernels.call import FILL, call, either, floats, vary_alike
+from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_block, check_rows
 
 
@@ -26,20 +26,22 @@ def edge_scores(
     """For every edge of `block`, `attention . LeakyReLU(x_source + y_target)`, head by head.
 
     Args:
-      block: a `jgs.Block` with `T` targets and `E` edges (capacities); without its weights.
+      block: a `jgs.Block` with `T` targets and `E` edges (capacities). Its weights are not
+        used.
       x: float `[S, H * D]`, a row for every source.
       y: float `[T, H * D]`, a row for every target.
       attention: float `[H, D]`.
-      negative_slope: of the LeakyReLU.
+      negative_slope: float; the slope of the LeakyReLU below 0.
 
     Returns:
       `[E, H]`; 0 in padding. Edges from `num_edges` on and rows that no edge reads contribute
       nothing, whatever they hold.
 
-    On the CPU float32 is a kernel's (`jgs/kernels/edge_scores.cc`), elsewhere XLA's: equal to
-    rounding; the kernel's result does not depend on the number of threads. Differentiable in
-    `x`, `y` and `attention`, in reverse, and the gradient in both modes, any number of times;
-    from the second derivative on, the plain path does it.
+    On the CPU a kernel computes float32 (`jgs/kernels/edge_scores.cc`), elsewhere XLA does: the
+    results are equal to rounding. The kernel's result does not depend on the number of threads.
+    The function has a reverse-mode derivative in `x`, `y` and `attention`, which can be
+    differentiated in both modes, any number of times. From the second derivative on, the plain
+    form computes it.
 
     Raises `InputError` for shapes that do not match.
     """
@@ -64,8 +66,9 @@ def edge_scores(
     return _scores(num_threads, float(negative_slope), *operands)
 
 
-# A forward pass and its derivative, each jitted, so that eager calls compile once too.
-# `num_threads` None: no kernel. `edges` is `(indptr, indices, num_targets, num_edges)`.
+# The forward pass and its derivative are jitted, so that eager calls compile once too.
+# `num_threads` None means that no kernel runs. `edges` is
+# `(indptr, indices, num_targets, num_edges)`.
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -92,7 +95,7 @@ def _forward(num_threads, slope, *operands):
         slope_of = {"negative_slope": np.float32(slope)}
         return call("jgs_edge_scores", out, operands, num_threads, **slope_of)
 
-    return either(num_threads, kernel, partial(_forward_plain, slope), *operands)
+    return kernel_or_plain(num_threads, kernel, partial(_forward_plain, slope), *operands)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -110,7 +113,7 @@ def _grad(num_threads, slope, grad, *operands):
         f = lambda *floats: _forward_plain(slope, *floats, *edges)  # noqa: E731
         return jax.vjp(f, x, y, attention)[1](grad)
 
-    return either(num_threads, kernel, plain, grad, *operands)
+    return kernel_or_plain(num_threads, kernel, plain, grad, *operands)
 
 
 def _forward_plain(slope, x, y, attention, indptr, indices, num_targets, num_edges):

@@ -1,4 +1,4 @@
-"""`edge_softmax`: attention weights from logits, over the edges of each target."""
+"""`edge_softmax`: attention weights, a softmax over the edges of each target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.export import edge_targets
-from jgs.kernels.call import FILL, call, either, floats, vary_alike
+from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_block
 
 
@@ -20,26 +20,27 @@ def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) 
     """For every target of `block`, the softmax of the logits of its edges.
 
     Args:
-      block: a `jgs.Block` with `T` targets and `E` edges (capacities); without its weights.
-      logits: float `[E]`, or `[E, H]` of `H` heads, each with a softmax of its own.
-      own: None; or float `[T]` or `[T, H]`, alike: one more logit of each target, that of its
-        self-loop.
+      block: a `jgs.Block` with `T` targets and `E` edges (capacities). Its weights are not
+        used.
+      logits: float `[E]`, or `[E, H]` with a separate softmax for each of `H` heads.
+      own: None; or float `[T]` or `[T, H]`: one more logit for each target, for its self-loop.
 
     Returns:
-      The weights, shaped like `logits` and of its dtype; with `own` a pair: those, and the
-      targets' own weights, shaped like `own`. The weights of a target's edges, and its own, sum
-      to 1. Padding gets 0 and is not read, NaN included. A logit of minus infinity has the
-      weight 0, also where a target has no other; NaN or plus infinity makes the weights of its
-      target and head NaN.
+      The weights, with the shape and the dtype of `logits`. With `own`, a pair: those weights,
+      and the weights of the targets' self-loops, with the shape of `own`. The weights of a
+      target's edges and of its self-loop sum to 1. Padding gets 0 and is not read, NaN
+      included. A logit of minus infinity has the weight 0, also where a target has no other
+      logit. NaN or plus infinity makes all weights of its target and head NaN.
 
-    The largest logit of each target is subtracted first, so that none is too large. On the CPU
-    float32 is a kernel's (`jgs/kernels/edge_softmax.cc`), elsewhere XLA's: equal to rounding;
-    the kernel's result does not depend on the number of threads. Half precision is computed in
-    float32. Differentiable in reverse, and the gradient in both modes, any number of times;
-    from the second derivative on, the plain path does it.
+    The largest logit of each target is subtracted first, so that no exponential overflows. On
+    the CPU a kernel computes float32 (`jgs/kernels/edge_softmax.cc`), elsewhere XLA does: the
+    results are equal to rounding. The kernel's result does not depend on the number of threads.
+    Half precision is computed in float32. The function has a reverse-mode derivative, which can
+    be differentiated in both modes, any number of times. From the second derivative on, the
+    plain form computes it.
 
     Raises `InputError` for logits of another shape or dtype, and for a block whose arrays have
-    other dtypes or shapes. What the arrays hold is looked at by the kernel only, as
+    other dtypes or shapes. Only the kernel checks the values in the arrays, as
     `jgs.ops.aggregate` says.
     """
     num_targets, _, num_edges = check_block(block)
@@ -79,8 +80,8 @@ def _check(name: str, of: str, array: Any, num_slots: int) -> None:
         )
 
 
-# A forward pass and its derivative, each jitted, so that eager calls compile once too.
-# `num_threads` None: no kernel. `own` and what belongs to it may be None.
+# The forward pass and its derivative are jitted, so that eager calls compile once too.
+# `num_threads` None means that no kernel runs. `own` and its gradient may be None.
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -109,7 +110,7 @@ def _forward(num_threads, logits, own, *rows):
         arguments = (logits, _or_no_rows(own, logits), *rows)
         return _call("jgs_edge_softmax", own, arguments, num_threads)
 
-    return either(num_threads, kernel, _forward_plain, logits, own, *rows)
+    return kernel_or_plain(num_threads, kernel, _forward_plain, logits, own, *rows)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -120,7 +121,7 @@ def _grad(num_threads, weights, grads, *rows):
         arguments = [_or_no_rows(a, weights[0]) for a in (*weights, *grads)]
         return _call("jgs_edge_softmax_grad", weights[1], (*arguments, *rows), num_threads)
 
-    return either(num_threads, kernel, _grad_plain, weights, grads, *rows)
+    return kernel_or_plain(num_threads, kernel, _grad_plain, weights, grads, *rows)
 
 
 def _or_no_rows(own, logits):
@@ -134,7 +135,8 @@ def _call(target, own, arguments, num_threads):
 
 
 def _real(logits, own, indptr, num_targets, num_edges):
-    """int32 `[E]`: each edge's target; bool `[E, 1]` and `[T, 1]`: what is no padding."""
+    """The target of each edge, int32 `[E]`; and bool `[E, 1]` and `[T, 1]`: which edges and
+    which targets are real."""
     row, real = edge_targets(logits.shape[0], indptr, num_targets, num_edges)
     real_row = jnp.arange(indptr.shape[0] - 1) < num_targets
     return row, real[:, None], real_row[:, None]

@@ -11,7 +11,7 @@ import numpy as np
 
 from jgs import kernels
 from jgs.graph.features import SparseFeatures
-from jgs.kernels.call import FILL, call, either, floats, vary_alike
+from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_features, check_ids, check_tables
 
 
@@ -20,13 +20,12 @@ def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: An
 
     Args:
       features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`; or a tuple of
-        arrays `[N_i, F]`, read as one that has the rows of the first, then those of the second
-        and so on, `N` in all, without building it. An argument of the jitted function, never a
-        constant in it.
-      ids: int32 (or int64) `[K]`. What lies outside `[0, N)` is padding.
+        arrays `[N_i, F]`, which are read as if they were concatenated to `[N, F]`, without a
+        copy. Pass features to a jitted function as an argument, never as a constant in it.
+      ids: int32 (or int64) `[K]`. Ids outside `[0, N)` are padding.
 
     Returns:
-      float32 `[K, F]`, with zero rows for padding. Differentiable in a dense `features` and
+      float32 `[K, F]`, with rows of zeros for padding. Differentiable in dense `features` and
       in the `values` of sparse ones.
 
     Raises `InputError` for other types and ranks.
@@ -41,13 +40,14 @@ def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: An
 
 
 def threads_for_tables(tables: tuple[jax.Array, ...], num_rows: int) -> int | None:
-    """As `num_threads_for`, of several tables read as one."""
-    every = {num_threads_for(table, num_rows) for table in tables if table.shape[0] > 0}
-    return every.pop() if len(every) == 1 else None
+    """The result of `num_threads_for` for several tables that are read as one."""
+    choices = {num_threads_for(table, num_rows) for table in tables if table.shape[0] > 0}
+    return choices.pop() if len(choices) == 1 else None
 
 
 def num_threads_for(features: jax.Array | SparseFeatures, num_rows: int) -> int | None:
-    """The threads of a kernel that reads `num_rows` of the rows; None: the plain twin does."""
+    """The number of threads of the kernel that reads `num_rows` rows. None: the plain form
+    does."""
     takes = isinstance(features, SparseFeatures) or features.dtype == jnp.float32
     empty = 0 in (*features.shape, num_rows)
     return kernels.NUM_THREADS if takes and not empty and kernels.available() else None
@@ -60,15 +60,16 @@ def _gather(features, ids, num_threads):
             out = floats((ids.shape[0], features.shape[1]))
             arrays = (features.indptr, features.indices, features.values, ids)
             return call("jgs_gather_sparse", out, arrays, num_threads)
-        every = features if isinstance(features, tuple) else (features,)
-        tables = [table for table in every if table.shape[0] > 0]
+        given = features if isinstance(features, tuple) else (features,)
+        tables = [table for table in given if table.shape[0] > 0]
         out = floats((ids.shape[0], tables[0].shape[1]))
         return call("jgs_gather", out, (ids, *tables), num_threads)
 
-    return either(num_threads, kernel, gather_plain, *vary_alike(features, ids))
+    return kernel_or_plain(num_threads, kernel, gather_plain, *vary_alike(features, ids))
 
 
 def gather_plain(features, ids):
+    """The plain form of `gather`."""
     if isinstance(features, SparseFeatures):
         return _gather_sparse_plain(features, ids)
     if isinstance(features, tuple):
@@ -77,7 +78,7 @@ def gather_plain(features, ids):
             gather_plain(table, jnp.where(ids >= begin, ids - begin, -1))
             for table, begin in zip(features, first, strict=False)
         ]
-        return sum(rows[1:], start=rows[0])  # of which each row has at most one that is not 0
+        return sum(rows[1:], start=rows[0])  # at most one of the terms is not 0 in each row
     if features.shape[0] == 0:
         return jnp.zeros((ids.shape[0], features.shape[1]), jnp.float32)
     return features.at[ids].get(**FILL).astype(jnp.float32)

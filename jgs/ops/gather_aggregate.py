@@ -1,4 +1,4 @@
-"""`gather_aggregate`: the first layer straight from the feature store."""
+"""`gather_aggregate`: aggregation of feature rows without gathering them first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.features import SparseFeatures
-from jgs.kernels.call import call, either, floats, or_empty, vary_alike
+from jgs.kernels.call import call, floats, kernel_or_plain, or_empty, vary_alike
 from jgs.ops import aggregate_plain
 from jgs.ops.checks import (
     check_block,
@@ -31,39 +31,39 @@ def gather_aggregate(
 ) -> jax.Array:
     """For every target of `block`, the reduction of its neighbours' rows of `features`.
 
-    Equal, to rounding, to `aggregate(block, gather(features, rows), reduce)`, with `rows` the
-    `place`, or without one `jnp.arange(N)`. It never builds that matrix, nor that of the
-    batch's distinct input nodes.
+    The result equals `aggregate(block, gather(features, rows), reduce)` to rounding, where
+    `rows` is `place` or, without it, `jnp.arange(N)`. The gathered matrix is never built, nor
+    is that of the batch's distinct input nodes.
 
     Args:
-      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`; with `place` a
-        tuple of matrices, as for `gather`. An argument of the jitted function, never a constant
-        in it.
+      features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`; with `place` also
+        a tuple of matrices, as for `gather`. Pass features to a jitted function as an argument,
+        never as a constant in it.
       block: a `jgs.Block` with `T` targets (capacity). Without `place` its `indices` are node
-        ids, rows of `features`, and its `num_sources` is `N`: the first block of a batch
-        sampled with `relabel_inputs=False`.
+        ids, that is, rows of `features`, and its `num_sources` is `N`. The first block of a
+        batch sampled with `relabel_inputs=False` is such a block.
       reduce: as in `aggregate`, with the block's edge weights.
-      place: int32 (or int64) `[S]`, the row of `features` that each source of the block has;
-        what lies outside `[0, N)` has zeros. `indices` then count sources, as in `aggregate`.
+      place: int32 (or int64) `[S]`, the row of `features` of each source of the block. A place
+        outside `[0, N)` reads zeros. `indices` are then sources, as in `aggregate`.
 
     Returns:
       float32 `[T, F]`. Rows without edges, and those from `num_targets` on, are 0. Edges from
       `num_edges` on contribute nothing, whatever they hold.
 
-    Differentiable, in both modes, in a dense `features` or the `values` of sparse ones and in
-    `edge_weight`; the plain path does it, with one row an edge. Stored features need none.
-    Rows are summed in edge order: on the CPU the result does not depend on the number of
-    threads.
+    The function has derivatives in both modes in dense `features`, in the `values` of sparse
+    ones, and in `edge_weight`. The plain form computes them, with a matrix of one row for each
+    edge; features that are only read need no derivative. Rows are summed in edge order: on the
+    CPU the result does not depend on the number of threads.
 
-    Raises `InputError` for an unknown `reduce`, for features of another type or rank, for a
-    block whose arrays have other dtypes or shapes, and, without `place`, for one with edges
-    whose `num_sources` is known and not `N`: its `indices` count sources of the batch, not
-    nodes.
+    Raises `InputError` for an unknown `reduce`; for features of another type or rank; for a
+    block whose arrays have other dtypes or shapes; and, without `place`, for a block with edges
+    whose `num_sources` is known and not `N`, because its `indices` are then sources of the
+    batch, not nodes.
 
-    What the arrays hold is looked at by the kernel only (dense float32 or sparse, on the CPU,
-    none of `T`, `E`, `N` and `F` 0), as it runs: a block that breaks a rule of `jgs.Block` or
-    has another `num_sources` is a `jax.errors.JaxRuntimeError` naming the rule. The plain path
-    raises nothing and reads zeros for ids outside `[0, N)`.
+    Only the kernel checks the values in the arrays, when it runs (dense float32 or sparse, on
+    the CPU, `T`, `E`, `N` and `F` not 0): a block that breaks a rule of `jgs.Block`, or that
+    has another `num_sources`, is a `jax.errors.JaxRuntimeError` that names the rule. The plain
+    form does not check values, and reads zeros for ids outside `[0, N)`.
     """
     check_reduce(reduce)
     counts = check_block(block)
@@ -131,11 +131,11 @@ def _gather_aggregate(reduce, num_threads, features, weight, indptr, *rest):
         return call("jgs_gather_aggregate", out, (features, *block), num_threads, reduce)
 
     operands = (features, weight, indptr, *rest)
-    return either(num_threads, kernel, partial(_plain, reduce), *operands)
+    return kernel_or_plain(num_threads, kernel, partial(_plain, reduce), *operands)
 
 
 def _plain(reduce, features, weight, indptr, indices, num_targets, num_sources, num_edges):
-    """Aggregates a matrix with one row an edge, each read by its node id."""
+    """Aggregates a matrix with one row for each edge, read by the edge's node id."""
     edge = jnp.arange(indices.shape[0], dtype=jnp.int32)
     rows = gather_plain(features, jnp.where(edge < num_edges, indices, -1))
     return aggregate_plain.forward(reduce, rows, weight, indptr, edge, num_targets, num_edges)[
@@ -155,4 +155,4 @@ def _tables(reduce, num_threads, tables, place, weight, indptr, *rest):
         rows = gather_plain(tables, place)
         return aggregate_plain.forward(reduce, rows, weight, *block)[0]
 
-    return either(num_threads, kernel, plain, tables, place, weight, indptr, *rest)
+    return kernel_or_plain(num_threads, kernel, plain, tables, place, weight, indptr, *rest)

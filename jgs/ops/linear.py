@@ -1,4 +1,4 @@
-"""Dense layers on the real rows of padded matrices: `linear`."""
+"""`linear`: a dense layer on the real rows of padded matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from jgs import kernels
 from jgs.errors import InputError
-from jgs.kernels.call import call, either, floats, or_empty, vary_alike
+from jgs.kernels.call import call, floats, kernel_or_plain, or_empty, vary_alike
 from jgs.ops.checks import check_count
 from jgs.ops.dropout import Mask
 
@@ -30,26 +30,27 @@ def linear(
     """`inputs[0] @ weights[0] + inputs[1] @ weights[1] + ... + bias + add`, on the first rows.
 
     Args:
-      inputs: at least one float `[K_i, F_i]`. The result has `K`, the fewest, rows; those
-        from `K` on are not read, so that targets need not be sliced off their sources.
+      inputs: at least one float `[K_i, F_i]`. The result has `K = min(K_i)` rows. Rows from `K`
+        on are not read, so targets need not be sliced off their sources.
       weights: as many float `[F_i, O]`.
       bias: float `[O]`, or None.
-      num_rows: an integer scalar; the rows from there on are padding. None: all are real.
-      add: float `[K, O]` (or longer), or None.
-      relu: apply ReLU.
-      drop: `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `K` rows' nodes: apply that
-        dropout after the ReLU, which it needs.
+      num_rows: an integer scalar; rows from `num_rows` on are padding. None: all rows are real.
+      add: float `[K, O]` (or with more rows), or None.
+      relu: whether to apply ReLU.
+      drop: `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `K` rows' nodes, or None.
+        This dropout is applied after the ReLU, which it needs.
 
     Returns:
-      `[K, O]`, zeros in padding. What padded rows of the inputs, of `add` and of the gradient
-      hold changes nothing, NaN included: they enter no product. On the CPU zeros of the inputs
-      may enter none either: weights must be finite, for 0 * inf need not give NaN.
+      `[K, O]`, zeros in padding. The values in padded rows of the inputs, of `add` and of the
+      gradient change nothing, NaN included, for they enter no product. On the CPU zeros in the
+      inputs may enter no product either: weights must be finite, for 0 * inf need not give NaN.
 
-    On the CPU float32 layers are a kernel's (`jgs/kernels/linear.cc`), elsewhere XLA's: equal
-    to rounding. The kernel's result does not depend on the number of threads. Differentiable
-    in all matrices, in reverse any number of times.
+    On the CPU a kernel computes float32 layers (`jgs/kernels/linear.cc`), elsewhere XLA does:
+    the results are equal to rounding. The kernel's result does not depend on the number of
+    threads. The function can be differentiated in all matrices in reverse mode, any number of
+    times.
 
-    Raises `InputError` for shapes that do not match, for a `num_rows` that is no integer
+    Raises `InputError` for shapes that do not match, for a `num_rows` that is not an integer
     scalar, and for `drop` without `relu`.
     """
     _check(inputs, weights, bias, add)
@@ -69,8 +70,8 @@ def linear(
     return _linear(num_threads, relu, *operands)
 
 
-# -- a forward pass and its derivatives, each jitted, so that eager calls compile once too.
-# `num_threads` None: no kernel.
+# The forward pass and its derivatives are jitted, so that eager calls compile once too.
+# `num_threads` None means that no kernel runs.
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -80,14 +81,14 @@ def _linear(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
 
 def _linear_fwd(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
     out = _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add)
-    # The units that ReLU or dropout set to 0 can be told from the result.
+    # The result shows which units ReLU or dropout set to 0.
     return out, (num_rows, drop, inputs, weights, bias, add, out if relu else None)
 
 
 def _linear_bwd(num_threads, relu, residuals, grad):
     num_rows, drop, inputs, weights, bias, add, out = residuals
     scale = 1.0 if drop is None else drop.scale
-    # Each input's gradient is a call of its own: XLA drops those that nobody asks for.
+    # Each input's gradient is a separate call, which XLA drops where its result is not used.
     before = _before_relu(grad, out, scale)
     grad_inputs = tuple(
         _forward(num_threads, False, num_rows, None, (before,), (w.T,), None, None)
@@ -128,12 +129,14 @@ def _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
             scale=np.float32(1 if drop is None else drop.scale),
         )
 
-    return either(num_threads, kernel, plain, num_rows, drop, inputs, weights, bias, add)
+    return kernel_or_plain(
+        num_threads, kernel, plain, num_rows, drop, inputs, weights, bias, add
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _grad_weights(num_threads, scale, num_rows, grad, out, inputs):
-    """The gradients of the bias and of each of the weights; `out` None: without ReLU."""
+    """The gradients of the bias and of each of the weights. `out` is None without ReLU."""
 
     def plain(num_rows, grad, out, inputs):
         grad = _real(num_rows, _before_relu(grad, out, scale))
@@ -149,17 +152,17 @@ def _grad_weights(num_threads, scale, num_rows, grad, out, inputs):
         arguments = (num_rows, grad, out, *inputs)
         return call("jgs_linear_grad", results, arguments, num_threads, scale=np.float32(scale))
 
-    return either(num_threads, kernel, plain, num_rows, grad, out, inputs)
+    return kernel_or_plain(num_threads, kernel, plain, num_rows, grad, out, inputs)
 
 
 def finish(
     out: jax.Array, num_rows: Any = None, relu: bool = False, drop: Mask | None = None
 ) -> jax.Array:
-    """What `linear` does with the sum of its products, and its arguments' meaning: ReLU,
-    dropout, and zeros in padding."""
+    """What `linear` does to the sum of its products: ReLU, dropout, and zeros in padding. The
+    arguments are those of `linear`."""
     _check_drop(out.shape[0], relu, drop)
     if relu:
-        dropped = out <= 0  # NaN is kept, to be seen
+        dropped = out <= 0  # False for NaN, which stays visible
         if drop is not None:
             dropped |= ~drop.keep(out.shape[1])
         out = jnp.where(dropped, 0, out * (1.0 if drop is None else drop.scale))
@@ -176,7 +179,7 @@ def _check_drop(capacity: int, relu: bool, drop: Mask | None) -> None:
 
 
 def _before_relu(grad, out, scale):
-    """The gradient of what entered ReLU and dropout; `out` None: they were not there."""
+    """The gradient before ReLU and dropout. `out` is None if neither was applied."""
     return grad if out is None else jnp.where(out == 0, 0, grad * scale)
 
 

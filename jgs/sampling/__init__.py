@@ -1,4 +1,4 @@
-"""Sampling: from a graph and seeds to the mini-batches a model trains on."""
+"""Sampling: from a graph and seeds to the mini-batches that a model is trained on."""
 
 from jgs.sampling.algorithms.asgcn import ASGCN
 from jgs.sampling.algorithms.fastgcn import FastGCN

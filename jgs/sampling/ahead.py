@@ -24,7 +24,8 @@ class Ahead:
             name="jgs-loader",
             daemon=True,
         )
-        # Also at exit and when forgotten: a thread inside XLA must not outlive Python.
+        # Also at exit and when collected as garbage: a thread inside XLA must not outlive
+        # Python.
         self.stop: Callable[[], object] = weakref.finalize(
             self, _stop, self._free, self._stopping, self._thread
         )
@@ -34,8 +35,8 @@ class Ahead:
         return self
 
     def wait_until_full(self) -> None:
-        """Waits until as many items are ready as may be, or there are no more: threads that
-        draw together must stop after the same item."""
+        """Waits until `size` items are ready, or there are no more. Threads that draw together
+        must stop after the same item."""
         while self._thread.is_alive() and self._ready.qsize() < self._size:
             time.sleep(0.001)
 

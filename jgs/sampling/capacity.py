@@ -1,4 +1,4 @@
-"""Static shapes for samples of varying size: `Capacity`, and drawing until a sample fits."""
+"""Static shapes for samples of varying size: `Capacity`, and redrawing until a sample fits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 
 _INT32_MAX = 2**31 - 1
-_MODEST = 1 << 20  # edges or sources of a hop for which memory is no concern
-_MOST_LEVELS = 64  # a capacity enlarged so often exceeds every bound
+_MODEST = 1 << 20  # a number of edges or sources in a hop that takes little memory
+_MOST_LEVELS = 64  # a capacity enlarged this often exceeds every bound
 
 T = TypeVar("T")
 
@@ -22,31 +22,31 @@ T = TypeVar("T")
 class Capacity(NamedTuple):
     """The padded sizes of a sample; hashable, so it can be a static argument of `jax.jit`.
 
-    Fields, one entry a hop, seed-first:
-      edges: the most edges the hop may draw (by weight: before those without weight are left
-        out, that is the sum of `min(fanout, degree)` over its targets).
-      sources: the most nodes known after the hop, seeds included.
+    Fields, with one entry for each hop, the seeds' hop first:
+      edges: the largest number of edges that the hop may draw. For weighted draws, edges of
+        weight 0 count too: it bounds the sum of `min(fanout, degree)` over the targets.
+      sources: the largest number of distinct nodes after the hop, seeds included.
     """
 
     edges: tuple[int, ...]
     sources: tuple[int, ...]
 
     def enlarge(self, worst: Capacity) -> Capacity:
-        """Half as large again, at most `worst`."""
+        """A capacity half as large again, but at most `worst`."""
         grow = [
-            tuple(min(round_up(c + c // 2 + 1), w) for c, w in zip(mine, limit, strict=True))
-            for mine, limit in zip(self, worst, strict=True)
+            tuple(min(round_up(c + c // 2 + 1), w) for c, w in zip(sizes, limit, strict=True))
+            for sizes, limit in zip(self, worst, strict=True)
         ]
         return Capacity(*grow)
 
 
 class GraphShape(NamedTuple):
-    """What a sampler's bound knows of a graph.
+    """The facts of a graph that a sampler's bound depends on.
 
     Fields:
-      num_nodes, num_edges: `N`, `E`.
-      max_degree: the most in-edges of a node, or None where nobody has looked.
-      num_types: how many types of nodes its schema has, 1 without one.
+      num_nodes, num_edges: int; `N` and `E`.
+      max_degree: int, the largest in-degree; None if it is not known.
+      num_types: int, the number of node types in the graph's schema; 1 without a schema.
     """
 
     num_nodes: int
@@ -56,7 +56,8 @@ class GraphShape(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, degrees: bool = False) -> GraphShape:
-        """The shape of `graph`; with `degrees` its offsets are read for the largest degree."""
+        """The shape of `graph`. With `degrees` the largest degree is computed from its
+        offsets."""
         degree = None
         if degrees:
             degree = int(np.diff(np.asarray(graph.indptr)).max(initial=0))
@@ -65,7 +66,7 @@ class GraphShape(NamedTuple):
 
 
 def round_up(size: int) -> int:
-    """`size` rounded up to one of few sizes: 16 steps from one power of two to the next."""
+    """`size` rounded up to one of a few sizes: 16 between one power of two and the next."""
     step = max(8, 1 << max(0, math.ceil(math.log2(max(size, 1))) - 5))
     return -(-size // step) * step
 
@@ -97,7 +98,12 @@ def check_capacity(capacity: Any, batch_size: int, num_hops: int) -> Capacity:
 
 
 def with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacity) -> Capacity:
-    """The capacity for int `[2, L]`, the edges and sources needed, and a fraction more."""
+    """A capacity for what was needed, plus a margin, but at most `worst`.
+
+    Args:
+      need: int `[2, L]`, the edges and the sources that each hop needed.
+      margin: float; a fraction of `need`.
+    """
     edges, sources = (
         [min(round_up(math.ceil(n * (1 + margin))), w) for n, w in zip(row, limit, strict=True)]
         for row, limit in zip(need.tolist(), worst, strict=True)
@@ -107,14 +113,14 @@ def with_margin(need: np.ndarray, margin: float, batch_size: int, worst: Capacit
 
 
 def modest(worst: Capacity, batch_size: int) -> Capacity:
-    """`worst`, or less where that would take much memory: to begin with, and enlarge."""
+    """`worst`, or less where that would take much memory: a capacity to begin with."""
     edges = [min(w, _MODEST) for w in worst.edges]
     sources = [min(w, _MODEST + batch_size) for w in worst.sources]
     return Capacity(tuple(edges), tuple(sources))
 
 
 def enlarged(capacity: Capacity, worst: Capacity, level: int) -> Capacity:
-    """`capacity`, enlarged `level` times; raises `InputError` where it is `worst` before."""
+    """`capacity` enlarged `level` times. Raises `InputError` if `worst` is reached before."""
     for _ in range(level):
         if capacity == worst:
             raise InputError(
@@ -127,11 +133,15 @@ def enlarged(capacity: Capacity, worst: Capacity, level: int) -> Capacity:
 
 
 def until_it_fits(draw: Callable[[int], tuple[T, Any]], level: int = 0) -> tuple[T, int]:
-    """What `draw(level)` gives at the first level, from `level` on, whose batch does not
-    overflow; and that level.
+    """Draws with larger and larger capacities until a batch does not overflow.
 
-    `draw` returns what it drew with a capacity `enlarged` so often, and whether it overflowed.
-    A redraw has the same key, so the batch does not depend on the capacity.
+    Args:
+      draw: `draw(level)` draws with a capacity `enlarged` `level` times; it returns the result
+        and whether that overflowed. The key is always the same, so the batch does not depend on
+        the capacity.
+      level: int, the first level to try.
+
+    Returns the result, and the level at which it was drawn.
     """
     for attempt in range(level, level + _MOST_LEVELS):
         drawn, overflow = draw(attempt)

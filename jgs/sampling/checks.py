@@ -1,4 +1,4 @@
-"""What the samplers' arguments must be: each check raises `InputError`."""
+"""Checks of the samplers' arguments: each raises `InputError`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def require_int(name: str, value: Any, least: int) -> int:
 
 
 def check_seed_ids(seeds: Any, num_nodes: int, pairs: bool = False) -> np.ndarray:
-    """`seeds` as int32 `[n]`, or `[n, 2]` of `pairs`, at least one, each in `[0, num_nodes)`;
-    raises `InputError`."""
+    """`seeds` as int32 `[n]`, or `[n, 2]` for `pairs`. They must not be empty, and each must be
+    in `[0, num_nodes)`. Raises `InputError`."""
     try:
         array = np.asarray(seeds)
     except ValueError:  # ragged
@@ -61,7 +61,8 @@ def _seeds_error(seeds: np.ndarray, num_nodes: int) -> InputError | None:
 
 
 def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
-    """`seeds` as int32 `[B]` or `[S, B]`; values are checked when they are known already."""
+    """`seeds` as int32 `[B]` or `[S, B]`. Values are checked only if they are known while
+    tracing. Raises `InputError`."""
     if not isinstance(seeds, jax.Array):
         seeds = np.asarray(seeds)
     integers = jnp.issubdtype(seeds.dtype, jnp.integer)
@@ -78,12 +79,12 @@ def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
         raise error
     if not jnp.can_cast(seeds.dtype, jnp.int32):  # wide ids must not wrap into the range
         seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
-    # Where jax.vmap says int32 of NumPy's int64 the array is int64 still, until it is copied.
+    # jax.vmap of a NumPy int64 array says int32, but the array is int64 until it is copied.
     return jnp.array(seeds, jnp.int32, copy=isinstance(seeds, jax.core.Tracer))
 
 
 def check_pairs(seeds: Any, num_nodes: int) -> jax.Array:
-    """`seeds` of a sampler of pairs as int32 `[B, 2]`; values as for `check_seeds`."""
+    """The `seeds` of a sampler of pairs as int32 `[B, 2]`, with the checks of `check_seeds`."""
     if not isinstance(seeds, jax.Array):
         seeds = np.asarray(seeds)
     if seeds.ndim != 2 or seeds.shape[1] != 2:
@@ -98,8 +99,8 @@ def check_pairs(seeds: Any, num_nodes: int) -> jax.Array:
 def check_call(
     sampler: Any, graph: Graph, seeds: Any, capacity: Any, num_hops: int
 ) -> tuple[jax.Array, Capacity]:
-    """What a sampler's `sample` was given: `seeds` as `check_seeds` has them, and a `capacity`
-    of `num_hops` hops that fits them, by default the sampler's bound."""
+    """The checked arguments of a sampler's `sample`: `seeds` from `check_seeds`, and a
+    `capacity` of `num_hops` hops that fits them, by default the sampler's bound."""
     seeds = check_seeds(seeds, graph.num_nodes)
     batch_size = seeds.shape[-1]
     if capacity is None:
@@ -108,7 +109,7 @@ def check_call(
 
 
 def check_graph(graph: Any, weighted: bool, return_edge_weights: bool = False) -> None:
-    """Raises `InputError` unless `graph` is one that can be sampled from as asked."""
+    """Raises `InputError` unless `graph` is a graph with the weights that the sampler needs."""
     if not isinstance(graph, Graph):
         raise InputError(
             "the second argument must be a jgs.Graph",

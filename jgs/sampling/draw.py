@@ -1,7 +1,7 @@
-"""Which of its neighbours a node draws: positions within its row, decided in integers.
+"""The neighbours that a node draws: positions within its row, decided in integers.
 
-Every function is plain `jax.numpy`, to be traced under `jax.enable_x64(True)`, and is the
-meaning of `jgs/kernels/draw.h`. Shapes: `T` targets, `k` the fanout.
+Every function is plain `jax.numpy`, to be traced under `jax.enable_x64(True)`. Together they
+define what `jgs/kernels/draw.h` computes. Shapes: `T` targets, fanout `k`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def distinct(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) ->
     """int64 `[T, k]`: `k` distinct positions below `degree`, every subset equally likely.
 
     Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 1987): draw `i` is
-    uniform in `[0, degree-k+i]`, and that upper end instead if it was drawn before. Rows
-    with `degree <= k` hold nothing of use: there all neighbours are taken.
+    uniform in `[0, degree-k+i]`; if that position was drawn before, it is `degree-k+i` instead.
+    Rows with `degree <= k` are undefined: the caller takes all their neighbours.
     """
 
     def draw(i, position):
@@ -35,13 +35,14 @@ def distinct(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) ->
 
 
 def repeated(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
-    """int64 `[T, k]`: `k` positions below `degree`, each uniform (0 where `degree` is)."""
+    """int64 `[T, k]`: `k` positions below `degree`, each uniform (0 where `degree` is 0)."""
     bits = node_bits(key_data, jnp.repeat(node[:, None], k, axis=1), jnp.arange(k))
     return below(bits, degree[:, None])
 
 
 def find(prefix: jax.Array, start: jax.Array, degree: jax.Array, point: jax.Array) -> jax.Array:
-    """int64: per row the first position whose prefix sum exceeds `point` (binary search)."""
+    """int64: for each row the first position whose prefix sum exceeds `point` (binary
+    search)."""
 
     def halve(_, bounds):
         low, high = bounds
@@ -55,7 +56,7 @@ def find(prefix: jax.Array, start: jax.Array, degree: jax.Array, point: jax.Arra
 
 
 def row_weight(prefix: jax.Array, start: jax.Array, position: jax.Array) -> jax.Array:
-    """int64: the prefix sum through `position - 1` of each row (0 before the first)."""
+    """int64: the prefix sum of each row's weights before `position` (0 for position 0)."""
     at = prefix.at[start + position - 1].get(
         mode="fill", fill_value=0, wrap_negative_indices=False
     )
@@ -70,10 +71,16 @@ def weighted_repeated(
     prefix: jax.Array,
     k: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Positions int64 `[T, k]`, each in proportion to its weight, and bool `[T, k]`: drawn.
+    """`k` positions in each row, each drawn in proportion to its weight.
 
-    `start` int64 `[T]` is where the row begins among the edges, `prefix` int64 `[E]` the
-    graph's `edge_weight_prefix`. Nothing is drawn from a row that weighs nothing.
+    Args:
+      key_data: uint32 `[2]`.
+      node, degree: int `[T]`.
+      start: int64 `[T]`, where the row begins among the edges.
+      prefix: int64 `[E]`, the graph's `edge_weight_prefix`.
+
+    Returns positions int64 `[T, k]`, and bool `[T, k]`, which of them were drawn: none in a row
+    whose weights are all 0.
     """
     total = row_weight(prefix, start, degree)[:, None]
     bits = node_bits(key_data, jnp.repeat(node[:, None], k, axis=1), jnp.arange(k))
@@ -89,11 +96,13 @@ def weighted_distinct(
     prefix: jax.Array,
     k: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Up to `k` distinct positions by successive draws, each in proportion to what is left.
+    """Up to `k` distinct positions by successive draws, each in proportion to its weight among
+    the positions that are left.
 
-    The draw is a point below the weight not drawn yet. Stepping over the intervals of the
-    earlier draws, in ascending order, makes it a point of the whole row: exact, with no draw
-    repeated and no neighbour scanned. Arguments and results as `weighted_repeated`.
+    A draw is a point below the total weight not yet drawn. It becomes a point of the whole row
+    by stepping over the intervals of the earlier draws, in ascending order. This is exact: no
+    draw is repeated, and no neighbours are scanned. Arguments and results are those of
+    `weighted_repeated`.
     """
     slots = jnp.arange(k)
 

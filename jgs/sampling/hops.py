@@ -1,4 +1,5 @@
-"""From drawn edges to blocks, hop by hop: what samplers of neighbours share, in plain JAX."""
+"""Blocks made of drawn edges, hop by hop, in plain JAX; all samplers of neighbours share
+this."""
 
 from __future__ import annotations
 
@@ -15,16 +16,18 @@ from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.relabel import relabel
 
-# blocks seed-first, nodes, overflow, needed: the fields of a `MiniBatch`
+# (blocks, nodes, overflow, needed): these fields of a `MiniBatch`, but the seeds' block first.
 Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array]
 
 
 class Spec(Protocol):
-    """What is static about a sample, beside how it draws: fields of a hashable tuple.
+    """The static part of a sampler's arguments, apart from how it draws: a hashable tuple.
 
-    Fields: those of `jgs.sampling.algorithms.neighbors.Neighbors` of the same names;
-      separate: whether S batches have arrays of their own, not common ones.
-      first_hop: the number of the first hop: hop h draws by `fold(key, h)`.
+    Fields:
+      capacity, edge_ids, edge_weights, relabel_inputs: as in
+        `jgs.sampling.algorithms.neighbors.Neighbors` and `jgs.sampling.Sampler.sample`.
+      separate: bool; whether S batches have separate arrays instead of common ones.
+      first_hop: int; the number of the first hop. Hop h draws with the key `fold(key, h)`.
     """
 
     capacity: Capacity
@@ -35,20 +38,22 @@ class Spec(Protocol):
     first_hop: int
 
 
-# draw(graph, key_data, nodes, start, degree, h, room): what is drawn by the batch's key
+# draw(graph, key_data, nodes, start, degree, h, room) draws edges with the batch's key
 # `key_data` at the `h`-th of the capacity's hops. The rows are those of `nodes` int32 `[T]`.
 # They begin at `start` int64 `[T]` among the edges and have `degree` neighbours, 0 in padding.
-# It returns the drawn edges int64 `[room]`, -1 where a slot drew none; the target of each slot
-# int32 `[room]`, ascending; how many slots were needed, int64; and the weight of each slot's
-# edge float32 `[room]`, or None where it is the graph's. In place of edges it may return
-# anything that a `Neighbor` understands.
+# It returns four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none; the
+# target of each slot, int32 `[room]`, ascending; the number of slots needed, int64; and the
+# weight of each slot's edge, float32 `[room]`, or None for the weights of the graph. In place
+# of edges it may return anything that the sampler's `Neighbor` understands.
 Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
 
-# neighbor(graph, drawn): the node int32 that each slot drew; of a slot without one any number.
+# neighbor(graph, drawn) returns the node that each slot drew, int32; any number in an empty
+# slot.
 Neighbor = Callable[[Graph, jax.Array], jax.Array]
 
 
-# An implementation of a sampler: `(key_data, graph, seeds, spec)` to samples, as `sample_hops`.
+# An implementation of a sampler: `(key_data, graph, seeds, spec)` to samples; see
+# `sample_hops`.
 Implementation = Callable[..., list[Sample]]
 
 
@@ -60,10 +65,11 @@ def draw_batches(
     seeds: jax.Array,
     spec: Any,
 ) -> list[MiniBatch]:
-    """The one batch of `seeds`; with `spec.separate` the S batches of seeds `[S, B]`, which
-    share no array, so that taking them apart copies nothing.
+    """The batch of `seeds`, in a list. With `spec.separate` the list has the S batches of seeds
+    `[S, B]`. They share no array, so taking them apart copies nothing.
 
-    On a CPU `kernel` draws them, elsewhere `plain`, two functions of a module.
+    `kernel` draws them on a CPU and `plain` elsewhere. Both must be functions at the top level
+    of a module.
     """
     key_data, graph, seeds = vary_alike(key_data, graph, seeds)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
@@ -93,12 +99,12 @@ def _samples(
     spec: Any,
     host_only: bool,
 ) -> list[Sample]:
-    both = partial(kernel, spec=spec), partial(plain, spec=spec)
-    return on_cpu(*both, key_data, graph, seeds)
+    implementations = partial(kernel, spec=spec), partial(plain, spec=spec)
+    return on_cpu(*implementations, key_data, graph, seeds)
 
 
 def source_of(graph: Graph, edge: jax.Array) -> jax.Array:
-    """The `Neighbor` of drawn edges."""
+    """The source of each drawn edge: the `Neighbor` of samplers that draw edges."""
     if graph.num_edges == 0:
         return edge.astype(jnp.int32)
     return graph.indices.at[edge].get(mode="clip")
@@ -112,8 +118,9 @@ def sample_hops(
     draw: Draw,
     neighbor: Neighbor = source_of,
 ) -> list[Sample]:
-    """The sample of `seeds` `[B]` by the key `key_data` `[2]`; of `[S, B]` by `[S, 2]` that of
-    S batches in common arrays or, with `spec.separate`, S samples."""
+    """The sample of `seeds` `[B]` with the key `key_data` `[2]`, in a list. For `[S, B]` and
+    `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S
+    samples."""
     one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
     if seeds.ndim == 1:
         return [one(key_data, seeds)]
@@ -124,7 +131,7 @@ def sample_hops(
 
 
 def relabels(spec: Any, h: int) -> bool:
-    """Whether the neighbours of hop `h` get local ids."""
+    """Whether the neighbours drawn at hop `h` get local ids."""
     return spec.relabel_inputs or h + 1 < len(spec.capacity.edges)
 
 
@@ -137,7 +144,7 @@ def _sample_batch(
     neighbor: Neighbor,
 ) -> Sample:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
-    if num_edges == 0:  # one edge that no row has, since nothing can index no edges
+    if num_edges == 0:  # one edge that is in no row, since an empty array cannot be indexed
         graph = _with_an_edge(graph)
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     bad = jnp.any((nodes < 0) | (nodes > num_nodes))
@@ -173,8 +180,8 @@ def _hop(
     neighbor: Neighbor,
     num_edges: int,
 ) -> tuple[Block, jax.Array, jax.Array, jax.Array]:
-    """One hop from the first `num_targets` of `nodes`: its block, the sources, the edges and
-    sources that it needed, and whether both fit."""
+    """One hop from the first `num_targets` of `nodes`: its block, the sources, the numbers of
+    edges and sources that it needed, and whether both fit."""
     num_nodes = graph.num_nodes
     edge_capacity, source_capacity = spec.capacity.edges[h], spec.capacity.sources[h]
     real = (jnp.arange(nodes.shape[0]) < num_targets) & (nodes < num_nodes)
@@ -216,7 +223,7 @@ def _hop(
 def close_gaps(
     edge: jax.Array, weight: jax.Array | None, row: jax.Array, num_rows: int
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Move the real edges (`edge` >= 0) together; also returns the rows' int32 `indptr`."""
+    """Moves the real edges (`edge` >= 0) together. Also returns the rows' int32 `indptr`."""
     valid = edge >= 0
     count = (
         jnp.zeros(num_rows + 1, jnp.int32).at[row + 1].add(valid.astype(jnp.int32), mode="drop")
@@ -229,8 +236,8 @@ def close_gaps(
 
 
 def empty_if(overflow: jax.Array, block: Block, num_edges: int) -> Block:
-    """`block`, or the empty one that an overflowed sample of a graph of `num_edges` has in its
-    place."""
+    """`block`, or where the sample has overflowed an empty block of the same capacities, from a
+    graph of `num_edges` edges."""
     assert block.source_capacity is not None
     empty = Block(
         indptr=jnp.zeros_like(block.indptr),

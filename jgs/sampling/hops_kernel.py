@@ -1,4 +1,4 @@
-"""How a kernel that samples all hops in one call is called; its twin is `hops.sample_hops`."""
+"""How a kernel that samples all hops is called; `hops.sample_hops` is its plain form."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.hops import Sample, relabels
 
 T = TypeVar("T")
-# call(key_data, graph, seeds): the samples of `seeds` int32 `[..., B]` by the keys `key_data`
-# uint32 `[..., W]`; with `spec.separate` of `[..., S, B]` and `[..., S, W]` S of them.
-# The graph may be any pytree, of what batches share.
+# call(key_data, graph, seeds): the samples of `seeds` int32 `[..., B]` with the keys `key_data`
+# uint32 `[..., W]`. With `spec.separate` these are `[..., S, B]` and `[..., S, W]`, and there
+# are S samples. The graph may be any pytree that the batches share.
 Call = Callable[[jax.Array, Any, jax.Array], T]
 
 
 def call_once(call: Call[T], key_data: jax.Array, graph: Any, seeds: jax.Array) -> T:
-    """`call(key_data, graph, seeds)`, of which `jax.vmap` makes one call of several batches."""
+    """`call(key_data, graph, seeds)`. `jax.vmap` turns it into one call for several batches."""
     arrays, of_graph = jax.tree.flatten(graph)
 
     def one_call(key_data, seeds, *arrays):
-        # Here too: under a transformation this is traced outside of the caller's x64.
+        # Set here too: under a transformation this is traced outside the caller's x64 context.
         with jax.enable_x64(True):
             return call(key_data, jax.tree.unflatten(of_graph, arrays), seeds)
 
@@ -36,7 +36,7 @@ def call_once(call: Call[T], key_data: jax.Array, graph: Any, seeds: jax.Array) 
 
     @once.def_vmap
     def vmapped(axis_size, batched, key_data, seeds, *arrays):
-        if any(batched[2:]):  # a graph a batch: one call after the other
+        if any(batched[2:]):  # each batch has a graph of its own: one call after the other
             axes = [0 if b else None for b in batched]
             samples = jax.vmap(one_call, axes)(key_data, seeds, *arrays)
         else:
@@ -53,8 +53,8 @@ def call_once(call: Call[T], key_data: jax.Array, graph: Any, seeds: jax.Array) 
 def call_kernel(
     target: str, operands: tuple[Any, ...], graph: Graph, spec: Any, **attributes: Any
 ) -> list[Sample]:
-    """The samples that the FFI target returns for its `operands`, of which the last are the
-    seeds; `attributes` beside those of every sampler."""
+    """The samples that the FFI `target` returns for its `operands`. The last operand must be
+    the seeds. `attributes` are passed in addition to those of every sampler."""
     capacity, seeds = spec.capacity, operands[-1]
     batches = seeds.shape[: -2 if spec.separate else -1]
 

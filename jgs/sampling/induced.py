@@ -1,4 +1,5 @@
-"""`induced_subgraph`: the edges among some nodes, as a block; and what samplers make of it."""
+"""`induced_subgraph` and its jittable forms for samplers: the edges among some nodes, as a
+block."""
 
 from __future__ import annotations
 
@@ -17,17 +18,20 @@ from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
 from jgs.sampling.hops_kernel import call_once
 
-_AT_ONCE = 1 << 15  # edges that the plain path reads at a time
-_LOOKED_AT = 1 << 24  # and of those that are looked at on the host
+_AT_ONCE = 1 << 15  # edges that the plain form reads at a time
+_CHECKED_AT_ONCE = 1 << 24  # edges that are checked at a time on the host
 _INT32_MAX = 2**31 - 1
 
 
 class InducedArrays(NamedTuple):
-    """The edges of an induced block, of room `E`, and how many there are.
+    """The edges of an induced block, with room for `E`.
 
-    Fields: indptr int32 `[R+1]`; indices int32 `[E]`, edge_id int64 `[E]` and edge_weight
-    float32 `[E]`, the last two empty where nobody wants them; needed int64, more than `E` of a
-    block that did not fit and is empty.
+    Fields:
+      indptr: int32 `[R+1]`.
+      indices: int32 `[E]`.
+      edge_id: int64 `[E]`, or empty if it is not wanted.
+      edge_weight: float32 `[E]`, or empty if it is not wanted.
+      needed: int64, the number of edges. If it is larger than `E`, the block is empty.
     """
 
     indptr: jax.Array
@@ -38,13 +42,13 @@ class InducedArrays(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What is static about an induced block.
+    """The static part of the arguments of an induced block.
 
     Fields:
-      max_edges: its room.
-      edge_ids, edge_weights: what it has beside its edges.
-      by_row: whether a weight is multiplied by the number of edges of its row.
-      separate: whether S blocks have arrays of their own, not common ones.
+      max_edges: int; the room for edges.
+      edge_ids, edge_weights: whether the block has `edge_id` and `edge_weight`.
+      by_row: whether each weight is multiplied by the number of edges in its row.
+      separate: whether S blocks have separate arrays instead of common ones.
     """
 
     max_edges: int
@@ -58,20 +62,19 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
     """The graph that `nodes` induce: all edges of `graph` between two of them.
 
     Args:
-      graph: the graph `[N]`.
-      nodes: int `[R]` distinct node ids.
-      sorted_rows: a promise that every row of the graph is sorted by source, as those of
-        `graph.sorted()` are. A row much longer than `nodes` is then searched for them and not
-        read.
+      graph: the graph, of `N` nodes.
+      nodes: int `[R]`, distinct node ids.
+      sorted_rows: a promise that every row of the graph is sorted by source, as in
+        `graph.sorted()`. A row much longer than `nodes` is then searched instead of read.
 
     Returns:
       A square `Block` with `R` sources and targets, in the order of `nodes`, with `edge_id`
-      and, if the graph has weights, `edge_weight`. In a row the edges are in the graph's order.
+      and, if the graph has weights, `edge_weight`. The edges of a row keep the graph's order.
 
-    The cost is that of reading the in-edges of `nodes`, whatever the size of the graph. Not
-    for `jax.jit`, for the block's size depends on the values; samplers of subgraphs are
-    jittable. Raises `InputError` for what is no node, for a repeated one, for 2^31 edges or
-    more, and in a function that JAX traces.
+    The cost is that of reading the in-edges of `nodes`, whatever the size of the graph. This
+    does not work inside `jax.jit`, because the block's size depends on the values; samplers of
+    subgraphs are jittable. Raises `InputError` for an id that is not a node, for a repeated
+    node, for 2^31 edges or more, and in a function that JAX traces.
     """
     check_graph(graph, False)
     if isinstance(nodes, jax.core.Tracer) or isinstance(graph.indptr, jax.core.Tracer):
@@ -89,7 +92,7 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
             "Pass np.unique(nodes).",
         )
     groups = np.array([0, nodes.size], np.int32)
-    # A first guess: most graphs keep fewer than a third of the edges that are read.
+    # A first guess: in most graphs fewer than a third of the edges that are read are kept.
     with jax.enable_x64(True):
         degrees = graph.indptr.at[nodes + 1].get() - graph.indptr.at[nodes].get()
     room = min(round_up(int(np.asarray(degrees).sum()) // 3 + (1 << 10)), _INT32_MAX)
@@ -126,18 +129,18 @@ def induced_block(
     """The edges among the nodes of each group, as one square block; traced under x64.
 
     Args:
-      nodes: int32 `[R]`. Of a node that is twice in a group every row has its in-edges, and
-        the first row is the source of its out-edges. `N` has no edges.
+      nodes: int32 `[R]`. If a node is twice in a group, each of its rows has its in-edges, and
+        its first row is the source of its out-edges. `N` has no edges.
       groups: int32 `[G+1]`; group `g` has the rows `groups[g]:groups[g+1]`. Rows from
         `groups[G]` on are padding.
-      max_edges: static, the block's room.
+      max_edges: static int, the block's room for edges.
       edge_ids: whether the block has `edge_id`.
-      edge_weight: float32 `[E]`, a number for every edge of the graph, which the block's
-        `edge_weight` then has; or None.
-      is_sorted: bool `[]`, that the graph's rows are sorted by source (`rows_sorted`): long
-        ones are then searched. None: they may not be.
+      edge_weight: float32 `[E]`, a number for every edge of the graph, for the block's
+        `edge_weight`; or None.
+      is_sorted: bool `[]`, whether the graph's rows are sorted by source (`rows_sorted`); long
+        rows are then searched. None: they may be unsorted.
 
-    Returns: the block, empty if it does not fit, and the edges that it needed, int64.
+    Returns the block, which is empty if it does not fit, and the number of edges needed, int64.
     """
     wanted = Wanted(max_edges, edge_ids, edge_weight is not None)
     (arrays,) = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
@@ -155,25 +158,34 @@ def induced_blocks(
     by_row: bool = False,
     is_sorted: jax.Array | None = None,
 ) -> list[tuple[Block, jax.Array]]:
-    """`induced_block` of each of `S` lists of nodes, int32 `[S, R]`, whose first `counts`
-    int32 `[S]` are one group. The blocks share no array: taking them apart copies nothing.
-    With `by_row` each weight is multiplied by the number of edges of its row in the block."""
+    """The `induced_block` of each of `S` lists of nodes.
+
+    Args:
+      nodes: int32 `[S, R]`.
+      counts: int32 `[S]`; the first `counts[s]` nodes of list `s` are one group, and the rest
+        is padding.
+      by_row: whether each weight is multiplied by the number of edges in its row of the block.
+      max_edges, edge_ids, edge_weight, is_sorted: as in `induced_block`.
+
+    The blocks share no array, so taking them apart copies nothing.
+    """
     wanted = Wanted(max_edges, edge_ids, edge_weight is not None, by_row, separate=True)
     groups = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
-    every = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
+    all_arrays = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
     return [
         (_as_block(graph, arrays, count, wanted), arrays.needed)
-        for arrays, count in zip(every, counts, strict=True)
+        for arrays, count in zip(all_arrays, counts, strict=True)
     ]
 
 
 def rows_sorted(graph: Graph) -> jax.Array:
-    """bool `[]`: whether every row of the graph is sorted by source. Reads all edges, once."""
+    """bool `[]`: whether every row of the graph is sorted by source. It reads all edges
+    once."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-    for first in range(0, indices.size - 1, _LOOKED_AT):
-        some = indices[first : first + _LOOKED_AT + 1]
-        falls = first + 1 + np.flatnonzero(some[1:] < some[:-1])
-        # Where a row begins the sources may fall.
+    for first in range(0, indices.size - 1, _CHECKED_AT_ONCE):
+        sources = indices[first : first + _CHECKED_AT_ONCE + 1]
+        falls = first + 1 + np.flatnonzero(sources[1:] < sources[:-1])
+        # The sources may fall where a new row begins.
         if falls.size and not np.array_equal(indptr[np.searchsorted(indptr, falls)], falls):
             return jnp.array(False)
     return jnp.array(True)
@@ -187,7 +199,8 @@ def _arrays(
     edge_weight: jax.Array | None,
     is_sorted: jax.Array | None,
 ) -> list[InducedArrays]:
-    """Those of the block of `nodes` `[..., R]`; with `separate` of the `S` of `[S, R]`."""
+    """The arrays of the block of `nodes` `[..., R]`; with `separate` those of S
+    blocks of `[S, R]`."""
     weight = jnp.zeros(0, jnp.float32) if edge_weight is None else edge_weight
     known = jnp.array(False) if is_sorted is None else is_sorted
     operands = (graph.indptr, graph.indices, weight, known)
@@ -213,7 +226,7 @@ def _as_block(graph: Graph, arrays: InducedArrays, count: jax.Array, wanted: Wan
 def _kernel(
     wanted: Wanted, groups: jax.Array, operands: Any, nodes: jax.Array
 ) -> list[InducedArrays]:
-    """As `_plain`, by jgs/kernels/induced.cc."""
+    """The result of `_plain`, computed by jgs/kernels/induced.cc."""
 
     def call(groups: jax.Array, operands: Any, nodes: jax.Array) -> list[InducedArrays]:
         batches = nodes.shape[: -2 if wanted.separate else -1]
@@ -251,16 +264,16 @@ def _plain(
     one = partial(_plain_block, wanted, operands)
     if nodes.ndim == 1:
         return [one(groups, nodes)]
-    every = jax.vmap(one)(groups, nodes)
+    batches = jax.vmap(one)(groups, nodes)
     if not wanted.separate:
-        return [every]
-    return [jax.tree.map(lambda a, i=i: a[i], every) for i in range(nodes.shape[0])]
+        return [batches]
+    return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(nodes.shape[0])]
 
 
 def _plain_block(
     wanted: Wanted, operands: Any, groups: jax.Array, nodes: jax.Array
 ) -> InducedArrays:
-    """Reads the rows' edges some at a time and keeps those whose source is in the group."""
+    """Reads the rows' edges in chunks, and keeps those whose source is in the group."""
     indptr, indices, weight, _ = operands
     room, num_rows = wanted.max_edges, nodes.shape[0]
     num_nodes, num_edges = indptr.shape[0] - 1, indices.shape[0]
@@ -272,7 +285,7 @@ def _plain_block(
     ends = jnp.cumsum(degree)
     total = jnp.max(ends, initial=0)
 
-    # The nodes by (group, node), the first of equal ones first.
+    # The nodes sorted by (group, node); equal ones stay in order.
     one_past = num_nodes + 1
     name = jnp.where(real, group * one_past + nodes, jnp.iinfo(jnp.int64).max)
     order = jnp.argsort(name, stable=True)
@@ -305,7 +318,7 @@ def _plain_block(
         jnp.full(room, num_edges, jnp.int64),
     )
     state = vary_alike(*state, nodes, groups, operands)[:5]
-    if num_edges and num_rows:  # nothing can index no edges
+    if num_edges and num_rows:  # an empty array cannot be indexed
         state = jax.lax.while_loop(go_on, read, state)
     _, needed, count, local, edge = state
     fits = needed <= room

@@ -1,4 +1,4 @@
-"""`Learning`: the states of an adaptive sampler, from one training step to the next."""
+"""`Learning`: the states of an adaptive sampler, which change with each training step."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from jgs.sampling.checks import require_int
 
 
 class Learning:
-    """Which state a loader draws each batch with, and how a step changes it.
+    """Decides which state each batch is drawn with, and updates the state after each step.
 
-    Batch `t` is drawn with the state after `t - age` updates (of those before the first: the
-    first state). So what is drawn does not depend on how fast batches are drawn ahead. At most
-    `age` batches can be: none by default.
+    Batch `t` is drawn with the state after `t - age` updates, or the first state if that is
+    negative. So the batches do not depend on how far ahead they are drawn. A loader can draw at
+    most `age` batches ahead, by default none.
 
     Args:
-      update: `update(state, batch, feedback, graph)`, compiled; with age 0 it may take over
-        the state's buffers.
-      state: the sampler's, after no update. It is copied.
-      age: at least 0.
-      graph: what the batches are drawn from, as `update` takes it.
+      update: `update(state, batch, feedback, graph)`, compiled. With age 0 it may donate the
+        state's buffers.
+      state: the sampler's state before any update. It is copied.
+      age: int, at least 0.
+      graph: the graph that batches are drawn from, as `update` takes it.
 
     Attributes:
-      age; states: the newest `1 + age` states, the newest last.
+      age: as given.
+      states: the newest `1 + age` states, the newest last.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Learning:
         graph: Any,
     ):
         self._update, self.age, self._graph = update, age, graph
-        # Copies: of buffers that others have, none may be taken over.
+        # Copies, because donated buffers must not be used by others.
         state = jax.tree.map(jnp.copy, state)
         self._now: tuple[int, tuple[State, ...]] = (0, (state,) * (1 + age))
         self._yielded = 0
@@ -53,8 +54,9 @@ class Learning:
         graph: Any,
         program: Callable[..., Any] = jax.jit,
     ) -> Self | None:
-        """That of `sampler`; None where it is not adaptive, or the user wants no change
-        (`age` None). `program(update, donate_argnums=...)` compiles."""
+        """The `Learning` of `sampler`. None if the sampler is not adaptive, or if `age` is
+        None, which leaves its state as it is. `program(update, donate_argnums=...)`
+        compiles."""
         if age is not None:
             age = require_int("age", age, 0)
         if age is None or not is_adaptive(sampler):
@@ -68,7 +70,7 @@ class Learning:
 
     @states.setter
     def states(self, states: Sequence[State]) -> None:
-        """Continues with these: every batch so far counts as learned from."""
+        """Continues with `states`: no batch waits for its update."""
         if len(states) != 1 + self.age:
             raise InputError(
                 f"a loader of age {self.age} has {1 + self.age} states of its sampler",
@@ -79,16 +81,16 @@ class Learning:
 
     @property
     def yielded(self) -> int:
-        """How many batches the loader has yielded since the states were set."""
+        """The number of batches that the loader has yielded since the states were set."""
         return self._yielded
 
     def next(self) -> None:
-        """A batch is yielded."""
+        """Counts a batch that the loader yields."""
         self._yielded += 1
 
     def state_of(self, number: int) -> State:
-        """The state that batch `number`, counted as `yielded`, is drawn with."""
-        done, states = self._now  # read at once: another thread may draw
+        """The state that batch `number` is drawn with; batches are counted as in `yielded`."""
+        done, states = self._now  # one read, for another thread may draw
         if number - done > self.age:
             raise InputError(
                 "an adaptive sampler must be told of every batch before the next is drawn",
@@ -99,7 +101,7 @@ class Learning:
         return states[number - done]
 
     def update(self, batch: Any, feedback: Any) -> None:
-        """The step on the oldest batch that was yielded and not learned from is over."""
+        """Updates the state for the oldest yielded batch that has had no update yet."""
         done, states = self._now
         if done == self._yielded:
             raise InputError(

@@ -20,25 +20,26 @@ from jgs.sampling.capacity import Capacity, enlarged, modest, until_it_fits, wit
 from jgs.sampling.random import fold_each
 from jgs.sampling.superbatch import num_threads
 
-_KEY_DATA = np.zeros(2, np.uint32)  # the key of the draws; batches have others
+_KEY_DATA = np.zeros(2, np.uint32)  # the key of these subgraphs; batches have other keys
 
 
 class Coefficients(NamedTuple):
-    """What makes sums over a subgraph estimates of sums over the graph.
+    """Factors that make sums over a subgraph estimates of sums over the graph.
 
-    Of `T` subgraphs `C[v]` had the node `v` and `C[u, v]` the edge from `u` to `v`.
+    They come from `T` sampled subgraphs: `C[v]` of them had the node `v`, and `C[u, v]` the
+    edge from `u` to `v`.
 
     Fields:
       nodes: float32 `[N]`, `T / C[v]`: one over the probability that `v` is in a subgraph. The
         loss of a seed is multiplied by it, and by the batch's share of all seeds, so that the
         mean over a batch is an estimate of the mean over all seeds (section 3.2, equation 3).
-      edges: float32 `[E]`, `C[v] / C[u, v] / d[v]`, times the graph's weight if asked for,
-        where `d` is the in-degree. A block's `edge_weight` is this times the number of the
-        row's edges in the block: `aggregate(block, x, "mean")`, which divides by that number,
-        then estimates the mean over all neighbours of `v`, given that `v` was drawn (equation
-        2, with the aggregator normalisation `alpha = C[u, v] / C[v]`).
+      edges: float32 `[E]`, `C[v] / C[u, v] / d[v]`, where `d` is the in-degree, times the
+        graph's edge weight if asked for. A block's `edge_weight` is this times the number of
+        the row's edges in the block. `aggregate(block, x, "mean")`, which divides by that
+        number, then estimates the mean over all neighbours of `v`, given that `v` was drawn
+        (equation 2, with the aggregator normalisation `alpha = C[u, v] / C[v]`).
 
-    What was in no subgraph counts as if it had been in one.
+    A node or edge that was in no subgraph counts as if it had been in one.
     """
 
     nodes: jax.Array
@@ -66,17 +67,20 @@ def estimate(
     bound: Capacity,
     error: float,
 ) -> Coefficients:
-    """The coefficients, from as many subgraphs as make the relative standard error of a node's
-    count, at the mean over all nodes, at most `error`.
+    """The coefficients, estimated from subgraphs.
 
-    A function of the graph and the sampler alone: it always draws by the same keys.
+    Subgraphs are drawn until the relative standard error of a node's count, for the mean count
+    of all nodes, is at most `error`. The result is a pure function of the graph and the
+    sampler, because the keys are always the same.
 
     Args:
-      draw: `draw(key_data, graph, state, capacity)`. By the keys `key_data` uint32 `[S, 2]`
-        it returns a list of `S` subgraphs, with the fields nodes, num_nodes, block (which has
-        `edge_id`) and needed. It is traced under x64.
+      draw: `draw(key_data, graph, state, capacity)`, which is traced under x64. For `key_data`
+        uint32 `[S, 2]` it returns a list of `S` subgraphs with the fields nodes, num_nodes,
+        block (with `edge_id`) and needed.
+      graph, state: passed to `draw`.
       edge_weight: float32 `[E]` that the edges' coefficients are multiplied by, or None.
-      bound: what no subgraph exceeds.
+      bound: a capacity that no subgraph exceeds.
+      error: float; the relative standard error.
     """
     began, enough = time.perf_counter(), math.ceil(graph.num_nodes / error**2)
     in_nodes = np.zeros(graph.num_nodes, np.int32)
@@ -93,20 +97,20 @@ def estimate(
     while total < enough:
         key_data = fold_each(_KEY_DATA, num_drawn + np.arange(num_threads()))
         drawn, level = until_it_fits(partial(attempt, key_data=key_data), level)
-        for one in drawn:
+        for subgraph in drawn:
             if total >= enough:
                 break
-            count, num_edges = int(one.num_nodes), int(one.needed)
+            count, num_edges = int(subgraph.num_nodes), int(subgraph.needed)
             if count == 0:
                 raise InputError(
                     "a subgraph must have nodes to be normalised by",
                     "none",
                     "Draw more nodes, or none of this.",
                 )
-            in_nodes[np.asarray(one.nodes)[:count]] += 1
-            in_edges[np.asarray(one.block.edge_id)[:num_edges]] += 1
+            in_nodes[np.asarray(subgraph.nodes)[:count]] += 1
+            in_edges[np.asarray(subgraph.block.edge_id)[:num_edges]] += 1
             total, num_drawn = total + count, num_drawn + 1
-        if num_drawn <= len(drawn):  # the first ones say how large a subgraph is
+        if num_drawn <= len(drawn):  # the first subgraphs show how large a capacity is needed
             most = np.array([[[int(d.needed)], [int(d.num_nodes)]] for d in drawn]).max(axis=0)
             room, level = with_margin(most, 0.2, 0, bound), 0
     logging.getLogger("jgs").info(

@@ -39,10 +39,10 @@ def worst_case(
     """The capacity that no batch of `batch_size` seeds exceeds.
 
     Args:
-      sampler, options: as for `plan_capacity`.
-      distinct: whether no seed is repeated within a batch, which bounds it tighter.
+      sampler, options: as in `plan_capacity`.
+      distinct: whether no seed is repeated within a batch, which gives a tighter bound.
 
-    Reads the graph's offsets once where seeds may repeat. Raises `InputError`.
+    The graph's offsets are read once where seeds may repeat. Raises `InputError`.
     """
     sampler = as_sampler(sampler, **options)
     sampler.init(graph)
@@ -62,24 +62,25 @@ def plan_capacity(
     distinct: bool = True,
     **options: Any,
 ) -> Capacity:
-    """A tight capacity, measured: what `trials` samples needed, and a margin.
+    """A tight capacity, measured: what `trials` samples needed, plus a margin.
 
     Args:
-      batch_size: `B`, the seeds of a batch, padding included.
+      batch_size: int; `B`, the number of seeds in a batch, padding included.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`.
-      seeds: int `[n]`, the nodes that batches are drawn from; None: all nodes. Of a sampler of
-        pairs int `[n, 2]`, which must be given.
-      key: a random key; None: `jax.random.key(0)`. The plan is a function of it.
-      trials: how many batches are drawn to measure.
-      margin: what is added to the largest need, as a fraction of it. The sizes are then
+      seeds: int `[n]`, the nodes that batches are drawn from. None: all nodes. For a sampler of
+        pairs it is int `[n, 2]`, and required.
+      key: a random key. None: `jax.random.key(0)`. The plan is a pure function of it.
+      trials: int; the number of batches that are drawn to measure.
+      margin: float; what is added to the largest need, as a fraction of it. The sizes are then
         rounded up to one of 16 steps between powers of two, so that few shapes exist, and
-        cut to the worst case.
-      distinct: True: repetitions among `seeds` count once. False: a node may be several times
-        among a batch's seeds, as the ends of edges are; trials draw seeds with replacement.
+        limited to the worst case.
+      distinct: True: repeated `seeds` are drawn from once. False: a node may occur several
+        times among a batch's seeds, as ends of edges do; trials then draw seeds with
+        replacement.
 
-    A batch that needs more overflows (see `MiniBatch.overflow`) and is drawn again with
-    `Capacity.enlarge`; `Loader` does so by itself. What the plan cost and saved is logged to
-    the logger `jgs` at level INFO. Raises `InputError`.
+    A batch that needs more overflows (see `MiniBatch.overflow`) and must be drawn again with
+    `Capacity.enlarge`, as `Loader` does. The time that the plan took and the size that it saves
+    are logged to the logger `jgs` at level INFO. Raises `InputError`.
     """
     sampler = as_sampler(sampler, **options)
     check_graph(graph, False)
@@ -103,12 +104,14 @@ def plan_capacity(
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
     for trial in range(trials):
         size = min(batch_size, len(pool)) if distinct else batch_size
-        some = np.full((batch_size, *pool.shape[1:]), graph.num_nodes, np.int32)
-        some[:size] = chooser.choice(pool, size, replace=not distinct)
+        trial_seeds = np.full((batch_size, *pool.shape[1:]), graph.num_nodes, np.int32)
+        trial_seeds[:size] = chooser.choice(pool, size, replace=not distinct)
         key_data = as_key_data(jax.random.fold_in(key, trial))
 
-        def attempt(level: int, key_data: Any = key_data, some: np.ndarray = some) -> Any:
-            return draw(key_data, graph, state, some, enlarged(first, worst, level))
+        def attempt(
+            level: int, key_data: Any = key_data, seeds: np.ndarray = trial_seeds
+        ) -> Any:
+            return draw(key_data, graph, state, seeds, enlarged(first, worst, level))
 
         needed, level = until_it_fits(attempt, level)
         need = np.maximum(need, np.asarray(needed))
@@ -125,10 +128,11 @@ def plan_capacity(
 
 
 def _draw_on_this_host(sampler: Sampler) -> Any:
-    """`draw(key_data, graph, state, seeds, capacity)`: what the batch needed, and its overflow.
+    """A function `draw(key_data, graph, state, seeds, capacity)` that returns what the batch
+    needed, and whether it overflowed.
 
-    It is compiled for some sizes and not needed afterwards, so it leaves little behind: on a
-    CPU the kernel alone, as JAX never forgets what it traced, and the plain path is long.
+    It is compiled for a few sizes and not needed afterwards. JAX keeps everything that it has
+    traced, so on a CPU only the kernel is traced, and not the long plain form.
     """
 
     @partial(jax.jit, static_argnums=4)

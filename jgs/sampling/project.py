@@ -1,4 +1,4 @@
-"""Features for samplers that learn from them: asked of the graph, and projected."""
+"""Node features for samplers that learn from them: read from the graph, and projected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, SparseFeatures
 from jgs.ops import gather
 
-FEATURES = "features"  # the node column
+FEATURES = "features"  # the name of the node column
 
 
 def features_of(graph: Graph | None) -> Any:
@@ -32,13 +32,13 @@ def project(features: jax.Array | SparseFeatures, nodes: jax.Array, weight: jax.
 
     Args:
       features: `[N, F]`, dense or sparse.
-      nodes: int32 `[n]`; what lies outside `[0, N)` is padding.
+      nodes: int32 `[n]`; ids outside `[0, N)` are padding.
       weight: float32 `[F, ...]`.
 
     Returns:
       float32 `[n, ...]`, 0 in padding. A node's products are added in the order of its
-      features, so that its row has the same bits whatever the other nodes are. Differentiable
-      in `weight`.
+      features, so the bits of its row do not depend on the other nodes. Differentiable in
+      `weight`.
     """
     zero = jnp.zeros((nodes.shape[0], *weight.shape[1:]), jnp.float32)
     if isinstance(features, SparseFeatures):
@@ -80,8 +80,8 @@ project.defvjp(_forward, _backward)
 def _entries(
     features: SparseFeatures, nodes: jax.Array, j: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The `j`-th entry of each node's row: int32 `[n]` its column, `F` where there is none, and
-    float32 `[n]` its value, 0 there."""
+    """The `j`-th entry of each node's row: its column, int32 `[n]`, and its value, float32
+    `[n]`. Where a row has no such entry they are `F` and 0."""
     with jax.enable_x64(True):  # entries are counted in 64 bits
         start, length = _rows(features, nodes)
         at = jnp.where(j < length, start + j, features.values.shape[0])
@@ -90,13 +90,13 @@ def _entries(
 
 
 def _longest(features: SparseFeatures, nodes: jax.Array) -> jax.Array:
-    """int32: the most entries that one of the nodes has."""
+    """int32: the largest number of entries in a row of these nodes."""
     with jax.enable_x64(True):
         return jnp.max(_rows(features, nodes)[1], initial=0).astype(jnp.int32)
 
 
 def _rows(features: SparseFeatures, nodes: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """int64 `[n]`: where the nodes' entries begin, and how many they are."""
+    """int64 `[n]` each: where each node's entries begin, and their number."""
     real = (nodes >= 0) & (nodes < features.shape[0])
     start, stop = (features.indptr.at[nodes + i].get(mode="clip") for i in (0, 1))
     return start, jnp.where(real, stop - start, 0)

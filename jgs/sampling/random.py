@@ -1,9 +1,9 @@
-"""Random bits that belong to a node, not to a position in a batch.
+"""Random bits that are a function of the node, not of its position in a batch.
 
-Threefry-2x32 (Salmon et al., SC 2011), the generator of `jax.random`, with the node and the
-draw number as its counter: what node `v` draws at hop `h` depends on `(key, h, v)` alone.
-The functions on drawn bits are integer arithmetic in 64 bits: trace them under
-`jax.enable_x64(True)`.
+They come from Threefry-2x32 (Salmon et al., SC 2011), the generator of `jax.random`, with the
+node and the number of the draw as its counter. So what node `v` draws at hop `h` depends on
+`(key, h, v)` alone. The functions that compute with drawn bits use 64-bit integers: trace them
+under `jax.enable_x64(True)`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jgs.errors import InputError
 def as_key_data(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
     """The key data uint32 `[2]` of a Threefry key, typed (`jax.random.key`) or raw (`PRNGKey`).
 
-    With `shape` those of an array of keys, `[*shape, 2]`.
+    With `shape` the key data `[*shape, 2]` of an array of keys. Raises `InputError`.
     """
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         if key.shape != shape or jax.random.key_impl(key) != "threefry2x32":
@@ -60,14 +60,14 @@ def fold(key_data: jax.Array, data: Any) -> jax.Array:
 
 def fold_keys(key_data: jax.Array, data: Any) -> jax.Array:
     """uint32 `[W]`: `fold` of each key in the key data of a step (see
-    `jgs.sampling.base.step_keys`); an odd last number, which is no key, stays."""
+    `jgs.sampling.base.step_keys`). If `W` is odd, the last number is no key and is kept."""
     pairs = range(0, key_data.shape[0] - 1, 2)
     keys = [fold(key_data[i : i + 2], data) for i in pairs]
     return jnp.concatenate([*keys, key_data[2 * len(pairs) :]])
 
 
 def fold_each(key_data: Any, data: Any) -> np.ndarray:
-    """uint32 `[n, 2]` on the host: `fold` of one key with each of `data` `[n]`."""
+    """uint32 `[n, 2]`, on the host: `fold` of one key with each element of `data` `[n]`."""
     data = np.asarray(data, np.uint32)
     counter = jnp.asarray(np.stack([np.zeros_like(data), data]))
     bits = threefry_2x32(jnp.asarray(key_data), counter.reshape(-1))
@@ -75,12 +75,13 @@ def fold_each(key_data: Any, data: Any) -> np.ndarray:
 
 
 def step_key_data(epoch_key_data: Any, steps: Any) -> np.ndarray:
-    """uint32 `[n, 2]`: the keys of an epoch's `steps`, int `[n]`."""
+    """uint32 `[n, 2]`: the keys of the `steps`, int `[n]`, of an epoch."""
     return fold_each(epoch_key_data, 1 + np.asarray(steps))
 
 
 def node_bits(key_data: jax.Array, node: jax.Array, draw: Any) -> jax.Array:
-    """uint64 like `node`: the bits of draw number `draw` of each node (int32 `[...]`)."""
+    """uint64, the shape of `node`: the bits of draw number `draw` of each node, int32
+    `[...]`."""
     node = node.astype(jnp.uint32)
     counter = jnp.stack([node, jnp.broadcast_to(jnp.asarray(draw, jnp.uint32), node.shape)])
     high, low = threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape)
@@ -96,6 +97,6 @@ def below(bits: jax.Array, n: jax.Array) -> jax.Array:
     mask, half = jnp.uint64(0xFFFFFFFF), jnp.uint64(32)
     a, b = bits >> half, bits & mask
     c, d = n >> half, n & mask
-    middle = a * d + ((b * d) >> half)  # below 2**64: (2**32-1)**2 + 2**32-1 is
+    middle = a * d + ((b * d) >> half)  # at most (2**32-1)**2 + 2**32-1, so below 2**64
     carry = b * c + (middle & mask)
     return (a * c + (middle >> half) + (carry >> half)).astype(jnp.int64)

@@ -14,19 +14,19 @@ def relabel(
     source_capacity: int,
     padding: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The sources of a hop, and each neighbour's place among them.
+    """The sources of a hop, and the position of each neighbour among them.
 
     Args:
-      targets: int32 `[T]`, of which the first `num_targets` are real; they may repeat.
+      targets: int32 `[T]`; the first `num_targets` are real. They may repeat.
       neighbors: int32 `[E]`, real where `valid` (bool `[E]`).
-      source_capacity: `S`.
-      padding: what fills the sources beyond the real ones.
+      source_capacity: int; `S`.
+      padding: int; fills the sources after the real ones.
 
     Returns:
-      sources int32 `[S]`: the targets, then every other neighbour in order of first
-      appearance; their number int32 (also if it exceeds `S`; the rest is dropped); and
-      int32 `[E]`, the neighbours' places (the first of a repeated target; `S` where not
-      valid).
+      sources, int32 `[S]`: the targets, then every other neighbour in order of first
+      appearance; the number of sources, int32, which may exceed `S` (the rest is then dropped);
+      and the neighbours' positions, int32 `[E]`: the first position of a repeated target, and
+      `S` where not valid.
 
     The cost depends on the sample only, not on the graph: one sort of `T + E` ids.
     """

@@ -1,4 +1,4 @@
-"""The C++ kernel behind `relabel`: jgs/kernels/relabel_edges.cc, for edges drawn already."""
+"""The C++ kernel behind `relabel`: jgs/kernels/relabel_edges.cc, for edges already drawn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs import kernels
-from jgs.kernels.call import call, either
+from jgs.kernels.call import call, kernel_or_plain
 from jgs.sampling.relabel import relabel
 
 
@@ -18,9 +18,9 @@ def relabel_edges(
     source_capacity: int,
     padding: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """As `relabel`, the first `num_edges` of `neighbors` being real.
+    """As `relabel`, where the first `num_edges` of `neighbors` are real.
 
-    Should the sources not fit, their number is `source_capacity + 1` and there are none.
+    If the sources do not fit, their number is `source_capacity + 1` and all are padding.
     """
 
     def plain(targets, num_targets, neighbors, num_edges):
@@ -41,6 +41,6 @@ def relabel_edges(
         return tuple(call("jgs_relabel", out, operands, kernels.NUM_THREADS, padding=padding))
 
     operands = (targets, num_targets, neighbors, num_edges)
-    return either(
+    return kernel_or_plain(
         kernels.NUM_THREADS if kernels.available() else None, kernel, plain, *operands
     )

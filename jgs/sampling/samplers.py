@@ -1,4 +1,4 @@
-"""`SAMPLERS` and `WALKERS`: all by their names; the tests of the contracts try each."""
+"""`SAMPLERS` and `WALKERS`: all of them by name. The tests of the contracts try each."""
 
 from jgs.sampling.algorithms.asgcn import ASGCN
 from jgs.sampling.algorithms.fastgcn import FastGCN

@@ -1,4 +1,4 @@
-"""`Schedule`: which seeds each batch of an epoch has, and the key it is sampled with."""
+"""`Schedule`: the seeds of each batch of an epoch, and the key that samples it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from jgs.sampling.random import as_key_data, fold_each, node_bits, step_key_data
 
 _UINT32_MAX = 2**32 - 1
 StepKeys = Callable[[np.ndarray, np.ndarray], np.ndarray]
-_LOOKED_AT = 4096  # entries of an array by which a graph is known again
+_DIGEST_ENTRIES = 4096  # the number of entries of each array that enter a graph's digest
 
 
 class SeedParts(NamedTuple):
-    """Seeds dealt to the parts of a graph.
+    """Seeds divided among the parts of a graph.
 
-    Every batch takes as many of each part: the batch of a rank with all parts is the union of
-    the batches of ranks that share them.
+    Every batch takes the same number of seeds from each part. So the batch of a rank that has
+    all parts is the union of the batches of ranks that share the parts.
 
     Fields:
-      parts: int32 `[n_p]` each, or `[n_p, 2]` of pairs; the seeds of the parts that are
+      parts: int32 `[n_p]` each, or `[n_p, 2]` for pairs; the seeds of the parts that are
         sampled here.
-      first: the number of the first of them among all.
-      num_parts, num_seeds, longest: of all parts; the most seeds that one has.
-      digest: int, equal wherever the parts are dealt alike.
+      first: int, the index of the first of these parts among all parts.
+      num_parts, num_seeds: int, the numbers of all parts and of all seeds.
+      longest: int, the largest number of seeds in a part.
+      digest: int, equal wherever the seeds are divided in the same way.
     """
 
     parts: Sequence[np.ndarray]
@@ -43,46 +44,50 @@ class SeedParts(NamedTuple):
 
     @classmethod
     def whole(cls, seeds: np.ndarray, digest: int = 0) -> SeedParts:
-        """All seeds in one part; `digest` is that of the graph."""
+        """All seeds in one part; `digest` is the digest of the graph."""
         digest = zlib.crc32(seeds.tobytes(), digest)
         return cls([seeds], 0, 1, len(seeds), len(seeds), digest)
 
 
 def graph_digest(graph: Graph) -> int:
-    """A number by which another graph is noticed: of its sizes and of some thousand offsets and
-    edges, evenly spaced."""
+    """A checksum of a graph's sizes and of up to 4,096 evenly spaced entries each of `indptr`
+    and `indices`. A different graph is noticed by it."""
     digest = zlib.crc32(f"{graph.num_nodes} {graph.num_edges}".encode())
     for array in (graph.indptr, graph.indices):
-        some = np.linspace(0, array.size - 1, min(array.size, _LOOKED_AT)).astype(np.int64)
+        at = np.linspace(0, array.size - 1, min(array.size, _DIGEST_ENTRIES)).astype(np.int64)
         on_host = next(iter(array.devices())).platform == "cpu"
         with jax.enable_x64(True):  # else offsets and positions would be cut to int32
-            entries = np.asarray(array)[some] if on_host else np.asarray(array[some])
+            entries = np.asarray(array)[at] if on_host else np.asarray(array[at])
         digest = zlib.crc32(entries.tobytes(), digest)
     return digest
 
 
 class Schedule:
-    """The batches of every epoch, by (key, epoch, step): pure functions of them.
+    """The batches of every epoch, each a pure function of (key, epoch, step).
 
-    Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`, or what `step_keys`
-    says; the order of the seeds comes from `fold_in(fold_in(key, e), 0)`, in pass `i` and part
-    `p` of `P` by draw number `i * P + p`.
+    Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`, or the one that
+    `step_keys` makes. The order of the seeds comes from `fold_in(fold_in(key, e), 0)`: pass `i`
+    over part `p` of `P` parts has draw number `i * P + p`.
 
     Args:
       key: a random key.
-      seed_parts: the seeds; of each part there are at least `batch_size`, if of one part alone.
-      batch_size: seeds of a part in a batch; a batch has `batch_size * len(seed_parts.parts)`.
-      num_nodes: what seeds are padded with.
-      shuffle: otherwise the seeds keep their order.
-      settings: what else decides the batches, as text.
-      step_keys: the keys uint32 `[n, W]` of an epoch's steps, by the epoch's key and their
-        numbers; see `jgs.sampling.base.step_keys`.
-      passes: how often an epoch goes over the seeds, every time in another order.
-      share: `(r, R)`; of every batch the `r`-th of `R` equal parts is given, a rank's.
-      whole: whether every batch is given all seeds of its parts, ascending, of which the
-        sampler chooses; `batch_size` then only says how many batches an epoch has.
+      seed_parts: the seeds.
+      batch_size: int; the number of seeds of each part in a batch, at most that of the longest
+        part. A batch has `batch_size * len(seed_parts.parts)` seeds.
+      num_nodes: int; the padding of seeds.
+      shuffle: whether seeds are shuffled; otherwise they keep their order.
+      settings: text; everything else that determines the batches.
+      step_keys: makes the keys uint32 `[n, W]` of an epoch's steps from the key of the epoch
+        and the numbers of the steps; see `jgs.sampling.base.step_keys`.
+      passes: the number of passes over the seeds in an epoch, each in another order.
+      whole: whether every batch is given all seeds of its parts, in ascending order, and the
+        sampler chooses among them. `batch_size` then only determines the number of batches.
+      share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
+        `r`-th, the share of a rank.
 
-    Attributes: epoch, step: the position, moved by the user of it; batch_size.
+    Attributes:
+      epoch, step: the position, which the user of the schedule moves.
+      batch_size: as given.
     """
 
     def __init__(
@@ -111,23 +116,27 @@ class Schedule:
 
     @property
     def num_seeds(self) -> int:
-        """Of all parts together."""
+        """The number of seeds of all parts together."""
         return self._seed_parts.num_seeds
 
     def _steps_of_pass(self) -> int:
         return -(-self._seed_parts.longest // self.batch_size)
 
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """uint32 `[len + more, W]`, the key of every batch of an epoch, and its seeds, int32
-        `[len + more, batch_size * len(parts)]` (`whole`: `[len + more, n]`), of pairs with a
-        last axis of 2; those beyond the epoch's end are padding."""
+        """The keys and the seeds of the batches of an epoch, and of `more` empty ones.
+
+        Returns uint32 `[n, W]`, the key of each batch, where `n` is `len(self) + more`; and the
+        seeds, int32 `[n, batch_size * len(parts)]`, divided by the number of ranks in `share`.
+        With `whole` the seeds are int32 `[n, num_seeds]`. Pairs have a last axis of 2. Batches
+        after the end of the epoch are all padding.
+        """
         epoch_key_data = fold_each(self._key_data, [epoch])[0]
         order_key_data = fold_each(epoch_key_data, [0])[0]
         steps, columns = len(self) + more, []
         keys = self._step_keys(epoch_key_data, np.arange(steps))
         if self._whole:
-            every = np.sort(np.concatenate(self._seed_parts.parts))
-            return keys, np.broadcast_to(every, (steps, every.size))
+            all_seeds = np.sort(np.concatenate(self._seed_parts.parts))
+            return keys, np.broadcast_to(all_seeds, (steps, all_seeds.size))
         each = self._steps_of_pass() * self.batch_size
         for part, seeds in enumerate(self._seed_parts.parts, self._seed_parts.first):
             pair = seeds.shape[1:]
@@ -140,12 +149,12 @@ class Schedule:
                 padded.reshape(-1, *pair)[i * each :][: len(seeds)] = ordered
             columns.append(padded)
         seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        own, ranks = self._share
+        rank, ranks = self._share
         width = seeds.shape[1] // ranks
-        return keys, np.ascontiguousarray(seeds[:, own * width : (own + 1) * width])
+        return keys, np.ascontiguousarray(seeds[:, rank * width : (rank + 1) * width])
 
     def state_dict(self) -> dict[str, int]:
-        """The position and what it means: ints that `load_state_dict` takes back."""
+        """The position, and what it is a position in: ints that `load_state_dict` takes."""
         return {
             "epoch": self.epoch,
             "step": self.step,
@@ -157,15 +166,15 @@ class Schedule:
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue where the state was taken: the next batch is the one that came next there.
+        """Continues from a state: the next batch is the one that was next when it was taken.
 
-        The key is restored too. Raises `InputError` when the state is of other seeds, batch
-        size or sampler, for then the batches would not be the same.
+        The key is restored too. Raises `InputError` for the state of a loader with other seeds,
+        another batch size or another sampler, whose batches would not be the same.
         """
-        mine = self.state_dict()
-        if not isinstance(state, Mapping) or set(state) != set(mine):
+        expected = self.state_dict()
+        if not isinstance(state, Mapping) or set(state) != set(expected):
             raise InputError(
-                f"a loader's state must have the entries {sorted(mine)}",
+                f"a loader's state must have the entries {sorted(expected)}",
                 sorted(state) if isinstance(state, Mapping) else repr(state),
                 "Pass what Loader.state_dict returned.",
             )
@@ -179,9 +188,9 @@ class Schedule:
                     "Pass what Loader.state_dict returned.",
                 )
         for name in ("num_seeds", "batch_size", "digest"):
-            if state[name] != mine[name]:
+            if state[name] != expected[name]:
                 raise InputError(
-                    f"the state's {name} must be the loader's, {mine[name]}",
+                    f"the state's {name} must be the loader's, {expected[name]}",
                     state[name],
                     "Make the loader as it was when the state was taken: the same graph, "
                     "seeds, batch size and sampler, and, unless that is by-node, as many "
@@ -192,7 +201,7 @@ class Schedule:
 
 
 def _order(key_data: np.ndarray, n: int, part: int) -> np.ndarray:
-    """A permutation of `n`: positions sorted by the 64 random bits that the key gives each."""
+    """A permutation of `n` positions, sorted by 64 random bits that the key gives to each."""
     with jax.enable_x64(True):
         bits = node_bits(jnp.asarray(key_data), jnp.arange(n, dtype=jnp.int32), part)
         return np.argsort(np.asarray(bits), kind="stable")

@@ -1,4 +1,4 @@
-"""A tuple of fanouts stands for `Neighbors(fanouts)` wherever a sampler is taken."""
+"""A tuple of fanouts stands for `Neighbors(fanouts)` wherever a sampler is an argument."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jgs.errors import InputError
 from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
 from jgs.sampling.base import Sampler
 
-# The arguments of `sample_neighbors`, and the fields of `Neighbors` that they are.
+# Each option of `sample_neighbors`, and the field of `Neighbors` that it sets.
 _OPTIONS = {
     "replace": "replace",
     "weighted": "weighted",
@@ -22,8 +22,8 @@ _OPTIONS = {
 
 
 def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
-    """`sampler`, or of a tuple of fanouts `Neighbors` with the `options` of
-    `sample_neighbors`; raises `InputError`."""
+    """`sampler` itself, or for a tuple of fanouts `Neighbors` with the `options` of
+    `sample_neighbors`. Raises `InputError`."""
     if "fanouts" in options:
         if sampler is not None:
             raise TypeError("give a sampler or fanouts, not both")

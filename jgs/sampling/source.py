@@ -1,4 +1,4 @@
-"""Where a loader's batches come from: `Source`; and `LocalSource`, of one machine."""
+"""`Source`: where a loader's batches come from; `LocalSource`: sampling on one machine."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ from jgs.sampling.superbatch import choose_super_batch, num_threads
 
 
 class Source(Protocol):
-    """Where a loader's items come from: this machine, or a rank and its peers.
+    """Where a loader's batches come from: this machine, or a rank together with its peers.
 
     Attributes:
-      schedules: which seeds each step has, one for each rank of this process.
-      at_once: how many steps it draws in one call.
-      redraws: how many batches were drawn again so far.
-      seconds: what the parts of `drawn` have taken so far, by name.
-      counts: what drawing has sent so far, by name; nothing on one machine.
-      together: whether others draw at the same time, so that all must stop after the same step.
+      schedules: the schedule of the seeds for each rank of this process.
+      at_once: the number of steps that are drawn in one call.
+      redraws: the number of batches that were drawn again so far.
+      seconds: the time that each part of `drawn` has taken so far, by name.
+      counts: the amounts that drawing has sent so far, by name; empty on one machine.
+      together: whether other ranks draw at the same time, so that all must stop after the same
+        step.
       learning: the states of an adaptive sampler, or None.
-      stages: where the samplers of a schedule follow one another; or None.
+      stages: the position in a schedule of samplers, or None.
     """
 
     schedules: list[Schedule]
@@ -60,24 +61,26 @@ class Source(Protocol):
     def learning(self) -> Learning | None: ...
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        """The items of the steps of `epoch` from `first` on, `at_once` at a time; what it
-        returns is iterated in the background."""
+        """The items of the steps of `epoch` from step `first` on, `at_once` at a time. A
+        background thread iterates over the result."""
 
     def finish(self, item: Any) -> Any:
-        """What the loader yields of an item; called in the caller's thread."""
+        """What the loader yields for an item. It is called in the caller's thread."""
 
 
 class LocalSource:
-    """See `Source`. Yields `MiniBatch`es.
+    """A `Source` of `MiniBatch`es on one machine.
 
     Args:
-      graph, sampler: what draws; `state` is the sampler's `init` of the graph.
+      graph, sampler: the graph and the sampler that draw.
+      state: what the sampler's `init` returned for the graph.
       schedule: which seeds each step has.
-      seeds: int32 `[n]`, or `[n, 2]` of pairs, all that there are.
-      capacity: None plans one.
-      super_batch: how many batches are sampled in one call; None chooses.
-      learning: of an adaptive sampler, whose state changes.
-      read: makes the second of the pairs that the loader yields; None: it yields batches.
+      seeds: int32 `[n]`, or `[n, 2]` for pairs; all seeds.
+      capacity: the capacity; None plans one.
+      super_batch: the number of batches that are sampled in one call; None chooses one.
+      read: makes of a batch the second of each pair that the loader yields. None: the loader
+        yields batches.
+      learning: the states of an adaptive sampler, or None.
     """
 
     together = False
@@ -104,14 +107,14 @@ class LocalSource:
             capacity = plan_capacity(graph, size, sampler, seeds=seeds, distinct=distinct)
         shape = GraphShape.of(graph, degrees=not distinct)
         self._worst = sampler.bound(shape, size, distinct)
-        own = draws_seeds(sampler)
-        self.capacity = check_capacity(capacity, 0 if own else size, len(self._worst.edges))
+        chooses = draws_seeds(sampler)
+        self.capacity = check_capacity(capacity, 0 if chooses else size, len(self._worst.edges))
         if super_batch is None:
             super_batch = choose_super_batch(self.capacity)
-            if own:  # a subgraph is drawn by one thread: so as many as there are threads
+            if chooses:  # one thread draws a subgraph, so draw as many as there are threads
                 super_batch = max(super_batch, num_threads())
         self.at_once = min(super_batch, len(schedule))
-        if learning is not None:  # each batch has a state of its own
+        if learning is not None:  # each batch has another state
             self.at_once = 1
         self._draw = jax.jit(self._draw_separately, static_argnums=4)
         self.redraws, self.seconds = 0, {"sampling": 0.0}
@@ -123,10 +126,10 @@ class LocalSource:
         learning = self.learning
         before = 0 if learning is None else learning.yielded - first
         for step in range(first, len(schedule), self.at_once):
-            some = slice(step, step + self.at_once)
+            steps = slice(step, step + self.at_once)
             began = time.perf_counter()
             state = self._state if learning is None else learning.state_of(before + step)
-            batches = self._sample(key_data[some], seeds[some], state)
+            batches = self._sample(key_data[steps], seeds[steps], state)
             self.seconds["sampling"] += time.perf_counter() - began
             yield batches[: len(schedule) - step]
 

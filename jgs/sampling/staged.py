@@ -1,4 +1,4 @@
-"""`StagedSource`: a loader's batches, by the sampler whose turn it is."""
+"""`StagedSource`: the batches of a loader whose sampler changes from epoch to epoch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from jgs.sampling.stages import SamplerSchedule, Stages
 class StagedSource:
     """See `jgs.sampling.source.Source`.
 
-    An epoch is what a loader of its sampler alone draws in that epoch: each sampler has a
-    source of its own, with its planned capacity and compiled programs, which is made when it is
-    first needed and kept. An adaptive sampler's state goes on from one to the next.
+    An epoch has the batches that a loader with only that epoch's sampler draws in it. Each
+    sampler has a source of its own, with its own planned capacity and compiled programs. The
+    source is made when it is first needed, and kept. The state of an adaptive sampler passes
+    from one sampler to the next.
 
     Args:
-      schedule: which sampler draws an epoch.
-      make: the source of a sampler; all have the same seeds, key and settings.
+      schedule: decides which sampler draws an epoch.
+      make: makes the source of a sampler; all sources have the same seeds, key and settings.
     """
 
     def __init__(self, schedule: SamplerSchedule, make: Callable[[Sampler], Source]):
@@ -43,7 +44,7 @@ class StagedSource:
 
     @property
     def capacity(self) -> Capacity:
-        """That of the sampler whose turn it is."""
+        """The capacity of the sampler that draws now."""
         return self._now.capacity  # type: ignore[attr-defined]
 
     @property
@@ -63,7 +64,7 @@ class StagedSource:
         return _total(source.counts for source in self._made.values())
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
-        # Here, not in the background: a new source is planned by whoever asks for the epoch.
+        # Not in the background, so that the caller's thread plans a new source's capacity.
         assert self.stages is not None
         before, self._now = self._now, self._of(self.stages.sampler(epoch))
         if self._now is not before and self._now.learning and before.learning:
@@ -77,14 +78,14 @@ class StagedSource:
 
 
 def source_of(sampler: Any, make: Callable[[Sampler], Source]) -> Source:
-    """What `make` makes of a sampler; or a `StagedSource`, of a schedule."""
+    """The source that `make` makes of a sampler, or a `StagedSource` for a schedule."""
     if isinstance(sampler, SamplerSchedule):
         return StagedSource(sampler, make)
     return make(sampler)
 
 
 def _total(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The sums of numbers by name."""
+    """The sum of the numbers of all parts, by name."""
     total: dict[str, Any] = {}
     for part in parts:
         total |= {name: total.get(name, 0) + number for name, number in part.items()}

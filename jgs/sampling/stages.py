@@ -1,7 +1,7 @@
-"""Samplers that follow one another: by the epoch, or when the loss no longer falls.
+"""Schedules of samplers: the sampler changes by epoch, or when the loss no longer falls.
 
-The adaptive fanout schedule that FastSample (2023) names as future work: an epoch of few
-neighbours is cheap, and early epochs need no more.
+FastSample (2023) names an adaptive fanout schedule as future work: an epoch with few neighbours
+is cheap, and early epochs need no more.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from jgs.sampling.shorthand import as_sampler
 
 
 class Progress(NamedTuple):
-    """What a schedule remembers of the losses; numbers alone, so that a checkpoint has them.
+    """What a schedule remembers of the losses. All fields are numbers, so a checkpoint can
+    store them.
 
     Fields:
-      losses: of how many epochs the loss is known.
-      stage: which of the samplers is drawing.
-      best: the least loss of an epoch of this stage.
-      stalled: for how many epochs it has not fallen.
+      losses: the number of epochs whose loss is known.
+      stage: the index of the sampler that draws now.
+      best: the smallest loss of an epoch in this stage.
+      stalled: the number of epochs since the loss last fell.
     """
 
     losses: int = 0
@@ -38,11 +39,12 @@ class Progress(NamedTuple):
 
 @runtime_checkable
 class SamplerSchedule(Protocol):
-    """Which sampler draws an epoch. A `Loader` takes one in the place of a sampler.
+    """Decides which sampler draws an epoch. A `Loader` takes a schedule in place of a sampler.
 
     Attributes:
-      samplers: those of the stages; all adaptive or none, with states of the same shapes.
-      by_loss: whether the losses decide. Then `Loader.report` must be called.
+      samplers: one for each stage. All or none of them must be adaptive, with states of the
+        same shapes.
+      by_loss: whether the losses decide. If so, `Loader.report` must be called.
     """
 
     @property
@@ -52,19 +54,19 @@ class SamplerSchedule(Protocol):
     def by_loss(self) -> bool: ...
 
     def stage(self, epoch: int, progress: Progress) -> int:
-        """The number of the sampler that draws `epoch`, counted from 0."""
+        """The index of the sampler that draws `epoch`, which counts from 0."""
 
     def after(self, progress: Progress, loss: float) -> Progress:
-        """What is remembered after one more epoch, of this mean training loss."""
+        """What is remembered after one more epoch, whose mean training loss is `loss`."""
 
 
 @dataclass(frozen=True)
 class ByEpoch:
-    """Each sampler draws from its epoch on: `ByEpoch({0: (5, 5), 10: (10, 10)})`.
+    """Each sampler draws from a given epoch on: `ByEpoch({0: (5, 5), 10: (10, 10)})`.
 
     Fields:
-      stages: pairs of an epoch and a sampler, or a mapping; the epochs ascend from 0. A tuple
-        of fanouts stands for `Neighbors`.
+      stages: pairs of an epoch and a sampler, or a mapping. The epochs must ascend from 0. A
+        tuple of fanouts stands for `Neighbors`.
 
     Raises `InputError`.
     """
@@ -98,14 +100,15 @@ class ByEpoch:
 
 @dataclass(frozen=True)
 class OnPlateau:
-    """The next sampler draws once the loss no longer falls: `OnPlateau([(5, 5), (10, 10)])`.
+    """The next sampler takes over when the loss no longer falls:
+    `OnPlateau([(5, 5), (10, 10)])`.
 
     Fields:
-      samplers: one a stage. A tuple of fanouts stands for `Neighbors`.
-      fraction: the loss has fallen if it is below the least of the stage by this fraction.
-      epochs: for how many epochs it may fail to fall before the next stage begins.
+      samplers: one for each stage. A tuple of fanouts stands for `Neighbors`.
+      fraction: a loss has fallen if it is below the stage's smallest loss by this fraction.
+      epochs: the number of epochs without a fall after which the next stage begins.
 
-    The decision is a function of the losses alone, so a resumed run makes it again. Raises
+    The decision is a pure function of the losses, so a resumed run makes the same one. Raises
     `InputError`.
     """
 
@@ -138,7 +141,7 @@ class OnPlateau:
 
 
 def samplers_of(sampler: Any, **options: Any) -> tuple[Sampler, ...]:
-    """The samplers of a schedule, or the one that is given, as `as_sampler` takes it."""
+    """The samplers of a schedule, or of anything else that `as_sampler` takes."""
     if isinstance(sampler, SamplerSchedule):
         if options:
             raise InputError(
@@ -151,17 +154,19 @@ def samplers_of(sampler: Any, **options: Any) -> tuple[Sampler, ...]:
 
 
 class Stages:
-    """Which sampler of a schedule draws, from one epoch to the next.
+    """The position in a schedule of samplers, from epoch to epoch.
 
-    Attributes: schedule; progress.
+    Attributes:
+      schedule: the `SamplerSchedule`.
+      progress: what it remembers of the losses.
     """
 
     def __init__(self, schedule: SamplerSchedule):
         self.schedule, self.progress = schedule, Progress()
-        self._said = 0
+        self._logged = 0  # the stage that was logged last
 
     def sampler(self, epoch: int) -> Sampler:
-        """The one that draws `epoch`. Raises `InputError` where a loss is missing."""
+        """The sampler that draws `epoch`. Raises `InputError` where a loss is missing."""
         known = self.progress.losses
         if self.schedule.by_loss and known < epoch:
             raise InputError(
@@ -171,13 +176,13 @@ class Stages:
             )
         stage = self.schedule.stage(epoch, self.progress)
         sampler = self.schedule.samplers[stage]
-        if stage != self._said:
-            self._said = stage
+        if stage != self._logged:
+            self._logged = stage
             logging.getLogger("jgs").info("from epoch %d on: %r", epoch + 1, sampler)
         return sampler
 
     def report(self, loss: Any, finished: int) -> None:
-        """The mean training loss of the last of the `finished` epochs."""
+        """Takes the mean training loss of the last of the `finished` epochs."""
         if not self.schedule.by_loss:
             return
         if self.progress.losses != finished - 1:
@@ -189,14 +194,14 @@ class Stages:
         self.progress = self.schedule.after(self.progress, float(loss))
 
     def state_dict(self) -> dict[str, int]:
-        """The progress as ints; nothing where the epoch alone decides."""
+        """The progress as a dict of ints; empty where the epoch alone decides."""
         if not self.schedule.by_loss:
             return {}
         best = int(np.float64(self.progress.best).view(np.int64))
         return self.progress._replace(best=best)._asdict()
 
     def load_state_dict(self, state: Any) -> Any:
-        """Continues with what `state_dict` returned; returns what else `state` has."""
+        """Continues with what `state_dict` returned. Returns the other entries of `state`."""
         if not (self.schedule.by_loss and isinstance(state, Mapping)):
             return state
         if missing := [name for name in Progress._fields if name not in state]:

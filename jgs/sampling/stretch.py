@@ -1,4 +1,5 @@
-"""A relation's part of a row: rows of typed graphs are sorted by type, so it is one stretch."""
+"""The edges of one relation in a row of a typed graph: a contiguous range, for rows are sorted
+by type."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from jgs.sampling.walks import count_less
 
 
 def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
-    """The numbers of `relations`, names or triples, that steps go along one after the other.
+    """The numbers of `relations`, names or triples, that successive steps follow.
 
-    A step goes from a target to a source of its relation, so each relation's source type must
-    be the next one's target type. Raises `InputError`, also for a graph without a schema.
+    A step goes from a target to a source of its relation. So each relation's source type must
+    be the target type of the next one. Raises `InputError`, also for a graph without a schema.
     """
     if graph.schema is None or graph.edge_type is None:
         raise InputError(
@@ -42,8 +43,8 @@ def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
 def stretch(
     graph: Graph, start: jax.Array, degree: jax.Array, relation: jax.Array | int
 ) -> tuple[jax.Array, jax.Array]:
-    """Where the edges of `relation` begin, and how many there are, int64 like `start`, in rows
-    that begin at `start` and have `degree` edges; to be traced under `jax.enable_x64(True)`."""
+    """The range of the edges of `relation` in rows that begin at `start` and have `degree`
+    edges: where it begins, and its length, both int64 like `start`. Traced under x64."""
     assert graph.edge_type is not None
     if graph.num_edges == 0:
         return start, degree

@@ -1,4 +1,4 @@
-"""Samplers that draw subgraphs to train on, and choose the seeds themselves."""
+"""Samplers that draw subgraphs to train on, and so choose the batches' seeds themselves."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from jgs.sampling.random import as_key_data
 from jgs.sampling.schedule import graph_digest
 
 _KIND = "jgs-normalization"
-# The states of samplers, by the graph.
+# The state of each sampler, by graph.
 _STATES: WeakKeyDictionary[Graph, dict[Any, Any]] = WeakKeyDictionary()
 
 
 class SubgraphState(NamedTuple):
-    """What a sampler of subgraphs knows of a graph.
+    """The state of a `SubgraphSampler` for a graph.
 
     Fields:
-      own: what its draws need.
+      node_state: what the sampler's `node_state` returned.
       is_sorted: bool `[]`, see `rows_sorted`.
-      coefficients: of the normalisation, or None.
+      coefficients: those of the normalisation, or None.
     """
 
-    own: State
+    node_state: State
     is_sorted: jax.Array
     coefficients: Coefficients | None
 
@@ -50,27 +50,27 @@ class SubgraphState(NamedTuple):
 @dataclass(frozen=True)
 class SubgraphSampler:
     """Draws nodes by the key alone, and returns the graph that they induce as one square block
-    for all layers: a model of any depth is trained on a subgraph (Zeng et al., "Accurate,
-    Efficient and Scalable Graph Embedding", IPDPS 2019, Algorithm 1).
+    for all layers. A model of any depth can be trained on such a subgraph (Zeng et al.,
+    "Accurate, Efficient and Scalable Graph Embedding", IPDPS 2019, Algorithm 1).
 
-    A subclass is a frozen dataclass that says which nodes a subgraph has: `draw_nodes`,
-    `most_nodes` and, if these need something of the graph, `node_state`.
+    A subclass is a frozen dataclass that says which nodes a subgraph has. It has the methods
+    `draw_nodes` and `most_nodes` and, if these need something of the graph, `node_state`.
 
-    `seeds` are all the nodes whose loss counts, each once, in any order, with `N` for padding.
-    The batch's seeds are those of the subgraph's nodes that are among them: int32 `[R]` like
-    its rows, `N` in the others. Padding and order of the seeds change nothing; their number and
-    that of a loader's `batch_size` say how many batches an epoch has, and no more. A capacity
-    has one hop: the block's edges and the subgraph's nodes.
+    `seeds` must be all nodes whose loss counts, each once, in any order, with `N` for padding.
+    The seeds of a batch are those among the nodes of its subgraph: int32 `[R]`, one for each of
+    the block's rows, `N` for the other rows. Padding and the order of the seeds change nothing.
+    The number of seeds and a loader's `batch_size` determine only the number of batches in an
+    epoch. A capacity has one hop: the block's edges and the subgraph's nodes.
 
     Fields:
-      norm_error: None, or GraphSAINT's normalisation (Zeng et al., "GraphSAINT: Graph Sampling
-        Based Inductive Learning Method", ICLR 2020, section 3.2), from subgraphs that `init`
-        draws until a node was in so many on average that the relative standard error of that
-        count is at most this number: `1 / norm_error**2` of them. See `Coefficients` for what
-        it does. The paper draws about 50, an error of 0.14.
-      edge_ids, edge_weights: whether the block carries `edge_id`, `edge_weight`.
+      norm_error: None, or a float that switches on GraphSAINT's normalisation (Zeng et al.,
+        "GraphSAINT: Graph Sampling Based Inductive Learning Method", ICLR 2020, section 3.2).
+        See `Coefficients` for its effect. `init` then draws subgraphs until a node is on
+        average in `1 / norm_error**2` of them, so that `norm_error` is the relative standard
+        error of that count. The paper draws about 50, an error of 0.14.
+      edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
 
-    On ranks each draws subgraphs of its own, and a seed may be in several of them.
+    Each rank draws subgraphs of its own, and a seed may be in several of them.
     """
 
     _: KW_ONLY
@@ -88,22 +88,30 @@ class SubgraphSampler:
     def draw_nodes(
         self, key_data: jax.Array, graph: Graph, state: State, room: int
     ) -> tuple[jax.Array, jax.Array]:
-        """The nodes of `S` subgraphs by as many keys `key_data` uint32 `[S, 2]`: int32
-        `[S, room]`, distinct, ascending, padded with `N`; and how many each has, int32 `[S]`.
-        Of one that has more than `room` the nodes are of no meaning. `state` is that of
-        `node_state`. Traced under x64."""
+        """The nodes of `S` subgraphs. Traced under x64.
+
+        Args:
+          key_data: uint32 `[S, 2]`, one key for each subgraph.
+          state: what `node_state` returned.
+          room: int; the number of nodes that fit.
+
+        Returns int32 `[S, room]`, distinct ascending nodes padded with `N`, and int32 `[S]`,
+        the number of nodes of each subgraph. If that is larger than `room`, the nodes are
+        undefined.
+        """
 
     @abstractmethod
     def most_nodes(self, shape: GraphShape) -> int:
-        """What no subgraph's number of nodes exceeds."""
+        """An upper bound of the number of nodes of a subgraph."""
 
     def node_state(self, graph: Graph) -> State:
-        """What `draw_nodes` needs of the graph; raises `InputError` if it lacks something."""
+        """What `draw_nodes` needs of the graph, as a pytree. Raises `InputError` if the graph
+        lacks it."""
         return ()
 
     def init(self, graph: Graph) -> SubgraphState:
-        """See `Sampler`. It reads all edges, and may draw many subgraphs: the state is kept for
-        as long as the graph exists."""
+        """See `Sampler`. This reads all edges, and may draw many subgraphs, so the state is
+        kept for as long as the graph exists."""
         check_graph(graph, False, self.edge_weights)
         known = _STATES.setdefault(graph, {})
         if self not in known:
@@ -120,14 +128,15 @@ class SubgraphSampler:
         return state._replace(coefficients=made)
 
     def keep(self, graph: Graph, folder: Path) -> None:
-        """Writes the coefficients of the normalisation, if there are any, to a new folder."""
+        """Writes the coefficients of the normalisation to a new folder, if there are any."""
         if (coefficients := self.init(graph).coefficients) is not None:
             arrays = {name: np.asarray(a) for name, a in coefficients._asdict().items()}
             save_arrays(folder, _KIND, {**arrays, "of": self._drawn_from(graph)})
 
     def recall(self, graph: Graph, folder: Path) -> None:
-        """Makes what `keep` wrote there of this sampler and graph the state of `init`, which
-        need not draw it again; anything else is left alone."""
+        """Makes the coefficients that `keep` wrote part of the state that `init` returns, so
+        that they need not be drawn again. A folder that does not exist, or that was written for
+        another sampler or graph, is ignored."""
         try:
             arrays = open_arrays(folder, _KIND)
         except InputError:
@@ -138,7 +147,7 @@ class SubgraphSampler:
             _STATES.setdefault(graph, {})[self] = state._replace(coefficients=kept)
 
     def _drawn_from(self, graph: Graph) -> np.ndarray:
-        """uint32 `[1]` by which another sampler or graph is noticed."""
+        """uint32 `[1]`: a checksum of the sampler and the graph."""
         text = f"{self!r} {self.edge_weights}"
         return np.array([zlib.crc32(text.encode(), graph_digest(graph))], np.uint32)
 
@@ -158,7 +167,7 @@ class SubgraphSampler:
     def sample_separately(
         self, key_data: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity
     ) -> list[MiniBatch]:
-        """See `jgs.sampling.base.sample_separately`: a subgraph a thread."""
+        """See `jgs.sampling.base.sample_separately`. Each subgraph is drawn by one thread."""
         key_data, seeds, capacity = self._check(key_data, graph, state, seeds, capacity)
         return self._batches(key_data, graph, state, [*seeds], capacity)
 
@@ -191,8 +200,14 @@ class SubgraphSampler:
 
 
 class Drawn(NamedTuple):
-    """A subgraph: its nodes int32 `[R]` and how many it needed, its block and how many edges
-    that needed."""
+    """A subgraph.
+
+    Fields:
+      nodes: int32 `[R]`.
+      num_nodes: int32 `[]`, the number of nodes that it needed.
+      block: the graph that the nodes induce.
+      needed: the number of edges that it needed.
+    """
 
     nodes: jax.Array
     num_nodes: jax.Array
@@ -209,10 +224,10 @@ def _draw(
     edge_ids: bool = True,
     wanted: jax.Array | bool = True,
 ) -> list[Drawn]:
-    """Of each of the keys `key_data` uint32 `[S, 2]` a subgraph; without nodes or edges where
-    these do not fit or nobody `wanted` it, bool `[S]`."""
+    """A subgraph for each of the keys `key_data` uint32 `[S, 2]`. It is empty where it does not
+    fit the capacity, or where `wanted`, bool `[S]`, is False."""
     (room,), (max_edges,) = capacity.sources, capacity.edges
-    nodes, counts = sampler.draw_nodes(key_data, graph, state.own, room)
+    nodes, counts = sampler.draw_nodes(key_data, graph, state.node_state, room)
     keep = wanted & (counts <= room)
     nodes = jnp.where(keep[:, None], nodes, graph.num_nodes)
     weight = graph.edge_weight if sampler.edge_weights else None
@@ -241,9 +256,9 @@ def _batches(
     capacity: Capacity,
     host_only: bool,
 ) -> list[MiniBatch]:
-    bad = [jnp.any((own < 0) | (own > graph.num_nodes)) for own in seeds]
-    every = _draw(key_data, graph, state, capacity, sampler, sampler.edge_ids, ~jnp.stack(bad))
-    fields = (every, seeds, bad)
+    bad = [jnp.any((ids < 0) | (ids > graph.num_nodes)) for ids in seeds]
+    drawn = _draw(key_data, graph, state, capacity, sampler, sampler.edge_ids, ~jnp.stack(bad))
+    fields = (drawn, seeds, bad)
     return [_batch(*one, graph, state, capacity) for one in zip(*fields, strict=True)]
 
 
@@ -261,10 +276,10 @@ def _batch(
     chosen, num_seeds = _among(nodes, seeds, num_nodes)
     weight = None
     if state.coefficients is not None:
-        # The mean over the batch's seeds is then an estimate of that over all seeds.
+        # With these weights the mean over the batch's seeds estimates the mean over all seeds.
         share = jnp.sum(chosen) / jnp.maximum(num_seeds, 1)
-        own = state.coefficients.nodes.at[nodes].get(mode="fill", fill_value=0)
-        weight = jnp.where(chosen, own * share.astype(jnp.float32), 0)
+        coefficient = state.coefficients.nodes.at[nodes].get(mode="fill", fill_value=0)
+        weight = jnp.where(chosen, coefficient * share.astype(jnp.float32), 0)
     needed = jnp.stack([jnp.minimum(drawn.needed, 2**31 - 1), drawn.num_nodes])[:, None]
     return MiniBatch(
         jnp.where(chosen, nodes, num_nodes),
@@ -279,7 +294,7 @@ def _batch(
 
 
 def _among(nodes: jax.Array, seeds: jax.Array, num_nodes: int) -> tuple[jax.Array, jax.Array]:
-    """bool `[R]`: which of the nodes are among the seeds; and how many seeds there are."""
+    """Which of the nodes are among the seeds, bool `[R]`; and the number of distinct seeds."""
     rising = jnp.all(seeds[1:] >= seeds[:-1])  # as a loader gives them
     ordered = jax.lax.cond(rising, lambda s: s, jnp.sort, seeds)
     fresh = jnp.concatenate([jnp.ones(1, bool), ordered[1:] > ordered[:-1]])

@@ -1,4 +1,4 @@
-"""How many batches the loader samples in one call."""
+"""The number of batches that a loader samples in one call."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import os
 from jgs import kernels
 from jgs.sampling.capacity import Capacity
 
-_PER_THREAD = 4  # batches; beyond that no further gain was measured
+_PER_THREAD = 4  # batches; a larger number brought no further gain when it was measured
 _BYTES_PER_THREAD = 8 << 20
 
 
 def choose_super_batch(capacity: Capacity) -> int:
-    """A super-batch's size: up to 4 batches a thread, in at most 8 MiB a thread, or else 1.
+    """The size of a super-batch: up to 4 batches a thread in at most 8 MiB a thread, or else 1.
 
-    In a super-batch a thread samples whole batches and waits for no other thread (gSampler,
-    SOSP 2023, super-batches), and what a call costs is shared. It takes at least a batch a
-    thread to be of use. Measured by `python -m benchmarks.superbatch`.
+    In a super-batch each thread samples whole batches and waits for no other thread (gSampler,
+    SOSP 2023, super-batches), and the batches share the overhead of the call. A super-batch is
+    of use only with at least one batch a thread. Measured by `python -m benchmarks.superbatch`.
     """
     size = 4 * (sum(capacity.edges) + sum(capacity.sources) + capacity.sources[-1])
     threads = max(2, num_threads())
@@ -25,12 +25,12 @@ def choose_super_batch(capacity: Capacity) -> int:
 
 
 def num_threads() -> int:
-    """The threads that a kernel may use."""
+    """The number of threads that a kernel may use."""
     return kernels.NUM_THREADS or _num_cores()
 
 
 def _num_cores() -> int:
-    """The threads of XLA's pool."""
+    """The number of threads in XLA's pool."""
     if (cores := os.environ.get("NPROC", "")).isdecimal() and int(cores) > 0:
         return int(cores)
     if hasattr(os, "sched_getaffinity"):

@@ -1,6 +1,6 @@
-"""Walks: what a walker is, which random bits are its own, and how it goes from step to step.
+"""Walks: the contract of walkers, the random bits of each walk, and the loop over its steps.
 
-The plain functions here are integer arithmetic in 64 bits: trace them under
+The plain functions here compute with 64-bit integers: trace them under
 `jax.enable_x64(True)`. `jgs/kernels/walk.h` has the same in C++.
 """
 
@@ -29,10 +29,11 @@ class Walks(NamedTuple):
 
     Fields:
       nodes: int32 `[..., B, L+1]`; the root, then the node after each step. `N` after a walk's
-        end, and everywhere in the row of a root that is padding.
-      lengths: int32 `[..., B]`; how many steps each walk took, 0 for padding. A walk that met a
-        dead end, or stopped, took fewer than `L`. -1 for a root that is neither a node nor
-        `N`; such roots are refused where their values are known, and by the kernels.
+        end, and in the whole row of a root that is padding.
+      lengths: int32 `[..., B]`; the number of steps of each walk, 0 for padding. A walk that
+        met a dead end, or stopped, has fewer than `L`. -1 for a root that is neither a node nor
+        `N`. The kernels refuse such roots, and they are refused before if their values are
+        known.
     """
 
     nodes: jax.Array
@@ -44,23 +45,23 @@ class Walker(Protocol):
     """Walks from roots: a pure function of (key, graph, state, roots).
 
     A walker is a frozen dataclass of its hyper-parameters, like a `Sampler`. A step goes from a
-    node to one of its in-neighbours: the walk reads the graph's rows, as messages are read. On
-    a symmetric graph that is a step along an edge in either direction.
+    node to one of its in-neighbours, because the walk reads the graph's rows, as messages do.
+    On a symmetric graph that is a step along an edge in either direction.
 
-    What a walk draws depends on the key, its root, how many earlier roots of the batch are the
-    same node, and the step. So each of a root's walks goes its own way, also after it has met
-    another one, and neither padding nor the order of different roots changes a walk.
+    The random bits of a walk depend on the key, its root, the number of earlier roots in the
+    batch that are the same node, and the step. So several walks from one root differ, and do so
+    also after they have met. Neither padding nor the order of different roots changes a walk.
 
     Attributes:
-      length: `L`, the most steps of a walk.
+      length: int; `L`, the largest number of steps of a walk.
     """
 
     @property
     def length(self) -> int: ...
 
     def init(self, graph: Graph) -> State:
-        """What depends on the graph alone, as a pytree; () if nothing. Raises `InputError`
-        where the graph lacks what the walker needs."""
+        """The walker's state: everything that depends on the graph alone, as a pytree; () if
+        there is none. Raises `InputError` where the graph lacks what the walker needs."""
 
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: None = None
@@ -70,19 +71,22 @@ class Walker(Protocol):
         Args:
           key: a Threefry key, typed or as its key data uint32 `[2]`, used once. For seeds
             `[S, B]` an array of `S` keys.
-          graph, state: of `init`; arguments of the jitted function.
-          capacity: not used, since a walk's size is known. `Sampler.sample` has it.
+          graph: the graph; an argument of the jitted function, never a constant in it.
+          state: what `init` returned for the graph; also an argument of the jitted function.
+          capacity: not used, because the size of a walk is known. It is here so that the
+            arguments are those of `Sampler.sample`.
         """
 
 
-# step(keys, t, previous, here): by the walkers' keys uint32 `[B, 2]`, the nodes int32 `[B]`
-# after step `t` (from 1) of those who are at `here` and were at `previous` a step before, `N`
-# before the first. `N`: there is no way on, or nobody at `here`.
+# step(keys, t, previous, here) makes step `t` (counted from 1) of `B` walks. `keys` uint32
+# `[B, 2]` are the keys of the walks, `here` int32 `[B]` the nodes where they are, and
+# `previous` the nodes one step before (`N` before the first step). It returns the next nodes,
+# int32 `[B]`; `N` where a walk cannot go on, or has ended before.
 Step = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
-# An implementation of a walker: `(key_data, graph, state, roots, walker)` to walks. A plain
-# one has roots int32 `[B]` and the key data uint32 `[2]` of one key. A kernel has roots
-# `[..., B]` and the key data `[..., 2]` of as many keys.
+# An implementation of a walker: a function of `(key_data, graph, state, roots, walker)` that
+# returns walks. A plain one takes roots int32 `[B]` and the data uint32 `[2]` of one key. A
+# kernel takes roots `[..., B]` and the data `[..., 2]` of as many keys.
 Implementation = Callable[..., Walks]
 
 
@@ -95,8 +99,8 @@ def sample_walks(
     seeds: Any,
     walker: Any,
 ) -> Walks:
-    """What `walker.sample` returns. On a CPU `kernel` draws it, elsewhere `plain`, two
-    functions of a module."""
+    """What `walker.sample` returns, drawn by `kernel` on a CPU and by `plain` elsewhere. Both
+    must be functions at the top level of a module."""
     check_graph(graph, walker.weighted)
     roots = check_seeds(seeds, graph.num_nodes)
     key_data = as_key_data(key, roots.shape[:-1])
@@ -122,7 +126,7 @@ def _walks(
 
 
 def walk_numbers(roots: jax.Array) -> jax.Array:
-    """int32 `[B]`: of each root how many earlier ones are the same node."""
+    """int32 `[B]`: for each root, the number of earlier roots that are the same node."""
     place = jnp.arange(roots.shape[0], dtype=jnp.int32)
     order = jnp.argsort(roots, stable=True)
     ordered = roots[order]
@@ -146,14 +150,14 @@ def step_halves(keys: jax.Array, step: jax.Array, number: Any) -> tuple[jax.Arra
 
 
 def step_bits(keys: jax.Array, step: jax.Array, number: Any) -> jax.Array:
-    """uint64 `[B]`: those bits as one number."""
+    """uint64 `[B]`: the two words of `step_halves` as one number."""
     high, low = step_halves(keys, step, number)
     return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)
 
 
 def rows_of(graph: Graph, nodes: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """int64 `[B]` each: where the rows of `nodes` begin among the edges, and their lengths;
-    0 for a node `N`."""
+    """int64 `[B]` each: where the row of each node begins among the edges, and its length; both
+    are 0 for `N`."""
     real = nodes < graph.num_nodes
     start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
     end = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0)
@@ -161,8 +165,8 @@ def rows_of(graph: Graph, nodes: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def neighbor_at(graph: Graph, edge: jax.Array, drawn: jax.Array) -> jax.Array:
-    """int32 `[B]`: the source of each edge where one was `drawn`, else `N`."""
-    if graph.num_edges == 0:  # nothing can index no edges
+    """int32 `[B]`: the source of each `edge` where `drawn` is True, else `N`."""
+    if graph.num_edges == 0:  # an empty array cannot be indexed
         return jnp.full(edge.shape, graph.num_nodes, jnp.int32)
     return jnp.where(drawn, graph.indices.at[edge].get(mode="clip"), graph.num_nodes)
 
@@ -175,9 +179,12 @@ def drawn_neighbor(
     weighted: bool,
     before: jax.Array | int = 0,
 ) -> jax.Array:
-    """int32 `[B]`: one of the `degree` neighbours from `start` on, all alike or in proportion
-    to the edges' weights; `N` where there is none to draw. Of part of a row `before` is what
-    the edges before it weigh, see `draw.row_weight`."""
+    """int32 `[B]`: one of the `degree` neighbours from `start` on, each equally likely or in
+    proportion to its edge's weight; `N` where there is none to draw.
+
+    For a part of a row, `before` is the total weight of the row's edges before it (see
+    `draw.row_weight`).
+    """
     if graph.num_edges == 0:
         return neighbor_at(graph, start, start < 0)
     if weighted:
@@ -194,7 +201,7 @@ def count_less(
     values: jax.Array, start: jax.Array, count: jax.Array, bound: jax.Array
 ) -> jax.Array:
     """int64 `[B]`: how many of the `count` ascending values from `start` on are less than
-    `bound`, by binary search."""
+    `bound`, found by binary search."""
 
     def halve(_, bounds):
         low, high = bounds
@@ -209,7 +216,13 @@ def count_less(
 
 
 def walk(key_data: jax.Array, graph: Graph, roots: jax.Array, length: int, step: Step) -> Walks:
-    """Walks of `length` from `roots` int32 `[B]` by the key `key_data` uint32 `[2]`."""
+    """Walks of at most `length` steps.
+
+    Args:
+      key_data: uint32 `[2]`.
+      roots: int32 `[B]`.
+      step: makes one step of all walks, see `Step`.
+    """
     num_nodes = graph.num_nodes
     bad = (roots < 0) | (roots > num_nodes)
     begin = jnp.where(bad, num_nodes, roots)
@@ -238,10 +251,10 @@ def check_probability(name: str, value: Any) -> float:
 
 
 def limit(probability: float) -> int:
-    """A probability as the number that a random 32-bit word is below."""
+    """A probability as a bound: a random uint32 is below it with that probability."""
     return round(probability * 2**32)
 
 
 def happens(word: jax.Array, probability: float) -> jax.Array:
-    """bool: whether each random uint32 says that something of this probability happens."""
+    """bool: for each random uint32 in `word`, True with the given `probability`."""
     return word.astype(jnp.uint64) < jnp.uint64(limit(probability))

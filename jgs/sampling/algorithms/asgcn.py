@@ -21,7 +21,8 @@ from jgs.sampling.project import FEATURES, features_of, project
 
 
 class Sized(NamedTuple):
-    """The state of `ASGCN`: `W`, float32 `[F]`, and Adam's of it."""
+    """The state of `ASGCN`: the vector `W`, float32 `[F]`, and the state of its Adam
+    optimiser."""
 
     weight: jax.Array
     adam: optax.OptState
@@ -32,54 +33,57 @@ class ASGCN(MatrixSampler):
     """AS-GCN (Huang et al., "Adaptive Sampling Towards Fast Graph Representation Learning",
     NeurIPS 2018, section 4).
 
-    Every layer draws `sizes[h]` nodes jointly: node `u` in proportion to
+    Every layer draws `sizes[h]` nodes jointly. Node `u` is drawn in proportion to
 
         (1 + |W x[u]|) sqrt(sum over v in the frontier of P[u, v]**2)
 
-    where `x` are the nodes' features, `P[u, v] = 1 / d_v` is the mean over `v`'s `d_v`
-    neighbours, and `W` is learned: `|W x[u]|` stands for the norm of the message `h[u]`, which
-    is not known before it is drawn (equation 10). The edges from drawn nodes into the frontier
-    are kept, each divided by the probability `p[u]` that its node is drawn. So the estimate of
-    a mean is unbiased, whatever `W` is.
+    where `x` are the nodes' features and `P[u, v] = 1 / d_v` is the weight of `u` in the mean
+    over the `d_v` neighbours of `v`. `W` is learned: `|W x[u]|` stands for the norm of the
+    message `h[u]`, which is not known before the draw (equation 10). The edges from drawn nodes
+    into the frontier are kept, each divided by the probability `p[u]` that its source is drawn.
+    So the estimate of a mean is unbiased, whatever `W` is.
 
-    `W` goes down the derivative of the loss, as the drawn edges' weights `w[u, v] =
-    P[u, v] / p[u]` change it, and of `variance` times the variance of the estimates (equation
-    11), the mean over targets and the sum over layers. With `g[v]` the derivative of the loss
-    by the aggregated row of `v`, and `T` targets, a drawn node counts
+    `W` descends a gradient with two parts. One is the gradient of the loss through the drawn
+    edges' weights `w[u, v] = P[u, v] / p[u]`. The other is that of `variance` times the
+    variance of the estimates (equation 11), averaged over targets and summed over layers. Let
+    `g[v]` be the gradient of the loss by the aggregated row of `v`, and `T` the number of
+    targets. A drawn node then has the score
 
         s[u] = sum over v of  w[u, v] g[v] h[u] + variance w[u, v]**2 ||h[u]||**2 / T
 
-    and the derivative by `W` is estimated by
+    and the gradient by `W` is estimated by
 
         - n / (n - 1) sum over u of (s[u] - mean of s) d log(1 + |W x[u]|)
 
-    over the `n` drawn nodes that might not have been drawn: as `sizes[h]` nodes are drawn
-    whatever `W` is, `d log p[u]` is `d log(1 + |W x[u]|)` less its mean over these nodes. The
-    loss's part holds the draws fixed, as the authors' code does. The expected loss itself has
-    no derivative of first order, for the estimate is unbiased; the variance's part is that of
-    the variance.
+    over the `n` drawn nodes whose probability is below 1. The mean is subtracted because
+    `sizes[h]` nodes are drawn whatever `W` is: `d log p[u]` is `d log(1 + |W x[u]|)` minus its
+    mean over these nodes. The part of the loss holds the draws fixed, as the authors' code
+    does. (The expected loss has no first-order derivative in `W`, for the estimate is
+    unbiased.) The part of the variance estimates the gradient of the variance.
 
     Differences from the paper: nodes are drawn without replacement, and `p` is the probability
-    of inclusion (`Matrix.collective_sample`). The square root of squares and the 1 are of the
-    authors' code. Its attention, which changes what is estimated, is left out, for the model is
-    evaluated without it; so are its skip connections. All layers share `W`, and the variance of
-    all counts, not of the last alone. The variance trains the sampler and not the model.
+    of inclusion (`Matrix.collective_sample`). The square root of squares and the 1 come from
+    the authors' code. The paper's attention, which changes what is estimated, is left out,
+    because the model is evaluated without it; so are the skip connections. All layers share
+    `W`, and the variance of all layers counts, not that of the last alone. The variance trains
+    the sampler and not the model.
 
-    The model's layers must reduce by mean. The graph needs the node column `features`, `[N,
-    F]`.
+    The model's layers must reduce by mean. The graph needs the node column `features`,
+    `[N, F]`.
 
     Fields:
-      sizes: how many nodes each layer draws, seed-first; 128 in the paper for Cora.
-      variance: what the variance counts in the loss; 0.5 in the paper.
-      learning_rate: of Adam; 0.001 in the paper.
+      sizes: the number of nodes that each layer draws, the seeds' hop first; 128 in the paper
+        for Cora.
+      variance: the weight of the variance in the loss; 0.5 in the paper.
+      learning_rate: the learning rate of Adam; 0.001 in the paper.
 
-    The state has `W`, float32 `[F]`, at first Glorot uniform, and Adam's.
+    The state has `W`, float32 `[F]`, Glorot uniform at first, and the state of Adam.
     """
 
     sizes: tuple[int, ...] = (128, 128)
     variance: float = 0.5
     learning_rate: float = 1e-3
-    compact: bool = field(default=True, repr=False, kw_only=True)  # features of few nodes
+    compact: bool = field(default=True, repr=False, kw_only=True)  # reads features of few nodes
 
     node_columns = (FEATURES,)
 
@@ -126,7 +130,8 @@ class ASGCN(MatrixSampler):
     def gradient(
         self, weight: jax.Array, batch: MiniBatch, feedback: Feedback, graph: Graph | None
     ) -> jax.Array:
-        """float32 `[F]`: the derivative by `W` of the loss with its variance, as above."""
+        """float32 `[F]`: the gradient by `W` of the loss and its variance, as described
+        above."""
         features = features_of(graph)
         assert graph is not None
 
@@ -151,7 +156,7 @@ class ASGCN(MatrixSampler):
         derivative: jax.Array,
         graph: Graph,
     ) -> jax.Array:
-        """float32 `[S]`: what the logarithm of each source's size counts in the derivative."""
+        """float32 `[S]`: the factor of each source's `d log(1 + |W x|)` in the gradient."""
         block = batch.block(layer)
         assert block.edge_weight is not None
         edges = (block.edge_capacity, block.indptr, block.num_targets, block.num_edges)
@@ -165,7 +170,7 @@ class ASGCN(MatrixSampler):
         counts += self.variance / jnp.maximum(block.num_targets, 1) * weight**2 * norm
         none = jnp.zeros(messages.shape[0])
         count = none.at[block.indices].add(counts, mode="drop")
-        # What is surely drawn stays so: its probability has no derivative.
+        # A node that is drawn with probability 1 has no derivative.
         may_be = none.at[block.indices].max(inclusion < 1 - 1e-5, mode="drop") > 0
         n = jnp.sum(may_be)
         mean = jnp.sum(count, where=may_be) / jnp.maximum(n, 1)

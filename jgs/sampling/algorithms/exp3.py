@@ -1,6 +1,7 @@
-"""What bandits that draw neighbours share: every node is a player of EXP3 (Auer, Cesa-Bianchi,
-Freund and Schapire, "The Nonstochastic Multiarmed Bandit Problem", SIAM J. Computing 2002), and
-its arms are its edges. A state has the logarithm of each edge's weight."""
+"""The common part of bandits that draw neighbours. Every node is a player of EXP3 (Auer,
+Cesa-Bianchi, Freund and Schapire, "The Nonstochastic Multiarmed Bandit Problem", SIAM J.
+Computing 2002), and its arms are its in-edges. A state has the logarithm of each edge's
+weight."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from jgs.sampling.matrix import Matrix, MatrixSampler
 
 
 def check(sampler: MatrixSampler, rates: tuple[str, ...]) -> None:
-    """The fields `rates` as floats; raises `InputError` unless they are in (0, 1], and unless
-    the sampler draws some of each node's neighbours, all of equal weight."""
+    """Makes the fields `rates` floats. Raises `InputError` unless they are in (0, 1], and the
+    sampler draws a positive number of each node's neighbours, without edge weights."""
     for name in rates:
         value = float(getattr(sampler, name))
         object.__setattr__(sampler, name, value)
@@ -33,14 +34,15 @@ def check(sampler: MatrixSampler, rates: tuple[str, ...]) -> None:
 
 
 def probabilities(sub: Matrix, uniform: float) -> Matrix:
-    """By which each column draws one of its edges, for values that are the logarithms of
-    weights: in proportion to the weights, but for a share of `uniform` draws."""
+    """The probability with which each column draws each of its edges. The values of `sub` are
+    logarithms of weights. A share `uniform` of the draws is uniform, and the others are in
+    proportion to the weights."""
     n = jnp.maximum(sub.count(axis=0), 1)
     return (sub.softmax(axis=0) * (1 - uniform)).add(uniform / n, axis=0)
 
 
 def first_layer(batch: MiniBatch, feedback: Feedback) -> tuple[Block, jax.Array, jax.Array]:
-    """The block of the input side, the ids of its edges and the messages along them."""
+    """The block of the input side, the ids of its edges, and its sources' messages."""
     block = batch.block(0)
     if block.edge_id is None:
         raise InputError(
@@ -52,5 +54,5 @@ def first_layer(batch: MiniBatch, feedback: Feedback) -> tuple[Block, jax.Array,
 
 
 def of_sources(block: Block, rows: jax.Array) -> Any:
-    """`[E, ...]`: of `rows` `[S, ...]` each edge's source's, 0 in padding."""
+    """`[E, ...]`: the row of each edge's source in `rows` `[S, ...]`, 0 in padding."""
     return rows.at[block.indices].get(mode="fill", fill_value=0)

@@ -14,18 +14,20 @@ class FastGCN(MatrixSampler):
     """FastGCN (Chen, Ma and Xiao, "FastGCN: Fast Learning with Graph Convolutional Networks via
     Importance Sampling", ICLR 2018, Algorithm 2).
 
-    Every layer draws `sizes[h]` nodes jointly from all nodes, whatever the frontier: node `u`
-    in proportion to the squared norm of its row, `q(u) = sum over v of P[u, v]**2` (the paper's
-    equation 10). `P[u, v] = 1 / d_v` is the mean over `v`'s `d_v` neighbours; with `weighted`
-    it is times the edge's weight. The edges from drawn nodes into the frontier are kept, each
-    divided by the probability that its node is drawn.
+    Every layer draws `sizes[h]` nodes jointly from all nodes, whatever the frontier is. Node
+    `u` is drawn in proportion to the squared norm of its row, `q(u) = sum over v of P[u, v]**2`
+    (the paper's equation 10). `P[u, v] = 1 / d_v` is the weight of `u` in the mean over the
+    `d_v` neighbours of `v`; with `weighted` it is multiplied by the edge's weight. The edges
+    from drawn nodes into the frontier are kept, each divided by the probability that its source
+    is drawn.
 
     The paper draws with replacement. Here nodes are distinct, and the probabilities are those
     of inclusion (`Matrix.collective_sample`): the estimate is unbiased and varies less. `q`
     depends on the graph alone and is computed once.
 
     Fields:
-      sizes: how many nodes each layer draws, seed-first; 400 in the paper for Cora.
+      sizes: the number of nodes that each layer draws, the seeds' hop first; 400 in the paper
+        for Cora.
     """
 
     sizes: tuple[int, ...] = (400, 400)

@@ -1,4 +1,4 @@
-"""`Frontier`: the subgraph of the nodes that a frontier of walkers comes to."""
+"""`Frontier`: the subgraph of the nodes that a frontier of walkers visits."""
 
 from __future__ import annotations
 
@@ -20,43 +20,44 @@ from jgs.sampling.random import below, node_bits
 from jgs.sampling.subgraphs import SubgraphSampler
 from jgs.sampling.walks import drawn_neighbor, rows_of
 
-UNITS = 1024  # an enlargement is a whole number of these parts
-ATTEMPTS = 8  # entries that a pop looks at before it cleans the table up
-# The second counter of random bits; the first one is said beside it.
-_INITIAL = 0  # slot: the node that it begins with
-_SUCCESSOR = 1  # entrance: the neighbour that takes the place of who entered then
-_POP = 2  # pop: the entry that its first attempt looks at; its next attempts follow
+UNITS = 1024  # `enlargement` is a multiple of 1 / UNITS
+ATTEMPTS = 8  # the entries that a pop looks at before it cleans the table
+# The second counter of random bits. The first counter is named beside it.
+_INITIAL = 0  # slot: the node with which a slot of the frontier begins
+_SUCCESSOR = 1  # entrance: the neighbour that replaces the node which entered then
+_POP = 2  # pop: the entry that its first attempt looks at; later attempts have the next numbers
 
 
 @dataclass(frozen=True)
 class Frontier(SubgraphSampler):
     """Frontier sampling (Zeng et al., "Accurate, Efficient and Scalable Graph Embedding", IPDPS
-    2019, Algorithm 2), a walk of many walkers at a time.
+    2019, Algorithm 2), a random walk with many walkers at a time.
 
-    The frontier begins with `m` nodes, each uniform among all nodes, repeated ones included.
-    `budget - m` times a node of it is popped, in proportion to its capped degree, and a uniform
-    one of its neighbours takes its place. The subgraph's nodes are the first frontier and those
-    popped, each once: `budget` at most. A node's degree is the length of its row, and its
-    neighbours are its in-neighbours. A node without neighbours is never popped; when no other
-    is left in the frontier, sampling ends early. `m` may exceed the number of nodes.
+    The frontier begins with `m` nodes, each uniform among all nodes, repetitions included. Then
+    `budget - m` times one of its nodes is popped, in proportion to its capped degree, and one
+    of that node's neighbours, chosen uniformly, takes its place. The subgraph's nodes are those
+    of the first frontier and the popped ones, each once: at most `budget`. A node's degree is
+    the length of its row, and its neighbours are its in-neighbours. A node without neighbours
+    is never popped; sampling ends early when the frontier has no others. `m` may exceed the
+    number of nodes.
 
-    The Dashboard (Algorithms 3 and 4) finds whom to pop. It is a table in which each node of
-    the frontier owns as many entries in a row as its capped degree. A pop looks at uniform
-    entries until one has an owner, who is popped. The owner's entries are dead from then on,
-    and the successor's are put behind the last one. A cleanup closes all gaps. It comes before
-    a pop if the table is longer than `enlargement` times the live entries. In a pop it comes
-    after 8 dead entries: the next one then has an owner, so no pop takes long.
+    The Dashboard (Algorithms 3 and 4) finds the node to pop. It is a table in which each node
+    of the frontier owns a range of as many entries as its capped degree. A pop looks at
+    uniformly drawn entries until one has an owner, and pops the owner. The owner's entries are
+    dead from then on, and its successor's are appended. A cleanup closes all gaps. It precedes
+    a pop if the table is longer than `enlargement` times its live entries. Within a pop it
+    comes after 8 dead entries; the next entry then has an owner, so no pop takes long.
 
     Fields:
-      m: the size of the frontier, from 1 to `budget`.
-      budget: the most nodes of a subgraph.
-      enlargement: at least 1, in steps of 1/1024. It decides when the table is cleaned up; so a
-        key gives another subgraph, of the same law.
-      degree_cap: a node of more neighbours is popped as if it had so many (section VI-C2),
-        without which the hubs of a skewed graph are in every subgraph.
+      m: int; the size of the frontier, from 1 to `budget`.
+      budget: int; the largest number of nodes in a subgraph.
+      enlargement: float, at least 1, in steps of 1/1024. It decides when the table is cleaned
+        up. Another value gives another subgraph for the same key, from the same distribution.
+      degree_cap: int; a node with more neighbours is popped as if it had this number (section
+        VI-C2). Otherwise the hubs of a skewed graph would be in every subgraph.
 
-    Random bits belong to (key, slot of the frontier) for the first nodes, (key, pop, attempt)
-    for the pops, and (key, when it entered the frontier) for a node's successor.
+    Random bits are functions of (key, slot of the frontier) for the first nodes, of (key, pop,
+    attempt) for the pops, and of (key, entrance into the frontier) for a node's successor.
 
     Raises `InputError` for fields out of range, for a table that may have 2**31 entries
     (`m * degree_cap * enlargement`), and for a graph without nodes.
@@ -105,15 +106,18 @@ class Frontier(SubgraphSampler):
 
 
 class _Board(NamedTuple):
-    """The frontier, and the index array of the table of its entries, which is not kept: entry
-    `e` is of the slot with `start <= e < start + degree`, and dead if there is none.
+    """The frontier, and the index of its table. The table itself is not stored: entry `e`
+    belongs to the slot with `start <= e < start + degree`, and is dead if there is no such
+    slot.
 
     Fields:
-      node, successor: int32 `[m]`; of a node without neighbours the successor is `N`.
-      start, degree: int64 `[m]`; the degrees are capped.
+      node: int32 `[m]`, the node in each slot.
+      successor: int32 `[m]`, the node that follows it; `N` for a node without neighbours.
+      start: int64 `[m]`, the first entry of each slot.
+      degree: int64 `[m]`, the capped degrees.
       used: int64, the length of the table.
       pop: int32, the number of the next pop.
-      popped: int32 `[budget - m]`, padded with `N`.
+      popped: int32 `[budget - m]`, the popped nodes, padded with `N`.
     """
 
     node: jax.Array
@@ -128,7 +132,7 @@ class _Board(NamedTuple):
 def draw_plain(
     key_data: jax.Array, graph: Graph, sampler: Frontier, room: int
 ) -> tuple[jax.Array, jax.Array]:
-    """See `SubgraphSampler.draw_nodes`; by the keys `key_data` uint32 `[S, 2]`."""
+    """See `SubgraphSampler.draw_nodes`; with the keys `key_data` uint32 `[S, 2]`."""
     return jax.vmap(lambda key: _draw(key, graph, sampler, room))(key_data)
 
 
@@ -155,7 +159,7 @@ def _draw(
 def _entered(
     key_data: jax.Array, graph: Graph, sampler: Frontier, node: jax.Array, entrance: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The successors int32 `[n]` and capped degrees int64 `[n]` of nodes that enter."""
+    """The successors, int32 `[n]`, and the capped degrees, int64 `[n]`, of nodes that enter."""
     start, degree = rows_of(graph, node)
     bits = node_bits(key_data, entrance, _SUCCESSOR)
     successor = drawn_neighbor(graph, start, degree, bits, weighted=False)
@@ -163,19 +167,19 @@ def _entered(
 
 
 def _clean(degree: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The `start` and `used` of a table without gaps, in the order of the slots."""
+    """`start` and `used` of a table without gaps, in the order of the slots."""
     ends = jnp.cumsum(degree)
     return ends - degree, ends[-1]
 
 
 def _owners(start: jax.Array, degree: jax.Array, entry: jax.Array) -> jax.Array:
-    """bool `[n, m]`: whether each entry is of each slot."""
+    """bool `[n, m]`: whether each slot owns each entry."""
     entry = entry[:, None]
     return (start <= entry) & (entry < start + degree)
 
 
 def _first(true: jax.Array) -> jax.Array:
-    """int32: the first position that is true. (Lowering jnp.argmax forgets x64.)"""
+    """int32: the first position that is True. (Lowering jnp.argmax loses x64.)"""
     return jax.lax.argmax(true, 0, jnp.int32)
 
 
@@ -195,23 +199,23 @@ def _pop(key_data: jax.Array, graph: Graph, sampler: Frontier, board: _Board) ->
     slot = _first(owner)
 
     node = board.successor[slot]
-    (successor,), (own,) = _entered(
+    (successor,), (own_degree,) = _entered(
         key_data, graph, sampler, node[None], number[:1] + sampler.m
     )
     return _Board(
         board.node.at[slot].set(node),
         board.successor.at[slot].set(successor),
         start.at[slot].set(used),
-        degree.at[slot].set(own),
-        used + own,
+        degree.at[slot].set(own_degree),
+        used + own_degree,
         board.pop + 1,
         board.popped.at[board.pop].set(board.node[slot]),
     )
 
 
 def _distinct(nodes: jax.Array, room: int, num_nodes: int) -> tuple[jax.Array, jax.Array]:
-    """int32 `[room]`: the distinct ones of `nodes` that are no padding, ascending, padded with
-    `N`; and how many there are."""
+    """The distinct nodes that are not padding, int32 `[room]`, ascending and padded with `N`;
+    and their number."""
     ordered = jnp.sort(nodes)
     new = jnp.ones(nodes.shape, bool).at[1:].set(ordered[1:] != ordered[:-1])
     new &= ordered < num_nodes

@@ -19,31 +19,32 @@ from jgs.sampling.matrix import Matrix, MatrixSampler
 @dataclass(frozen=True)
 class GCNBS(MatrixSampler):
     """GCN-BS (Liu et al., "Bandit Samplers for Training Graph Neural Networks", NeurIPS 2020,
-    Algorithm 1 with EXP3, the paper's GNN-BS; GNN-BS.M draws subsets instead).
+    Algorithm 1 with EXP3). It is the paper's GNN-BS; GNN-BS.M draws subsets instead.
 
-    Every edge has a weight `w`. Node `v`, of degree `n`, draws `k` of its neighbours
-    independently, also one repeatedly, by
+    Every edge has a weight `w`. Node `v`, of degree `n`, draws `k` neighbours independently,
+    with replacement, with the probabilities
 
         q[u, v] = (1 - eta) w[u, v] / (sum of w over v's neighbours) + eta / n
 
-    and estimates the mean of its neighbours' messages `h` by that of `h[u] / (n q[u, v])` over
-    the draws, which is unbiased. The variance is at most `V = sum of ||h[u]||**2 / (n**2 k
-    q[u, v])`, and a draw's reward is `r = -dV/dq = ||h[u]||**2 / (n**2 k q**2)` (section 4).
-    After a step each draw multiplies its edge's weight by `exp(delta r / (n q))`, but by no
-    more than `e`, as the authors' code does. The rewards are all alike where `q` is in
-    proportion to `||h||`, which has the least `V`.
+    The mean of `h[u] / (n q[u, v])` over the draws estimates the mean of the neighbours'
+    messages `h` without bias. Its variance is at most
+    `V = sum of ||h[u]||**2 / (n**2 k q[u, v])`, and the reward of a draw is
+    `r = -dV/dq = ||h[u]||**2 / (n**2 k q**2)` (section 4). After a step each draw multiplies
+    its edge's weight by `exp(delta r / (n q))`, but at most by `e`, as the authors' code does.
+    All rewards are equal where `q` is in proportion to `||h||`, which minimises `V`.
 
-    All layers share the weights. The layer of the input side, which draws for all nodes of the
-    batch that have neighbours there, gives the rewards (the algorithm's "1st layer").
+    All layers share the weights. The rewards come from the layer on the input side, which draws
+    for all nodes of the batch that have neighbours there (the algorithm's "1st layer").
 
-    The authors' code differs from the paper: it draws distinct neighbours, and takes all where
-    there are no more than `k`.
+    The authors' code differs from the paper: it draws distinct neighbours, and takes all
+    neighbours of a node that has at most `k`.
 
     Fields:
-      sizes: how many neighbours a node draws at each hop, seed-first; 10 in the authors' code.
+      sizes: the number of neighbours that a node draws at each hop, the seeds' hop first; 10 in
+        the authors' code.
       eta: the share of uniform draws, in (0, 1]; 0.4 in the paper.
-      delta: how fast weights change, in (0, 1]. The paper's depends on the number of steps and
-        on the degree; 0.01 in the authors' code.
+      delta: the rate at which weights change, in (0, 1]. In the paper it depends on the number
+        of steps and on the degree; in the authors' code it is 0.01.
 
     The state is float32 `[E]`, the logarithm of each edge's weight; zeros at first.
     """
@@ -60,7 +61,7 @@ class GCNBS(MatrixSampler):
         exp3.check(self, ("eta", "delta"))
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
-        sub = A[:, frontier]  # its values are the logarithms of the weights
+        sub = A[:, frontier]  # its values are logarithms of weights
         q = exp3.probabilities(sub, self.eta)
         sample = sub.individual_sample(k, q, replace=True)
         assert sample.edge_probs is not None
@@ -78,7 +79,7 @@ class GCNBS(MatrixSampler):
 
     def update(self, state: jax.Array, batch: MiniBatch, feedback: Feedback) -> jax.Array:
         block, ids, messages = exp3.first_layer(batch, feedback)
-        weight = block.edge_weight  # 1 / (n q): what the message counts
+        weight = block.edge_weight  # 1 / (n q), the factor of the message
         assert weight is not None
         norms = exp3.of_sources(block, jnp.sum(messages**2, axis=1))
         reward = norms * weight**2 / self.sizes[-1]

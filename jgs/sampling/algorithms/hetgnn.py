@@ -1,4 +1,4 @@
-"""`HetGNN`: of each node type the nodes that random walks from a target visit most."""
+"""`HetGNN`: for each node type, the nodes that random walks from a target visit most."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from jgs.sampling.checks import check_graph
 @dataclass(frozen=True)
 class HetGNN:
     """Heterogeneous neighbours (Zhang et al., "Heterogeneous Graph Neural Network", KDD 2019,
-    section 3.1), of a graph with a `Schema`.
+    section 3.1), for a graph with a `Schema`.
 
     At hop `h` every target makes a random walk with restart, along edges of all types. Its
-    neighbours are, of each node type in the schema's order, the `sizes[h]` nodes that it visits
-    most, as `PinSage` counts and orders them; itself is not among them. A type that the walk
-    does not come to has none. The paper goes on until every type was met often enough; here the
-    walk's length is fixed, so that a batch's cost is known.
+    neighbours are, for each node type in the schema's order, the `sizes[h]` nodes of that type
+    which the walk visits most, counted and ordered as in `PinSage`. The target itself is not
+    among them. A type that the walk does not reach has none. In the paper the walk goes on
+    until it has met every type often enough. Here its length is fixed, so that the cost of a
+    batch is known.
 
     Fields:
-      sizes: how many neighbours of each type a target has at most, seed-first; or a tuple of
-        ints for a hop, one for each type in the schema's order.
-      num_walks: how many times the walk begins at the target.
-      length: the most steps between two restarts.
-      restart: before each step but the first after a restart, the probability of the next one.
-      counts: as of `PinSage`; a row's weights have the mean 1 over all types together.
+      sizes: for each hop the largest number of neighbours of each type, the seeds' hop first.
+        An entry may be a tuple of ints, one for each type in the schema's order.
+      num_walks: the number of times that the walk begins at the target.
+      length: the largest number of steps between two restarts.
+      restart: the probability of a restart before each step, except the first after a restart.
+      counts: as in `PinSage`; the weights of a row have the mean 1 over all types together.
 
-    `init` raises `InputError` for a graph without a schema. All else is as of `PinSage`.
+    `init` raises `InputError` for a graph without a schema. Everything else is as in `PinSage`.
     """
 
     sizes: tuple[int | tuple[int, ...], ...]
@@ -73,7 +74,7 @@ class HetGNN:
         )
 
     def _sizes(self, graph: Graph) -> tuple[tuple[int, ...], ...]:
-        """For each hop the size of each type."""
+        """For each hop, the size for each type."""
         num_types = len(_schema(graph).node_types)
         sizes = [k if isinstance(k, tuple) else (k,) * num_types for k in self.sizes]
         if wrong := [k for k in sizes if len(k) != num_types]:

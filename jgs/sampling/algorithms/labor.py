@@ -1,7 +1,7 @@
 """Layer-neighbour sampling: `Labor`.
 
-`labor_plain.py` is the meaning; on CPU devices a fused C++ kernel (`labor_kernel.py`) does the
-same in one call, bit for bit.
+`labor_plain.py` defines what it draws. On CPU devices a fused C++ kernel (`labor_kernel.py`)
+draws the same bits in one call.
 """
 
 from __future__ import annotations
@@ -34,53 +34,59 @@ class Labor:
 
     LABOR (Balin and Catalyurek, "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in
     GNNs", NeurIPS 2023, section 3): at hop `h` every node `u` has one random number `r_u` in
-    [0, 1), of `(key, h, u)`. Target `t` takes its in-neighbour `u` where `r_u < c_t pi_u`,
-    independently of its others, so that targets with common neighbours take the same ones and
-    a batch has fewer distinct nodes than by `Neighbors`.
+    [0, 1), a function of `(key, h, u)`. Target `t` takes its in-neighbour `u` if
+    `r_u < c_t pi_u`, independently for each neighbour. So targets with common neighbours take
+    the same ones, and a batch has fewer distinct nodes than with `Neighbors`.
 
-    LABOR-0 (`importance=0`): `pi = 1`, and `c_t = k / d` for a target of `d` neighbours and
-    the fanout `k`. It draws `k` on average, now more and now fewer, and all `d` where there are
-    no more than `k`. LABOR-i: `i` rounds of the paper's fixed-point iteration. A round
-    multiplies `pi_u` by the largest `c_t` of the targets that have `u`, and then solves for
-    every `c_t` so that the estimate's variance stays that of LABOR-0:
+    LABOR-0 (`importance=0`): `pi = 1`, and `c_t = k / d` for a target with `d` neighbours and
+    the fanout `k`. The target draws `k` neighbours on average, and all `d` if `d` is at most
+    `k`.
+
+    LABOR-i makes `i` rounds of the paper's fixed-point iteration. A round multiplies `pi_u` by
+    the largest `c_t` of the targets that have the neighbour `u`. It then solves for every `c_t`
+    so that the estimate's variance stays that of LABOR-0:
     `sum over u of 1 / min(1, c_t pi_u) = d**2 / k`. So a target draws `k` or more on average,
-    and the batch has fewer distinct nodes. The iteration ends early once the expected number
-    of distinct nodes falls by less than 0.01 %.
+    and the batch has fewer distinct nodes. The iteration ends early once the expected number of
+    distinct nodes falls by less than 0.01 %.
 
-    Numbers are 64-bit integers. LABOR-0 compares them with `k / d` in units of 2**-64, rounded
-    down. LABOR-i's `1 / c` and `1 / pi` are float32, and sums of them integers in units of
-    2**-12: no result depends on an order of summation.
+    Random numbers are 64-bit integers. LABOR-0 compares them with `k / d` in units of 2**-64,
+    rounded down. In LABOR-i, `1 / c` and `1 / pi` are float32, and their sums are integers in
+    units of 2**-12, so no result depends on an order of summation.
 
-    Estimates: by LABOR-0 the plain mean of what was drawn, `aggregate(block, x, "mean")`, is
-    the paper's (Hajek's) estimate of the mean over all neighbours; a ratio, it is biased by a
-    little. With `edge_weights=True` the blocks carry weights by which the same `aggregate` is
+    Estimates: with LABOR-0 the plain mean of what was drawn, `aggregate(block, x, "mean")`, is
+    the paper's estimate (Hajek's) of the mean over all neighbours. It is a ratio, so it is
+    slightly biased. With `edge_weights=True` the blocks carry weights that make `aggregate`
     Hajek's estimate for any `importance`: `1 / p_u` with `p_u = min(1, c_t pi_u)`, times a
-    factor that makes the weights of a row sum to their number. With `unbiased=True` too it is
-    that of Horvitz and Thompson, `sum over drawn u of x_u / (p_u d)`, which is unbiased and
-    varies more. The graph's own `edge_weight` is not used.
+    factor that makes the weights of a row sum to their number. With `unbiased=True` too the
+    estimate is that of Horvitz and Thompson, `sum over drawn u of x_u / (p_u d)`, which is
+    unbiased and varies more. The graph's `edge_weight` is not used.
 
     Dependent batches (Balin, LaSalle and Catalyurek, "Cooperative Minibatching in Graph Neural
     Networks", arXiv 2310.12403, section 3.2): with `period=k` a node keeps its number for about
-    `k` steps, so that consecutive batches share most of their nodes and caches hit more. Steps
-    come in groups of `k`, and each group has a key of its own; the first step of an epoch
-    begins one. At step `s` of group `g` node `u` has the number that group `g + 1` gives it
-    once `(s mod k) / k` has passed a uniform random number of `(g, u)`, and before that of `g`.
-    The paper mixes Gaussian quantiles of the two by `cos` and `sin` instead. That moves every
-    number by a little: of the nodes drawn with probability 0.1 some `0.8 / k` change a step.
-    Here `1 / k` of all numbers change, whatever the probability. They are exactly uniform at
-    every step, and decided in integers, so equal on every device.
+    `k` steps, so consecutive batches share most of their nodes, and caches hit more often.
+    Steps come in groups of `k`, and each group has its own key; the first step of an epoch
+    begins a group. At step `s` of group `g` node `u` has the number of group `g + 1` if
+    `(s mod k) / k` has passed a uniform random number of `(g, u)`, and the number of group `g`
+    otherwise. The paper instead mixes Gaussian quantiles of the two numbers by `cos` and `sin`.
+    That moves every number a little: about `0.8 / k` of the nodes drawn with probability 0.1
+    change in a step. Here `1 / k` of all numbers change, whatever the probability. The numbers
+    are exactly uniform at every step, and decided in integers, so they are equal on every
+    device.
 
     Fields:
-      fanouts: how many neighbours each node draws on average, seed-first. -1 takes all.
-      importance: `i` of LABOR-i; -1: until the iteration converges, LABOR-*.
-      layer_dependency: whether a node has the same number at every hop (of hop 0).
-      period: for how many steps a loader's batches depend on each other; 1: not at all.
+      fanouts: the number of neighbours that each node draws on average, the seeds' hop first.
+        -1 takes all.
+      importance: the `i` of LABOR-i. -1 iterates until convergence, which is LABOR-*.
+      layer_dependency: whether a node has the same number at every hop, that of hop 0.
+      period: the number of steps over which a loader's batches depend on each other; 1 makes
+        them independent.
       edge_ids: whether the blocks carry `edge_id`.
-      edge_weights, unbiased: whether they carry the estimate's weights, and of which.
-      relabel_inputs: False: the input-side block names its sources by node id.
+      edge_weights: whether the blocks carry the estimate's weights.
+      unbiased: whether the weights are those of the unbiased estimate.
+      relabel_inputs: False: the first block names its sources by node id.
 
-    By LABOR-0 what a node draws depends on (key, hop, node) alone; by LABOR-i on all targets of
-    the hop. Raises `InputError` for fields that break these rules.
+    With LABOR-0 what a node draws depends on (key, hop, node) alone; with LABOR-i it depends on
+    all targets of the hop. Raises `InputError` for fields that break these rules.
     """
 
     fanouts: tuple[int, ...]
@@ -117,7 +123,7 @@ class Labor:
         return ()
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
-        # A row may draw all its neighbours, whatever the fanout.
+        # A row may draw all its neighbours, whatever its fanout.
         repeated = 0 if distinct else batch_size - 1
         most = shape.num_edges + repeated * (shape.max_degree or 0)
         edges, sources, targets = [], [], batch_size
@@ -137,8 +143,8 @@ class Labor:
 
     def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
-        of the step's group, that of the next, and the part of the period that has passed, in
-        units of 2**-32."""
+        of the step's group, the key of the next group, and the part of the period that has
+        passed, in units of 2**-32."""
         if self.period == 1:
             return step_key_data(epoch_key_data, steps)
         group, passed = np.divmod(np.asarray(steps, np.int64), self.period)
@@ -149,8 +155,8 @@ class Labor:
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        """See `jgs.sampling.base.Sampler`. `key` may be one of the `step_keys`. By any other
-        key the batch depends on no other, whatever the period."""
+        """See `jgs.sampling.base.Sampler`. `key` may be one of the `step_keys`. With any other
+        key the batch depends on no other batch, whatever the period."""
         check_graph(graph, False)
         seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
         key_data = self._key_data(key, seeds.shape[:-1])
@@ -187,8 +193,8 @@ class Labor:
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
 
     def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        own = self.period > 1 and getattr(key, "shape", None) == (*shape, 5)
-        if own and key.dtype == jnp.uint32:
+        is_step_key = self.period > 1 and getattr(key, "shape", None) == (*shape, 5)
+        if is_step_key and key.dtype == jnp.uint32:
             return jnp.asarray(key)
         return as_key_data(key, shape)
 

@@ -14,7 +14,7 @@ from jgs.sampling.hops_kernel import call_kernel, call_once
 def sample_kernel(
     key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
 ) -> list[Sample]:
-    """As `sample_plain`. `jax.vmap` makes one call of it, of several batches."""
+    """The result of `sample_plain`. `jax.vmap` makes it one call for several batches."""
 
     def call(key_data: jax.Array, graph: Graph, seeds: jax.Array) -> list[Sample]:
         return call_kernel(

@@ -1,8 +1,9 @@
-"""What `Labor` draws, in plain JAX: a pass over all candidates decides each on its own.
+"""What `Labor` draws, in plain JAX: a pass over all candidates decides about each separately.
 
-The candidates of a hop, all neighbours of all targets, are as many as they are: passes go over
-them a stretch at a time, in a loop. Sums are of integers, so that their order is free, and no
-float is added to another: a compiler cannot round differently here and in the kernel.
+The candidates of a hop are all neighbours of all targets. Their number is not static, so a pass
+goes over them in a loop, a chunk at a time. Sums are of integers, so that their order does not
+matter, and no float is added to another: so a compiler cannot round differently here and in the
+kernel.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from jgs.sampling.capacity import Capacity
 from jgs.sampling.hops import Sample, sample_hops
 from jgs.sampling.random import fold, node_bits
 
-_STRETCH = 1 << 12  # candidates looked at together
-_UNIT = 1 << 12  # fixed point of sums of inverse importances: of 1
-_NODE_UNIT = 1 << 30  # of an expected number of nodes: of 1
-_TOLERANCE = 10_000  # LABOR-*: fewer nodes by less than this part is convergence
-_MOST_RARE = 2.0**20  # the least importance is its inverse
-_MOST_INVERSE = 2.0**31  # and this that of a probability
+_CHUNK = 1 << 12  # candidates in a chunk
+_UNIT = 1 << 12  # 1.0 in the fixed-point sums of inverse importances
+_NODE_UNIT = 1 << 30  # 1.0 in the fixed-point expected number of nodes
+_TOLERANCE = 10_000  # LABOR-* has converged when the nodes fall by less than one part in this
+_MOST_RARE = 2.0**20  # the largest inverse of an importance
+_MOST_INVERSE = 2.0**31  # the largest inverse of a probability
 
 
 class Spec(NamedTuple):
-    """What is static about a sample, see `jgs.sampling.hops.Spec`; one compiled program for
-    each. The other fields are those of `jgs.sampling.algorithms.labor.Labor`."""
+    """The static part of a sample's arguments, see `jgs.sampling.hops.Spec`; each value has its
+    own compiled program. Other fields are those of `jgs.sampling.algorithms.labor.Labor`."""
 
     fanouts: tuple[int, ...]
     capacity: Capacity
@@ -53,11 +54,12 @@ def sample_plain(
 
 
 def node_numbers(key_data: jax.Array, hop: int, node: jax.Array) -> jax.Array:
-    """uint64 like `node`: each node's random number at `hop`, which all targets share.
+    """uint64, the shape of `node`: each node's random number at `hop`, which all targets share.
 
-    By a key of two words it is the node's draw number 0. By five, `Labor.step_keys`, it is that
-    of the first key's or of the second's: of the second's once the phase, the fifth word, has
-    passed the upper half of the node's draw number 1 of the first.
+    With a key of two words it is draw number 0 of the node. A key of five words comes from
+    `Labor.step_keys`: two keys and a phase. The number is then draw 0 with the second key if
+    the phase exceeds the upper half of draw number 1 with the first key, else draw 0 with the
+    first.
     """
     now = fold(key_data[:2], hop)
     bits = node_bits(now, node, 0)
@@ -68,8 +70,14 @@ def node_numbers(key_data: jax.Array, hop: int, node: jax.Array) -> jax.Array:
 
 
 class _Candidates(NamedTuple):
-    """Some candidates of a hop: each one's target's number, its edge (int64), the node at the
-    edge's other end, and whether it is there at all."""
+    """A chunk of a hop's candidates.
+
+    Fields:
+      row: the index of each candidate's target.
+      edge: int64, the edge.
+      neighbor: the edge's source.
+      real: bool; False in slots without a candidate.
+    """
 
     row: jax.Array
     edge: jax.Array
@@ -78,9 +86,12 @@ class _Candidates(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The rows that a hop draws from, `T` of them: see `jgs.sampling.hops.Draw`.
+    """The `T` rows that a hop draws from, see `jgs.sampling.hops.Draw`.
 
-    Fields: graph; start, degree: int64 `[T]`; whole: bool `[T]`, whether all are taken.
+    Fields:
+      graph: the graph.
+      start, degree: int64 `[T]`.
+      whole: bool `[T]`, whether all neighbours are taken.
     """
 
     graph: Graph
@@ -89,21 +100,21 @@ class _Rows(NamedTuple):
     whole: jax.Array
 
     def walk(self, look: Callable[[Any, _Candidates], Any], begin: Any) -> Any:
-        """`look(value, candidates)` for all candidates, a stretch after the other: the last
-        value that it returns, the first being `begin`."""
+        """A fold over all candidates, a chunk at a time: `look(value, candidates)` returns the
+        next value, and `begin` is the first. Returns the last value."""
         ends = jnp.cumsum(self.degree)
         total = jnp.max(ends, initial=0)
 
         def body(state: tuple) -> tuple:
             first, value = state
-            slot = first + jnp.arange(_STRETCH, dtype=jnp.int64)
+            slot = first + jnp.arange(_CHUNK, dtype=jnp.int64)
             row = jnp.searchsorted(ends, slot, side="right").astype(jnp.int32)
             row = jnp.minimum(row, ends.shape[0] - 1)
             edge = self.start[row] + slot - (ends - self.degree)[row]
             neighbor = self.graph.indices.at[edge].get(mode="clip")
-            return first + _STRETCH, look(value, _Candidates(row, edge, neighbor, slot < total))
+            return first + _CHUNK, look(value, _Candidates(row, edge, neighbor, slot < total))
 
-        # Under jax.shard_map what the loop carries must vary as what it reads does.
+        # jax.shard_map requires the loop's state to vary over the same axes as what it reads.
         begin, *_ = vary_alike((jnp.int64(0), begin), self)
         return jax.lax.while_loop(lambda state: state[0] < total, body, begin)[1]
 
@@ -130,19 +141,19 @@ def _draw(
     else:
         limit = _fraction(k, degree)
 
-    def take(drawn: tuple, some: _Candidates) -> tuple:
+    def take(drawn: tuple, chunk: _Candidates) -> tuple:
         edges, row, inverses, count = drawn
         if by_importance:
-            inverse = _inverse(rate[some.row], rarity[some.neighbor])
+            inverse = _inverse(rate[chunk.row], rarity[chunk.neighbor])
             sure = inverse <= 1
             below = ((1 / jnp.where(sure, 2, inverse)) * 2.0**64).astype(jnp.uint64)
         else:
-            inverse, sure, below = jnp.float32(1), whole[some.row], limit[some.row]
-        taken = some.real & (sure | (node_numbers(key_data, hop, some.neighbor) < below))
+            inverse, sure, below = jnp.float32(1), whole[chunk.row], limit[chunk.row]
+        taken = chunk.real & (sure | (node_numbers(key_data, hop, chunk.neighbor) < below))
         place = jnp.where(taken, count + jnp.cumsum(taken) - 1, room)
         return (
-            edges.at[place].set(some.edge, mode="drop"),
-            row.at[place].set(some.row, mode="drop"),
+            edges.at[place].set(chunk.edge, mode="drop"),
+            row.at[place].set(chunk.row, mode="drop"),
             inverses.at[place].set(inverse, mode="drop"),
             count + jnp.sum(taken),
         )
@@ -162,7 +173,7 @@ def _draw(
 
 
 def _fraction(k: int, degree: jax.Array) -> jax.Array:
-    """uint64: `k / degree` in units of 2**-64, rounded down, where `degree` exceeds `k`."""
+    """uint64: `k / degree` in units of 2**-64, rounded down, for degrees above `k`."""
     half, low = jnp.uint64(32), jnp.uint64(0xFFFFFFFF)
     d = jnp.maximum(degree, 1).astype(jnp.uint64)
     upper = jnp.uint64(max(k, 0)) << half
@@ -170,28 +181,31 @@ def _fraction(k: int, degree: jax.Array) -> jax.Array:
 
 
 def _inverse(rate: jax.Array, rarity: jax.Array) -> jax.Array:
-    """float32: one over the probability with which a target takes a neighbour, if above 1."""
+    """float32: one over the probability that a target takes a neighbour; at most 1 if
+    certain."""
     return jnp.minimum(rate * rarity, _MOST_INVERSE)
 
 
 def _importances(rows: _Rows, k: int, rounds: int) -> tuple[jax.Array, jax.Array]:
-    """float32: one over each target's `c` `[T]`, and one over each node's `pi` `[N]`.
+    """One over each target's `c`, float32 `[T]`, and one over each node's `pi`, float32 `[N]`.
 
     A round multiplies `pi` of every candidate by the largest `c` of its targets, and solves for
-    the `c` again; see `Labor`. -1 goes on until the expected number of nodes converges.
+    `c` again; see `Labor`. With `rounds` -1 they go on until the expected number of nodes has
+    converged.
     """
     num_nodes = rows.graph.num_nodes
     rarity = jnp.ones(num_nodes, jnp.float32)
-    # Times the inverse: XLA makes that of a division by a constant, and rounds otherwise.
+    # A product with the inverse, for XLA turns a division by a constant into one, with
+    # rounding.
     rate = jnp.maximum(rows.degree.astype(jnp.float32) * (np.float32(1) / np.float32(k)), 1)
     rate = jnp.where(rows.whole, 1, rate)
 
     def again(state: tuple) -> tuple:
         done, rate, rarity, before, _ = state
 
-        def least_of(least: jax.Array, some: _Candidates) -> jax.Array:
-            at = jnp.where(some.real, some.neighbor, num_nodes)
-            return least.at[at].min(rate[some.row], mode="drop")
+        def least_of(least: jax.Array, chunk: _Candidates) -> jax.Array:
+            at = jnp.where(chunk.real, chunk.neighbor, num_nodes)
+            return least.at[at].min(rate[chunk.row], mode="drop")
 
         least = rows.walk(least_of, jnp.full(num_nodes, jnp.inf, jnp.float32))
         known = least < jnp.inf
@@ -213,23 +227,23 @@ def _importances(rows: _Rows, k: int, rounds: int) -> tuple[jax.Array, jax.Array
 
 
 def _solve(rows: _Rows, k: int, rarity: jax.Array, rate: jax.Array) -> jax.Array:
-    """float32 `[T]`: of each target that leaves some neighbours the rate `y` with
-    `sum(max(1, y * rarity)) = degree**2 / k`, at least 1.
+    """The rate `y` of each target that does not take all its neighbours, float32 `[T]`, at
+    least 1. It solves `sum(max(1, y * rarity)) = degree**2 / k`.
 
-    Newton's method on this convex and piecewise linear sum, from a `y` that makes no term 1: it
-    comes down to the solution, and every step makes more terms 1.
+    The sum is convex and piecewise linear in `y`. Newton's method starts where no term is 1. It
+    then descends to the solution, and every step makes more terms 1.
     """
     num_rows, degree = rate.shape[0], rows.degree
 
     def step(state: tuple) -> tuple:
         rate, sure, _ = state
 
-        def count(sums: tuple, some: _Candidates) -> tuple:
+        def count(sums: tuple, chunk: _Candidates) -> tuple:
             sure, rest = sums
-            its = rarity[some.neighbor]
-            one = _inverse(rate[some.row], its) <= 1
-            row = jnp.where(some.real & ~rows.whole[some.row], some.row, num_rows)
-            parts = jnp.where(one, 0, (its * _UNIT).astype(jnp.int64))
+            neighbor_rarity = rarity[chunk.neighbor]
+            one = _inverse(rate[chunk.row], neighbor_rarity) <= 1
+            row = jnp.where(chunk.real & ~rows.whole[chunk.row], chunk.row, num_rows)
+            parts = jnp.where(one, 0, (neighbor_rarity * _UNIT).astype(jnp.int64))
             return (
                 sure.at[row].add(one.astype(jnp.int64), mode="drop"),
                 rest.at[row].add(parts, mode="drop"),
@@ -243,7 +257,7 @@ def _solve(rows: _Rows, k: int, rarity: jax.Array, rate: jax.Array) -> jax.Array
         solved = jnp.maximum(left / jnp.where(moves, parts, 1), 1)
         return jnp.where(moves, solved, rate), jnp.where(moves, now, sure), jnp.any(moves)
 
-    # By an infinite rate no term is 1: the first step begins with that.
+    # With an infinite rate no term is 1, so that is the start.
     begin = (
         jnp.where(rows.whole, rate, jnp.inf),
         jnp.full(num_rows, -1, jnp.int64),
@@ -256,11 +270,12 @@ def _solve(rows: _Rows, k: int, rarity: jax.Array, rate: jax.Array) -> jax.Array
 def _weights(
     row: jax.Array, inverse: jax.Array, degree: jax.Array, k: int, spec: Spec
 ) -> jax.Array:
-    """float32 like `row`, the target of each slot (`T` where it drew none): see `Labor`."""
+    """float32, the shape of `row`: the weight of each slot's edge, see `Labor`. `row` is the
+    target of each slot, `T` where the slot is empty."""
     num_rows = degree.shape[0]
     count = jnp.zeros(num_rows, jnp.int64).at[row].add(1, mode="drop")
     if spec.unbiased:
-        # LABOR-0 takes a neighbour with probability k / degree, and 1 where there are fewer.
+        # LABOR-0 takes a neighbour with probability k / degree, or 1 if degree is at most k.
         all_of = degree if spec.importance != 0 or k == -1 else jnp.minimum(degree, k)
         over = all_of.astype(jnp.float32)
     elif spec.importance != 0:

@@ -1,4 +1,4 @@
-"""`Metapath`: walks on a typed graph, along one relation after the other."""
+"""`Metapath`: walks on a typed graph that follow a sequence of relations."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class Metapath:
     2017, section 3.2.2).
 
     A step along the relation `(a, name, b)` goes from a node of type `b` to one of type `a`,
-    since a node's row has the sources of its in-edges. With `both_ways` in
+    because a node's row has the sources of its in-edges. With `both_ways` in
     `Graph.from_relations` the way back is the relation `(b, "rev_" + name, a)`. A walk from a
-    node of another type than the first relation's target is at a dead end. Returns `Walks`; see
-    `Walker` for what a walk depends on.
+    node whose type is not the target type of the first relation ends at once. Returns `Walks`;
+    `Walker` says what a walk depends on.
 
     Fields:
-      relations: of each step, as `Schema.relation` takes them: triples, or names that only one
-        relation has. Longer walks repeat them.
-      length: the most steps of a walk; None: as many as there are relations.
-      weighted: whether a step draws in proportion to `graph.edge_weight`, and not uniformly.
+      relations: the relation of each step, in the forms of `Schema.relation`: triples, or names
+        that only one relation has. Longer walks repeat the sequence.
+      length: the largest number of steps of a walk. None: the number of relations.
+      weighted: whether a step draws in proportion to `graph.edge_weight` instead of uniformly.
 
     `init` and `sample` raise `InputError` for a graph without a schema, for relations that it
-    does not have, and for a relation that does not begin where the one before it led.
+    does not have, and for a relation that does not continue where the one before it leads.
     """
 
     relations: tuple[str | Relation, ...]
-    length: int = None  # type: ignore[assignment]  # made an int at once
+    length: int = None  # type: ignore[assignment]  # always an int after __post_init__
     weighted: bool = False
 
     def __post_init__(self) -> None:
@@ -60,8 +60,8 @@ class Metapath:
         object.__setattr__(self, "weighted", bool(self.weighted))
 
     def init(self, graph: Graph) -> jax.Array:
-        """int64 `[U, N, 2]`: of each of the `U` different relations and each node the first of
-        its edges, and how many there are."""
+        """int64 `[U, N, 2]`: for each of the `U` different relations and each node, where the
+        node's edges of that relation begin, and their number."""
         check_graph(graph, self.weighted)
         path = _path(self, graph)
         with jax.enable_x64(True):
@@ -92,7 +92,7 @@ def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
 def metapath_kernel(
     key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
 ) -> Walks:
-    """As `metapath_plain`, by jgs/kernels/walk.cc."""
+    """The result of `metapath_plain`, by jgs/kernels/walk.cc."""
     turns = _turns(walker, graph)
     return call_walks(key_data, graph, roots, walker, stretches=state, relations=turns)
 
@@ -130,12 +130,12 @@ def _check_relations(relations: Any) -> tuple[str | Relation, ...]:
 def _path(walker: Metapath, graph: Graph) -> tuple[int, ...]:
     """The edge types of the steps; raises `InputError`."""
     steps = [walker.relations[i % len(walker.relations)] for i in range(walker.length)]
-    relation_path(graph, steps[: len(walker.relations) + 1])  # and the first after the last
+    relation_path(graph, steps[: len(walker.relations) + 1])  # also the first after the last
     return relation_path(graph, walker.relations)
 
 
 def _turns(walker: Metapath, graph: Graph) -> tuple[int, ...]:
-    """Which part of the state each step reads."""
+    """The index along the first axis of the state that each step reads."""
     path = _path(walker, graph)
     different = list(dict.fromkeys(path))
     return tuple(different.index(relation) for relation in path)

@@ -1,7 +1,7 @@
 """Neighbour sampling: `Neighbors`, and `sample_neighbors` for one call.
 
-`neighbors_plain.py` is the meaning; on CPU devices a fused C++ kernel (`neighbors_kernel.py`)
-does the same in one call, bit for bit.
+`neighbors_plain.py` defines what it draws. On CPU devices a fused C++ kernel
+(`neighbors_kernel.py`) draws the same bits in one call.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ sample_batches = partial(draw_batches, sample_kernel, sample_plain)
 class Neighbors:
     """Draws, at hop `h`, `fanouts[h]` in-neighbours of every node known so far.
 
-    GraphSAGE (Hamilton et al. 2017), Algorithm 2, sampled straight into CSC as in FastSample
-    (2023), Algorithm 1. What it draws and returns is specified by `sample_neighbors`.
+    This is Algorithm 2 of GraphSAGE (Hamilton et al. 2017), sampled straight into CSC as in
+    Algorithm 1 of FastSample (2023). `sample_neighbors` specifies what it draws and returns.
 
     Fields:
-      fanouts: how many neighbours each node draws, seed-first: `(5, 10)` draws 5 a seed, then
-        10. -1 takes all of them.
+      fanouts: the number of neighbours that each node draws, the seeds' hop first: with
+        `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
       replace: whether draws are with replacement.
-      weighted: whether they are in proportion to `graph.edge_weight`.
-      edge_ids, edge_weights: whether the blocks carry `edge_id`, `edge_weight`.
-      relabel_inputs: False: the input-side block names its sources by node id.
+      weighted: whether draws are in proportion to `graph.edge_weight`.
+      edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`.
+      relabel_inputs: False: the first block names its sources by node id.
 
-    Raises `InputError` for fanouts that are none.
+    Raises `InputError` for invalid fanouts.
     """
 
     fanouts: tuple[int, ...]
@@ -158,45 +158,49 @@ def sample_neighbors(
 ) -> MiniBatch:
     """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks.
 
-    At hop `h` every node known so far (the seeds and all neighbours drawn before them) draws
+    At hop `h` every node known so far (the seeds and all neighbours drawn before) draws
     `fanouts[h]` of its in-neighbours (GraphSAGE, Hamilton et al. 2017, Algorithm 2; sampled
     straight into CSC as in FastSample 2023, Algorithm 1). What node `v` draws at hop `h`
     depends on `(key, h, v)` alone: not on the other seeds, their order, the padding, the
-    device or the number of threads. Jittable; everything from `fanouts` on is static.
+    device or the number of threads. The function is jittable; `fanouts` and all arguments after
+    it are static.
 
     Args:
       key: a Threefry key (`jax.random.key(0)`), used once. For several batches an array of
         as many keys (`jax.random.split(key, S)`).
-      graph: the graph `[N]`; under `jax.jit` pass it as an argument, do not close over it.
-      seeds: integer `[B]` node ids, `B >= 1`. `N` marks padding, anywhere: it draws
-        nothing. A seed that is repeated keeps its rows, one a repetition, with equal
-        samples; edges from it name its first row. `[S, B]` are S batches (gSampler,
-        SOSP 2023, super-batches): one call, each batch sampled on its own, with less waiting
-        between threads than S calls have.
-      fanouts: how many neighbours each node draws, seed-first: `(5, 10)` draws 5 a seed,
-        then 10. -1 takes all of them.
-      capacity: static sizes, from `plan_capacity`; None takes the worst case, which is
-        large. A sample that does not fit comes back empty with `overflow` set.
-      replace: False: the drawn neighbours are distinct, every subset of `fanout` of them is
-        equally likely, and all are taken where there are no more than `fanout`. True:
-        `fanout` independent draws wherever there is a neighbour.
-      weighted: draw in proportion to `graph.edge_weight` (without replacement: by successive
-        draws among those left). Edges of weight 0 are never drawn, by -1 neither.
-      return_edge_ids, return_edge_weights: fill the blocks' `edge_id`, `edge_weight`.
-      relabel_inputs: False: the input-side block names its sources by node id, for a first
-        layer that reads rows straight from the feature store (see `Block`, `MiniBatch`). The
-        last hop's sources then need no capacity. Else the sample is the same, bit for bit.
+      graph: the graph, of `N` nodes. Under `jax.jit` pass it as an argument, do not close over
+        it.
+      seeds: integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position: it draws
+        nothing. Each repetition of a seed has a row of its own, with an equal sample; edges
+        from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
+        super-batches). They are drawn in one call, each separately, and threads wait less for
+        each other than in S calls.
+      fanouts: the number of neighbours that each node draws, the seeds' hop first: with
+        `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
+      capacity: static sizes, from `plan_capacity`. None takes the worst case, which is large. A
+        sample that does not fit comes back empty with `overflow` set.
+      replace: False: the drawn neighbours are distinct. Every subset of `fanout` neighbours is
+        equally likely, and all are taken where there are at most `fanout`. True: `fanout`
+        independent draws wherever there is a neighbour.
+      weighted: whether to draw in proportion to `graph.edge_weight` (without replacement: by
+        successive draws among those left). Edges of weight 0 are never drawn, not even by -1.
+      return_edge_ids, return_edge_weights: whether the blocks carry `edge_id` and
+        `edge_weight`.
+      relabel_inputs: False: the first block names its sources by node id, for a first layer
+        that reads rows straight from the feature store (see `Block`, `MiniBatch`). The last
+        hop's sources then need no capacity. Otherwise the sample is the same, bit for bit.
 
     Returns:
-      A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. Of S batches all
-      its arrays have a leading axis S: `jax.tree.map(lambda a: a[i], batch)` is batch `i`, bit
-      for bit what a call with its key and seeds alone returns, its own `overflow` included.
+      A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
+      arrays have a leading axis S: `jax.tree.map(lambda a: a[i], batch)` is batch `i`. It
+      equals, bit for bit and `overflow` included, the result of a call with that batch's key
+      and seeds.
 
     Raises:
-      InputError: for arguments that break these rules. Seeds out of range are found when the
-        values are known. Under `jax.jit` on a CPU the kernel then fails with the same message
-        (a `jax.errors.JaxRuntimeError`); the plain path, which has no way to fail, returns
-        an empty batch with `overflow` set and -1 for what was `needed`.
+      InputError: for arguments that break these rules. Seeds out of range are noticed where
+        their values are known. Under `jax.jit` on a CPU the kernel fails with the same message
+        (a `jax.errors.JaxRuntimeError`). The plain form, which cannot fail, returns an empty
+        batch with `overflow` set and with -1 for `needed`.
     """
     sampler = Neighbors(
         check_fanouts(fanouts),

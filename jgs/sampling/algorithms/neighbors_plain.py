@@ -16,8 +16,8 @@ from jgs.sampling.random import fold
 
 
 class Spec(NamedTuple):
-    """What is static about a sample, see `jgs.sampling.hops.Spec`; one compiled program for
-    each."""
+    """The static part of a sample's arguments, see `jgs.sampling.hops.Spec`; each value has its
+    own compiled program."""
 
     fanouts: tuple[int, ...]
     capacity: Capacity
@@ -49,7 +49,7 @@ def _draw(
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     """See `jgs.sampling.hops.Draw`."""
     key_data, k = fold(key_data, spec.first_hop + h), spec.fanouts[h]
-    # A row draws `bound` neighbours, by weight perhaps fewer.
+    # A row draws `bound` neighbours, or fewer if draws are weighted.
     if k == -1:
         bound = degree
     else:
@@ -74,7 +74,8 @@ def _positions(
     spec: Spec,
     k: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Of edge slots that are the `nth` of target `row`: position in the row, drawn or not."""
+    """The position within its row that each edge slot draws, and whether it draws one. Slot `i`
+    is draw number `nth[i]` of target `row[i]`."""
     everything, prefix = jnp.ones(row.shape, bool), graph.edge_weight_prefix
     if spec.weighted and prefix is not None:
         before, through = (draw.row_weight(prefix, start[row], nth + i) for i in (0, 1))

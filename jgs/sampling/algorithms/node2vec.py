@@ -1,4 +1,4 @@
-"""`Node2Vec`: walks of second order, whose steps depend on the node before, by rejection."""
+"""`Node2Vec`: second-order walks, whose steps depend on the node before, drawn by rejection."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from jgs.sampling.walks import (
     walk,
 )
 
-_MOST = 1e6  # p and q are in [1 / _MOST, _MOST]: chances are counted in units of 2**-32
+_MOST = 1e6  # p and q are in [1 / _MOST, _MOST], because chances have units of 2**-32
 _BACK_SEPARATELY = (
-    8  # a step back is drawn by itself where fewer than 1 in so many would be accepted
+    8  # a step back is drawn separately if fewer than 1 in this number would be accepted
 )
 
 
@@ -38,23 +38,24 @@ class Node2Vec:
     """Walks whose steps go back, stay near or go on (Grover and Leskovec 2016, section 3.2).
 
     A walk that came from `t` to `v` steps to the in-neighbour `x` of `v` in proportion to the
-    weight of that edge times 1/p if `x` is `t`, 1 if `x` is in the row of `t`, and 1/q
-    otherwise. Parallel edges each count. The first step is that of `Walk`. Returns `Walks`;
-    see `Walker` for what a walk depends on.
+    weight of that edge times 1/p if `x` is `t`, times 1 if `x` is in the row of `t`, and times
+    1/q otherwise. Each parallel edge counts. The first step is that of `Walk`. Returns `Walks`;
+    `Walker` says what a walk depends on.
 
-    A neighbour is drawn by weight and accepted or drawn again (KnightKing, SOSP 2019, section
-    3). Steps back have a share of their own, found in the row, where 1/p is larger than the
-    other chances (the paper's outlier) or much smaller. So each draw is accepted with at least
-    1/8 of the chance min(q, 1/q), and the distribution is exact to about 2**-31.
+    A neighbour is drawn by weight, and is accepted or drawn again (KnightKing, SOSP 2019,
+    section 3). If 1/p is larger than the other chances (the paper's outlier) or much smaller,
+    steps back are drawn separately, and their edge is found in the row. So each draw is
+    accepted with at least 1/8 of the chance min(q, 1/q), and the distribution is exact to about
+    2**-31.
 
     Fields:
-      length: the most steps of a walk.
+      length: the largest number of steps of a walk.
       p, q: the paper's return and in-out parameters, each from 1e-6 to 1e6.
-      weighted: whether edges weigh `graph.edge_weight`, and not 1. A node whose edges all weigh
-        0 is then a dead end.
+      weighted: whether edges have the weights `graph.edge_weight` instead of 1. A node whose
+        edges all have weight 0 is then a dead end.
 
     The graph's rows must be sorted by source, see `Graph.sorted`. Raises `InputError` for a
-    length below 1 and for other p and q.
+    length below 1 and for `p` or `q` out of range.
     """
 
     length: int
@@ -77,8 +78,8 @@ class Node2Vec:
             object.__setattr__(self, name, float(value))
 
     def init(self, graph: Graph) -> jax.Array:
-        """bool `[]`: that the rows are sorted by source, for which it reads all edges; raises
-        `InputError` unless they are."""
+        """bool `[]`, True: the rows are sorted by source. This reads all edges, and raises
+        `InputError` if they are not sorted."""
         check_graph(graph, self.weighted)
         _check_sorted(np.asarray(graph.indptr), np.asarray(graph.indices))
         return jnp.array(True)
@@ -99,11 +100,12 @@ class Rule(NamedTuple):
     """`p` and `q` as integers: the fields of `SecondOrder` in jgs/kernels/walk.h.
 
     Fields:
-      back, near, far: what a random 32-bit word is below when a candidate is accepted that is
-        the node before, near it, or neither.
-      back_separately: whether a step back is drawn by itself.
-      area_back, area_on: the proportion in which they then are drawn, and the candidates for
-        the others, a unit of weight each; at most 2**31.
+      back, near, far: a candidate is accepted if a random uint32 is below this number: `back`
+        if it is the node before, `near` if it is in that node's row, `far` otherwise.
+      back_separately: whether steps back are drawn separately.
+      area_back, area_on: with separate steps back, the factors of the weight of a step back and
+        of the weight of the other candidates. The choice between the two is in proportion to
+        the products. At most 2**31.
     """
 
     back: int
@@ -115,7 +117,7 @@ class Rule(NamedTuple):
 
 
 def rule_of(walker: Node2Vec) -> Rule:
-    """What the walker draws by."""
+    """The `Rule` of a walker."""
     back, far = 1 / walker.p, 1 / walker.q
     most = max(1.0, far)
 
@@ -132,7 +134,7 @@ def rule_of(walker: Node2Vec) -> Rule:
 def node2vec_kernel(
     key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
 ) -> Walks:
-    """As `node2vec_plain`, by jgs/kernels/walk_second.cc."""
+    """The result of `node2vec_plain`, by jgs/kernels/walk_second.cc."""
     return call_walks(key_data, graph, roots, walker, second=rule_of(walker))
 
 
@@ -191,7 +193,7 @@ def node2vec_plain(
 
 
 def _weight(graph: Graph, start: jax.Array, count: jax.Array, weighted: bool) -> jax.Array:
-    """int64 `[B]`: what the first `count` edges of each row weigh."""
+    """int64 `[B]`: the total weight of the first `count` edges of each row."""
     if not weighted or graph.num_edges == 0:
         return count
     assert graph.edge_weight_prefix is not None
@@ -199,13 +201,13 @@ def _weight(graph: Graph, start: jax.Array, count: jax.Array, weighted: bool) ->
 
 
 def _areas(rule: Rule, total: jax.Array, back_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """int64 `[B]`: of what a step back, and it or a candidate, is drawn in proportion to; the
-    weights are cut to 31 bits."""
+    """int64 `[B]` each: the area of a step back, and the total area. A step back is drawn with
+    the probability of their ratio. Weights are reduced to 31 bits."""
     bits = 64 - jax.lax.clz(total)
     shift = jnp.maximum(bits - 31, 0)
 
-    def scaled(some: jax.Array) -> jax.Array:
-        return jnp.maximum(some >> shift, (some > 0).astype(jnp.int64))
+    def scaled(weight: jax.Array) -> jax.Array:
+        return jnp.maximum(weight >> shift, (weight > 0).astype(jnp.int64))
 
     back = scaled(back_weight) * rule.area_back
     return back, back + scaled(total - back_weight) * rule.area_on
@@ -214,7 +216,7 @@ def _areas(rule: Rule, total: jax.Array, back_weight: jax.Array) -> tuple[jax.Ar
 def _neighbor(
     graph: Graph, start: jax.Array, degree: jax.Array, point: jax.Array, weighted: bool
 ) -> jax.Array:
-    """int32 `[B]`: the neighbour on whose share of the row's weight each point falls."""
+    """int32 `[B]`: the neighbour whose part of the row's weight has the point `point`."""
     if weighted and graph.num_edges > 0:
         assert graph.edge_weight_prefix is not None
         point = draw.find(graph.edge_weight_prefix, start, degree, point)

@@ -19,19 +19,23 @@ from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, stack
 from jgs.sampling.project import FEATURES, features_of, project
 
-_LEAST = 1e-9  # of what a neighbour's probability is in proportion to
+_LEAST = 1e-9  # added to every bias, so that none is 0
 
 
 class Policy(NamedTuple):
-    """What `PASS` learns: float32 `[F, 2 * width]`, `W1` and `W2` beside each other, and `a`
-    float32 `[3]`."""
+    """The parameters that `PASS` learns.
+
+    Fields:
+      weight: float32 `[F, 2 * width]`, `W1` and `W2` beside each other.
+      attention: float32 `[3]`, `a`.
+    """
 
     weight: jax.Array
     attention: jax.Array
 
 
 class Learned(NamedTuple):
-    """The state of `PASS`."""
+    """The state of `PASS`: its policy, and the state of the Adam optimiser."""
 
     policy: Policy
     adam: optax.OptState
@@ -42,50 +46,50 @@ class PASS(MatrixSampler):
     """PASS (Yoon et al., "Performance-Adaptive Sampling Strategy Towards Fast and Accurate
     Graph Neural Networks", KDD 2021, section 4).
 
-    Node `v`, of degree `n`, draws `k` of its neighbours with replacement, neighbour `u` in
-    proportion to
+    Node `v`, of degree `n`, draws `k` of its neighbours with replacement. Neighbour `u` is
+    drawn in proportion to
 
         b[u, v] = ReLU(s . ((W1 x[u]) . (W1 x[v]), (W2 x[u]) . (W2 x[v]), 1 / n)) + 1e-9
 
     where `x` are the nodes' features, `s = softmax(a)`, and `W1`, `W2` and `a` are learned. A
-    layer's aggregated row is the plain mean of the drawn messages `h`. It is no estimate of the
-    mean over all neighbours: `v` is to draw those neighbours alone whose messages lower the
-    loss.
+    layer's aggregated row is the plain mean of the drawn messages `h`. It does not estimate the
+    mean over all neighbours: `v` learns to draw only neighbours whose messages lower the loss.
 
-    With `g[v]` the derivative of the loss by the aggregated row of `v` and `q` the
-    probabilities, the derivative of the expected loss is the score function's (Theorem 4.1),
-    sum over v of the mean over draws of `g[v] h[u] d log q[u, v]`. It is estimated from the
-    drawn neighbours alone by
+    Let `g[v]` be the gradient of the loss by the aggregated row of `v`, and `q` the
+    probabilities. The gradient of the expected loss is that of the score function (Theorem
+    4.1): the sum over `v` of the mean over draws of `g[v] h[u] d log q[u, v]`. It is estimated
+    from the drawn neighbours alone by
 
         sum over v, over its draws u of  (g[v] h[u] - mean of g[v] h over the draws)
                                           / (k - 1)  d log b[u, v]
 
-    which has the same expectation and less variance: the covariance of a sample. Adam takes a
-    step down it. Where the ReLU is 0 a neighbour is next to never drawn, and nothing more is
-    learned of it: a high learning rate may leap there and stay.
+    which is a sample covariance, with the same expectation and less variance. Adam descends it.
+    Where the ReLU is 0 a neighbour is almost never drawn, and nothing more is learned about it.
+    A high learning rate may jump there and stay.
 
-    Differences from the paper: draws of one neighbour count as often as they were drawn. The
+    Differences from the paper: a neighbour that is drawn several times counts as often. The
     authors' code draws from at most 32 neighbours, chosen beforehand, and learns from the input
-    layer alone; here from all, and all layers. Rows of features are used as they are; the
-    authors' are divided by their Euclidean norms.
+    layer alone; here all neighbours can be drawn, and all layers are learned from. Rows of
+    features are used as they are; the authors' code divides them by their Euclidean norms.
 
-    The model's layers must reduce by mean. The graph needs the node column `features`, `[N,
-    F]`. Exact evaluation reads all neighbours alike, which the model was not trained for.
+    The model's layers must reduce by mean. The graph needs the node column `features`,
+    `[N, F]`. Exact evaluation weighs all neighbours equally, and the model was not trained for
+    that.
 
     Fields:
-      sizes: how many neighbours a node draws at each hop, seed-first, at least 2; 5 in the
-        paper.
-      width: of `W1 x` and `W2 x`; 64 in the paper.
-      learning_rate: of Adam; 0.001 in the paper.
+      sizes: the number of neighbours that a node draws at each hop, the seeds' hop first, at
+        least 2; 5 in the paper.
+      width: the length of `W1 x` and of `W2 x`; 64 in the paper.
+      learning_rate: the learning rate of Adam; 0.001 in the paper.
 
-    The state has `W1` and `W2`, at first Glorot uniform with a gain of sqrt(2), `a`, at first
-    (0.01, 0.01, 1), and Adam's.
+    The state has `W1` and `W2`, Glorot uniform with a gain of sqrt(2) at first, `a`, which is
+    (0.01, 0.01, 1) at first, and the state of Adam.
     """
 
     sizes: tuple[int, ...] = (5, 5)
     width: int = 64
     learning_rate: float = 1e-3
-    compact: bool = field(default=True, repr=False, kw_only=True)  # features of few nodes
+    compact: bool = field(default=True, repr=False, kw_only=True)  # reads features of few nodes
 
     node_columns = (FEATURES,)
     repeats = True
@@ -141,7 +145,7 @@ class PASS(MatrixSampler):
     def gradient(
         self, policy: Policy, batch: MiniBatch, feedback: Feedback, graph: Graph | None
     ) -> Policy:
-        """The estimate of the derivative of the expected loss by `policy`."""
+        """The estimate of the gradient of the expected loss by `policy`."""
         x = features_of(graph)
         assert graph is not None
 
@@ -165,13 +169,15 @@ class PASS(MatrixSampler):
 
 
 def _bias(heads: jax.Array, share: jax.Array, attention: jax.Array) -> jax.Array:
-    """`b`, float32 `[E]`, of the products `[E, 2]` and `1 / n` `[E]`."""
+    """`b`, float32 `[E]`, from the products `heads` `[E, 2]` and `share` `[E]`, which
+    is `1 / n`."""
     s = jax.nn.softmax(attention)
     return jax.nn.relu(heads[:, 0] * s[0] + heads[:, 1] * s[1] + share * s[2]) + _LEAST
 
 
 def _centred(values: jax.Array, target: jax.Array, indptr: jax.Array) -> jax.Array:
-    """float32 `[E]`: each draw's value less its target's mean, over the draws less one."""
+    """float32 `[E]`: each draw's value minus the mean of its target's draws, divided by the
+    number of these draws minus one."""
     draws = jnp.diff(indptr)
     total = jnp.zeros(draws.shape[0]).at[target].add(values, mode="drop")
     mean = (total / jnp.maximum(draws, 1)).at[target].get(mode="fill", fill_value=0)

@@ -1,4 +1,4 @@
-"""`PinSage`: the nodes that random walks from a target visit most are its neighbours."""
+"""`PinSage`: a target's neighbours are the nodes that random walks from it visit most."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ class PinSage:
     Web-Scale Recommender Systems", KDD 2018, section 3.1).
 
     At hop `h` every target makes `num_walks` walks. Its neighbours are the `sizes[h]` nodes
-    that these visit most, itself left out; of nodes visited equally often those that were
-    visited after fewer steps, and then by the walk of the smaller number. A walk's step goes to
-    a uniformly drawn in-neighbour, as messages are read. A target whose walks come nowhere has
-    no neighbours.
+    that the walks visit most, the target itself left out. Among nodes visited equally often,
+    those come first that were visited after fewer steps, and then those visited by the walk
+    with the smaller number. A step goes to a uniformly drawn in-neighbour, as messages are
+    read. A target whose walks visit no other node has no neighbours.
 
-    DGL's `PinSAGESampler` counts likewise the end of every step, but the target too; its walks
-    go along out-edges.
+    DGL's `PinSAGESampler` also counts the end of every step, but it counts the target too, and
+    its walks go along out-edges.
 
     Fields:
-      sizes: how many neighbours each target has at most, seed-first.
-      num_walks: how many walks a target makes.
-      length: the most steps of a walk.
-      restart: before each step but the first, the probability that the walk ends. The next one
-        begins at the target again.
-      relations: relations of a typed graph, by name or triple, that the steps go along in turn
-        and that lead back to the type they begin at, e.g. from items to users and back. One
-        round of them counts as one step: `length` is in rounds, and only their ends are
-        visited. Targets of other types have no neighbours. None: along all edges.
-      counts: whether a block's `edge_weight` is how often the neighbour was visited. If not,
-        that is scaled so that a row's weights have the mean 1: `aggregate` with "mean" is then
-        the paper's importance pooling, the mean of the rows weighted by visits.
+      sizes: the largest number of neighbours of a target at each hop, the seeds' hop first.
+      num_walks: the number of walks of a target.
+      length: the largest number of steps of a walk.
+      restart: the probability, before each step but the first, that the walk ends. The next
+        walk begins at the target again.
+      relations: relations of a typed graph, by name or triple, that the steps follow in turn.
+        They must lead back to the type at which they begin, e.g. from items to users and back.
+        One round of them counts as one step: `length` is in rounds, and only the ends of rounds
+        are visited. Targets of other types have no neighbours. None: steps follow all edges.
+      counts: whether a block's `edge_weight` is the number of visits to the neighbour. If not,
+        this number is scaled so that a row's weights have the mean 1. `aggregate` with "mean"
+        is then the paper's importance pooling, the mean of the rows weighted by visits.
 
-    Blocks have weights and no `edge_id`, for neighbours are no edges of the graph; they are in
-    order of visits. What a node draws at a hop depends on (key, hop, node) alone: the walk of
-    number `w` is that of `Walk(length, stop=restart)` by the hop's key from the node's root of
-    that number. It may need any row of the graph, so vanilla mode refuses it. Raises
-    `InputError` for fields that break these rules.
+    Blocks have weights and no `edge_id`, because a neighbour need not be joined to its target
+    by an edge. Neighbours are in the order of visits. What a node draws at a hop depends on
+    (key, hop, node) alone: its walk number `w` is that of `Walk(length, stop=restart)` with the
+    key of the hop, from the `w`-th repetition of the node among the roots. It may need any row
+    of the graph, so vanilla mode refuses this sampler. Raises `InputError` for fields that
+    break these rules.
     """
 
     sizes: tuple[int, ...]

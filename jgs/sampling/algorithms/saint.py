@@ -25,8 +25,8 @@ from jgs.sampling.subgraphs import SubgraphSampler
 from jgs.sampling.walks import rows_of
 
 MODES = ("node", "degree", "edge", "walk")
-_RUN = 64  # edges that one sum stands for
-_PART = _RUN << 16  # edges handled at once: bounds the temporaries
+_RUN = 64  # edges for which one prefix sum is stored
+_PART = _RUN << 16  # edges handled at once, to bound the temporaries
 
 
 @dataclass(frozen=True)
@@ -35,29 +35,29 @@ class Saint(SubgraphSampler):
     Inductive Learning Method", ICLR 2020, section 3.4 and Algorithm 2).
 
     All draws are independent, with replacement, and decided in integers, so that every node and
-    edge can be drawn, the last one too. Draw number `i` depends on (key, `i`) alone.
+    edge can be drawn, also the last one. Draw number `i` depends on (key, `i`) alone.
 
     Fields:
-      mode: how the nodes are drawn; `d(v)` is an in-degree and `o(u)` an out-degree.
+      mode: how the nodes are drawn. `d(v)` is an in-degree and `o(u)` an out-degree.
         "node": `budget` nodes, `u` in proportion to the squared norm of its column in the
-          normalised adjacency `D^-1 A`: the sum of `1 / d(v)**2` over the edges `u -> v`, of
-          which each of parallel ones counts for itself.
+          normalised adjacency `D^-1 A`: the sum of `1 / d(v)**2` over the edges `u -> v`. Each
+          parallel edge counts.
         "degree": `budget` nodes in proportion to `d(u)`. The authors' program and DGL's
-          `SAINTSampler` draw so in the place of "node".
-        "edge": `budget` edges, `u -> v` in proportion to `1 / d(v) + 1 / o(u)`; the nodes are
-          the ends of all of them. On a symmetric graph, where an edge is there both ways, that
-          is the paper's `1 / deg(u) + 1 / deg(v)`.
-        "walk": `budget` roots, all nodes alike, and a walk of `length` steps from each, by
-          `Walk(length)`, which goes along in-edges and ends at a node without; the nodes are
-          all that were visited.
-      budget: how much is drawn. It may exceed the number of nodes.
-      length: the steps of a walk; None for the other modes.
+          `SAINTSampler` draw this way where the paper has "node".
+        "edge": `budget` edges, `u -> v` in proportion to `1 / d(v) + 1 / o(u)`. The nodes are
+          the ends of all of them. On a symmetric graph, which has every edge in both
+          directions, that is the paper's `1 / deg(u) + 1 / deg(v)`.
+        "walk": `budget` roots, uniform among all nodes, and from each a walk of `length` steps
+          by `Walk(length)`, which goes along in-edges and ends at a node without any. The
+          nodes are all that were visited.
+      budget: the number of nodes, edges or walks. It may exceed the number of nodes.
+      length: the number of steps of a walk; None for the other modes.
       norm_error, edge_ids, edge_weights: see `SubgraphSampler`.
 
-    A graph has an edge or more, unless the mode is "walk". The state of "node" is int64 `[N]`;
-    of "edge" int32 `[N]` twice and an int64 for each 64 edges; of the others it is empty.
-    Making it reads the graph's edges once or twice. Raises `InputError` for fields that break
-    these rules.
+    The graph must have an edge, unless the mode is "walk". The state of "node" is int64 `[N]`.
+    The state of "edge" is `EdgeSums`: int32 `[n]`, int64 `[N]`, and an int64 for each 64 edges.
+    The other modes have an empty state. Making it reads the graph's edges once or twice. Raises
+    `InputError` for fields that break these rules.
     """
 
     mode: str
@@ -115,31 +115,31 @@ class Saint(SubgraphSampler):
             drawn = jax.vmap(lambda key: _DRAWS[self.mode](key, graph, state, self.budget))(
                 key_data
             )
-        every = min(drawn.shape[1], graph.num_nodes)
-        nodes = jax.vmap(lambda some: distinct(some, every, graph.num_nodes))(drawn)
+        most = min(drawn.shape[1], graph.num_nodes)
+        nodes = jax.vmap(lambda ids: distinct(ids, most, graph.num_nodes))(drawn)
         count = jnp.sum(nodes < graph.num_nodes, axis=1, dtype=jnp.int32)
-        wider = ((0, 0), (0, max(room - every, 0)))
+        wider = ((0, 0), (0, max(room - most, 0)))
         return jnp.pad(nodes, wider, constant_values=graph.num_nodes)[:, :room], count
 
     def _walked(self, key_data: jax.Array, graph: Graph) -> jax.Array:
-        """int32 `[S, K]`: the nodes on all walks, `N` after a walk's end."""
-        every = jnp.full(self.budget, graph.num_nodes, jnp.int64)
+        """int32 `[S, K]`: the nodes of all walks, `N` after a walk's end."""
+        num_nodes = jnp.full(self.budget, graph.num_nodes, jnp.int64)
         keys = jax.vmap(lambda key: jnp.stack([fold(key, 0), fold(key, 1)]))(key_data)
-        roots = jax.vmap(lambda key: below(_bits(key, self.budget), every))(keys[:, 0])
+        roots = jax.vmap(lambda key: below(_bits(key, self.budget), num_nodes))(keys[:, 0])
         walks = Walk(self.length or 1).sample(keys[:, 1], graph, (), roots.astype(jnp.int32))
         return walks.nodes.reshape(key_data.shape[0], -1)
 
 
 def _bits(key_data: jax.Array, budget: int, number: int = 0) -> jax.Array:
-    """uint64 `[budget]`: the bits of each draw; each `number` has others."""
+    """uint64 `[budget]`: the bits of each draw; another `number` gives other bits."""
     return node_bits(key_data, jnp.arange(budget, dtype=jnp.int32), number)
 
 
 def _column_norms(graph: Graph) -> jax.Array:
-    """int64 `[N]`: inclusive prefix sums of the nodes' weights of mode "node".
+    """int64 `[N]`: inclusive prefix sums of the nodes' weights in mode "node".
 
-    The weights are float64, times a power of two such that all are below 2**61, rounded; one
-    that is positive is 1 at least. That changes a probability by about `2**-60`.
+    The weights are float64, multiplied by a power of two so that their sum is below 2**61, and
+    rounded; a positive weight becomes at least 1. That changes a probability by about `2**-60`.
     """
     norm, degree = np.zeros(graph.num_nodes), np.diff(np.asarray(graph.indptr)).astype(float)
     for sources, targets in _parts(graph):
@@ -149,28 +149,29 @@ def _column_norms(graph: Graph) -> jax.Array:
 
 
 def _by_weight(key_data: jax.Array, graph: Graph, prefix: jax.Array, budget: int) -> jax.Array:
-    """int32 `[budget]`: nodes by the prefix sums of their weights."""
+    """int32 `[budget]`: nodes drawn by the prefix sums of their weights."""
     return _found(prefix, below(_bits(key_data, budget), prefix[-1])).astype(jnp.int32)
 
 
 def _by_degree(key_data: jax.Array, graph: Graph, state: Any, budget: int) -> jax.Array:
-    """int32 `[budget]`: the targets of edges, all edges alike."""
+    """int32 `[budget]`: the targets of uniformly drawn edges."""
     edges = jnp.full(budget, graph.num_edges, jnp.int64)
     return _target(graph, below(_bits(key_data, budget), edges))
 
 
 class EdgeSums(NamedTuple):
-    """What mode "edge" needs of a graph.
+    """The state of mode "edge".
 
-    An edge is drawn as an edge of some target, the targets all alike and each one's edges all
-    alike, or as an edge of some source likewise; which of the two, by how many there are.
+    An edge is drawn in one of two ways: as a uniform in-edge of a uniform target, or as a
+    uniform out-edge of a uniform source. The choice is in proportion to the numbers of targets
+    and of sources.
 
     Fields:
       targets: int32 `[n]`, the nodes with in-edges, ascending.
-      num_sources: int64 `[]`, how many nodes have out-edges.
-      share: int64 `[N]`, what each out-edge of a node weighs: `unit // o(u)`, with a power of
-        two for the unit such that all edges together weigh less than 2**62.
-      prefix: int64 `[ceil(E / 64)]`, inclusive prefix sums of what each 64 edges weigh.
+      num_sources: int64 `[]`, the number of nodes with out-edges.
+      share: int64 `[N]`, the weight of each out-edge of a node: `unit // o(u)`, where the unit
+        is a power of two that keeps the weight of all edges below 2**62.
+      prefix: int64 `[ceil(E / 64)]`, inclusive prefix sums of the weights of 64 edges each.
     """
 
     targets: jax.Array
@@ -199,10 +200,10 @@ def _edge_sums(graph: Graph) -> EdgeSums:
 
 
 def _ends(key_data: jax.Array, graph: Graph, sums: EdgeSums, budget: int) -> jax.Array:
-    """int32 `[2 * budget]`: the ends of drawn edges."""
+    """int32 `[2 * budget]`: the ends of the drawn edges."""
     num_targets = sums.targets.shape[0]
-    either = jnp.full(budget, num_targets + sums.num_sources)
-    number, bits = below(_bits(key_data, budget), either), _bits(key_data, budget, 1)
+    num_ends = jnp.full(budget, num_targets + sums.num_sources)
+    number, bits = below(_bits(key_data, budget), num_ends), _bits(key_data, budget, 1)
 
     target = sums.targets.at[number].get(mode="clip")
     start, degree = rows_of(graph, target)
@@ -229,18 +230,18 @@ _DRAWS: dict[str, Callable[..., jax.Array]] = {
 
 
 def _found(prefix: jax.Array, point: jax.Array) -> jax.Array:
-    """int64 like `point`: the first place whose prefix sum exceeds it."""
+    """int64, the shape of `point`: the first position whose prefix sum exceeds `point`."""
     return find(prefix, jnp.zeros_like(point), jnp.full_like(point, prefix.shape[0]), point)
 
 
 def _target(graph: Graph, edge: jax.Array) -> jax.Array:
-    """int32 like `edge`: the node whose row has it."""
-    every = jnp.full_like(edge, graph.num_nodes)
-    return find(graph.indptr, jnp.ones_like(edge), every, edge).astype(jnp.int32)
+    """int32, the shape of `edge`: the node whose row has the edge."""
+    num_nodes = jnp.full_like(edge, graph.num_nodes)
+    return find(graph.indptr, jnp.ones_like(edge), num_nodes, edge).astype(jnp.int32)
 
 
 def _parts(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The sources and the targets of some million edges, one part after the other."""
+    """The sources and the targets of all edges, some million edges at a time."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     for first, stop in row_chunks(indptr):
         rows = row_of_edges(indptr[first : stop + 1])

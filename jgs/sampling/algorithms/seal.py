@@ -20,37 +20,38 @@ from jgs.sampling.hops import empty_if
 from jgs.sampling.induced import induced_block, rows_sorted
 from jgs.sampling.random import as_key_data
 
-_NONE = (1 << 62) - 1  # no (pair, node)
-_FAR = 1 << 29  # not reached
+_NONE = (1 << 62) - 1  # marks an empty slot among the numbers of (pair, node)
+_FAR = 1 << 29  # the distance of a row that was not reached
 
 
 @dataclass(frozen=True)
 class Seal:
-    """One square block for all layers: each pair's enclosing subgraph, one after the other.
+    """One square block for all layers: the enclosing subgraphs of the pairs, side by side.
 
     SEAL (Zhang and Chen, "Link Prediction Based on Graph Neural Networks", 2018), section 3.
-    A pair's subgraph is induced by its two ends and what hops from them draw: at hop `h` each
-    node that is new in the subgraph draws `fanouts[h]` of its in-neighbours, as `Neighbors`
-    does. The edges between the ends, in both directions, are left out of it. The subgraphs of
-    a batch share no rows, and each depends on the key and its own pair alone.
+    A pair's subgraph is induced by its two ends and the nodes that hops from them draw. At hop
+    `h` each node that is new in the subgraph draws `fanouts[h]` of its in-neighbours, as
+    `Neighbors` does. The edges between the two ends, in both directions, are left out. The
+    subgraphs of a batch share no rows, and each depends on the key and its own pair alone.
 
     Fields:
-      fanouts: how many neighbours a node draws, the ends' hop first. -1 takes all: the
-        subgraph of the paper. A draw may be spent on the pair's other end.
-      edge_ids, edge_weights: whether the block carries `edge_id`, `edge_weight`.
+      fanouts: the number of neighbours that a node draws, the ends' hop first. -1 takes all, as
+        in the paper. A draw may be spent on the pair's other end.
+      edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
 
-    The batch has, beside the block:
+    Beside the block the batch has:
       seeds: int32 `[B, 2]`, the pairs; `N` twice is padding.
       pair_labels: int32 `[B]`, 1 where an edge joins the ends in either direction.
-      groups: int32 `[B+1]`; pair `b` has the rows `groups[b]:groups[b+1]`: its first end, its
-        second unless that is the same node, and the other nodes by ascending id. None in
-        padding.
-      node_labels: int32 `[R]`, as `double_radius_labels` has them; 0 in padding.
+      groups: int32 `[B+1]`; pair `b` has the rows `groups[b]:groups[b+1]`. They are its first
+        end, its second end unless that is the same node, and the other nodes by ascending id. A
+        pair that is padding has no rows.
+      node_labels: int32 `[R]`, the result of `double_radius_labels`; 0 in padding.
       seed_rows: int32 `[B, 2]`, the rows of both ends.
 
-    A capacity has an entry a hop, what all pairs draw and the rows so far, and one for the
-    block: its edges, those between ends included, and its rows. A batch overflows, with -1
-    needed, where a seed is no node, or one end of a pair is padding.
+    A capacity has one entry for each hop, the number of draws of all pairs and the number of
+    rows so far, and one for the block: its edges, those between ends included, and its rows. A
+    batch overflows, with -1 for `needed`, where a seed is not a node, or where only one end of
+    a pair is padding.
     """
 
     fanouts: tuple[int, ...] = (-1,)
@@ -128,7 +129,7 @@ def _sample(
     overflow |= bad | (edges > capacity.edges[-1])
     nodes, groups = jnp.where(overflow, num_nodes, nodes), jnp.where(overflow, 0, groups)
 
-    # Which of its pair's ends a row is: 0, 1, or -1 for none.
+    # The end of its pair that a row is: 0 or 1, or -1 for neither.
     group, place = _groups_of_rows(groups, num_rows)
     two = jnp.diff(groups) > 0
     two &= ends[:, 0] != ends[:, 1]
@@ -155,9 +156,12 @@ def _sample(
 def _draw(
     key_data: jax.Array, graph: Graph, ends: jax.Array, sampler: Seal, capacity: Capacity
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What the hops from `ends` `[B, 2]` reach: int64 `[R]`, ascending, `pair * N + node` of
-    the nodes that are no ends, padded with `_NONE`; int32 `[2, L]`, what that needed; and
-    whether it did not fit."""
+    """The nodes that the hops from `ends` `[B, 2]` reach.
+
+    Returns int64 `[R]`, the ascending numbers `pair * N + node` of the nodes that are not ends,
+    padded with `_NONE`; int32 `[2, L]`, the numbers of edges and rows that each hop needed; and
+    whether one did not fit.
+    """
     num_nodes, num_pairs = max(graph.num_nodes, 1), ends.shape[0]
     draws = Neighbors(sampler.fanouts)
     twice = jnp.where(ends[:, 1] == ends[:, 0], graph.num_nodes, ends[:, 1])
@@ -169,10 +173,10 @@ def _draw(
         most_edges, most_rows = capacity.edges[h], capacity.sources[h]
         drawn = draws.draw_hop(key_data, graph, fringe, h, most_edges)
         row, real = edge_targets(most_edges, drawn.indptr, fringe.shape[0], drawn.indptr[-1])
-        own = pair.at[row].get(mode="clip")
-        real &= jnp.all(ends[own] != drawn.neighbors[:, None], axis=1)
-        # Sorted, what is known comes before what was drawn of the same node: the odd ones.
-        found = jnp.where(real, own * num_nodes + drawn.neighbors, _NONE)
+        pair_of_edge = pair.at[row].get(mode="clip")
+        real &= jnp.all(ends[pair_of_edge] != drawn.neighbors[:, None], axis=1)
+        # After sorting, a known node (even) comes before an equal node that was drawn (odd).
+        found = jnp.where(real, pair_of_edge * num_nodes + drawn.neighbors, _NONE)
         both = jnp.sort(jnp.concatenate([2 * others, 2 * found + 1]))
         ids = both >> 1
         before = jnp.concatenate([jnp.full(1, -1, jnp.int64), ids])[: ids.size]
@@ -193,7 +197,7 @@ def _draw(
 def _rows(
     ends: jax.Array, others: jax.Array, num_nodes: int, num_rows: int, empty: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """int32 `[num_rows]` and `[B+1]`: the batch's nodes and groups; none where `empty`."""
+    """The batch's nodes, int32 `[num_rows]`, and groups, int32 `[B+1]`; no nodes if `empty`."""
     numbers = jnp.arange(ends.shape[0] + 1, dtype=jnp.int64)
     real, two = ends[:, 0] < num_nodes, ends[:, 0] != ends[:, 1]
     count = jnp.where(real, 1 + two, 0).astype(jnp.int64)
@@ -212,7 +216,8 @@ def _rows(
 
 
 def _groups_of_rows(groups: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
-    """int32 `[R]` twice: each row's pair, and its place within the group; -1 in padding."""
+    """int32 `[R]` each: the pair of each row, and the row's position in its group; -1 in
+    padding."""
     row = jnp.arange(num_rows, dtype=jnp.int32)
     group = jnp.searchsorted(groups, row, side="right").astype(jnp.int32) - 1
     real = row < groups[-1]
@@ -223,8 +228,8 @@ def _groups_of_rows(groups: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Ar
 def _without_targets(
     block: Block, group: jax.Array, end: jax.Array, two: jax.Array, num_edges: int
 ) -> tuple[Block, jax.Array]:
-    """The block without the edges that join a pair's ends (of a node with itself: its loops),
-    and int32 `[B]`: whether there were any."""
+    """The block without the edges that join a pair's ends (for a pair of equal ends: its
+    self-loops), and int32 `[B]`: 1 where there were such edges."""
     row, real = edge_targets(
         block.edge_capacity, block.indptr, block.num_targets, block.num_edges
     )
@@ -259,27 +264,28 @@ def _without_targets(
 def double_radius_labels(block: Block, end: jax.Array) -> jax.Array:
     """int32 `[R]`: the label of each row of disjoint subgraphs, the paper's equation 3.
 
-    `1 + min(dx, dy) + (d / 2) [(d / 2) + (d % 2) - 1]` with `d = dx + dy` and whole division,
-    where `dx` is how many edges, from target to source, lead from the first end to the row
-    without passing the second end, and `dy` the other way round. The ends have 1, rows that
-    one of them does not reach so have 0.
+    The label is `1 + min(dx, dy) + (d / 2) [(d / 2) + (d % 2) - 1]` with `d = dx + dy` and
+    integer division. `dx` is the number of edges, from target to source, on the shortest path
+    from the first end to the row that does not pass the second end; `dy` is the same from the
+    second end. The ends have the label 1. Rows that one of the ends does not reach in this way
+    have 0.
 
     Args:
       block: square, the subgraphs without the edges that join their ends.
-      end: int32 `[R]`; which end of its pair a row is, 0 or 1, or -1.
+      end: int32 `[R]`; 0 or 1 for the rows of a pair's first or second end, -1 for others.
     """
     row, real = edge_targets(
         block.edge_capacity, block.indptr, block.num_targets, block.num_edges
     )
     row = jnp.where(real, row, 0)
-    mine = end[:, None] == jnp.arange(2)
-    begin = jnp.where(mine, 0, _FAR).astype(jnp.int32)
+    is_end = end[:, None] == jnp.arange(2)
+    begin = jnp.where(is_end, 0, _FAR).astype(jnp.int32)
 
     def further(carry: Any) -> Any:
         away, level, _ = carry
         leaves = (away == level)[row] & real[:, None]
-        reached = jnp.zeros_like(mine).at[block.indices].max(leaves, mode="drop")
-        new = reached & (away == _FAR) & ~mine[:, ::-1]
+        reached = jnp.zeros_like(is_end).at[block.indices].max(leaves, mode="drop")
+        new = reached & (away == _FAR) & ~is_end[:, ::-1]
         return jnp.where(new, level + 1, away), level + 1, jnp.any(new)
 
     first = vary_alike(begin, jnp.int32(0), jnp.bool_(True), end)[:-1]

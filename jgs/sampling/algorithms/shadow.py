@@ -22,8 +22,12 @@ from jgs.sampling.shorthand import as_sampler
 
 
 class ShadowState(NamedTuple):
-    """Fields: the state of the scope's sampler; bool `[]`, whether the graph's rows are sorted
-    by source."""
+    """The state of `Shadow`.
+
+    Fields:
+      scope: the state of the scope's sampler.
+      is_sorted: bool `[]`, whether the graph's rows are sorted by source.
+    """
 
     scope: State
     is_sorted: jax.Array
@@ -35,25 +39,26 @@ class Shadow:
     (Zeng et al., "Decoupling the Depth and Scope of Graph Neural Networks", NeurIPS 2021,
     sections 3 and 3.4).
 
-    The scope of a seed is which nodes a model may read for it, and does not grow with depth.
+    The scope of a seed is the set of nodes that a model may read for it. It does not grow with
+    the model's depth.
 
     Fields:
-      scope: the sampler whose nodes these are; a tuple of fanouts stands for `Neighbors`, the
-        paper's k-hop extractor. `Shadow.ppr` is its extractor by personalised PageRank.
-      disjoint: False: the scopes of all seeds are one set of nodes, and induce one graph, as
-        DGL's `ShaDowKHopSampler` has it. Rows are in the order of the scope's `nodes`, the
-        seeds first. True: each seed's scope induces a graph of its own, and these lie side by
-        side in the block, as the paper and PyG have it. A node then has a row in each of them;
-        the rows of a seed's graph follow each other, the seed's own first, and the batch's
-        `seed_rows` says where.
-      edge_ids, edge_weights: whether the block carries `edge_id`, `edge_weight`.
+      scope: the sampler of these nodes. A tuple of fanouts stands for `Neighbors`, the paper's
+        k-hop extractor. `Shadow.ppr` makes the paper's extractor by personalised PageRank.
+      disjoint: False: the scopes of all seeds together induce one graph, as in DGL's
+        `ShaDowKHopSampler`. Rows are in the order of the scope's `nodes`, the seeds first.
+        True: each seed's scope induces a graph of its own, and the graphs lie side by side in
+        the block, as in the paper and PyG. A node then has a row in each graph that it is in.
+        The rows of a seed's graph are consecutive, the seed's own first; the batch's
+        `seed_rows` has the first row of each.
+      edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
 
-    Disjoint graphs depend on (key, seed) alone where the scope is drawn by node. Those of a
-    repeated seed are equal.
+    Disjoint graphs depend on (key, seed) alone if the scope's sampler is by-node. The graphs of
+    a repeated seed are equal.
 
-    A capacity has the entries of the scope, and then the edges and rows of the block. The
-    scope's entries of disjoint graphs are shared out evenly: with B seeds each has room for a
-    B-th of them, and what is `needed` is B times what the neediest seed needs.
+    A capacity has the entries of the scope, and then the edges and rows of the block. Disjoint
+    graphs share the scope's entries evenly: each of B seeds has room for a B-th part, and
+    `needed` is B times the need of the largest.
 
     Raises `InputError` for a scope that is adaptive, draws its own seeds, or does not give its
     nodes local ids.
@@ -90,11 +95,12 @@ class Shadow:
         restart: float = 0.15,
         **options: Any,
     ) -> Shadow:
-        """Whose scopes are the seed and the `k` nodes of the largest personalised PageRank.
+        """A sampler whose scopes are the seed and the `k` nodes with the largest personalised
+        PageRank.
 
-        `PinSage` estimates it by how often `num_walks` walks from the seed visit a node. They
-        end with the probability `restart`, PageRank's own, before each step but the first, and
-        after `length` steps. `options` are fields of `Shadow`.
+        `PinSage` estimates it by the number of visits of `num_walks` walks from the seed. A
+        walk ends with the probability `restart`, which is PageRank's, before each step but the
+        first, and after `length` steps. `options` are fields of `Shadow`.
         """
         return cls(PinSage((k,), num_walks, length, restart), **options)
 
@@ -103,7 +109,7 @@ class Shadow:
         return self.disjoint and self.scope.by_node
 
     def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """See `jgs.sampling.base.step_keys`: those of the scope."""
+        """See `jgs.sampling.base.step_keys`: the keys of the scope's sampler."""
         return step_keys(self.scope, epoch_key_data, steps)
 
     def init(self, graph: Graph) -> ShadowState:
@@ -186,7 +192,7 @@ def _induce(
         is_sorted=is_sorted,
     )
     overflow = failed | (num_edges > most_edges)
-    own = jnp.stack([jnp.minimum(num_edges, 2**31 - 1), groups[-1].astype(jnp.int64)])
-    own = jnp.where(jnp.any(needed < 0), -1, own)
-    needed = jnp.concatenate([needed, own[:, None]], axis=1).astype(jnp.int32)
+    last = jnp.stack([jnp.minimum(num_edges, 2**31 - 1), groups[-1].astype(jnp.int64)])
+    last = jnp.where(jnp.any(needed < 0), -1, last)
+    needed = jnp.concatenate([needed, last[:, None]], axis=1).astype(jnp.int32)
     return block, jnp.where(overflow, num_nodes, nodes), overflow, needed, rows

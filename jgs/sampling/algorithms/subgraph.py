@@ -23,14 +23,15 @@ from jgs.sampling.relabel import relabel
 class Subgraph:
     """One square block for all layers: the graph that a batch's nodes induce.
 
-    The nodes are the seeds and `extra` draws, with replacement, from all nodes (as GraphSAINT's
-    node sampler, Zeng et al. 2020, section 3.4, with equal probabilities; its normalisation is
-    not applied). A node is there once, but a repeated seed keeps its rows. The draws depend on
-    the key alone, so batches of ranks share them unless their keys differ.
+    The nodes are the seeds and `extra` draws, with replacement, from all nodes. This is
+    GraphSAINT's node sampler (Zeng et al. 2020, section 3.4) with equal probabilities and
+    without its normalisation. A node has one row, but each repetition of a seed has its own.
+    The draws depend on the key alone, so batches of ranks have the same draws unless their keys
+    differ.
 
     Fields:
-      extra: how many nodes are drawn beside the seeds.
-      edge_ids, edge_weights: whether the block carries `edge_id`, `edge_weight`.
+      extra: the number of nodes that are drawn in addition to the seeds.
+      edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
 
     A capacity has one hop: the block's edges and the batch's nodes.
     """
@@ -96,8 +97,8 @@ def _sample(
 def _nodes(
     key_data: jax.Array, seeds: jax.Array, num_nodes: int, extra: int, room: int
 ) -> tuple[jax.Array, jax.Array]:
-    """int32 `[room]`, the seeds and then the drawn nodes that are not among them, each once;
-    and how many rows that takes, also if they do not fit."""
+    """The seeds, then the drawn nodes that are not among them, each once, int32 `[room]`; and
+    the number of rows needed, also if they do not fit."""
     slot = jnp.arange(seeds.shape[0], dtype=jnp.int32)
     num_seeds = jnp.max(slot + 1, initial=0, where=seeds < num_nodes)
     number = jnp.arange(extra, dtype=jnp.int32)

@@ -22,9 +22,9 @@ class Weights(NamedTuple):
 
     Fields:
       edges: float32 `[E]`, the logarithm of each edge's weight.
-      sums: float32 `[N]`, that of the sum of the weights of each node's edges.
+      sums: float32 `[N]`, the logarithm of the sum of the weights of each node's edges.
       degrees: int32 `[N]`, the nodes' in-degrees.
-      steps: int32, how many batches were learned from.
+      steps: int32, the number of batches learned from.
     """
 
     edges: jax.Array
@@ -39,42 +39,43 @@ class Thanos(MatrixSampler):
     Near-Optimal Regret", NeurIPS 2021).
 
     Every edge has a weight `w`. Node `v`, of degree `n`, draws `k` of its neighbours without
-    replacement, one after the other, by
+    replacement, one after the other, with the probabilities
 
         q[u, v] = (1 - gamma) w[u, v] / (sum of w over v's neighbours) + gamma / n
 
-    among those left; all, if there are no more. It estimates the mean of their messages by the
-    plain mean of those drawn. Nothing is divided by `q`: the estimate is biased, and varies
-    less. With `z = h / n` for the message `h` and `m` the mean of `z` over the draws, which
-    stands for that over all neighbours, the reward of a draw is
+    among those left. It draws all of them if there are at most `k`. The plain mean of the drawn
+    messages estimates the mean of all. Nothing is divided by `q`: the estimate is biased, and
+    varies less. Let `z = h / n` for the message `h`, and let `m` be the mean of `z` over the
+    draws, which stands for the mean over all neighbours. The reward of a draw is
 
         r = 2 <z, m> - ||z||**2 = ||m||**2 - ||z - m||**2
 
-    the largest where a neighbour lies nearest to the mean that it is to stand for. Unlike the
-    reward of `GCNBS` it has no `q`, and is at most `||m||**2`. After a step a draw multiplies
-    its edge's weight by `exp(eta r / p)`, but by no more than `e` and no less than `1 / e`. `p`
-    is the draw's `edge_probs` (Des Raj's, see `Matrix.individual_sample`), by which `r / p` is
-    on average the reward of each edge, drawn or not.
+    It is largest for the neighbour nearest to the mean that it represents. Unlike the reward of
+    `GCNBS` it has no `q`, and is at most `||m||**2`. After a step a draw multiplies its edge's
+    weight by `exp(eta r / p)`, but at most by `e` and at least by `1 / e`. `p` is the draw's
+    `edge_probs` (Des Raj's, see `Matrix.individual_sample`): on average over draws, `r / p` is
+    the reward of each edge, drawn or not.
 
-    Rewards change as the model learns. Every `restart` steps all weights are 1 again (Rexp3,
+    Rewards change as the model learns. Every `restart` steps all weights become 1 again (Rexp3,
     Besbes, Gur and Zeevi, NeurIPS 2014).
 
-    All layers share the weights. The layer of the input side, which draws for all nodes of the
-    batch that have neighbours there, gives the rewards. A node that a batch has twice counts
-    once, and one of no more than `k` neighbours, which draws them all, learns nothing. `q` is
-    that of the state given: where the batch was drawn with an older one (`Loader`'s `age`, the
-    same step's batches of other ranks), `p` is off by what was learned between.
+    All layers share the weights. The rewards come from the layer on the input side, which draws
+    for all nodes of the batch that have neighbours there. A node that is twice in a batch
+    counts once. A node with at most `k` neighbours, which draws them all, learns nothing. `q`
+    is computed from the given state. If the batch was drawn with an older state (with
+    `Loader`'s `age`, or as the batch of another rank in the same step), `p` is off by what was
+    learned in between.
 
     The paper gives orders of magnitude: `restart` grows like `T**(2/3)` with the number `T` of
     steps. The defaults are those of the authors' command for CoraFull.
 
     Fields:
-      sizes: how many neighbours a node draws at each hop, seed-first.
+      sizes: the number of neighbours that a node draws at each hop, the seeds' hop first.
       gamma: the share of uniform draws, in (0, 1].
-      eta: how fast weights change, in (0, 1].
-      restart: after how many steps the weights begin anew, at least 1.
+      eta: the rate at which weights change, in (0, 1].
+      restart: the number of steps after which the weights begin anew, at least 1.
 
-    The state is `Weights`; it belongs to a graph of the same edges.
+    The state is `Weights`; it belongs to a graph with the same edges.
     """
 
     sizes: tuple[int, ...] = (10, 10)
@@ -89,7 +90,7 @@ class Thanos(MatrixSampler):
         object.__setattr__(self, "restart", require_int("restart", self.restart, 1))
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
-        sub = A[:, frontier]  # its values are the logarithms of the weights
+        sub = A[:, frontier]  # its values are logarithms of weights
         return sub.individual_sample(k, exp3.probabilities(sub, self.gamma))
 
     def init(self, graph: Graph) -> Weights:
@@ -112,7 +113,7 @@ class Thanos(MatrixSampler):
         drawn = learns & (place < block.indptr[1:, None])
 
         def of_draws(column: jax.Array) -> jax.Array:
-            """`[T, k]`, of `[E]`: the targets' draws in their order."""
+            """`[T, k]`: the values of a column `[E]` for the targets' draws, in their order."""
             return jnp.where(drawn, column.at[place].get(mode="clip"), 0)
 
         with jax.enable_x64(True):
@@ -148,7 +149,7 @@ def _log(degrees: jax.Array) -> jax.Array:
 
 
 def _first(nodes: jax.Array) -> jax.Array:
-    """bool `[T]`: whether no earlier one is the same node."""
+    """bool `[T]`: whether each node is the first of its repetitions."""
     order = jnp.argsort(nodes, stable=True)
     inorder = nodes[order]
     other = jnp.concatenate(

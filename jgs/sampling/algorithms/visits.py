@@ -1,6 +1,6 @@
-"""Neighbours by visits: the nodes that short random walks from a target come to most often.
+"""Neighbours by visits: the nodes that short random walks from a target visit most often.
 
-What `PinSage` and `HetGNN` share, in plain JAX. `jgs/kernels/visits.cc` does the same for each
+`PinSage` and `HetGNN` share this, in plain JAX. `jgs/kernels/visits.cc` does the same for each
 target in one pass, bit for bit.
 """
 
@@ -37,17 +37,18 @@ _VISITS_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 
 
 class Spec(NamedTuple):
-    """What is static about a sample, see `jgs.sampling.hops.Spec`.
+    """The static part of a sample's arguments, see `jgs.sampling.hops.Spec`.
 
     Fields:
-      groups: of each the ranges of its node ids, (first, last, first, last, ...), ascending;
-        groups are apart, and a node of none is no neighbour.
-      sizes: for each hop, of each group, how many neighbours a target has at most.
-      path: the relation of each step of a traversal, in turn; (): a traversal is one step along
-        any edge.
-      num_walks, length: walks of each target, and the traversals of each.
-      stop: before each traversal but the first the probability that the walk ends.
-      counts: whether weights are the counts, or scaled so that each row's mean is 1.
+      groups: for each group of nodes its ranges of ids, (first, last, first, last, ...),
+        ascending. Groups do not overlap. A node in no group is never a neighbour.
+      sizes: for each hop and each group, the largest number of neighbours of a target.
+      path: the relation of each step of a traversal, in turn. Empty: a traversal is one step
+        along any edge.
+      num_walks, length: the number of walks of each target, and of traversals of each walk.
+      stop: the probability, before each traversal but the first, that the walk ends.
+      counts: whether weights are the counts of visits; otherwise they are scaled so that each
+        row has the mean 1.
     """
 
     capacity: Capacity
@@ -66,7 +67,7 @@ class Spec(NamedTuple):
 
     @property
     def most(self) -> int:
-        """The visits of one target at most."""
+        """The largest number of visits of one target."""
         return self.num_walks * self.length
 
 
@@ -102,8 +103,8 @@ def check_sizes(sizes: Any) -> tuple[Any, ...]:
 def visit_bound(
     sizes: Sequence[int], most: int, shape: GraphShape, batch_size: int
 ) -> Capacity:
-    """What no sample exceeds whose targets make `most` visits and, at the hops, have `sizes`
-    neighbours."""
+    """A capacity that no sample exceeds whose targets make `most` visits and have `sizes[h]`
+    neighbours at hop `h`."""
     edges, sources, targets = [], [], batch_size
     for k in sizes:
         edges.append(targets * min(k, most, shape.num_nodes))
@@ -115,12 +116,12 @@ def visit_bound(
 def sample_visits(
     sampler: Any, key: Any, graph: Graph, seeds: Any, capacity: Capacity | None, **spec: Any
 ) -> MiniBatch:
-    """What `sampler.sample` returns; `spec`: the `groups`, `sizes` and `path` of a `Spec`."""
+    """What `sampler.sample` returns. `spec` are `groups`, `sizes` and `path` of a `Spec`."""
     seeds, capacity = check_call(sampler, graph, seeds, capacity, len(sampler.sizes))
     key_data = as_key_data(key, seeds.shape[:-1])
     most = sampler.num_walks * sampler.length
     spec["sizes"] = tuple(tuple(min(k, most) for k in row) for row in spec["sizes"])
-    every = Spec(
+    complete = Spec(
         capacity,
         num_walks=sampler.num_walks,
         length=sampler.length,
@@ -128,7 +129,7 @@ def sample_visits(
         counts=sampler.counts,
         **spec,
     )
-    (batch,) = draw_batches(_sample_kernel, _sample_plain, key_data, graph, seeds, every)
+    (batch,) = draw_batches(_sample_kernel, _sample_plain, key_data, graph, seeds, complete)
     return batch
 
 
@@ -163,14 +164,14 @@ def _draw(
     h: int,
     room: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """See `jgs.sampling.hops.Draw`; nodes in place of edges."""
+    """See `jgs.sampling.hops.Draw`; this draws nodes in place of edges."""
     del start, degree
     found, count = visit(fold(key_data, spec.first_hop + h), graph, nodes, spec, spec.sizes[h])
     weight = count.astype(jnp.float32)
     if not spec.counts:
-        every = jnp.sum(count > 0, axis=1).astype(jnp.float32)
+        num_found = jnp.sum(count > 0, axis=1).astype(jnp.float32)
         total = jnp.sum(count, axis=1).astype(jnp.float32)
-        weight = weight * every[:, None] / jnp.maximum(total, 1)[:, None]
+        weight = weight * num_found[:, None] / jnp.maximum(total, 1)[:, None]
     real = (count > 0).reshape(-1)
     total = jnp.sum(real, dtype=jnp.int64)
     place = jnp.where(real, jnp.cumsum(real) - 1, room)
@@ -187,17 +188,18 @@ def _draw(
 def visit_plain(
     key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """The most visited nodes of each target by the hop's key `key_data` uint32 `[2]`.
+    """The most visited nodes of each target, with the hop's key `key_data` uint32 `[2]`.
 
     Args:
       nodes: int32 `[T]`, the targets, `N` for padding.
-      sizes: of each group of `spec` how many; `K` together.
+      sizes: the number of nodes for each group of `spec`; their sum is `K`.
 
     Returns:
-      int32 `[T, K]` each: of every group in turn so many nodes, the most visited first, `N`
-      where there are no more; and how often each was visited, 0 there. Of nodes visited
-      equally often those come first that were visited after fewer steps, and then by the walk
-      of the smaller number. The target itself is not among them.
+      Two arrays int32 `[T, K]`. The first has `sizes[i]` nodes of each group `i` in turn, the
+      most visited first, and `N` where there are no more. The second has the number of visits
+      to each, 0 for `N`. Among nodes visited equally often, those come first that were visited
+      after fewer steps, and then those visited by the walk with the smaller number. The target
+      itself is not among them.
     """
     if nodes.shape[0] * spec.most <= _VISITS_AT_ONCE:
         return _most_visited(key_data, graph, nodes, spec, sizes)
@@ -217,12 +219,12 @@ def _most_visited(
     visited = jnp.where(visited == nodes[:, None], num_nodes, visited)
     order = jnp.argsort(
         visited, axis=1, stable=True
-    )  # of equal ones the first visit comes first
+    )  # equal nodes stay in the order of their visits
     ordered = jnp.take_along_axis(visited, order, axis=1)
     ends = jnp.ones((*visited.shape[:1], 1), bool)
     starts = jnp.concatenate([ends, ordered[:, 1:] != ordered[:, :-1]], axis=1)
     slot = jnp.arange(most)
-    after = jnp.where(starts, slot, most)  # the next start, from each slot on
+    after = jnp.where(starts, slot, most)  # becomes the next start after each slot
     after = jax.lax.cummin(after, axis=1, reverse=True)
     after = jnp.concatenate([after[:, 1:], jnp.full_like(after[:, :1], most)], axis=1)
     count = jnp.where(starts, after - slot, 0)
@@ -241,8 +243,8 @@ def _most_visited(
 
 
 def _walk(key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec) -> jax.Array:
-    """int32 `[T, length * num_walks]`: where each traversal ended, those of all walks' first
-    ones before the second ones; `N` after a walk's end."""
+    """int32 `[T, length * num_walks]`: the end of each traversal. The first traversals of all
+    walks come before the second ones. `N` after a walk's end."""
     num_nodes, per = graph.num_nodes, max(1, len(spec.path))
     roots = jnp.repeat(nodes, spec.num_walks)
     number = jnp.tile(jnp.arange(spec.num_walks, dtype=jnp.int32), nodes.shape[0])

@@ -1,4 +1,4 @@
-"""The C++ kernel behind `visits`: jgs/kernels/visits.cc, a pass of its own for each target."""
+"""The C++ kernel behind `visits`: jgs/kernels/visits.cc, one pass for each target."""
 
 from __future__ import annotations
 

@@ -25,27 +25,28 @@ class VRGCN(MatrixSampler):
     """VR-GCN (Chen, Zhu and Song, "Stochastic Training of Graph Convolutional Networks with
     Variance Reduction", ICML 2018, section 4.2, the estimator "CV").
 
-    Every node draws few of its neighbours, uniformly without replacement. The last message
-    `H[u]` that each node `u` was seen to send is stored, and a layer's mean over all neighbours
+    Every node draws few of its neighbours, uniformly without replacement. For each node `u` the
+    message `H[u]` that it last sent in training is stored. A layer's mean over all neighbours
     of `v` is estimated by
 
         mean over v's neighbours u of H[u]  +  mean over the drawn u of (x[u] - H[u])
 
-    with the messages `x` of now. That is unbiased, and its variance goes to zero as `H` goes to
-    `x`. The first mean is of all neighbours: a layer reads as many stored rows as its targets
-    have edges, but computes nothing for them. After a step the messages of all sources of a
-    block are stored (the paper's Algorithm 2, line 7).
+    with the current messages `x`. The estimate is unbiased, and its variance goes to zero as
+    `H` approaches `x`. The first mean is over all neighbours: a layer reads as many stored rows
+    as its targets have edges, but computes nothing else for them. After a step the messages of
+    all sources of a block are stored (the paper's Algorithm 2, line 7).
 
-    Blocks carry `control`, by which `jgs.ops.aggregate` makes this estimate of every mean: the
-    model's layers must reduce by mean. Messages that dropout has thinned are stored as they
-    are; the paper's "CVD" keeps their means apart.
+    Blocks carry `control`, by which `jgs.ops.aggregate` makes this estimate of every mean, so
+    the model's layers must reduce by mean. Messages are stored as dropout leaves them; the
+    paper's "CVD" stores their means separately.
 
     Fields:
-      sizes: how many neighbours a node draws at each hop, seed-first; 2 in the paper.
-      widths: of the messages of each layer of the model, input side first:
+      sizes: the number of neighbours that a node draws at each hop, the seeds' hop first; 2 in
+        the paper.
+      widths: the width of the messages of each layer of the model, the input side first:
         `model.message_widths`.
 
-    The state is float32 `[N, M]` for each layer, input side first; zeros at first.
+    The state is float32 `[N, M]` for each layer, the input side first; zeros at first.
     """
 
     sizes: tuple[int, ...] = (2, 2)
@@ -69,7 +70,7 @@ class VRGCN(MatrixSampler):
             )
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
-        # Built, for the histories of all neighbours are read too.
+        # Built, because the histories of all neighbours are read too.
         return A[:, frontier].built().individual_sample(k)
 
     def init(self, graph: Graph) -> History:
@@ -101,21 +102,22 @@ class VRGCN(MatrixSampler):
 def _neighbor_means(
     graph: Graph, history: jax.Array, targets: jax.Array, columns: int, looked: int
 ) -> jax.Array:
-    """float32 `[T, M]`: the mean of `history` `[N, M]` over all neighbours of each of `targets`
-    int32 `[T]`, 0 in padding; of at most `columns` distinct nodes with `looked` edges."""
+    """float32 `[T, M]`: the mean of `history` `[N, M]` over all neighbours of each target, 0 in
+    padding. `targets` int32 `[T]` may have at most `columns` distinct nodes, with `looked`
+    edges."""
     num_nodes = graph.num_nodes
     with jax.enable_x64(True):
         frontier = distinct(targets, columns, num_nodes)
         A = Matrix(graph.unweighted(), room=Room(looked=max(looked, 1)))
         edges = A[:, frontier].built().edges
         assert edges is not None
-        every = Block(
+        all_edges = Block(
             indptr=edges.indptr,
-            indices=edges.row,  # of all nodes: node ids
+            indices=edges.row,  # rows of all nodes: node ids
             num_targets=jnp.sum(frontier < num_nodes, dtype=jnp.int32),
             num_sources=jnp.int32(num_nodes),
             num_edges=edges.indptr[-1],
             source_capacity=num_nodes,
         )
-        means = gather_aggregate(history, every, "mean")
+        means = gather_aggregate(history, all_edges, "mean")
         return gather(means, places(frontier, targets, num_nodes))

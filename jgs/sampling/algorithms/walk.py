@@ -1,4 +1,4 @@
-"""`Walk`: random walks, by uniform draws or by weight, with restart."""
+"""`Walk`: random walks, uniform or by edge weight, with restart."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ JUMPS = 0xFFFFFFFF  # the draw that decides whether a walk stops or goes back to
 
 @dataclass(frozen=True)
 class Walk:
-    """Walks each of whose steps draws one of the node's in-neighbours.
+    """Walks whose every step draws one of the node's in-neighbours.
 
-    DeepWalk (Perozzi et al. 2014, section 4.1) walks so; with `restart` it is the random walk
-    with restart (Tong et al. 2006). Returns `Walks`; see `Walker` for what a walk depends on.
+    DeepWalk (Perozzi et al. 2014, section 4.1) makes such walks. With `restart` they are random
+    walks with restart (Tong et al. 2006). Returns `Walks`; `Walker` says what a walk depends
+    on.
 
     Fields:
-      length: the most steps of a walk.
-      weighted: whether a step draws in proportion to `graph.edge_weight`, and not uniformly. A
-        node whose edges all weigh 0 is then a dead end.
-      restart: before each step but the first, the probability that the walk goes back to its
-        root. The jump takes the step's place, also at a dead end.
-      stop: before each step but the first, the probability that the walk ends; it comes
-        before `restart`. DGL's `restart_prob` is this one.
+      length: the largest number of steps of a walk.
+      weighted: whether a step draws in proportion to `graph.edge_weight` instead of uniformly.
+        A node whose edges all have weight 0 is then a dead end.
+      restart: the probability, before each step but the first, that the walk jumps back to its
+        root. The jump takes the place of the step, also at a dead end.
+      stop: the probability, before each step but the first, that the walk ends. It is decided
+        before `restart`. DGL's `restart_prob` is this probability.
 
-    Raises `InputError` for a length below 1 and for what is no probability.
+    Raises `InputError` for a length below 1 and for a number that is not a probability.
     """
 
     length: int
@@ -69,7 +70,7 @@ class Walk:
 def walk_kernel(
     key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Walk
 ) -> Walks:
-    """As `walk_plain`, by jgs/kernels/walk.cc."""
+    """The result of `walk_plain`, by jgs/kernels/walk.cc."""
     return call_walks(key_data, graph, roots, walker, walker.restart, walker.stop)
 
 

@@ -26,15 +26,16 @@ def call_walks(
     relations: tuple[int, ...] = (),
     second: tuple[int, ...] = (),
 ) -> Walks:
-    """The walks of `walker.length` from `roots` int32 `[..., B]` by the keys `key_data` uint32
-    `[..., 2]`, by weight with `walker.weighted`. `jax.vmap` makes one call of it.
+    """The walks of `walker.length` steps from `roots` int32 `[..., B]` with the keys `key_data`
+    uint32 `[..., 2]`, by weight with `walker.weighted`. `jax.vmap` makes it one call.
 
     Args:
       restart, stop: see `Walk`.
-      stretches: int64 `[U, N, 2]`, parts of all rows: the first of each one's edges, and how
-        many it has; and
-      relations: which of the `U` each step draws from, over and over. (): from whole rows.
-      second: the fields of `SecondOrder` in jgs/kernels/walk.h; (): a walk of first order.
+      stretches: int64 `[U, N, 2]`: `U` parts of every row, each with the position of its first
+        edge and its number of edges.
+      relations: the index among the `U` parts that each step draws from, repeated for longer
+        walks. Empty: steps draw from whole rows.
+      second: the fields of `SecondOrder` in jgs/kernels/walk.h. Empty: a walk of first order.
     """
 
     def call(key_data: jax.Array, of_graph: tuple[Graph, jax.Array], roots: jax.Array) -> Walks:

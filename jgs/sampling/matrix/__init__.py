@@ -1,4 +1,4 @@
-"""gSampler's matrix API: sampling algorithms as short programs on a sparse matrix."""
+"""The matrix API of gSampler: sampling algorithms as short programs on a sparse matrix."""
 
 from jgs.sampling.matrix.layout import choose_layout
 from jgs.sampling.matrix.matrix import Matrix, stack

@@ -1,4 +1,5 @@
-"""A chain of edge maps, kept until somebody needs the values: XLA then makes one loop of it."""
+"""A chain of edge maps, which waits until the values are needed: XLA then makes one loop of
+it."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ OPERATIONS: dict[str, Callable[[Any, Any], jax.Array]] = {
 
 
 class Step(NamedTuple):
-    """One edge map; static.
+    """One edge map: an operation on each edge's value and another operand. Static.
 
     Fields:
       operation: a name in `OPERATIONS`.
-      kind: what the other side is: `"number"`, `"scalar"` (an array of no dimension), `"row"`
-        or `"column"` (a vector with an entry for each slot), `"edge"` (a value for each edge).
-      number: the number, if it is one.
-      reflected: whether the other side comes first, as in `1 - A`.
+      kind: the kind of the other operand: `"number"`, `"scalar"` (an array without axes),
+        `"row"` or `"column"` (a vector with an entry for each slot), or `"edge"` (a value for
+        each edge).
+      number: the other operand if it is a number.
+      reflected: whether the other operand comes first, as in `1 - A`.
     """
 
     operation: str
@@ -40,8 +42,9 @@ class Step(NamedTuple):
 def evaluate(
     steps: Sequence[Step], operands: Sequence[jax.Array], value: Any, edges: Edges
 ) -> jax.Array:
-    """float32 `[E, ...]`: the values after all steps, from `value` `[E, ...]` or 1; anything in
-    padding. `operands` has an array for each step that is not by a number."""
+    """float32 `[E, ...]`: the values after all steps, undefined in padding. They begin as
+    `value`, `[E, ...]` or 1. `operands` has an array for each step whose kind is not
+    `"number"`."""
     rest = iter(operands)
     for step in steps:
         other: Any = step.number
@@ -59,7 +62,8 @@ def _each(kind: str, operand: jax.Array, edges: Edges) -> jax.Array:
 
 
 def _alike(one: Any, other: Any) -> tuple[Any, Any]:
-    """Both with as many axes, so that values `[E]` meet several an edge `[E, H]`."""
+    """Both arrays with the same number of axes, so that values `[E]` broadcast with
+    `[E, H]`."""
     most = max(jnp.ndim(one), jnp.ndim(other))
     return _deep(one, most), _deep(other, most)
 
@@ -74,8 +78,8 @@ def _deep(array: Any, ndim: int) -> Any:
 def moved(
     steps: Sequence[Step], operands: Sequence[jax.Array], kind: str, at: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """The operands once slots (or edges) of `kind` have been chosen: entry `i` of the new is
-    entry `at[i]` of the old, 0 for one that is not there."""
+    """The operands after a choice of slots (or edges) of `kind`: entry `i` of a new operand is
+    entry `at[i]` of the old one, or 0 if `at[i]` is out of range."""
     rest, found = iter(operands), []
     for step in steps:
         if step.kind == "number":

@@ -1,4 +1,5 @@
-"""Rows drawn jointly: the `k` smallest ranks. The kernel is jgs/kernels/collective.cc."""
+"""Rows drawn jointly: those of the `k` smallest ranks. The kernel:
+jgs/kernels/collective.cc."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs import kernels
-from jgs.kernels.call import call, either, floats
+from jgs.kernels.call import call, floats, kernel_or_plain
 from jgs.sampling.random import node_bits
 
 
@@ -19,17 +20,18 @@ def smallest_ranks(
 
     Args:
       key_data: uint32 `[2]`, the key.
-      nodes: int32 `[R]`, distinct but for padding.
-      weight: float32 `[R]`, finite and not negative; 0 is never drawn.
+      nodes: int32 `[R]`, distinct except for padding.
+      weight: float32 `[R]`, finite and not negative; a node of weight 0 is never drawn.
+      k: int, the number of rows.
 
     Returns:
-      int32 `[k]`, the slots drawn, in the order of their nodes, `R` where there are fewer; and
-      float32 `[k]`, the probabilities of inclusion, 1 in padding. Ranks are float64: quotients
-      of 52 random bits and the weight. Of equal ones the smaller node comes first.
+      int32 `[k]`, the drawn slots in the order of their nodes, `R` where there are fewer; and
+      float32 `[k]`, the probabilities of inclusion, 1 in padding. Ranks are float64 quotients
+      of 52 random bits and the weight. Among equal ranks the smaller node comes first.
     """
     kernel, plain = (partial(f, k=k) for f in (_kernel, _plain))
     threads = kernels.NUM_THREADS if kernels.available() else None
-    return either(threads, kernel, plain, key_data, nodes, weight)
+    return kernel_or_plain(threads, kernel, plain, key_data, nodes, weight)
 
 
 def _kernel(
@@ -42,7 +44,7 @@ def _kernel(
     return slot, probs
 
 
-@partial(jax.jit, static_argnames="k")  # one equation, as the kernel: see `prepare`
+@partial(jax.jit, static_argnames="k")  # one equation, like the kernel: see `prepare`
 def _plain(
     key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
@@ -56,9 +58,9 @@ def _plain(
         slot = jnp.pad(slot, (0, max(0, k - slots)), constant_values=slots)[:k]
         drawn = rank[:k] < jnp.inf
         slot = jnp.where(drawn, slot, slots)
-        own = weight.at[slot].get(mode="fill", fill_value=0).astype(jnp.float64)
+        drawn_weight = weight.at[slot].get(mode="fill", fill_value=0).astype(jnp.float64)
         threshold = rank[k]
-        probs = jnp.where(threshold < jnp.inf, jnp.minimum(own * threshold, 1), 1)
+        probs = jnp.where(threshold < jnp.inf, jnp.minimum(drawn_weight * threshold, 1), 1)
         probs = jnp.where(drawn, probs, 1).astype(jnp.float32)
         last = jnp.iinfo(jnp.int32).max
         node = nodes.at[slot].get(mode="fill", fill_value=last)

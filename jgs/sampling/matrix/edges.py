@@ -1,4 +1,4 @@
-"""`Edges`: the edges of some columns, built; how they are built and filtered."""
+"""`Edges`: the edges of some columns as arrays; how they are built and filtered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Edges(NamedTuple):
       indptr: int32 `[C+1]`; column slot `c` has the edges `indptr[c]:indptr[c+1]`.
       column: int32 `[E]`; each edge's column slot, `C` in padding.
       row: int32 `[E]`; each edge's row slot, `R` in padding.
-      edge_id: int64 `[E]`; its position in `Graph.indices`, the number of edges in padding.
+      edge_id: int64 `[E]`; each edge's position in `Graph.indices`; in padding the graph's
+        number of edges.
     """
 
     indptr: jax.Array
@@ -33,23 +34,24 @@ class Edges(NamedTuple):
 
     @property
     def real(self) -> jax.Array:
-        """bool `[E]`: which are edges, and not padding."""
+        """bool `[E]`: True for edges, False for padding."""
         return jnp.arange(self.row.shape[0]) < self.indptr[-1]
 
 
 def expand(
     indptr: jax.Array, columns: jax.Array, room: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The edges of `columns` in compressed columns `indptr` `[M+1]`, to be traced under x64.
+    """The edges of some of the compressed columns `indptr` `[M+1]`; traced under x64.
 
     Args:
-      columns: int32 `[C]` in `[0, M)`; anything else is padding and has none.
-      room: for how many edges.
+      columns: int32 `[C]` in `[0, M)`; any other number is padding, which has no edges.
+      room: int, the number of edges that fit.
 
     Returns:
-      int32 `[C+1]` offsets of what follows; int32 `[room]`, each edge's place in `columns`, `C`
-      in padding; int64 `[room]`, its position in the compressed columns; and int64, how many
-      edges there are. If that exceeds `room` all else is empty.
+      int32 `[C+1]`, the offsets of each column's edges; int32 `[room]`, the index in `columns`
+      of each edge's column, `C` in padding; int64 `[room]`, each edge's position in the
+      compressed columns; and int64, the number of edges. If it exceeds `room`, everything else
+      is empty.
     """
     kernel = partial(extract_kernel.expand, room=room)
     return on_cpu(kernel, partial(_expand, room=room), indptr, columns)
@@ -83,17 +85,18 @@ def extract(
     looked: int,
     room: int,
 ) -> tuple[Edges, jax.Array, jax.Array]:
-    """The edges from `rows` into `columns` of a graph, to be traced under x64.
+    """The edges of a graph from `rows` into `columns`; traced under x64.
 
     Args:
       columns: int32 `[C]`, as in `expand`.
-      rows: int32 `[R]`, node ids; of equal ones the first has the edges.
-      looked: for how many edges of the columns there is room.
-      room: for how many edges from the rows.
+      rows: int32 `[R]`, node ids; of equal ids the first has the edges.
+      looked: int, the number of edges into `columns` that fit.
+      room: int, the number of edges from `rows` that fit.
 
     Returns:
-      The edges, and int64 how many there are of the columns, and of these from the rows. There
-      are none if either does not fit; what does not fit `looked` counts as none.
+      The edges; int64, the number of edges into `columns`; and int64, the number of these that
+      come from `rows`. If one of the numbers does not fit, there are no edges. If the first
+      does not fit, the second is 0.
     """
     *edges, all_of_them, needed = on_cpu(
         partial(extract_kernel.extract, looked=looked, room=room),
@@ -128,16 +131,17 @@ def _extract(
 def rearrange(
     edges: Edges, rows: jax.Array | None, slots: jax.Array, num_nodes: int, num_edges: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The edges of the column slots `slots` int32 `[T]` (anything not in `[0, C)` is padding),
-    one after the other, to be traced under x64.
+    """The edges of column slots, one slot after the other; traced under x64.
 
-    `rows` int32 `[R]` are the nodes of the row slots; None: these are nodes.
+    Args:
+      rows: int32 `[R]`, the nodes of the row slots. None: row slots are node ids.
+      slots: int32 `[T]`, column slots; any number not in `[0, C)` is padding.
 
     Returns:
-      int32 `[T+1]`, the offsets of what follows; int32 `[E]`, where each edge was among
-      `edges`, 0 in padding; int32 `[E]`, its row's node, `num_nodes` in padding; int64 `[E]`,
-      its `edge_id`, `num_edges` in padding; and int64, how many edges there are. If that
-      exceeds `E` all else is empty.
+      int32 `[T+1]`, the offsets of each slot's edges; int32 `[E]`, the index of each edge in
+      `edges`, 0 in padding; int32 `[E]`, the node of each edge's row, `num_nodes` in padding;
+      int64 `[E]`, each edge's `edge_id`, `num_edges` in padding; and int64, the number of
+      edges. If it exceeds `E`, everything else is empty.
     """
     mapped = rows is not None
     kernel, plain = (
@@ -169,8 +173,8 @@ def _rearrange(
 
 
 def keep(edges: Edges, which: jax.Array, room: int, num_edges: int) -> tuple[Edges, jax.Array]:
-    """The edges where `which` bool `[E]` holds, moved together into `room`, and how many they
-    are, int32. If that exceeds `room` none. `row` comes as it is, 0 in padding."""
+    """The edges where `which` bool `[E]` is True, moved together into `room`, and their number,
+    int32. If it exceeds `room`, there are none. `row` is 0 in padding."""
     which = which & edges.real
     needed = jnp.sum(which, dtype=jnp.int32)
     which = which & (needed <= room)
@@ -193,9 +197,9 @@ def keep(edges: Edges, which: jax.Array, room: int, num_edges: int) -> tuple[Edg
 
 
 def compact(nodes: jax.Array, count: jax.Array, num_nodes: int) -> tuple[jax.Array, jax.Array]:
-    """int32 `[R]`: the distinct ones of the first `count` of `nodes` `[E]`, padded with
-    `num_nodes`; and int32 `[E]`, the place of each node among them, `R` in padding. `R` is the
-    less of `E` and `num_nodes`."""
+    """The distinct nodes among the first `count` of `nodes` `[E]`, int32 `[R]` padded with
+    `num_nodes`; and the index of each of the `nodes` among them, int32 `[E]`, `R` in padding.
+    `R` is the smaller of `E` and `num_nodes`."""
     room = min(nodes.shape[0], num_nodes)
     none, zero = jnp.zeros(0, jnp.int32), jnp.int32(0)
     ids, _, place = relabel_edges(none, zero, nodes, count, room, num_nodes)
@@ -204,16 +208,16 @@ def compact(nodes: jax.Array, count: jax.Array, num_nodes: int) -> tuple[jax.Arr
 
 @jax.custom_jvp
 def inner(left: jax.Array, right: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
-    """float `[E]`: for each edge the inner product of `left[row]` and `right[column]`, of
-    `[R, D]`, `[C, D]` and int32 `[E]`; anything in padding.
+    """float `[E]`: for each edge the inner product of `left[row]` and `right[column]`,
+    undefined in padding. `left` is `[R, D]`, `right` `[C, D]`, `row` and `column` int32 `[E]`.
 
-    XLA makes one loop of it, which keeps no array `[E, D]`: on a CPU three times faster than a
-    sum over such arrays.
+    XLA makes one loop of it, without an array `[E, D]`: on a CPU three times faster than a sum
+    over such arrays.
     """
     pad = -left.shape[1] % _UNROLLED
     left, right = (jnp.pad(dense, ((0, 0), (0, pad))) for dense in (left, right))
 
-    def some(total: jax.Array, first: jax.Array) -> tuple[jax.Array, None]:
+    def add_columns(total: jax.Array, first: jax.Array) -> tuple[jax.Array, None]:
         for i in range(_UNROLLED):
             one, other = (
                 dense.at[slot, first + i].get(mode="clip")
@@ -223,7 +227,7 @@ def inner(left: jax.Array, right: jax.Array, row: jax.Array, column: jax.Array) 
         return total, None
 
     total = jnp.zeros(row.shape, jnp.result_type(left, right))
-    return jax.lax.scan(some, total, jnp.arange(0, left.shape[1], _UNROLLED))[0]
+    return jax.lax.scan(add_columns, total, jnp.arange(0, left.shape[1], _UNROLLED))[0]
 
 
 @inner.defjvp
@@ -239,8 +243,8 @@ def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
 
 
 def places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
-    """int32 like `ids`: the first place of `nodes` `[R]` that holds each of `ids`, `R` where
-    none does and for what is no node."""
+    """int32, the shape of `ids`: the first index in `nodes` `[R]` of each id; `R` if `nodes`
+    does not have it, or if it is not a node."""
     kernel = partial(extract_kernel.places, num_nodes=num_nodes)
     return on_cpu(kernel, partial(_places, num_nodes=num_nodes), nodes, ids)
 
@@ -254,11 +258,11 @@ def _places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
 
 
 def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:
-    """int32 `[room]`: the smallest distinct of `nodes` int32 `[n]`, ascending, then
-    `padding`, which none of them exceeds."""
+    """int32 `[room]`: the smallest distinct numbers of `nodes` int32 `[n]`, ascending, followed
+    by `padding`, which must not be below any of them."""
 
     def plain(nodes: jax.Array) -> jax.Array:
-        # Not jnp.unique of a size: JAX 0.12 lowers it, asked for here under x64, without x64.
+        # Not jnp.unique with a size: JAX 0.12 lowers it without x64, even if called under x64.
         ordered = jnp.sort(nodes)
         new = jnp.ones(nodes.shape, bool).at[1:].set(ordered[1:] != ordered[:-1])
         place = jnp.where(new, jnp.cumsum(new, dtype=jnp.int32) - 1, room)
@@ -269,5 +273,5 @@ def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:
 
 
 def clipped(needed: jax.Array) -> jax.Array:
-    """int32: a number of edges, at most 2**31 - 1."""
+    """int32: a number of edges, limited to 2**31 - 1."""
     return jnp.minimum(needed, _INT32_MAX).astype(jnp.int32)

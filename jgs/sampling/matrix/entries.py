@@ -1,4 +1,4 @@
-"""`Entries`: the fields of a `Matrix`, its edges once they are built, and their values."""
+"""`Entries`: the fields of a `Matrix`, its edges once they are built, and the edges' values."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from jgs.sampling.matrix.needs import Needs, Room, more
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """What a `Matrix` holds; its docstring says what the first fields are.
+    """The fields of a `Matrix`. The docstring of `Matrix` describes its arguments.
 
     Further fields:
-      columns, rows: int32 `[C]`, `[R]` node ids; None: all nodes. Of edges that are not built
-        `rows` says which to keep.
-      edges: None where they are not built. Their row slots are node ids while `rows` is None.
-      operands, steps: the edge maps that wait, see `chain`.
-      needs: None: nothing so far.
-      edge_probs, row_probs: of the last selection, or None.
-      draws: how many selections there were.
-      repeats: how often a column may have drawn with replacement; 0: it has no edge twice.
-      loose: whether the rows are to become the distinct nodes alone, once somebody asks.
+      columns, rows: int32 `[C]` and `[R]`, node ids; None: all nodes. If the edges are not
+        built, `rows` are the rows whose edges are to be kept.
+      edges: None if they are not built. Their row slots are node ids while `rows` is None.
+      operands, steps: the edge maps that are not applied yet, see `chain`.
+      needs: what was needed so far; None: nothing.
+      edge_probs, row_probs: the probabilities of the last selection, or None.
+      draws: the number of selections so far.
+      repeats: the number of draws of a column with replacement; 0: a column has no edge twice.
+      loose: whether the rows are to become the distinct nodes alone, once they are needed.
       valued: whether `with_values` was called.
-      origin: `(k, replace, weighted)` of edges that the kernel of `Neighbors` has drawn from
-        the graph's columns, and that are as they were drawn.
+      origin: `(k, replace, weighted)` if the kernel of `Neighbors` has drawn the edges from the
+        graph's columns, and they have not changed since; else None.
     """
 
     graph: Graph
     stored: jax.Array | None = None
     key: Any = None
-    columns: jax.Array | None = None  # node ids int32 [C]; None: all
-    rows: jax.Array | None = None  # node ids int32 [R]; None: all
-    edges: Edges | None = None  # None: not built
+    columns: jax.Array | None = None  # node ids int32 [C]; None: all nodes
+    rows: jax.Array | None = None  # node ids int32 [R]; None: all nodes
+    edges: Edges | None = None  # None if not built
     operands: tuple[jax.Array, ...] = ()
     needs: Needs | None = None
     edge_probs: jax.Array | None = None
@@ -52,42 +52,42 @@ class Entries:
     steps: tuple[Step, ...] = field(default=(), metadata={"static": True})
     draws: int = field(default=0, metadata={"static": True})
     repeats: int = field(default=0, metadata={"static": True})
-    loose: bool = field(default=False, metadata={"static": True})  # rows to be made compact
-    valued: bool = field(default=False, metadata={"static": True})  # by `with_values`
+    loose: bool = field(default=False, metadata={"static": True})
+    valued: bool = field(default=False, metadata={"static": True})
     origin: tuple | None = field(default=None, metadata={"static": True})
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(R, C)`: row and column slots."""
+        """`(R, C)`: the numbers of row and column slots."""
         return self.row().shape[0], self.column().shape[0]
 
     @property
     def num_edges(self) -> jax.Array:
-        """int32: how many edges there are."""
+        """int32: the number of edges."""
         return self.built().edges.indptr[-1]  # type: ignore[union-attr]
 
     @property
     def overflow(self) -> jax.Array:
-        """bool: whether something did not fit the room."""
+        """bool: whether something did not fit its room."""
         sliced = self.columns is not None or self.rows is not None
         needs = (self.built() if sliced else self).needs
         return jnp.zeros((), bool) if needs is None else needs.overflow
 
     def row(self) -> jax.Array:
-        """int32 `[R]`: the node of each row slot, `N` in padding. Of a whole graph, and of a
-        slice of its columns, all nodes; of what was selected, and with `compact` of a slice
-        too, those that have an edge."""
+        """int32 `[R]`: the node of each row slot, `N` in padding. A whole graph and a slice of
+        its columns have all nodes for rows. A selection, and with `compact` a slice too, has
+        the nodes that have an edge."""
         return node_ids(self.aligned().rows, self.graph)
 
     def column(self) -> jax.Array:
-        """int32 `[C]`: the node of each column slot, as it was given."""
+        """int32 `[C]`: the node of each column slot, as given."""
         return node_ids(self.columns, self.graph)
 
     # -- edges ---------------------------------------------------------------------------------
 
     def built(self) -> Self:
-        """The same matrix with its edges built: arrays of `room.looked` or, where rows were
-        chosen, `room.selected` entries. What needs edges does so by itself."""
+        """The same matrix with its edges built: arrays of `room.looked` entries or, where rows
+        were chosen, of `room.selected`. Methods that need edges call this themselves."""
         if self.edges is not None:
             return self
         graph, num_nodes = self.graph, self.graph.num_nodes
@@ -108,8 +108,8 @@ class Entries:
             bad = jnp.any((columns < 0) | (columns > num_nodes)) | (needed > room)
             looked = clipped(needed) if self.columns is not None else jnp.int32(0)
             needs = more(needs, looked=looked, overflow=bad)
-            whole = replace(self, stored=self.all_values())
-            return whole.with_edges(edges, edges.edge_id, needs)
+            valued = replace(self, stored=self.all_values())
+            return valued.with_edges(edges, edges.edge_id, needs)
 
     def _all_edges(self, columns: jax.Array, room: int) -> tuple[Edges, jax.Array]:
         graph, num_nodes = self.graph, self.graph.num_nodes
@@ -121,8 +121,8 @@ class Entries:
         return Edges(indptr, column, node, jnp.where(real, at, graph.num_edges)), needed
 
     def aligned(self) -> Self:
-        """The same with row slots that are there: of the distinct nodes, where those are wanted
-        and were not counted yet."""
+        """The same matrix with its final row slots. If `loose`, they become the distinct nodes
+        of its edges."""
         if not self.loose:
             return self
         built = self.built()
@@ -134,22 +134,22 @@ class Entries:
         return replace(new, loose=False)
 
     def ready(self) -> Self:
-        """Built, and its rows aligned where an edge map has row vectors."""
+        """The matrix built, and with its rows aligned if an edge map has row vectors."""
         by_row = any(step.kind == "row" for step in self.steps)
         return (self.aligned() if by_row else self).built()
 
     def slots(self, axis: int) -> tuple[Self, jax.Array, int]:
-        """The matrix, built, each edge's slot along `axis`, and how many slots there are."""
+        """The matrix, built; each edge's slot along `axis`; and the number of slots."""
         if check_axis(axis):
-            mine = self.aligned().built()
-            assert mine.edges is not None
-            return mine, mine.edges.row, num_slots(mine.rows, self.graph)
-        mine = self.ready()
-        assert mine.edges is not None
-        return mine, mine.edges.column, mine.edges.indptr.shape[0] - 1
+            built = self.aligned().built()
+            assert built.edges is not None
+            return built, built.edges.row, num_slots(built.rows, self.graph)
+        built = self.ready()
+        assert built.edges is not None
+        return built, built.edges.column, built.edges.indptr.shape[0] - 1
 
     def kept(self, which: jax.Array, padding: int) -> Self:
-        """The edges of a built matrix where `which` holds, `padding` the row of none."""
+        """The edges of a built matrix where `which` is True; padding gets the row `padding`."""
         assert self.edges is not None
         with jax.enable_x64(True):
             have = self.edges.row.shape[0]
@@ -168,7 +168,7 @@ class Entries:
         return self.with_edges(edges, at, needs)
 
     def with_edges(self, edges: Edges, at: jax.Array, needs: Needs) -> Self:
-        """A built matrix with other edges, the `i`-th of which is its own `at[i]`-th."""
+        """A built matrix with other edges; edge `i` of them is edge `at[i]` of this one."""
         with jax.enable_x64(True):  # else the positions would be cut to int32
             stored = None if self.stored is None else self.stored.at[at].get(**FILL)
             probs = None
@@ -194,13 +194,13 @@ class Entries:
 
     @property
     def has_own_values(self) -> bool:
-        """Whether the values are others than the graph's."""
+        """Whether the values differ from the graph's."""
         return self.valued or bool(self.steps)
 
     @property
     def values(self) -> jax.Array:
-        """float32 `[E]` or `[E, H]`: each edge's value, 0 in padding, in the order of the
-        columns."""
+        """float32 `[E]` or `[E, H]`: each edge's value in the order of the columns, 0 in
+        padding."""
         built = self.ready()
         assert built.edges is not None
         value = jnp.float32(1) if built.stored is None else built.stored
@@ -209,7 +209,8 @@ class Entries:
         return jnp.where(built.overflow, jnp.nan, jnp.where(real, value, 0))
 
     def with_values(self, values: jax.Array) -> Self:
-        """The same edges with other values, `[E]` or `[E, H]` in the order of `values`."""
+        """The same edges with new values, `[E]` or `[E, H]` in the order of the field
+        `values`."""
         built = self.built()
         assert built.edges is not None
         values = jnp.asarray(values, jnp.float32)
@@ -223,16 +224,17 @@ class Entries:
 
 
 def node_ids(ids: jax.Array | None, graph: Graph) -> jax.Array:
-    """int32: the nodes of slots, which are all where `ids` is None."""
+    """int32: the nodes of slots, which are all nodes if `ids` is None."""
     return jnp.arange(graph.num_nodes, dtype=jnp.int32) if ids is None else ids
 
 
 def num_slots(ids: jax.Array | None, graph: Graph) -> int:
-    """How many slots an axis of these nodes has."""
+    """The number of slots along an axis with these node ids."""
     return graph.num_nodes if ids is None else ids.shape[0]
 
 
 def check_axis(axis: Any) -> int:
+    """`axis` as an int, 0 or 1; raises `InputError`."""
     if axis not in (0, 1):
         raise InputError("the axis must be 0 (columns) or 1 (rows)", repr(axis), "Choose one.")
     return int(axis)

@@ -1,4 +1,4 @@
-"""Sums that do not depend on their order: draws that rest on them are the same everywhere."""
+"""Sums that do not depend on their order, so draws that use them are the same everywhere."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ import jax.numpy as jnp
 from jgs import kernels
 from jgs.kernels.call import call, floats, on_cpu
 
-_BITS = 30  # of a slot's largest value: 2**31 of them still fit 64 bits
+_BITS = 30  # bits of a slot's largest value: 2**31 such values still fit in 64 bits
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def exact_sum(values: jax.Array, slot: jax.Array, num_slots: int) -> jax.Array:
-    """float32 `[num_slots, ...]`: for each slot the sum of its `values` float32 `[E, ...]`, by
-    `slot` int32 `[E]`; values whose slot is `num_slots` are left out.
+    """float32 `[num_slots, ...]`: the sum of the `values` float32 `[E, ...]` of each slot.
+    `slot` int32 `[E]` has the slot of each value; values whose slot is `num_slots` are left
+    out.
 
-    Each value is rounded to a multiple of `2**-30` of its slot's largest (its power of two).
-    These are added as 64-bit integers: any order, device and number of threads gives the same
-    bits. NaN and infinity make their slot NaN. Differentiable in both modes.
+    Each value is rounded to a multiple of `2**-30` of the power of two above its slot's
+    largest. The multiples are added as 64-bit integers, so any order, device and number of
+    threads gives the same bits. NaN and infinity make their slot NaN. Differentiable in both
+    modes.
     """
     values = values.astype(jnp.float32)
     kernel, plain = (partial(f, num_slots=num_slots) for f in (_kernel, _plain))
@@ -55,17 +57,17 @@ def _(num_slots: int, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array
 
 
 def exponent(value: jax.Array) -> jax.Array:
-    """int32: the least `e` with `value < 2**e`, of finite float32 that are not negative; of 0
-    and of subnormal numbers, which devices may take for 0, that is -126."""
+    """int32: the least `e` with `value < 2**e`, for finite float32 that are not negative. It is
+    -126 for 0 and for subnormal numbers, which a device may treat as 0."""
     bits = jax.lax.bitcast_convert_type(value, jnp.int32)
     return (bits >> 23) - 126
 
 
 def power_of_two(e: jax.Array) -> jax.Array:
-    """float64: `2**e`, of int32 between -1022 and 1023."""
+    """float64: `2**e`, for int32 between -1022 and 1023."""
     return jax.lax.bitcast_convert_type((e.astype(jnp.int64) + 1023) << 52, jnp.float64)
 
 
 def to_fixed(value: jax.Array, shift: jax.Array) -> jax.Array:
-    """int64: `value * 2**shift`, of float32, rounded to the nearest (even) integer."""
+    """int64: `value * 2**shift` for float32, rounded to the nearest (even) integer."""
     return jnp.round(value.astype(jnp.float64) * power_of_two(shift)).astype(jnp.int64)

@@ -1,4 +1,4 @@
-"""Finalize: from selected edges to what the models take."""
+"""Finalize: turns selected edges into a block."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from jgs.sampling.relabel_kernel import relabel_edges
 def to_block(
     matrix: Entries, targets: jax.Array, num_sources: int | None
 ) -> tuple[Block, jax.Array, jax.Array]:
-    """The block of `targets`, int32 `[T]` nodes among the columns in any order, also repeated,
-    `N` in padding; int32 `[S]`, the nodes of its sources; and int64, how many edges it needs.
+    """The block of `targets` from the columns of a matrix.
 
-    `S` is `num_sources`; None: what the sources cannot exceed. If they do, the block is empty
-    and its `num_sources` is `S + 1`. If the edges exceed those of the matrix, it is empty.
+    Args:
+      targets: int32 `[T]`, nodes among the columns in any order, also repeated, `N` in padding.
+      num_sources: `S`, the room for the sources. None: an upper bound of their number.
+
+    Returns the block; int32 `[S]`, the nodes of its sources; and int64, the number of edges
+    that it needs. If the sources do not fit, the block is empty and its `num_sources` is
+    `S + 1`. It is also empty if its edges exceed the matrix's room for edges. and its
+    `num_sources` is `S + 1`. If the edges exceed those of the matrix, it is empty.
     """
     num_nodes = matrix.graph.num_nodes
     built = matrix.ready()

@@ -1,8 +1,8 @@
-"""Programs that are neighbour sampling and nothing else: one kernel draws all their layers.
+"""Fusion of programs that are just neighbour sampling: one kernel draws all their layers.
 
 Extract-select fusion (gSampler, SOSP 2023, section 4.1) makes one call of a slice and a
-selection from it. Where a program's every layer is just that, the layers are one call too,
-which keeps its table of known nodes from one to the next.
+selection from it. If every layer of a program is just that, all layers become one call too,
+which keeps its table of known nodes from layer to layer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Program = Callable[[Graph, jax.Array, jax.Array], Any]
 def as_neighbors(
     programs: Sequence[Program], graph: Graph, key_data: jax.Array, edge_ids: bool
 ) -> Neighbors | None:
-    """The sampler of neighbours that draws what these programs do, a layer each, if they select
-    from the frontier's columns and return what they selected; else None."""
+    """The sampler of neighbours that draws what these programs draw, one program for each
+    layer. None unless every program selects from the frontier's columns and returns the
+    selection."""
     found = []
 
     def note(program: Program) -> Callable[..., None]:
@@ -54,10 +55,10 @@ def sample(
     seeds: jax.Array,
     capacity: Capacity,
 ) -> Sample:
-    """The blocks, nodes, overflow and what was needed, by a `MatrixSampler`'s capacity, of
-    which the slices need nothing."""
-    own = Capacity(capacity.edges[1::2], capacity.sources[1::2])
-    batch = neighbors.sample(key_data, graph, (), seeds, own)
+    """The fields of a `MatrixSampler`'s sample, drawn by `neighbors`. Of the `capacity` only
+    the entries of selections are used, because no slices are built."""
+    selections = Capacity(capacity.edges[1::2], capacity.sources[1::2])
+    batch = neighbors.sample(key_data, graph, (), seeds, selections)
     assert batch.needed is not None
     slot = jnp.arange(seeds.shape[0], dtype=jnp.int32)
     first = jnp.max(slot + 1, initial=0, where=seeds < graph.num_nodes)

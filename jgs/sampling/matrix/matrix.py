@@ -1,8 +1,8 @@
-"""`Matrix`: a graph as a sparse matrix, from which sampling algorithms are written.
+"""`Matrix`: a graph as a sparse matrix, in terms of which sampling algorithms are written.
 
 gSampler (Gong et al., SOSP 2023, sections 3 and 4): every sampling algorithm extracts the
-columns of its frontier, computes a bias on their edges, selects by it, and finalizes what it
-selected into the next frontier.
+columns of its frontier, computes a bias on their edges, selects by the bias, and finalizes the
+selection into the next frontier.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from jgs.sampling.matrix.slicing import of_columns, of_rows
 class Matrix(Entries):
     """The edges of a graph, or of a part of it, with values: a sparse matrix.
 
-    Entry `(u, v)` is the edge `u -> v`: a column has the in-edges of its node. `R` rows and `C`
-    columns are slots of static number, and `row()`, `column()` tell their nodes; a slot may be
-    padding, of node `N`. Of a whole graph they are all its nodes. Vectors along an axis have an
-    entry for each slot: `A.sum(axis=1)` one a row, `A.sum(axis=0)` one a column.
+    Entry `(u, v)` is the edge `u -> v`: a column has the in-edges of its node. The `R` rows and
+    `C` columns are slots, whose numbers are static. `row()` and `column()` give their nodes; a
+    slot that is padding has the node `N`. A whole graph has a slot for every node on both axes.
+    A vector has an entry for each slot: `A.sum(axis=1)` for each row, `A.sum(axis=0)` for each
+    column.
 
         A = Matrix(graph, key=jax.random.key(0))
         sub = A[:, frontier]                        # extract
@@ -44,29 +45,30 @@ class Matrix(Entries):
         block, nodes = sample.to_block()            # finalize
 
     Nothing is built before it is needed: `A[:, frontier].individual_sample(k)` draws straight
-    from the graph by one kernel, and a chain of edge maps becomes one loop.
+    from the graph with one kernel, and a chain of edge maps becomes one loop.
 
     Args:
       graph: the graph. Under `jax.jit` it must be an argument.
-      values: float32 `[E]` or `[E, H]`, a value for each edge in the order of `graph.indices`;
-        None: its `edge_weight`, or 1.
-      key: a Threefry key, which the draws are made by; see `individual_sample`.
-      layer: which hop of a sample this is: draws at layer `h` are by `fold_in(key, h)`.
+      values: float32 `[E]` or `[E, H]`, a value for each edge in the order of `graph.indices`.
+        None: the graph's `edge_weight`, or 1.
+      key: a Threefry key for the draws; see `individual_sample`.
+      layer: int, the hop of a sample; draws at layer `h` have the key `fold_in(key, h)`.
       room: static sizes for what depends on the data.
-      compact: whether the rows of a slice of columns are its distinct nodes alone (`R` is then
-        the room for its edges, at most `N`) or all nodes of the graph (`R = N`). It changes no
+      compact: whether the rows of a slice of columns are only its distinct nodes (`R` is then
+        the room for its edges, at most `N`), or all nodes of the graph (`R = N`). It changes no
         sample.
 
-    What does not fit its `room` is empty, `overflow` is True, and its values and sums are NaN.
+    A matrix that does not fit its `room` is empty, has `overflow` True, and its values and sums
+    are NaN.
     """
 
     # -- extract -------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Matrix:
         """`A[:, columns]`, `A[rows, :]`, `A[rows, columns]`: the edges into `columns`, out of
-        `rows`, or both; int `[C]`, `[R]` node ids of the graph, whatever was sliced before.
-        `N` is padding. Repeated columns are slots of their own; rows must be distinct, else
-        the first slot has the edges. The room for the edges is `room.looked`."""
+        `rows`, or both. They are int `[C]` and `[R]`, node ids of the graph even in a slice of
+        a slice. `N` is padding. Repeated columns have slots of their own. Rows must be
+        distinct, else the first slot has the edges. The room for the edges is `room.looked`."""
         if not isinstance(index, tuple) or len(index) != 2:
             raise InputError(
                 "a matrix is sliced along both axes",
@@ -80,25 +82,25 @@ class Matrix(Entries):
     # -- compute -------------------------------------------------------------------------------
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> Matrix:
-        """The same edges with `function(values)`, a function of `jax.numpy` such as `jnp.exp`
-        that returns a value (or several) for each edge."""
+        """The same edges with the values `function(values)`. `function` is one of `jax.numpy`
+        such as `jnp.exp`, which returns a value (or several) for each edge."""
         return self.with_values(function(self.values))
 
     def add(self, vector: Any, axis: int) -> Matrix:
-        """Adds to every edge its column's entry of `vector` `[C]` (axis 0), or its row's of
-        `[R]` (axis 1)."""
+        """Adds an entry of `vector` to every edge's value: that of the edge's column, `vector`
+        `[C]` (axis 0), or that of its row, `[R]` (axis 1)."""
         return self._by_vector("add", vector, axis)
 
     def sub(self, vector: Any, axis: int) -> Matrix:
-        """As `add`, subtracting."""
+        """Subtracts, where `add` adds."""
         return self._by_vector("sub", vector, axis)
 
     def mul(self, vector: Any, axis: int) -> Matrix:
-        """As `add`, multiplying."""
+        """Multiplies, where `add` adds."""
         return self._by_vector("mul", vector, axis)
 
     def div(self, vector: Any, axis: int) -> Matrix:
-        """As `add`, dividing."""
+        """Divides, where `add` adds."""
         return self._by_vector("div", vector, axis)
 
     def _by_vector(self, operation: str, vector: Any, axis: int) -> Matrix:
@@ -121,11 +123,11 @@ class Matrix(Entries):
         if isinstance(other, bool | int | float | np.number):
             return self._then(Step(operation, "number", float(other), reflected))
         if isinstance(other, Matrix):
-            mine, values = self.ready(), other.values
-            assert mine.edges is not None
+            built, values = self.ready(), other.values
+            assert built.edges is not None
             sizes = [
                 (num_slots(m.columns, m.graph), e)
-                for m, e in ((mine, mine.edges.row.shape[0]), (other, values.shape[0]))
+                for m, e in ((built, built.edges.row.shape[0]), (other, values.shape[0]))
             ]
             if sizes[0] != sizes[1]:
                 raise InputError(
@@ -133,24 +135,25 @@ class Matrix(Entries):
                     " and ".join(f"{c} columns with room for {e}" for c, e in sizes),
                     "Make both from one slice.",
                 )
-            return mine._then(Step(operation, "edge", 0.0, reflected), values)
+            return built._then(Step(operation, "edge", 0.0, reflected), values)
         dense = jnp.asarray(other)
         if dense.ndim == 0:
             return self._then(Step(operation, "scalar", 0.0, reflected), dense)
-        mine = self.aligned().built()
-        assert mine.edges is not None
-        if dense.shape != mine.shape:
+        built = self.aligned().built()
+        assert built.edges is not None
+        if dense.shape != built.shape:
             raise InputError(
-                f"a dense matrix must have the shape {list(mine.shape)}",
+                f"a dense matrix must have the shape {list(built.shape)}",
                 f"shape {list(dense.shape)}",
                 "Give a row and a column for each slot, or use add, sub, mul, div.",
             )
-        entries = dense.at[mine.edges.row, mine.edges.column].get(**FILL)
-        return mine._then(Step(operation, "edge", 0.0, reflected), entries)
+        entries = dense.at[built.edges.row, built.edges.column].get(**FILL)
+        return built._then(Step(operation, "edge", 0.0, reflected), entries)
 
     def __add__(self, other: Any) -> Matrix:
-        """Edge by edge with a number, a dense matrix `[R, C]`, or a matrix of the same edges.
-        So `-`, `*`, `/`, `**`, also with the number first."""
+        """Adds to each edge's value a number, an entry of a dense matrix `[R, C]`, or the value
+        of a matrix with the same edges. `-`, `*`, `/` and `**` work alike, also with the number
+        first."""
         return self._by("add", other)
 
     def __radd__(self, other: Any) -> Matrix:
@@ -184,30 +187,32 @@ class Matrix(Entries):
 
     def dot(self, rows: jax.Array, columns: jax.Array) -> Matrix:
         """Multiplies the value of edge `(u, v)` by the inner product of `rows[u]` and
-        `columns[v]`, float `[R, D]` and `[C, D]`: the product with the dense `rows @
-        columns.T`, which is never built (SDDMM)."""
-        mine = self.aligned().built()
-        assert mine.edges is not None
+        `columns[v]`, float `[R, D]` and `[C, D]` (SDDMM). The dense matrix `rows @ columns.T`
+        is never built."""
+        built = self.aligned().built()
+        assert built.edges is not None
         left, right = jnp.asarray(rows), jnp.asarray(columns)
         shapes = left.shape, right.shape
-        if shapes != tuple((slots, *left.shape[1:2]) for slots in mine.shape):
+        if shapes != tuple((slots, *left.shape[1:2]) for slots in built.shape):
             raise InputError(
-                f"dot takes matrices [{mine.shape[0]}, D] and [{mine.shape[1]}, D]",
+                f"dot takes matrices [{built.shape[0]}, D] and [{built.shape[1]}, D]",
                 f"{list(left.shape)} and {list(right.shape)}",
                 "Give a row for each slot, indexed by A.row() and A.column().",
             )
-        product = inner(left, right, mine.edges.row, mine.edges.column)
-        return mine._then(Step("mul", "edge"), product)
+        product = inner(left, right, built.edges.row, built.edges.column)
+        return built._then(Step("mul", "edge"), product)
 
     def __matmul__(self, dense: jax.Array) -> jax.Array:
         """`A @ D`: float32 `[R, F]`, for every row the sum over its edges of the value times
-        the column's row of `D` `[C, F]` (or `[C]`). `A.T @ D` takes `[R, F]` to `[C, F]`."""
-        mine = self.aligned().built()
-        return mine._product(jnp.asarray(dense), 1)
+        the column's row of `D`, `[C, F]` or `[C]`. `A.T @ D` takes `[R, F]` and gives
+        `[C, F]`."""
+        built = self.aligned().built()
+        return built._product(jnp.asarray(dense), 1)
 
     @property
     def T(self) -> Transposed:
-        """The transposed matrix, for `A.T @ D` alone: messages from rows to columns."""
+        """The transposed matrix. It has only `A.T @ D`, which sums messages from rows by
+        column."""
         return Transposed(self)
 
     def _product(self, dense: jax.Array, axis: int) -> jax.Array:
@@ -226,41 +231,42 @@ class Matrix(Entries):
         return zeros.at[into].add(each, mode="drop")
 
     def sum(self, axis: int) -> jax.Array:
-        """float32 `[C]` (axis 0, over the rows) or `[R]` (axis 1); 0 where no edge is. The same
-        bits in any order, see `jgs.sampling.matrix.exact`."""
+        """The sum of the values of each slot's edges, 0 for none: float32 `[C]` (axis 0, over
+        the rows) or `[R]` (axis 1). The bits do not depend on an order, see
+        `jgs.sampling.matrix.exact`."""
         return chain_sum(self, check_axis(axis), Matrix._sum)
 
     def _sum(self, axis: int) -> jax.Array:
-        mine, slot, slots = self.slots(axis)
-        return mine._poisoned(exact_sum(mine.values, slot, slots))
+        built, slot, slots = self.slots(axis)
+        return built._poisoned(exact_sum(built.values, slot, slots))
 
     def mean(self, axis: int) -> jax.Array:
-        """As `sum`, divided by the number of edges of each slot."""
+        """The mean of the values of each slot's edges, 0 for none; see `sum`."""
         total, number = self.sum(axis), self.count(axis).astype(jnp.float32)
         return total / jnp.maximum(number, 1).reshape(-1, *[1] * (total.ndim - 1))
 
     def max(self, axis: int) -> jax.Array:
-        """As `sum`, the largest value; 0 where no edge is."""
-        mine, slot, slots = self.slots(axis)
-        values = mine.values
+        """The largest value of each slot's edges, 0 for none; see `sum`."""
+        built, slot, slots = self.slots(axis)
+        values = built.values
         low = jnp.full((slots, *values.shape[1:]), -jnp.inf, jnp.float32)
         largest = low.at[slot].max(values, mode="drop")
-        some = mine.count(axis).reshape(-1, *[1] * (values.ndim - 1)) > 0
-        return mine._poisoned(jnp.where(some, largest, 0))
+        has_edges = built.count(axis).reshape(-1, *[1] * (values.ndim - 1)) > 0
+        return built._poisoned(jnp.where(has_edges, largest, 0))
 
     def _poisoned(self, result: jax.Array) -> jax.Array:
         return jnp.where(self.overflow, jnp.nan, result)
 
     def count(self, axis: int) -> jax.Array:
-        """int32 `[C]` (axis 0) or `[R]` (axis 1): how many edges each slot has."""
+        """int32 `[C]` (axis 0) or `[R]` (axis 1): the number of edges of each slot."""
         return count(self, axis)
 
     def softmax(self, axis: int = 0) -> Matrix:
         """The same edges with the softmax of their values over each column's edges (axis 0) or
         each row's (axis 1)."""
-        mine, slot, _ = self.slots(axis)
-        largest = jax.lax.stop_gradient(mine.max(axis)).at[slot].get(**FILL)
-        shifted = mine.with_values(jnp.exp(mine.values - largest))
+        built, slot, _ = self.slots(axis)
+        largest = jax.lax.stop_gradient(built.max(axis)).at[slot].get(**FILL)
+        shifted = built.with_values(jnp.exp(built.values - largest))
         total = shifted.sum(axis).at[slot].get(mode="fill", fill_value=1)
         return shifted.with_values(shifted.values / total)
 
@@ -269,70 +275,71 @@ class Matrix(Entries):
     def individual_sample(
         self, k: int, probs: Any = None, replace: bool = False, *, key: Any = None
     ) -> Matrix:
-        """Of every column by itself `k` of its edges; with values as they are.
+        """Selects `k` edges of every column, independently of other columns. Values are kept.
 
         Args:
-          k: how many; -1 takes all, those of probability 0 left out.
+          k: int; -1 takes all edges, except those of probability 0.
           probs: the bias: a matrix of the same edges or float `[E]`, finite and not negative,
-            in any scale for each column. None: all edges alike. A slice of a weighted graph
-            with values as they are draws by the graph's own table.
-          replace: False: distinct edges, every subset equally likely, or by successive draws in
-            proportion to `probs` among those left; all, where there are no more than `k`. True:
-            `k` independent draws wherever there is an edge.
-          key: in place of the matrix's own. What column `v` draws depends on `(key, layer, v)`
-            and on its edges alone. Each selection from what was selected has a key of its own;
-            two from one matrix draw alike.
+            in any scale for each column. None: all edges are equally likely. If it is a slice
+            of a weighted graph with the graph's own values, the draws use the graph's prefix
+            sums.
+          replace: False: distinct edges. Every subset is equally likely or, with `probs`, they
+            are successive draws in proportion to `probs` among those left; all are taken where
+            there are at most `k`. True: `k` independent draws wherever there is an edge.
+          key: replaces the matrix's key. What column `v` draws depends on `(key, layer, v)` and
+            on its edges alone. A selection from a selection has a key of its own. Two
+            selections from one matrix draw alike.
 
         Returns:
-          The selected edges, in the order they were drawn, with room for `room.selected` (None:
-          `C * k`). Its rows are the distinct nodes drawn. `edge_probs` float32 `[E]` is what to
-          divide values by for unbiased sums over the columns' edges: of uniform draws the
-          probability of inclusion; of draws with replacement the expected number of draws; of
-          successive draws the reciprocal of Des Raj's weight (1956), which depends on the order
-          of the draws.
+          The selected edges in the order of their draws, with room for `room.selected` (None:
+          `C * k`). The rows are the distinct nodes drawn. `edge_probs` float32 `[E]` are the
+          numbers by which values must be divided for unbiased sums over the columns' edges. For
+          uniform draws they are the probabilities of inclusion. For draws with replacement they
+          are the expected numbers of draws. For successive draws they are the reciprocals of
+          Des Raj's weights (1956), which depend on the order of the draws.
         """
         return select.individual_sample(self, k, probs, replace, key)
 
     def collective_sample(self, k: int, node_probs: Any = None, *, key: Any = None) -> Matrix:
-        """`k` of the rows jointly, without replacement, and their edges.
+        """Selects `k` of the rows jointly, without replacement, and their edges.
 
-        Row `u` has one number `r_u` uniform in (0, 1), of `(key, layer, u)`; the `k` smallest
-        `r_u / node_probs[u]` are taken (sequential Poisson sampling: Ohlsson 1998; priority
-        sampling: Duffield, Lund and Thorup, JACM 2007). With the `k + 1`-st smallest `t` the
-        probability of inclusion is `min(1, node_probs[u] * t)`, and dividing by it gives
-        unbiased sums.
+        Row `u` has one number `r_u`, uniform in (0, 1), a function of `(key, layer, u)`. The
+        rows with the `k` smallest `r_u / node_probs[u]` are taken (sequential Poisson sampling:
+        Ohlsson 1998; priority sampling: Duffield, Lund and Thorup, JACM 2007). Let `t` be the
+        `k + 1`-st smallest. The probability of inclusion is then `min(1, node_probs[u] * t)`,
+        and dividing by it gives unbiased sums.
 
         Args:
-          k: how many rows; all, where there are no more of positive probability.
-          node_probs: float `[R]`, finite and not negative, in any scale. None: all alike. Of a
-            slice only rows with an edge are drawn.
-          key: in place of the matrix's own.
+          k: int; all rows are taken where there are at most `k` of positive probability.
+          node_probs: float `[R]`, finite and not negative, in any scale. None: all rows are
+            equally likely. In a slice only rows with an edge are drawn.
+          key: replaces the matrix's key.
 
         Returns:
-          The matrix of these `k` rows (in the order of their nodes, padded with `N`), whose
-          edges have the room `room.selected`. `row_probs` float32 `[k]` are the probabilities
-          of inclusion, 1 in padding.
+          The matrix of these `k` rows (in the order of their nodes, padded with `N`), with room
+          for `room.selected` edges. `row_probs` float32 `[k]` are the probabilities of
+          inclusion, 1 in padding.
         """
         return select.collective_sample(self, k, node_probs, key)
 
     # -- finalize ------------------------------------------------------------------------------
 
     def to_block(self, num_sources: int | None = None) -> tuple[Block, jax.Array]:
-        """What the models take: a block whose targets are the columns, and int32 `[S]`, the
-        nodes of its sources: the targets, then the other rows that have an edge.
+        """A block whose targets are the columns, and the nodes of its sources, int32 `[S]`.
+        They are the targets, then the other rows that have an edge.
 
         Args:
-          num_sources: `S`, the room for the sources; None: what they cannot exceed. If they are
-            more, the block is empty, and its `num_sources` is `S + 1`.
+          num_sources: int, `S`, the room for the sources. None: an upper bound of their number.
+            If there are more, the block is empty, and its `num_sources` is `S + 1`.
 
-        The block has `edge_id`, and `edge_weight` where the matrix is `weighted`: one value an
-        edge, so that `aggregate(block, x, "sum")` is `A.T @ x`.
+        The block has `edge_id`. If the matrix is `weighted` it has `edge_weight`, one value for
+        each edge, so that `aggregate(block, x, "sum")` is `A.T @ x`.
         """
         return finalize.to_block(self, self.column(), num_sources)[:2]
 
 
 class Transposed(NamedTuple):
-    """`A.T`, see `Matrix.T`."""
+    """The result of `Matrix.T`."""
 
     matrix: Matrix
 
@@ -341,7 +348,7 @@ class Transposed(NamedTuple):
 
 
 def stack(matrices: Sequence[Matrix]) -> Matrix:
-    """One matrix whose edges have several values, `[E, H]`: those of matrices of the same
+    """One matrix whose edges have `H` values, `[E, H]`: those of `H` matrices of the same
     edges."""
     first, *rest = matrices
     values = [first.values, *(matrix.values for matrix in rest)]

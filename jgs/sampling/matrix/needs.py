@@ -1,4 +1,4 @@
-"""How much room a matrix program has for what depends on the data, and what it needed."""
+"""The room of a matrix program for what depends on the data, and what the program needed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 
 class Room(NamedTuple):
-    """Static sizes, given once for a program; None: what nothing exceeds.
+    """Static sizes, given once for a program. None: an upper bound is used.
 
     Fields:
-      looked: how many edges a slice may have.
-      selected: how many edges may be selected from it.
+      looked: int, the largest number of edges in a slice.
+      selected: int, the largest number of edges in a selection from a slice.
     """
 
     looked: int | None = None
@@ -21,7 +21,12 @@ class Room(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What a matrix needed of its `Room`, int32 scalars, and bool: whether it did not fit."""
+    """What a matrix needed of each size of its `Room`, int32 scalars.
+
+    Fields:
+      looked, selected: int32 `[]`, as in `Room`.
+      overflow: bool `[]`, whether something did not fit.
+    """
 
     looked: jax.Array
     selected: jax.Array
@@ -34,8 +39,8 @@ def more(
     selected: jax.Array | None = None,
     overflow: jax.Array | None = None,
 ) -> Needs:
-    """`needs` (None: nothing) with these too: the larger of both, and whether either did not
-    fit."""
+    """`needs` (None: nothing), joined with these: the larger of each size, and whether
+    something did not fit."""
     if needs is None:
         needs = Needs(jnp.int32(0), jnp.int32(0), jnp.zeros((), bool))
     if looked is not None:

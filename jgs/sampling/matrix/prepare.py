@@ -1,8 +1,8 @@
-"""Pre-processing: what a program computes of the graph alone is computed once.
+"""Pre-processing: everything that a program computes of the graph alone is computed once.
 
-gSampler (SOSP 2023, section 4.1). The program is traced to a jaxpr, whose equations are told
-apart: those that depend on the graph alone run once, in the sampler's `init`, and the rest runs
-for every batch, with what those left over as the sampler's state. The user marks nothing.
+gSampler (SOSP 2023, section 4.1). The program is traced to a jaxpr, and its equations are
+divided in two. Those that depend on the graph alone run once, in the sampler's `init`; their
+results are the sampler's state. The others run for every batch. The user marks nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ _CONSTANT, _OF_GRAPH, _OF_BATCH = range(3)
 
 
 class _Split(NamedTuple):
-    """A traced program. `kept` are the variables that the graph's part leaves to the batch's;
-    `owner` says of each equation what it depends on."""
+    """A traced program.
+
+    Fields:
+      closed: the jaxpr.
+      out_tree: the tree of the program's results.
+      kept: the variables that the graph's part computes and the batch's part reads.
+      owner: for each equation, what it depends on.
+    """
 
     closed: core.ClosedJaxpr
     out_tree: Any
@@ -26,19 +32,19 @@ class _Split(NamedTuple):
     owner: list[int]
 
     def part(self, owner: int, given: Sequence[Any], wanted: Sequence[Any]) -> Callable:
-        """The equations of `owner`, and constant ones, as a function of `given`."""
-        own = zip(self.closed.jaxpr.eqns, self.owner, strict=True)
-        equations = [equation for equation, mine in own if mine in (_CONSTANT, owner)]
-        whole = self.closed.jaxpr
-        names = whole.debug_info._replace(arg_names=None, result_paths=None)
-        jaxpr = whole.replace(
+        """The equations of `owner`, and the constant ones, as a function of `given`."""
+        owned = zip(self.closed.jaxpr.eqns, self.owner, strict=True)
+        equations = [equation for equation, kind in owned if kind in (_CONSTANT, owner)]
+        complete = self.closed.jaxpr
+        names = complete.debug_info._replace(arg_names=None, result_paths=None)
+        jaxpr = complete.replace(
             invars=list(given), outvars=list(wanted), eqns=equations, debug_info=names
         )
         return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, self.closed.consts))
 
 
 def once(program: Callable[..., Any], graph: Any, *rest: Any) -> list[jax.Array]:
-    """What `program(graph, *rest)` computes of `graph` alone; `rest` may be shapes."""
+    """What `program(graph, *rest)` computes of `graph` alone. `rest` may be shapes."""
     split, leaves = _split(program, graph, *rest), jax.tree.leaves(graph)
     given = split.closed.jaxpr.invars[: len(leaves)]
     return split.part(_OF_GRAPH, given, split.kept)(*leaves)
@@ -47,7 +53,7 @@ def once(program: Callable[..., Any], graph: Any, *rest: Any) -> list[jax.Array]
 def each_time(
     program: Callable[..., Any], kept: Sequence[jax.Array], graph: Any, *rest: Any
 ) -> Any:
-    """`program(graph, *rest)`, with what `once` computed."""
+    """The result of `program(graph, *rest)`, given what `once` computed, `kept`."""
     split = _split(program, graph, *rest)
     have, want = ([(a.shape, a.dtype) for a in each] for each in (kept, _avals(split.kept)))
     assert have == want, "the program computes other things of the graph than in init"
@@ -74,11 +80,11 @@ def _split(program: Callable[..., Any], graph: Any, *rest: Any) -> _Split:
 
     for equation in jaxpr.eqns:
         inputs = [v for v in equation.invars if not isinstance(v, core.Literal)]
-        mine = max((of[v] for v in inputs), default=_CONSTANT)
-        mine = _OF_BATCH if equation.effects else mine
-        owner.append(mine)
-        of |= dict.fromkeys(equation.outvars, mine)
-        if mine == _OF_BATCH:
+        kind = max((of[v] for v in inputs), default=_CONSTANT)
+        kind = _OF_BATCH if equation.effects else kind
+        owner.append(kind)
+        of |= dict.fromkeys(equation.outvars, kind)
+        if kind == _OF_BATCH:
             keep(inputs)
     keep([v for v in jaxpr.outvars if not isinstance(v, core.Literal)])
     return _Split(closed, jax.tree.structure(shapes), list(kept), owner)

@@ -1,8 +1,8 @@
-"""Edge maps and a reduction in one: the slice of a graph is walked, and never built.
+"""Edge maps and a reduction in one pass over a slice of a graph, which is never built.
 
 The C++ kernel is jgs/kernels/edge_sums.cc. It takes the chains of edge maps that XLA compiles
-for a CPU as they are written: others it rewrites (`a / b / c` becomes `a / (b * c)`, a product
-and a sum one fused multiply-add), and those are left to it.
+for a CPU exactly as they are written. XLA rewrites the others (`a / b / c` becomes
+`a / (b * c)`, and a product and a sum become one fused multiply-add), so these are left to XLA.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.kernels.call import FILL, call, either, floats, on_cpu, or_empty
+from jgs.kernels.call import FILL, call, floats, kernel_or_plain, on_cpu, or_empty
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.entries import Entries, check_axis
 
 T = TypeVar("T", bound=Entries)
 
-_OPERATIONS = ("add", "sub", "mul", "div", "square")  # as in edge_sums.h
+_OPERATIONS = ("add", "sub", "mul", "div", "square")  # the order is that of edge_sums.h
 _KINDS = ("number", "row", "column")
 _SUMS = ("add", "sub")
 
 
 def chain_sum(matrix: T, axis: int, plain: Callable[[T, int], jax.Array]) -> jax.Array:
-    """`plain(matrix, axis)`, the sums of its values along `axis`, by the kernel where it has
-    one."""
+    """`plain(matrix, axis)`, the sums of the matrix's values along `axis`, computed by the
+    kernel if it takes this matrix."""
     if not (kernels.available() and _is_slice(matrix) and _has_kernel(matrix)):
         return plain(matrix, axis)
-    return either(
+    return kernel_or_plain(
         kernels.NUM_THREADS,
         partial(_sum, axis=axis),
         lambda matrix: plain(matrix, axis),
@@ -61,12 +61,12 @@ def _count_plain(matrix: Entries, axis: int) -> jax.Array:
 
 
 def _values_only(matrix: T) -> T:
-    """The same without what no sum needs."""
+    """The same matrix without the fields that no sum needs."""
     return replace(matrix, key=None, edge_probs=None, row_probs=None)
 
 
 def _is_slice(matrix: Entries) -> bool:
-    """Whether it is of columns of the graph, not built, and its rows are the nodes."""
+    """Whether the matrix is a slice of columns that is not built and has all nodes for rows."""
     return matrix.edges is None and matrix.rows is None and not matrix.loose
 
 
@@ -76,7 +76,7 @@ def _room(matrix: Entries) -> int:
 
 
 def _has_kernel(matrix: Entries) -> bool:
-    """Whether the values are of a chain that XLA leaves as it is written."""
+    """Whether XLA compiles the chain of the matrix's values as it is written."""
     stored = matrix.all_values()
     if stored is not None and (stored.ndim != 1 or stored.dtype != jnp.float32):
         return False
@@ -89,7 +89,7 @@ def _has_kernel(matrix: Entries) -> bool:
             return False
         if step.kind == "number" and name != "square":
             reciprocal = name == "div" and not step.reflected
-            if i < len(matrix.steps) or reciprocal:  # numbers of several steps become one
+            if i < len(matrix.steps) or reciprocal:  # XLA merges the numbers of several steps
                 return False
         if name in _SUMS and last in ("mul", "square"):
             return False

@@ -1,4 +1,4 @@
-"""`MatrixSampler`: a sampler from a matrix program, run layer by layer."""
+"""`MatrixSampler`: a sampler made of a matrix program, which runs layer by layer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jgs.sampling.random import as_key_data
 
 @dataclass(frozen=True)
 class MatrixSampler:
-    """A sampler that is written as a matrix program: a subclass has one method, `layer`.
+    """A sampler written as a matrix program: a subclass has one method, `layer`.
 
         @dataclass(frozen=True)
         class Ladies(MatrixSampler):
@@ -36,27 +36,27 @@ class MatrixSampler:
                 sample = sub.collective_sample(k, (sub ** 2).sum(axis=1))
                 return sample.div(sample.row_probs, axis=1)
 
-    At every layer, from the seeds on, `layer` selects edges into the frontier, and the nodes
-    known so far with those it selected are the next frontier. It keeps the whole contract
+    At every layer, from the seeds on, `layer` selects edges into the frontier. The nodes known
+    so far and the newly selected ones are the next frontier. The class keeps the whole contract
     `jgs.sampling.Sampler`.
 
     Fields:
-      sizes: the `k` of every layer, seed-first.
-      weighted: whether the graph's `edge_weight` are the values of `A`; else they are 1.
+      sizes: the `k` of every layer, the seeds' hop first.
+      weighted: whether the values of `A` are the graph's `edge_weight`; otherwise they are 1.
       edge_ids: whether the blocks carry `edge_id`.
-      compact: the layout of `A`'s slices, see `Matrix`; `choose_layout` finds the faster. It
-        changes no sample.
+      compact: the layout of slices of `A`, see `Matrix`; `choose_layout` finds the faster one.
+        It changes no sample.
 
-    Edge weights: where the returned matrix has values other than the graph's own, the blocks
-    carry them, times the number of the row's edges. The sum of its values times the features is
-    then what `aggregate(block, x, "mean")` returns: a program gives each edge what it counts in
-    the mean over all neighbours.
+    Edge weights: if the returned matrix has values other than the graph's own, the blocks carry
+    them, multiplied by the number of the row's edges. `aggregate(block, x, "mean")` is then the
+    sum of the values times the features. So a program gives each edge its weight in the mean
+    over all neighbours.
 
-    A class whose `layer` draws with replacement says `repeats = True`: an edge may then be
+    A class whose `layer` draws with replacement must have `repeats = True`. An edge may then be
     drawn up to `k` times, and `bound` has room for that.
 
-    A capacity has two entries a layer: the edges of the slices that `layer` looks at, with the
-    nodes of the frontier; and the edges that it selects, with the nodes known afterwards.
+    A capacity has two entries for each layer: the edges of the slices that `layer` reads, with
+    the nodes of the frontier; and the edges that it selects, with the nodes known afterwards.
     """
 
     sizes: tuple[int, ...]
@@ -73,19 +73,19 @@ class MatrixSampler:
             object.__setattr__(self, name, bool(getattr(self, name)))
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int, *learned: Any) -> Matrix:
-        """The edges drawn into `frontier`, a matrix whose columns it is.
+        """The edges drawn into `frontier`: a matrix whose columns are `frontier`.
 
         Args:
           A: the graph, with the batch's key.
-          frontier: int32 `[C]`, distinct nodes in ascending order, then `N` as padding: what is
-            drawn is a function of the frontier as a set.
-          k: the layer's size.
-          learned: what `drawn` was given, if it was.
+          frontier: int32 `[C]`, distinct nodes in ascending order, then `N` as padding. What is
+            drawn is therefore a function of the frontier as a set.
+          k: int, the layer's size.
+          learned: the argument `learned` of `drawn`, if it is not None.
         """
         raise NotImplementedError("a MatrixSampler has a method layer(A, frontier, k)")
 
     def init(self, graph: Graph) -> Any:
-        """A tuple of arrays for each layer: what its program computes of the graph alone."""
+        """For each layer a tuple of arrays: what its program computes of the graph alone."""
         check_graph(graph, self.weighted)
         with jax.enable_x64(True):
             state = _prepared(graph, self)
@@ -122,9 +122,13 @@ class MatrixSampler:
         values: jax.Array | None = None,
         learned: Any = None,
     ) -> MiniBatch:
-        """`sample`, of a sampler that keeps more in its state than what `init` has `prepared`
-        (or nothing of it: `()`). `values` float32 `[E]` are those of `A`; `learned`, a pytree,
-        is `layer`'s last argument."""
+        """`sample`, for a sampler whose state is more than what `init` has `prepared`.
+
+        Args:
+          prepared: what `MatrixSampler.init` returned, or `()`.
+          values: float32 `[E]`, the values of `A`; None: as `weighted` says.
+          learned: a pytree, the last argument of `layer`; None: `layer` has no such argument.
+        """
         check_graph(graph, self.weighted)
         seeds = check_seeds(seeds, graph.num_nodes)
         if seeds.ndim != 1:
@@ -239,7 +243,7 @@ def _prepared(graph: Graph, sampler: MatrixSampler) -> tuple[tuple[jax.Array, ..
 
 
 def _shared(state: tuple[tuple[jax.Array, ...], ...]) -> Any:
-    """The state, where all layers have equal arrays the same ones."""
+    """The state, with one copy of the arrays where all layers have equal ones."""
     first = state[0]
 
     def like_first(layer: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -258,8 +262,8 @@ def _finished(block: Block, drawn: Matrix, sampler: MatrixSampler) -> Block:
         weight = None
     if weight is not None:
         count = jnp.diff(block.indptr).astype(jnp.float32)
-        every = jnp.arange(count.shape[0], dtype=jnp.int32)
-        _, row, _, _ = expand(block.indptr, every, weight.shape[0])
+        targets = jnp.arange(count.shape[0], dtype=jnp.int32)
+        _, row, _, _ = expand(block.indptr, targets, weight.shape[0])
         weight = weight * count.at[row].get(mode="clip")
     edge_id = block.edge_id if sampler.edge_ids else None
     return replace(block, edge_weight=weight, edge_id=edge_id)

@@ -1,4 +1,4 @@
-"""Select: `Matrix.individual_sample`, `Matrix.collective_sample`; their docstrings say what."""
+"""Select: `Matrix.individual_sample` and `Matrix.collective_sample`, specified there."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from jgs.sampling.random import as_key_data, fold
 
 T = TypeVar("T", bound=Entries)
 
-_BITS = 30  # of a column's largest probability
-_LATER = 1 << 31  # folds a selection's number where no layer's is
+_BITS = 30  # bits of a column's largest probability
+_LATER = 1 << 31  # added to a selection's number, so that it is never a layer's number
 
 
 def individual_sample(matrix: T, k: int, probs: Any, replace: bool, key: Any) -> T:
@@ -49,7 +49,7 @@ def individual_sample(matrix: T, k: int, probs: Any, replace: bool, key: Any) ->
 
 
 def _is_stored(matrix: Entries, probs: Any) -> bool:
-    """Whether `probs` are the graph's own weights of the very slice."""
+    """Whether `probs` is the same slice as `matrix`, with the graph's own weights."""
     return (
         isinstance(probs, Entries)
         and probs.graph is matrix.graph
@@ -74,7 +74,8 @@ def _edge_values(built: Entries, probs: Any) -> jax.Array:
 
 
 def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weighted: bool) -> T:
-    """Extract and select in one: the fused kernel of `Neighbors` draws, no slice is built."""
+    """Extract and select in one: the fused kernel of `Neighbors` draws, and no slice is
+    built."""
     graph, columns = matrix.graph, matrix.column()
     most = columns.shape[0] * k if k != -1 else matrix.room.looked or graph.num_edges
     room = max(min(most, matrix.room.selected or most), 1)
@@ -113,8 +114,8 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
             edge_probs = _weighted_probs(edges, weight, total, degree, k, replace)
         else:
             edge_probs = _uniform_probs(edges, degree, k, replace)
-    whole = with_fields(matrix, stored=matrix.all_values())
-    new = whole.with_edges(edges, edges.edge_id, needs)
+    valued = with_fields(matrix, stored=matrix.all_values())
+    new = valued.with_edges(edges, edges.edge_id, needs)
     origin = (k, replace, weighted) if matrix.draws == 0 else None
     new = with_fields(new, edge_probs=edge_probs, origin=origin)
     return with_fields(new, draws=matrix.draws + 1, loose=True)
@@ -123,7 +124,7 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
 def _from_edges(
     built: T, key_data: jax.Array, k: int, replace: bool, weight: jax.Array | None
 ) -> T:
-    """Of edges that are built, uniformly or by `weight` float32 `[E]`."""
+    """A selection from edges that are built, uniform or by `weight` float32 `[E]`."""
     edges, columns = built.edges, built.column()
     assert edges is not None
     num_columns, have = columns.shape[0], edges.row.shape[0]
@@ -158,8 +159,8 @@ def _from_edges(
             probs = _uniform_probs(new_edges, degree, k, replace)
         else:
             assert total is not None
-            own = jnp.where(real, fixed.at[at].get(**FILL), 0)
-            probs = _weighted_probs(new_edges, own, total, degree, k, replace)
+            drawn_weight = jnp.where(real, fixed.at[at].get(**FILL), 0)
+            probs = _weighted_probs(new_edges, drawn_weight, total, degree, k, replace)
         needs = more(built.needs, selected=needed, overflow=(needed > room) | bad)
     new = built.with_edges(new_edges, at, needs)
     loose = built.loose or built.rows is None
@@ -179,8 +180,8 @@ def _draws(
     k: int,
     replace: bool,
 ) -> tuple[Edges, jax.Array]:
-    """The `k` draws of each column, `[C * k]`, `edge_id` being places among the edges; and
-    which of them drew one."""
+    """The `k` draws of each column as edges `[C * k]`, whose `edge_id` are positions among the
+    built edges; and bool `[C * k]`, which of them drew an edge."""
     if prefix is None:
         uniform = draw.repeated if replace else draw.distinct
         position = uniform(key_data, columns, degree, k)
@@ -203,8 +204,8 @@ def _draws(
 
 
 def _fixed(weight: jax.Array, edges: Edges, num_columns: int) -> jax.Array:
-    """int64 `[E]`: the weights in units of 2**-30 of their column's largest, at least one unit
-    where positive; 0 in padding."""
+    """int64 `[E]`: the weights in units of 2**-30 of the largest in their column, at least one
+    unit if positive; 0 in padding."""
     usable = edges.real & (weight > 0) & (weight < jnp.inf)
     weight = jnp.where(usable, weight, 0)
     largest = jnp.zeros(num_columns, jnp.float32).at[edges.column].max(weight, mode="drop")
@@ -213,7 +214,7 @@ def _fixed(weight: jax.Array, edges: Edges, num_columns: int) -> jax.Array:
 
 
 def _uniform_probs(edges: Edges, degree: jax.Array, k: int, replace: bool) -> jax.Array:
-    """float32 `[E]`: `edge_probs` of uniform draws."""
+    """float32 `[E]`: the `edge_probs` of uniform draws."""
     if k == -1:
         return jnp.ones(edges.row.shape[0], jnp.float32)
     part = k / jnp.maximum(degree, 1).astype(jnp.float32)
@@ -224,8 +225,9 @@ def _uniform_probs(edges: Edges, degree: jax.Array, k: int, replace: bool) -> ja
 def _weighted_probs(
     edges: Edges, weight: jax.Array, total: jax.Array, degree: jax.Array, k: int, replace: bool
 ) -> jax.Array:
-    """float32 `[E]`: `edge_probs` of draws by weight, int64 `[E]` of the drawn edges in their
-    order, of int64 `[C]` in all."""
+    """float32 `[E]`: the `edge_probs` of draws by weight. `weight` int64 `[E]` are the weights
+    of the drawn edges in the order of the draws, and `total` int64 `[C]` is that of each
+    column."""
     if k == -1:
         return jnp.ones(weight.shape[0], jnp.float32)
 
@@ -242,8 +244,8 @@ def _weighted_probs(
     left = 1 - earlier.astype(jnp.float64) / jnp.maximum(of(total), 1)
     nth = jnp.arange(weight.shape[0]) - first
     raj = (left / jnp.where(share > 0, share, 1) + (k - 1 - nth)) / k
-    every = (of(degree) <= k) | (of(number) < k) | ~edges.real
-    return (1 / jnp.where(every, 1, raj)).astype(jnp.float32)
+    certain = (of(degree) <= k) | (of(number) < k) | ~edges.real
+    return (1 / jnp.where(certain, 1, raj)).astype(jnp.float32)
 
 
 def collective_sample(matrix: T, k: int, node_probs: Any, key: Any) -> T:

@@ -1,4 +1,4 @@
-"""Extract: the edges of some columns or rows, whose meaning `Matrix.__getitem__` says."""
+"""Extract: the edges of some columns or rows, as `Matrix.__getitem__` specifies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Entries)
 
 
 def of_columns(matrix: T, columns: jax.Array) -> T:
-    """`A[:, columns]`, int32 `[C]`."""
+    """`A[:, columns]` for int32 `[C]`."""
     if matrix.columns is None and matrix.edges is None:
         operands = chain.moved(matrix.steps, matrix.operands, "column", columns)
         loose = matrix.compact and matrix.rows is None
@@ -42,7 +42,7 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
 
 
 def of_rows(matrix: T, rows: jax.Array) -> T:
-    """`A[rows, :]`, int32 `[R]`."""
+    """`A[rows, :]` for int32 `[R]`."""
     if matrix.edges is None and matrix.rows is None:
         rows = jnp.where(rows < 0, matrix.graph.num_nodes, rows)
         operands = chain.moved(matrix.steps, matrix.operands, "row", rows)
@@ -58,8 +58,8 @@ def of_rows(matrix: T, rows: jax.Array) -> T:
 
 
 def onto_rows(matrix: T, rows: jax.Array, to_new: jax.Array, slot: jax.Array) -> T:
-    """Of a built matrix those rows; `to_new` int32 `[R]` is each old slot's new one, `slot`
-    each new one's old."""
+    """A built matrix with the rows `rows`. `to_new` int32 `[R]` maps each old row slot to its
+    new one, and `slot` each new slot to its old one."""
     assert matrix.edges is not None
     row = to_new.at[matrix.edges.row].get(mode="fill", fill_value=rows.shape[0])
     new = replace(matrix, edges=matrix.edges._replace(row=row))
