@@ -12,7 +12,7 @@ one, and a `ShardedEmbedding` has one. Labels are not split: every rank maps tho
 import importlib
 from typing import Any
 
-# Where each public name is; imported when first used, for MPI need not be installed.
+# Where each public name is. It is imported when first used, because MPI need not be installed.
 _PLACES = {
     "Alone": "jgs.dist.comm",
     "Communicator": "jgs.dist.comm",

@@ -34,7 +34,7 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
     result, error = None, None
     try:
         result = function()
-    except Exception as raised:  # told to the others, then raised
+    except Exception as raised:  # the others are told of it, then it is raised
         error = raised
     if comm.size == 1:
         failed = []

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.special import stdtrit
 
-_CHANCE = 1e-4  # a tenth of what is promised: needs are not quite normal
+_CHANCE = 1e-4  # a tenth of the promised chance, because needs are not quite normal
 
 
 class Demand:

@@ -22,7 +22,7 @@ from jgs.dist.table_rows import add_equal, put_rows
 from jgs.errors import InputError
 from jgs.sampling.random import as_key_data
 
-_INIT_ROWS = 1 << 16  # made at a time: the random bits of a large table need not fit in RAM
+_INIT_ROWS = 1 << 16  # made at a time, so that the random bits of a large table fit in RAM
 _STEP_ROWS = 1 << 10  # updated at a time: rows and the optimiser's state stay in cache
 
 

@@ -1,4 +1,4 @@
-"""`Emulated`: a communicator that takes the time another network would take."""
+"""`Emulated`: a communicator that takes the time that another network would take."""
 
 from __future__ import annotations
 

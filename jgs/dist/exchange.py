@@ -165,33 +165,31 @@ class FeatureExchange:
         reply for each `capacity` of them. Where one round suffices, it has room for fewer than
         twice as many as are asked for. A new size of that round compiles.
         """
+        owners = self._owners
         before = self.comm.local((self._store.cached, self._store.cache_slot))
         self._store = self._with(self._no_cache)
         size = nodes[0].size
         if self.comm.size == 1 or size == 0:  # nobody is there to ask, or nothing to ask for
             return
         kept = [self._kept(ids, *of_rank) for ids, of_rank in zip(nodes, before, strict=True)]
-        del before  # frees its rows
+        del before  # frees the rows of the old cache
         cached, missing = [rows for rows, _ in kept], [ids for _, ids in kept]
-        nth = [_nth_of_owner(ids, self._owners.ranges) for ids in missing]
+        nth = [_nth_of_owner(ids, owners.ranges) for ids in missing]
         mine = [np.array([of_rank.max() + 1], np.int32) for of_rank in nth]
         most = int(all_gather_rows(self.comm, mine).max())
-        # As many of every owner at a time as one round may ask for.
+        # Each round asks every owner for as many nodes as a round has room for.
         capacity = min(self.capacity, 1 << (most - 1).bit_length()) if most else 1
         for begin in range(0, most, capacity):
             now = [(begin <= of_rank) & (of_rank < begin + capacity) for of_rank in nth]
-            asked = [
-                _padded(ids[which], capacity * self.comm.size, self._owners.num_rows)
-                for ids, which in zip(nodes, now, strict=True)
-            ]
-            rows = self._ask_only(capacity)(
-                self._store, self.comm.own(asked), self._owners.offsets
-            )
+            asked = [np.full(capacity * self.comm.size, owners.num_rows, np.int32) for _ in now]
+            for room, ids, which in zip(asked, nodes, now, strict=True):
+                room[: np.count_nonzero(which)] = ids[which]
+            rows = self._ask_only(capacity)(self._store, self.comm.own(asked), owners.offsets)
             for found, which, some in zip(cached, now, self.comm.local(rows), strict=True):
                 found[which] = np.asarray(some)[: np.count_nonzero(which)]
         caches = []
         for ids, found in zip(nodes, cached, strict=True):
-            slot = np.full(self._owners.num_rows + 1, -1, np.int32)
+            slot = np.full(owners.num_rows + 1, -1, np.int32)
             slot[ids] = np.arange(size, dtype=np.int32)
             caches.append((as_device(found), as_device(slot[:-1].copy())))
         self._store = self._with(*caches)
@@ -221,7 +219,7 @@ class FeatureExchange:
             caches = caches * self.comm.num_local
         return self.comm.own([Store(*o, *c) for o, c in zip(self._own, caches, strict=True)])
 
-    # -- inside the program: one rank --
+    # -- inside a program: one rank ----------------------------------------------------------
 
     def _one_round(
         self,
@@ -281,7 +279,7 @@ class FeatureExchange:
             self._wire.pack(store.own, asked[(rank + 1 + i) % comm.size]) for i in range(others)
         ]
         replies = comm.others(rows)
-        # `route` counts the replies from rank 0 on; they are in the order of `others`.
+        # `route` counts the replies from rank 0 on, but `others` returns them in another order.
         begin = num_own + store.cached.shape[0]
         owner, nth = jnp.divmod(place - begin, capacity)
         answer = begin + (rank - 1 - owner) % comm.size * capacity + nth
@@ -296,11 +294,3 @@ def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     nth = np.empty(nodes.size, np.int64)
     nth[order] = np.arange(nodes.size) - first
     return np.where(nodes < bounds[-1], nth, -1)
-
-
-def _padded(array: np.ndarray, length: int, fill: Any = 0) -> np.ndarray:
-    """`array` with rows of `fill` up to `length` rows, or as it is."""
-    if len(array) >= length:
-        return array
-    padding = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
-    return np.pad(array, padding, constant_values=fill)

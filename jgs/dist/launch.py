@@ -105,7 +105,7 @@ def unmet() -> Iterator[None]:
         yield
     except Exception as error:
         if not getattr(error, "told", False):
-            atexit.register(_end_by_signal)  # the last registered comes first
+            atexit.register(_end_by_signal)  # what is registered last is called first
         raise
     finally:
         for number, handler in before.items():
@@ -206,7 +206,7 @@ def _initialize(
     it fails to find them.
     """
     if interface:
-        address_of(interface)  # before the others wait for this rank
+        address_of(interface)  # it raises before the others wait for this rank
     if watch is not None:
         if watch.certain:
             watch.wait_met()

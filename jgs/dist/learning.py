@@ -1,4 +1,4 @@
-"""An adaptive sampler's update on many ranks: the same state everywhere."""
+"""An adaptive sampler's update on many ranks, which all reach the same state."""
 
 from __future__ import annotations
 

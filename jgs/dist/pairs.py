@@ -61,7 +61,7 @@ class PairDraws:
         """The batches of `pairs` int32 `[n, 2]`, drawn by `key`."""
         comm, sampler = self._comm, self._sampler
         size, num_nodes = self._batch_size * comm.size, self._graph.num_nodes
-        if len(pairs) < size:  # one batch, which is not full
+        if len(pairs) < size:  # they make one batch, which is not full
             padding = np.full((size - len(pairs), 2), num_nodes, np.int32)
             pairs = np.concatenate([pairs, padding])
         draws_by = None if sampler.by_node else comm.size

@@ -139,7 +139,7 @@ def planned_vanilla(
     mine = with_margin(need, 0.05, batch_size, worst)
     capacity = largest(comm, [mine] * comm.num_local)
     drawing = make(capacity)
-    if comm.size > 1:  # alone nothing is exchanged
+    if comm.size > 1:  # one rank exchanges nothing
         drawing.plan(steps(comm, schedules, 0, which))
     return drawing
 
@@ -158,7 +158,7 @@ def request_capacity(
       remote: draws the batches of `trials` steps, evenly spaced among the epoch's `num_steps`.
       cached: for each local rank the nodes that it need not ask for.
     """
-    if remote.comm.size == 1:  # nothing is remote
+    if remote.comm.size == 1:  # one rank has no remote nodes
         return 1
     which = np.unique(np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int))
     needs = []
@@ -203,7 +203,7 @@ def _top(count: np.ndarray, num: int) -> np.ndarray:
     found = np.full(num, count.size, np.int32)
     if num == 0:
         return found
-    least = 1  # what is counted less often is not among them
+    least = 1  # positions with smaller counts are not among the largest
     if num < count.size:
         least = max(1, int(np.partition(count, count.size - num)[count.size - num]))
     above, equal = np.flatnonzero(count > least), np.flatnonzero(count == least)

@@ -81,7 +81,7 @@ class Line:
         try:
             return [dict(json.loads(line)) for line in lines], bool(received)
         except (ValueError, TypeError):
-            return [], False  # a stranger
+            return [], False  # the other end is no guard
 
     def say(self, **message: Any) -> None:
         with suppress(OSError):  # the other end is gone or stopped: its silence tells that

@@ -55,7 +55,7 @@ def merge_rows(
     edge_capacity: int,
     num_nodes: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """The rows in the order of the nodes that `route_rows` had.
+    """The rows, in the order of the nodes that `route_rows` was given.
 
     Args:
       place: int32 `[T]` of `route_rows`.
@@ -97,7 +97,7 @@ def _route_plain(nodes, offsets, held, rank, capacity):
     here = owner == rank
     if held.shape[0]:
         here |= held.at[nodes].get(mode="fill", fill_value=False, wrap_negative_indices=False)
-    asked = jnp.where(real & ~here, owner, num_ranks)  # of whom; num_ranks: of nobody
+    asked = jnp.where(real & ~here, owner, num_ranks)  # the rank to ask; num_ranks: none
 
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     order = jnp.argsort(asked, stable=True)

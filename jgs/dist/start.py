@@ -324,7 +324,7 @@ class Watch:
     def _report(self) -> None:
         try:
             checkpoint = self.checkpoint()
-        except Exception as error:  # whatever it is, the run goes on
+        except Exception as error:  # the run goes on after any error of it
             checkpoint = f"unknown ({error})"
         self._say(seen={"checkpoint": checkpoint})
         self._report_phase()
@@ -381,7 +381,7 @@ def watching(argv: Sequence[str]) -> Iterator[Watch | None]:
     It is None where there is one process, or no place to meet."""
 
     def given(name: str) -> str | None:
-        found = None  # the last one counts
+        found = None  # where a flag is given twice, the last one counts
         for word, after in zip(argv, [*argv[1:], None], strict=True):
             if word == name:
                 found = after

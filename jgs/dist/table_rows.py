@@ -102,5 +102,5 @@ def _put_kernel(table, ids, rows):
 
 
 def _put_plain(table, ids, rows):
-    # -1 would wrap around.
+    # An index of -1 would wrap around.
     return table.at[jnp.where(ids >= 0, ids, table.shape[0])].set(rows, mode="drop")

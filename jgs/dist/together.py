@@ -73,10 +73,10 @@ def _connected(
             return work(comm, watchdog)
         except KeyboardInterrupt as error:  # others may wait for this rank
             watchdog.failed(error)
-            if comm.rank > 0:  # one rank speaks
+            if comm.rank > 0:  # rank 0 speaks
                 raise SystemExit(status_of(number_of(error))) from error
             raise
         except Exception as error:
             if getattr(error, "told", False):
-                watchdog.close()  # all ranks end by themselves
+                watchdog.close()  # every rank ends by itself
             raise

@@ -1,4 +1,4 @@
-"""Vanilla mode: topology split over ranks; a node's neighbours are drawn by its owner.
+"""Vanilla mode: topology is split over ranks, and a node's owner draws its neighbours.
 
 The sample is that of `sample_neighbors` on the whole graph, bit for bit: what a node draws at
 a hop depends on the key, the hop and the node alone, so it does not matter which rank draws it.
@@ -201,7 +201,7 @@ class VanillaSampler:
         while True:
             with jax.enable_x64(True):  # edge offsets are 64-bit
                 batch, need = self._program(capacity, rows)(*operands)
-            need = np.asarray(need)  # the same on all ranks, and so is what follows from it
+            need = np.asarray(need)  # it is the same on all ranks, and so is what follows
             if (need <= np.array(rows).T[: len(need)]).all():  # one rank alone needs none
                 return batch, need, rows
             self.extra_rounds += 2 * len(need)

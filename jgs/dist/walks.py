@@ -1,4 +1,4 @@
-"""`walk_loader`: from a graph to the walks that skip-gram learns from, on one rank or many."""
+"""`walk_loader`: draws the walks that skip-gram learns from, on one rank or many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jgs.sampling import Loader, Walker
 from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.stages import Stages
 
-_WALKS_AT_ONCE = 1 << 11  # drawn in one call: a step of few walks costs as much as one of many
+_WALKS_AT_ONCE = 1 << 11  # drawn in one call: a call costs as much for few walks as for many
 
 
 class WalkSource:

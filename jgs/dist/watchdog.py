@@ -44,7 +44,7 @@ from jgs.interrupts import number_of, status_of
 
 __all__ = ["LOST", "Watchdog"]
 
-LOSS = 1.0  # seconds in which a lost rank is known, on a busy machine too
+LOSS = 1.0  # seconds after which a lost rank is known, on a busy machine too
 _OF_PEERS = ("gloo", "connection", "mpi_", "socket")  # words of errors that others cause
 START = 30.0  # seconds in which the processes must have found each other
 _MAX_ADDRESSES = 8
@@ -140,7 +140,7 @@ class Watchdog:
         elif not isinstance(error, InputError):
             of_peers = any(word in str(error).lower() for word in _OF_PEERS)
             time.sleep(10 * LOSS if of_peers else LOSS)
-        atexit.register(_exit_now, status)  # the last registered comes first
+        atexit.register(_exit_now, status)  # what is registered last is called first
         self._watch.failed(f"{rendezvous.names(self._ranks)} {why(error)}", told)
 
     def close(self) -> None:

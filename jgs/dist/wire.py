@@ -74,7 +74,7 @@ class SparseWire:
 
     def __init__(self, width: int, entries: int, dtype: Any):
         self.width, self.dtype = width, jnp.dtype(dtype)
-        self._in_word = 4 // self.dtype.itemsize  # values
+        self._in_word = 4 // self.dtype.itemsize  # the values in a word
         self._entries = -(-entries // self._in_word) * self._in_word
         self.words = self._entries + self._entries // self._in_word
 
