@@ -1,9 +1,18 @@
-"""Distributed training: partitions, communicators, feature exchange, caches, embeddings."""
+"""Distributed training: partitions, communicators, feature exchange, caches, embeddings.
+
+How a row gets from its owner to a reader: the reader sends the row's id to the rank that owns
+it, in one round, and that rank sends the row back in a second.
+
+`jgs.dist.owners` knows who owns a row, and asks for it. Two things read rows through it.
+`FeatureExchange` has rows that do not change: they are cached, and read where they lie.
+`jgs.dist.split` has a table whose rows are also changed by id: a tensor of a `TensorStore` is
+one, and a `ShardedEmbedding` has one. Labels are not split: every rank maps those of all nodes.
+"""
 
 import importlib
 from typing import Any
 
-# Where each public name is; imported when first used, for MPI need not be installed.
+# Where each public name is. It is imported when first used, because MPI need not be installed.
 _PLACES = {
     "Alone": "jgs.dist.comm",
     "Communicator": "jgs.dist.comm",

@@ -1,4 +1,4 @@
-"""What one rank does for all: its result, or its error, reaches every rank."""
+"""What one rank does for all ranks: its result or its error reaches every rank."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ T = TypeVar("T")
 
 
 class FailedElsewhere(Exception):
-    """Another rank has failed, and says why; this one only ends."""
+    """Another rank has failed and says why. This rank only ends."""
 
     told = True
 
 
 def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
-    """What `function` returns on this process; all call it, and in it nothing that waits for
-    others. If it raises on one, all raise, once every process has tried: the first rank that
-    failed its own error, with an attribute `told`, the others `FailedElsewhere`, which has
-    it too. Where not all have failed, the error has an attribute `place`: the ranks that have,
-    and the host of the first."""
+    """What `function` returns on this process. All ranks call it; `function` may not wait for
+    other ranks.
+
+    If `function` raises on one rank, all ranks raise, once every process has tried. The first
+    rank that failed raises its own error, the others `FailedElsewhere`; both have an attribute
+    `told`. Where some ranks have not failed, the error has an attribute `place`: the ranks that
+    have failed, and the host of the first.
+    """
     result, error = None, None
     try:
         result = function()
-    except Exception as raised:  # told to the others, then raised
+    except Exception as raised:  # the others are told of it, then it is raised
         error = raised
     if comm.size == 1:
         failed = []
@@ -49,7 +52,7 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
 
 
 def broadcast_text(comm: Communicator, function: Callable[[], str]) -> str:
-    """The text that `function` returns on the process of rank 0, where alone it is called."""
+    """The text that `function` returns on the process of rank 0. It is called there alone."""
     text = everywhere(comm, function if comm.rank == 0 else str)
     if comm.size == 1:
         return text
@@ -61,14 +64,15 @@ def broadcast_text(comm: Communicator, function: Callable[[], str]) -> str:
 
 
 def broadcast_arrays(comm: Communicator, arrays: Any) -> Any:
-    """Rank 0's values of a pytree of arrays, as NumPy; the others' give their shapes only."""
+    """Rank 0's values of a pytree of arrays, as NumPy. Those of other ranks give the shapes
+    alone."""
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, arrays))
     if comm.size == 1 or not leaves:
         return jax.tree.unflatten(structure, leaves)
     flat = np.concatenate([np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in leaves])
     words = np.zeros(-(-flat.size // 4), np.int32)
     words.view(np.uint8)[: flat.size] = flat
-    # Zeros added to the bits of rank 0's: integers, so that they stay as they are.
+    # The others add zeros to rank 0's bits, as integers: so the bits stay as they are.
     mine = [
         words if comm.rank + i == 0 else np.zeros_like(words) for i in range(comm.num_local)
     ]

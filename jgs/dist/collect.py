@@ -1,4 +1,4 @@
-"""`rows_of_all`: rows that the ranks have, put together on the first."""
+"""What the ranks have, put together: by `rows_of_all` on rank 0, by `rows_on_all` on each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows_of_all(
       places: int32 `[n_i]` for each local rank: rows of `out`.
       rows: `[n_i, W]` for each local rank, of 4-byte numbers.
       out: `[n, W]` of the same dtype on the process of rank 0; elsewhere None.
-      memory: bytes; about so much of it is on its way at a time.
+      memory: about so many bytes are sent at a time.
     """
     if comm.size == 1:
         assert out is not None
@@ -46,3 +46,18 @@ def rows_of_all(
         if out is not None:
             real = every[every[:, 0] >= 0]
             out[real[:, 0]] = np.ascontiguousarray(real[:, 1:]).view(out.dtype)
+
+
+def rows_on_all(
+    comm: Communicator, rows: Sequence[np.ndarray], sizes: np.ndarray | None = None
+) -> np.ndarray:
+    """The arrays `[n_r]` of all ranks, one after the other, on every rank. All ranks call it.
+
+    Args:
+      rows: for each local rank its array, of one dtype.
+      sizes: int `[R]`, every `n_r`. Where it is not given, a round more finds it.
+    """
+    if sizes is None:
+        sizes = all_gather_rows(comm, [np.array([own.size], np.int64) for own in rows])[:, 0]
+    every = all_gather_rows(comm, [np.pad(own, (0, sizes.max() - own.size)) for own in rows])
+    return np.concatenate([row[:size] for row, size in zip(every, sizes, strict=True)])

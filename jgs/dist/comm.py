@@ -1,13 +1,13 @@
 """`Communicator`: what distributed code asks of the network, and its form for one rank.
 
-A *program* is a function that every rank runs at the same time, written for one rank; the
-collectives are called inside it. `Communicator.program` compiles it: under MPI with
-`jax.jit`, on a mesh of devices with `jax.shard_map`.
+A *program* is a function that every rank runs at the same time. It is written for one rank, and
+collectives are called inside it. `Communicator.program` compiles it: under MPI with `jax.jit`,
+on a mesh of devices with `jax.shard_map`.
 
-An argument or result of a program is either `OWN`, each rank has its own, or `SAME`, all ranks
-have an equal one. Outside a program an `OWN` value is opaque (on a mesh its arrays have a
-leading axis of ranks, elsewhere they are the rank's own): `own` makes it of a list, an item for
-each rank of this process, and `local` makes it a list again.
+An argument or result of a program is either `OWN`: each rank has its own; or `SAME`: all ranks
+have an equal one. Outside a program an `OWN` value is opaque: on a mesh its arrays have a
+leading axis of ranks, elsewhere they are the rank's own. `own` makes such a value from a list
+that has an item for each rank of this process, and `local` turns it into a list again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,12 @@ Spec = PartitionSpec
 
 @dataclass
 class Counters:
-    """What one rank has sent: `rounds`, the collectives it took part in, and `bytes`, what it
-    handed to the network for others (padding included, its own part not)."""
+    """What one rank has sent.
+
+    Fields:
+      rounds: the collectives that it took part in.
+      bytes: what it handed to the network for others: with padding, without its own part.
+    """
 
     rounds: int = 0
     bytes: int = 0
@@ -40,12 +44,12 @@ class Counters:
 class Communicator(Protocol):
     """Ranks `rank`, ..., `rank + num_local - 1` of `size` are in this process.
 
-    The collectives may be called inside a program only; each is one round. (They are counted
-    when the program is traced: call them at its top level, not in a loop or a function with a
-    `jax.jit` of its own.)
+    Collectives may be called inside a program only. Each is one round. They are counted when
+    the program is traced: call them at its top level, not in a loop or in a function with a
+    `jax.jit` of its own.
 
-    `concurrent`: two threads may run programs at once, each with its own `clone`. Where that
-    is not so, every process must call all programs in the same order, from one thread.
+    `concurrent`: two threads may run programs at once, each with its own `clone`. Where it is
+    False, every process must call all programs in the same order, from one thread.
 
     `uniform`: the arrays of an `OWN` value must have the same shape on every rank.
     """
@@ -58,20 +62,24 @@ class Communicator(Protocol):
     counters: Counters
 
     def clone(self) -> Communicator:
-        """The same ranks, other counters. Every rank calls it, in the same order."""
+        """A communicator of the same ranks with its own counters. Every rank calls it, in the
+        same order."""
 
     def index(self) -> jax.Array:
         """int32 scalar: the rank that runs this program."""
 
     def all_to_all(self, x: jax.Array) -> jax.Array:
-        """`[size, ...]`: row `p` goes to rank `p`; row `p` of the result comes from it."""
+        """`x` is `[size, ...]`, and so is the result: row `p` of `x` goes to rank `p`, and row
+        `p` of the result comes from rank `p`."""
 
     def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
-        """all_to_all without the own part, which is not copied: `xs[i]` goes to rank `r+1+i`,
-        and item `i` of the result comes from rank `r-1-i` (modulo `size`)."""
+        """`all_to_all` without a rank's own part, which need not be copied. On rank `r`,
+        `xs[i]` goes to rank `r+1+i`, and item `i` of the result comes from rank `r-1-i`, both
+        modulo `size`."""
 
     def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
-        """The sum (or `op="max"`) over ranks, the same bits on each; no sum of booleans."""
+        """The sum over ranks (or the maximum, by `op="max"`), with the same bits on each rank.
+        Booleans have no sum."""
 
     def all_gather(self, x: jax.Array) -> jax.Array:
         """`[size, ...]`: every rank's `x`."""
@@ -84,39 +92,40 @@ class Communicator(Protocol):
         donate: Sequence[int] = (),
     ) -> Callable:
         """`function`, compiled. It takes as many positional arguments (pytrees) as there are
-        `in_specs`, each `OWN` or `SAME`; `out_specs` is one of them for all results, or a
-        tuple of one each. `donate`: positions of arguments whose buffers it may take over.
+        `in_specs`, each `OWN` or `SAME`. `out_specs` is one of these for all results, or a
+        tuple with one for each result. `donate` has the positions of the arguments whose
+        buffers it may take over.
 
-        Every program is traced anew (`jax.jit` shares what it traced of one function: the
-        counters would see nothing of the second program)."""
+        Every program is traced anew. `jax.jit` by itself traces one function once, so the
+        counters would see nothing of a second program of it."""
 
     def own(self, values: Sequence[Any]) -> Any:
-        """An `OWN` value of pytrees of equal structure and shapes, one a local rank. A NumPy
-        array keeps its dtype, int64 too, and may not be changed afterwards: where it is
-        aligned, as memory maps are, it is not copied."""
+        """The `OWN` value of pytrees of equal structure and shapes, one for each local rank. A
+        NumPy array keeps its dtype, int64 too. It may not be changed afterwards: an array that
+        is aligned, as memory maps are, is not copied."""
 
     def same(self, value: Any) -> Any:
-        """A `SAME` value of a pytree that is equal on all ranks."""
+        """The `SAME` value of a pytree that is equal on all ranks."""
 
     def local(self, value: Any) -> list[Any]:
-        """The pytrees of an `OWN` value, one a local rank."""
+        """The pytrees of an `OWN` value, one for each local rank."""
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
 
     def close(self) -> None:
-        """Leaves the communicator; nothing may be called after it."""
+        """Leaves the communicator. Nothing may be called afterwards."""
 
 
 class Counted:
-    """Counts what programs send: known from their shapes when they are traced."""
+    """Counts what programs send, by the shapes that are known when they are traced."""
 
     def __init__(self) -> None:
         self.counters = Counters()
         self._traced = Counters()
 
     def count(self, num_bytes: int) -> None:
-        """One round of so many bytes, in the program being traced."""
+        """Counts a round of so many bytes, in the program that is being traced."""
         self._traced.rounds += 1
         self._traced.bytes += num_bytes
 
@@ -130,7 +139,7 @@ class Counted:
             )
             if shapes not in costs:
                 self._traced = Counters()
-                compiled.trace(*args)  # cached: calling it traces no second time
+                compiled.trace(*args)  # it is cached: the call traces no second time
                 costs[shapes] = self._traced
             return costs[shapes]
 
@@ -143,7 +152,7 @@ class Counted:
             return result
 
         def lower(*args):
-            cost(args)  # while its collectives are traced
+            cost(args)  # traces, and so counts, before `lower` does
             return compiled.lower(*args)
 
         call.lower = lower  # type: ignore[attr-defined]
@@ -151,7 +160,7 @@ class Counted:
 
 
 class OneLocal:
-    """Of communicators with one rank a process: values outside a program are as inside."""
+    """Communicators with one rank a process: values outside a program are as inside it."""
 
     num_local = 1
 
@@ -167,7 +176,7 @@ class OneLocal:
 
 
 class Alone(OneLocal):
-    """The communicator of one rank: every collective is the identity, and no round."""
+    """The communicator of one rank: every collective is the identity, and takes no round."""
 
     rank, size, concurrent, uniform = 0, 1, True, False
 
@@ -209,8 +218,8 @@ class Alone(OneLocal):
 
 
 def as_jax_arrays(value: Any) -> Any:
-    """A pytree's NumPy arrays as JAX's, of the same dtype; see `Communicator.own`."""
-    with jax.enable_x64(True):  # else int64 offsets would be cut to int32
+    """A pytree whose NumPy arrays are JAX's, of the same dtype; see `Communicator.own`."""
+    with jax.enable_x64(True):  # without it int64 offsets would be cut to int32
         return jax.tree.map(
             lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a,
             value,
@@ -223,7 +232,7 @@ def _gather_program(comm: Communicator) -> Callable:
 
 
 def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:
-    """`[size, k]` on the host: every rank's row of `k` numbers, 64-bit ones too, of which
-    `rows` has one for each local rank."""
+    """`[size, k]` on the host: every rank's row of `k` numbers, which may have 64 bits. `rows`
+    has one for each local rank."""
     gather = _gather_program(comm)  # type: ignore[arg-type]
     return np.asarray(gather(comm.own([np.asarray(row) for row in rows])))

@@ -1,4 +1,4 @@
-"""`Demand`: how much steps have needed, and what further ones will hardly exceed."""
+"""`Demand`: how much steps have needed, and what later steps will hardly exceed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import math
 import numpy as np
 from scipy.special import stdtrit
 
-_CHANCE = 1e-4  # a tenth of what is promised: needs are not quite normal
+_CHANCE = 1e-4  # a tenth of the promised chance, because needs are not quite normal
 
 
 class Demand:
-    """What `most` says of the numbers given to `add`, one a step.
+    """Takes by `add` what each step needs, and says by `most` what later steps will need.
 
-    Steps are taken to be independent and their needs normal, of unknown mean and deviation: a
-    further one then exceeds `mean + t s sqrt(1 + 1/n)`, with the quantile `t` of Student's
-    distribution, in one of ten thousand cases.
+    Steps are taken to be independent, and their needs to be normal with unknown mean and
+    deviation. A further step then exceeds `mean + t s sqrt(1 + 1/n)` in one of ten thousand
+    cases, where `t` is the quantile of Student's distribution.
     """
 
     def __init__(self) -> None:
-        self._num, self._sum, self._squares, self._largest = 0, 0, 0, 0  # exact, in Python's
+        self._num, self._sum, self._squares, self._largest = 0, 0, 0, 0  # Python's are exact
 
     def add(self, need: int) -> None:
         self._num += 1
@@ -28,7 +28,7 @@ class Demand:
         self._largest = max(self._largest, need)
 
     def most(self) -> int:
-        """At least the largest so far, at most twice that; 0 where there was none."""
+        """At least the largest need so far, at most twice that; 0 before any step."""
         n = self._num
         if n < 2:  # nothing is known of how they differ
             return math.ceil(1.1 * self._largest)
@@ -44,7 +44,7 @@ def rounded(need: int) -> int:
 
 
 def demanded(needs: np.ndarray) -> int:
-    """`Demand.most` of an array of needs."""
+    """`Demand.most` after steps with these needs."""
     demand = Demand()
     for need in needs.tolist():
         demand.add(need)

@@ -1,4 +1,4 @@
-"""`Emulated`: a communicator that takes the time another network would take."""
+"""`Emulated`: a communicator that takes the time that another network would take."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from jgs.dist.comm import Communicator, Spec
 
 
 class Emulated:
-    """`comm`, with `latency` seconds more for every round of a program and its bytes over
-    `bandwidth` (bytes a second) more: `Emulated(comm, 50e-6, 25e9 / 8)` is 25 Gbit/s, 50 µs.
+    """`comm`, slowed down: every round of a program takes `latency` seconds more, and its bytes
+    take `bytes / bandwidth` seconds more. `Emulated(comm, 50e-6, 25e9 / 8)` is a network of 25
+    Gbit/s and 50 µs.
 
     A program's call returns when its results are there and that time has passed. The bytes are
-    `Counters.bytes`, what one rank sends; clones share the link, as they would share a network
-    card. `seconds` is what has been added, over all clones.
+    `Counters.bytes`, what one rank sends. Clones share the link, as they would share a network
+    card. `seconds` is the time added so far, over all clones.
     """
 
     def __init__(self, comm: Communicator, latency: float, bandwidth: float):
@@ -61,14 +62,14 @@ class Emulated:
 
 
 class _Link:
-    """What the clones of a process share: one message at a time is on the wire."""
+    """The link that the clones of a process share: it carries one message at a time."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._wire = threading.Lock()
 
     def wait(self, latency: float, transfer: float) -> None:
-        time.sleep(latency)  # of several messages at once
+        time.sleep(latency)  # several messages may wait at once
         with self._wire:
             time.sleep(transfer)
             self.seconds += latency + transfer

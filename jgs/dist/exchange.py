@@ -1,8 +1,8 @@
 """`FeatureExchange`: the feature rows of a batch's nodes, wherever they lie.
 
-Every rank holds the rows of its own nodes. The missing ones come by one request and one reply
-(DistDGL, Zheng et al. 2020, section 5.4; FastSample 2023, section 4: the 2 rounds of hybrid
-partitioning), each an all_to_all of equal parts.
+Every rank holds the rows of its own nodes. A rank gets the other rows by one request and one
+reply, each an all_to_all of equal parts (DistDGL, Zheng et al. 2020, section 5.4; FastSample
+2023, section 4: the 2 rounds of hybrid partitioning).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.dist.demand import Demand, rounded
-from jgs.dist.route import ask, check_offsets, route
+from jgs.dist.owners import VOID, Owners
 from jgs.dist.tables import num_rows, own_rows, place_own
 from jgs.dist.wire import DenseWire, SparseWire, Wire
 from jgs.errors import InputError
@@ -26,17 +26,16 @@ from jgs.graph.features import SparseFeatures
 from jgs.models.inputs import Placed
 
 WIRE = ("float32", "float16", "bfloat16")
-_OVERFLOW = 2**31 - 1
 
 
 class Store(NamedTuple):
-    """What one rank has.
+    """The rows that one rank has.
 
     Fields:
       own: tuple of `[n_i, F]`, the rows of its own nodes in order; or `SparseFeatures`.
       bounds: int32 `[2, P]`: see `jgs.dist.tables.OwnRows`.
       cached: `[C, W]`, rows of other ranks as `Wire` keeps them.
-      cache_slot: int32 `[N]`, each node's row in `cached` or -1; `[0]` without a cache.
+      cache_slot: int32 `[N]`, each node's row in `cached`, or -1; `[0]` without a cache.
     """
 
     own: Any
@@ -46,31 +45,34 @@ class Store(NamedTuple):
 
 
 class FeatureExchange:
-    """`x, _ = exchange(nodes)`: float32 `[S, F]`, the rows of nodes int32 `[S]`, both `OWN`.
+    """`x, _ = exchange(nodes)` reads the rows float32 `[S, F]` of the nodes int32 `[S]`, both
+    `OWN`.
 
     Args:
       comm: the communicator.
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
       features: for each local rank the rows of its own nodes: matrices `[n_i, F]` (float32 or
-        float16, NumPy or JAX, e.g. memory maps, used where they lie), or `SparseFeatures`.
-      capacity: the most nodes asked of a rank in a round. Where some rank needs more, all do
-        further rounds: nothing is dropped. Equal on all ranks.
-      wire: the dtype of rows on their way, of sparse ones that of their values, one of `WIRE`.
-        A rank's own rows are rounded to it too: results do not depend on who owns what.
-      in_place: the rows are not put together: instead of `x` comes a `Placed`, for models that
-        read them where they lie. Without effect where rows must be rounded or made dense, and
-        for a call that took further rounds.
+        float16, NumPy or JAX), or `SparseFeatures`. Memory maps are used where they lie.
+      capacity: the most nodes that one rank asks another for in a round, equal on all ranks.
+        Where some rank needs more, all ranks take further rounds: nothing is dropped.
+      wire: the dtype of rows that are sent, one of `WIRE`; for sparse rows the dtype of their
+        values. A rank's own rows are rounded to it too, so results do not depend on who owns
+        what.
+      in_place: the rows are not put together. A call returns a `Placed` in place of `x`, for
+        models that read the rows where they lie. It has no effect where rows must be rounded or
+        made dense, and on a call that takes further rounds.
 
-    Raises `InputError` on the rank whose features do not fit its offsets, and on the others
-    `jgs.dist.broadcast.FailedElsewhere`.
+    Raises `InputError` on the rank whose features do not fit its offsets, and
+    `jgs.dist.broadcast.FailedElsewhere` on the others.
 
-    All ranks must call it equally often; a call is 2 rounds, and 2 more for each time
-    `capacity` that the most wanted rank is asked for more. Padding (outside `[0, N)`) gets
-    rows of zeros.
+    All ranks must call it equally often. A call takes 2 rounds. It takes 2 more each time that
+    the rank asked for most nodes is asked for another `capacity` of them. Nodes outside `[0,
+    N)` are padding, and get rows of zeros.
 
     Attributes:
       width: `F`.
-      extra_rounds: rounds beyond 2 a call so far.
+      capacity: as above; see `resize` and `fit_to_demand`.
+      extra_rounds: the rounds so far beyond 2 a call.
     """
 
     def __init__(
@@ -84,18 +86,17 @@ class FeatureExchange:
     ):
         if wire not in WIRE:
             raise InputError(f"wire must be one of {', '.join(WIRE)}", repr(wire), "Choose.")
-        offsets = check_offsets(offsets, comm.size)
+        self._owners = Owners(comm, offsets)
         self.comm, self.extra_rounds, self._wire_dtype = comm, 0, wire
-        self._bounds, self._offsets = offsets, comm.same(offsets)
-        self._num_nodes, self._asking = int(offsets[-1]), dict[int, Any]()
+        self._asking = dict[int, Any]()
         self.replace(features)
         self._in_place = in_place and self._in_float32()
         self._demand = Demand()
         self.resize(capacity)
 
     def replace(self, features: Sequence[Sequence[Any] | SparseFeatures]) -> None:
-        """Other rows of the same shapes; nothing stays cached."""
-        tables, bounds, width, entries = own_rows(self.comm, features, self._bounds)
+        """Takes other rows of the same shapes. Nothing stays cached."""
+        tables, bounds, width, entries = own_rows(self.comm, features, self._owners.ranges)
         self._own = list(zip(tables, bounds, strict=True))
         self._wire: Wire = DenseWire(width, self._wire_dtype)
         if entries is not None:
@@ -114,90 +115,87 @@ class FeatureExchange:
         return {t.dtype for tables, _ in self._own for t in tables} == {jnp.dtype(jnp.float32)}
 
     def resize(self, capacity: int) -> None:
-        """Sets `capacity`, on all ranks alike; the next call compiles."""
-        # One rank asks nobody: no request need be padded.
-        self.capacity = max(int(capacity), 1) if self.comm.size > 1 else 1
+        """Sets `capacity`. All ranks call it alike; the next call compiles."""
+        self.capacity = self._owners.resize(max(int(capacity), 1))
         operands = (OWN, OWN, OWN, SAME, SAME)
         self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
         self._read_placed = self.comm.program(self._read, (OWN, OWN, OWN), OWN)
 
     def fit_to_demand(self) -> None:
-        """Enlarges `capacity` where what was asked for so far says that one call in ten
-        thousand or more will need further rounds. All ranks call it; they have seen the same.
-        Then the next call compiles."""
+        """Enlarges `capacity` where the calls so far say that one call in ten thousand or more
+        will need further rounds. All ranks call it, and have seen the same calls. Where it
+        enlarges, the next call compiles."""
         if (need := self._demand.most()) > self.capacity:
             self.resize(rounded(need))
 
     def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
-        """The rows, and whether a rank's sample had overflowed: then they are to be drawn again
-        by all. `overflow`: `OWN` bool scalars, by default False."""
+        """The rows, and whether the sample of some rank has overflowed: all ranks then draw
+        theirs again. `overflow`: `OWN` bool scalars, by default False."""
         if overflow is None:
             overflow = self.comm.own([np.zeros((), bool)] * self.comm.num_local)
-        found, most = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(0))
-        if (num := int(most)) == _OVERFLOW:
+        offsets, first = self._owners.offsets, self._owners.first
+        found, most = self._fetch(self._store, nodes, overflow, offsets, first)
+        if (num := int(most)) == VOID:
             return found, True
         self._demand.add(num)
-        rounds = -(-num // self.capacity)
-        if not self._in_place:
-            x = found
-        elif rounds <= 1:
+        further = self._owners.further(num)
+        self.extra_rounds += 2 * len(further)
+        if self._in_place and not further:
             place, replies = found
             return Placed((*self._store.own, self._store.cached, *replies), place), False
-        else:
-            x = self._read_placed(self._store, *found)
-        for nth in range(1, rounds):
-            found, _ = self._fetch(self._store, nodes, overflow, self._offsets, self._nth(nth))
-            more = self._read_placed(self._store, *found) if self._in_place else found
-            x = jax.tree.map(jnp.add, x, more)
-            self.extra_rounds += 2
+        x = self._put_together(found)
+        for nth in further:
+            found, _ = self._fetch(self._store, nodes, overflow, offsets, nth)
+            x = jax.tree.map(jnp.add, x, self._put_together(found))
         return x, False
 
-    def _nth(self, number: int) -> Any:
-        return self.comm.same(np.int32(number))
+    def _put_together(self, found: Any) -> Any:
+        return self._read_placed(self._store, *found) if self._in_place else found
 
     @property
     def row_bytes(self) -> int:
-        """What a cached row takes."""
+        """The bytes that a cached row takes."""
         return 4 * self._wire.words
 
     def cache(self, nodes: Sequence[np.ndarray]) -> None:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
 
-        All ranks call it, with equal `C`; padding, `N`, fills up. Costs a request and a reply
-        for each `capacity` nodes of the owner that has most of those that were not kept before;
-        where that is one round, of less than twice as many. A new such size compiles.
+        All ranks call it, with equal `C`; `N` is padding. Rows that were kept before are not
+        asked for. The owner that has most of the other nodes decides the cost: a request and a
+        reply for each `capacity` of them. Where one round suffices, it has room for fewer than
+        twice as many as are asked for. A new size of that round compiles.
         """
+        owners = self._owners
         before = self.comm.local((self._store.cached, self._store.cache_slot))
         self._store = self._with(self._no_cache)
         size = nodes[0].size
-        if self.comm.size == 1 or size == 0:  # there is nobody, or nothing, to ask for
+        if self.comm.size == 1 or size == 0:  # nobody is there to ask, or nothing to ask for
             return
         kept = [self._kept(ids, *of_rank) for ids, of_rank in zip(nodes, before, strict=True)]
-        del before  # frees its rows
+        del before  # frees the rows of the old cache
         cached, missing = [rows for rows, _ in kept], [ids for _, ids in kept]
-        nth = [_nth_of_owner(ids, self._bounds) for ids in missing]
+        nth = [_nth_of_owner(ids, owners.ranges) for ids in missing]
         mine = [np.array([of_rank.max() + 1], np.int32) for of_rank in nth]
         most = int(all_gather_rows(self.comm, mine).max())
-        # As many of every owner at a time as one round may ask for.
+        # Each round asks every owner for as many nodes as a round has room for.
         capacity = min(self.capacity, 1 << (most - 1).bit_length()) if most else 1
         for begin in range(0, most, capacity):
             now = [(begin <= of_rank) & (of_rank < begin + capacity) for of_rank in nth]
-            asked = [
-                _padded(ids[which], capacity * self.comm.size, self._num_nodes)
-                for ids, which in zip(nodes, now, strict=True)
-            ]
-            rows = self._ask_only(capacity)(self._store, self.comm.own(asked), self._offsets)
+            asked = [np.full(capacity * self.comm.size, owners.num_rows, np.int32) for _ in now]
+            for room, ids, which in zip(asked, nodes, now, strict=True):
+                room[: np.count_nonzero(which)] = ids[which]
+            rows = self._ask_only(capacity)(self._store, self.comm.own(asked), owners.offsets)
             for found, which, some in zip(cached, now, self.comm.local(rows), strict=True):
                 found[which] = np.asarray(some)[: np.count_nonzero(which)]
         caches = []
         for ids, found in zip(nodes, cached, strict=True):
-            slot = np.full(self._num_nodes + 1, -1, np.int32)
+            slot = np.full(owners.num_rows + 1, -1, np.int32)
             slot[ids] = np.arange(size, dtype=np.int32)
             caches.append((as_device(found), as_device(slot[:-1].copy())))
         self._store = self._with(*caches)
 
     def _ask_only(self, capacity: int) -> Any:
-        """The program that fills a cache, of rounds of so many nodes of every owner."""
+        """The program that fills a cache, by rounds of so many nodes of every owner."""
         if capacity not in self._asking:
             program = partial(self._raw_rows, capacity=capacity)
             self._asking[capacity] = self.comm.program(program, (OWN, OWN, SAME), OWN)
@@ -206,22 +204,22 @@ class FeatureExchange:
     def _kept(
         self, ids: np.ndarray, rows: jax.Array, slots: jax.Array
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of nodes int32 `[C]` as far as `rows` and `slots`, the cache so far, have
-        them, else 0; and the nodes with `N` for those that it has."""
+        """The rows of the nodes int32 `[C]` that the cache so far, `rows` and `slots`, has, and
+        zeros for the others; and the nodes, with `N` in place of those that it has."""
         found = np.zeros((ids.size, rows.shape[1]), rows.dtype)
         if slots.size == 0:
             return found, ids
-        real = ids < self._num_nodes
+        real = ids < self._owners.num_rows
         slot = np.where(real, np.asarray(slots)[np.where(real, ids, 0)], -1)
         found[slot >= 0] = np.asarray(rows)[slot[slot >= 0]]
-        return found, np.where(slot >= 0, np.int32(self._num_nodes), ids)
+        return found, np.where(slot >= 0, np.int32(self._owners.num_rows), ids)
 
     def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
         if len(caches) == 1:
             caches = caches * self.comm.num_local
         return self.comm.own([Store(*o, *c) for o, c in zip(self._own, caches, strict=True)])
 
-    # -- inside the program: one rank --
+    # -- inside a program: one rank ----------------------------------------------------------
 
     def _one_round(
         self,
@@ -240,7 +238,7 @@ class FeatureExchange:
     def _raw_rows(
         self, store: Store, nodes: jax.Array, offsets: jax.Array, capacity: int
     ) -> jax.Array:
-        """Rows of other ranks' nodes as they are sent, those on the wire in 32 bits."""
+        """Rows of other ranks' nodes as they are sent, each number in 32 bits."""
         zero = jnp.int32(0)
         place, replies, _ = self._ask(
             store, nodes, jnp.zeros((), bool), offsets, zero, capacity
@@ -258,32 +256,30 @@ class FeatureExchange:
         nth: jax.Array,
         capacity: int,
     ) -> tuple[jax.Array, list[jax.Array], jax.Array]:
-        """Where each node's row is, the replies, `[c, W]` of each other rank, and the most
-        nodes that a rank asks of one, or `_OVERFLOW` if a rank's sample has overflowed: the
-        request tells all ranks both."""
+        """Where each node's row is; the replies, `[c, W]` from each other rank; and the most
+        nodes that a rank must ask another for, or `VOID` where the sample of some rank has
+        overflowed. The request tells all ranks the last."""
         comm, others, num_own = self.comm, self.comm.size - 1, num_rows(store.own)
-        requests, place = route(
+        (place, asked), most = self._owners.find(
             nodes,
             offsets,
-            store.cache_slot,
-            comm.index(),
             nth,
+            overflow,
+            store.cache_slot,
             capacity=capacity,
             num_own=num_own,
             num_cached=store.cached.shape[0],
         )
         place = jnp.where(place < num_own, place_own(store.bounds, place), place)
-        most = jnp.where(overflow, _OVERFLOW, requests[:, -1])
         if comm.size == 1:
-            return place, [], most[0]
-        asked, most = ask(comm, requests.at[:, -1].set(most), offsets)
+            return place, [], most
         asked = place_own(store.bounds, asked).reshape(comm.size, -1)
         rank = comm.index()
         rows = [
             self._wire.pack(store.own, asked[(rank + 1 + i) % comm.size]) for i in range(others)
         ]
         replies = comm.others(rows)
-        # `route` counts the replies from rank 0 on; they are in the order of `others`.
+        # `route` counts the replies from rank 0 on, but `others` returns them in another order.
         begin = num_own + store.cached.shape[0]
         owner, nth = jnp.divmod(place - begin, capacity)
         answer = begin + (rank - 1 - owner) % comm.size * capacity + nth
@@ -298,11 +294,3 @@ def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     nth = np.empty(nodes.size, np.int64)
     nth[order] = np.arange(nodes.size) - first
     return np.where(nodes < bounds[-1], nth, -1)
-
-
-def _padded(array: np.ndarray, length: int, fill: Any = 0) -> np.ndarray:
-    """`array` with rows of `fill` up to `length` rows, or as it is."""
-    if len(array) >= length:
-        return array
-    padding = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
-    return np.pad(array, padding, constant_values=fill)

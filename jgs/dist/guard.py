@@ -4,22 +4,24 @@ A rank cannot do that by itself: MPI_Init and long imports hold Python's lock, a
 says nothing, and mpiexec kills all ranks as soon as one is killed, before they can say why. The
 guard has a session of its own, needs the standard library alone, and ends with its rank.
 
-It hears from its rank over a socket (`jgs.dist.start.Watch` has the other end), four times a
-second and at each new phase: the phase and step that the rank is in, and how far it has counted
-(`jgs.dist.phases`).
-All guards are connected to that of process 0, the *hub*, by TCP, or within one host by a Unix
-socket. The hub alone decides that a rank is lost:
+The guard hears from its rank over a socket; `jgs.dist.start.Watch` has the other end. Four
+times a second and at each new phase the rank tells the phase and the step that it is in, and
+how far it has counted (`jgs.dist.phases`).
+
+All guards are connected to the guard of process 0, the *hub*, by TCP, or within one host by a
+Unix socket. The hub alone decides that a rank is lost. A rank is lost where:
 
 - it has not come `start_timeout` seconds after the hub's own start;
-- its process ended without a word, or its guard's connection broke; or it said that an error
-  ended it. Of several the first counts, for mpiexec kills the others of a killed rank;
+- its process ended without a word, or its guard's connection broke, or it said that an error
+  ended it. Where several ranks end, the first counts, because mpiexec kills the others once one
+  is killed;
 - nothing was heard of it for as long as it said that its silence may last;
-- no rank's count has moved for as long as the most patient of their phases may last: those that
-  have counted least are named.
+- no rank's count has moved for as long as the most patient of their phases may last. The ranks
+  that have counted least are then lost.
 
-Every other guard then prints one line on standard error, which names the lost rank, where it
-was last seen, and the last checkpoint, and ends its own rank. Guards that lose the hub do it by
-themselves.
+Every other guard then prints one line on standard error, and ends its own rank. The line names
+the lost rank, where it was last seen, and the last checkpoint. Guards that lose the hub do the
+same by themselves.
 """
 
 from __future__ import annotations
@@ -41,20 +43,20 @@ from jgs.dist.rendezvous import BEAT, Line, names
 LOST = 3
 """The exit status of a process that ends because another one was lost."""
 
-GRACE = 0.3  # in which mpiexec's victims can be told from the rank whose death made it kill
-LINGER = 3.0  # for which a guard outlives its rank at most
+GRACE = 0.3  # seconds in which the rank that died is told from those that mpiexec then kills
+LINGER = 3.0  # the most seconds for which a guard outlives its rank
 
 
 class Guard:
     """See the module.
 
     Args:
-      rank: the rank's end of the socket between them.
-      listeners: of the hub, where the other guards find it.
-      setup: `pid` of the rank; `number` of its process, of `count`; `meeting`, a word that the
-        guards of this run have in common; `places` where the hub may be; `certain`, whether it
-        must be there; `start_timeout`; `begun`, when the guard was asked for; `by_signal`,
-        whether the rank must end by SIGKILL.
+      rank: the socket to the rank.
+      listeners: the sockets at which the other guards find the hub; the hub alone has some.
+      setup: `pid`, the rank's; `number`, that of its process, among `count`; `meeting`, a word
+        that the guards of this run have in common; `places`, where the hub may be; `certain`,
+        whether it must be there; `start_timeout`; `begun`, when the guard was asked for;
+        `by_signal`, whether the rank must end by SIGKILL.
     """
 
     def __init__(
@@ -74,9 +76,9 @@ class Guard:
         self._far: dict[int, list[int]] = {}
         self._asked = False  # whether the rank waits for `met`
         self._problem = "nobody listens"
-        self._loss: dict[str, Any] = {}  # what the hub is to know of this rank's end
+        self._loss: dict[str, Any] = {}  # what to tell the hub of this rank's end
         self._lost: list[tuple[float, int, str, int]] = []
-        self._deadline = float("inf")  # of deciding, or of outliving the rank
+        self._deadline = float("inf")  # when it decides, or no longer outlives its rank
         self._selector = selectors.DefaultSelector()
         self._listeners = list(listeners)
         for listener in self._listeners:
@@ -98,7 +100,7 @@ class Guard:
                 if not self._over and key.fileobj.fileno() >= 0:  # type: ignore[union-attr]
                     key.data(key.fileobj)
             self._awake = time.monotonic()
-            # All that had arrived has been read: its own pause is no one's silence.
+            # All that had arrived has been read, so a pause of this guard makes no rank silent.
             if not self._over:
                 self._check(self._awake)
         self._finish()
@@ -138,18 +140,19 @@ class Guard:
                 self._deadline = min(self._deadline, time.monotonic() + LINGER)
 
     def _report_lost(self, text: str, status: int) -> None:
-        now = min(time.monotonic(), self._awake + BEAT)  # it may have waited for a processor
+        now = min(time.monotonic(), self._awake + BEAT)  # the guard may have had no processor
         if self._hub:
             self._take_loss(now, self._number, text, status)
         else:
             self._loss = {"lost": text, "status": status, "at": now}
             self._tell(self._peers.values(), **self._loss)
             self._deadline = now + LINGER
-            if self._certain and not self._peers:  # rank 0 may come later: it is told then
+            if self._certain and not self._peers:  # rank 0 may come later, and is told then
                 self._deadline = max(self._deadline, self._begun + self._limit)
                 if not self._rank_spoke_up:
                     self._write(text)
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # whoever reads it waits for us
+                # Whoever reads standard error would wait for this guard to close it.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
     def _tell_met(self) -> None:
         if self._met and self._asked:
@@ -192,7 +195,7 @@ class Guard:
             self._tell_met()
 
     def _join(self) -> None:
-        """One attempt to find the hub, also to tell it that the rank is lost."""
+        """Tries once to find the hub, and tells it where this rank is lost already."""
         if self._hub or not self._missing:
             return
         for place in self._places:
@@ -203,7 +206,7 @@ class Guard:
                     connection.connect(place)
                 else:
                     connection = socket.create_connection(tuple(place), 1)
-            except (OSError, UnicodeError) as error:  # the latter: no host has such a name
+            except (OSError, UnicodeError) as error:  # UnicodeError: no host has such a name
                 where = "this host" if unix else f"{place[0]}:{place[1]}"
                 self._problem = f"{where}: {error}"
                 continue
@@ -285,7 +288,7 @@ class Guard:
         self._deadline = min(self._deadline, time.monotonic() + self._grace())
 
     def _grace(self) -> float:
-        """For how long there may be an earlier loss that is not known yet."""
+        """The seconds for which an earlier loss may still be unknown."""
         if self._missing and self._by_signal:
             return LINGER
         return GRACE if self._by_signal else GRACE / 6
@@ -340,10 +343,11 @@ class Guard:
     # -- the end -------------------------------------------------------------------------------
 
     def _end(self, problem: str, status: int, cause: int) -> None:
-        """Says why its rank ends, and ends it. One that has said why itself does not need
-        that; nor does one whose end is the cause, if there is another guard to say it."""
+        """Says why its rank ends, and ends it. Nothing is said of a rank that has said why
+        itself. Nothing is said either of a rank whose end is the cause, if another guard is
+        there to say it."""
         self._over = True
-        if self._asked:  # it waits for the others, and says itself why in vain
+        if self._asked:  # the rank waits for the others, and says itself why in vain
             self._rank.say(unmet=problem)
             return
         own = cause == self._number and not self._rank_lives
@@ -363,7 +367,7 @@ class Guard:
             while self._rank.connection.recv(65536):
                 pass
             return
-        self._kill()  # it is stopped, or stuck
+        self._kill()  # the rank is stopped, or stuck
 
     def _write(self, line: str) -> None:
         with suppress(OSError):
@@ -381,11 +385,12 @@ class Guard:
         return names(rank for p in processes for rank in self._names[p])
 
 
-_BEFORE = ("starting", CONNECTING)  # the phases of a rank that has not met others by MPI
+_BEFORE = ("starting", CONNECTING)  # the phases of a rank that MPI has not connected yet
 
 
 def main(argv: list[str]) -> None:
-    """`FD JSON [FD...]`: the socket, the setup, and the hub's listeners."""
+    """Runs a guard. `argv` is `FD JSON [FD...]`: the socket to the rank, the setup, and the
+    hub's listeners."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     own, setup, *listeners = argv

@@ -2,11 +2,11 @@
 
 gloo takes the address that the host's own name resolves to. On Debian and Ubuntu that is
 127.0.1.1, which no other host reaches. So each process takes the address from which it reaches
-the coordinator. One on the coordinator's own host may reach it by loopback: it takes the
-address from which it reaches another process that does not.
+the coordinator. A process on the coordinator's own host may reach it by loopback. It takes the
+address from which it reaches another process, one that does not use loopback.
 
 JAX makes gloo's part itself, without an address. `use_for_gloo` registers a maker of the CPU
-backend that does what JAX's own does and gives one.
+backend that does what JAX's own does, and gives an address.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY = "jgs/address/{}"
 
 
 def address_of(interface: str) -> str:
-    """The address meant by an interface's name, or by an address of this host.
+    """The address that `interface` means: the name of an interface of this host, or an address.
 
     Raises:
       InputError: this host has no such interface or address.
@@ -50,8 +50,8 @@ def address_of(interface: str) -> str:
 def address_towards(host: str) -> str:
     """The address of this machine from which packets to `host`, a name or an address, leave.
 
-    Nothing is sent. IPv4 comes first, so that all processes take the same kind. Raises
-    `OSError` where there is no way to `host`.
+    Nothing is sent. IPv4 is tried first, so that all processes take the same kind of address.
+    Raises `OSError` where there is no way to `host`.
     """
     places = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
     problem = OSError(f"{host} has no address")
@@ -66,22 +66,22 @@ def address_towards(host: str) -> str:
 
 
 def use_for_gloo(interface: str | None, coordinator: str | None, timeout: float) -> None:
-    """Has gloo's ranks connect to this process at an address that the others reach.
+    """Makes gloo's ranks connect to this process at an address that they reach.
 
     Call it between `jax.distributed.initialize` and the first use of JAX's devices, on every
     process.
 
     Args:
       interface: what `address_of` takes; None: the address that leads to the coordinator.
-      coordinator: the first process's host, where the user gave it; JAX knows it else.
-      timeout: seconds to wait for what other processes say.
+      coordinator: the first process's host, where the user gave it; otherwise JAX knows it.
+      timeout: the seconds to wait for what other processes say.
 
     Raises:
-      InputError: no way to the other processes; or this version of JAX takes no address, and
-        the one that it would take is another.
+      InputError: there is no way to the other processes; or this version of JAX takes no
+        address, and would use another one by itself.
     """
     try:
-        # Nothing public has them. Both are so in JAX 0.10.2 to 0.12.
+        # No public module has these names. JAX 0.10.2 to 0.12 has them here.
         import jaxlib._jax
         from jax._src import distributed, xla_bridge
         from jax.extend.backend import register_backend_factory
@@ -127,8 +127,8 @@ def _is_loopback(address: str) -> bool:
 
 
 def _check_default(interface: str | None, coordinator: str | None, error: Exception) -> None:
-    """Where JAX cannot be told: what it takes by itself must be what is wanted, as far as that
-    is known here."""
+    """For versions of JAX that take no address. Raises `InputError` where the address that JAX
+    uses by itself is known not to be the wanted one."""
     name = socket.gethostname()
     try:
         default = socket.gethostbyname(name)

@@ -1,4 +1,4 @@
-"""`connect`: from how the processes were started to the communicator between them."""
+"""`connect`: makes the communicator of the processes, by how they were started."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def connect(
       kind: `"mpi"`: mpi4jax. `"jax"`: JAX's collectives between all devices of all processes
         (gloo on CPUs, NCCL on GPUs), or between the devices of this process if it is the only
         one. `"none"`: this process alone. `"auto"`: MPI where an MPI launcher started several
-        processes and mpi4jax is installed; JAX where Slurm, Kubernetes or another launcher did,
-        or `coordinator` is given; otherwise alone.
+        processes and mpi4jax is installed; JAX where Slurm, Kubernetes or another launcher
+        started them, or where `coordinator` is given; otherwise this process alone.
       coordinator, num_ranks, rank: for JAX where no launcher tells them: `"host:port"` on which
-        the first process listens, the number of processes, and this one's number.
-      interface: for JAX on CPUs: the name of the network interface, or the address of this
-        host, that other processes connect to; None: the one that leads to the coordinator.
-      timeout: seconds after which it gives up waiting for other processes. Under MPI, whose
-        waiting cannot be interrupted, all processes then end, with a line that names whom they
-        waited for (see `jgs.dist.start`).
-      watch: this process's, if there is one already.
+        the first process listens, the number of processes, and the number of this one.
+      interface: for JAX on CPUs: the network interface of this host that other processes
+        connect to, by its name or by its address; None: the one that leads to the coordinator.
+      timeout: the seconds after which it stops waiting for other processes. Waiting under MPI
+        cannot be interrupted: all processes then end, with a line that names the ranks that
+        they waited for (see `jgs.dist.start`).
+      watch: this process's watch, if there is one already.
 
     Raises:
-      InputError: what is missing or wrong, and what to do.
+      InputError: something is missing or wrong. It says what to do.
     """
     if kind not in KINDS:
         raise InputError("comm must be one of " + ", ".join(KINDS), repr(kind), "Choose one.")
@@ -86,14 +86,15 @@ def connect(
 
 @contextmanager
 def unmet() -> Iterator[None]:
-    """Around all that a command does before the ranks have met: `connect`, and what precedes.
+    """A block for all that a command does before the ranks have met: `connect`, and what comes
+    before it.
 
-    Where an MPI launcher started several processes, the others would wait for one that ends
-    here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, and not when one exits
-    before MPI_Init. So Ctrl-C and SIGTERM have their default action here, and an error that
-    leaves the block ends the process by SIGKILL at its exit, when the error has been printed;
-    but one that all ranks have been told (see `jgs.dist.broadcast.everywhere`) leaves the
-    exit as it is.
+    Where an MPI launcher started several processes, the others would wait for a process that
+    ends here. Hydra, MPICH's mpiexec, ends them when a signal kills a rank, but not when a rank
+    exits before MPI_Init. So Ctrl-C and SIGTERM have their default action here. An error that
+    leaves the block ends the process by SIGKILL at its exit, when the error has been printed.
+    An error that all ranks have been told (see `jgs.dist.broadcast.everywhere`) leaves the exit
+    as it is.
     """
     if not launched():
         yield
@@ -104,7 +105,7 @@ def unmet() -> Iterator[None]:
         yield
     except Exception as error:
         if not getattr(error, "told", False):
-            atexit.register(_end_by_signal)  # the last registered comes first
+            atexit.register(_end_by_signal)  # what is registered last is called first
         raise
     finally:
         for number, handler in before.items():
@@ -119,7 +120,8 @@ def _end_by_signal() -> None:
 
 
 def _cluster() -> bool:
-    """Several processes of a kind that `jax.distributed.initialize` recognises by itself."""
+    """Whether several processes were started in a way that `jax.distributed.initialize`
+    recognises by itself."""
     kubernetes = (
         "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
     )
@@ -131,13 +133,15 @@ def _has(module: str) -> bool:
 
 
 def _connect_mpi(found: tuple[int, int] | None) -> Communicator:
-    # A rank that runs programs in two threads needs a thread of XLA's for each: with one, the
-    # collective of the first keeps the second's from starting, and the ranks wait in a circle.
+    # A rank that runs programs in two threads needs a thread of XLA's for each. With a single
+    # one, the first thread's collective keeps the second's from starting, and the ranks wait in
+    # a circle.
     if len(os.sched_getaffinity(0)) < 2:
         os.environ.setdefault("PJRT_NPROC", "2")
     try:
         comm = Mpi()
-    # mpi4py's RuntimeError: no MPI library. mpi4jax's AttributeError: not for this JAX.
+    # mpi4py raises RuntimeError without an MPI library, mpi4jax AttributeError with a JAX that
+    # it is not for.
     except (ImportError, RuntimeError, AttributeError) as error:
         raise InputError(
             "comm 'mpi' needs mpi4jax and an MPI library",
@@ -196,15 +200,18 @@ def _initialize(
     timeout: float,
     watch: Watch | None,
 ) -> None:
-    """`jax.distributed.initialize`, with errors that a user can act on. Where guards meet, all
-    have come before: its own attempt aborts the process when it fails."""
+    """`jax.distributed.initialize`, with errors that a user can act on.
+
+    Where guards meet, all processes have come before it is called: it aborts the process when
+    it fails to find them.
+    """
     if interface:
-        address_of(interface)  # before the others wait for this rank
+        address_of(interface)  # it raises before the others wait for this rank
     if watch is not None:
         if watch.certain:
             watch.wait_met()
         watch.at(CONNECTING)
-        timeout = watch.timeout + 60  # the guards are to notice
+        timeout = watch.timeout + 60  # so that the guards notice first
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
     try:
@@ -228,11 +235,11 @@ def _initialize(
 
 
 def agree(comm: Communicator, what: dict[str, str]) -> None:
-    """Every rank calls it with its settings, versions and checksums, by name: they are equal
-    on all ranks, or every rank raises the same error.
+    """Every rank calls it with its settings, versions and checksums, by name. Unless they are
+    equal on all ranks, every rank raises the same error.
 
     Raises:
-      InputError: which of them differ, and on which ranks.
+      InputError: some differ. It says which, and on which ranks.
     """
     said = json.dumps(what, sort_keys=True).encode()
     length = int(

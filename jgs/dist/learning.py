@@ -1,4 +1,4 @@
-"""An adaptive sampler's update on many ranks: the same state everywhere."""
+"""An adaptive sampler's update on many ranks, which all reach the same state."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jgs.sampling.base import State
 def update_program(
     comm: Communicator, update: Callable[..., State], donate_argnums: Sequence[int] = ()
 ) -> Callable[..., State]:
-    """`update(state, batch, feedback, graph)` of a `SAME` state and graph, and what each rank
-    has, `OWN`: every rank applies the updates of all ranks, in their order. One round gathers
-    them."""
+    """A program `update(state, batch, feedback, graph)`: every rank applies the updates of all
+    ranks, in the order of the ranks. State and graph are `SAME`; batch and feedback are `OWN`.
+    One round gathers them."""
 
     def of_all_ranks(state: State, batch: Any, feedback: Any, graph: Any) -> State:
         def step(state: State, one: Any) -> tuple[State, None]:
@@ -32,7 +32,7 @@ def update_program(
 def _gathered(comm: Communicator, tree: Any) -> Any:
     """`tree` with a leading axis of ranks, by one `all_gather` of its bits."""
     leaves, structure = jax.tree.flatten(tree)
-    with jax.enable_x64(True):  # else 64-bit edge ids would be cut
+    with jax.enable_x64(True):  # without it 64-bit edge ids would be cut
         words = [_to_words(leaf) for leaf in leaves]
         every = comm.all_gather(jnp.concatenate(words))
         found, begin = [], 0

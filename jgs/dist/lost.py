@@ -1,9 +1,11 @@
-"""Which rank is lost, of what all have said: those that hang are told from those that wait.
+"""Which rank is lost, by what all ranks have said. Ranks that hang are told from ranks that
+wait for them.
 
-What a rank says, a dict: `phase` (None where it tells none) and `step` (None outside the
-steps); `far`, how far its main thread and the one that draws have counted (`jgs.dist.phases`);
-`silence` and `limit`, the seconds for which it may be silent, and its phase may last. A rank
-that has said nothing yet is starting. Results are a line's words and the processes it names.
+What a rank says is a dict. `phase` is None where it tells none, and `step` is None outside the
+steps. `far` is how far its main thread and the thread that draws have counted
+(`jgs.dist.phases`). `silence` and `limit` are the seconds for which it may be silent, and for
+which its phase may last. A rank that has said nothing yet is starting. The functions return the
+words of a line, and the processes that the line names.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ def counts(said: dict[str, Any]) -> list[int]:
 def silent(
     said: Said, quiet: dict[int, float], limit: float, names: Names
 ) -> tuple[str, list[int]] | None:
-    """Those not heard of for too long; `quiet`: for how many seconds; `limit`: for how many a
-    rank that has said nothing may be silent."""
+    """The ranks that nothing was heard of for too long. `quiet`: for how many seconds nothing
+    was heard of each; `limit`: for how many a rank that has said nothing may be silent."""
     least = min(counts(each)[0] for each in said.values())
     found = []
     for number, each in said.items():
         behind = counts(each)[0] == least
-        # MPI_Init holds Python's lock while it waits for a rank that is behind.
+        # A rank is silent in MPI_Init, which holds Python's lock while it waits for others.
         waits = each.get("phase") == CONNECTING and not behind
         if quiet[number] > each.get("silence", limit) and not waits:
             found.append((not behind, number))
@@ -57,8 +59,9 @@ def _unheard(
 def stuck(
     said: Said, quiet: dict[int, float], still: float, limit: float, names: Names
 ) -> tuple[str, list[int]] | None:
-    """Those furthest behind, where nobody has gone on for `still` seconds, and that is too long
-    for the phase of each. Of ranks that are equally far, those not heard of meanwhile."""
+    """The ranks furthest behind, where no rank has gone on for `still` seconds and that is too
+    long for the phase of each. Of ranks that are equally far, those that nothing was heard of
+    meanwhile."""
     if still <= max(each.get("limit", limit) for each in said.values()):
         return None
     last = list(said)

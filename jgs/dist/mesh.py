@@ -1,8 +1,8 @@
 """`Mesh`: the communicator of JAX's own collectives, one rank a device.
 
-`jax.shard_map` over a mesh of all devices: several of one process, one or more of each process
-under `jax.distributed` (gloo between CPUs, NCCL between GPUs). `jax.pmap` would do the same,
-but is in maintenance mode: shard_map is its successor.
+Programs run by `jax.shard_map` over a mesh of all devices: several devices of one process, or
+one or more of each process under `jax.distributed` (gloo between CPUs, NCCL between GPUs).
+`jax.pmap` would do the same, but is in maintenance mode: shard_map is its successor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jgs.dist.comm import AXIS, OWN, SAME, Counted, Spec
 
 
 class Mesh(Counted):
-    """See `Communicator`. `devices`: of all processes, by default every one there is."""
+    """See `Communicator`. `devices`: those of all processes; by default all that there are."""
 
     concurrent = False  # XLA runs collectives in the order in which each process called them
     uniform = True
@@ -104,7 +104,7 @@ class Mesh(Counted):
 
     def _assemble(self, shape: tuple[int, ...], spec: Spec, arrays: Sequence[Any]) -> jax.Array:
         sharding = NamedSharding(self._mesh, spec)
-        with jax.enable_x64(True):  # else int64 offsets would be cut to int32
+        with jax.enable_x64(True):  # without it int64 offsets would be cut to int32
             pieces = [
                 jax.device_put(a, d, may_alias=True)
                 for a, d in zip(arrays, self._local, strict=True)
@@ -113,7 +113,7 @@ class Mesh(Counted):
 
     def local(self, value: Any) -> list[Any]:
         leaves, structure = jax.tree.flatten(value)
-        # By device: the index of a shard of an array without entries does not say which it is.
+        # Shards are told by their device: in an array without entries their index says nothing.
         nth = {device: i for i, device in enumerate(self._local)}
         rows = [sorted(a.addressable_shards, key=lambda s: nth[s.device]) for a in leaves]
         return [
@@ -130,12 +130,12 @@ class Mesh(Counted):
 
 
 def _as_array(value: Any) -> Any:
-    """Python numbers with the dtype that `jax.jit` gives them."""
+    """An array of `value`; a Python number gets the dtype that `jax.jit` gives it."""
     return value if hasattr(value, "shape") else jnp.asarray(value)
 
 
 def _on_host(value: Any) -> Any:
-    """What can be reshaped without a copy: on a CPU, the memory of a JAX array."""
+    """`value` in a form that can be reshaped without a copy: on a CPU a JAX array's memory."""
     array = _as_array(value)
     on_cpu = isinstance(array, jax.Array) and array.platform() == "cpu"
     return np.asarray(array) if on_cpu else array

@@ -15,13 +15,14 @@ from jgs.errors import InputError
 
 
 class Mpi(OneLocal, Counted):
-    """See `Communicator`. `world`: an mpi4py communicator, by default all processes.
+    """See `Communicator`. `world`: an mpi4py communicator, by default that of all processes.
 
-    It is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls. Threads
-    may run programs at once, each on its own clone (MPI is at `THREAD_MULTIPLE`, and JAX orders
-    mpi4jax's calls by thread), up to as many as XLA has threads (the CPUs it may use, or the
-    environment variable PJRT_NPROC): a call that waits for its peers blocks one, and where all
-    are blocked the ranks may wait in a circle. `jgs.dist.launch.connect` sees to two.
+    `world` is cloned: what mpi4jax sends shares no communicator with anybody's mpi4py calls.
+    Several threads may run programs at once, each on its own clone: MPI is at
+    `THREAD_MULTIPLE`, and JAX orders mpi4jax's calls by thread. They may be as many as XLA has
+    threads (the CPUs that it may use, or the environment variable PJRT_NPROC). A call that
+    waits for its peers blocks a thread of XLA's, and where all are blocked the ranks may wait
+    in a circle. `jgs.dist.launch.connect` sees to it that there are two.
 
     Raises:
       ImportError: mpi4jax is not installed.
@@ -31,8 +32,8 @@ class Mpi(OneLocal, Counted):
 
     def __init__(self, world: Any = None):
         super().__init__()
-        # It warns of every JAX newer than itself, on every rank; tests/dist/test_comm.py is the
-        # answer, on the JAX at hand.
+        # mpi4jax warns of every JAX newer than itself, on every rank. tests/dist/test_comm.py
+        # tries it with the JAX at hand.
         os.environ.setdefault("MPI4JAX_NO_WARN_JAX_VERSION", "1")
         import mpi4jax
         from mpi4py import MPI
@@ -86,11 +87,11 @@ class Mpi(OneLocal, Counted):
         return self.counting(jax.jit(partial(function), donate_argnums=tuple(donate)))
 
     def barrier(self) -> None:
-        jax.effects_barrier()  # what this thread has dispatched comes first
+        jax.effects_barrier()  # the programs that this thread has dispatched come first
         self._comm.Barrier()
 
     def close(self) -> None:
-        jax.effects_barrier()  # not freed: another thread's program may still be in it
+        jax.effects_barrier()  # it is not freed: another thread's program may still use it
 
 
 def _is_half(x: jax.Array) -> bool:
@@ -98,7 +99,7 @@ def _is_half(x: jax.Array) -> bool:
 
 
 def _on_the_wire(x: jax.Array, exchange: Callable) -> jax.Array:
-    """`exchange(x)`, 16-bit floats as the integers of the same bytes: MPI has no such type."""
+    """`exchange(x)`. 16-bit floats go as integers of the same bytes: MPI has no such floats."""
     if _is_half(x):
         bits = jax.lax.bitcast_convert_type(x, jnp.uint16)
         return jax.lax.bitcast_convert_type(exchange(_checked(bits)), x.dtype)

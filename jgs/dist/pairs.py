@@ -1,4 +1,4 @@
-"""`PairDraws`: batches of pairs of nodes, for ranks that each have the whole graph."""
+"""`PairDraws`: batches of pairs of nodes, where each rank has the whole graph."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 
 
 class PairDraws:
-    """Draws batches of pairs and their nodes' features, one compiled program for all sources.
+    """Draws batches of pairs and the features of their nodes, by one compiled program for all
+    sources.
 
     Every rank has the whole graph and all features, and draws its own `1 / R` of a step's
-    pairs. Together they are what one rank draws of as many, if the sampler is by-node. A step
-    takes one round, in which the ranks learn whether a batch has overflowed. All ranks make it
-    and call it alike.
+    pairs. If the sampler is by-node, all ranks' batches are together what one rank draws for as
+    many pairs. A step takes one round, in which the ranks learn whether a batch has overflowed.
+    All ranks make it and call it alike.
 
     Args:
       comm: the communicator of the programs that draw.
       graph: the graph, equal on all ranks.
-      features: the rows of all nodes, as `jgs.ops.gather` takes them; None: batches have rows
-        of width 0.
-      batch_size: pairs of a batch, of each rank.
-      sampler: of pairs (`jgs.sampling.base.of_pairs`).
-      pairs: int32 `[n, 2]`, such as batches will have: the capacity is planned by them.
+      features: the rows of all nodes, as `jgs.ops.gather` takes them; with None batches have
+        rows of width 0.
+      batch_size: the pairs in a batch of each rank.
+      sampler: a sampler of pairs (`jgs.sampling.base.of_pairs`).
+      pairs: int32 `[n, 2]`, pairs like those of the batches: they decide the planned capacity.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class PairDraws:
         self._rows = WholeFeatures(comm, features)
 
     def source(self, pairs: np.ndarray, key: Any, shuffle: bool = True) -> RankSource:
-        """The batches of `pairs` int32 `[n, 2]` by `key`."""
+        """The batches of `pairs` int32 `[n, 2]`, drawn by `key`."""
         comm, sampler = self._comm, self._sampler
         size, num_nodes = self._batch_size * comm.size, self._graph.num_nodes
-        if len(pairs) < size:  # one batch, which is not full
+        if len(pairs) < size:  # they make one batch, which is not full
             padding = np.full((size - len(pairs), 2), num_nodes, np.int32)
             pairs = np.concatenate([pairs, padding])
         draws_by = None if sampler.by_node else comm.size

@@ -1,7 +1,7 @@
-"""Where this process is: the phase and step that its watchdog tells of it.
+"""Where this process is: the phase that its watchdog tells the others, and how far it has come.
 
-Two threads count: the main one, and the one that draws batches ahead. Ranks enter phases and
-call programs in the same order, so of two ranks the one that has counted less is behind.
+Two threads count: the main thread, and the one that draws batches ahead. Ranks enter phases and
+call programs in the same order. So of two ranks the one that has counted less is behind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _told: list[Callable[[], None]] = []
 
 
 def tell(function: Callable[[], None]) -> None:
-    """Calls `function` from now on whenever a phase has changed, in the thread that does."""
+    """From now on calls `function` whenever a phase changes, in the thread that changes it."""
     _told[:] = [function]
 
 
@@ -27,12 +27,12 @@ def _own() -> list[Any]:
 
 
 def tick() -> None:
-    """This thread goes on; every program between ranks says so before it waits for others."""
+    """This thread goes on. Every program of several ranks says so before it waits for them."""
     _own()[0] += 1
 
 
 def enter(name: str | None) -> str | None:
-    """This thread is in phase `name` from now on, or in none. Returns the phase before."""
+    """From now on this thread is in the phase `name`, or in none. Returns the phase before."""
     own = _own()
     own[0] += 1
     before, own[1] = own[1], name
@@ -43,7 +43,7 @@ def enter(name: str | None) -> str | None:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """A block that is phase `name`, whether it succeeds or not."""
+    """A block in which this thread is in the phase `name`. It ends however the block ends."""
     before = enter(name)
     try:
         yield
@@ -52,8 +52,8 @@ def phase(name: str) -> Iterator[None]:
 
 
 def seen() -> tuple[str | None, list[int]]:
-    """The phase, and how far the two threads are. A main thread that waits for a batch is where
-    the batch is drawn."""
+    """The phase, and how far the two threads have counted. A main thread that waits for a batch
+    is in the phase of the thread that draws it."""
     name = _main[1]
     if name == WAITING and _drawing[1]:
         name = _drawing[1]

@@ -1,8 +1,9 @@
 """Plans for the exchange: how many rows a rank asks for, and which of them to keep.
 
-A sample is a function of its key, so what an epoch will need is known before it begins: drawn
-once for counting, it says which remote rows are worth keeping (RapidGNN, arXiv 2509.05207, has
-9.7 to 15.4 times fewer remote fetches from knowing the samples in advance).
+A sample is a function of its key, so what an epoch will need is known before it begins: its
+samples are drawn once for counting, and say which remote rows are worth keeping. RapidGNN
+(arXiv 2509.05207) has 9.7 to 15.4 times fewer remote fetches because it knows samples in
+advance.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class RemoteNodes:
     Args:
       comm: the communicator.
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
-      sampler, schedules: draw the batches.
+      sampler, schedules: what draws the batches; a schedule for each local rank.
     """
 
     def __init__(
@@ -50,15 +51,15 @@ class RemoteNodes:
         self._sampler, self._schedules = sampler, schedules
 
     def nodes(self, epoch: int, which: Sequence[int]) -> Iterator[list[np.ndarray]]:
-        """Of each of these steps the distinct remote nodes, int32, for each local rank.
+        """Yields for each of these steps the distinct remote nodes, int32, of each local rank.
 
-        All ranks call it alike: in vanilla mode drawing communicates."""
+        All ranks call it alike, because drawing communicates in vanilla mode."""
         for key_data, seeds in steps(self.comm, self._schedules, epoch, which):
             batches = self.comm.local(self.drawn(key_data, seeds))
             yield [self._remote(i, np.asarray(b.nodes)) for i, b in enumerate(batches)]
 
     def drawn(self, key_data: np.ndarray, seeds: Any) -> Any:
-        """The `OWN` batch of these seeds, with as large a capacity as all ranks need."""
+        """The `OWN` batch of these seeds, with a capacity that is large enough on all ranks."""
 
         def attempt(level: int) -> tuple[Any, bool]:
             batch = self._sampler(key_data, seeds, level)
@@ -75,13 +76,13 @@ class RemoteNodes:
         return np.unique(real[(real < first) | (real >= last)])
 
     def most_asked(self, nodes: Sequence[np.ndarray]) -> int:
-        """The most of these nodes, an array for each local rank, that any owner has."""
+        """The most nodes that one owner has among these, an array for each local rank."""
         counts = [np.diff(np.searchsorted(np.sort(n), self.offsets)) for n in nodes]
         return int(max(count.max() for count in counts))
 
 
 def largest(comm: Communicator, capacities: Sequence[Capacity]) -> Capacity:
-    """The largest of all ranks', of which `capacities` has one for each local rank."""
+    """The largest capacities of all ranks; `capacities` has one for each local rank."""
     rows = [np.array(c, np.int32).reshape(-1) for c in capacities]
     edges, sources = all_gather_rows(comm, rows).max(axis=0).reshape(2, -1).tolist()
     return Capacity(tuple(edges), tuple(sources))
@@ -103,13 +104,14 @@ def planned_vanilla(
 
     Args:
       graphs: for each local rank its `Parts.local_graph`.
-      held: for each local rank bool `[N]`, the nodes beside its own whose in-edges it has.
+      held: for each local rank bool `[N]`: the nodes that are not its own and whose in-edges it
+        has.
       the rest: as for `VanillaSampler`.
     """
     num_nodes = int(offsets[-1])
     if comm.uniform:
         sizes = [np.array([g.num_edges], np.int64) for g in graphs]
-        most = int(all_gather_rows(comm, sizes).max())  # ranks on a mesh have equally many
+        most = int(all_gather_rows(comm, sizes).max())  # on a mesh shapes must be equal
         graphs = [
             Graph.from_edge_arrays(g.indptr, g.edge_arrays(), most, g.schema) for g in graphs
         ]
@@ -137,7 +139,7 @@ def planned_vanilla(
     mine = with_margin(need, 0.05, batch_size, worst)
     capacity = largest(comm, [mine] * comm.num_local)
     drawing = make(capacity)
-    if comm.size > 1:  # alone nothing is exchanged
+    if comm.size > 1:  # one rank exchanges nothing
         drawing.plan(steps(comm, schedules, 0, which))
     return drawing
 
@@ -149,14 +151,14 @@ def request_capacity(
     cached: Sequence[np.ndarray] | None = None,
     trials: int = 16,
 ) -> int:
-    """How many nodes a rank asks another for at most, but in one of ten thousand steps (see
-    `Demand`); equal on all ranks. At least 1.
+    """The most nodes that a rank asks another for, except in one of ten thousand steps (see
+    `Demand`). It is at least 1, and equal on all ranks.
 
     Args:
-      remote: draws the batches; `trials` of the epoch's `num_steps`, evenly spaced.
-      cached: of each local rank the nodes it need not ask for.
+      remote: draws the batches of `trials` steps, evenly spaced among the epoch's `num_steps`.
+      cached: for each local rank the nodes that it need not ask for.
     """
-    if remote.comm.size == 1:  # nothing is remote
+    if remote.comm.size == 1:  # one rank has no remote nodes
         return 1
     which = np.unique(np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int))
     needs = []
@@ -172,8 +174,8 @@ def planned_cache(
     remote: RemoteNodes, epoch: int, num_steps: int, num_rows: int
 ) -> list[np.ndarray]:
     """For each local rank the `num_rows` remote nodes that its batches of the epoch read most
-    often, int32, padded with `N`. A row that is read once is worth its place too: it comes with
-    all others before the epoch, not while a step waits."""
+    often, int32, padded with `N`. A row that is read once is worth its place too: it comes
+    before the epoch, with all others, and no step waits for it."""
     num_nodes, num_local = int(remote.offsets[-1]), remote.comm.num_local
     counts = np.zeros((num_local, num_nodes), np.int32)
     for nodes in remote.nodes(epoch, range(num_steps)):
@@ -186,7 +188,7 @@ def degree_cache(
     comm: Communicator, offsets: np.ndarray, graphs: Sequence[Graph], num_rows: int
 ) -> list[np.ndarray]:
     """For each local rank the `num_rows` remote nodes that are most often a neighbour in its
-    graph, int32, padded with `N`. Memory: some bytes a node, none an edge."""
+    graph, int32, padded with `N`. It takes some bytes of memory a node, and none an edge."""
     cached = []
     for local, graph in enumerate(graphs):
         count = neighbor_counts(np.asarray(graph.indices), int(offsets[-1]))
@@ -196,12 +198,12 @@ def degree_cache(
 
 
 def _top(count: np.ndarray, num: int) -> np.ndarray:
-    """The `num` positions of the largest positive counts, padded with the length; of equal
-    ones the first."""
+    """The positions of the `num` largest positive counts, padded with the number of counts. Of
+    equal counts the first ones are taken."""
     found = np.full(num, count.size, np.int32)
     if num == 0:
         return found
-    least = 1  # what is counted less often is not among them
+    least = 1  # positions with smaller counts are not among the largest
     if num < count.size:
         least = max(1, int(np.partition(count, count.size - num)[count.size - num]))
     above, equal = np.flatnonzero(count > least), np.flatnonzero(count == least)

@@ -1,4 +1,4 @@
-"""`rank_loader`: from the parts of a graph to batches with their features, on every rank."""
+"""`rank_loader`: makes batches with their features from the parts of a graph, on every rank."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class RankParts:
     the `P` parts.
 
     Fields:
-      parts: all of them.
-      per_rank: how many a rank has.
+      parts: all parts.
+      per_rank: how many parts a rank has.
       offsets: int64 `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
       mine: for each local rank its `Part`s.
       features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them.
 
-    Raises `InputError`, also where `P` is no multiple of `R`.
+    Raises `InputError`, for instance where `P` is no multiple of `R`.
     """
 
     def __init__(self, comm: Communicator, parts: Parts):
@@ -73,7 +73,8 @@ class RankParts:
         self.features = [_features(some) for some in self.mine]
 
     def graphs(self, mode: str) -> list[Graph]:
-        """For each local rank its topology: all of it, or in vanilla mode its own nodes'."""
+        """For each local rank its topology: the whole one, or in vanilla mode that of its own
+        nodes."""
         if mode == "hybrid":
             return [self.parts.graph] * len(self.mine)
         ranges = [(some[0].index, some[-1].index + 1) for some in self.mine]
@@ -82,7 +83,8 @@ class RankParts:
     def check(
         self, graphs: Sequence[Graph], batch_size: int, sampler: Sampler, mode: str
     ) -> None:
-        """Raises `InputError`, on all ranks alike, if these parts cannot be trained on so."""
+        """Raises `InputError` if these parts cannot be trained on in this way, on all ranks
+        alike."""
         least = min(part["seeds"] for part in self.parts.manifest["parts"])
         if batch_size % self.per_rank or not 0 < batch_size // self.per_rank <= least:
             raise InputError(
@@ -98,8 +100,8 @@ class RankParts:
     def schedules(
         self, key: Any, batch_size: int, shuffle: bool, settings: str, sampler: Sampler
     ) -> list[Schedule]:
-        """For each local rank the batches of `batch_size` seeds, as many of each part; or, of a
-        sampler that draws the seeds, with those of all parts."""
+        """For each local rank the schedule of its batches of `batch_size` seeds, equally many
+        from each of its parts. A sampler that draws the seeds gets those of all parts."""
         parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
         per_part = batch_size // self.per_rank
         total, longest = sum(seeds), max(seeds)
@@ -144,33 +146,36 @@ def rank_loader(
 ) -> Loader:
     """Batches of `batch_size` seeds a rank, and the features of their nodes.
 
-    Every step's batches are, together, what one rank with all parts draws with as many seeds:
-    the number of ranks, the mode and the cache change no sample. All ranks call it and iterate
-    alike.
+    The batches of all ranks at a step are together what one rank with all parts draws for as
+    many seeds: the number of ranks, the mode and the cache change no sample. All ranks call it
+    and iterate alike.
 
     Args:
-      comm: the communicator; a clone of it is used where two threads may communicate.
+      comm: the communicator. Its clone is used where two threads may communicate.
       ranks: this process's parts.
-      batch_size: a multiple of the parts that a rank has. Of a sampler that draws the seeds
-        itself it says how many batches an epoch has.
+      batch_size: a multiple of the parts that a rank has. For a sampler that draws the seeds
+        itself, it says how many batches an epoch has.
       sampler: the `Sampler`, or a tuple of ints with the `options` of
-        `jgs.sampling.sample_neighbors`; or a schedule of samplers, as for `Loader`. One that is
-        not by-node has hybrid mode only, and its batches depend on the number of ranks.
+        `jgs.sampling.sample_neighbors`; or a schedule of samplers, as for `Loader`. A sampler
+        that is not by-node has hybrid mode only, and its batches depend on the number of ranks.
       key: a random key, equal on all ranks.
-      shuffle: otherwise seeds keep their order.
-      mode: "hybrid": each rank has the whole topology, and drawing takes the 2 rounds of the
-        features. "vanilla": each has its own nodes', and drawing takes 2 rounds a hop.
-      graphs: what `ranks.graphs(mode)` gave, if it has been called.
-      cache: which rows of other ranks to keep: "none"; "degree", those that are most often a
-        neighbour; "planned", those that an epoch's batches, drawn before it begins, read most.
-      cache_memory: bytes of rows that a rank may keep; the samplers of a schedule share them.
-      wire: the dtype that rows are rounded to, and have on their way; of sparse ones the
+      shuffle: whether seeds are shuffled; otherwise they keep their order.
+      mode: "hybrid": each rank has the whole topology, and a step takes the 2 rounds of the
+        features. "vanilla": each rank has the topology of its own nodes, and drawing takes 2
+        rounds for each hop but the first.
+      graphs: what `ranks.graphs(mode)` returned, if it has been called.
+      cache: which rows of other ranks to keep. "none"; "degree": those of the nodes that are
+        most often a neighbour; "planned": those that an epoch's batches read most, which are
+        drawn before the epoch begins.
+      cache_memory: the bytes of rows that a rank may keep. The samplers of a schedule share
+        them.
+      wire: the dtype that rows are rounded to and are sent in; for sparse rows that of the
         values.
-      prefetch: steps drawn ahead, where two threads may communicate.
-      age: of an adaptive sampler, as for `Loader`. `update` gathers what all ranks' steps
-        report, in one round, and every rank applies all of it in the order of the ranks: the
-        state is the same everywhere.
-      in_place: the rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
+      prefetch: the steps drawn ahead, where two threads may communicate.
+      age: for an adaptive sampler, as for `Loader`. `update` gathers in one round what the
+        steps of all ranks report. Every rank applies all of it, in the order of the ranks, so
+        the state is the same everywhere.
+      in_place: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
         `FeatureExchange`.
 
     Raises `InputError`.
@@ -188,10 +193,10 @@ def rank_loader(
     if not isinstance(sampler, SamplerSchedule):
         (sampler,) = samplers
     background = comm.clone()
-    # Of draws that do not belong to a node each rank has its own.
+    # Draws that do not belong to a node differ between ranks.
     draws_by = None if all(each.by_node for each in samplers) else comm.size
     settings = decided_by(sampler, bool(shuffle), draws_by, age)
-    cache = "none" if comm.size == 1 else cache  # else nothing is remote
+    cache = "none" if comm.size == 1 else cache  # one rank has no remote rows
     cache_memory //= len(set(samplers))
 
     def make(sampler: Sampler) -> Source:
@@ -214,9 +219,9 @@ def rank_loader(
             exchange.fit_to_demand()
 
         learning = None
-        if is_adaptive(sampler):  # so in hybrid mode
+        if is_adaptive(sampler):  # the mode is hybrid then
             assert isinstance(drawing, HybridSampler)
-            # By `comm`: updates are of the caller's thread.
+            # `comm` and not its clone: the caller's thread updates.
             program = partial(update_program, comm)
             learning = Learning.of(sampler, drawing.state, age, drawing.graph, program)
         return RankSource(background, schedules, drawing, exchange, before_epoch, learning)
@@ -232,7 +237,7 @@ def _keeper(
     graphs: Sequence[Graph],
     planned: bool,
 ) -> Callable[[int], None]:
-    """A function of the epoch that caches at most `most` rows for it."""
+    """A function that caches at most `most` rows for the epoch that it is given."""
     room, comm, padding = 0, remote.comm, int(remote.offsets[-1])
 
     def keep(epoch: int) -> None:
@@ -245,7 +250,7 @@ def _keeper(
         used = [np.array([(n < padding).sum()], np.int32) for n in nodes]
         room = min(_grown(room, int(all_gather_rows(comm, used).max())), most)
         nodes = [n[:room] for n in nodes]
-        if first:  # then what the epochs ask for is measured
+        if first:  # later on the epochs themselves show what they ask for
             capacity = request_capacity(remote, epoch, steps, nodes)
             if capacity != exchange.capacity:
                 exchange.resize(capacity)
@@ -255,7 +260,8 @@ def _keeper(
 
 
 def _grown(have: int, need: int) -> int:
-    """`have` where it is enough, for programs of that size are compiled; or some to spare."""
+    """`have` where it is enough, because programs of that size are compiled; otherwise `need`
+    and some room to spare."""
     return have if need <= have else round_up(need + need // 8)
 
 
@@ -290,13 +296,13 @@ def _vanilla(
     held = [np.zeros(ranks.parts.num_nodes, bool) for _ in ranks.mine]
     for mask, some in zip(held, ranks.mine, strict=True):
         for part in some:
-            mask[part.train_idx] = True  # also those of other ranks' nodes
+            mask[part.train_idx] = True  # some of them are other ranks' nodes
     sizes = (ranks.parts.num_edges, batch_size, sampler)
     return planned_vanilla(comm, graphs, ranks.offsets, *sizes, schedules, held=held)
 
 
 def _features(parts: Sequence[Part]) -> Any:
-    """One rank's rows: a matrix a part, used where it lies, or joined where sparse."""
+    """One rank's rows: a matrix for each part, used where it lies; sparse rows are joined."""
     features = [part.features for part in parts]
     if not isinstance(features[0], SparseFeatures):
         return features

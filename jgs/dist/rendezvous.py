@@ -1,4 +1,4 @@
-"""How guards reach each other: addresses, and lines of JSON. And what ranks are called."""
+"""How guards reach each other, by addresses and lines of JSON; and how ranks are called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEAT = 0.25  # seconds between two reports
 
 
 def listen(port: int = 0) -> socket.socket:
-    """A socket at all addresses of this machine; port 0: one that is free."""
+    """A socket that listens at all addresses of this machine. Port 0 stands for a free one."""
     try:
         return socket.create_server(("", port), backlog=512)
     except OSError as error:
@@ -26,7 +26,7 @@ def listen(port: int = 0) -> socket.socket:
 
 
 def interfaces() -> dict[str, str]:
-    """This machine's network interfaces that have an IPv4 address, by name; loopback last."""
+    """The IPv4 addresses of this machine's network interfaces by name, loopback last."""
     import fcntl
 
     found = {}
@@ -52,16 +52,18 @@ def names(ranks: Iterable[int]) -> str:
 
 
 class Line:
-    """A socket that carries JSON objects, a line each; `heard` is when the last one came.
+    """A socket that carries JSON objects, one a line.
 
     Fields:
-      said: what the rank at the other end has last said of itself; `spoke`: when.
-      behind: by how many seconds its clock is behind ours, or a little more.
+      heard: when something last came.
+      said: what the rank at the other end has last said of itself.
+      spoke: when it said that.
+      behind: the seconds by which its clock is behind the clock here, or a little more.
     """
 
     def __init__(self, connection: socket.socket):
         self.connection, self._unread = connection, b""
-        connection.settimeout(BEAT)  # of writing: a stopped process reads nothing
+        connection.settimeout(BEAT)  # for writing: a stopped process reads nothing
         self.heard = self.spoke = time.monotonic()
         self.said: dict[str, Any] = {}
         self.behind = float("inf")
@@ -79,15 +81,15 @@ class Line:
         try:
             return [dict(json.loads(line)) for line in lines], bool(received)
         except (ValueError, TypeError):
-            return [], False  # a stranger
+            return [], False  # the other end is no guard
 
     def say(self, **message: Any) -> None:
-        with suppress(OSError):  # it has gone, or is stopped: its silence tells
+        with suppress(OSError):  # the other end is gone or stopped: its silence tells that
             self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def part(self) -> None:
-        """Waits until what was said has been read, or a second: a connection that is closed
-        with something unread drops what it has not delivered."""
+        """Waits until what was said has been read, for a second at most. A connection that is
+        closed while it has unread data drops what it has not delivered."""
         end = time.monotonic() + 1
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)

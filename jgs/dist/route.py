@@ -1,4 +1,4 @@
-"""`route`: which rank to ask for the row of each node of a batch; `ask`: asking them."""
+"""`route`: which rank to ask for the row of each node of a batch."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
-from jgs.dist.comm import Communicator
 from jgs.errors import InputError
 
 _MOST = 2**31 - 1
 
 
 def check_offsets(offsets: Any, size: int) -> np.ndarray:
-    """`offsets` as int32 `[size + 1]`; raises `InputError` unless each rank has its range."""
+    """`offsets` as int32 `[size + 1]`. Raises `InputError` unless each rank has its range."""
     array = np.asarray(offsets)
     good = array.shape == (size + 1,) and np.issubdtype(array.dtype, np.integer)
     if good:
-        array = array.astype(np.int64)  # unsigned ones have no differences below 0
+        array = array.astype(np.int64)  # differences of unsigned numbers are never below 0
         good = array[0] == 0 and array[-1] <= _MOST and min(np.diff(array)) >= 0
     if not good:
         raise InputError(
@@ -52,14 +51,15 @@ def route(
       cache_slot: int32 `[N]`, each node's row in this rank's cache or -1; `[0]`: no cache.
       rank, round: int32 scalars; the first round is 0.
       capacity: `c`, the most nodes to ask a rank for in a round.
-      num_own, num_cached: rows of the own tables (at least the rank's nodes) and the cache.
+      num_own, num_cached: the rows of the own tables, at least the rank's nodes, and of the
+        cache.
 
     Returns:
-      requests int32 `[R, c+1]`: the nodes to ask each rank for, in order, padded with `N`; the
-      last column holds the most of these nodes that one rank must be asked for, in all rounds.
+      requests int32 `[R, c+1]`: the nodes to ask each rank for, in order, padded with `N`. The
+      last column holds the most nodes that one rank must be asked for, in all rounds.
       place int32 `[S]`: the node's row in a table of the own rows, then the cache's, then the
-      replies `[R * c]`; -1 for padding and for the nodes of other rounds, of which own and
-      cached ones belong to the first.
+      replies `[R * c]`; -1 for padding, and for the nodes of other rounds. Own and cached nodes
+      belong to the first round.
     """
     static = {"capacity": capacity, "num_own": num_own, "num_cached": num_cached}
 
@@ -100,17 +100,3 @@ def _plain(nodes, offsets, cache_slot, rank, round, *, capacity, num_own, num_ca
     place = jnp.where(first & own, nodes - offsets[rank], place)
     place = jnp.where(first & real & ~own & (slot >= 0), num_own + slot, place)
     return requests, place.astype(jnp.int32)
-
-
-def ask(
-    comm: Communicator, requests: jax.Array, offsets: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Sends the requests of `route`, int32 `[R, c+1]`, in one round.
-
-    Returns int32 `[R * c]`, which of its own rows this rank is asked for by each rank in turn,
-    -1 for none; and the largest number in the last column, of all ranks.
-    """
-    received, rank = comm.all_to_all(requests), comm.index()
-    wanted, first = received[:, :-1], offsets[rank]
-    mine = (wanted >= first) & (wanted < offsets[rank + 1])
-    return jnp.where(mine, wanted - first, -1).reshape(-1), jnp.max(received[:, -1])

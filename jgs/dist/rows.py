@@ -1,6 +1,7 @@
-"""Rows of a topology that is split over ranks: whom to ask for which, and the answers merged.
+"""Rows of a topology that is split over ranks: which rank to ask for which row, and how the
+answers are merged.
 
-On CPU devices C++ (`jgs/kernels/rows.cc`) does the same, bit for bit.
+On CPU devices the kernels of jgs/kernels/rows.cc do the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ import numpy as np
 
 from jgs import kernels
 
-NUM_HEADERS = 2  # columns of a reply before where its rows end
+NUM_HEADERS = 2  # columns of a reply before those that say where its rows end
 
 
 def route_rows(
     nodes: jax.Array, offsets: jax.Array, held: jax.Array, rank: jax.Array, capacity: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Which of the nodes' rows are here, and whom to ask for the others.
+    """Which of the nodes' rows are here, and which rank to ask for each of the others.
 
     Args:
-      nodes: int32 `[T]`; what no rank owns is padding.
+      nodes: int32 `[T]`; a node that no rank owns is padding.
       offsets: int32 `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
-      held: bool `[N]` (or `[0]`: none): nodes whose rows are here beside the own ones.
-      rank: int32 scalar, the own one.
+      held: bool `[N]`: the nodes that are not the rank's own and whose rows are here; `[0]`
+        where there are none.
+      rank: int32 scalar: this rank.
       capacity: `C`, the most nodes to ask a rank for.
 
     Returns:
-      own int32 `[T]`: the nodes whose rows are here, `offsets[R]` in the place of others;
-      requests int32 `[R, 1+C]`: in column 0 the most nodes that any one rank has to be asked
-      for, then the nodes to ask each rank for, in their order, the first `C` of them, padded
-      with `offsets[R]`; and place int32 `[T]`: `r * C + i` where the row is answer `i` of
-      rank `r`, else -1.
+      own int32 `[T]`: the nodes whose rows are here, with `offsets[R]` in place of the others.
+      requests int32 `[R, 1+C]`: in column 0 the most nodes that one rank has to be asked for;
+      then the first `C` nodes to ask each rank for, in their order, padded with `offsets[R]`.
+      place int32 `[T]`: `r * C + i` where the row is answer `i` of rank `r`, else -1.
     """
 
     def kernel(*operands):
@@ -54,19 +55,20 @@ def merge_rows(
     edge_capacity: int,
     num_nodes: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """The rows in the order of the nodes that `route_rows` had.
+    """The rows, in the order of the nodes that `route_rows` was given.
 
     Args:
-      place: int32 `[T]` of `route_rows`, with its `capacity`, at least 1.
-      own_indptr, own_indices: int32 `[T+1]` and `[E']`: of each node the neighbours drawn
-        here (none where another rank draws).
-      replies: int32 `[R, 2+C+E'']`: two numbers that are not read here, where the row of
-        each node that was asked for ends, and their neighbours.
-      edge_capacity: `E`. What exceeds it is dropped.
-      num_nodes: padding.
+      place: int32 `[T]` of `route_rows`.
+      own_indptr, own_indices: int32 `[T+1]` and `[E']`: the neighbours of each node that were
+        drawn here; none where another rank draws them.
+      replies: int32 `[R, 2+C+E'']`: two numbers that are not read here; where the row of each
+        node that was asked for ends; and the neighbours.
+      capacity: that of `route_rows`, at least 1.
+      edge_capacity: `E`. Edges that exceed it are dropped.
+      num_nodes: what pads the neighbours.
 
-    Returns int32 `[T+1]` and `[E]`: each row's neighbours. The kernel fails on replies that
-    are none, with a message.
+    Returns int32 `[T+1]` and `[E]`: each row's neighbours. The kernel fails with a message on
+    replies that do not have this form.
     """
 
     def kernel(*operands):
@@ -95,7 +97,7 @@ def _route_plain(nodes, offsets, held, rank, capacity):
     here = owner == rank
     if held.shape[0]:
         here |= held.at[nodes].get(mode="fill", fill_value=False, wrap_negative_indices=False)
-    asked = jnp.where(real & ~here, owner, num_ranks)  # of whom; num_ranks: of nobody
+    asked = jnp.where(real & ~here, owner, num_ranks)  # the rank to ask; num_ranks: none
 
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     order = jnp.argsort(asked, stable=True)

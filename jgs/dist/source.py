@@ -21,38 +21,41 @@ from jgs.sampling.stages import Stages
 
 
 class RankSampler(Protocol):
-    """Draws the batches of all ranks at one step. `extra_rounds`: see `RankSource`."""
+    """Draws the batches of all ranks at one step. See `RankSource` for `extra_rounds`."""
 
     extra_rounds: int
 
     def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        """The `OWN` MiniBatch of the `OWN` seeds `[B]` by the key `key_data` uint32 `[2]`. Its
-        capacity has been enlarged `level` times. All ranks call it alike."""
+        """The `OWN` MiniBatch of the `OWN` seeds `[B]`, drawn by the key `key_data` uint32
+        `[2]`. Its capacity has been enlarged `level` times. All ranks call it alike."""
 
 
 class Rows(Protocol):
-    """Reads the feature rows of all ranks' batches, as `FeatureExchange` does. `extra_rounds`:
-    see `RankSource`."""
+    """Reads the feature rows of all ranks' batches, as `FeatureExchange` does. See `RankSource`
+    for `extra_rounds`."""
 
     extra_rounds: int
 
     def __call__(self, nodes: Any, overflow: Any) -> tuple[Any, bool]:
-        """The `OWN` rows of the `OWN` nodes, and whether a rank's batch had overflowed."""
+        """The `OWN` rows of the `OWN` nodes, and whether the batch of some rank has
+        overflowed."""
 
 
 class HybridSampler:
-    """A `RankSampler` for ranks that each have the whole topology: no communication.
+    """A `RankSampler` for ranks that each have the whole topology. They do not communicate.
 
     Args:
       comm: the communicator.
       graph: the graph, equal on all ranks.
       batch_size: `B`, a rank's seeds in a batch, which must be distinct.
-      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`.
-        One that is not by-node draws by the key folded with the rank's number.
-      capacity: equal on all ranks.
+      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`. A
+        sampler that is not by-node draws by the key folded with the rank's number.
+      capacity: that of the batches, equal on all ranks; by default the sampler's bound.
 
-    `graph` and `state`, the sampler's, are `SAME`; of an adaptive sampler `RankSource` sets the
-    state at every step.
+    Attributes:
+      graph: the graph, `SAME`.
+      state: the sampler's state, `SAME`. `RankSource` sets that of an adaptive sampler at every
+        step.
     """
 
     extra_rounds = 0
@@ -100,26 +103,26 @@ class Drawn(NamedTuple):
 class RankSource:
     """See `jgs.sampling.source.Source`: yields a `Drawn` a step.
 
-    Each step is drawn by all ranks together: they must iterate alike. A batch that overflows
-    on one rank is drawn again by all, same key, with a larger capacity.
+    All ranks draw each step together, so they must iterate alike. Where a batch overflows on
+    one rank, all ranks draw theirs again, by the same key, with a larger capacity.
 
     Args:
-      comm: the communicator; with a loader's `prefetch` one that nobody else uses meanwhile.
-      schedules: one for each local rank, at the same position.
+      comm: the communicator. With a loader's `prefetch` nobody else may use it meanwhile.
+      schedules: one for each local rank, all at the same position.
       sampler: draws a step's batches.
-      exchange: reads their features.
+      exchange: reads the batches' features.
       before_epoch: called with each epoch before its first batch, e.g. to plan a cache.
-      learning: of an adaptive sampler, whose state is then that of `sampler`.
+      learning: that of an adaptive sampler; it then decides the state of `sampler`.
 
-    A step takes 2 rounds in hybrid mode, and in vanilla mode 2 more for each hop but the first.
-    There are two exceptions: the capacity that was planned for requests, or that for batches,
-    is too small for some rank. Both are planned so that less than one step in a thousand is
-    one, and enlarged before the next epoch where an epoch shows more.
+    A step takes 2 rounds in hybrid mode. In vanilla mode it takes 2 more for each hop but the
+    first. There are two exceptions: the capacity that was planned for requests, or the one for
+    batches, is too small for some rank. Both are planned so that less than one step in a
+    thousand is an exception, and are enlarged before the next epoch where an epoch has more.
 
     Attributes:
-      rounds: of all steps so far.
-      extra_rounds: those of them that the exceptions took.
-      extra_steps: the steps that were one.
+      rounds: the rounds of all steps so far.
+      extra_rounds: those of the rounds that the exceptions took.
+      extra_steps: the steps that were exceptions.
     """
 
     at_once, together = 1, True
@@ -143,12 +146,12 @@ class RankSource:
 
     @property
     def counters(self) -> Counters:
-        """What drawing has sent so far: sampling, features, and planning both."""
+        """What drawing has sent so far: for sampling, for features, and for planning both."""
         return self._comm.counters
 
     @property
     def counts(self) -> dict[str, int]:
-        """Of all steps so far: `rounds`, and of these `extra_rounds`; and `extra_steps`."""
+        """`rounds`, `extra_rounds` and `extra_steps` of all steps so far, by name."""
         names = ("rounds", "extra_rounds", "extra_steps")
         return {name: getattr(self, name) for name in names}
 
@@ -203,14 +206,14 @@ class RankSource:
         return drawn
 
     def _further_rounds(self) -> int:
-        """Those for requests that did not fit."""
+        """The rounds so far that requests took because they did not fit."""
         return self._exchange.extra_rounds + self._sampler.extra_rounds
 
 
 def steps(
     comm: Communicator, schedules: Sequence[Schedule], epoch: int, which: Sequence[int]
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """The key and the `OWN` seeds of each of these steps of an epoch."""
+    """Yields the key and the `OWN` seeds of each of these steps of an epoch."""
     batches = [schedule.batches(epoch) for schedule in schedules]
     for step in which:
         yield batches[0][0][step], comm.own([seeds[step] for _, seeds in batches])

@@ -1,15 +1,19 @@
-"""`Watch`: this process's guard, from the first moment on, and where guards meet before ranks.
+"""`Watch`: this process's guard, from the first moment on, and where guards meet before ranks
+do.
 
-A command makes one before its slow imports: a rank that is stopped or killed among them, never
-comes, or comes late is then named by all others. Where the guards meet:
+A command makes one before its slow imports. A rank that is stopped or killed during them, or
+that never comes or comes late, is then named by all others. The guards meet:
 
-- by hand: at the coordinator's address; under Slurm at the one that JAX makes of its variables;
-- under MPI, all ranks on one host: at a Unix socket named after the launcher;
-- under MPI, where the environment variable JGS_MEETING says, `host:port` of rank 0's host;
-- under Hydra (MPICH, Intel MPI), several hosts: at mpiexec's host, if rank 0 is there, at a
-  port made of mpiexec's. Where it is not, or with another launcher, guards do not find each
-  other before MPI connects the ranks; then a rank still ends in time, but cannot say which is
-  missing.
+- by hand: at the coordinator's address;
+- under Slurm: at the address that JAX derives from Slurm's variables;
+- under MPI, with all ranks on one host: at a Unix socket named after the launcher;
+- under MPI, where the environment variable JGS_MEETING is set: at that `host:port`, of rank 0's
+  host;
+- under Hydra (MPICH, Intel MPI), on several hosts: at mpiexec's host, if rank 0 is there, at a
+  port derived from mpiexec's.
+
+Where rank 0 is not on mpiexec's host, or with another launcher, guards do not find each other
+before MPI connects the ranks. A rank then still ends in time, but cannot say which is missing.
 """
 
 from __future__ import annotations
@@ -37,8 +41,8 @@ from jgs.errors import InputError
 
 START_TIMEOUT = 120.0
 
-# The number of processes, this one's, and how many are on this host, as launchers of MPI
-# programs tell them: MPICH and Intel MPI, Open MPI, MVAPICH.
+# The environment variables by which launchers of MPI programs tell the number of processes, the
+# number of this one, and how many are on this host: MPICH and Intel MPI, Open MPI, MVAPICH.
 _LAUNCHERS = (
     ("PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -48,17 +52,18 @@ _BOOT = """import sys
 sys.path.insert(0, sys.argv[1])
 from jgs.dist.guard import main
 main(sys.argv[2:])"""
-_meetings = count()  # a process may make several runs: each has a meeting of its own
+_meetings = count()  # a process may run several times; each run has a meeting of its own
 
 
 class Meeting(NamedTuple):
     """Where the guards of a run meet.
 
     Fields:
-      number: this process's; size: how many there are.
-      name: what they have in common.
+      number: the number of this process.
+      size: the number of processes.
+      name: a word that the guards have in common.
       places: where the guard of process 0 may be: a Unix socket's name, or host and port.
-      certain: whether it is there, if it has started.
+      certain: whether that guard is at one of the places, if it has started.
     """
 
     number: int
@@ -69,7 +74,8 @@ class Meeting(NamedTuple):
 
 
 def launched() -> tuple[int, int] | None:
-    """(number of processes, this one's) of an MPI launcher that started several."""
+    """The number of processes, and the number of this one, where an MPI launcher started
+    several."""
     for size, rank, _ in _LAUNCHERS:
         if (num_ranks := number(size, 1)) > 1:
             return num_ranks, number(rank)
@@ -77,7 +83,7 @@ def launched() -> tuple[int, int] | None:
 
 
 def number(variable: str, default: int | None = None) -> int:
-    """What a launcher has set an environment variable to; raises `InputError`."""
+    """The number that a launcher has set an environment variable to. Raises `InputError`."""
     text = os.environ.get(variable, str(default))
     if not (text.isascii() and text.isdigit()):
         raise InputError(
@@ -89,12 +95,12 @@ def number(variable: str, default: int | None = None) -> int:
 
 
 def in_slurm_step() -> bool:
-    """Whether srun started this process, and several."""
+    """Whether srun started several processes, this one among them."""
     return number("SLURM_NTASKS", 1) > 1 and "SLURM_STEP_NODELIST" in os.environ
 
 
 def host_and_port(coordinator: str) -> tuple[str, int]:
-    """Its two halves; raises `InputError`."""
+    """The two halves of `host:port`. Raises `InputError`."""
     host, _, port = coordinator.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise InputError(
@@ -111,8 +117,8 @@ def meeting(
     num_ranks: int | None = None,
     rank: int | None = None,
 ) -> Meeting | None:
-    """Where the guards meet of what `jgs.dist.connect` is given likewise; None where there is
-    one process, or no such place is known. Raises `InputError`."""
+    """Where the guards meet; None where there is one process, or no such place is known. The
+    arguments are those of `jgs.dist.connect`. Raises `InputError`."""
     found = launched()
     if kind == "none":
         return None
@@ -139,7 +145,7 @@ def _at(place: tuple[str, int], num_ranks: int, rank: int, certain: bool) -> Mee
 
 
 def _slurm_coordinator() -> str:
-    """The address that JAX takes, of the first host of the step and the job's number."""
+    """The address that JAX takes: the step's first host, and a port by the job's number."""
     first = os.environ["SLURM_STEP_NODELIST"].split(",")[0]
     prefix, _, rest = first.partition("[")
     port = os.environ.get("JAX_COORDINATOR_PORT")
@@ -155,15 +161,15 @@ def _under_mpi(num_ranks: int, rank: int) -> Meeting | None:
         return Meeting(rank, num_ranks, name, (f"\0jgs {os.getuid()} {name}",), False)
     if control is None:
         return None
-    # Below the ports that systems give out by themselves.
+    # These ports are below those that systems give out by themselves.
     port = 20000 + zlib.crc32(name.encode()) % 10000
     places = ((control.rpartition(":")[0], port), (control.rpartition(":")[0], port + 1))
     return Meeting(rank, num_ranks, name, places, False)
 
 
 def _control_port() -> str | None:
-    """Where mpiexec listens to Hydra's proxies, `host:port`, of the proxy that this process
-    descends from."""
+    """The `host:port` at which mpiexec listens to Hydra's proxies, as told to the proxy that
+    this process descends from."""
     pid = os.getppid()
     with suppress(OSError, ValueError, IndexError):
         while pid > 1:
@@ -175,21 +181,25 @@ def _control_port() -> str | None:
 
 
 class Watch:
-    """This process's guard (see `jgs.dist.guard`) and what it is told of this process.
+    """This process's guard (see `jgs.dist.guard`), and what it is told of this process.
 
-    Use it as a context, around all that the ranks do together: an error that leaves it is told
-    to the other ranks, which end too; without one they no longer miss this rank.
+    Use it as a context, around all that the ranks do together. An error that leaves it is told
+    to the other ranks, which end too. Without an error they no longer miss this rank.
 
     Args:
       where: where the guards meet.
-      timeout: seconds in which all ranks must have started, met and connected.
+      timeout: the seconds in which all ranks must have started, met and connected.
 
     Attributes:
-      certain: see `Meeting`; timeout: as given.
-      port: where the guard of process 0 listens for those that do not find it there; else 0.
-      step, limit, silence, checkpoint: what the guard is told: how far this rank is; functions
-        of no arguments that give the seconds that its phase may last and that it may be silent
-        for; one that names the last checkpoint.
+      certain: see `Meeting`.
+      timeout: as given.
+      port: where the guard of process 0 listens for guards that do not find it at the meeting's
+        places; 0 in other processes.
+      step: the step that this rank is in.
+      limit: a function of no arguments that returns the seconds that this rank's phase may
+        last.
+      silence: one that returns the seconds for which this rank may be silent.
+      checkpoint: a function of no arguments that names the last checkpoint.
     """
 
     def __init__(self, where: Meeting, timeout: float = START_TIMEOUT):
@@ -236,14 +246,14 @@ class Watch:
         self._thread.start()
 
     def at(self, phase: str | None) -> None:
-        """The main thread is in `phase`, and the guard is told at once: Python's lock may be
-        held from now on."""
+        """From now on the main thread is in `phase`. The guard is told at once, because
+        Python's lock may be held from now on."""
         phases.enter(phase)
         self._report()
 
     def wait_met(self, timeout: float | None = None) -> None:
-        """Returns once all guards have met; raises `InputError` after `timeout` seconds, or, if
-        there are none given, when the time of the start is over."""
+        """Returns once all guards have met. Raises `InputError` where they have not after
+        `timeout` seconds, by default when the time of the start is over."""
         self._say(wait=timeout)
         self._met.wait()
         if self._unmet:
@@ -256,12 +266,13 @@ class Watch:
             )
 
     def join(self, name: str, places: Sequence[Any], ranks: Sequence[Sequence[int]]) -> None:
-        """Where process 0's guard is, if it was not found, and each process's ranks."""
+        """Tells the guard where that of process 0 is, if it was not found, and which ranks each
+        process has."""
         self._say(join=name, places=list(places))
         self._say(names=[list(each) for each in ranks])
 
     def failed(self, text: str, status: int = LOST) -> None:
-        """Tells all others that this rank ends, and why: they end too, with `status`."""
+        """Tells all others that this rank ends, and why. They end too, with `status`."""
         if self.open:
             self.open = False
             self._say(failed=text, status=status)
@@ -271,7 +282,7 @@ class Watch:
         self.failed(f"rank {self.number} was {word}", _told_status(number))
 
     def close(self) -> None:
-        """The orderly end of this rank: from now on nobody misses it."""
+        """Ends this rank's part in an orderly way: from now on nobody misses it."""
         if self.open:
             self.open = False
             self._say(bye=True)
@@ -313,15 +324,15 @@ class Watch:
     def _report(self) -> None:
         try:
             checkpoint = self.checkpoint()
-        except Exception as error:  # whatever it is, the run goes on
+        except Exception as error:  # the run goes on after any error of it
             checkpoint = f"unknown ({error})"
         self._say(seen={"checkpoint": checkpoint})
         self._report_phase()
 
     def _report_phase(self) -> None:
-        """At once, for a rank that is killed says nothing more."""
+        """Reports at once, because a rank that is killed says nothing more."""
         if self.open:
-            # In this order: a shorter limit must not meet a count from before it.
+            # The limits come first: a shorter limit must not meet a count from before it.
             limits = {"limit": self.limit(), "silence": self.silence()}
             phase, far = phases.seen()
             self._say(seen={"phase": phase, "far": far, "step": self.step, **limits})
@@ -333,7 +344,8 @@ class Watch:
 
 
 def _told_status(number: int) -> int:
-    """The others' status, where a signal (0: none) has ended one: SIGTERM's is passed on."""
+    """The exit status of the others where a signal (0: none) has ended one. That of SIGTERM is
+    passed on."""
     return interrupts.status_of(number) if number == signal.SIGTERM else LOST
 
 
@@ -345,30 +357,31 @@ def why(error: BaseException) -> str:
 
 
 def _listen(where: Meeting) -> list[socket.socket]:
-    """Where the other guards find that of process 0; the last at a port that was free."""
+    """The sockets at which the other guards find that of process 0. The last one is at a port
+    that was free."""
     found = []
     for place in where.places:
         if isinstance(place, str):
             unix = socket.socket(socket.AF_UNIX)
-            with suppress(OSError):  # somebody has it: MPI brings the guards together
+            with suppress(OSError):  # the name is taken: MPI brings the guards together
                 unix.bind(place)
                 unix.listen(512)
                 found.append(unix)
         elif where.certain:
             found.append(rendezvous.listen(place[1]))
         else:
-            with suppress(InputError):  # somebody else has it: there is another place
+            with suppress(InputError):  # the port is taken: there is another place
                 found.append(rendezvous.listen(place[1]))
     return [*found, rendezvous.listen()]
 
 
 @contextmanager
 def watching(argv: Sequence[str]) -> Iterator[Watch | None]:
-    """The watch of a command with the arguments `argv`, which need not parse; None where there
-    is one process, or nowhere to meet."""
+    """A block with the watch of a command that has the arguments `argv`, which need not parse.
+    It is None where there is one process, or no place to meet."""
 
     def given(name: str) -> str | None:
-        found = None  # the last one counts
+        found = None  # where a flag is given twice, the last one counts
         for word, after in zip(argv, [*argv[1:], None], strict=True):
             if word == name:
                 found = after
@@ -381,7 +394,7 @@ def watching(argv: Sequence[str]) -> Iterator[Watch | None]:
         timeout = float(given("--start-timeout") or START_TIMEOUT)
         where = meeting(given("--comm") or "auto", given("--coordinator"), *numbers)
     except (ValueError, InputError):
-        where = None  # what is wrong is said where the arguments are parsed
+        where = None  # whoever parses the arguments says what is wrong
     if where is None:
         yield None
         return

@@ -1,6 +1,7 @@
-"""Updates of some rows of a table: `add_equal` adds what there is for each, `put_rows` writes.
+"""Updates of some rows of a table: `add_equal` adds up what there is for each row, `put_rows`
+writes rows.
 
-On a CPU kernels do it, jgs/kernels/table_rows.cc.
+On a CPU the kernels of jgs/kernels/table_rows.cc do both.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ class Sums(NamedTuple):
     """What `add_equal` found.
 
     Fields:
-      touched: int32 `[M']`, the rows of the table that something belongs to, each once, in no
-        order that may be relied on; -1 behind them.
-      total: float32 `[M', F]`, their sums; of no meaning behind.
+      touched: int32 `[M']`, the rows of the table that something belongs to, each once. Their
+        order may not be relied on. -1 follows them.
+      total: float32 `[M', F]`, their sums. What follows has no meaning.
       num: int32 scalar, their number.
-      slots: int32 `[n]`, as what was given, and with something else in it.
+      slots: int32 `[n]`: takes the place of the `slots` that were given, with other contents.
     """
 
     touched: jax.Array
@@ -36,15 +37,15 @@ class Sums(NamedTuple):
 
 
 def add_equal(ids: jax.Array, rows: jax.Array, slots: jax.Array, step: int) -> Sums:
-    """Adds those of `rows` that belong to the same row of a table, in their order.
+    """Adds up those of `rows` that belong to the same row of a table, in their order.
 
-    No sort, and no work on all of the table.
+    It neither sorts nor works on all of the table.
 
     Args:
-      ids: int32 `[M]`, which of the table's `n` rows each belongs to, or -1 for none.
+      ids: int32 `[M]`, which of the table's `n` rows each of `rows` belongs to; -1 for none.
       rows: float32 `[M, F]`.
-      slots: int32 `[n]`, which may hold anything. Donate it: what is returned takes its place.
-      step: `M'` is the next multiple of it from `M` on.
+      slots: int32 `[n]`, which may hold anything. Donate it: the result's takes its place.
+      step: `M'` is the smallest multiple of it that is at least `M`.
     """
     size = -(-ids.shape[0] // step) * step
     ways = partial(_kernel, size=size), partial(add_equal_plain, size=size)
@@ -60,22 +61,23 @@ def _kernel(ids, rows, slots, size):
 
 
 def add_equal_plain(ids: jax.Array, rows: jax.Array, slots: jax.Array, size: int) -> Sums:
-    """`add_equal` in plain JAX, of `M'` = `size`."""
+    """`add_equal` in plain JAX; `size` is `M'`."""
     num_slots, nth = slots.shape[0], jnp.arange(ids.shape[0], dtype=jnp.int32)
     real = ids >= 0
     at = jnp.where(real, ids, num_slots)
-    # One of each row's positions leads the others.
+    # Of the positions that belong to one row, one leads.
     slots = slots.at[at].set(nth, mode="drop")
     leader = jnp.where(real, slots.at[at].get(mode="fill", fill_value=0), 0)
     leads = real & (leader == nth)
     place = jnp.cumsum(leads, dtype=jnp.int32) - 1
     num = jnp.sum(leads, dtype=jnp.int32)
-    # What belongs nowhere goes behind, to a place each: all in one would be a long row.
+    # What belongs nowhere goes behind the sums, each to a place of its own: in one place they
+    # would be a long row.
     behind = num + jnp.cumsum(~real, dtype=jnp.int32) - 1
     touched = (
         jnp.full(size, -1, jnp.int32).at[jnp.where(leads, place, size)].set(ids, mode="drop")
     )
-    # To add rows into their places is the derivative of reading them from there.
+    # Adding rows to their places is the derivative of reading rows from there.
     every = jnp.int32(ids.shape[0])
     indptr = jnp.arange(ids.shape[0] + 1, dtype=jnp.int32)
     block = Block(indptr, jnp.where(real, place[leader], behind), every, every, every)
@@ -86,8 +88,8 @@ def add_equal_plain(ids: jax.Array, rows: jax.Array, slots: jax.Array, size: int
 
 
 def put_rows(table: jax.Array, ids: jax.Array, rows: jax.Array) -> jax.Array:
-    """`table`, its rows `ids` int32 `[M]` replaced by `rows` `[M, ...]`; -1 is none. Equal ids
-    must not be given twice. Donate the table: it is then changed where it lies."""
+    """`table` with its rows `ids` int32 `[M]` replaced by `rows` `[M, ...]`; -1 names no row.
+    No id may be given twice. Donate the table: it is then changed where it lies."""
     if table.ndim != 2 or table.dtype != jnp.float32:
         return _put_plain(table, ids, rows)
     return on_cpu(_put_kernel, _put_plain, *vary_alike(table, ids, rows))
@@ -100,5 +102,5 @@ def _put_kernel(table, ids, rows):
 
 
 def _put_plain(table, ids, rows):
-    # -1 would wrap around.
+    # An index of -1 would wrap around.
     return table.at[jnp.where(ids >= 0, ids, table.shape[0])].set(rows, mode="drop")

@@ -1,4 +1,4 @@
-"""`own_rows`: each rank's own rows as programs of all ranks take them; and `place_own`."""
+"""`own_rows`: each rank's own rows in the form that programs of all ranks take."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ class OwnRows(NamedTuple):
     """What `own_rows` found.
 
     Fields:
-      tables: for each local rank its matrices, or its `SparseFeatures`, of equal shapes on all
-        ranks where the communicator wants it.
+      tables: for each local rank its matrices, or its `SparseFeatures`. Shapes are equal on all
+        ranks where the communicator is `uniform`.
       bounds: for each local rank int32 `[2, P]`: the first of its rows that matrix `i` has, and
-        how many rows of padding lie before it; `[2, 0]` where no padding lies between them.
+        how many rows of padding lie before that matrix; `[2, 0]` where no padding lies between
+        matrices.
       width: `F`.
-      entries: the most entries of any rank's row; None of dense rows.
+      entries: the most entries that a row of any rank has; None for dense rows.
     """
 
     tables: list[Any]
@@ -38,8 +39,12 @@ class OwnRows(NamedTuple):
 def own_rows(
     comm: Communicator, features: Sequence[Sequence[Any] | SparseFeatures], offsets: np.ndarray
 ) -> OwnRows:
-    """Memory maps are used where they lie, padded ones too (see `jgs.files.room`). Ranks with
-    different numbers of matrices join theirs in a copy where shapes must be equal."""
+    """Puts each rank's own rows into the form that programs of all ranks take.
+
+    Memory maps are used where they lie, padded ones too (see `jgs.files.room`). Where shapes
+    must be equal and ranks have different numbers of matrices, each joins its matrices in a
+    copy.
+    """
     everywhere(comm, lambda: _check_rows(comm, features, offsets))
     most = int(np.diff(offsets).max())
     sparse = [f for f in features if isinstance(f, SparseFeatures)]
@@ -54,7 +59,7 @@ def own_rows(
     longest, entries = all_gather_rows(comm, mine).max(axis=0).tolist()
     if not comm.uniform:
         entries = most = 0
-    entries, longest = max(entries, 1), max(longest, 1)  # nothing is read from an empty array
+    entries, longest = max(entries, 1), max(longest, 1)  # an empty array cannot be read
     own = [
         SparseFeatures(
             as_device(_offsets_with_room(f.indptr, most + 1)),
@@ -69,8 +74,8 @@ def own_rows(
 
 
 def place_own(bounds: jax.Array, rows: jax.Array) -> jax.Array:
-    """Where these of a rank's rows, int32, are among its matrices one below the other; -1
-    stays. `bounds` int32 `[2, P]`, of `OwnRows`."""
+    """Where these of a rank's rows, int32, are in its matrices, read as one below the other; -1
+    stays -1. `bounds` int32 `[2, P]` is that of `OwnRows`."""
     if bounds.shape[1] == 0:
         return rows
     table = jnp.sum(rows[..., None] >= bounds[0], axis=-1) - 1
@@ -84,7 +89,7 @@ def _no_bounds(tables: Sequence[Any]) -> list[np.ndarray]:
 def _uniform(
     comm: Communicator, dense: list[list[np.ndarray]], most: int
 ) -> tuple[list[list[np.ndarray]], list[np.ndarray]]:
-    """The matrices with room up to equal shapes, and the `bounds` of `OwnRows`."""
+    """The matrices, padded to equal shapes on all ranks, and the `bounds` of `OwnRows`."""
     counts = all_gather_rows(comm, [np.array([len(f)], np.int32) for f in dense])
     if counts.min() < counts.max():
         dense = [[np.concatenate(f)] for f in dense]
@@ -99,12 +104,12 @@ def _uniform(
 
 
 def num_rows(own: Any) -> int:
-    """The rows of one rank's matrices or `SparseFeatures`."""
+    """The number of rows in one rank's matrices or `SparseFeatures`."""
     return own.shape[0] if isinstance(own, SparseFeatures) else sum(t.shape[0] for t in own)
 
 
 def _offsets_with_room(indptr: Any, length: int) -> np.ndarray:
-    """`indptr`, with empty rows behind its own."""
+    """`indptr`, with empty rows appended up to `length` numbers."""
     indptr = np.asarray(indptr)
     return np.pad(indptr, (0, max(length - indptr.size, 0)), mode="edge")
 

@@ -1,4 +1,4 @@
-"""`together`: a command as one of several processes, of which one speaks."""
+"""`together`: a command that several processes run, where one of them speaks."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ def together(
 ) -> dict[str, Any] | int:
     """What `work` returns, done together with all other ranks that were started.
 
-    Returns its result on rank 0, as `work` gives it there; elsewhere, and where there is none,
-    the exit status. Raises `InputError` on the rank that has the problem, or on rank 0 where
-    all have.
+    Returns `work`'s result on rank 0. Returns the exit status on the other ranks, and where
+    there is no result. Raises `InputError` on the rank that has the problem, or on rank 0 where
+    all ranks have it.
 
     Args:
       given: how to connect: the flags `comm`, `coordinator`, `num_processes`, `process_id`,
         `interface`.
-      timeout: of the watchdog, in seconds; called on every rank, it may raise `InputError`.
-      last_checkpoint: as the watchdog's.
-      watch: of this process, from its start; None if it is the only one, or as `connect` finds.
+      timeout: returns the watchdog's timeout in seconds. Every rank calls it; it may raise
+        `InputError`.
+      last_checkpoint: as `Watchdog` takes it.
+      watch: this process's watch, from its start; None where it is the only process, or where
+        `connect` is to make one.
     """
     with output_elsewhere():
         try:
@@ -61,7 +63,7 @@ def _connected(
                 timeout=given.get("start_timeout", START_TIMEOUT),
                 watch=watch,
             )
-            if comm.rank > 0:  # one rank speaks; warnings are everybody's
+            if comm.rank > 0:  # one rank speaks; every rank warns
                 logging.getLogger("jgs").setLevel(logging.WARNING)
             seconds = everywhere(comm, timeout)
             watchdog = stack.enter_context(
@@ -71,10 +73,10 @@ def _connected(
             return work(comm, watchdog)
         except KeyboardInterrupt as error:  # others may wait for this rank
             watchdog.failed(error)
-            if comm.rank > 0:  # one rank speaks
+            if comm.rank > 0:  # rank 0 speaks
                 raise SystemExit(status_of(number_of(error))) from error
             raise
         except Exception as error:
             if getattr(error, "told", False):
-                watchdog.close()  # all ranks end by themselves
+                watchdog.close()  # every rank ends by itself
             raise

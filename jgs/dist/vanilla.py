@@ -1,9 +1,9 @@
-"""Vanilla mode: topology split over ranks; a node's neighbours are drawn by its owner.
+"""Vanilla mode: topology is split over ranks, and a node's owner draws its neighbours.
 
 The sample is that of `sample_neighbors` on the whole graph, bit for bit: what a node draws at
-a hop depends on the key, the hop and the node alone, so it does not matter who draws it. Every
-hop below the seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5): nodes
-are asked for, neighbours come back.
+a hop depends on the key, the hop and the node alone, so it does not matter which rank draws it.
+Every hop after the seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5):
+a rank asks for nodes, and their neighbours come back.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from jgs.sampling.shorthand import as_sampler
 
 
 class RowCapacity(NamedTuple):
-    """The padded sizes of what two ranks exchange, an entry for each hop but the first.
+    """The padded sizes of what two ranks exchange, with an entry for each hop but the first.
 
     Fields:
       nodes: the most nodes that one rank asks another for.
-      edges: the most edges of its answer (by weight: before those without weight are left out).
+      edges: the most edges of the answer. Of weighted draws, edges without weight count too,
+        although they are left out later.
     """
 
     nodes: tuple[int, ...]
@@ -70,7 +71,7 @@ def check_vanilla(sampler: Any) -> None:
 
 
 class HopSpec(NamedTuple):
-    """What is static about a batch (see `jgs.sampling.hops.Spec`)."""
+    """The static settings of a batch (see `jgs.sampling.hops.Spec`)."""
 
     sampler: ByNode
     capacity: Capacity
@@ -78,9 +79,10 @@ class HopSpec(NamedTuple):
 
 
 def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> Graph:
-    """The graph of all `N` nodes with the in-edges of those `held` (bool `[N]`) alone.
+    """The graph of all `N` nodes that has the in-edges of the nodes `held`, bool `[N]`, alone.
 
-    `num_edges` pads the edges, for ranks on one mesh must have equally many.
+    The edges are padded to `num_edges`, where it is given: the ranks of a mesh must have
+    equally many.
     """
     degree = np.diff(np.asarray(graph.indptr))
     keep = np.repeat(held, degree)
@@ -94,27 +96,27 @@ class VanillaSampler:
     """A `RankSampler` for ranks that each have the in-edges of their own nodes only.
 
     Args:
-      comm: the communicator. Alone (one rank, which then has the whole graph) every hop is
-        drawn and relabelled in calls of their own: what the fused kernel saves.
+      comm: the communicator. A single rank has the whole graph. It draws and relabels each hop
+        in separate calls, which the fused kernel of hybrid mode saves.
       graph: `OWN` `Graph`s of all `N` nodes, in which the nodes that a rank owns or holds have
         their in-edges (see `hold_rows`).
-      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, of
-        which the last is `N`.
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, and
+        `offsets[R]` is `N`.
       num_edges: `E` of the whole graph.
       batch_size: `B`, a rank's seeds in a batch, which must be distinct.
       sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
         `options` of `sample_neighbors`. Blocks carry neither ids nor weights of edges.
-      capacity: of the mini-batches, equal on all ranks.
-      held: `OWN` bool `[N]`, nodes whose in-edges the rank has beside its own: foreign seeds
-        dealt to it, halo nodes. None: there are none.
-      rows: what ranks exchange; None: twice what an even split of the capacity takes. See
-        `plan`.
+      capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound.
+      held: `OWN` bool `[N]`: the nodes that are not the rank's own and whose in-edges it has,
+        such as other ranks' nodes among its seeds, and halo nodes. None: there are none.
+      rows: the sizes of what ranks exchange; by default twice what an even split of the
+        capacity takes. See `plan`.
 
     Attributes:
       rows: the planned `RowCapacity`.
-      extra_rounds: rounds beyond the `2 (L-1)` of a batch, for `L` hops. If one rank needs more
-        than `rows`, which all see in what they receive, all draw the batch again with larger
-        ones, which stay: nothing is dropped.
+      extra_rounds: the rounds so far beyond the `2 (L-1)` of a batch of `L` hops. Where one
+        rank needs more than `rows`, all ranks see that in what they receive, and draw the batch
+        again with larger `rows`, which they keep: nothing is dropped.
 
     Every method that samples must be called by all ranks, in the same order. Raises
     `InputError`.
@@ -155,8 +157,8 @@ class VanillaSampler:
         self._programs: dict[tuple[Capacity, RowCapacity], Any] = {}
 
     def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        """The `OWN` MiniBatch of the `OWN` int32 seeds `[B]` by `key_data`, a key uint32
-        `[2]`.
+        """The `OWN` MiniBatch of the `OWN` seeds int32 `[B]`, drawn by the key `key_data`
+        uint32 `[2]`.
 
         Its capacity has been enlarged `level` times. Each seed is a node whose in-edges the
         rank has, or `N` for padding.
@@ -170,9 +172,10 @@ class VanillaSampler:
     def plan(
         self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1
     ) -> RowCapacity:
-        """Sets `rows` to what `batches`, pairs of key data and seeds, need, and a margin.
+        """Sets `rows` to what `batches` need, and a margin. `batches` are pairs of key data and
+        seeds.
 
-        All ranks come to the same, for each sees the largest need of all.
+        All ranks set the same, because each sees the largest need of all ranks.
         """
         capacity, worst = self._spec.capacity, _worst_rows(self._spec.capacity)
         needs, rows = np.zeros((len(worst.nodes), 2)), self.rows
@@ -191,14 +194,15 @@ class VanillaSampler:
     def _sample(
         self, key_data: np.ndarray, seeds: Any, capacity: Capacity, rows: RowCapacity
     ) -> tuple[Any, np.ndarray, RowCapacity]:
-        """The batches, int `[L-1, 2]` what was needed of `rows`, and those that were enough."""
+        """The batches; int `[L-1, 2]`, how much of `rows` they needed; and the `rows` that were
+        enough."""
         self._check_seeds(seeds)
         operands = (self._comm.same(key_data), self._graph, self._offsets, self._held, seeds)
         while True:
             with jax.enable_x64(True):  # edge offsets are 64-bit
                 batch, need = self._program(capacity, rows)(*operands)
-            need = np.asarray(need)  # the same on all ranks, and so is what follows from it
-            if (need <= np.array(rows).T[: len(need)]).all():  # alone there is no need
+            need = np.asarray(need)  # it is the same on all ranks, and so is what follows
+            if (need <= np.array(rows).T[: len(need)]).all():  # one rank alone needs none
                 return batch, need, rows
             self.extra_rounds += 2 * len(need)
             rows = _enlarge(rows, need, _worst_rows(capacity))
@@ -214,7 +218,8 @@ class VanillaSampler:
         return self._programs[capacity, rows]
 
     def _check_seeds(self, seeds: Any) -> None:
-        """The rows of all seeds must be here: a row that is not would seem to be empty."""
+        """Raises `InputError` unless the rows of all seeds are here: a row that is not here
+        would look empty."""
         for i, each in enumerate(self._comm.local(seeds)):
             ids, rank, num_nodes = np.asarray(each), self._comm.rank + i, self._bounds[-1]
             good = (ids >= self._bounds[rank]) & (ids < self._bounds[rank + 1])
@@ -231,7 +236,8 @@ class VanillaSampler:
 
 
 def _worst_rows(capacity: Capacity) -> RowCapacity:
-    """What no batch that fits `capacity` exceeds: one rank is asked for everything."""
+    """The sizes that no batch that fits `capacity` exceeds: one rank is asked for
+    everything."""
     return RowCapacity(
         tuple(max(1, c) for c in capacity.sources[:-1]),
         tuple(max(1, c) for c in capacity.edges[1:]),
@@ -239,7 +245,7 @@ def _worst_rows(capacity: Capacity) -> RowCapacity:
 
 
 def _enlarge(rows: RowCapacity, need: np.ndarray, worst: RowCapacity) -> RowCapacity:
-    """As large as needed where that is more, and at least half as large again."""
+    """`rows` with every size that was too small enlarged to the need, and at least by half."""
     grown = [
         tuple(
             have if n <= have else min(w, round_up(max(int(n), have + have // 2)))
@@ -260,8 +266,8 @@ def _sample_rows(
     held: jax.Array | None,
     seeds: jax.Array,
 ) -> tuple[MiniBatch, jax.Array]:
-    """One rank's part of a batch: the mini-batch, and int32 `[L-1, 2]`, the largest need of all
-    ranks for `rows`. Where that exceeds them, the mini-batch is of no use."""
+    """One rank's mini-batch, and int32 `[L-1, 2]`, how much of `rows` the rank with the largest
+    need has needed. Where that is more than `rows`, the mini-batch is of no use."""
     nodes, num_nodes = seeds, graph.num_nodes
     held = jnp.zeros(0, bool) if held is None else held
     draw, most = partial(spec.sampler.draw_hop, key_data, graph), jnp.iinfo(jnp.int32).max
@@ -280,7 +286,7 @@ def _sample_rows(
             total = drawn.needed.astype(jnp.int64) + jnp.sum(replies[:, 1], dtype=jnp.int64)
             own_rows = (drawn.indptr, drawn.neighbors)
             indptr, neighbors = merge_rows(place, *own_rows, replies, num, room, num_nodes)
-            # More than the room is an overflow, not a reason for more rounds.
+            # Edges beyond the room are an overflow, not a reason for further rounds.
             edges = jnp.minimum(jnp.max(replies[:, 0]), max(1, room))
             needs.append(jnp.stack([jnp.max(asked[:, 0]), edges]))
         fits = total <= room
@@ -288,7 +294,7 @@ def _sample_rows(
         need = [jnp.minimum(total, most), jnp.where(fits, num_sources, 0)]
         needed.append(jnp.where(overflow, 0, jnp.stack(need)))
         overflow |= ~fits | (num_sources > spec.capacity.sources[h])
-        nodes = jnp.where(overflow, num_nodes, nodes)  # then nothing more is drawn
+        nodes = jnp.where(overflow, num_nodes, nodes)  # after an overflow nothing is drawn
         blocks.append(block)
     blocks = [empty_if(overflow, block, graph.num_edges) for block in blocks]
     batch = MiniBatch(
@@ -304,8 +310,9 @@ def _sample_rows(
 
 
 def _reply(answers: HopRows) -> jax.Array:
-    """int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank has to be sent, the
-    edges that it has to be sent, where each node's end, and the edges' neighbours."""
+    """The replies int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank must be
+    sent; the edges that this one must be sent; where the edges of each node end; and the
+    neighbours."""
     need = answers.needed
     headers = jnp.stack([jnp.broadcast_to(jnp.max(need), need.shape), need], axis=1)
     return jnp.concatenate([headers, answers.indptr[:, 1:], answers.neighbors], axis=1)
@@ -319,8 +326,8 @@ def _relabel(
     spec: HopSpec,
     h: int,
 ) -> tuple[Block, jax.Array, jax.Array]:
-    """Hop `h`'s block, the nodes known after it, and how many they are: one more than fits
-    where they do not, 0 where they get no local ids."""
+    """The block of hop `h`, the nodes known after it, and their number. It is one more than
+    fits where they do not fit, and 0 where the nodes get no local ids."""
     slot = jnp.arange(1, targets.shape[0] + 1, dtype=jnp.int32)
     num_targets = jnp.max(slot, initial=0, where=targets < num_nodes)
     num_edges = indptr[-1]

@@ -1,4 +1,4 @@
-"""`walk_loader`: from a graph to the walks that skip-gram learns from, on one rank or many."""
+"""`walk_loader`: draws the walks that skip-gram learns from, on one rank or many."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from jgs.sampling import Loader, Walker
 from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.stages import Stages
 
-_WALKS_AT_ONCE = 1 << 11  # drawn in one call: a step of few walks costs as much as one of many
+_WALKS_AT_ONCE = 1 << 11  # drawn in one call: a call costs as much for few walks as for many
 
 
 class WalkSource:
     """See `jgs.sampling.source.Source`: yields an `OWN` `WalkBatch` a step.
 
-    Every rank has the whole graph and draws its own `1 / R` of a step's walks; the ranks do not
-    communicate. Together they are what one rank draws of as many roots.
+    Every rank has the whole graph and draws its own `1 / R` of a step's walks. The ranks do not
+    communicate. Their walks are together what one rank draws from as many roots.
 
     Args:
       comm: the communicator of the programs that draw.
       graph: the graph, equal on all ranks.
-      walker, state: walks from the roots of `schedule`, which are distinct in a batch; and
-        what `walker.init(graph)` gave.
-      schedule: of all ranks' roots; its batch size is a multiple of the ranks.
-      window, num_negatives: as `jgs.models.skipgram.draw_pairs` has them.
+      walker: walks from the roots of `schedule`, which are distinct in a batch.
+      state: what `walker.init(graph)` returned.
+      schedule: that of all ranks' roots. Its batch size is a multiple of the number of ranks.
+      window, num_negatives: as for `jgs.models.skipgram.draw_pairs`.
     """
 
     together, redraws, learning = False, 0, None
@@ -81,7 +81,8 @@ class WalkSource:
     def _draw(
         self, key_data: jax.Array, graph: Graph, state: Any, prefix: jax.Array, roots: jax.Array
     ) -> WalkBatch:
-        """The batches, stacked, of int32 roots `[S, B]` by the keys uint32 `[S, 2]`."""
+        """The stacked batches of the roots int32 `[S, B]`, drawn by the keys uint32 `[S,
+        2]`."""
         walks = self._walker.sample(key_data, graph, state, roots)
         with jax.enable_x64(True):
             draw = jax.vmap(lambda key, nodes: draw_pairs(key, nodes, prefix, *self._pairs))
@@ -105,11 +106,12 @@ def walk_loader(
     num_negatives: int = 20,
     prefetch: int = 2,
 ) -> Loader:
-    """Walks from every node, `num_walks` of each in an epoch, `batch_size` a step and rank.
+    """Walks from every node: `num_walks` from each in an epoch, `batch_size` a step and rank.
 
-    An epoch goes over the nodes `num_walks` times, every time in another order. The ranks draw
-    together what one draws with as many walks a step. Yields an `OWN` `WalkBatch`. All ranks
-    call it and iterate alike. `state` is what `walker.init(graph)` gave. Raises `InputError`.
+    An epoch goes over the nodes `num_walks` times, each time in another order. The ranks draw
+    together what one rank draws with as many walks a step. The loader yields an `OWN`
+    `WalkBatch` a step. All ranks call it and iterate alike. `state` is what
+    `walker.init(graph)` returned. Raises `InputError`.
     """
     nodes = np.arange(graph.num_nodes, dtype=np.int32)
     settings = repr((walker, num_walks, window, num_negatives))

@@ -1,21 +1,23 @@
-"""`Watchdog`: a rank that dies or hangs ends the run, with its name, instead of blocking it.
+"""`Watchdog`: a rank that dies or hangs does not block the run: the run ends, and names the
+rank.
 
 Beside every process a guard watches all ranks (see `jgs.dist.guard`), over connections that are
-neither MPI's nor JAX's. Each of these ends every other process:
+neither MPI's nor JAX's. A rank ends all other processes where:
 
 - it was killed, or it says that an error ended it: at once;
-- nothing is heard from it for `timeout` seconds (stopped, or cut off from the network);
-- no rank goes on for as long as their phase may last: those furthest behind are named. In the
-  steps (sampling, exchange, computing) that is `timeout` seconds, or twenty times as long as a
-  step takes usually, if that is more; outside them (`step` is None: opening, compiling,
-  evaluation, checkpoint), or where no step has been timed, `phase_timeout` seconds.
+- nothing is heard from it for `timeout` seconds: it is stopped, or cut off from the network;
+- no rank goes on for as long as their phase may last: the ranks furthest behind are named. In
+  the steps (sampling, exchange, computing) a phase may last `timeout` seconds, or twenty usual
+  steps if that is more. Outside the steps (`step` is None: opening, compiling, evaluation,
+  checkpoint), or before a step has been timed, it may last `phase_timeout` seconds.
 
 The guards of the others print one line, which names the rank, where it was last seen and the
-last checkpoint, and end their processes without waiting for anything, as a collective may be
-what they hang in: with status `LOST`, or, where an MPI launcher started them, by SIGKILL, for
-mpiexec to end too (its status is 9 or 255). After a rank's SIGTERM the status is 143, by which
-a script knows that the run can be continued. Where the first process of `jax.distributed` is
-lost, JAX may end the others itself meanwhile (SIGABRT); their guards speak all the same.
+last checkpoint. They end their processes without waiting for anything, because a collective may
+be what these hang in. The status is `LOST`. Where an MPI launcher started the processes, they
+end by SIGKILL, so that mpiexec ends too (its status is 9 or 255). After a rank's SIGTERM the
+status is 143: by it a script knows that the run can be continued. Where the first process of
+`jax.distributed` is lost, JAX may itself end the others meanwhile (SIGABRT). Their guards speak
+all the same.
 """
 
 from __future__ import annotations
@@ -42,16 +44,16 @@ from jgs.interrupts import number_of, status_of
 
 __all__ = ["LOST", "Watchdog"]
 
-LOSS = 1.0  # seconds in which a lost rank is known, on a busy machine too
-_OF_PEERS = ("gloo", "connection", "mpi_", "socket")  # what errors speak of that others cause
+LOSS = 1.0  # seconds after which a lost rank is known, on a busy machine too
+_OF_PEERS = ("gloo", "connection", "mpi_", "socket")  # words of errors that others cause
 START = 30.0  # seconds in which the processes must have found each other
 _MAX_ADDRESSES = 8
 
 
 class Watchdog:
-    """Watches all processes of `comm` until `close`; every process makes one, and each must.
+    """Watches all processes of `comm` until `close`. Every process must make one.
 
-    Use it as a context: an exception that leaves it is told to the others, which end too.
+    Use it as a context. An exception that leaves it is told to the others, which end too.
 
         with Watchdog(comm, last_checkpoint=lambda: str(newest)) as watchdog:
             for n in range(steps):
@@ -59,21 +61,21 @@ class Watchdog:
                 ...  # its batch, and the programs with collectives
             watchdog.step = None  # before evaluating or writing a checkpoint
 
-    What the rank does meanwhile is told by `jgs.dist.phases`. Programs of `comm` count by
-    themselves, so a rank that hangs in its own work is told from those that wait for it.
+    `jgs.dist.phases` tells what the rank does meanwhile. Programs of `comm` count by
+    themselves, so a rank that hangs in its own work can be told from ranks that wait for it.
 
-    To stop by Ctrl-C, all ranks must agree on the step. A signal handler calls `request_stop`;
-    each rank adds `stop_requested()` (0 or 1) to what the step's all_reduce sums, and all stop
+    To stop by Ctrl-C, all ranks must agree on the step. A signal handler calls `request_stop`.
+    Each rank adds `stop_requested()` (0 or 1) to what the step's all_reduce sums, and all stop
     after the step whose sum is not 0.
 
     Args:
       comm: any communicator. Nothing is watched where it has one process.
-      timeout: seconds of silence, or in which no rank goes on, after which a rank counts as
-        lost. All ranks may set the attribute `timeout` anew, of at least 1 s, when they know
-        better; `phase_timeout` too.
-      phase_timeout: seconds that a phase outside the steps may last.
-      last_checkpoint: what to say to whoever wants to go on, e.g. the newest checkpoint.
-      watch: that of the command, which has been there since its start.
+      timeout: the seconds of silence after which a rank counts as lost; also those in which no
+        rank goes on. All ranks may set the attributes `timeout`, to at least 1 s, and
+        `phase_timeout` anew when they know better.
+      phase_timeout: the seconds that a phase outside the steps may last.
+      last_checkpoint: returns what to tell whoever wants to go on, e.g. the newest checkpoint.
+      watch: the command's watch, which has been there since its start.
 
     Raises:
       InputError: the processes do not reach each other.
@@ -115,20 +117,20 @@ class Watchdog:
             self._watch.step = None if step is None else int(step)
 
     def request_stop(self) -> None:
-        """This rank wants all to stop. Safe in a signal handler."""
+        """Says that this rank wants all to stop. A signal handler may call it."""
         self._stop.set()
 
     def stop_requested(self) -> bool:
-        """Whether this rank does."""
+        """Whether this rank wants all to stop."""
         return self._stop.is_set()
 
     def failed(self, error: BaseException) -> None:
-        """Tells all others that this rank ends because of `error`: they end too. This process
-        goes on to its end, where it does not wait for them as MPI and JAX would (status 1, or
-        130 after Ctrl-C, 143 after SIGTERM).
+        """Tells all others that this rank ends because of `error`. They end too. This process
+        goes on to its end, and there does not wait for the others as MPI and JAX would. Its
+        status is 1, or 130 after Ctrl-C and 143 after SIGTERM.
 
-        A collective may have failed because a rank is gone: then the guard, which knows it as
-        soon, ends this process as it does the others."""
+        A collective may have failed because a rank is gone. The guard knows that as soon, and
+        ends this process as it ends the others."""
         if self._watch is None or not self._watch.open:
             return
         status, told = 1, LOST
@@ -138,11 +140,11 @@ class Watchdog:
         elif not isinstance(error, InputError):
             of_peers = any(word in str(error).lower() for word in _OF_PEERS)
             time.sleep(10 * LOSS if of_peers else LOSS)
-        atexit.register(_exit_now, status)  # the last registered comes first
+        atexit.register(_exit_now, status)  # what is registered last is called first
         self._watch.failed(f"{rendezvous.names(self._ranks)} {why(error)}", told)
 
     def close(self) -> None:
-        """The orderly end of this rank: from now on nobody misses it."""
+        """Ends this rank's part in an orderly way: from now on nobody misses it."""
         if self._watch is not None:
             self._watch.close()
 
@@ -158,7 +160,7 @@ class Watchdog:
         return max(self.timeout, 20 * self._usual)
 
     def _connect(self, comm: Communicator, watch: Watch | None) -> Watch:
-        """The guards of all processes meet, if they have not."""
+        """Has the guards of all processes meet, if they have not met yet."""
         own = [np.array([comm.rank])] * comm.num_local
         firsts = sorted(set(all_gather_rows(comm, own)[:, 0].tolist()))
         if watch is None:
@@ -170,7 +172,7 @@ class Watchdog:
         rows = all_gather_rows(comm, [row] * comm.num_local)
         port = int(rows[0, 1])
         hosts = [socket.inet_ntoa(a.tobytes()) for a in rows[0, 3:] if a]
-        # Ranks of the same process as rank r are named with it.
+        # A lost process is named by all its ranks.
         ranks = [[i for i in range(comm.size) if rows[i, 0] == r] for r in firsts]
         watch.join(f"watchdog {rows[0, 2]}", [(host, port) for host in hosts], ranks)
         watch.wait_met(max(START, self.timeout))

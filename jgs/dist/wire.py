@@ -1,4 +1,4 @@
-"""How feature rows travel and are read: dense ones, and sparse ones as columns and values."""
+"""How feature rows are sent and read: dense rows, and sparse rows as columns and values."""
 
 from __future__ import annotations
 
@@ -14,27 +14,33 @@ from jgs.ops import gather
 
 
 class Wire(Protocol):
-    """Fields: `width`, `F` of the rows as they are read; `words`, columns of a row that a cache
-    keeps, of 4 bytes each and of dtype `kept`."""
+    """One form of rows.
+
+    Fields:
+      width: `F`, of the rows as they are read.
+      words: the columns of a row in a cache, each of 4 bytes.
+      kept: the dtype of these columns.
+    """
 
     width: int
     words: int
     kept: Any
 
     def pack(self, own: Any, ids: jax.Array) -> jax.Array:
-        """Rows as they are sent, `[n, W]`; -1 is padding."""
+        """The rows `ids` as they are sent, `[n, W]`; -1 is padding."""
 
     def keep(self, sent: jax.Array) -> jax.Array:
-        """Rows that were sent, `[n, words]`, as a cache has them."""
+        """Rows that were sent, in the form in which a cache has them: `[n, words]`."""
 
     def read(
         self, own: Any, cached: jax.Array, replies: Sequence[jax.Array], place: jax.Array
     ) -> jax.Array:
-        """float32 `[S, F]`: rows `place` of own, cached and sent ones, one below the other."""
+        """float32 `[S, F]`: the rows `place` of the own, cached and sent rows, counted as one
+        below the other."""
 
 
 class DenseWire:
-    """See `Wire`. `own`: a tuple of matrices. `dtype`: that all rows are rounded to."""
+    """See `Wire`. `own` is a tuple of matrices. All rows are rounded to `dtype`."""
 
     kept = jnp.dtype(jnp.float32)
 
@@ -55,20 +61,20 @@ class DenseWire:
 
 
 class SparseWire:
-    """See `Wire`. `own`: `SparseFeatures`. A row is sent as the columns, int32, and the values,
-    of `dtype`, of as many entries as the fullest row of all ranks has.
+    """See `Wire`. `own` is `SparseFeatures`. A row is sent as the columns, int32, and the
+    values of its entries, padded to as many entries as the fullest row of all ranks has.
 
     Args:
       width: `F`.
-      entries: of that row, at least 1.
-      dtype: that the values of all rows are rounded to.
+      entries: the entries of the fullest row, at least 1.
+      dtype: the dtype of values that are sent; the values of all rows are rounded to it.
     """
 
     kept = jnp.dtype(jnp.int32)
 
     def __init__(self, width: int, entries: int, dtype: Any):
         self.width, self.dtype = width, jnp.dtype(dtype)
-        self._in_word = 4 // self.dtype.itemsize  # values
+        self._in_word = 4 // self.dtype.itemsize  # the values in a word
         self._entries = -(-entries // self._in_word) * self._in_word
         self.words = self._entries + self._entries // self._in_word
 
@@ -103,7 +109,7 @@ class SparseWire:
         if sent.shape[0] > 0:
             others = jnp.where(there, place - num_own, -1)
             x += gather(self._unpacked(sent), others)
-        return _rounded(x, self.dtype)  # a row's columns are distinct: so are its values
+        return _rounded(x, self.dtype)  # a row's columns are distinct: no values are added
 
     def _unpacked(self, sent: jax.Array) -> SparseFeatures:
         columns, bits = sent[:, : self._entries], sent[:, self._entries :]
@@ -117,5 +123,5 @@ class SparseWire:
 def _rounded(x: jax.Array, dtype: Any) -> jax.Array:
     if dtype == np.float32:
         return x
-    # Without a barrier XLA may leave out both casts, of "excess precision".
+    # Without a barrier XLA may leave out both casts: it allows itself "excess precision".
     return jax.lax.optimization_barrier(x.astype(dtype)).astype(jnp.float32)

@@ -12,7 +12,8 @@ import numpy as np
 import jgs.data
 from jgs.data.parts import open_parts
 from jgs.dist.broadcast import everywhere
-from jgs.dist.comm import Alone, Communicator, all_gather_rows
+from jgs.dist.collect import rows_on_all
+from jgs.dist.comm import Alone, Communicator
 from jgs.dist.ranks import RankParts
 from jgs.errors import InputError
 from jgs.graph import Graph
@@ -110,18 +111,10 @@ def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> So
     original = np.asarray(parts.original_ids)
     own_ids = np.empty_like(original)
     own_ids[original] = np.arange(original.size, dtype=np.int32)
-    ids = {"train": _seeds(comm, ranks), "val": parts.val_idx, "test": parts.test_idx}
+    own_seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
+    ids = {"train": rows_on_all(comm, own_seeds), "val": parts.val_idx, "test": parts.test_idx}
     splits = {name: np.sort(original[some]) for name, some in ids.items()}
     return Source(comm, graphs, ranks.offsets, ranks.features, own_ids, splits)
-
-
-def _seeds(comm: Communicator, ranks: RankParts) -> np.ndarray:
-    """The training nodes of all parts, of which a rank has its own only."""
-    mine = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
-    longest = all_gather_rows(comm, [np.array([len(ids)], np.int32) for ids in mine]).max()
-    padded = [np.pad(ids, (0, longest - len(ids)), constant_values=-1) for ids in mine]
-    every = all_gather_rows(comm, padded).reshape(-1)
-    return every[every >= 0]
 
 
 def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 from jgs.command import loading
 from jgs.data.plain import Plain, load_plain
 from jgs.dist.broadcast import everywhere
-from jgs.dist.collect import rows_of_all
 from jgs.dist.comm import OWN, SAME, Alone, Communicator
 from jgs.dist.embedding import ShardedEmbedding, Table
 from jgs.dist.walks import walk_loader
@@ -170,16 +169,16 @@ class EmbedLearner:
         config, comm = job.config, job.comm
         self.job, self.record = job, dict[str, Any]()
         self.num_nodes = job.graph.num_nodes
-        self._offsets = 2 * np.linspace(0, self.num_nodes, comm.size + 1).astype(np.int64)
+        offsets = 2 * np.linspace(0, self.num_nodes, comm.size + 1).astype(np.int64)
         places, shared = config.walk_length + 1, config.shared_negatives
         read = config.batch_size * (2 * places + count_runs(places, shared) * shared)
         self.table = ShardedEmbedding(
             comm,
-            self._offsets,
+            offsets,
             config.dim + 1,
             table_key,
             damped_sgd(),
-            capacity=min(read, int(np.diff(self._offsets).max())),
+            capacity=min(read, int(np.diff(offsets).max())),
             init=first_row,
         )
         self._rows = comm.program(WalkBatch.rows, (OWN,), OWN)
@@ -226,15 +225,7 @@ class EmbedLearner:
         return False
 
     def arrays(self) -> dict[str, Any]:
-        comm = self.job.comm
-        own = [table.rows for table in self.table.state()]
-        rows = np.zeros((2 * self.num_nodes, own[0].shape[1]), np.float32)
-        places = [
-            np.arange(*self._offsets[rank : rank + 2], dtype=np.int32)
-            for rank in range(comm.rank, comm.rank + comm.num_local)
-        ]
-        rows_of_all(comm, places, own, rows if comm.rank == 0 else None)
-        return {"rows": rows, "sums": np.array(self._sums)}
+        return {"rows": self.table.rows(), "sums": np.array(self._sums)}
 
     def load(self, arrays: dict[str, Any]) -> None:
         like = self.table.state()[0]

@@ -216,12 +216,11 @@ def test_a_state_continues_on_another_number_of_ranks(before, after, late):
 
 def test_mesh_programs_have_two_collectives_and_one():
     table = make(4)
-    comm = table.comm
-    nodes = comm.own([jnp.asarray(n) for n in batches(0, 4)[0]])
-    zero = comm.same(np.int32(0))
+    nodes = table.comm.own([jnp.asarray(n) for n in batches(0, 4)[0]])
     rows, token = table.pull(nodes)
-    pull = table._fetch.lower(table._table.rows, nodes, table._owners.offsets, zero)
-    push = table._apply.lower(table._table, table._slots, token, rows)
+    split, owners = table._table, table._owners
+    pull = split._fetch.lower(split.rows, nodes, owners.offsets, owners.first)
+    push = table._apply.lower(split.rows, split.slots, token, rows)
     for lowered, rounds in ((pull, 2), (push, 1)):
         text = lowered.compile().as_text()
         assert text.count(" all-to-all(") == rounds
@@ -231,10 +230,9 @@ def test_mesh_programs_have_two_collectives_and_one():
 def test_on_one_rank_a_pull_costs_its_rows_not_the_table():
     num_nodes, nodes = 1 << 14, jnp.arange(8, dtype=jnp.int32)
     table = ShardedEmbedding(Alone(), [0, num_nodes], 2, KEY, OPTIMIZERS["adam"])
-    pull = table._fetch.lower(
-        table._table.rows, nodes, table._owners.offsets, np.int32(0)
-    ).compile()
-    memory = pull.memory_analysis()
+    split, owners = table._table, table._owners
+    pull = split._fetch.lower(split.rows, nodes, owners.offsets, owners.first)
+    memory = pull.compile().memory_analysis()
     assert memory.temp_size_in_bytes + memory.output_size_in_bytes < num_nodes
 
 
