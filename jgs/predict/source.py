@@ -15,7 +15,7 @@ from jgs.dist.broadcast import everywhere
 from jgs.dist.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.ranks import RankParts
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, NodeIds
 from jgs.train.config import Config
 from jgs.train.fingerprint import fingerprint
 
@@ -31,6 +31,7 @@ class Source:
       own_ids: int32 `[N]` or None; the id in `graphs` of each node of the data set. None: they
         are equal.
       splits: of a data set the nodes of each of `SPLITS`, ascending ids of the data set.
+      node_ids: what the user's tables call the nodes of the data set, or None.
     """
 
     comm: Communicator
@@ -39,6 +40,7 @@ class Source:
     features: Sequence[Any]
     own_ids: np.ndarray | None
     splits: dict[str, np.ndarray]
+    node_ids: NodeIds | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -94,7 +96,7 @@ def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> Sourc
     check_digests(data.name, digests, fingerprint(data))
     splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
     every = np.array([0, data.graph.num_nodes])
-    return Source(comm, [data.graph], every, [data.features], None, splits)
+    return Source(comm, [data.graph], every, [data.features], None, splits, data.node_ids)
 
 
 def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
@@ -112,7 +114,8 @@ def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> So
     own_ids[original] = np.arange(original.size, dtype=np.int32)
     ids = {"train": _seeds(comm, ranks), "val": parts.val_idx, "test": parts.test_idx}
     splits = {name: np.sort(original[some]) for name, some in ids.items()}
-    return Source(comm, graphs, ranks.offsets, ranks.features, own_ids, splits)
+    found = (comm, graphs, ranks.offsets, ranks.features, own_ids, splits)
+    return Source(*found, parts.node_ids)
 
 
 def _seeds(comm: Communicator, ranks: RankParts) -> np.ndarray:
