@@ -7,6 +7,7 @@
 # make versions  before a release: the tests on the lowest versions that pyproject.toml allows,
 #                by LOWEST=python3.11, and on the newest that there are, by NEWEST=python3.13
 # make wheel   the wheel for other machines, in build/wheels, tried where there is no compiler
+# make newcomer  the wheel in an empty home: install, train, predict, open, draw (WHEEL=a file)
 PYTHON ?= python3
 LOWEST ?= python3.11
 NEWEST ?= python3.13
@@ -14,7 +15,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/kernels/CMakeLists.txt
 
-.PHONY: train test check docs sanitize bench versions wheel clean
+.PHONY: train test check docs sanitize bench versions wheel newcomer clean
 
 train: $(VENV)/kernels
 	$(BIN)/python -m jgs.train $(ARGS)
@@ -40,6 +41,9 @@ bench: $(VENV)/kernels
 
 wheel: | $(VENV)/bin/pip
 	$(BIN)/python tools/wheel.py
+
+newcomer: | $(VENV)/bin/pip
+	$(BIN)/python tools/newcomer.py $(WHEEL)
 
 versions:
 	rm -rf build/lowest build/newest && mkdir -p build

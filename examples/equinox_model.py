@@ -28,8 +28,7 @@ class Layer(eqx.Module):
         self.neighbors = eqx.nn.Linear(width_in, width_out, use_bias=False, key=second)
 
     def __call__(self, block: jgs.Block, x: jax.Array) -> jax.Array:
-        mean = jgs.ops.aggregate(block, x, "mean")
-        targets = x[: block.target_capacity]
+        targets, mean = x[: block.target_capacity], jgs.ops.aggregate(block, x, "mean")
         return jax.vmap(self.own)(targets) + jax.vmap(self.neighbors)(mean)
 
 

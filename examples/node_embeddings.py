@@ -48,13 +48,8 @@ def main(epochs: int = 5, learn_rows: bool = True) -> float:
     """Trains, and returns the accuracy on the test nodes."""
     data = jgs.data.load("synthetic", num_nodes=10_000, num_edges=200_000)
     labels, num_nodes = jnp.asarray(data.labels), data.graph.num_nodes  # no features
-    table = ShardedEmbedding(
-        Alone(),
-        [0, num_nodes],  # one rank owns all nodes
-        WIDTH,
-        jax.random.key(2),
-        optax.adam(1e-2),
-    )
+    owned = [0, num_nodes]  # one rank owns all nodes
+    table = ShardedEmbedding(Alone(), owned, WIDTH, jax.random.key(2), optax.adam(1e-2))
     model = GraphSAGE(WIDTH, 64, data.num_classes, num_layers=2, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
     key = jax.random.key(1)

@@ -6,7 +6,6 @@ mpiexec -n 2 python examples/ranks_loop.py [EPOCHS]
 
 import sys
 import tempfile
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -44,12 +43,9 @@ def main(epochs: int = 3) -> float:
     comm = jgs.dist.connect()  # before anything else uses JAX
     with tempfile.TemporaryDirectory() as folder:
         data = jgs.data.load("synthetic", num_nodes=10_000, num_edges=200_000)
-        splits = {
-            f"{name}_idx": getattr(data, f"{name}_idx") for name in ("train", "val", "test")
-        }
-        owner = jgs.dist.partition_nodes(data.graph, 2, "ldg", **splits)
-        write_parts(Path(folder) / "parts", data, owner, 2, method="ldg")
-        return train(comm, open_parts(Path(folder) / "parts"), epochs)
+        owner = jgs.dist.partition_nodes(data.graph, 2, "ldg", train_idx=data.train_idx)
+        write_parts(f"{folder}/parts", data, owner, 2, method="ldg")
+        return train(comm, open_parts(f"{folder}/parts"), epochs)
 
 
 def train(comm, parts, epochs: int) -> float:
@@ -69,8 +65,7 @@ def train(comm, parts, epochs: int) -> float:
         for epoch in range(epochs):
             losses = []
             for batch, x in loader:
-                number = epoch * len(loader) + len(losses)
-                watchdog.step = number
+                watchdog.step = number = epoch * len(loader) + len(losses)
                 key = jax.random.key_data(jax.random.fold_in(jax.random.key(1), number))
                 *state, loss = step(*state, comm.same(key), batch, x, labels)
                 losses.append(float(loss))

@@ -83,7 +83,7 @@ def run(
                 result = command()
                 if isinstance(result, int):
                     return result
-                _print(result, kept)
+                print_out(json.dumps(result, allow_nan=False), "the result", kept(result))
                 return 0
             except KeyboardInterrupt:
                 return _stop(interruption, stopped)
@@ -116,16 +116,18 @@ def _reserve_streams() -> None:
     os.close(number)
 
 
-def _print(result: dict[str, Any], kept: Callable[[dict[str, Any]], str]) -> None:
+def print_out(text: str, what: str, remedy: str) -> None:
+    """Prints on standard output. Raises `InputError` where that is closed, or does not take
+    `what` it is to get; `remedy`: where else that is."""
     try:
         if sys.stdout is None:
             raise OSError(errno.EBADF, "it is closed")
-        print(json.dumps(result, allow_nan=False), flush=True)
+        print(text, flush=True)
     except OSError as error:
         with suppress(OSError, AttributeError):
-            # The line is in a buffer that Python flushes again at its exit.
+            # The text is in a buffer that Python flushes again at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise InputError("standard output must take the result", error, kept(result)) from None
+        raise InputError(f"standard output must take {what}", error, remedy) from None
 
 
 @contextmanager

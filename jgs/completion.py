@@ -11,7 +11,6 @@ if __name__ == "__main__":
     interrupts.end_at_once()  # before the imports that take their time
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +47,8 @@ def _print(argv: Sequence[str] | None) -> int:
         raise InputError(
             "completions need shtab", error, "Run pip install 'jgs[completion]'."
         ) from None
-    print(shtab.complete(_everything(shtab), shell), end="", file=sys.stdout)
+    script = shtab.complete(_everything(shtab), shell)
+    command.print_out(script, "the whole script", "Write it to a file.")
     return 0
 
 

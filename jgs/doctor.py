@@ -77,7 +77,7 @@ def _examine(argv: Sequence[str] | None) -> int:
     found = []
     for check in (_python, _packages, _devices, _kernels, _agreement, _mpi, _memory, _extras):
         for finding in _tried(check):
-            print(finding, flush=True)
+            command.print_out(str(finding), "every line", "Write them to a file.")
             found.append(finding)
         if any(finding.mark == "no" for finding in found):
             return 1  # what follows rests on what came before

@@ -54,10 +54,21 @@ def test_commands_name_what_exists():
     assert len(helps) >= 4
 
 
+def test_the_newcomers_notebook_shows_what_it_did_and_is_small():
+    path = REPOSITORY / "examples" / "newcomer.ipynb"
+    cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
+    shown = [output.get("data", {}) for cell in cells for output in cell.outputs]
+    assert sum("image/png" in data for data in shown) == 3
+    assert path.stat().st_size < 200_000
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
 def test_example(path, tmp_path):
     if path.suffix == ".ipynb":
         notebook = nbformat.read(path, as_version=4)
+        strict = "import warnings; warnings.simplefilter('error')"
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(strict))
         NotebookClient(
             notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
         ).execute()

@@ -1,6 +1,7 @@
 """`jgs COMMAND`, its help and completions; `jgs data` and `jgs doctor`."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -95,3 +96,15 @@ def test_the_doctor_finds_this_installation_well_and_a_bad_library():
     last = ill.stdout.splitlines()[-1]
     assert last.startswith("no  /etc/passwd must be the kernel library")
     assert last.endswith("Correct or unset JGS_KERNELS.")
+
+
+def test_the_doctor_says_in_one_line_that_nobody_reads_on():
+    """As of `jgs doctor | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-m", "jgs.doctor"]
+    cut = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert cut.returncode == 2
+    assert cut.stderr.startswith("error: standard output must take every line; got [Errno 32]")
+    assert cut.stderr.count("\n") == 1

@@ -2,7 +2,8 @@
 
     manifest.json         what `write_parts` wrote, with the SHA-256 of the manifests below
     graph/                the whole graph with new ids, as `jgs.Graph.save` writes it
-    shared/               labels, val_idx, test_idx, original_ids; the schema of a typed graph
+    shared/               labels, val_idx, test_idx, original_ids; the schema of a typed graph;
+                          the nodes' own ids (`jgs.NodeIds`) where they have such
     part-00000/ ...       the data of one part:
       features.npy          [n, F], the features of its own nodes; or for `SparseFeatures`
                             features_indptr.npy, features_indices.npy, features_values.npy
@@ -29,10 +30,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from jgs.data import stored
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
-from jgs.graph import Graph, Schema, as_device
+from jgs.graph import Graph, NodeIds, Schema, as_device
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import row_offsets, row_positions
 from jgs.graph.shown import Shown
@@ -111,6 +113,13 @@ class Parts(Shown):
         """As in `jgs.data.Dataset`."""
         names = self.manifest.get("class_names")
         return None if names is None else tuple(names)
+
+    @cached_property
+    def node_ids(self) -> NodeIds | None:
+        """As in `jgs.data.Dataset`, by the data set's ids: `node_ids[original_ids[v]]` is what
+        the user's tables call node `v`."""
+        shared = _open(self.folder, SHARED, SHARED_KIND, self.manifest, False)
+        return stored.read_node_ids(str(self.folder / SHARED), shared)
 
     @cached_property
     def graph(self) -> Graph:

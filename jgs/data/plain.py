@@ -16,7 +16,7 @@ from jgs.data.typed import is_typed
 from jgs.data.values import as_labels
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph import Graph
+from jgs.graph import Graph, NodeIds
 
 
 class Plain(NamedTuple):
@@ -28,6 +28,7 @@ class Plain(NamedTuple):
       labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
       train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
       features: `[N, F]` as those of a `jgs.data.Dataset`, or None.
+      node_ids: the nodes' own ids, as those of a `jgs.data.Dataset`, or None.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Plain(NamedTuple):
     train_idx: np.ndarray | None
     test_idx: np.ndarray | None
     features: Any = None
+    node_ids: NodeIds | None = None
 
 
 def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any) -> Plain:
@@ -58,7 +60,7 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
             return Plain(path.name.partition(".")[0], _edge_list(path), None, None, None)
     data = load(name, root, **options)
     split = data.train_idx, data.test_idx
-    return Plain(data.name, data.graph, data.labels, *split, data.features)
+    return Plain(data.name, data.graph, data.labels, *split, data.features, data.node_ids)
 
 
 def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data import Dataset
+from jgs.data import Dataset, stored
 from jgs.data.parts import (
     GRAPH,
     GRAPH_KIND,
@@ -102,6 +102,7 @@ def write_parts(
         "val_idx": np.sort(new_id[data.val_idx]),
         "test_idx": np.sort(new_id[data.test_idx]),
         "original_ids": order,
+        **stored.node_ids(data.node_ids),
         **named,
     }
     with replacing(folder, KIND, parts_files) as fresh:

@@ -63,7 +63,9 @@ def parser() -> command.Parser:
         "--split", choices=("train", "val", "test"), help="the run's nodes (default: all)"
     )
     which.add_argument(
-        "--nodes", metavar="FILE", help="ids of the data set, one a line, or an .npy file"
+        "--nodes",
+        metavar="FILE",
+        help="ids of the data set, its own where it has such, one a line, or an .npy file",
     )
     which.add_argument(
         "--pairs",

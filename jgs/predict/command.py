@@ -16,6 +16,7 @@ from jgs.dist.start import Watch
 from jgs.dist.together import together
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
+from jgs.graph import NodeIds
 from jgs.predict.embeddings import EmbedRun
 from jgs.predict.links import LinkRun
 from jgs.predict.open import open_run
@@ -87,7 +88,7 @@ def _check(run: Any, given: dict[str, Any]) -> None:
 
 def _of_nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
     nodes = _nodes(run, comm, given)
-    columns: dict[str, np.ndarray] = {"node": nodes}
+    columns: dict[str, np.ndarray] = {"node": _named(run, nodes)}
     if given.get("embed"):
         return columns | {"embedding": run.embed(nodes)}
     if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
@@ -98,14 +99,19 @@ def _of_nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, 
 
 
 def _of_pairs(run: LinkRun, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
-    pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2)
-    source, target = pairs.T
+    pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
+    source, target = _named(run, pairs).T
     return {"source": source, "target": target, "probability": run.predict(pairs)}
 
 
 def _embedded(run: EmbedRun, comm: Communicator, given: dict[str, Any]) -> dict[str, Any]:
     nodes = _nodes(run, comm, given)
-    return {"node": nodes, "embedding": run.embed(nodes)}
+    return {"node": _named(run, nodes), "embedding": run.embed(nodes)}
+
+
+def _named(run: Any, nodes: np.ndarray) -> np.ndarray:
+    """What the run's data set calls these nodes, of any shape."""
+    return nodes if run.node_ids is None else run.node_ids[nodes]
 
 
 _COLUMNS: dict[type, Callable[..., dict[str, Any]]] = {
@@ -129,30 +135,40 @@ def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
     read: list[np.ndarray] = []
 
     def size() -> str:
-        read.append(read_ids(Path(given["nodes"]), run_nodes)[:, 0])
+        read.append(read_ids(Path(given["nodes"]), num_nodes, names=names)[:, 0])
         return str(len(read[0]))
 
-    run_nodes = run.num_nodes()
+    num_nodes, names = run.num_nodes(), run.node_ids
     num = int(broadcast_text(comm, size))
     return broadcast_arrays(comm, read[0] if read else np.zeros(num, np.int32))
 
 
-def read_ids(path: Path, num_nodes: int, width: int = 1) -> np.ndarray:
-    """int32 `[n, width]`: the ids in a text file, `width` a line, or in an `.npy` file (`[n]`
-    for a width of 1); raises `InputError`."""
+def read_ids(
+    path: Path, num_nodes: int, width: int = 1, names: NodeIds | None = None
+) -> np.ndarray:
+    """int32 `[n, width]`: the nodes whose ids are in a text file, `width` a line, or in an
+    `.npy` file (`[n]` for a width of 1). With `names` the file has these ids: where they are
+    text, a line is an id, or two with a tab or spaces between. Raises `InputError`."""
     what, shape = ("node ids", "[n]") if width == 1 else ("pairs of node ids", "[n, 2]")
-    rule = f"{path} must hold {what} from 0 to {num_nodes - 1}, one a line, or as .npy"
+    text = names is not None and names.values.dtype == object
+    which = f"from 0 to {num_nodes - 1}" if names is None else "of the data set"
+    rule = f"{path} must hold {what} {which}, one a line, or as .npy"
     try:
         if path.suffix == ".npy":
             ids = map_npy(path)
-            if ids.dtype.kind not in "iu" or ids.shape[1:] != (width,) * (width > 1):
-                raise InputError(rule, f"{ids.dtype}{list(ids.shape)}", f"Give ints {shape}.")
+            kinds, given = ("U", "text") if text else ("iu", "ints")
+            if ids.dtype.kind not in kinds or ids.shape[1:] != (width,) * (width > 1):
+                seen = f"{ids.dtype}{list(ids.shape)}"
+                raise InputError(rule, seen, f"Give {given} {shape}.")
         else:
-            ids = _ids_of_text(plain_file(path), rule, width)
+            read = _names_of_text if text else _ids_of_text
+            ids = read(plain_file(path), rule, width)
     except InputError:
         raise
     except (OSError, ValueError) as error:
         raise InputError(rule, error, "Correct the file.") from None
+    if names is not None:
+        return names.nodes(ids.reshape(-1), f"every id in {path}").reshape(-1, width)
     ids = ids.reshape(-1, width)
     if bad := np.argwhere((ids < 0) | (ids >= num_nodes))[:1].tolist():
         row, column = bad[0]
@@ -171,3 +187,15 @@ def _ids_of_text(path: Path, rule: str, width: int) -> np.ndarray:
                 raise InputError(rule, seen, "Correct the file.")
             ids += map(int, words)
     return np.array(ids, np.int64)
+
+
+def _names_of_text(path: Path, rule: str, width: int) -> np.ndarray:
+    names: list[str] = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            line = line.removesuffix("\n")
+            words = [line] if width == 1 else line.split("\t" if "\t" in line else None)
+            if line.strip() and len(words) != width:
+                raise InputError(rule, f"{line[:40]!r} in line {number}", "Correct the file.")
+            names += words if line.strip() else []
+    return np.array(names, object)

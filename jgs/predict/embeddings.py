@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from jgs.data.plain import load_plain
 from jgs.dist.comm import Communicator
 from jgs.errors import InputError
+from jgs.graph import NodeIds
 from jgs.graph.shown import Shown
 from jgs.predict.saved import columns, facts
+from jgs.predict.source import check_digests
 from jgs.train.config import Config
 from jgs.train.evaluate_edges import check_nodes
+from jgs.train.fingerprint import fingerprint_plain
 
 
 class EmbedRun(Shown):
@@ -42,6 +47,7 @@ class EmbedRun(Shown):
             )
         self.config, self.metrics = config, columns(rows)
         self.epochs, self.run_dir = record["epochs"], run_dir
+        self._named, self._digests = record.get("named", False), record["data"]
         # Two rows a node, the second its own as a neighbour, and a bias at the end of each.
         self._rows = np.asarray(arrays["rows"])[::2, :-1]
 
@@ -56,3 +62,13 @@ class EmbedRun(Shown):
     def num_nodes(self) -> int:
         """Of the run's data."""
         return len(self._rows)
+
+    @cached_property
+    def node_ids(self) -> NodeIds | None:
+        """As that of a `Run`; the data are opened where they have such ids."""
+        if not self._named:
+            return None
+        config = self.config
+        plain = load_plain(config.dataset, config.root, **config.data_arguments())
+        check_digests(plain.name, self._digests, fingerprint_plain(plain))
+        return plain.node_ids

@@ -11,7 +11,7 @@ from flax import nnx
 from jgs.dist.comm import Alone, Communicator
 from jgs.dist.pairs import PairDraws
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, NodeIds
 from jgs.graph.shown import Shown
 from jgs.models import DGCNN
 from jgs.predict.saved import PARAMS, columns, facts
@@ -70,7 +70,7 @@ class LinkRun(Shown):
         Raises `InputError` for ids or features that do not fit.
         """
         if graph is None:
-            graph, features = self._data()
+            graph, features, _ = self._data()
         width = 0 if features is None else features.shape[1]
         wanted = self.model.in_features
         if width != wanted or (width and features.shape[0] != graph.num_nodes):
@@ -91,9 +91,14 @@ class LinkRun(Shown):
         """Of the run's data."""
         return self._data()[0].num_nodes
 
-    def _data(self) -> tuple[Graph, Any]:
+    @property
+    def node_ids(self) -> NodeIds | None:
+        """As that of a `Run`."""
+        return self._data()[2]
+
+    def _data(self) -> tuple[Graph, Any, NodeIds | None]:
         if self._own is None:
             data = open_links(self.config)
             check_digests(data.name, self._digests, data.digests)
-            self._own = data.held.graph, data.plain.features
+            self._own = data.held.graph, data.plain.features, data.plain.node_ids
         return self._own

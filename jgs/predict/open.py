@@ -61,7 +61,8 @@ def open_run(
     about = {"rows": rows, "run_dir": os.fspath(run_dir)}
     if config.task == "embed":
         return everywhere(comm, lambda: EmbedRun(config, arrays, record, comm, **about))
-    made = everywhere(comm, lambda: _MODELS[config.task](config, record["shape"]))
+    make = _MODELS.get(config.task, _model_of_nodes)
+    made = everywhere(comm, lambda: make(config, record["shape"]))
     model: Any = made
 
     def fitted() -> dict[str, Any]:
@@ -84,4 +85,4 @@ def _model_of_links(config: Config, shape: dict[str, Any]) -> DGCNN:
     return make_dgcnn(config, shape["num_features"], shape["pool_rows"], jax.random.key(0))
 
 
-_MODELS = {"nodes": _model_of_nodes, "links": _model_of_links}
+_MODELS = {"links": _model_of_links}

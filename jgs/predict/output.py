@@ -4,7 +4,8 @@ An `.npy` file is a structured array with a field for each column, of the dtypes
 `.csv` file has a line of names first; a `.parquet` file needs pyarrow (the extra `tables`), and
 has a list of fixed size for each row of a matrix. Columns:
 
-    node          int32, the id in the data set
+    node          the id in the data set, int32; where that has ids of its own (`jgs.NodeIds`)
+                  those, int64 or text
     prediction    int32, the class; of multi-label data bool `[C]`, in CSV the labels predicted,
                   with spaces between them
     probability   float32, of that class; of multi-label data `[C]`, in CSV those of the labels
@@ -14,7 +15,7 @@ has a list of fixed size for each row of a matrix. Columns:
     embedding     with `--embed`, in place of the last two: float32 `[W]`, in CSV W columns
                   `embedding_0`, `embedding_1`, ...
 
-Of a run of `--task links` a row is a pair: `source`, `target`, int32, and `probability`.
+Of a run of `--task links` a row is a pair: `source` and `target`, as `node`, and `probability`.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def write(path: Path, columns: dict[str, np.ndarray]) -> None:
 
 
 def _write_npy(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
+    columns = {name: a.astype(str) if a.dtype == object else a for name, a in columns.items()}
     dtype = np.dtype([(name, a.dtype, a.shape[1:]) for name, a in columns.items()])
     num = _num_rows(columns)
     header = {"descr": dtype.descr, "fortran_order": False, "shape": (num,)}
@@ -96,7 +98,7 @@ def _write_csv(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
 def _texts_of(name: str, columns: dict[str, np.ndarray]) -> Callable[[slice], Iterator[str]]:
     """A column's text in some rows."""
     array = columns[name]
-    if array.dtype.kind == "U":
+    if array.dtype.kind in "UO":
         return lambda now: map(_quoted, array[now])
     if array.ndim == 1:
         return lambda now: map(str, array[now])

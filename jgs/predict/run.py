@@ -14,7 +14,7 @@ from jgs.dist.broadcast import everywhere
 from jgs.dist.collect import rows_of_all
 from jgs.dist.comm import Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, NodeIds
 from jgs.graph.shown import Shown
 from jgs.models import GNN
 from jgs.ops import gather
@@ -200,6 +200,12 @@ class Run(Shown):
     def num_nodes(self) -> int:
         """Of the run's data."""
         return self._data()[0].num_nodes
+
+    @property
+    def node_ids(self) -> NodeIds | None:
+        """What the user's tables call the nodes of the run's data (`run.node_ids[nodes]`), or
+        None."""
+        return self._data()[0].node_ids
 
     def _rows(
         self,

@@ -75,7 +75,7 @@ def facts(run: Any) -> dict[str, str]:
     best = {}
     if hasattr(run, "best_epoch"):
         best = {"best_epoch": str(run.best_epoch), "val": f"{run.val_accuracy:.4f}"}
-    made = {"nodes": config.model, "links": "dgcnn", "embed": "skip-gram"}[config.task]
+    made = {"links": "dgcnn", "embed": "skip-gram"}.get(config.task, config.model)
     return {
         "": repr(run.run_dir),
         "dataset": config.dataset,

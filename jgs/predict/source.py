@@ -16,7 +16,7 @@ from jgs.dist.collect import rows_on_all
 from jgs.dist.comm import Alone, Communicator
 from jgs.dist.ranks import RankParts
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, NodeIds
 from jgs.train.config import Config
 from jgs.train.fingerprint import fingerprint
 
@@ -32,6 +32,7 @@ class Source:
       own_ids: int32 `[N]` or None; the id in `graphs` of each node of the data set. None: they
         are equal.
       splits: of a data set the nodes of each of `SPLITS`, ascending ids of the data set.
+      node_ids: what the user's tables call the nodes of the data set, or None.
     """
 
     comm: Communicator
@@ -40,6 +41,7 @@ class Source:
     features: Sequence[Any]
     own_ids: np.ndarray | None
     splits: dict[str, np.ndarray]
+    node_ids: NodeIds | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -95,7 +97,7 @@ def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> Sourc
     check_digests(data.name, digests, fingerprint(data))
     splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
     every = np.array([0, data.graph.num_nodes])
-    return Source(comm, [data.graph], every, [data.features], None, splits)
+    return Source(comm, [data.graph], every, [data.features], None, splits, data.node_ids)
 
 
 def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
@@ -114,7 +116,8 @@ def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> So
     own_seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
     ids = {"train": rows_on_all(comm, own_seeds), "val": parts.val_idx, "test": parts.test_idx}
     splits = {name: np.sort(original[some]) for name, some in ids.items()}
-    return Source(comm, graphs, ranks.offsets, ranks.features, own_ids, splits)
+    found = (comm, graphs, ranks.offsets, ranks.features, own_ids, splits)
+    return Source(*found, parts.node_ids)
 
 
 def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:

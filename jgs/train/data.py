@@ -38,7 +38,7 @@ class Data(Protocol):
       num_features, num_classes: widths.
       class_names: as in `jgs.data.Dataset`.
       sparse: whether the features are.
-      num_seeds: training nodes.
+      num_seeds: training nodes; num_steps: training steps of an epoch.
       labels: of all nodes, as the training step takes them; `host_labels` in NumPy.
       digests: by which a resumed run knows its data again.
       graphs, offsets, features: as `jgs.train.exact_inference` takes them.
@@ -52,6 +52,7 @@ class Data(Protocol):
     class_names: tuple[str, ...] | None
     sparse: bool
     num_seeds: int
+    num_steps: int
     labels: Any
     host_labels: Any
     digests: dict[str, str]
@@ -95,6 +96,7 @@ class WholeData:
         self.num_features = data.features.shape[1]
         self.sparse = isinstance(data.features, SparseFeatures)
         self.num_seeds = len(data.train_idx)
+        self.num_steps = -(-self.num_seeds // config.batch_size)
         self.labels, self.host_labels = jnp.asarray(data.labels), data.labels
         self.digests = fingerprint(data)
         self.graphs = [data.graph]
@@ -155,7 +157,9 @@ class PartedData:
         self.name, self.num_classes = parts.name, parts.num_classes
         self.class_names = parts.class_names
         self.num_features, self.sparse = described["shape"][1], described["sparse"]
-        self.num_seeds = sum(part["seeds"] for part in parts.manifest["parts"])
+        seeds = [part["seeds"] for part in parts.manifest["parts"]]
+        self.num_seeds = sum(seeds)
+        self.num_steps = -(-max(seeds) * self._ranks.per_rank // config.batch_size)
         self.labels, self.host_labels = comm.same(as_device(parts.labels)), parts.labels
         self.digests = {"parts": parts.parts_id}
         self.graphs = self._ranks.graphs(config.mode)

@@ -167,7 +167,8 @@ class EmbedLearner:
         table_key, loader_key = jax.random.split(key)
         job.start(loader_key)
         config, comm = job.config, job.comm
-        self.job, self.record = job, dict[str, Any]()
+        self.job = job
+        self.record: dict[str, Any] = {"named": job.data.plain.node_ids is not None}
         self.num_nodes = job.graph.num_nodes
         offsets = 2 * np.linspace(0, self.num_nodes, comm.size + 1).astype(np.int64)
         places, shared = config.walk_length + 1, config.shared_negatives

@@ -7,14 +7,13 @@ from typing import Any
 
 import jgs
 from jgs.allocator import keep_freed_memory
-from jgs.errors import InputError
 from jgs.train import folder, loop
 from jgs.train.config import Config
 
 
 def run(config: Config) -> Any:
-    """Trains as the command does with these flags, in this process, and returns the run, as
-    `jgs.open_run` gives it.
+    """Trains as the command does with these flags, in this process, and returns the run as
+    `jgs.open_run` gives it: a `Run`, of task "links" a `LinkRun`, of "embed" an `EmbedRun`.
 
     What the command prints is in the run folder, `config.run_dir` or by default a new one in
     `runs/`, as `result.json`. Progress goes to standard error. With `resume=True` the run in
@@ -25,12 +24,6 @@ def run(config: Config) -> Any:
     Raises `InputError` for what cannot work, and `jgs.train.loop.Interrupted` after Ctrl-C,
     with a checkpoint.
     """
-    if config.task == "embed":
-        raise InputError(
-            "jgs.train.run must train a model",
-            "task embed",
-            "Run python -m jgs.train --task embed: its result is a file.",
-        )
     if config.keep_memory:
         keep_freed_memory()
     settings = folder.configure(dataclasses.asdict(config))

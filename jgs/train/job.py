@@ -14,6 +14,7 @@ from jgs.dist.comm import OWN, SAME
 from jgs.dist.degrees import all_degrees
 from jgs.graph import MiniBatch
 from jgs.models import GNN
+from jgs.sampling.base import is_adaptive
 from jgs.sampling.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.data import Data
@@ -45,9 +46,12 @@ class Job:
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
         # Not in `start`, where other ranks may wait for this one: here errors reach them all.
         own_options(config)
-        check_schedule(config)
+        check_schedule(config, data.num_steps)
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
         self._samplers = samplers_of(make_sampler(config))
+        if is_adaptive(self._samplers[0]):
+            _ = self.model(jax.random.key(0)).message_widths  # refuses layers with attention
+        self._scratch = scratch_folder(config.scratch) if config.scratch else None
         for sampler in self._samplers:
             if config.resume and config.run_dir and hasattr(sampler, "recall"):
                 sampler.recall(data.graphs[0], Path(config.run_dir) / KEPT)
@@ -87,14 +91,12 @@ class Job:
             self._degrees = self.comm.same(every)
         program = self.comm.program
         self._with_degrees = program(MiniBatch.with_degrees, (OWN, SAME), OWN)
-        own = config.scratch
-        folder = everywhere(self.comm, lambda: scratch_folder(own)) if own else scratch
         self._infer = exact_inference(
             model,
             data.graphs,
             data.features,
             config.eval_memory << 20,
-            folder,
+            self._scratch or scratch,
             config.weighted,
             comm=self.comm,
             offsets=data.offsets,

@@ -90,13 +90,13 @@ class LinkJob:
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = len(data.held.train)
         self.sampler = make_pair_sampler(config)
-        check_schedule(config)
         if self.batch_size > self.num_seeds:
             raise InputError(
                 "the pairs of a step must be at most those to train on",
                 f"{self.batch_size} for {self.num_seeds}",
                 "Lower --batch-size.",
             )
+        check_schedule(config, -(-self.num_seeds // self.batch_size))
         self.sampler.init(data.held.graph)
         features = data.plain.features
         self.num_features = 0 if features is None else features.shape[1]

@@ -39,8 +39,8 @@ SCHEDULES = {
 }
 
 
-def check_schedule(config: Config) -> None:
-    """Raises `InputError` for flags of another schedule."""
+def check_schedule(config: Config, steps_per_epoch: int) -> None:
+    """Raises `InputError` for flags of another schedule, and as `learning_rate` does."""
     for name in ("lr_end", "warmup_steps"):
         value = getattr(config, name)
         if name not in SCHEDULES[config.lr_schedule].flags and value != getattr(Config, name):
@@ -50,6 +50,7 @@ def check_schedule(config: Config) -> None:
                 f"{flag(name)} {as_typed(value)} for --lr-schedule {config.lr_schedule}",
                 "Leave it out, or choose such a schedule.",
             )
+    learning_rate(config, steps_per_epoch)
 
 
 def learning_rate(config: Config, steps_per_epoch: int) -> Rate:

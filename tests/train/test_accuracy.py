@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import jgs
 from jgs.train.__main__ import main
+from jgs.train.probe import probe
 
 DATA = Path(os.environ.get("JGS_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -26,3 +28,19 @@ def test_cora_reaches_80_percent(tmp_path, capsys):
         accuracies.append(json.loads(capsys.readouterr().out)["test_accuracy"])
     assert np.mean(accuracies) >= 0.80, accuracies
     assert np.std(accuracies) > 0, "the seeds must differ"
+
+
+def test_embeddings_of_cora_tell_the_classes(tmp_path, data_folder):
+    """A linear probe of them, which reads no neighbours, is as good as the model but for one
+    point: they have read two hops, as far as the classes of Cora reach."""
+    config = jgs.train.Config(
+        dataset="cora", root=str(data_folder), model="gcn", fanouts=(20, 20, 20), hidden=16,
+        batch_size=140, epochs=60, weight_decay=5e-4, run_dir=str(tmp_path / "run"),
+    )  # fmt: skip
+    run = jgs.train.run(config)
+    data = jgs.data.load("cora", data_folder)
+    test = data.test_idx
+    accuracy = np.mean(run.predict(test).prediction == data.labels[test])
+    found = probe(run.embed(), data.labels, data.train_idx, test)["accuracy"]
+    assert found >= accuracy - 0.01, (found, accuracy)
+    assert accuracy >= 0.75

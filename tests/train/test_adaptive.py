@@ -56,6 +56,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, monkeypatch, capsys):
     resumed_is_the_same(tmp_path, monkeypatch, *aged)
     assert train(tmp_path / "no", *LEARNS, "--model", "gat") == 2
     assert "attention" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,7 @@ def test_ranks_have_one_state(tmp_path, own):
         return loop.run(config, make_job)
 
     whole = run("whole", epochs=2)
+    assert jobs[-1].data.num_steps == len(jobs[-1].loader)
     for history in jax.tree.leaves(jobs[-1].loader.sampler_state):
         one, other = (np.asarray(shard.data) for shard in history.addressable_shards)
         np.testing.assert_array_equal(one, other)

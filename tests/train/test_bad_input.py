@@ -106,6 +106,13 @@ TABLE = [
     (good, "--lr-schedule cosine --warmup-steps 3", "--warmup-steps must be for"),
     (good, "--task links --sampler seal --metric auc", "--metric must be for --task nodes"),
     (good, "--task embed --patience 3", "--patience must be for --task nodes or links"),
+    (good, "--lr-schedule warmup_cosine --warmup-steps 2", "than the run's steps, 2; got 2"),
+    (
+        good,
+        "--task links --sampler seal --lr-schedule warmup_cosine --warmup-steps 999",
+        "--warmup-steps must be fewer than",
+    ),
+    (good, "--scratch data.npz", "--scratch must be a folder that takes files"),
     (good, "--data-options colour=red", "colour"),
     (good, "--dataset no-such-data", "no-such-data"),
     (good, "--dataset ogbn-none", "ogbn-none"),

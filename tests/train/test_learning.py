@@ -103,8 +103,10 @@ def test_python_trains_as_the_command_does(tmp_path, whole, capsys):
     assert run.predict([0, 1]).prediction.shape == (2,)
     with pytest.raises(InputError, match="must be empty"):
         jgs.train.run(Config(**given))
-    with pytest.raises(InputError, match="must train a model; got task embed"):
-        jgs.train.run(Config(task="embed", sampler="walk"))
+    walks = {"task": "embed", "sampler": "walk", "dim": 8, "walk_length": 5, "num_walks": 1}
+    of_data = {"data_options": given["data_options"], "batch_size": 40, "epochs": 1}
+    embedded = jgs.train.run(Config(**walks, **of_data, run_dir=str(tmp_path / "embed")))
+    np.testing.assert_array_equal(embedded.embed(), np.load(tmp_path / "embed/embeddings.npy"))
 
 
 def test_the_curve_marks_the_best_epoch():

@@ -1,0 +1,122 @@
+"""Nodes that have ids of their own (`jgs.NodeIds`) are asked for, and written, by these."""
+
+import csv
+import json
+
+import numpy as np
+import pandas
+import pyarrow.parquet
+import pytest
+
+import jgs
+from jgs import NodeIds
+from jgs.partition.__main__ import main as partition
+from jgs.predict.__main__ import main as predict
+from jgs.train.__main__ import main as train
+
+N = 200
+NAMES = [f'paper "{i}", of {i % 7}' for i in range(N)]
+SMALL = "--fanouts 3 3 --hidden 8 --batch-size 10 --epochs 1 --no-progress"
+
+
+def synthetic():
+    return jgs.data.load(
+        "synthetic", num_nodes=N, num_edges=1500, num_features=4, num_classes=3
+    )
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """A folder of tables that call the nodes of `synthetic` by `NAMES`."""
+    folder, data, split = tmp_path_factory.mktemp("tables"), synthetic(), np.full(N, "", "U5")
+    for name in ("train", "val", "test"):
+        split[getattr(data, f"{name}_idx")] = name
+    src, dst = np.array(NAMES)[data.graph.edge_index()]
+    pandas.DataFrame({"src": src, "dst": dst}).to_csv(folder / "edges.csv", index=False)
+    columns = {f"x{i}": column for i, column in enumerate(np.asarray(data.features).T)}
+    nodes = {"id": NAMES, "label": data.labels, "split": split, **columns}
+    pandas.DataFrame(nodes).to_csv(folder / "nodes.csv", index=False)
+    return folder
+
+
+def trained(run_dir, *flags):
+    assert train([*map(str, flags), "--run-dir", str(run_dir)]) == 0
+    return jgs.open_run(run_dir)
+
+
+def predicted(run, out, *flags):
+    """The file's columns, of lists."""
+    argv = ["--run-dir", run.run_dir, "--out", out, *flags]
+    assert predict(list(map(str, argv))) == 0
+    if out.suffix == ".npy":
+        return {name: np.load(out)[name].tolist() for name in np.load(out).dtype.names}
+    if out.suffix == ".parquet":
+        return pyarrow.parquet.read_table(out).to_pydict()
+    with open(out, newline="") as file:
+        names, *rows = csv.reader(file)
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize("task", ["nodes", "embed", "links"])
+def test_text_that_tables_call_nodes_by(task, tables, tmp_path, capsys):
+    walks = "--dim 4 --walk-length 5 --num-walks 1 --batch-size 20 --epochs 1 --no-progress"
+    seal = "--sampler seal --fanouts 4 --hidden 4 --batch-size 100 --epochs 1 --no-progress"
+    flags = {"nodes": SMALL, "embed": walks, "links": seal}[task].split()
+    run = trained(tmp_path / "run", "--dataset", tables, "--task", task, *flags)
+    assert run.node_ids.values.tolist() == NAMES
+    nodes = np.array([[7, 150], [7, 0]])
+    asked = run.node_ids[nodes]
+    flag, ids = ("--pairs", asked) if task == "links" else ("--nodes", asked.reshape(-1))
+    np.save(tmp_path / "ids.npy", ids.astype(str))
+    lines = ["\t".join(np.atleast_1d(line)) for line in ids]
+    (tmp_path / "ids.txt").write_text("\n".join([*lines, "", ""]))
+    if task == "links":
+        want = {"source": asked[:, 0].tolist(), "target": asked[:, 1].tolist()}
+        want["probability"] = run.predict(nodes).tolist()
+    elif task == "embed":
+        want = {"node": ids.tolist(), "embedding": run.embed(nodes.reshape(-1)).tolist()}
+    else:
+        found = run.predict(nodes.reshape(-1))
+        want = {"node": ids.tolist(), "prediction": found.prediction.tolist()}
+        want["probability"] = found.probability.tolist()
+        everything = predicted(run, tmp_path / "all.csv")
+        assert everything["node"] == NAMES
+        assert everything["prediction"] == list(map(str, run.predict().prediction))
+    for file, ending in (("ids.npy", ".npy"), ("ids.txt", ".parquet"), ("ids.txt", ".csv")):
+        got = predicted(run, tmp_path / f"out{ending}", flag, tmp_path / file)
+        for name, column in want.items():
+            if ending != ".csv" or name in ("node", "source", "target"):
+                assert got[name] == column
+    capsys.readouterr()
+    for text, says in (
+        ("\t".join(("nobody", NAMES[3])[: ids.ndim]), "the 200 nodes'; got 'nobody' at"),
+        ("a\tb\tc", "'a\\tb\\tc' in line 1" if task == "links" else "got 'a\\tb\\tc' at"),
+    ):
+        (tmp_path / "ids.txt").write_text(text)
+        argv = ["--run-dir", run.run_dir, "--out", tmp_path / "no.csv", flag]
+        assert predict([*map(str, argv), str(tmp_path / "ids.txt")]) == 2
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "no.csv").exists()
+
+
+def test_integers_of_a_saved_data_set_in_parts(tmp_path):
+    """The parts have ids of their own again; files have those of the user."""
+    data, ids = synthetic(), 10**12 + 7 * np.random.default_rng(0).permutation(N)
+    splits = {name: getattr(data, f"{name}_idx") for name in ("train", "val", "test")}
+    own = jgs.data.Dataset.from_arrays(
+        data.graph, data.features, data.labels, splits, node_ids=NodeIds(ids)
+    )
+    own.save(tmp_path / "data")
+    argv = ["--dataset", tmp_path / "data", "--parts", 2, "--method", "ldg"]
+    assert partition([*map(str, argv), "--out", str(tmp_path / "parts")]) == 0
+    run = trained(tmp_path / "run", "--partition", tmp_path / "parts", *SMALL.split())
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    got = predicted(run, tmp_path / "out.npy", "--split", "test")
+    test = np.sort(data.test_idx)
+    assert got["node"] == ids[test].tolist()
+    right = np.mean(np.array(got["prediction"]) == data.labels[test])
+    assert right == result["test_accuracy"]
+    (tmp_path / "ids.txt").write_text("\n".join(map(str, ids[[9, 3]])))
+    some = predicted(run, tmp_path / "some.npy", "--nodes", tmp_path / "ids.txt")
+    assert some["node"] == ids[[9, 3]].tolist()
+    assert some["prediction"] == run.predict([9, 3]).prediction.tolist()

@@ -1,0 +1,151 @@
+"""What CONTRIBUTING.md shows is so: its diffs apply to the package, and what they add works."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from jgs import kernels
+
+REPOSITORY = Path(__file__).parents[1]
+PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text()
+
+# Run beside a copy of the package that has all the diffs.
+CHECK = '''
+import dataclasses
+import importlib.machinery
+import sys
+from pathlib import Path
+
+sys.meta_path.insert(0, importlib.machinery.PathFinder)  # before that of an editable install
+
+import jax
+import numpy as np
+
+import jgs
+from jgs.data.__main__ import ABOUT
+from jgs.sampling import Loader
+from jgs.sampling.matrix import MatrixSampler
+from jgs.train.tasks import TASKS
+
+HERE = Path(__file__).parent
+assert Path(jgs.__file__).is_relative_to(HERE)
+
+
+def layer_and_task():
+    """One run of both, whose layer is evaluated as it is trained."""
+    options = ("num_nodes=400", "num_edges=3000", "num_features=6", "num_classes=3")
+    config = jgs.train.Config(
+        task="balanced", model="pool", data_options=options, fanouts=(-1, -1), hidden=8,
+        batch_size=20, epochs=2, progress=False, run_dir=str(HERE / "run"),
+    )
+    run = jgs.train.run(config)
+    nodes = np.arange(50)
+    np.testing.assert_allclose(
+        run.logits(nodes, fanouts=(-1, -1)), run.logits(nodes), rtol=1e-4, atol=1e-5
+    )
+    assert run.metrics["train_loss"][1] < run.metrics["train_loss"][0]
+
+
+def weights_of_classes():
+    """A class of one node weighs as much as one of three."""
+    from jgs.train.balanced import Balanced
+
+    graph = jgs.Graph.from_edges([0], [1], num_nodes=5)
+    labels = jax.numpy.array([0, 0, 0, 1, -1])
+    batch = jgs.sampling.sample_neighbors(jax.random.key(0), graph, np.arange(5)[:4], (1,))
+    outputs = jax.numpy.array([[4.0, 0.0]] * 4)
+    own = np.log1p(np.exp(-4.0)), np.log1p(np.exp(4.0))  # of a node of each class
+    found = Balanced().loss(outputs, batch, labels)
+    np.testing.assert_allclose(found, (own[0] + own[1]) / 2, rtol=1e-5)
+    assert found != TASKS["nodes"].loss(outputs, batch, labels)
+
+
+def data_set():
+    folder = HERE / "texas"
+    folder.mkdir()
+    nodes = ["node_id\\tfeature\\tlabel", "1\\t0,1,1\\t2", "0\\t1,0,0\\t0", "2\\t0,0,1\\t1"]
+    (folder / "out1_node_feature_label.txt").write_text("\\n".join(nodes))
+    (folder / "out1_graph_edges.txt").write_text("node_id\\tnode_id\\n0\\t1\\n2\\t1\\n")
+    eye = np.eye(3, dtype=int)
+    masks = {"train_mask": eye[0], "val_mask": eye[1], "test_mask": eye[2]}
+    np.savez(folder / "texas_split_0.6_0.2_0.npz", **masks)
+    data = jgs.data.load("texas", HERE)
+    assert data.graph.edge_index().tolist() == [[0, 2], [1, 1]]
+    assert np.asarray(data.features).tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
+    assert (data.labels.tolist(), data.val_idx.tolist()) == ([0, 2, 1], [1])
+    assert list(ABOUT) == list(jgs.data.LOADERS)
+    for file, text in (("graph_edges", "node_id\\tnode_id\\n0\\tx\\n"), ("graph_edges", "")):
+        (folder / f"out1_{file}.txt").write_text(text)
+        try:
+            jgs.data.load("texas", HERE)
+        except jgs.InputError as error:
+            assert str(error).startswith(f"{folder} must hold the files of texas; got ")
+            assert "\\n" not in str(error)
+        else:
+            raise AssertionError("a damaged file was taken")
+
+
+def sampler():
+    names = {"dataclasses": dataclasses, "MatrixSampler": MatrixSampler}
+    exec((HERE / "sampler.py").read_text(), names)
+    src, dst = np.random.default_rng(0).integers(0, 90, (2, 900))
+    graph = jgs.Graph.from_edges(src, dst, num_nodes=90)
+    with Loader(graph, np.arange(60), 30, names["sampler"], key=jax.random.key(0)) as loader:
+        for batch in loader:
+            assert np.diff(batch.blocks[-1].indptr).max() == 10
+
+
+for check in (layer_and_task, weights_of_classes, data_set, sampler):
+    check()
+    print(check.__name__)
+'''
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_what_the_page_adds_works(tmp_path):
+    shutil.copytree(
+        REPOSITORY / "jgs", tmp_path / "jgs", ignore=shutil.ignore_patterns("__*__")
+    )
+    diffs = blocks("diff")
+    assert len(diffs) == 3
+    for diff in diffs:
+        done = subprocess.run(
+            ["git", "apply", "--verbose"],
+            input=diff,
+            cwd=tmp_path,
+            env=os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+    ruff = [sys.executable, "-m", "ruff", "--config", str(REPOSITORY / "pyproject.toml")]
+    for words in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [*ruff, *words, "jgs"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout
+    (own,) = blocks("python")
+    (tmp_path / "sampler.py").write_text(own)
+    (tmp_path / "check.py").write_text(CHECK)
+    library = {"JGS_KERNELS": str(kernels.library() or "off")}
+    done = subprocess.run(
+        [sys.executable, "check.py"],
+        cwd=tmp_path,
+        env=os.environ | library,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == [
+        "layer_and_task",
+        "weights_of_classes",
+        "data_set",
+        "sampler",
+    ]
