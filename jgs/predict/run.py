@@ -35,8 +35,9 @@ class Run(Shown):
     """A training run with its parameters, which `open_run` opens.
 
     Its methods compute from all neighbours, in the bounded memory of the run's `--eval-memory`
-    (see `jgs.train.exact_inference`). They share these arguments:
+    (see `jgs.train.exact_inference`).
 
+    Arguments of several methods:
       nodes: int `[n]`, ids of the data set in any order; by default all nodes.
       graph, features: another graph, and its features `[N, F]`, as wide as those that the run
         was trained with. By default they are the run's data, opened when first needed.
