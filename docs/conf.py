@@ -1,7 +1,7 @@
 """How Sphinx builds the pages of this folder: `make docs`.
 
-Docstrings are plain text with Markdown's backticks and lists. `to_rst` makes of them what
-Sphinx reads.
+Docstrings are plain text with Markdown's backticks and lists. `to_rst` turns them into the
+reStructuredText that Sphinx reads.
 """
 
 import re
@@ -17,7 +17,7 @@ html_title = f"jgs {release}"
 html_copy_source = False
 html_static_path = ["images"]
 exclude_patterns = ["images"]
-suppress_warnings = ["ref.python"]  # a class has a name here and one where it is written
+suppress_warnings = ["ref.python"]  # a class has its public name and that of its module
 default_role = "code"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -34,8 +34,8 @@ _ENTRY = re.compile(r"  (?! )([^`:]+?): (.*)")
 def to_rst(lines: list[str]) -> list[str]:
     """A docstring as reStructuredText.
 
-    Of a heading such as "Args:" and the indented entries below it, "name: what it is", it makes
-    a list; of what else is indented, code. Backticks are code; no other character is special.
+    A heading such as "Args:" with indented entries below it, "name: what it is", becomes a
+    list. Other indented text becomes code. Backticks are code; no other character is special.
     """
     made: list[str] = []
     at = 0
@@ -69,7 +69,7 @@ def to_rst(lines: list[str]) -> list[str]:
                 text.append(lines[at])
             item = re.match(r"(- |\d+\. )", text[0])
             joined = _plain(" ".join([text[0], *(t.strip() for t in text[1:])]))
-            # A list begins after an empty line, also where the text goes right on to it.
+            # A list must begin after an empty line, which a docstring may lack.
             if item and made and made[-1] and not re.match(r"(- |\d+\. )", made[-1]):
                 made.append("")
             made.append(joined)
@@ -82,24 +82,24 @@ def _item(words: list[str]) -> str:
 
 
 def _is_heading(lines: list[str], at: int) -> bool:
-    """Whether what the line says is followed by entries, or by an indented text."""
+    """Whether the line `at` is a heading: entries or indented text follow it."""
     after = lines[at + 1] if at + 1 < len(lines) else ""
     return bool(re.match(r"\w.*:$", lines[at]) and re.match(r"  \S", after))
 
 
 def _begins(lines: list[str], at: int) -> bool:
-    """Whether a list's item, or entries with their heading, begin in a line."""
+    """Whether an item of a list, or a heading with entries, begins in the line `at`."""
     return bool(re.match(r"(- |\d+\. )", lines[at])) or _is_heading(lines, at)
 
 
 def _plain(text: str) -> str:
-    """Code in double backticks; outside of it nothing is special but a list's mark."""
+    """`text` with code in double backticks, and every other special character escaped."""
     pieces = re.split(r"(`+[^`]+`+)", text)
     for i, piece in enumerate(pieces):
         if i % 2 == 0:
             pieces[i] = re.sub(r"([*|_`\\])", r"\\\1", piece)
     for i in range(1, len(pieces), 2):
-        # Code ends where no letter follows it; "\\ " is nothing, as a word's end.
+        # No letter may follow code; "\\ " separates the two and prints nothing.
         pieces[i] = f"\\ ``{pieces[i].strip('`')}``\\ "
     return "".join(pieces).strip()
 

@@ -1,6 +1,6 @@
 """Draws the pictures of the gallery: `python docs/make_gallery.py`.
 
-Each sampler draws of the same small graph, with the same key and the same seed nodes.
+Each sampler draws from the same small graph, with the same key and the same seed nodes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ SAMPLERS: dict[str, Any] = {
 
 
 def small_graph() -> tuple[nx.Graph, jgs.Graph, dict[int, Any]]:
-    """Three communities of 12 nodes: for drawing, for sampling, and where its nodes lie."""
+    """A graph of three communities of 12 nodes: as NetworkX draws it, as jgs samples it, and
+    the places of its nodes."""
     known = nx.planted_partition_graph(3, 12, 0.35, 0.03, seed=4)
     graph = jgs.Graph.from_networkx(known, symmetric=True)
     return known, graph, nx.spring_layout(known, seed=3, k=0.28)
@@ -83,7 +84,7 @@ def drawn(sampler: Any, graph: jgs.Graph) -> tuple[list[int], set[int], set[tupl
 
 
 def _nodes(ids: Any, graph: jgs.Graph) -> set[int]:
-    """Without padding, which is the graph's number of nodes."""
+    """The distinct ids, without padding, which is the graph's number of nodes."""
     return set(np.asarray(ids).ravel().tolist()) - {graph.num_nodes}
 
 

@@ -19,11 +19,11 @@ group = np.repeat(np.arange(5), 100)  # who knows whom: mostly those of the same
 edges = rng.integers(500, size=(60_000, 2))
 edges = edges[(group[edges[:, 0]] == group[edges[:, 1]]) | (rng.random(60_000) < 0.02)]
 run = Path(tempfile.mkdtemp())
-np.savetxt(run / "edges.txt", edges, fmt="%d")  # any text file of two columns will do
+np.savetxt(run / "edges.txt", edges, fmt="%d")  # any text file of two columns works
 flags = f"--task embed --sampler node2vec --p 1 --q 0.5 --dim 32 --epochs {epochs}"
 train([*flags.split(), "--dataset", str(run / "edges.txt"), "--run-dir", str(run / "run")])
 rows = np.load(json.loads((run / "run" / "result.json").read_text())["embeddings"])
-x, y = np.linalg.svd(rows - rows.mean(axis=0))[0].T[:2]  # their principal components
+x, y = np.linalg.svd(rows - rows.mean(axis=0))[0].T[:2]  # the rows' two principal components
 figure = Figure(figsize=(5, 4), layout="constrained")
 figure.subplots().scatter(x, y, c=group, s=8, cmap="tab10")
 figure.savefig("embeddings.png", dpi=120)

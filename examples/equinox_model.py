@@ -1,4 +1,4 @@
-"""An Equinox model on jgs's blocks: `jgs.ops` are functions of arrays and ask for no framework.
+"""An Equinox model on jgs's blocks: `jgs.ops` are functions of arrays and need no framework.
 
 python examples/equinox_model.py [EPOCHS]
 """
@@ -17,7 +17,7 @@ from jgs.sampling import Loader
 
 
 class Layer(eqx.Module):
-    """GraphSAGE's: a linear map of a node's own row, and one of its neighbours' mean."""
+    """GraphSAGE's layer: linear maps of a node's own row and of its neighbours' mean, added."""
 
     own: eqx.nn.Linear
     neighbors: eqx.nn.Linear

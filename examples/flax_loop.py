@@ -1,4 +1,4 @@
-"""Your own Flax loop: jgs samples and aggregates; optimiser, loss and loop are yours.
+"""Your own Flax loop: jgs samples and aggregates; the optimiser, loss and loop are yours.
 
 python examples/flax_loop.py [EPOCHS]
 """

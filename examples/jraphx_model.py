@@ -1,4 +1,4 @@
-"""A jraphx model on jgs's batches: its layers take the edges of a block as they are.
+"""A jraphx model on jgs's batches: the layers of jraphx take a block's `edge_index()`.
 
 python examples/jraphx_model.py [EPOCHS]
 """
@@ -23,7 +23,7 @@ class Model(nnx.Module):
 
     def __call__(self, batch: jgs.MiniBatch, x: jax.Array) -> jax.Array:
         for layer, (conv, block) in enumerate(zip(self.layers, batch.blocks, strict=True)):
-            # The targets are the first sources. Padded edges lead to no row: they are dropped.
+            # The targets are the first sources. Padding's edges lead to no row and are dropped.
             targets = x[: block.target_capacity]
             x = conv((x, targets), block.edge_index())
             x = jax.nn.relu(x) if layer + 1 < len(self.layers) else x

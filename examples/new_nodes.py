@@ -1,5 +1,5 @@
-"""A trained model on nodes and edges that came later: predicted exactly, by sampled neighbours,
-and explained. Writes neighborhood.png.
+"""A trained model on nodes and edges that came after training: exact predictions, predictions
+from sampled neighbours, and an explanation. Writes neighborhood.png.
 
 python examples/new_nodes.py [EPOCHS]
 """
@@ -34,7 +34,7 @@ np.savez(
 flags = f"--dataset {folder / 'first.npz'} --batch-size 100 --hidden 16 --epochs {epochs}"
 train([*flags.split(), "--run-dir", str(folder / "run")])
 
-# The same model on the graph of now: nothing is trained again.
+# The same model on today's graph: nothing is trained again.
 run = jgs.open_run(folder / "run")
 print(run)
 now = {"graph": later.graph, "features": later.features}
@@ -47,7 +47,7 @@ for how, options in (
     print(f"{right:.3f} of the new nodes are classified rightly {how}")
 print(f"node {new[0]} is of {run.class_names[run.predict(new[:1], **now).prediction[0]]}")
 
-# What decided it: its own features, those of its neighbours, and which edges.
+# What decided the prediction: the node's features, its neighbours' features, the edges.
 why = run.explain(new[0], **now)
 strongest = np.argsort(-np.abs(why.edges))[:3]
 for e in strongest:

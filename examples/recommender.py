@@ -1,5 +1,5 @@
 """Items that go together: PinSAGE on a bipartite graph of users and items. An item's neighbours
-are the items that walks over users visit most; a user is the mean of what was bought.
+are the items that walks over users visit most. A user is the mean of the bought items.
 
 python examples/recommender.py [EPOCHS]
 """
@@ -28,7 +28,7 @@ def embed(model, key, graph, features, items, capacity=None):
 
 @nnx.jit(static_argnames="capacity")
 def train_step(model, optimizer, key, graph, features, items, capacity):
-    def loss_of(model):  # two items of one user are alike, those of different users are not
+    def loss_of(model):  # two items of one user are alike, items of different users are not
         one, other = jnp.split(embed(model, key, graph, features, items, capacity), 2)
         logits, own = 10 * one @ other.T, jnp.arange(USERS)
         return optax.softmax_cross_entropy_with_integer_labels(logits, own).mean()
@@ -39,7 +39,7 @@ def train_step(model, optimizer, key, graph, features, items, capacity):
 
 
 def main(epochs: int = 30) -> float:
-    """Returns how often a purchase held out is among 20 recommended items."""
+    """Returns the share of held-out purchases that are among 20 recommended items."""
     rng, key, items = np.random.default_rng(0), jax.random.key(0), np.arange(ITEMS)
     own = (
         rng.integers(0, TASTES, (USERS, 1)),

@@ -38,10 +38,10 @@ _SUBMODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Graphs, `jgs.sampling` and the others, and `jgs.open_run`, imported when first used.
+    """Imports the graph classes, the subpackages and `jgs.open_run` when they are first used.
 
-    JAX takes most of a second and Flax another. Until they are imported, a command answers
-    `--help` and Ctrl-C at once.
+    Importing JAX takes most of a second, and Flax another. A command that has not yet imported
+    them answers `--help` and Ctrl-C at once.
     """
     if name in _GRAPHS:
         return getattr(importlib.import_module("jgs.graph"), name)

@@ -14,15 +14,16 @@ def keep_freed_memory() -> bool:
     """Lets the process keep freed memory for its next allocations; returns whether it could.
 
     glibc gives large blocks back to the system when they are freed, and XLA:CPU allocates its
-    temporaries anew at every call: without this, up to half of a CPU training step is the
-    system's handing out of zeroed pages. `python -m jgs.train` calls this at its start
-    (`--no-keep-memory` leaves it out); other programs call it before their first large
-    allocation, once. Importing jgs changes nothing.
+    temporaries anew at every call. Without this function the system spends up to half of a CPU
+    training step on handing out zeroed pages. `python -m jgs.train` calls it at its start
+    (`--no-keep-memory` leaves it out). Other programs call it once, before their first large
+    allocation. Importing jgs changes nothing.
 
-    It sets, by `mallopt`: one arena, no blocks of their own by `mmap`, 256 MiB more at a time,
-    and no trimming below 2 GiB; and asks for huge pages in the next GiB of addresses, of which
-    nothing is used before it is needed. The process then holds its peak until it ends. False
-    on systems without glibc, where nothing is changed.
+    The function sets, by `mallopt`: one arena; no separate `mmap` for large blocks; growth by
+    256 MiB at a time; no trimming below 2 GiB. It also asks for huge pages in the next GiB of
+    addresses, whose memory is not used before it is needed. The process then holds its peak
+    memory until it ends. On systems without glibc the function changes nothing and returns
+    False.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -33,7 +34,7 @@ def keep_freed_memory() -> bool:
     if not all(libc.mallopt(name, value) == 1 for name, value in settings.items()):
         return False
     libc.malloc.restype = ctypes.c_void_p
-    # Where the system grants no such block, or has no huge pages, small pages do.
+    # Small pages serve where the system grants no such block or has no huge pages.
     if block := libc.malloc(ctypes.c_size_t(_HUGE_BYTES)):
         first = -(-block // _HUGE_PAGE) * _HUGE_PAGE
         size = ctypes.c_size_t(block + _HUGE_BYTES - first)

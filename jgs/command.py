@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PREFIX = "python -m jgs."
-"""What a command is called by: `jgs.scripts` makes it "jgs "."""
+"""How a command is called, in help texts and errors: `jgs.scripts` sets it to "jgs "."""
 
-_WIDTH = 120  # of a table where there is no terminal
+_WIDTH = 120  # columns of a table where standard error is no terminal
 # See `configure_jax`.
 _JAX = {
     "jax_default_prng_impl": "threefry2x32",
@@ -31,20 +31,23 @@ _JAX = {
     "jax_numpy_dtype_promotion": "standard",
     "jax_numpy_rank_promotion": "allow",
 }
-# What errors without a class of their own say: of XLA's allocator, and Python's threads.
+# What errors of XLA's allocator and of Python's threads say. They have no class of their own.
 _NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "can't start new thread")
 
 
 def say(text: str) -> None:
-    """One line on standard error, above the bar where there is one. The command goes on where
-    that is closed or full, or, in a signal handler, in the middle of another line."""
+    """Writes one line to standard error, above the progress bar where there is one.
+
+    An error of that write is dropped, and the command goes on: the stream may be closed or
+    full, or a signal handler may call this in the middle of another line.
+    """
     if sys.stderr is not None:
         with suppress(OSError, ValueError, RuntimeError):
             print(text, file=sys.stderr, flush=True)
 
 
 def show(table: Table) -> None:
-    """A table on standard error, as wide as the terminal."""
+    """Prints a table on standard error, as wide as the terminal."""
     from rich.console import Console  # a slow import
 
     console = Console(stderr=True)
@@ -62,21 +65,24 @@ def run(
     """Runs a command; returns its exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after
     SIGTERM.
 
-    Standard output gets the result alone, one JSON line; everything else, the log of jgs
-    too, is on standard error.
+    Standard output gets the result alone, as one JSON line. Everything else goes to standard
+    error, including the log of jgs.
 
     Args:
-      command: returns the result, or the exit status where there is none.
+      command: returns the result, or the exit status where there is no result.
       stopped: what to say after "interrupted" or "terminated".
-      disk, memory: rule and remedy for when the disk or the memory refuse.
-      kept: of a result that standard output does not take, the remedy: where else it is.
+      disk, memory: the rule and the remedy of the error for a failing disk and for too little
+        memory.
+      kept: says, for a result that standard output does not take, where else the result is:
+        the remedy of that error.
     """
     _reserve_streams()
     logger, handler = logging.getLogger("jgs"), _Lines()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    logger.propagate = False  # a library may have given the root a handler: no line twice
+    # A library may have given the root logger a handler: no line is to appear twice.
+    logger.propagate = False
     try:
         with interrupts.Interruptible() as interruption:
             try:
@@ -88,11 +94,11 @@ def run(
             except KeyboardInterrupt:
                 return _stop(interruption, stopped)
             except Exception as error:
-                if interruption.pressed:  # something made another error of it
+                if interruption.pressed:  # some code turned the interruption into this error
                     return _stop(interruption, stopped)
                 if (problem := _explained(error, disk, memory)) is None:
                     raise
-                # Of several ranks; see `jgs.dist.broadcast`.
+                # Which of several ranks the error is of; see `jgs.dist.broadcast`.
                 place = f"{where}: " if (where := getattr(error, "place", "")) else ""
                 say(f"error: {place}{' '.join(str(problem).split())}")
                 return 2
@@ -109,8 +115,8 @@ def _stop(interruption: interrupts.Interruptible, stopped: str) -> int:
 
 
 def _reserve_streams() -> None:
-    """Opens what is closed of the standard streams: no file of jgs is to get their numbers,
-    which libraries write to."""
+    """Opens those standard streams that are closed. Libraries write to their numbers, so no
+    file of jgs may get one of these."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
@@ -132,9 +138,9 @@ def print_out(text: str, what: str, remedy: str) -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """While data are loaded: what exceeds the memory is theirs, not the training's.
+    """A block that loads data: if memory runs out in it, the data set is too large.
 
-    Raises `InputError` for it, with the attribute `told` of `jgs.dist.broadcast`.
+    Raises `InputError` then, with the attribute `told` of `jgs.dist.broadcast`.
     """
     try:
         yield
@@ -151,10 +157,10 @@ def loading() -> Iterator[None]:
 
 
 def configure_jax() -> None:
-    """JAX's settings that jgs rests on, whatever the environment variables say.
+    """Sets the options of JAX that jgs rests on, whatever the environment variables say.
 
-    For commands, whose JAX is theirs alone. Keys are Threefry, with today's bits; types and
-    ranks are promoted.
+    This is for commands, which share JAX with no other program. Keys are Threefry, with
+    today's bits. Dtypes, and arrays of different ranks, are promoted.
     """
     import jax  # a slow import
 
@@ -165,8 +171,8 @@ def configure_jax() -> None:
 
 @contextmanager
 def output_elsewhere() -> Iterator[None]:
-    """Libraries that write to standard output (gloo, METIS) write to standard error: there is
-    to be nothing but the result."""
+    """A block in which standard output is standard error, for libraries that write to standard
+    output (gloo, METIS): nothing but the result may appear there."""
     _flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -187,7 +193,8 @@ def _flush() -> None:
 def _explained(
     error: Exception, disk: tuple[str, str], memory: tuple[str, str]
 ) -> InputError | None:
-    """What the user can do about an error, or None where it is a fault of jgs."""
+    """The `InputError` that tells the user what to do about `error`; None where `error` is a
+    fault of jgs."""
     if isinstance(error, InputError):
         return error
     if _is_memory(error):
@@ -218,12 +225,14 @@ def _first_line(error: Exception) -> str:
 
 
 def option_values(options: Iterable[str]) -> dict[str, Any]:
-    """`NAME=VALUE` options as keyword arguments: ints, floats, booleans, or else text."""
+    """`NAME=VALUE` options as keyword arguments. A value that reads as an int, a float or a
+    boolean becomes one; any other stays text."""
     return {name: _literal(value) for name, _, value in (o.partition("=") for o in options)}
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags not given are absent from the result; `InputError` for what does not parse."""
+    """A parser of flags. Flags that are not given are absent from its result. Raises
+    `InputError` for a command line that does not parse."""
 
     def __init__(self, prog: str, description: str):
         super().__init__(
@@ -235,7 +244,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_data_options(self) -> None:
-        """Adds `--root` and `--data-options`: what `jgs.data.load` is to be given."""
+        """Adds `--root` and `--data-options`, which are arguments of `jgs.data.load`."""
         self.add_argument("--root", help="folder of the data sets' files (default: data)")
         self.add_argument(
             "--data-options",
@@ -255,7 +264,7 @@ class _Formatter(argparse.HelpFormatter):
 
 
 class _Lines(logging.Handler):
-    """Log records as plain lines on whatever standard error is by then."""
+    """Writes log records as plain lines to what `sys.stderr` is at that moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(self.format(record))

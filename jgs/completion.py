@@ -1,6 +1,7 @@
-"""`jgs completion SHELL`: what makes the shell complete `jgs`, its commands and their flags.
+"""`jgs completion SHELL` prints a script that completes `jgs`, its commands and their flags.
 
-For Bash: `eval "$(jgs completion bash)"` in `~/.bashrc`; for zsh a file `_jgs` in `fpath`.
+In Bash, put `eval "$(jgs completion bash)"` into `~/.bashrc`. In zsh, write the output to a
+file `_jgs` in a folder of `fpath`.
 """
 
 from __future__ import annotations

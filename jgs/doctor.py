@@ -1,7 +1,9 @@
 """`python -m jgs.doctor`: whether jgs can work here, and what to do where it cannot.
 
-Prints a line for each thing: `ok`; `no` and what to do, for what jgs needs; `--` for what only
-some uses need. The exit status is 1 where a line begins with `no`.
+The command checks one thing after the other and prints a line for each. A line begins with
+`ok` for what works. It begins with `no` for something missing that jgs needs, and with `--` for
+something missing that only some uses need; such a line says what to do. The exit status is 1
+where a line begins with `no`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from jgs.errors import InputError
 _LEAST_FREE = 1 << 30
 _TRIAL_SECONDS = 300
 _NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "rich")
-# The extras of pyproject.toml by what each is for, and a module that tells of it.
+# The extras of pyproject.toml: what each is for, and a module that is there if it is installed.
 _EXTRAS = {
     "viz": ("curve.png and jgs.viz", "matplotlib"),
     "tables": ("Parquet and CSV", "pyarrow"),
@@ -44,7 +46,13 @@ _EXTRAS = {
 
 
 class Finding(NamedTuple):
-    """A line: `mark` is "ok", "no" or "--"; `remedy` what to do, "" where nothing is."""
+    """A line of the output.
+
+    Fields:
+      mark: "ok", "no" or "--".
+      text: what was found.
+      remedy: what the user should do; "" where there is nothing to do.
+    """
 
     mark: str
     text: str
@@ -55,7 +63,8 @@ class Finding(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status (see `jgs.command.run`), or 1."""
+    """Runs the command; returns its exit status: 1 if jgs cannot work here, otherwise as
+    `jgs.command.run`."""
     return command.run(
         lambda: _examine(argv),
         stopped="",
@@ -80,12 +89,12 @@ def _examine(argv: Sequence[str] | None) -> int:
             command.print_out(str(finding), "every line", "Write them to a file.")
             found.append(finding)
         if any(finding.mark == "no" for finding in found):
-            return 1  # what follows rests on what came before
+            return 1  # the next checks rest on this one
     return 0
 
 
 def _tried(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """A check's findings; an error is one too."""
+    """The findings of a check. An error of the check itself is a finding too."""
     try:
         yield from check()
     except InputError as error:
@@ -101,7 +110,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """What jgs needs, in the versions that it declares."""
+    """Whether the packages that jgs needs are there, in the versions that it declares."""
     least = _declared()
     good = []
     for name in _NEEDED:
@@ -122,11 +131,11 @@ def _packages() -> Iterator[Finding]:
 
 
 def _declared() -> dict[str, str]:
-    """The least version of each package that jgs's metadata name."""
+    """The lowest version of each package that the metadata of jgs names."""
     try:
         lines = metadata.requires("jgs") or []
     except metadata.PackageNotFoundError:
-        return {}  # used from a checkout
+        return {}  # jgs is used from a checkout
     pairs = (re.match(r"([\w-]+)\s*>=\s*([\d.]+)", line) for line in lines if ";" not in line)
     return {pair[1]: pair[2] for pair in pairs if pair}
 
@@ -164,7 +173,8 @@ def _kernels() -> Iterator[Finding]:
 
 
 def _agreement() -> Iterator[Finding]:
-    """The kernels and plain JAX, each in a process of its own: a kernel may crash."""
+    """Whether the kernels and plain JAX agree. Each runs in a process of its own, as a kernel
+    may crash."""
     from jgs import kernels  # a slow import
 
     if kernels.library() is None:
@@ -211,7 +221,8 @@ def _agreement() -> Iterator[Finding]:
 
 
 def trial() -> None:
-    """Draws batches of a small graph and makes a step of training on each; prints what came."""
+    """Draws batches from a small graph and computes a loss and its gradient on each. Prints a
+    digest of the samples and these numbers, as a JSON line."""
     # Slow imports.
     import hashlib
 

@@ -6,7 +6,7 @@ class InputError(ValueError):
 
     Args:
       rule: what must hold, e.g. `"every fanout must be a positive int or -1"`.
-      value: what was received instead (put into the message as it prints).
+      value: what was received instead; `str(value)` goes into the message.
       remedy: what the user should do.
 
     The command line prints the message without a traceback and exits with status 2.

@@ -1,9 +1,10 @@
-"""Ctrl-C and SIGTERM in a command: one line, and exit status 130 or 143, wherever they find it.
+"""Ctrl-C and SIGTERM end a command with one line and exit status 130 or 143, at any moment.
 
 SIGTERM is how Slurm and Kubernetes end a program some time before they kill it. Python raises
-KeyboardInterrupt, for SIGTERM here as well, between any two instructions of the main thread.
-Among the imports at a program's start that prints a traceback. In a callback of the garbage
-collector (JAX has one) or a `__del__` it is printed and dropped, and the program goes on.
+KeyboardInterrupt between any two instructions of the main thread; this module does so for
+SIGTERM too. During the imports at a program's start the exception prints a traceback. In a
+callback of the garbage collector (JAX has one) or in a `__del__` Python prints the exception
+and drops it, and the program goes on. This module prevents both.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-"""What each signal that stops a command has done to it."""
+"""The signals that stop a command, each with the word for what it has done."""
 
-_AGAIN = 0.02  # seconds between two looks at whether an interruption was dropped
-_own = False  # whether this process is a command's own
-_begun = False  # whether a command has taken over, which says itself that it was interrupted
-_cut_short: int | None = None  # the exit status of one that was interrupted
-_told: list[Callable[[int], None]] = []  # who is told of a signal that ends the process at once
+_AGAIN = 0.02  # seconds between two checks of whether an interruption was dropped
+_own = False  # whether this process runs a command and nothing else
+_begun = False  # whether a command has taken over: it says itself that it was interrupted
+_cut_short: int | None = None  # the exit status of a command that was interrupted
+_told: list[Callable[[int], None]] = []  # called with a signal that ends the process at once
 
 
 def status_of(number: int) -> int:
-    """The exit status of a command that a signal has stopped, as shells say it."""
+    """The exit status of a command that signal `number` has stopped, as shells have it."""
     return 128 + number
 
 
 def number_of(error: BaseException) -> int:
-    """The signal that a KeyboardInterrupt is of."""
+    """The number of the signal that raised a KeyboardInterrupt."""
     return getattr(error, "number", signal.SIGINT)
 
 
 def end_at_once() -> None:
-    """Has Ctrl-C and SIGTERM end this process, before a command runs (it takes over) and after
-    it.
-
-    For the first line of a program, where there is nothing to clean up. The slow imports come
+    """Makes Ctrl-C and SIGTERM end this process at once, until a command takes over and again
     after it.
+
+    A program calls this in its first line, before its slow imports, when there is nothing to
+    clean up.
     """
     global _own
     _own = True
@@ -54,15 +55,16 @@ def end_at_once() -> None:
 
 
 def tell(function: Callable[[int], None]) -> None:
-    """Calls `function` with the signal that ends this process at once, from now on. It runs in
-    the signal's handler."""
+    """From now on calls `function` with the number of a signal that ends this process at once.
+    The call runs in the signal's handler."""
     _told[:] = [function]
 
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """For a command's first imports, which take seconds: Ctrl-C and SIGTERM end the process at
-    once, where it is the command's own and has handlers of Python's."""
+    """A block for a command's first imports, which take seconds. In it Ctrl-C and SIGTERM end
+    the process at once, provided that the process runs the command alone and the handlers of
+    both signals are Python functions."""
     global _begun
     handlers = {number: signal.getsignal(number) for number in WORDS}
     if not (_own and all(map(callable, handlers.values()))):
@@ -80,10 +82,10 @@ def starting() -> Iterator[None]:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends this process.
+    """Ends this process with exit status `status`.
 
-    At once where its command was interrupted: threads of XLA may be at work, for which Python's
-    orderly end waits, or crashes with them.
+    After an interrupted command it ends at once. Threads of XLA may still be at work then, and
+    Python's orderly end would wait for them or crash with them.
     """
     if _cut_short is not None and status == _cut_short:
         for stream in (sys.stdout, sys.stderr):
@@ -104,7 +106,8 @@ def _end(number: int, _: object) -> None:
 
 
 class Pressed(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: `number`. (Python's own class takes no weak references.)"""
+    """Ctrl-C or SIGTERM; `number` says which. (Python's own KeyboardInterrupt takes no weak
+    references.)"""
 
     def __init__(self, number: int):
         super().__init__()
@@ -112,18 +115,19 @@ class Pressed(KeyboardInterrupt):
 
 
 class Interruptible:
-    """A block in which Ctrl-C and SIGTERM raise KeyboardInterrupt, and again where that was
-    dropped.
+    """A block in which Ctrl-C and SIGTERM raise KeyboardInterrupt, again and again until the
+    exception has been caught for good.
 
-    An import ends first: in the middle of one C code would print a traceback. Launchers send
-    SIGTERM twice, to the ranks and to mpiexec, which passes it on: the second one is ignored.
+    A signal that comes during an import raises only after the import: in the middle of one, C
+    code would print a traceback. Launchers send SIGTERM twice, to the ranks and to mpiexec,
+    which passes it on; the second SIGTERM is ignored.
 
-    SIGINT is heeded also by a command that a shell script has started with `&`: shells have
-    such commands ignore it, and whoever sends it by `kill` means it. Nothing is changed in
-    threads other than the main one, which alone receives signals.
+    The block heeds SIGINT even in a command that a shell script has started with `&`. Shells
+    make such a command ignore SIGINT, but whoever sends it by `kill` means it. In a thread
+    other than the main one the block changes nothing, as only the main thread receives signals.
 
     Fields:
-      pressed: the signal that has come, or 0.
+      pressed: the number of the signal that has come, or 0.
     """
 
     def __init__(self) -> None:
@@ -146,7 +150,8 @@ class Interruptible:
                 signal.signal(number, handler)
 
     def hear(self) -> int:
-        """Call it once the interruption has been caught for good; returns the signal."""
+        """To be called once the interruption has been caught for good; returns the signal's
+        number."""
         global _cut_short
         self._heard, number = True, self.pressed or signal.SIGINT
         _cut_short = status_of(number)
@@ -168,7 +173,7 @@ class Interruptible:
         return error
 
     def _insist(self, number: int, error: Callable[[], Pressed | None] = lambda: None) -> None:
-        """Signals again, once the exception has gone, if nobody has heard it."""
+        """Sends the signal again after the exception is gone, unless `hear` was called."""
         time.sleep(_AGAIN)
         while error() is not None and not self._heard:
             time.sleep(_AGAIN)
@@ -177,7 +182,7 @@ class Interruptible:
             signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def _dropped(self, unraisable: Any) -> None:
-        """`sys.unraisablehook`: no traceback for what is raised again."""
+        """`sys.unraisablehook`: prints no traceback of an interruption, which comes again."""
         if not isinstance(unraisable.exc_value, Pressed):
             self._hook(unraisable)
 

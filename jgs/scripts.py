@@ -1,6 +1,7 @@
 """The console scripts: `jgs train` and `jgs-train` run what `python -m jgs.train` does.
 
-Each runs that very file, which has Ctrl-C end the process before its slow imports begin.
+Each runs that package's `__main__` itself, which lets Ctrl-C end the process before its slow
+imports begin.
 """
 
 import runpy
@@ -11,12 +12,12 @@ from jgs import interrupts
 
 COMMANDS = {
     "train": "train a graph network or embeddings",
-    "predict": "write classes or embeddings of nodes, by a trained run",
+    "predict": "write the classes or embeddings that a trained run predicts",
     "partition": "split a data set into parts, one for each rank",
     "launch": "train on several hosts, reached by ssh",
-    "plan": "memory, bytes and time on many machines, before they are rented",
+    "plan": "estimate memory, bytes and time of training on many machines",
     "data": "list, fetch or describe data sets",
-    "doctor": "check this installation, a line for each thing",
+    "doctor": "check this installation, one line for each thing",
     "completion": "print the completions of a shell: jgs completion bash|zsh|tcsh",
 }
 _HELP = """\
@@ -26,10 +27,10 @@ Mini-batch graph sampling and distributed GNN training for JAX.
 
 {commands}
 
-  jgs COMMAND --help         its flags
+  jgs COMMAND --help         the flags of a command
   jgs --version              the version
 
-A first run, on a graph made on the spot: jgs train
+A first run, on a generated graph: jgs train
 """
 
 

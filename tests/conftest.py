@@ -1,4 +1,4 @@
-"""What every test shares: where the real graphs are, and how to draw in each implementation."""
+"""What tests share: the folder of the real graphs, and how to draw in each implementation."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""What XLA has compiled is kept, for all processes of the tests and for the next run."""
+"""Keeps what XLA has compiled, for all processes of the tests and for the next run."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Environment variables: none spoils a run, or one line says which."""
+"""Environment variables: none spoils a run, or an error of one line names it."""
 
 import json
 import os

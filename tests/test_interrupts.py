@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: one line and status 130 or 143, wherever they fall."""
+"""Ctrl-C and SIGTERM: one line and exit status 130 or 143, at any moment."""
 
 import gc
 import signal

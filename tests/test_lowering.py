@@ -1,4 +1,4 @@
-"""What runs on a GPU or TPU lowers for it here: no host callback, no kernel of the CPU."""
+"""Programs for GPU and TPU lower on this machine, without host callbacks and CPU kernels."""
 
 import jax
 import jax.numpy as jnp

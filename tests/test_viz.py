@@ -1,4 +1,4 @@
-"""Pictures have every node and edge, and say what they cannot show."""
+"""Pictures have every node and edge, and errors say what a picture cannot show."""
 
 import jax
 import matplotlib

@@ -1,4 +1,4 @@
-"""`python -m jgs.launch`: `python -m jgs.train` on several hosts, by ssh."""
+"""`python -m jgs.launch` runs `python -m jgs.train` on several hosts, by ssh."""
 
 __all__: list[str] = []
 

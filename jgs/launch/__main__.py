@@ -2,21 +2,24 @@
 
     python -m jgs.launch --hosts a,b,c --parts parts/ -- --epochs 20 --run-dir runs/one
 
-What follows `--` are flags of `python -m jgs.train`. The hosts are reached by ssh, which must
-ask for nothing. One command:
+The flags after `--` are those of `python -m jgs.train`. The hosts are reached by ssh, which
+must work without a password or a question. The command does this:
 
-1. asks every host at once for its versions of Python, jgs and JAX, which must agree, and for
-   what it lacks of the parts;
-2. copies that, by rsync, to the path that the parts have here: the parts of its ranks, what all
-   ranks share, in hybrid mode the graph. Where hosts share the file system nothing is lacking;
-3. starts the ranks, in the order of the hosts: by mpiexec, or one by one for JAX's own runtime;
-4. passes on what they write. Standard output is the first rank's result, standard error has
-   `[rank]` in front of each line;
-5. ends all of them when one ends badly, and passes Ctrl-C, SIGTERM and SIGHUP on to all;
-6. returns the status of the run: that of the first rank that ended badly, or 0.
+1. It asks every host at once for its versions of Python, jgs and JAX, and for the files of the
+   parts that the host lacks. The versions must agree.
+2. It copies the lacking files by rsync to the path that the parts have here: the parts of the
+   host's ranks, the files that all ranks share, and in hybrid mode the graph. Hosts that share
+   the file system lack nothing.
+3. It starts the ranks in the order of the hosts, by mpiexec or, for JAX's own runtime, one by
+   one.
+4. It passes on what the ranks write. Standard output is the first rank's result. On standard
+   error `[rank]` stands in front of each line.
+5. It ends all ranks when one ends badly, and passes Ctrl-C, SIGTERM and SIGHUP on to all.
+6. It returns the exit status of the first rank that ended badly, or 0.
 
-All hosts must have the same Python, at the same path, and the same working directory, which is
-made where it is missing. Rank 0 alone writes the run folder, on its host, the first one.
+All hosts must have the same Python at the same path. They must have the same working directory
+too; where it is missing the command makes it. Rank 0 alone writes the run folder, on the first
+host.
 """
 
 from __future__ import annotations
@@ -42,12 +45,13 @@ from jgs.launch.hosts import Host
 from jgs.launch.remote import RemoteShell, every
 from jgs.train import config, folder
 
-# What `jgs.launch` gives each rank itself.
+# Flags that `jgs.launch` itself gives to each rank.
 _GIVEN = ("partition", "comm", "coordinator", "num_processes", "process_id", "interface")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status: that of the run, or see `jgs.command.run`."""
+    """Runs the command; returns the run's exit status, or that of `jgs.command.run` if no run
+    has begun."""
     return command.run(
         lambda: _launch(sys.argv[1:] if argv is None else list(argv)),
         stopped="; no rank has been started",
@@ -64,10 +68,10 @@ def _launch(argv: list[str]) -> int:
         raise InputError(
             "jgs.launch tells the ranks itself where the parts are and how they meet",
             f"{', '.join(wrong)} after --",
-            "Give --parts, --comm, --coordinator or --interface before it.",
+            "Give --parts, --comm, --coordinator or --interface before the --.",
         )
     with interrupts.starting():
-        # Only now: errors above need not wait for the import of JAX.
+        # It imports JAX, for which the errors above need not wait.
         from jgs.launch.parts import PartsHere
 
     remote = RemoteShell.from_text(options.get("ssh", "ssh"))
@@ -107,31 +111,38 @@ def _parse(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
 
 def parser() -> command.Parser:
     found = command.Parser(
-        "python -m jgs.launch", "Train on several hosts: options -- flags of jgs.train."
+        "python -m jgs.launch",
+        "Train on several hosts, reached by ssh. The flags of jgs.train come after --.",
     )
     add = found.add_argument
     which = found.add_mutually_exclusive_group(required=True)
-    which.add_argument("--hosts", metavar="A,B:2", help="the hosts; :2 has two ranks there")
-    which.add_argument("--hostfile", metavar="FILE", help="the hosts, one a line")
-    add("--parts", metavar="FOLDER", help="parts of python -m jgs.partition, for all hosts")
+    which.add_argument(
+        "--hosts", metavar="A,B:2", help="the hosts; :2 starts two ranks on that host"
+    )
+    which.add_argument("--hostfile", metavar="FILE", help="a file of the hosts, one a line")
+    add("--parts", metavar="FOLDER", help="what python -m jgs.partition wrote, for all hosts")
     add(
         "--comm",
         choices=("mpi", "jax"),
         help="how ranks communicate (default: mpi where mpi4jax is installed)",
     )
     add("--ssh", metavar="COMMAND", help="how hosts are reached, e.g. 'ssh -p 2222 -i key'")
-    add("--interface", metavar="NAME", help="the network interface, if not the one found")
+    add(
+        "--interface",
+        metavar="NAME",
+        help="the network interface that ranks use (default: the one that is found)",
+    )
     add(
         "--coordinator",
         metavar="ADDRESS",
-        help="HOST:PORT of rank 0, for --comm jax (default: as ssh reaches it, a free port)",
+        help="HOST:PORT of rank 0, for --comm jax (default: its address by ssh, a free port)",
     )
     add(
         "--env",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="set it for all ranks; may be repeated",
+        help="an environment variable for all ranks; may be repeated",
     )
     return found
 
@@ -143,7 +154,7 @@ def _hosts(options: dict[str, Any]) -> list[Host]:
 
 
 def _mode(given: dict[str, Any]) -> str:
-    """The mode of a run: as given, or that of the run that is resumed, or the default."""
+    """The mode of a run: the given one, else that of the resumed run, else the default."""
     saved = {}
     if given.get("resume") and "run_dir" in given:
         with suppress(OSError, ValueError):

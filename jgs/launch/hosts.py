@@ -10,12 +10,12 @@ from jgs.errors import InputError
 
 @dataclass(frozen=True)
 class Host:
-    """A host.
+    """A host and its ranks.
 
     Fields:
-      name: what ssh knows it by.
-      first: the number of its first rank; hosts have their ranks in the order given.
-      ranks: how many it has, at least 1.
+      name: the name by which ssh knows the host.
+      first: the number of its first rank. Ranks are numbered host by host, in the given order.
+      ranks: the number of its ranks, at least 1.
     """
 
     name: str
@@ -29,8 +29,8 @@ def from_list(text: str) -> list[Host]:
 
 
 def from_file(path: str) -> list[Host]:
-    """The hosts of a file of one a line, as MPICH reads it: `name` or `name:2`; `name slots=2`,
-    Open MPI's form, is read too, and `#` begins a comment. Raises `InputError`."""
+    """The hosts of a file with one host a line. A line is `name` or `name:2`, as MPICH reads
+    it, or `name slots=2`, as Open MPI does. `#` begins a comment. Raises `InputError`."""
     try:
         lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""What each host needs of the parts, and its copying by rsync."""
+"""Which files of the parts each host needs, and how rsync copies them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from jgs.launch import probe
 from jgs.launch.hosts import Host
 from jgs.launch.remote import RemoteShell, end_with_this
 
-_PARTIAL = ".rsync-partial"  # what has arrived of a file when its copying is cut short
+_PARTIAL = ".rsync-partial"  # holds what has arrived of a file whose copying was cut short
 
 
 @dataclass(frozen=True)
 class PartsHere:
-    """The parts as they lie here; other hosts have them, or get them, at the same path.
+    """The parts on this host. Other hosts have them at the same path, or get them there.
 
     Fields:
-      folder: absolute.
-      ranks: how many the run has.
+      folder: their absolute path.
+      ranks: the number of ranks of the run.
       whole_graph: whether every rank reads the whole topology, as in hybrid mode.
     """
 
@@ -36,7 +36,8 @@ class PartsHere:
     whole_graph: bool
 
     def check(self) -> None:
-        """Raises `InputError`: no such parts, or they cannot be dealt to that many ranks."""
+        """Raises `InputError` where the folder holds no parts, or where the number of parts is
+        no multiple of the number of ranks."""
         parts = self._manifest["num_parts"]
         if parts % self.ranks:
             raise InputError(
@@ -47,12 +48,12 @@ class PartsHere:
             )
 
     def digest(self) -> str:
-        """Of the manifest: what tells these parts from others."""
+        """The digest of the manifest, which distinguishes these parts from others."""
         return storage.sha256(self.folder / storage.MANIFEST)
 
     def needed_by(self, host: Host) -> dict[str, list[int]]:
-        """The files that the host's ranks read, and are here: what `probe.state` says of
-        each."""
+        """The files here that the host's ranks read: for each path `[bytes, seconds]`, what
+        `probe.state` says of it."""
         each = self._manifest["num_parts"] // self.ranks
         held = range(host.first * each, (host.first + host.ranks) * each)
         folders = {SHARED, *map(part_name, held)} | ({GRAPH} if self.whole_graph else set())
@@ -69,7 +70,7 @@ class PartsHere:
         return parts_files(self.folder)
 
     def copy(self, remote: RemoteShell, host: Host, lacks: list[str], has_rsync: bool) -> None:
-        """Copies the files `lacks` to `host`, and goes on where an earlier copy was cut short.
+        """Copies the files `lacks` to `host`; continues a copy that was cut short.
 
         Raises:
           InputError: rsync is missing here or there, or fails.

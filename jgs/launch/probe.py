@@ -1,7 +1,7 @@
 """What `jgs.launch` asks a host. The host's Python reads this file from standard input.
 
-So nothing of jgs is needed there to say that jgs is not there. `main` is called with what is
-asked, and prints one line: `MARK` and a JSON object. Shells may print lines of their own.
+So a host without jgs can answer that it has none. `main` is called with the questions and
+prints one line: `MARK` and a JSON object. Shells may print lines of their own.
 """
 
 import hashlib
@@ -16,17 +16,22 @@ MARK = "jgs.launch: "
 
 
 def main(directory, parts, digest, files):
-    """Prints what is so on this host.
+    """Prints a JSON object that describes this host.
 
-    directory: the ranks' working directory, which is made.
-    parts: the folder of the parts, or None; digest: of its manifest, as it should be.
-    files: size in bytes and time of change in seconds, by path within `parts`.
+    Args:
+      directory: the ranks' working directory, which is made where it is missing.
+      parts: the folder of the parts, or None.
+      digest: the digest that the manifest of the parts must have.
+      files: for each path within `parts` its size in bytes and its time of change in seconds.
 
-    versions: of Python, jgs, JAX, jaxlib and mpi4jax; None where it is not installed.
-    rsync: whether it is there. port: one that is free.
-    connection: the caller's address and this host's, as its ssh server sees them, or None.
-    lacks: which of `files` are not there, or are others. other: whether other parts are there.
-    problem: why the working directory cannot be had, or None.
+    Fields of the object:
+      versions: those of Python, jgs, JAX, jaxlib and mpi4jax; None for one not installed.
+      rsync: whether rsync is installed.
+      port: a port that is free.
+      connection: the caller's address and this host's, as its ssh server sees them, or None.
+      lacks: which of `files` are missing or differ.
+      other: whether the folder holds other parts.
+      problem: why there can be no such working directory, or None.
     """
     problem = None
     try:
@@ -37,7 +42,7 @@ def main(directory, parts, digest, files):
     versions = {name: version(name) for name in ("jax", "jaxlib", "mpi4jax")}
     versions["Python"] = ".".join(platform.python_version_tuple()[:2])
     try:
-        import jgs  # only now: what is missing is said
+        import jgs  # inside the try: a host without jgs says so
 
         versions["jgs"] = jgs.__version__
     except ImportError:
@@ -51,7 +56,7 @@ def main(directory, parts, digest, files):
             with open(os.path.join(parts, "manifest.json"), "rb") as manifest:
                 there = hashlib.sha256(manifest.read()).hexdigest()
         except OSError:
-            pass  # it is to be copied
+            pass  # the file is to be copied
     said = {
         "problem": problem,
         "versions": versions,
@@ -73,7 +78,7 @@ def version(name):
 
 
 def state(folder, name):
-    """A file's size and time of change, as rsync compares them; None where there is none."""
+    """A file's size and time of change, as rsync compares them; None where there is no file."""
     try:
         found = os.stat(os.path.join(folder, name))
     except OSError:

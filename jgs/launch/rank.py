@@ -1,16 +1,16 @@
 """`python -m jgs.launch.rank NUMBER MODULE FLAGS...`: one rank, as `jgs.launch` starts it.
 
-It runs the module in this process, which whoever started it may signal and wait for. A second
-process, forked before anything else, attends it:
+The module runs in this process, so that whoever started it may signal it and wait for it. A
+second process, forked before anything else, attends the rank:
 
-- Lines that the rank writes to standard error get `[NUMBER] ` in front, and are passed on
-  whole, the last ones of a killed rank too, and what its guard says of its end (see
-  `jgs.dist.guard`).
-- With `--control` first, it obeys lines on standard input: `INT` and `TERM` send the rank that
-  signal. When standard input ends, as it does when `jgs.launch` or its connection does, the
-  rank is terminated, and killed `GRACE` seconds later: no rank outlives its run.
+- It puts `[NUMBER] ` in front of each line that the rank writes to standard error, and passes
+  the lines on whole. It passes on the last lines of a killed rank too, and what the rank's
+  guard says of its end (see `jgs.dist.guard`).
+- With `--control` as the first argument it obeys lines on standard input: `INT` and `TERM` send
+  the rank that signal. Standard input ends when `jgs.launch` or its connection ends. The rank
+  is then terminated, and killed `GRACE` seconds later, so no rank outlives its run.
 
-Where `NUMBER` is `-`, the environment has it, as MPI launchers set it.
+Where `NUMBER` is `-`, the rank's number comes from the environment, where MPI launchers set it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import time
 
 GRACE = 5.0
-LINGER = 4.0  # for which an ended rank's guard is heard, at most
+LINGER = 4.0  # seconds, at most, for which the guard of an ended rank is heard
 _SIGNALS = {b"INT": signal.SIGINT, b"TERM": signal.SIGTERM}
 _VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 
@@ -51,11 +51,12 @@ def main(argv: list[str]) -> None:
 
 
 def _attend(rank: int, prefix: bytes, said: int, control: bool) -> None:
-    os.setsid()  # signals to the rank's group are not for this process
+    os.setsid()  # signals to the rank's process group do not reach this process
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     os.dup2(said, 3)
-    os.closerange(4, os.sysconf("SC_OPEN_MAX"))  # the launcher waits for the rank's alone
+    # The launcher waits for the end of the rank's files alone.
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     os.close(1)
     watched, unread, orders = {3} | ({0} if control else set()), b"", b""
     kill_at = end_at = None
@@ -87,7 +88,7 @@ def _attend(rank: int, prefix: bytes, said: int, control: bool) -> None:
 
 
 def _signal(rank: int, number: int | None) -> None:
-    if number is not None and os.getppid() == rank:  # else it has ended
+    if number is not None and os.getppid() == rank:  # otherwise the rank has ended
         os.kill(rank, number)
 
 

@@ -1,4 +1,4 @@
-"""`RemoteShell`: commands on other hosts, by ssh; on this one, without."""
+"""`RemoteShell` runs commands on other hosts by ssh, and on this one without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jgs.launch import probe
 from jgs.launch.hosts import Host
 
 _PROBE_SECONDS = 60
-_NO_RESULT = 255  # ssh's own status where it fails
+_NO_RESULT = 255  # the exit status of ssh where ssh itself fails
 _libc = ctypes.CDLL(None)
 
 
@@ -38,7 +38,8 @@ class RemoteShell:
 
     @classmethod
     def from_text(cls, text: str) -> RemoteShell:
-        """Of `--ssh`. ssh itself is told to ask nobody for passwords. Raises `InputError`."""
+        """The shell of `--ssh`'s command `text`. An `ssh` gets options that keep it from asking
+        for passwords. Raises `InputError`."""
         try:
             words = shlex.split(text)
         except ValueError as error:
@@ -50,11 +51,12 @@ class RemoteShell:
         return cls(tuple(words))
 
     def on(self, host: Host, *command: str) -> list[str]:
-        """The command that runs `command` on `host`."""
+        """The words of the local command that runs `command` on `host`."""
         return [*self.ssh, host.name, shlex.join(command)]
 
     def is_here(self, host: Host) -> bool:
-        """Whether `host` is this machine, which needs no ssh: its address can be bound to."""
+        """Whether `host` is this machine, which needs no ssh: whether a socket here can be
+        bound to its address."""
         try:
             places = socket.getaddrinfo(host.name, 0, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
@@ -66,7 +68,7 @@ class RemoteShell:
         return False
 
     def ask(self, host: Host, *asked: Any) -> dict[str, Any]:
-        """What `probe.main(*asked)` says on `host`. Raises `InputError`."""
+        """The object that `probe.main(*asked)` prints on `host`. Raises `InputError`."""
         script = Path(probe.__file__).read_text("utf-8") + f"\nmain(*{asked!r})\n"
         python = [sys.executable, "-"]
         command = python if self.is_here(host) else self.on(host, *python)
@@ -110,11 +112,13 @@ class RemoteShell:
 
 
 def end_with_this() -> None:
-    """For a child process: it is terminated when this process ends, however that may be."""
+    """To be called in a child process: the child is then terminated when its parent ends,
+    however the parent ends."""
     _libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def every(hosts: list[Host], do: Callable[[Host], Any]) -> list[Any]:
-    """What `do` returns for each host, all at once; raises what the first of them raises."""
+    """Calls `do` for all hosts at once; returns the results in their order. Raises the error of
+    the first host that failed."""
     with ThreadPoolExecutor(min(32, len(hosts))) as pool:
         return list(pool.map(do, hosts))

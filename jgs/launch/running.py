@@ -18,12 +18,13 @@ from jgs.launch.rank import GRACE
 from jgs.launch.remote import end_with_this
 
 LAST_WORDS = 10.0
-"""Seconds that the others have, after one has ended badly, to say so and to end."""
+"""Seconds that the other processes have to report and to end after one has ended badly."""
 
 _LOOK = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_STOPPED = (130, 143)  # of a rank that was told to stop: others may be writing a checkpoint
-_EXPLAINED = (2, 3, *_STOPPED)  # bad input, a lost rank: a line has said it
+# The status of a rank that was told to stop: others may still be writing a checkpoint.
+_STOPPED = (130, 143)
+_EXPLAINED = (2, 3, *_STOPPED)  # a rank has written a line about bad input or a lost rank
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class Start:
     """A process to be started.
 
     Fields:
-      name: what to call it.
-      command: with its arguments.
-      control: whether it obeys lines on its standard input, as `jgs.launch.rank` does; else
-        it is sent signals, as mpiexec is, which passes them on.
+      name: its name in messages.
+      command: the program and its arguments.
+      control: whether the process obeys lines on its standard input, as `jgs.launch.rank` does.
+        Otherwise it gets signals, as mpiexec does, which passes them on.
     """
 
     name: str
@@ -50,8 +51,8 @@ class _Running:
             stdin=subprocess.PIPE if start.control else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a terminal's Ctrl-C comes to this process alone
-            # One with control ends by itself, when this process's end closes its input.
+            start_new_session=True,  # a terminal's Ctrl-C reaches the launcher alone
+            # A process with control ends by itself when the launcher's end closes its input.
             preexec_fn=None if start.control else end_with_this,
         )
         streams = (self.process.stdout, sys.stdout), (self.process.stderr, sys.stderr)
@@ -66,12 +67,12 @@ class _Running:
         if not self._control:
             self.process.send_signal(number)
         elif self.process.stdin is not None:
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process may have ended
                 self.process.stdin.write(b"INT\n" if number == signal.SIGINT else b"TERM\n")
                 self.process.stdin.flush()
 
     def end(self) -> None:
-        """It ends at once, or `GRACE` seconds later where it does not hear."""
+        """Ends the process at once, or `GRACE` seconds later if it ignores SIGTERM."""
         if self._control and self.process.stdin is not None:
             with suppress(OSError):
                 self.process.stdin.close()
@@ -79,7 +80,8 @@ class _Running:
             self.process.kill()  # mpiexec's proxies end their ranks
 
     def status(self) -> int | None:
-        """None while it runs; as a shell has it, 128 and the signal, where one ended it."""
+        """The exit status; None while the process runs. After an end by a signal it is 128 plus
+        the signal's number, as shells have it."""
         if (status := self.process.poll()) is None:
             return None
         for reader in self._readers:
@@ -88,11 +90,12 @@ class _Running:
 
 
 def run(starts: Sequence[Start]) -> int:
-    """Runs all until all have ended; returns the status of the first that ended badly, or 0.
+    """Starts all processes and waits until all have ended. Returns the status of the first that
+    ended badly, or 0.
 
-    What they write is passed on line by line. When one ends badly, the others have
-    `LAST_WORDS` seconds. SIGINT (Ctrl-C) and SIGTERM go to all, SIGHUP as SIGTERM. A second
-    signal ends them.
+    What the processes write is passed on line by line. When one ends badly, the others have
+    `LAST_WORDS` seconds to end. SIGINT (Ctrl-C) and SIGTERM are passed on to all, SIGHUP as
+    SIGTERM. A second signal ends all of them at once.
     """
     heard: list[int] = []
 
@@ -137,7 +140,7 @@ def _until_all_end(running: list[_Running], heard: list[int]) -> int:
         if time.monotonic() > end_at:
             for one in left:
                 one.end()
-            if time.monotonic() > end_at + 2 * GRACE:  # ssh does not hear, or hears nothing
+            if time.monotonic() > end_at + 2 * GRACE:  # ssh hangs, or the other host is silent
                 for one in left:
                     one.process.kill()
     return result

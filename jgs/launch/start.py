@@ -1,4 +1,4 @@
-"""The ranks' commands: by mpiexec, or one by one for JAX's own runtime."""
+"""How ranks are started: by mpiexec or, for JAX's own runtime, one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jgs.launch.hosts import Host
 from jgs.launch.remote import RemoteShell
 from jgs.launch.running import Start, run
 
-# ssh takes no environment along; mpiexec does. What these begin are settings of a run.
+# mpiexec passes the environment on, ssh does not. Variables with these prefixes set up a run.
 _PREFIXES = ("JAX_", "JGS_", "NCCL_", "XLA_", "PYTHON")
 
 
@@ -28,7 +28,8 @@ def has_mpi() -> bool:
 
 
 def find_mpiexec() -> str:
-    """The path of Hydra, the mpiexec of MPICH and its kin. Raises `InputError`."""
+    """The path of Hydra, the mpiexec of MPICH and of MPIs derived from it. Raises `InputError`
+    where there is no mpiexec, or another one."""
     if (path := mpiexec()) is None:
         raise InputError(
             "--comm mpi needs mpiexec",
@@ -52,13 +53,13 @@ def mpiexec() -> str | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to run where.
+    """Which ranks run on which hosts, with which flags.
 
     Fields:
       remote: how hosts are reached.
-      hosts, answers: each, and what `jgs.launch.probe` said there.
+      hosts, answers: the hosts, and what `jgs.launch.probe` said on each.
       training: the flags of `python -m jgs.train`.
-      env: what all ranks get, each `NAME=VALUE`.
+      env: environment variables for all ranks, each `NAME=VALUE`.
     """
 
     remote: RemoteShell
@@ -68,9 +69,10 @@ class Plan:
     env: tuple[str, ...]
 
     def by_jax(self, coordinator: str | None, interface: str | None) -> int:
-        """Starts each rank, by ssh where its host is another; returns the run's status.
+        """Starts each rank, by ssh if its host is not this one; returns the run's status.
 
-        The coordinator is rank 0, at a port that its host had free.
+        The coordinator is rank 0 unless `coordinator` names another, at a port that was free
+        on rank 0's host.
         """
         size = self.hosts[-1].first + self.hosts[-1].ranks
         coordinator = coordinator or f"{self._first_host()}:{self.answers[0]['port']}"
@@ -90,7 +92,7 @@ class Plan:
         return run(starts)
 
     def by_mpi(self, mpiexec: str, interface: str | None) -> int:
-        """Starts all ranks by Hydra's mpiexec, which takes ssh; returns the run's status."""
+        """Starts all ranks by Hydra's mpiexec, which uses ssh; returns the run's status."""
         hosts = ",".join(f"{host.name}:{host.ranks}" for host in self.hosts)
         size = self.hosts[-1].first + self.hosts[-1].ranks
         command = [mpiexec, "-launcher", "ssh", "-hosts", hosts, "-n", str(size)]
@@ -105,7 +107,7 @@ class Plan:
             for name in ("UCX_NET_DEVICES", "FI_TCP_IFACE"):  # MPICH's two ways to TCP
                 if name not in os.environ:
                     command += ["-genv", name, interface]
-        # A script, for Hydra takes no ssh with options.
+        # Hydra takes no ssh command with options, so a script holds them.
         with tempfile.TemporaryDirectory(prefix="jgs-launch-") as folder:
             ssh = Path(folder, "ssh")
             ssh.write_text(f'#!/bin/sh\nexec {shlex.join(self.remote.ssh)} "$@"\n')
@@ -115,8 +117,9 @@ class Plan:
             return run([Start("mpiexec", command, control=False)])
 
     def _first_host(self) -> str:
-        """Rank 0's host, as other hosts know it: by the address that ssh found, so that names
-        of ~/.ssh/config do, and a host whose own name is 127.0.1.1 to itself."""
+        """The address of rank 0's host, as other hosts know it. It is the address that ssh
+        found, so a name of ~/.ssh/config works, and so does a host that resolves its own name
+        to 127.0.1.1."""
         if self.remote.is_here(self.hosts[0]):
             address = self._this_host()
         else:
@@ -126,7 +129,8 @@ class Plan:
         return f"[{address}]" if ":" in address else address
 
     def _this_host(self) -> str | None:
-        """This host's address, as the ssh servers of other hosts see it; None: nobody says."""
+        """This host's address, as the ssh servers of other hosts see it; None where no other
+        host has said it."""
         seen = (answer["connection"] for answer in self.answers)
         others = zip(self.hosts, seen, strict=True)
         return next((c[0] for h, c in others if c and not self.remote.is_here(h)), None)

@@ -1,4 +1,5 @@
-"""Flax NNX modules that take `(batch, x)`; their dropout is `jgs.ops.dropout`."""
+"""Graph neural networks, and their layers, as Flax NNX modules that take `(batch, x)`. Their
+dropout is `jgs.ops.dropout`."""
 
 from jgs.models.concat import ConcatConv
 from jgs.models.dgcnn import DGCNN

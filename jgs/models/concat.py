@@ -15,21 +15,24 @@ from jgs.ops.dropout import Mask
 
 
 class ConcatConv(nnx.Module):
-    """One layer: `[W_self x_v ; W_neigh mean(x_u over v's neighbours u)] + b`, side by side. It
-    keeps the contract `jgs.models.Layer`, and reads no degrees.
+    """One layer: `[W_self x_v ; W_neigh mean(x_u over v's neighbours u)] + b`, the two products
+    side by side. (`SAGEConv` adds the two products.) It keeps the contract `jgs.models.Layer`,
+    and reads no degrees.
 
-    The first half of the columns, one more where they are odd, are the node's own. Weights are
-    Glorot uniform with a gain of sqrt(2), the bias is 0. `SAGEConv` adds the two products up.
+    The first `ceil(out / 2)` columns are the node's own product. Weights are Glorot uniform
+    with a gain of sqrt(2), and the bias is 0.
 
     Args:
-      in_features, out_features: widths; `out_features` is at least 2.
+      in_features, out_features: widths of the input and the output; `out_features` is at
+        least 2.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`, zeros in
-    padding. It equals `conv.update(x[:T], aggregate(block, conv.message(x), "mean"))` on the
-    real rows. Rows of `x` beyond `block.num_sources` may hold anything and change neither
-    result nor gradient; with `real` bool `[S]` so may all rows where it is False. Raises
-    `InputError` for another width.
+    `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
+    zeros in padding. On the real rows the result equals
+    `conv.update(x[:T], aggregate(block, conv.message(x), "mean"))`. Rows of `x` beyond
+    `block.num_sources` may hold anything and change neither result nor gradient. The same is
+    true, with `real` bool `[S]`, of rows where `real` is False. Raises `InputError` where the
+    width of `x` is not `in_features`.
     """
 
     reduce = "mean"
@@ -50,7 +53,8 @@ class ConcatConv(nnx.Module):
 
     @property
     def projects_first(self) -> bool:
-        """Whether `message` multiplies by `W_neigh`, so that narrower rows are aggregated."""
+        """Whether `message` multiplies by `W_neigh`, because the product's rows are
+        narrower."""
         return self.in_features > self.neighbor_kernel.shape[1]
 
     def __call__(
@@ -71,8 +75,8 @@ class ConcatConv(nnx.Module):
         num_sources: jax.Array | None = None,
         degree: jax.Array | None = None,
     ) -> jax.Array:
-        """What is aggregated, `[S, in]` or, if `projects_first`, `[S, out // 2]`; `num_sources`
-        of the rows are real, by default all."""
+        """The rows to aggregate: `[S, in]`, or `[S, out // 2]` if `projects_first`. The first
+        `num_sources` rows are real, by default all."""
         if self.projects_first:
             return linear([x], [self.neighbor_kernel[...]], None, num_sources)
         return x
@@ -87,10 +91,10 @@ class ConcatConv(nnx.Module):
         relu: bool = False,
         drop: Mask | None = None,
     ) -> jax.Array:
-        """`[T, out]` from the targets' own rows `[T, in]` (or more: the first `T` are read) and
-        the aggregated messages; `num_targets` of the rows are real, by default all. `relu` and
-        `drop` as in `jgs.ops.linear`."""
-        # One product with columns of zeros, whose sums do not depend on XLA's threads.
+        """The output `[T, out]`, from the targets' own rows `[T, in]` and the aggregated
+        messages. `own` may have more rows: the first `T` are read. The first `num_targets` rows
+        are real, by default all. `relu` and `drop` are as in `jgs.ops.linear`."""
+        # One product with columns of zeros: its sums do not depend on XLA's threads.
         neighbors = self.neighbor_kernel.shape[1]
         own_kernel = jnp.pad(self.self_kernel[...], ((0, 0), (0, neighbors)))
         before = ((0, 0), (self.out_features - neighbors, 0))

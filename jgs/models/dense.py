@@ -1,5 +1,5 @@
-"""What the layers share: their widths, their matrices, the rows that enter a product, and how
-a layer's three steps make its call."""
+"""What the layers share: checks of widths, weight matrices, the masking of rows before a
+product, and the call that consists of a layer's three steps."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jgs.ops import aggregate
 
 
 def check_widths(**widths: int) -> None:
-    """Each of a layer's widths, by its argument's name."""
+    """Raises `InputError` unless each width, given by its argument's name, is positive."""
     for name, width in widths.items():
         if width < 1:
             raise InputError(f"{name} must be at least 1", width, "Give a positive width.")
 
 
 def glorot(rngs: nnx.Rngs, shape: tuple[int, int]) -> nnx.Param:
-    """A matrix, Glorot uniform with a gain of sqrt(2)."""
+    """A weight matrix of `shape`, drawn Glorot uniform with a gain of sqrt(2)."""
     make = nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform")
     return nnx.Param(make(rngs.params(), shape))
 
@@ -38,9 +38,10 @@ def check_width(x: jax.Array, in_features: int) -> None:
 
 
 def zero_unless(real: jax.Array | None, x: jax.Array) -> jax.Array:
-    """The first rows of `x`, 0 where `real` is False; `real` None: `x`.
+    """The first `len(real)` rows of `x`, with zeros where `real` is False. With `real` None it
+    is `x` itself.
 
-    0 * NaN is NaN in a weight's gradient: rows that are not real enter no product.
+    Rows that are not real must enter no product: 0 * NaN would be NaN in a weight's gradient.
     """
     return x if real is None else jnp.where(real[:, None], x[: real.shape[0]], 0)
 
@@ -53,8 +54,8 @@ def pass_messages(
     degree: jax.Array | None,
     **after: Any,
 ) -> jax.Array:
-    """The call of a `layer` whose `reduce` is one of `jgs.ops.aggregate`: message, reduction
-    and update; `after`: the update's `relu` and `drop`."""
+    """Calls a `layer` whose `reduce` is one of `jgs.ops.aggregate`: message, reduction and
+    update. `after` holds `relu` and `drop` for the update."""
     check_width(x, layer.in_features)
     own = x if real is None else zero_unless(real[: block.target_capacity], x)
     if layer.projects_first:

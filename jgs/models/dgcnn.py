@@ -18,30 +18,33 @@ _CHANNELS, _WINDOW, _DENSE = (16, 32), 5, 128
 
 
 class DGCNN(nnx.Module):
-    """One logit for each pair of a `Seal` batch: whether a link joins its two ends.
+    """A model that gives each pair of a `Seal` batch one logit: whether a link joins its ends.
 
     Zhang, Cui, Neumann and Chen, "An End-to-End Deep Learning Architecture for Graph
-    Classification" (2018), as SEAL (Zhang and Chen, 2018, section 5) sets it. A row's input is
-    its double-radius label, one-hot, beside its features. Graph convolutions (section 3.1)
-    `tanh(mean(h_u W))`, the mean over a row and its neighbours, are concatenated. SortPooling
-    (section 3.2) keeps the `pool_rows` rows of each subgraph that have the largest last
-    channel, in that order, and fills what is missing with zeros. Convolutions over these rows,
-    of 16 and 32 channels, pooling by maximum between them, and a dense layer of 128 units with
-    dropout make the logit.
+    Classification" (2018), as SEAL (Zhang and Chen, 2018, section 5) sets it:
+
+    1. A row's input is its double-radius label, one-hot, beside its features.
+    2. Graph convolutions (section 3.1) `tanh(mean(h_u W))`, the mean over a row and its
+       neighbours, follow each other. Their outputs are concatenated.
+    3. SortPooling (section 3.2) keeps, of each subgraph, the `pool_rows` rows with the largest
+       last channel, in that order. A smaller subgraph is filled with rows of zeros.
+    4. Two one-dimensional convolutions over these rows, of 16 and 32 channels with maximum
+       pooling between them, and a dense layer of 128 units with dropout make the logit.
 
     Args:
-      in_features: of the rows, beside the labels; 0 for none.
-      pool_rows: `k`, at least 10; the paper takes what 60 % of the subgraphs do not exceed.
+      in_features: width of the features, without the labels; 0 for no features.
+      pool_rows: the number `k` of rows that SortPooling keeps, at least 10. The paper takes the
+        size that 60 % of the subgraphs do not exceed.
       hidden: width of the graph convolutions.
-      num_layers: how many there are, before one more of width 1.
+      num_layers: the number of graph convolutions of width `hidden`; one of width 1 follows.
       max_label: larger labels count as this one.
       dropout: rate of the dense layer's units.
       rngs: its `params` stream makes the weights.
 
-    `model(batch, x, key=key)`, with `x` float32 `[R, in_features]` or None, returns `[B, 1]`;
-    NaN where the batch has overflowed. Without a `key` nothing is dropped. What is dropped
-    depends on (key, pair, unit) alone. Padding changes nothing, and rows of `x` there may hold
-    anything. Raises `InputError` for other widths and for a batch of no pairs.
+    `model(batch, x, key=key)` takes `x` float32 `[R, in_features]` or None. The result `[B, 1]`
+    is NaN where the batch has overflowed. Without a `key` nothing is dropped. What is dropped
+    depends on (key, pair, unit) alone. Padding changes nothing, and its rows of `x` may hold
+    anything. Raises `InputError` for other widths and for a batch without pairs.
     """
 
     def __init__(
@@ -113,8 +116,9 @@ class DGCNN(nnx.Module):
 
 
 def sort_pool(h: jax.Array, groups: jax.Array, num_rows: int) -> jax.Array:
-    """float `[B, num_rows, C]`: of each group the rows of `h` `[R, C]` with the largest last
-    channel, in falling order, and then zeros. `groups` int32 `[B+1]`: see `MiniBatch`."""
+    """float `[B, num_rows, C]`: for each group the rows of `h` `[R, C]` with the largest last
+    channel, in descending order, and then zeros. `groups` int32 `[B+1]` says which rows belong
+    to a group (see `MiniBatch`)."""
     row = jnp.arange(h.shape[0], dtype=jnp.int32)
     group = jnp.searchsorted(groups, row, side="right")
     key = -jax.lax.stop_gradient(h[:, -1])
@@ -126,12 +130,13 @@ def sort_pool(h: jax.Array, groups: jax.Array, num_rows: int) -> jax.Array:
 
 
 def _with_own(block: Block, h: jax.Array) -> jax.Array:
-    """The mean of each row and the rows of its neighbours."""
+    """For each row of `h` the mean of itself and its neighbours' rows."""
     degree = jnp.diff(block.indptr)[:, None].astype(h.dtype)
     return (degree * aggregate(block, h, "mean") + h) / (degree + 1)
 
 
 def _mask_of_pairs(key: jax.Array, pairs: jax.Array, rate: float) -> Mask:
-    """That of the rows of pairs int32 `[B, 2]`: one word of each end."""
+    """The dropout mask of one row for each of `pairs` int32 `[B, 2]`. A row's mask depends on
+    the ids of both ends."""
     first, second = (dropout_mask(key, pairs[:, i], 0, rate) for i in (0, 1))
     return Mask(first.low, second.high, first.rate)

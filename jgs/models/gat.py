@@ -24,28 +24,28 @@ class GATConv(nnx.Module):
     - version 1: `LeakyReLU(a_source . W x_u + a_target . W x_v)`;
     - version 2: `a . LeakyReLU(W x_u + W_target x_v)`.
 
-    Matrices and attention vectors are Glorot uniform with a gain of sqrt(2), the bias is 0.
+    Matrices and attention vectors are Glorot uniform with a gain of sqrt(2), and the bias is 0.
 
     Args:
-      in_features, out_features: widths; of the result, so that each of several concatenated
-        heads has `out_features / num_heads` units.
-      num_heads: how many.
-      concat: whether the heads are concatenated, as in hidden layers, or averaged, as in the
-        last one; each then has `out_features` units.
+      in_features, out_features: widths of the input and the output. Concatenated heads share
+        `out_features`: each has `out_features / num_heads` units.
+      num_heads: the number of heads.
+      concat: True concatenates the heads, as in hidden layers. False averages them, as in the
+        last layer; each head then has `out_features` units.
       version: 1 or 2.
-      negative_slope: of the LeakyReLU.
+      negative_slope: slope of the LeakyReLU below 0.
       self_loops: whether each node is one more neighbour of itself.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`, zeros in
-    padding. It equals `conv.update(x[:T], aggregated)` on the real rows, where `aggregated` is
-    the sum of `conv.values(conv.message(x_u))` over `u`, weighted by the softmax of
-    `conv.scores(conv.message(x_u), conv.query(x_v))`. Rows of `x` beyond `block.num_sources`
-    may hold anything and change neither result nor gradient; with `real` bool `[S]` so may all
-    rows where it is False. With `attention_drop`, the `jgs.ops.dropout_mask(key, nodes,
-    layer, rate)` of the `S` sources' nodes, weights are dropped after the softmax: those of an
-    edge belong to its two nodes. Raises `InputError` for another width, version or number of
-    heads.
+    `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
+    zeros in padding. On the real rows the result equals `conv.update(x[:T], aggregated)`, where
+    `aggregated` is the sum of `conv.values(conv.message(x_u))` over `u`, weighted by the
+    softmax of `conv.scores(conv.message(x_u), conv.query(x_v))`. Rows of `x` beyond
+    `block.num_sources` may hold anything and change neither result nor gradient. The same is
+    true, with `real` bool `[S]`, of rows where `real` is False. `attention_drop` is the
+    `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `S` sources' nodes: attention weights
+    are dropped by it after the softmax, and whether an edge's weights are dropped depends on
+    its two nodes. Raises `InputError` for another width, version or number of heads.
     """
 
     reduce = "attention"
@@ -106,7 +106,7 @@ class GATConv(nnx.Module):
         x, num = zero_unless(real, x), block.target_capacity
         values = linear([x], [self.kernel[...]], None, block.num_sources)
         if self.version == 1:
-            # A sum of two numbers is the product of (of source, 1) and (1, of target).
+            # s + t is the dot product of (s, 1), of the source, and (1, t), of the target.
             kernels = [self._scores_kernel(a) for a in self._attentions()]
             both = linear([x], [jnp.hstack(kernels)], None, block.num_sources)
             source, target = jnp.split(both, 2, axis=1)
@@ -137,18 +137,17 @@ class GATConv(nnx.Module):
         num_sources: jax.Array | None = None,
         degree: jax.Array | None = None,
     ) -> jax.Array:
-        """`[S, M]`: the values `W x`, `[S, H * D]`, and in version 1 behind them what the
-        source adds to its logits, `[S, H]`; `num_sources` of the rows are real, by default all.
-        """
+        """`[S, M]`: the values `W x` `[S, H * D]`. In version 1 the source's part of the logits
+        `[S, H]` follows them. The first `num_sources` rows are real, by default all."""
         kernel = self.kernel[...]
         if self.version == 1:
             kernel = jnp.hstack([kernel, self._scores_kernel(self.source_attention[...])])
         return linear([x], [kernel], None, num_sources)
 
     def query(self, own: jax.Array, num_targets: jax.Array | None = None) -> jax.Array:
-        """What the targets with rows `own` `[T, in]` ask with: `[T, H]`, what they add to their
-        logits, in version 1, and `W_target own` `[T, H * D]` in version 2; `num_targets` of the
-        rows are real, by default all."""
+        """The queries of targets with rows `own` `[T, in]`. In version 1 they are the targets'
+        part of the logits `[T, H]`, in version 2 `W_target own` `[T, H * D]`. The first
+        `num_targets` rows are real, by default all."""
         if self.version == 1:
             kernel = self._scores_kernel(self.target_attention[...])
         else:
@@ -156,13 +155,13 @@ class GATConv(nnx.Module):
         return linear([own], [kernel], None, num_targets)
 
     def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
-        """Logits `[n, H]` of `n` pairs of a source's message and a target's query."""
+        """The logits `[n, H]` of `n` pairs of a source's message and a target's query."""
         if self.version == 1:
             return self._leaky(message[:, -self.num_heads :] + query)
         return leaky_scores(message + query, self.attention[...], self.negative_slope)
 
     def values(self, message: jax.Array) -> jax.Array:
-        """What is averaged, `[n, H * D]`, of messages `[n, M]`."""
+        """The rows to average, `[n, H * D]`, as parts of messages `[n, M]`."""
         return message[:, : self.num_heads * self._head_width]
 
     def update(
@@ -175,9 +174,9 @@ class GATConv(nnx.Module):
         relu: bool = False,
         drop: Mask | None = None,
     ) -> jax.Array:
-        """`[T, out]` from the weighted sums of the values, `[T, H * D]`; of `own` nothing is
-        read. `num_targets` of the rows are real, by default all. `relu` and `drop` as in
-        `jgs.ops.linear`."""
+        """The output `[T, out]`, from the weighted sums of the values `[T, H * D]`. `own` is
+        not read. The first `num_targets` rows are real, by default all. `relu` and `drop` are
+        as in `jgs.ops.linear`."""
         if not self.concat:
             aggregated = aggregated.reshape(-1, self.num_heads, self._head_width).mean(1)
         return finish(aggregated + self.bias[...], num_targets, relu, drop)
@@ -190,7 +189,7 @@ class GATConv(nnx.Module):
         return self.source_attention[...], self.target_attention[...]
 
     def _scores_kernel(self, attention: jax.Array) -> jax.Array:
-        """`[in, H]`: what gives `attention . W x` of each head from `x`."""
+        """The matrix `[in, H]` that turns `x` into `attention . W x` of each head."""
         kernel = self.kernel[...].reshape(self.in_features, *attention.shape)
         return jnp.sum(kernel * attention, axis=-1)
 
@@ -199,12 +198,13 @@ class GATConv(nnx.Module):
 
 
 def _beside_ones(numbers: jax.Array, place: int) -> jax.Array:
-    """`[n, 2 * H]` from `[n, H]`: each number at that place of a pair whose other one is 1."""
+    """`[n, 2 * H]` from `[n, H]`: each number becomes a pair, with itself at `place` (0 or 1)
+    and 1 at the other place."""
     pair = [numbers, jnp.ones_like(numbers)]
     return jnp.stack(pair if place == 0 else pair[::-1], axis=-1).reshape(numbers.shape[0], -1)
 
 
 def _dropped(weights: jax.Array, mask: Mask) -> jax.Array:
-    """`weights` with those that `mask` drops set to 0; its first rows are read."""
+    """`weights`, with 0 where `mask` drops them. The first rows of `mask` are read."""
     rows, num_heads = weights.shape
     return jnp.where(mask.keep(num_heads)[:rows], weights * mask.scale, 0)

@@ -18,25 +18,25 @@ class GCNConv(nnx.Module):
     """One layer: `W [x_v / d̂_v + (d_v / sqrt(d̂_v)) mean(x_u / sqrt(d̂_u))] + b`.
 
     The mean is over the drawn neighbours `u` of `v`, `d` is a node's in-degree in the whole
-    graph and `d̂ = d + 1`. Over all neighbours in a symmetric graph that is the paper's sum, of
-    the adjacency matrix with self-loops, normalised on both sides; over neighbours drawn
-    uniformly it is an unbiased estimate of it. Weights are Glorot uniform with a gain of
-    sqrt(2), the bias is 0.
+    graph, and `d̂ = d + 1`. With all neighbours of a symmetric graph this is the paper's
+    product with the adjacency matrix that has self-loops and is normalised on both sides. With
+    neighbours drawn uniformly it is an unbiased estimate of that product. Weights are Glorot
+    uniform with a gain of sqrt(2), and the bias is 0.
 
     Args:
-      in_features, out_features: widths.
+      in_features, out_features: widths of the input and the output.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x, degree=degree)`, with `x` `[S, in]` a row for each source and `degree` int
-    `[S]` their nodes' in-degrees, returns `[T, out]`, zeros in padding. It equals
-    `conv.update(x[:T], aggregate(block, conv.message(x, degree=degree), "mean"),
-    degree=degree)` on the real rows. Rows of `x` beyond `block.num_sources` may hold anything
-    and change neither result nor gradient; with `real` bool `[S]` so may all rows where it is
-    False. Raises `InputError` for another width and where there are no degrees.
+    `conv(block, x, degree=degree)` takes `x` `[S, in]`, a row for each source, and `degree` int
+    `[S]`, the in-degrees of the sources' nodes. It returns `[T, out]`, with zeros in padding.
+    On the real rows the result equals `conv.update(x[:T], aggregate(block, conv.message(x,
+    degree=degree), "mean"), degree=degree)`. Rows of `x` beyond `block.num_sources` may hold
+    anything and change neither result nor gradient. The same is true, with `real` bool `[S]`,
+    of rows where `real` is False. Raises `InputError` for another width and for absent degrees.
     """
 
     reduce = "mean"
-    projects_first = True  # a message is at least scaled: never `x` itself
+    projects_first = True  # a message is at least scaled, so it is never `x` itself
     uses_degrees = True
     takes_inputs = False
 
@@ -48,7 +48,7 @@ class GCNConv(nnx.Module):
 
     @property
     def _narrows(self) -> bool:
-        """Whether messages are multiplied by `W`, so that narrower rows are aggregated."""
+        """Whether messages are multiplied by `W`, because the product's rows are narrower."""
         return self.in_features > self.out_features
 
     def __call__(
@@ -69,7 +69,7 @@ class GCNConv(nnx.Module):
         num_sources: jax.Array | None = None,
         degree: jax.Array | None = None,
     ) -> jax.Array:
-        """What is aggregated, `[S, min(in, out)]`; `num_sources` of the rows are real, by
+        """The rows to aggregate, `[S, min(in, out)]`. The first `num_sources` rows are real, by
         default all."""
         if self._narrows:
             x = linear([x], [self.kernel[...]], None, num_sources)
@@ -86,9 +86,10 @@ class GCNConv(nnx.Module):
         relu: bool = False,
         drop: Mask | None = None,
     ) -> jax.Array:
-        """`[T, out]` from the targets' own rows `[T, in]`, their degrees `[T]` (or more: the
-        first `T` are read) and the aggregated messages; `num_targets` of the rows are real, by
-        default all. `relu` and `drop` as in `jgs.ops.linear`."""
+        """The output `[T, out]`, from the targets' own rows `[T, in]`, their in-degrees `[T]`
+        and the aggregated messages. `own` and `degree` may be longer: the first `T` are read.
+        The first `num_targets` rows are real, by default all. `relu` and `drop` are as in
+        `jgs.ops.linear`."""
         num_rows = aggregated.shape[0]
         degrees, with_loop = _degrees(degree, num_rows)
         own = own[:num_rows] / with_loop
@@ -103,7 +104,8 @@ class GCNConv(nnx.Module):
 
 
 def _degrees(degree: jax.Array | None, num_rows: int) -> tuple[jax.Array, jax.Array]:
-    """The first rows' in-degrees, without and with a self-loop, float32 `[num_rows, 1]`."""
+    """The in-degrees of the first `num_rows` rows, without and with a self-loop, each float32
+    `[num_rows, 1]`. Raises `InputError` where `degree` is None or too short."""
     if degree is None:
         raise InputError(
             "GCNConv needs the in-degree of each row's node",

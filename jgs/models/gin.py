@@ -17,20 +17,21 @@ class GINConv(nnx.Module):
     """One layer: `MLP((1 + eps) x_v + sum(x_u over v's neighbours u))`.
 
     The MLP is `W_2 relu(W_1 x + b_1) + b_2`. Weights are Glorot uniform with a gain of sqrt(2),
-    biases are 0.
+    and biases are 0.
 
     Args:
-      in_features, out_features: widths.
-      hidden_features: of the MLP; None: `out_features`.
-      eps: the weight of a node's own row, less 1; the first one if `train_eps`.
-      train_eps: whether `eps` is a parameter (GIN-eps) or stays as it is (GIN-0).
+      in_features, out_features: widths of the input and the output.
+      hidden_features: width of the MLP's hidden layer; None: `out_features`.
+      eps: a node's own row has the weight `1 + eps`. If `train_eps`, this is its first value.
+      train_eps: whether `eps` is a parameter (GIN-eps) or a constant (GIN-0 with `eps=0`).
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`, zeros in
-    padding. It equals `conv.update(x[:T], aggregate(block, conv.message(x), "sum"))` on the
-    real rows. Rows of `x` beyond `block.num_sources` may hold anything and change neither
-    result nor gradient; with `real` bool `[S]` so may all rows where it is False. Raises
-    `InputError` for another width.
+    `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
+    zeros in padding. On the real rows the result equals
+    `conv.update(x[:T], aggregate(block, conv.message(x), "sum"))`. Rows of `x` beyond
+    `block.num_sources` may hold anything and change neither result nor gradient. The same is
+    true, with `real` bool `[S]`, of rows where `real` is False. Raises `InputError` where the
+    width of `x` is not `in_features`.
     """
 
     reduce = "sum"
@@ -58,7 +59,7 @@ class GINConv(nnx.Module):
 
     @property
     def projects_first(self) -> bool:
-        """Whether `message` multiplies by `W_1`, so that narrower rows are aggregated."""
+        """Whether `message` multiplies by `W_1`, because the product's rows are narrower."""
         return self.in_features > self.hidden_features
 
     def __call__(
@@ -79,8 +80,8 @@ class GINConv(nnx.Module):
         num_sources: jax.Array | None = None,
         degree: jax.Array | None = None,
     ) -> jax.Array:
-        """What is summed, `[S, in]` or, if `projects_first`, `[S, hidden]`; `num_sources` of
-        the rows are real, by default all."""
+        """The rows to sum: `[S, in]`, or `[S, hidden]` if `projects_first`. The first
+        `num_sources` rows are real, by default all."""
         if self.projects_first:
             return linear([x], [self.hidden_kernel[...]], None, num_sources)
         return x
@@ -95,13 +96,14 @@ class GINConv(nnx.Module):
         relu: bool = False,
         drop: Mask | None = None,
     ) -> jax.Array:
-        """`[T, out]` from the targets' own rows `[T, in]` (or more: the first `T` are read) and
-        the summed messages; `num_targets` of the rows are real, by default all. `relu` and
-        `drop`, of the result, as in `jgs.ops.linear`."""
+        """The output `[T, out]`, from the targets' own rows `[T, in]` and the summed messages.
+        `own` may have more rows: the first `T` are read. The first `num_targets` rows are real,
+        by default all. `relu` and `drop` apply to the output, as in `jgs.ops.linear`."""
         eps = self.eps[...] if isinstance(self.eps, nnx.Param) else self.eps
         rows, add = jnp.arange(aggregated.shape[0]), None
         real = rows < (rows.size if num_targets is None else num_targets)
-        own = (1 + eps) * zero_unless(real, own)  # in padding NaN would reach eps's gradient
+        # A NaN in padding would reach the gradient of eps.
+        own = (1 + eps) * zero_unless(real, own)
         if self.projects_first:
             add = aggregated
         else:

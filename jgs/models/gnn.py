@@ -1,4 +1,4 @@
-"""`GNN`: layers of message passing one after the other, in Flax NNX."""
+"""`GNN`: a stack of message-passing layers, in Flax NNX."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ ACTIVATIONS = {"relu": nnx.relu, "elu": nnx.elu}
 
 
 class GNN(nnx.Module):
-    """`layers` with an activation, normalisation and dropout between them.
+    """A model of several layers, with normalisation, activation and dropout between them.
 
     Args:
-      layers: at least one, each of the contract `jgs.models.Layer`, the width of one the input
-        of the next.
-      dropout: rate on each hidden layer, after the activation.
+      layers: at least one. Each keeps the contract `jgs.models.Layer`, and its `out_features`
+        are the next one's `in_features`.
+      dropout: rate on each hidden layer's output, after the activation.
       input_dropout: rate on the input rows.
-      attention_dropout: rate on the weights of layers with attention.
-      norm: `"layer"`, a LayerNorm before the activation; `"l2"`, each row over its Euclidean
-        norm after it, as line 7 of GraphSAGE's Algorithm 1; or None. Hidden layers only.
-      activation: `"relu"` or `"elu"`, of the hidden layers.
-      rngs: its `params` stream makes the norms' weights; nothing of it is kept.
+      attention_dropout: rate on the attention weights of layers that have them.
+      norm: of the hidden layers. `"layer"` is a LayerNorm before the activation. `"l2"` divides
+        each row by its Euclidean norm after the activation, as line 7 of GraphSAGE's Algorithm
+        1 does. None is no normalisation.
+      activation: of the hidden layers, `"relu"` or `"elu"`.
+      rngs: its `params` stream makes the norms' weights. The model keeps nothing of `rngs`.
 
-    `model(batch, x, key=None)` returns `[B, out]`: one row a seed slot, in padding of no
-    meaning but finite; NaN where the batch has overflowed. Dropout is on exactly when a `key`
-    is given, and depends on `(key, layer, node, unit)` alone (see `jgs.ops.dropout`). `x` is
-    either of
+    `model(batch, x, key=None)` returns `[B, out]`, one row for each seed slot. Rows of padding
+    are finite and have no meaning. All rows are NaN where the batch has overflowed. Dropout is
+    on exactly when a `key` is given, and depends on `(key, layer, node, unit)` alone (see
+    `jgs.ops.dropout`). `x` is one of these; the results are equal to rounding:
 
+    - `jgs.ops.gather(features, batch.nodes)`, a matrix `[S, in]`. Its rows beyond the real
+      nodes change neither result nor gradient.
     - `read_inputs(features, batch, model.input_reduce)`, of a batch sampled with
-      `relabel_inputs=False`: the faster way, where `input_reduce` is not None;
-    - `[S, in]` = `jgs.ops.gather(features, batch.nodes)`. Rows beyond the real nodes change
-      neither result nor gradient;
-    - `jgs.models.Placed`, these rows in the tables where they lie, which the first layer reads
-      directly where `input_reduce` is not None.
+      `relabel_inputs=False`. This is faster, and possible where `input_reduce` is not None.
+    - `jgs.models.Placed`, which names the tables where these rows lie. Where `input_reduce` is
+      not None the first layer reads them there directly.
 
-    All are equal to rounding. Layers that read degrees need `batch.degrees`
-    (`batch.with_degrees`).
+    Layers that read degrees need `batch.degrees` (see `batch.with_degrees`).
 
-    Raises `InputError` when the batch has another number of blocks, `x` another shape, or for
-    `Inputs` where `input_dropout` would drop from the rows that they no longer hold.
+    Raises `InputError` where the batch has another number of blocks or `x` another shape, and
+    for `Inputs` together with `input_dropout`, which needs the rows that `Inputs` do not hold.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class GNN(nnx.Module):
 
     @property
     def input_reduce(self) -> str | None:
-        """How `read_inputs` is to reduce the rows that the first layer reads; None where it
+        """The `reduce` that `read_inputs` must use for the first layer; None where that layer
         needs the rows of all input nodes."""
         first: Layer = self.layers[0]
         return first.reduce if first.takes_inputs and self.input_dropout == 0 else None
@@ -120,13 +120,14 @@ class GNN(nnx.Module):
         *,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        """`model(batch, x, key=key)`, to rounding, and every layer's messages float32 `[S, M]`,
-        finite in padding: what an adaptive sampler learns from.
+        """The output of `model(batch, x, key=key)`, to rounding, and every layer's messages
+        float32 `[S, M]`, which are finite in padding. Adaptive samplers learn from these.
 
         Args:
-          x: the rows of all input nodes, or `Placed`; no `Inputs`.
-          probes: float32 `[T, M]` for each layer, of `message_widths`, added to the aggregated
-            rows: with zeros the derivative by them is that by the aggregated rows.
+          x: the rows of all input nodes `[S, in]`, or `Placed`; `Inputs` are refused.
+          probes: float32 `[T, M]` for each layer, with `M` of `message_widths`. They are added
+            to the aggregated rows, so that the derivative by probes of zeros is the derivative
+            by the aggregated rows.
 
         Raises `InputError` as a call does, and for a layer with attention.
         """
@@ -150,10 +151,16 @@ class GNN(nnx.Module):
         return outputs, tuple(messages)
 
     def masked(self, batch: MiniBatch, x: jax.Array, masks: Sequence[jax.Array]) -> jax.Array:
-        """`model(batch, x)`, to rounding, where the message of edge `e` of layer `i` is
-        multiplied by `masks[i][e]`, float32 `[E]`; see `jgs.models.masked`. For explanations:
-        it is differentiable in `x` and in the masks. `x` `[S, in]` are the rows of all input
-        nodes. Raises `InputError` as a call does."""
+        """The output of `model(batch, x)`, to rounding, with the message of edge `e` of layer
+        `i` multiplied by `masks[i][e]`; see `jgs.models.masked`. Explanations use it: it is
+        differentiable in `x` and in the masks.
+
+        Args:
+          x: float32 `[S, in]`, the rows of all input nodes.
+          masks: float32 `[E]` for each layer.
+
+        Raises `InputError` as a call does.
+        """
 
         def apply(i, layer, block, x, real, degree=None, relu=False):
             return masked_layer(layer, masks[i], block, x, real, degree, relu)
@@ -185,7 +192,7 @@ class GNN(nnx.Module):
     def _run(
         self, batch: MiniBatch, x: Any, key: jax.Array | None, apply: Callable[..., jax.Array]
     ) -> jax.Array:
-        """The model's outputs, where `apply(i, layer, ...)` calls layer number `i`."""
+        """The model's outputs; `apply(i, layer, ...)` computes layer number `i`."""
         x, real = self._enter(batch, x, key)
         degree, fused = batch.degrees, self.norm is None and self.activation == "relu"
         sources = batch.nodes
@@ -193,7 +200,7 @@ class GNN(nnx.Module):
             block, nodes = batch.block(i), batch.target_nodes(i)
             options: dict[str, Any] = {"degree": degree} if layer.uses_degrees else {}
             if layer.reduce == "attention" and key is not None and self.attention_dropout > 0:
-                number = len(self.layers) + i  # after those of the rows
+                number = len(self.layers) + i  # the rows' dropout has the lower numbers
                 mask = dropout_mask(key, sources, number, self.attention_dropout)
                 options["attention_drop"] = mask
             if fused and i < len(self.layers) - 1:
@@ -203,14 +210,15 @@ class GNN(nnx.Module):
             else:
                 h = apply(i, layer, block, x, real, **options)
                 x = self.activate(i, h, nodes, key)
-            real, sources = None, nodes  # what follows is finite everywhere
+            real, sources = None, nodes  # from here on all rows are finite
             degree = None if degree is None else degree[: block.target_capacity]
         return batch.of_seeds(x)
 
     def _enter(
         self, batch: MiniBatch, x: Any, key: jax.Array | None
     ) -> tuple[Any, jax.Array | None]:
-        """The first layer's input, and which of its rows are real (None: all, or 0)."""
+        """The first layer's input, and bool `[S]`, which of its rows are real; None where the
+        rows of padding are 0."""
         first: Layer = self.layers[0]
         if isinstance(x, Placed):
             return self._enter_placed(batch, x, key)
@@ -261,9 +269,10 @@ class GNN(nnx.Module):
     def activate(
         self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None
     ) -> jax.Array:
-        """What follows layer `i`: norm, activation and dropout, or nothing after the last.
+        """Applies what follows layer `i` to its output `h` `[T, out]`: norm, activation and
+        dropout, or nothing after the last layer.
 
-        `nodes` int32 `[T]`, the nodes of `h`'s rows, is needed only with a `key`.
+        `nodes` int32 `[T]`, the nodes of `h`'s rows, are needed only with a `key`.
         """
         if i == len(self.layers) - 1:
             return h

@@ -1,4 +1,4 @@
-"""What a model's first layer reads of the stored features, without the matrix of all inputs."""
+"""Inputs of a model's first layer that need no matrix of all input rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jgs.ops import gather, gather_aggregate
 class Inputs(NamedTuple):
     """The first layer's input, in place of the rows `x` of all input nodes.
 
-    Fields, each `[T, F]`, a row for every target of the batch's first block:
-      own: the target's own features; in padding 0.
-      aggregated: the reduction of its sampled neighbours' features; in padding 0.
+    Fields, each `[T, F]`, a row for every target of the batch's first block and 0 in padding:
+      own: the target's own features.
+      aggregated: the reduction of its sampled neighbours' features.
     """
 
     own: jax.Array
@@ -25,11 +25,12 @@ class Inputs(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The rows of a batch's input nodes where they lie, in place of a matrix `x` of them.
+    """Where the rows of a batch's input nodes lie, in place of a matrix `x` of these rows.
 
     Fields:
-      tables: tuple of `[N_i, F]`, read as one that has the rows of the first, then those of
-        the second and so on: a rank's own rows, its cache, what others sent.
+      tables: tuple of matrices `[N_i, F]`, numbered as one table: the rows of the first, then
+        those of the second and so on. On a rank they are its own rows, its cache, and the rows
+        that other ranks sent.
       place: int32 `[S]`, for each of `batch.nodes` its row in the tables; -1 in padding.
     """
 
@@ -37,11 +38,12 @@ class Placed(NamedTuple):
     place: jax.Array
 
     def rows(self) -> jax.Array:
-        """float32 `[S, F]`: the matrix."""
+        """The matrix `x`, float32 `[S, F]`."""
         return gather(self.tables, self.place)
 
     def inputs(self, batch: MiniBatch, reduce: str) -> Inputs:
-        """The `Inputs` of a batch whose nodes these are, without the matrix."""
+        """The `Inputs` of `batch`, to whose nodes these rows belong, without the matrix `x`.
+        `reduce` is the first layer's."""
         block = batch.block(0)
         own = gather(self.tables, self.place[: block.target_capacity])
         return Inputs(own, gather_aggregate(self.tables, block, reduce, self.place))
@@ -52,13 +54,13 @@ def read_inputs(
 ) -> Inputs:
     """The `Inputs` of a batch sampled with `relabel_inputs=False`.
 
-    The rows of the sampled neighbours are reduced as they are read: a batch has about three
-    times as many input nodes as targets in its first block, and their rows are never stored.
+    The rows of the sampled neighbours are reduced while they are read, and never stored. (A
+    batch has about three times as many input nodes as targets in its first block.)
 
     Args:
       features: `[N, F]`, as for `jgs.ops.gather_aggregate`.
       batch: from `sample_neighbors` or `Loader` with `relabel_inputs=False`.
-      reduce: the first layer's.
+      reduce: the first layer's `reduce`.
 
     Raises `InputError` for other features or batches.
     """

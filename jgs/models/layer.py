@@ -1,12 +1,13 @@
-"""The layer's contract: what a model's layers must have, written down as Protocols.
+"""The contract of a layer, as Protocols.
 
-A layer of message passing is three steps: every source makes a *message*, a target's messages
-are *reduced*, and the target is *updated* with what came of them. A layer that says its three
-steps apart can be trained on sampled blocks (`layer(block, x)`) and evaluated exactly, over all
-neighbours in pieces of bounded memory (`jgs.train.exact_inference`), which knows this contract
-and no algorithm.
+A message-passing layer has three steps: every source makes a *message*, the messages of a
+target are *reduced* to one row, and the target is *updated* with that row. A layer that offers
+its three steps separately can be trained on sampled blocks (`layer(block, x)`). It can also be
+evaluated exactly by `jgs.train.exact_inference`, which goes over all neighbours in pieces of
+bounded memory and knows this contract alone.
 
-`SAGEConv`, `GCNConv`, `GATConv` and `GINConv` keep it; so can a user's own `nnx.Module`.
+`SAGEConv`, `GCNConv`, `GATConv` and `GINConv` keep the contract. A user's own `nnx.Module` can
+keep it too.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from jgs.graph import Block
 
 
 class Layer(Protocol):
-    """One layer. `T` targets are the first of `S` sources; `M` is the width of a message.
+    """One layer. The `T` targets are the first of the `S` sources; `M` is a message's width.
 
     Fields:
-      in_features, out_features: widths of the rows that it takes and returns.
-      reduce: how a target's messages become one row: `"sum"`, `"mean"` or `"max"`, as
-        `jgs.ops.aggregate`; or `"attention"`, see `AttentionLayer`.
-      projects_first: False: `message(x)` is `x` itself, so that evaluation stores nothing for
-        it, and ranks exchange the rows as they are.
-      uses_degrees: True: `message` and `update` need `degree`, int32, the in-degree in the
-        whole graph of each row's node (0 in padding). In training `MiniBatch.degrees` has
-        them, in evaluation the graph.
-      takes_inputs: True: `x` may be `jgs.models.Inputs`, whose rows are aggregated by `reduce`
-        while they are read.
+      in_features, out_features: widths of the rows that the layer takes and returns.
+      reduce: how a target's messages become one row: `"sum"`, `"mean"` or `"max"`, as in
+        `jgs.ops.aggregate`, or `"attention"`, see `AttentionLayer`.
+      projects_first: False means that `message(x)` is `x` itself. Evaluation then stores no
+        messages, and ranks exchange the rows as they are.
+      uses_degrees: True means that `message` and `update` need `degree`, int32, the in-degree
+        of each row's node in the whole graph (0 in padding). In training the degrees come from
+        `MiniBatch.degrees`, in evaluation from the graph.
+      takes_inputs: True means that `x` may be `jgs.models.Inputs`, whose rows were aggregated
+        by `reduce` while they were read.
     """
 
     in_features: int
@@ -56,8 +57,8 @@ class Layer(Protocol):
         num_sources: jax.Array | None = None,
         degree: jax.Array | None = None,
     ) -> jax.Array:
-        """float32 `[S, M]`: a row for each source, from its own row of `x` `[S, in]` alone;
-        `num_sources` of them are real, by default all."""
+        """The messages float32 `[S, M]`: a row for each source, computed from its own row of
+        `x` `[S, in]` alone. The first `num_sources` rows are real, by default all."""
 
     def update(
         self,
@@ -69,9 +70,10 @@ class Layer(Protocol):
         relu: bool = False,
         drop: Any = None,
     ) -> jax.Array:
-        """`[T, out]`, from the targets' own rows `[T, in]` (or more: the first `T` are read)
-        and what was aggregated for them; `num_targets` of the rows are real, by default all.
-        `relu`, `drop`: what follows the layer, as in `jgs.ops.linear`."""
+        """The output `[T, out]`, from the targets' own rows `[T, in]` and their reduced
+        messages. `own` may have more rows: the first `T` are read. The first `num_targets` rows
+        are real, by default all. `relu` and `drop` are applied to the output, as in
+        `jgs.ops.linear`."""
 
     def __call__(
         self,
@@ -83,13 +85,14 @@ class Layer(Protocol):
         relu: bool = False,
         drop: Any = None,
     ) -> jax.Array:
-        """`[T, out]`: `update(x[:T], reduced messages)` on the real rows, zeros in padding.
+        """The output `[T, out]`: `update(x[:T], reduced messages)`, with zeros in padding.
 
         Args:
-          block: its `num_sources` say how many rows of `x` are real.
+          block: its `num_sources` says how many rows of `x` are real.
           x: float32 `[S, in]`; rows beyond the real ones may hold anything, NaN too.
-          real: bool `[S]`: where False, so may that row. By default all are finite.
-          degree: int32 `[S]`, of the sources; for a layer with `uses_degrees`.
+          real: bool `[S]`: rows where it is False may hold anything too. None: the first
+            `num_sources` rows are finite.
+          degree: int32 `[S]`, the in-degrees of the sources, for a layer with `uses_degrees`.
           relu, drop: as in `update`.
         """
 
@@ -98,37 +101,38 @@ class AttentionLayer(Layer, Protocol):
     """A layer with `reduce == "attention"`: a weighted mean of values, in `H` heads.
 
     For every edge from `u` to `v`, and every head, the weight is the softmax, over the edges
-    into `v`, of `scores(message[u], query[v])`; `aggregated` `[T, H * D]` is the weighted sum
+    into `v`, of `scores(message[u], query[v])`. `aggregated` `[T, H * D]` is the weighted sum
     of `values(message[u])`. A target without edges has zeros.
 
-    A call takes `attention_drop` too, the `jgs.ops.dropout_mask` of the `S` sources' nodes, by
-    which weights are dropped after the softmax: for a `GNN` with `attention_dropout`.
+    A call also takes `attention_drop`, the `jgs.ops.dropout_mask` of the `S` sources' nodes.
+    Weights are dropped by it after the softmax. A `GNN` with `attention_dropout` passes it.
 
     Fields:
-      num_heads: `H`.
-      self_loops: the target itself is one more source, with its own message.
+      num_heads: the number `H` of heads.
+      self_loops: whether the target itself is one more source, with its own message.
     """
 
     num_heads: int
     self_loops: bool
 
     def query(self, own: jax.Array) -> jax.Array:
-        """float32 `[T, Q]`: what each target asks with, from its own row `[T, in]`."""
+        """float32 `[T, Q]`: the query of each target, from its own row of `own` `[T, in]`."""
 
     def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
-        """float32 `[n, H]`: the logits of `n` pairs, of messages `[n, M]` and queries
+        """float32 `[n, H]`: the logits of `n` pairs of a message, `[n, M]`, and a query,
         `[n, Q]`."""
 
     def values(self, message: jax.Array) -> jax.Array:
-        """float32 `[n, H * D]`: what is averaged, head by head, of messages `[n, M]`."""
+        """float32 `[n, H * D]`: the values in messages `[n, M]`, which each head averages."""
 
 
 class Model(Protocol):
-    """What a model must have to be evaluated by `jgs.train.exact_inference`: `jgs.models.GNN`
-    has it, and a user's own `nnx.Module` may.
+    """The contract of a model that `jgs.train.exact_inference` evaluates. `jgs.models.GNN`
+    keeps it, and a user's own `nnx.Module` can.
 
-    Its output is `h = activate(i, layers[i](h))` for one layer after the other. All of its
-    state (`nnx.state(model)`: parameters, running statistics) is what inference is given.
+    The model's output is `h = activate(i, layers[i](h))` for one layer after the other.
+    Inference takes the whole state of the model, `nnx.state(model)`: parameters and running
+    statistics.
     """
 
     @property
@@ -137,6 +141,6 @@ class Model(Protocol):
     def activate(
         self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None
     ) -> jax.Array:
-        """What follows layer `i`: `h` `[T, out]` row by row, e.g. norm, ReLU and dropout.
-        Evaluation gives no `key`: then nothing is dropped. `nodes` int32 `[T]` are the rows'
-        nodes."""
+        """Applies what follows layer `i` to its output `h` `[T, out]`, row by row: for example
+        norm, ReLU and dropout. `nodes` int32 `[T]` are the rows' nodes. Evaluation passes no
+        `key`, and then nothing is dropped."""

@@ -1,4 +1,4 @@
-"""A layer whose edges count more or less: what explanations differentiate by."""
+"""Layers with a weight on every edge's message; explanations are derivatives by the weights."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ def masked_layer(
     degree: jax.Array | None = None,
     relu: bool = False,
 ) -> jax.Array:
-    """`layer(block, x, real)`, to rounding, where the message of edge `e` is multiplied by
-    `mask[e]`; of a layer with attention the value, after the softmax. So a mask of 1 changes
-    nothing, and with 0 an edge says nothing and is still counted in a mean.
+    """The output `[T, out]` of `layer(block, x, real)`, to rounding, with the message of edge
+    `e` multiplied by `mask[e]`. In a layer with attention the edge's value is multiplied, after
+    the softmax. A mask of 1 changes nothing. An edge with a mask of 0 contributes nothing and
+    is still counted in a mean.
 
     Args:
-      layer: of the contract `jgs.models.Layer`.
-      mask: float32 `[E]`; in padding of no meaning. The result is differentiable in it.
-      block, x, real, degree, relu: as the layer's call takes them; `x` a matrix.
+      layer: a layer that keeps the contract `jgs.models.Layer`.
+      mask: float32 `[E]`, without meaning in padding. The result is differentiable in it.
+      block, x, real, degree, relu: as the layer's call takes them, with a matrix `x`.
 
-    Plain JAX, which stores a message an edge: for neighbourhoods, not for training.
+    This is plain JAX and stores a message for each edge. It is for neighbourhoods, not for
+    training.
     """
     targets = block.target_capacity
     edges = jnp.arange(block.edge_capacity, dtype=jnp.int32)
-    target = jnp.searchsorted(block.indptr[1:], edges, side="right")  # `targets` in padding
+    # Each edge's target; the number of targets in padding.
+    target = jnp.searchsorted(block.indptr[1:], edges, side="right")
     of_degree = {"degree": degree} if layer.uses_degrees else {}
     x = zero_unless(real, x)
     message = layer.message(x, block.num_sources, **of_degree)

@@ -19,19 +19,20 @@ class SAGEConv(nnx.Module):
     """One layer: `W_self x_v + W_neigh reduce(x_u over v's neighbours u) + b`. It keeps the
     contract `jgs.models.Layer`, and reads no degrees.
 
-    This is the paper's `W [x_v ; aggregated]` written as two matrices. Weights are Glorot
-    uniform with a gain of sqrt(2), the bias is 0, as DGL's `SAGEConv`.
+    This is the paper's `W [x_v ; aggregated]` written as two matrices. As in DGL's `SAGEConv`,
+    weights are Glorot uniform with a gain of sqrt(2), and the bias is 0.
 
     Args:
-      in_features, out_features: widths.
+      in_features, out_features: widths of the input and the output.
       reduce: `"mean"`, `"sum"` or `"max"`, as in `jgs.ops.aggregate`.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)`, with `x` `[S, in]` a row for each source, returns `[T, out]`, zeros in
-    padding. It equals `conv.update(x[:T], aggregate(block, conv.message(x), conv.reduce))` on
-    the real rows. Rows of `x` beyond `block.num_sources` may hold anything and change neither
-    result nor gradient; with `real` bool `[S]` so may all rows where it is False. `x` may also
-    be `Inputs`, the same to rounding without the sources' rows. Raises `InputError` for another
+    `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
+    zeros in padding. On the real rows the result equals
+    `conv.update(x[:T], aggregate(block, conv.message(x), conv.reduce))`. Rows of `x` beyond
+    `block.num_sources` may hold anything and change neither result nor gradient. The same is
+    true, with `real` bool `[S]`, of rows where `real` is False. `x` may also be `Inputs`, which
+    give the same result to rounding without the sources' rows. Raises `InputError` for another
     width or an unknown `reduce`.
     """
 
@@ -52,7 +53,7 @@ class SAGEConv(nnx.Module):
 
     @property
     def projects_first(self) -> bool:
-        """Whether `message` multiplies by `W_neigh`, so that narrower rows are aggregated.
+        """Whether `message` multiplies by `W_neigh`, because the product's rows are narrower.
 
         Sums and means commute with the product; a maximum does not.
         """
@@ -82,8 +83,8 @@ class SAGEConv(nnx.Module):
         num_sources: jax.Array | None = None,
         degree: jax.Array | None = None,
     ) -> jax.Array:
-        """What is aggregated, `[S, in]` or, if `projects_first`, `[S, out]`; `num_sources` of
-        the rows are real, by default all."""
+        """The rows to aggregate: `[S, in]`, or `[S, out]` if `projects_first`. The first
+        `num_sources` rows are real, by default all."""
         if self.projects_first:
             return linear([x], [self.neighbor_kernel[...]], None, num_sources)
         return x
@@ -98,10 +99,9 @@ class SAGEConv(nnx.Module):
         relu: bool = False,
         drop: Mask | None = None,
     ) -> jax.Array:
-        """`[T, out]` from the targets' own rows `[T, in]` (or more: the first `T` are read) and
-        the aggregated messages;
-        `num_targets` of the rows are real, by default all. `relu` and `drop` as in
-        `jgs.ops.linear`."""
+        """The output `[T, out]`, from the targets' own rows `[T, in]` and the aggregated
+        messages. `own` may have more rows: the first `T` are read. The first `num_targets` rows
+        are real, by default all. `relu` and `drop` are as in `jgs.ops.linear`."""
         kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
         inputs, add = [own, aggregated], None
         if self.projects_first:

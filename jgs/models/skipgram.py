@@ -1,13 +1,15 @@
-"""Skip-gram with negative sampling on walks: what DeepWalk and node2vec learn embeddings by.
+"""Skip-gram with negative sampling on walks, by which DeepWalk and node2vec learn embeddings.
 
-Word2vec (Mikolov et al. 2013, section 2.2) with walks for sentences: the node at a position of
-a walk, the *center*, is to tell the nodes within its window from nodes drawn at random. Every
-node has two vectors of width `D`, one as a center and one as a context. They are rows of one
-table, `2v` and `2v + 1` of node `v`. A row `[D + 1]` holds the vector and how much it has
-learned: the learning rates of its pairs, added.
+This is word2vec (Mikolov et al. 2013, section 2.2) with walks in place of sentences. The node
+at a position of a walk is the *center*; it learns to tell the nodes within its window, its
+*contexts*, from nodes drawn at random, the *negatives*. Every node has two vectors of width
+`D`, one as a center and one as a context. They are rows `2v` and `2v + 1`, for node `v`, of one
+table. A row `[D + 1]` holds the vector and then the sum of its pairs' learning rates, which
+says how much the vector has learned.
 
-Negatives are shared by a few centers in a row (Ji et al. 2016, section 3, share them in a
-window), so that a batch is a few dense products per walk, and one read and one update per row.
+A few consecutive centers share their negatives. (Ji et al. 2016, section 3, share them in a
+window.) A batch is then a few dense products for each walk, and one read and one update for
+each row.
 """
 
 from __future__ import annotations
@@ -27,20 +29,20 @@ from jgs.kernels.call import floats, on_cpu, vary_alike
 from jgs.sampling.random import below, fold
 from jgs.sampling.walks import walk_numbers, walker_keys
 
-_PAIRS = 0x70616972  # folded into a step's key, which the walks are drawn with
+_PAIRS = 0x70616972  # folded into the step's key, with which the walks are drawn
 _EDGES_AT_ONCE = 1 << 24
-_CURVATURE = 0.25  # of the logistic loss, at most
-_UNITS = 1 << 10  # the noise weights are integers: every device draws alike
+_CURVATURE = 0.25  # the largest second derivative of the logistic loss
+_UNITS = 1 << 10  # of the noise weights, which are integers so that every device draws alike
 
 
 class WalkBatch(NamedTuple):
-    """Walks of one step, with what skip-gram draws for them.
+    """The walks of one training step, with the windows and negatives drawn for them.
 
     Fields:
       nodes: int32 `[B, T]`, as in `jgs.sampling.Walks`; `N` after a walk's end.
-      windows: int32 `[B, T]`; how far the window of each center reaches to both sides.
-      negatives: int32 `[B, C, K]`; nodes drawn at random. A walk is cut in `C` runs of
-        `ceil(T / C)` places; the centers of a run share its `K` negatives.
+      windows: int32 `[B, T]`, how far each center's window reaches to either side.
+      negatives: int32 `[B, C, K]`, nodes drawn at random. A walk is cut into `C` runs of
+        `ceil(T / C)` places, and the centers of a run share its `K` negatives.
     """
 
     nodes: jax.Array
@@ -48,20 +50,21 @@ class WalkBatch(NamedTuple):
     negatives: jax.Array
 
     def rows(self) -> jax.Array:
-        """int32 `[M]`, `M = B (2 T + C K)`: the rows of the table that the batch reads: of all
-        centers, of all contexts, and of all negatives. Those of padding are `2N` or more."""
+        """int32 `[M]`, `M = B (2 T + C K)`: the numbers of the table's rows that the batch
+        reads, for all centers, then all contexts, then all negatives. In padding they are `2N`
+        or more."""
         nodes, negatives = 2 * self.nodes.ravel(), 2 * self.negatives.ravel()
         return jnp.concatenate([nodes, nodes + 1, negatives + 1])
 
 
 class Gradient(NamedTuple):
-    """Of one batch: what `skipgram` returns.
+    """What `skipgram` returns for one batch.
 
     Fields:
-      loss: float32 scalar, the sum over all pairs.
-      pairs: float32 scalar, how many pairs of a center and a context there are.
-      rows: float32 `[M, D + 1]`, `rate` times: the gradient of `loss` by the vector of each row
-        of `batch.rows()`, and in the last column how many pairs it is in.
+      loss: float32 scalar, the loss summed over all pairs.
+      pairs: float32 scalar, the number of pairs of a center and a context.
+      rows: float32 `[M, D + 1]`, for each row of `batch.rows()` the gradient of `loss` by its
+        vector and, in the last column, the number of pairs it is in; both times `rate`.
     """
 
     loss: jax.Array
@@ -70,12 +73,12 @@ class Gradient(NamedTuple):
 
 
 def noise_prefix(graph: Graph, length: int) -> np.ndarray:
-    """int64 `[N]`: prefix sums of the weights that negatives are drawn by.
+    """int64 `[N]`: prefix sums of the weights in proportion to which negatives are drawn.
 
-    Word2vec draws a word by its count to the power 0.75. A node's count is taken to be its
-    expected visits by one walk of `length` steps from every node, if a step arrives at a node
-    in proportion to the rows that it stands in: for uniform walks on a symmetric graph that is
-    the law they tend to.
+    Word2vec draws a word in proportion to its count to the power 0.75. Here a node's count is
+    its expected number of visits by one walk of `length` steps from every node. A step is
+    assumed to arrive at a node in proportion to the number of rows that the node stands in.
+    Uniform walks on a symmetric graph tend to that law.
     """
     rows = np.zeros(graph.num_nodes, np.int64)
     indices = np.asarray(graph.indices)
@@ -89,16 +92,20 @@ def noise_prefix(graph: Graph, length: int) -> np.ndarray:
 def draw_pairs(
     key_data: jax.Array, nodes: jax.Array, prefix: jax.Array, window: int, num_negatives: int
 ) -> WalkBatch:
-    """The batch of the walks `nodes` int32 `[B, T]`; to be traced under x64.
+    """Draws the windows and negatives of walks; returns their batch. It must be traced under
+    x64.
 
-    A center's window is uniform in `1, ..., window`, as word2vec's: near contexts weigh more.
-    A draw belongs to the key, the walk (its root, and which of the root's it is) and its
-    number, as the steps of the walk do.
+    A center's window is uniform in `1, ..., window`, as in word2vec, so near contexts weigh
+    more. As with a walk's steps, a draw depends on the key, the walk (its root, and which of
+    the root's walks it is) and the draw's number.
 
     Args:
-      key_data: uint32 `[2]`, the key that the walks were drawn with.
-      prefix: int64 `[N]`, of `noise_prefix`.
-      num_negatives: `K`. A run has about as many places: a walk reads about `T` negatives.
+      key_data: uint32 `[2]`, the data of the key with which the walks were drawn.
+      nodes: int32 `[B, T]`, the walks.
+      prefix: int64 `[N]`, from `noise_prefix`.
+      window: the widest window.
+      num_negatives: the number `K` of negatives that a run of centers shares. A run has about
+        `K` places, so a walk reads about `T` negatives.
     """
     num_runs = count_runs(nodes.shape[1], num_negatives)
     roots = nodes[:, 0]
@@ -115,7 +122,8 @@ def draw_pairs(
 
 
 def count_runs(num_places: int, num_negatives: int) -> int:
-    """`C` of a `WalkBatch`: runs of at least `num_negatives` places, or one of them all."""
+    """The number `C` of a `WalkBatch`'s runs. A run has at least `num_negatives` places; a walk
+    of fewer places is one run."""
     size = -(-num_places // max(num_places // num_negatives, 1))
     return -(-num_places // size)
 
@@ -125,18 +133,21 @@ def skipgram(
 ) -> Gradient:
     """The loss of a batch, and its gradient by the rows that the batch reads.
 
-    A center `c` and a context `x` at most the center's window away cost
-    `-log sigmoid(c . x)`, and the `K` negatives `y` of the center's run cost the pair
-    `-weight / K * sum(log sigmoid(-c . y))` more: in expectation word2vec's loss with `weight`
-    negatives a pair. (Word2vec leaves out a negative that is the context itself; here it
-    stays.) The derivatives are written out: the products are the same as the loss's. Their
-    kernel scores the contexts of each window alone; to rounding it gives the same.
+    A pair is a center `c` and a context `x` within the center's window. It costs
+    `-log sigmoid(c . x)`, and for the `K` negatives `y` of the center's run another
+    `-weight / K * sum(log sigmoid(-c . y))`. In expectation that is word2vec's loss with
+    `weight` negatives for each pair. (Word2vec leaves out a negative that is the context
+    itself; here it stays.) The derivatives are written out, as they use the same products as
+    the loss. The kernel scores only the contexts within each window and gives the same to
+    rounding.
 
     Args:
-      rows: float32 `[M, D + 1]`, of `batch.rows()`; those of padding may hold anything finite.
-      num_nodes: `N`, which padding has.
-      weight: how many negatives a pair counts for.
-      rate: float32 scalar, which the gradient is multiplied by.
+      rows: float32 `[M, D + 1]`, the table's rows `batch.rows()`; in padding they may hold
+        anything finite.
+      batch: the walks, with their windows and negatives.
+      num_nodes: the number `N` of nodes; padding has the id `N`.
+      weight: how many negatives count for each pair.
+      rate: float32 scalar, the learning rate, by which the gradient is multiplied.
     """
     sizes: dict[str, Any] = {"num_nodes": num_nodes, "weight": weight}
     ways = partial(_kernel, **sizes), partial(skipgram_plain, **sizes)
@@ -207,20 +218,21 @@ def skipgram_plain(
 
 
 def first_row(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Of the table, float32 `[D + 1]`: a vector uniform in +-1 / 2D, as word2vec's centers."""
+    """The initial value of every row of the table, float32 `[D + 1]`: a vector uniform in
+    +-1 / 2D, as word2vec has it for centers, and 0."""
     width = shape[0] - 1
     vector = (jax.random.uniform(key, (width,)) - 0.5) / width
     return jnp.concatenate([vector, jnp.zeros(1)])
 
 
 def damped_sgd() -> optax.GradientTransformation:
-    """SGD on a row `[D + 1]`, for gradients that come multiplied by the learning rate.
+    """SGD on a row `[D + 1]`, for gradients that are already multiplied by the learning rate.
 
-    Word2vec steps after each pair; here all pairs of a batch are added. A vector that is in
-    many of them, as a hub's is, would step beyond its aim and diverge. So a vector in `n` pairs
-    steps by `1 / (1 + rate * n / 4)` of SGD's step. The pairs' second derivatives add up to at
-    most `n / 4`, where the other vectors have length 1: the step is then as an implicit one.
-    One in few pairs steps as SGD has it.
+    Word2vec steps after each pair; here the gradients of all pairs of a batch are added. A
+    vector that is in many pairs, as a hub's is, would step beyond its aim and diverge. So a
+    vector in `n` pairs takes `1 / (1 + rate * n / 4)` of SGD's step. If the other vectors have
+    length 1, the pairs' second derivatives add up to at most `n / 4`, and the step is like an
+    implicit one. A vector in few pairs steps almost as in SGD.
     """
 
     def update(gradient, state, params=None):
@@ -232,7 +244,8 @@ def damped_sgd() -> optax.GradientTransformation:
 
 
 def _pairs(batch: WalkBatch, num_nodes: int) -> jax.Array:
-    """float32 `[B, T, T]`: 1 where a center, the second axis, has the third's as a context."""
+    """float32 `[B, T, T]`: 1 where the place of the third axis is a context of the center at
+    the place of the second, else 0."""
     place, real = jnp.arange(batch.nodes.shape[1]), batch.nodes < num_nodes
     distance = jnp.abs(place[:, None] - place)
     near = (distance > 0) & (distance <= batch.windows[:, :, None])
@@ -240,7 +253,8 @@ def _pairs(batch: WalkBatch, num_nodes: int) -> jax.Array:
 
 
 def _bits(keys: jax.Array, count: int, which: int) -> Any:
-    """Two uint32 `[B, count]`: for every walk's key those of the counters `(i, which)`."""
+    """Two arrays uint32 `[B, count]`: the random bits of every walk's key at the counters
+    `(i, which)`, `i` from 0 to `count - 1`."""
     number = jnp.arange(count, dtype=jnp.uint32)
     counter = jnp.concatenate([number, jnp.full_like(number, which)])
     bits = jax.vmap(lambda key: threefry_2x32(key, counter))(keys)

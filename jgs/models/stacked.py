@@ -1,10 +1,10 @@
-"""Models of one kind of layer each, and the table of their names.
+"""Models that stack one kind of layer, and the table of their names.
 
-Each is a `GNN`, with these arguments beside its own:
+Each is a `GNN`. All of them take these arguments, and some take more:
 
     in_features, hidden_features, out_features: widths.
     num_layers: the number of layers, and of a batch's blocks.
-    dropout, input_dropout, norm, rngs: as of `GNN`; `rngs` makes the layers' weights too.
+    dropout, input_dropout, norm, rngs: as in `GNN`; `rngs` makes the layers' weights too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jgs.models.sage import SAGEConv
 
 
 class GraphSAGE(GNN):
-    """`SAGEConv`s; `reduce` as theirs."""
+    """A stack of `SAGEConv`; `reduce` is the argument of these layers."""
 
     def __init__(
         self,
@@ -44,12 +44,13 @@ class GraphSAGE(GNN):
 
 
 class GCN(GNN):
-    """`GCNConv`s: they read `batch.degrees`.
+    """A stack of `GCNConv`, which reads `batch.degrees`.
 
     Args:
-      concat: `ConcatConv`s instead, the convolutions of gcn-ipdps19 for sampled subgraphs, of
-        a node's own row and the mean of its neighbours' with weights of their own, side by
-        side; the last layer adds the two up (`SAGEConv`). They read no degrees.
+      concat: True stacks `ConcatConv` instead, the convolution of gcn-ipdps19 for sampled
+        subgraphs. It puts two products side by side, of a node's own row and of its neighbours'
+        mean, each with weights of its own. The last layer, a `SAGEConv`, adds the two. These
+        layers read no degrees.
     """
 
     def __init__(
@@ -71,13 +72,14 @@ class GCN(GNN):
 
 
 class GAT(GNN):
-    """`GATConv`s, with ELU between them.
+    """A stack of `GATConv`, with ELU between the layers.
 
     Args:
-      hidden_features: of all heads together.
-      heads, out_heads: of each hidden layer, concatenated, and of the last one, averaged.
-      version: 1, or 2 (GATv2).
-      attention_dropout: by default `dropout`'s rate, as in the paper.
+      hidden_features: the width of all heads of a hidden layer together.
+      heads: the number of heads of each hidden layer, which are concatenated.
+      out_heads: the number of heads of the last layer, which are averaged.
+      version: 1, or 2 for GATv2.
+      attention_dropout: rate on the attention weights; None: `dropout`'s, as in the paper.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class GAT(GNN):
 
 
 class GIN(GNN):
-    """`GINConv`s; `eps` and `train_eps` as theirs."""
+    """A stack of `GINConv`; `eps` and `train_eps` are arguments of these layers."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Partitions: which part each node belongs to, and the folders that ranks open."""
+"""Partitions: the part that each node belongs to, and the folders that ranks open."""
 
 import importlib
 from typing import Any
@@ -8,7 +8,8 @@ __all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first used: `python -m jgs.partition --help` waits for no JAX."""
+    """Imports a public name when it is first used, so that `python -m jgs.partition --help`
+    need not wait for JAX."""
     if name in _PLACES:
         return getattr(importlib.import_module(f"jgs.partition.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'jgs.partition' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """`python -m jgs.partition`: split a data set into parts, one for each rank.
 
-Standard error gets a table of what each part has, standard output one JSON line.
+It writes a table of the parts to standard error and one JSON line to standard output.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     given = parser().parse_args(argv)
     options = vars(given)
     with interrupts.starting():
-        # Only now: errors above, and --help, need not wait for the import of JAX.
+        # It imports JAX, for which --help and the errors above need not wait.
         import jgs.data
         from jgs.partition.assignment import checked_assignment, open_assignment
         from jgs.partition.folder import check_out, write_parts
@@ -141,20 +141,24 @@ def parser() -> command.Parser:
         "python -m jgs.partition", "Split a data set into parts, one for each rank."
     )
     add = found.add_argument
-    add("--dataset", required=True, help="a name or a path, as of python -m jgs.train")
-    add("--parts", type=int, required=True, help="how many, one for each rank")
-    add("--out", required=True, help="folder to write; parts written there before are replaced")
+    add("--dataset", required=True, help="a name or a path, as for python -m jgs.train")
+    add("--parts", type=int, required=True, help="the number of parts, one for each rank")
+    add("--out", required=True, help="folder to write; earlier parts there are replaced")
     add(
         "--method",
-        help="metis (small edge cut), kaminpar (likewise, for graphs too large for METIS), ldg "
-        "(one pass, for larger ones still) or random (default: metis)",
+        help="metis (small edge cut), kaminpar (small edge cut, for graphs too large for "
+        "METIS), ldg (one pass, for still larger graphs) or random (default: metis)",
     )
-    add("--seed", type=int, help="of all methods but ldg (default: 0)")
-    add("--threads", type=int, help="of kaminpar; more than 1 is faster, not reproducible")
+    add("--seed", type=int, help="random seed, for all methods but ldg (default: 0)")
+    add(
+        "--threads",
+        type=int,
+        help="threads of kaminpar; more than 1 are faster, and not reproducible (default: 1)",
+    )
     add(
         "--assignment",
         metavar="FILE",
-        help="a .npy file of each node's part, in the data set's order, in place of a method",
+        help="in place of --method: a .npy file of each node's part, in the data set's order",
     )
     found.add_data_options()
     return found

@@ -1,4 +1,4 @@
-"""A partition that somebody else made: the part of each node, from a file."""
+"""A partition that the user has made: the part of each node, from a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from jgs.partition.weights import part_loads
 
 
 def open_assignment(path: str | os.PathLike) -> np.ndarray:
-    """The integers `[N]` in a `.npy` file, of any width, memory-mapped; raises `InputError`."""
+    """The array `[N]` of a `.npy` file, of any integer dtype, memory-mapped. Raises
+    `InputError`."""
     try:
         array = map_npy(Path(path))
     except (OSError, ValueError) as error:
@@ -43,10 +44,10 @@ def checked_assignment(
     val_idx: Any,
     test_idx: Any,
 ) -> np.ndarray:
-    """int32 `[N]`: the part of each node as `given`, taken as it is: a part may be empty.
+    """int32 `[N]`: the part of each node as `given`. No node is moved, and a part may be empty.
 
-    Raises `InputError` unless each node has one in `[0, num_parts)`. Uneven parts are warned
-    of, as by `partition_nodes`.
+    Raises `InputError` unless each node has a part in `[0, num_parts)`. Warns of uneven parts,
+    as `partition_nodes` does.
     """
     if given.size != graph.num_nodes:
         raise InputError(

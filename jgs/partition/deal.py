@@ -1,4 +1,4 @@
-"""Dealing things out evenly: what has no neighbours to be near to, and training seeds."""
+"""Dealing nodes out evenly: nodes without edges, and training seeds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 
 def fill(load: np.ndarray, count: int) -> np.ndarray:
-    """int64 `[P]`: how `count` equal things are added to `load` so that the parts end as even
-    as they can; the first parts get what does not divide."""
+    """int64 `[P]`: how many of `count` equal things each part gets, so that the sums with
+    `load` are as even as possible. What does not divide goes to the first parts."""
     order = np.argsort(load, kind="stable")
     level = load[order].astype(np.int64)
-    # With the i emptiest raised to the level of the next, this many things are used up.
+    # Raising the i emptiest parts to the level of the next takes `used[i]` things.
     used = np.arange(level.size) * level - (np.cumsum(level) - level)
     raised = max(1, int(np.searchsorted(used, count, "right")))
     height, rest = divmod(int(level[:raised].sum()) + count, raised)
@@ -21,15 +21,17 @@ def fill(load: np.ndarray, count: int) -> np.ndarray:
 
 
 def deal_seeds(owner: np.ndarray, num_parts: int) -> np.ndarray:
-    """int32 `[T]`: the part that trains on each seed; the parts' numbers differ by 1 at most.
+    """int32 `[T]`: the part that trains on each seed. The numbers of the parts' seeds differ by
+    at most 1.
 
-    DistDGL's two-level split (section 5.6.1): a part keeps its own seeds, `owner` int `[T]`;
-    the last of those that are too many for it go to the parts that lack some, in order.
+    This is DistDGL's two-level split (section 5.6.1). A part keeps its own seeds, those whose
+    `owner` int `[T]` it is. If it has too many, its last ones go to parts that lack some, in
+    order.
     """
     count = np.bincount(owner, minlength=num_parts)
     share, rest = divmod(owner.size, num_parts)
     quota = np.full(num_parts, share)
-    # One more for those that have the most: the fewest move.
+    # Parts with the most seeds get one more, so that the fewest seeds move.
     quota[np.argsort(-count, kind="stable")[:rest]] += 1
     order = np.argsort(owner, kind="stable")
     rank = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)

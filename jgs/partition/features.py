@@ -1,4 +1,4 @@
-"""Writing the features of all parts in one pass over those of the data set."""
+"""Writing the features of all parts in one pass over the features of the data set."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def write_features(
     """Makes each part's folder and writes its rows of `features`, in their order.
 
     Args:
-      folders: one a part; they must not exist.
-      features: an array `[N, F]` or `SparseFeatures`, read from front to back once; once for
-        each 256 parts if there are more.
+      folders: a folder for each part; they must not exist.
+      features: an array `[N, F]` or `SparseFeatures`. It is read from front to back, once for
+        every 256 parts.
       assignment: int32 `[N]`, the part of each node.
-      counts: int64 `[P]`, how many nodes each part has.
+      counts: int64 `[P]`, the number of nodes in each part.
 
-    Returns for each part the arrays of the folder's manifest. Raises `OSError`.
+    Returns for each part the entry `arrays` of its folder's manifest. Raises `OSError`.
     """
     for folder in folders:
         folder.mkdir()
@@ -96,7 +96,7 @@ def _write_sparse(folders, features, assignment, counts, first_part) -> list[dic
 
 
 def _by_part(assignment: np.ndarray, first_part: int, num_parts: int) -> Iterator[np.ndarray]:
-    """Of each part in turn the positions of its nodes, ascending."""
+    """For each part in turn the positions of its nodes, ascending."""
     order = np.argsort(assignment, kind="stable")
     parts = np.arange(first_part, first_part + num_parts + 1)
     bounds = np.searchsorted(assignment[order], parts)

@@ -38,7 +38,8 @@ _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
 def check_out(folder: str | os.PathLike) -> None:
     """Raises `InputError` unless `write_parts` may write to `folder`."""
     here, there = Path.cwd(), Path(os.path.realpath(folder))
-    if there in (here, *here.parents):  # it is replaced, and whoever is in it is nowhere
+    # The folder is replaced, and a process inside the old one would have no directory any more.
+    if there in (here, *here.parents):
         raise InputError(
             "the parts must be written to another folder than the working directory, and not "
             "above it",
@@ -61,13 +62,15 @@ def write_parts(
     """Writes `data` in `num_parts` parts to `folder`; returns the manifest.
 
     Args:
+      folder: the folder to write. It appears whole or not at all; earlier parts are replaced.
+      data: the data set.
       assignment: int32 `[N]`, the part of each node (see `partition_nodes`).
-      method, seed: where the assignment comes from, for the manifest.
+      num_parts: the number of parts.
+      method, seed: how the assignment was made, for the manifest.
 
-    Nodes get new ids, those of part 0 first; within a part they keep their order. Memory: at
-    most 40 bytes a node; edges and features are read where they lie, piece by piece, and the
-    features once for all parts. The folder appears whole or not at all; earlier parts there
-    are replaced. Raises `InputError`.
+    Nodes get new ids, those of part 0 first; within a part they keep their order. The memory is
+    at most 40 bytes a node. Edges and features are read where they lie, piece by piece, the
+    features once for all parts. Raises `InputError`.
     """
     check_out(folder)
     offsets, order, new_id = _renumbered(assignment, num_parts)
@@ -132,8 +135,8 @@ def write_parts(
 def _renumbered(
     assignment: np.ndarray, num_parts: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`offsets` int64 `[P + 1]`, where each part's new ids begin; int32 `[N]` the old id of
-    each new one, and the new id of each old one."""
+    """Three arrays: `offsets` int64 `[P + 1]`, where each part's new ids begin; int32 `[N]`,
+    the old id of each new id; int32 `[N]`, the new id of each old id."""
     counts: np.ndarray = np.zeros(num_parts, np.int64)
     for some in pieces(assignment.size):
         counts += np.bincount(assignment[some], minlength=num_parts)
@@ -152,7 +155,8 @@ def _renumbered(
 
 
 def _shares(data: Dataset, assignment, nodes, owner, dealt) -> dict[str, Any]:
-    """What each part has of everything, and the largest part's share over the mean."""
+    """Entries of the manifest: the counts of each part, and for each count the largest part's
+    over the mean."""
     weights = constraint_weights(data.graph, data.train_idx, data.val_idx, data.test_idx)
     num_parts = nodes.size
     loads = part_loads(assignment, weights, num_parts)
@@ -173,7 +177,8 @@ def _write(folder: Path, kind: str, arrays: dict[str, Any]) -> None:
 
 
 def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
-    """The in-edges of `rows` (old ids), in their order there, named by new ids."""
+    """The arrays of the in-edges of `rows`, which are old ids, in the order of `rows`. Their
+    neighbours are new ids."""
     graph = data.graph
     old = np.asarray(graph.indptr)
     indptr = offsets_of_rows(old, rows)

@@ -1,9 +1,9 @@
-"""KaMinPar's multilevel partitioner on compressed graphs: where METIS does not fit, and faster.
+"""KaMinPar's multilevel partitioner on compressed graphs: faster than METIS, in less memory.
 
 Gottesbüren et al., "Deep multilevel graph partitioning" (2021); Salwasser et al., "Tera-scale
-multilevel graph partitioning" (2025). It balances one weight a node. It runs in a process of
-its own, to which the graph goes as a file: what it takes is given back, Ctrl-C ends it, and a
-system that kills it for its memory does not kill jgs.
+multilevel graph partitioning" (2025). It balances one weight for each node. It runs in a
+process of its own, which reads the graph from a file. So its memory is freed at its end, Ctrl-C
+ends it, and a system that kills it for its memory does not kill jgs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jgs.partition import kaminpar_run
 from jgs.partition.undirected import undirected_rows
 from jgs.partition.weights import CONSTRAINTS, pieces
 
-# How a ParHiP file says that ids are of 32 bits, its offsets of 64, and edges all weigh 1.
+# The header of a ParHiP file with 32-bit ids, 64-bit offsets, and edges that all weigh 1.
 _VERSION = 1 | 8 | 16 | 32
 _HEADER = 24
 _EDGES = CONSTRAINTS.index("edges")
@@ -43,16 +43,19 @@ def check_kaminpar() -> None:
 def kaminpar_partition(
     graph: Adjacency, weights: Any, num_parts: int, seed: int, threads: int, scratch: Path
 ) -> np.ndarray:
-    """int32 `[N]`: the part of each node, with a small edge cut; nodes without edges are in 0.
+    """int32 `[N]`: the part of each node, with a small edge cut. Nodes without edges are in
+    part 0.
 
     Args:
-      graph: of any direction; edges count once however often they are there.
-      weights: `NodeWeights`. Parts are balanced, to 3 %, in the edges of their nodes and one
-        more for each node; evening out the rest is up to `jgs.partition.rebalance`.
+      graph: directed or not. Repeated edges count once.
+      weights: `NodeWeights`. A node's weight is its number of edges plus 1, and parts are
+        balanced in it to 3 %. `jgs.partition.rebalance` balances the other constraints.
       num_parts: at least 2.
-      threads: with 1 the same arguments give the same parts.
-      scratch: an existing folder for the graph's file: 4 bytes an edge, each both ways, and 12
-        a node; 16 an edge more for a while if the graph is not symmetric.
+      seed: the random seed.
+      threads: with 1 thread the same arguments give the same parts.
+      scratch: an existing folder for the graph's file. It takes 4 bytes for each direction of
+        an edge and 12 for a node. If the graph is not symmetric, another 16 bytes for an edge
+        are needed for a while.
 
     Raises `InputError`, and `OSError` where the disk is full.
     """
@@ -60,8 +63,8 @@ def kaminpar_partition(
     with tempfile.TemporaryDirectory(prefix="jgs-kaminpar-", dir=scratch) as folder:
         file, found = Path(folder) / "graph.parhip", Path(folder) / "parts.npy"
         _write(file, graph, weights, Path(folder))
-        # The file is started, not the module: the process has no use for JAX. With -P it does
-        # not look for packages beside the file, where this one has KaMinPar's name.
+        # The file is started, not the module, as the process needs no JAX. With -P Python does
+        # not look for packages beside the file, where kaminpar.py would hide KaMinPar.
         command = [sys.executable, "-P", kaminpar_run.__file__]
         arguments = map(str, (file, num_parts, seed, threads, found))
         done = subprocess.run(
@@ -81,8 +84,8 @@ def kaminpar_partition(
 
 
 def _write(path: Path, graph: Adjacency, weights: Any, workspace: Path) -> None:
-    """The nodes that have an edge, numbered anew, as ParHiP's binary format has them: header,
-    where each row begins in the file, neighbours, weights of nodes."""
+    """Writes the nodes that have an edge, with new numbers, in ParHiP's binary format: a
+    header, the place in the file where each row begins, neighbours, and weights of nodes."""
     connected = weights.connected
     new_id: np.ndarray = np.empty(graph.num_nodes, np.int32)
     num_nodes = 0

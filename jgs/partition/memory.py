@@ -1,8 +1,8 @@
-"""What partitioning takes of private memory, told before it begins.
+"""The private memory that partitioning takes, estimated before it begins.
 
-Beside it the system maps the data set's files, as far as there is room; those pages can be
-given back at any time and are not counted. The figures were measured, by
-`python -m benchmarks.partition_large`, on RMAT graphs.
+The system also maps the data set's files, as far as there is room. It can take those pages back
+at any time, so they are not counted. The figures were measured by
+`python -m benchmarks.partition_large` on RMAT graphs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class _Bytes(NamedTuple):
-    """Fields: bytes a node; a node with an edge; a node of a split; an edge, each both ways."""
+    """Bytes that partitioning takes.
+
+    Fields:
+      node: for each node.
+      connected: for each node with an edge.
+      in_split: for each node of a split.
+      edge: for each direction of an edge.
+    """
 
     node: float
     connected: float = 0
@@ -40,11 +47,13 @@ _METHODS = {
 
 
 class Graph(NamedTuple):
-    """What counts of a graph.
+    """The numbers of a graph on which the memory depends.
 
     Fields:
-      nodes, edges: all nodes; edges, with each one's reverse.
-      connected, in_splits: nodes that have an edge, None for all; nodes that are in a split.
+      nodes: the number of nodes.
+      edges: the number of edges, in both directions.
+      connected: the number of nodes that have an edge; None: all nodes.
+      in_splits: the number of nodes that are in a split.
     """
 
     nodes: int
@@ -54,14 +63,19 @@ class Graph(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """Fields: bytes of memory that this process may have, and of these those that are free."""
+    """A machine's memory.
+
+    Fields:
+      total: bytes that this process may use.
+      free: bytes of `total` that are free.
+    """
 
     total: int
     free: int
 
 
 def predicted(method: str, graph: Graph) -> int:
-    """Bytes of private memory that partitioning, and writing the parts, take at most."""
+    """Bytes of private memory that partitioning and writing the parts take at most."""
     nodes, edges, connected, in_splits = graph
     connected = nodes if connected is None else connected
     counts = nodes, connected, in_splits, edges
@@ -72,12 +86,13 @@ def predicted(method: str, graph: Graph) -> int:
 
 
 def predictions(graph: Graph) -> dict[str, int]:
-    """What is `predicted` for each method of `python -m jgs.partition`."""
+    """The `predicted` bytes for each method of `python -m jgs.partition`."""
     return {name: predicted(name, graph) for name in _METHODS if name != "assignment"}
 
 
 def machine() -> Machine | None:
-    """This machine's memory, or its control group's; None where the system does not say."""
+    """The memory of this machine, or of the process's control group if that is less; None where
+    the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         kib = {
@@ -92,7 +107,8 @@ def machine() -> Machine | None:
 
 
 def _groups() -> Iterable[tuple[int, int]]:
-    """Limit and use of the control groups that this process is in, as far as there are any."""
+    """The limit and the use, in bytes, of each control group of this process that has a
+    limit."""
     try:
         entries = Path("/proc/self/cgroup").read_text().splitlines()
         (path,) = (e.split("::", 1)[1] for e in entries if e.startswith("0::"))
@@ -106,10 +122,10 @@ def _groups() -> Iterable[tuple[int, int]]:
 
 
 def check_memory(method: str, graph: Graph) -> int:
-    """What `predicted` says, once it is logged beside what this machine has.
+    """The `predicted` bytes. They are logged beside the machine's memory.
 
-    Raises `InputError` where it is more than the machine has at all; warns where it is more
-    than is free.
+    Raises `InputError` where they exceed the machine's memory, and warns where they exceed the
+    free memory.
     """
     needed, has = predicted(method, graph), machine()
     if has is None:

@@ -1,8 +1,8 @@
 """METIS's k-way partitioner with several vertex weights, from the library inside `pymetis`.
 
 Karypis & Kumar, "Multilevel algorithms for multi-constraint graph partitioning" (1998).
-pymetis's own function passes one weight a vertex; its extension module exports METIS's C
-functions too, which take several.
+The function of pymetis passes one weight for each vertex. The extension module of pymetis also
+exports METIS's C functions, which take several.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from jgs.errors import InputError
 from jgs.graph.adjacency import Adjacency
 
 _OPTIONS = 40  # METIS_NOPTIONS
-_SEED = 8  # its place among them
+_SEED = 8  # METIS_OPTION_SEED: the seed's place among them
 _OK, _OUT_OF_MEMORY = 1, -3
-# What METIS is asked to keep to; finding the rest is up to `jgs.partition.rebalance`.
+# The imbalance that METIS may leave; `jgs.partition.rebalance` evens out what exceeds it.
 _TOLERANCE = 1.03
 _LARGER = "Use --method ldg, which streams through the graph once."
 
@@ -37,14 +37,15 @@ def metis_partition(
     """int32 `[n]`: the part of each node, with a small edge cut.
 
     Args:
-      graph: symmetric, each edge once, no self-loops; `edge_weight` is what cutting it costs.
-      weights: integers `[n, C]`, none negative: what each node counts in each constraint.
+      graph: symmetric, without repeated edges and self-loops. `edge_weight` is the cost of
+        cutting an edge.
+      weights: integers `[n, C]`, none negative: each node's weight in each constraint.
       num_parts: at least 2.
+      seed: the random seed.
 
-    METIS aims at parts within 3 % of even in every constraint and may miss it. The same
-    arguments give the same parts. What it prints goes to standard error. Ctrl-C is heeded at
-    once, and leaves a thread behind that runs until METIS, or the process, ends. Raises
-    `InputError`.
+    METIS aims at parts within 3 % of even in every constraint and may miss that aim. The same
+    arguments give the same parts. What METIS prints goes to standard error. Ctrl-C takes effect
+    at once; a thread then stays until METIS or the process ends. Raises `InputError`.
     """
     num_nodes, num_constraints = weights.shape
     library, dtype = _library(int(max(graph.indices.size, weights.sum(axis=0).max())))
@@ -54,20 +55,20 @@ def metis_partition(
 
     options: np.ndarray = np.empty(_OPTIONS, dtype)
     library.METIS_SetDefaultOptions(_pointer(options))
-    options[_SEED] = seed + 1  # C's srand takes 0 for 1
+    options[_SEED] = seed + 1  # C's srand treats the seed 0 as 1
     parts: np.ndarray = np.zeros(num_nodes, dtype)
     arguments = (
         array([num_nodes]),
         array([num_constraints]),
         *(array(graph.indptr), array(graph.indices)),
         array(weights),
-        None,  # vertex sizes: of the objective "communication volume"
+        None,  # vertex sizes, which only the objective "communication volume" needs
         None if graph.edge_weight is None else array(graph.edge_weight),
         array([num_parts]),
         None,  # parts of equal size
         np.full(num_constraints, _TOLERANCE, np.float32),
         options,
-        array([0]),  # where the cut goes
+        array([0]),  # METIS writes the cut here
         parts,
     )
     status: list[int] = []
@@ -76,7 +77,7 @@ def metis_partition(
         pointers = [None if a is None else _pointer(a) for a in arguments]
         status.append(library.METIS_PartGraphKway(*pointers))
 
-    # In a thread that ends with the process, so that Ctrl-C need not wait hours for METIS.
+    # A daemon thread, so that Ctrl-C need not wait hours for METIS.
     thread = threading.Thread(target=call, daemon=True)
     with output_elsewhere():
         thread.start()
@@ -96,7 +97,8 @@ def metis_partition(
 
 
 def _library(largest: int) -> tuple[ctypes.CDLL, type]:
-    """METIS, and its integer type, which must hold the number `largest`."""
+    """The library METIS and its integer type. Raises `InputError` where METIS is missing, or
+    where its integers cannot hold the number `largest`."""
     try:
         extension = importlib.import_module("pymetis._internal")
         library = ctypes.CDLL(extension.__file__)

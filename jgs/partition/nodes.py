@@ -1,8 +1,8 @@
-"""Which part of the graph each node belongs to: `partition_nodes`.
+"""`partition_nodes`: the part that each node of a graph belongs to.
 
-A partition is good when few edges have their ends in two parts, and even when every part has
-as many nodes, edges and training, validation and test nodes as any other (DistDGL, Zheng et
-al. 2020, section 5.3).
+A partition is good when few edges have their ends in different parts. It is even when all parts
+have equally many nodes, edges, and training, validation and test nodes (DistDGL, Zheng et al.
+2020, section 5.3).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from jgs.partition.weights import (
 
 METHODS = ("metis", "kaminpar", "ldg", "random")
 _MULTILEVEL = ("metis", "kaminpar")
-# What a part may exceed its even share by, and what is aimed at.
+# A part's largest share over the mean: with more a warning is logged, and what is aimed at.
 TOLERANCE, _AIM = 1.05, 1.04
-# With fewer nodes a part they have nothing to coarsen, and leave parts empty.
+# With fewer nodes a part, multilevel methods cannot coarsen the graph and leave parts empty.
 _NODES_A_PART = 16
 log = logging.getLogger(__name__)
 
@@ -61,23 +61,24 @@ def partition_nodes(
     """int32 `[N]`: the part of each node, in `[0, num_parts)`.
 
     Args:
-      graph: directed or not; METIS gets a symmetric copy in memory, the others read it where
-        it lies.
+      graph: directed or not. METIS gets a symmetric copy in memory; the other methods read the
+        graph where it lies.
       num_parts: from 1 to the number of nodes.
-      method: `metis` (a small edge cut; needs the extra `partition`), `kaminpar` (likewise, in
-        much less memory; needs the extra `kaminpar`), `ldg` (one pass, little memory, a larger
-        cut) or `random`. See `jgs.partition.memory` for what each takes.
+      method: `metis` (a small edge cut; needs the extra `partition`), `kaminpar` (a small edge
+        cut in much less memory; needs the extra `kaminpar`), `ldg` (one pass, little memory, a
+        larger cut) or `random`. See `jgs.partition.memory` for the memory of each.
       train_idx, val_idx, test_idx: integer node ids.
-      seed: of all but `ldg`, in `[0, 2**31)`; the same arguments give the same parts.
-      threads: of `kaminpar`; with more than one its parts differ from run to run.
-      scratch: a folder for the graph's file of `kaminpar`; None takes the system's.
+      seed: random seed in `[0, 2**31)`, for all methods but `ldg`. The same arguments give the
+        same parts.
+      threads: threads of `kaminpar`; with more than one the parts differ from run to run.
+      scratch: a folder for the file of `kaminpar`; None: the system's temporary folder.
 
-    Balanced at once are the `CONSTRAINTS`: nodes that have an edge, in-edges, training,
-    validation and test nodes. What the method left uneven by more than 4 % is mended by moving
-    the nodes that cost the least cut. Nodes without edges cost none and are dealt out last, so
-    that the parts have as many training, validation and test nodes, then nodes, as can be.
-    What ends more than 5 % uneven (a hub with most of the edges, say) is warned of. Raises
-    `InputError`.
+    The method balances all `CONSTRAINTS` at once: nodes that have an edge, in-edges, training,
+    validation and test nodes. Where a part exceeds its even share by more than 4 %, nodes are
+    moved, those first that add the least to the cut. Nodes without edges add nothing to the
+    cut. They are dealt out last, to even out the training, validation and test nodes and then
+    the nodes of all parts. A warning is logged for what stays more than 5 % uneven, for example
+    because a hub has most of the edges. Raises `InputError`.
     """
     check_partition(graph, num_parts, method, seed)
     if num_parts == 1:
@@ -109,7 +110,7 @@ def partition_nodes(
 def _metis(adjacency: Adjacency, weights: NodeWeights, num_parts: int, seed: int) -> np.ndarray:
     nodes = np.flatnonzero(weights.connected)
     counted = weights[nodes]
-    # Of fewer units than parts METIS makes nothing but empty parts.
+    # With fewer units than parts in a constraint METIS makes empty parts.
     counted = counted[:, counted.sum(axis=0) >= num_parts]
     parts: np.ndarray = np.zeros(adjacency.num_nodes, np.int32)
     whole = symmetric(adjacency)
@@ -131,7 +132,8 @@ def _random(has_edge: np.ndarray, num_parts: int, seed: int) -> np.ndarray:
 
 
 def method_used(graph: Graph, num_parts: int, method: str) -> str:
-    """`method`, or what `partition_nodes` uses instead where the graph is too small for it."""
+    """The method that `partition_nodes` uses: `method`, or another where the graph is too small
+    for it."""
     if method in _MULTILEVEL and num_parts > 1:
         num_connected = np.count_nonzero(connected(in_neighbors(graph)))
         return "ldg" if num_connected < _NODES_A_PART * num_parts else method
@@ -139,7 +141,8 @@ def method_used(graph: Graph, num_parts: int, method: str) -> str:
 
 
 def counted(graph: Graph, method: str, splits: Iterable[np.ndarray]) -> memory.Graph:
-    """What `jgs.partition.memory` asks of a graph; of multilevel methods in a pass or two."""
+    """The numbers of a graph that `jgs.partition.memory` takes. For multilevel methods they
+    need one or two passes over the graph."""
     in_splits = sum(ids.size for ids in splits)
     if method not in _MULTILEVEL:
         return memory.Graph(graph.num_nodes, graph.num_edges, None, in_splits)
@@ -150,7 +153,8 @@ def counted(graph: Graph, method: str, splits: Iterable[np.ndarray]) -> memory.G
 
 
 def check_choice(num_parts: int, method: str, seed: int) -> None:
-    """Raises `InputError` unless there is a graph that these could partition, here."""
+    """Raises `InputError` for arguments that no graph could be partitioned with, and for a
+    method whose package is not installed."""
     if method not in METHODS:
         raise InputError(
             f"the method must be one of {', '.join(METHODS)}", repr(method), "Choose one."
@@ -168,7 +172,8 @@ def check_choice(num_parts: int, method: str, seed: int) -> None:
 
 
 def check_partition(graph: Graph, num_parts: int, method: str, seed: int) -> None:
-    """Raises `InputError` unless `partition_nodes` can be given these."""
+    """Raises `InputError` unless `partition_nodes` can partition `graph` with these
+    arguments."""
     check_choice(num_parts, method, seed)
     if graph.num_nodes == 0:
         raise InputError("a graph to partition must have nodes", "none", "Check the data set.")
@@ -185,19 +190,20 @@ def check_partition(graph: Graph, num_parts: int, method: str, seed: int) -> Non
 def constraint_weights(
     graph: Graph, train_idx: Any, val_idx: Any, test_idx: Any
 ) -> NodeWeights:
-    """What each node counts in each of `CONSTRAINTS`; raises `InputError`."""
+    """Each node's weight in each of `CONSTRAINTS`. Raises `InputError`."""
     splits = {"train_idx": train_idx, "val_idx": val_idx, "test_idx": test_idx}
     return node_weights(in_neighbors(graph), **splits)
 
 
 def max_over_mean(counts: np.ndarray) -> float:
-    """How much the largest part's count is of the mean; 1 where there is nothing."""
+    """The largest part's count over the mean of all parts; 1 where all counts are 0."""
     mean = counts.mean()
     return float(counts.max() / mean) if mean else 1.0
 
 
 def warn_uneven(load: np.ndarray) -> None:
-    """Logs a warning of the constraints in which parts are uneven; `load` int64 `[P, 5]`."""
+    """Logs a warning of the constraints in which parts are uneven. `load` int64 `[P, 5]` is
+    what each part holds of each constraint."""
     most = limits(load.sum(axis=0), len(load), TOLERANCE)
     uneven = [
         f"{max_over_mean(counts):.2f} of {name.replace('_', ' ')}"
@@ -213,8 +219,8 @@ def warn_uneven(load: np.ndarray) -> None:
 def _spread(
     parts: np.ndarray, left: np.ndarray, splits: tuple[np.ndarray, ...], num_parts: int
 ) -> None:
-    """Gives a part to each node that is `left`, bool `[N]`: first to those of a split, to even
-    it out, then to the rest. Changes both arrays."""
+    """Gives a part to each node that is `left`, bool `[N]`: first to the nodes of each split,
+    to even the splits out, then to the rest. Changes `parts` and `left`."""
     if not left.any():
         return
     ones = np.broadcast_to(np.uint8(1), left.shape)

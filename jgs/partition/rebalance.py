@@ -1,4 +1,4 @@
-"""Moving the nodes that cost the least cut until every part is within its limits."""
+"""Moving nodes, those first that add the least to the cut, until no part exceeds a limit."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ from jgs.graph.adjacency import Adjacency, neighbors_per_part
 from jgs.partition.weights import part_loads, total_and_heaviest
 
 _ROUNDS = 500
-_STEEPNESS = 2.0, 50.0  # the sum's exponents, far from the limits and near them
-# A round looks at as many nodes of a part, or at a share of the graph's if that is more.
+_STEEPNESS = 2.0, 50.0  # the factor `k`, far from the limits and near them
+# A round looks at so many nodes of a part, or at one 128th of the graph's if that is more.
 _LOOKED_AT, _SHARE = 1 << 18, 128
-_AT_LEAST = 1000  # a round moves this share of a limit, if so much is above it
+_AT_LEAST = 1000  # a round moves at least one 1000th of a limit, if so much is above the limit
 
 
 def rebalance(
     graph: Adjacency, weights: Any, parts: np.ndarray, num_parts: int, limit: np.ndarray
 ) -> np.ndarray:
-    """`parts` int32 `[N]` with nodes moved until no part holds more than `limit`.
+    """`parts` int32 `[N]`, with nodes moved until no part holds more than `limit`.
 
     Args:
-      graph: what a move costs: the edges that its node sees in the part it leaves, less
-        those in the part it joins.
+      graph: gives the cost of a move: the edges of the moved node into the part that it leaves,
+        minus its edges into the part that it joins.
       weights: `NodeWeights`, or integers `[N, C]`, none negative.
+      parts: int32 `[N]`, the part of each node.
+      num_parts: the number `P` of parts.
       limit: int64 `[C]`.
 
-    Each round the part that exceeds a limit the most gives nodes away (the next one where no
-    node helps), those first that lose the fewest edges by what they even out: the sum of
-    `exp(k load / limit)` over all parts and constraints falls, so that parts may also swap,
-    hubs for many leaves say. `k` grows with nearness to the limits. At most 500 rounds.
+    The imbalance is the sum of `exp(k load / limit)` over all parts and constraints, where `k`
+    grows as the loads come near the limits. In each round the part that exceeds a limit the
+    most gives nodes away, those first with the smallest cost for the imbalance that their move
+    takes away. If none of its nodes helps, the next part does. The imbalance must fall, so
+    parts may also swap, for example a hub for many leaves. There are at most 500 rounds.
 
-    Of a large part a round looks at some of the nodes, and moves their share of what must go;
-    the part's next round goes on behind them. So the edges of a part are read a few times,
-    however many rounds there are.
+    In a large part a round looks at some of the nodes and moves their share of what must go.
+    The part's next round continues behind these nodes. So the edges of a part are read a few
+    times, however many rounds there are.
 
-    Where no move helps any part, of the constraints that are exceeded the one with the
-    heaviest node is given up, so that the others can still be kept: parts may hold of it what
-    they hold.
+    Where no move helps any part, one of the exceeded constraints is given up, the one with the
+    heaviest node: parts may keep what they hold of it. The other constraints can then still be
+    met.
     """
     parts = parts.copy()
     load = part_loads(parts, weights, num_parts)
@@ -58,15 +61,15 @@ def rebalance(
 
 
 def _move(graph, weights, parts, load, limit, begin) -> bool:
-    """Moves nodes of the worst part that can be helped; `limit` is `[P, C]`. Changes `parts`,
-    `load` and `begin`; False if no part can be helped."""
+    """Moves nodes out of the worst part that has nodes whose move helps. Changes `parts`,
+    `load` and `begin`. Returns False if there is no such part. `limit` is `[P, C]`."""
     worst = (load / limit).max(axis=1)
     scale = np.clip(2 / (worst.max() - 1), *_STEEPNESS) / limit
     for source in np.argsort(-worst, kind="stable")[: np.count_nonzero(worst > 1)]:
-        for least in (0.5, 0.0):  # first no shuffling between parts that are full alike
+        for least in (0.5, 0.0):  # at first no moves between parts that are equally full
             for nodes, stop in _candidates(parts, source, begin[source], len(load)):
                 counts = weights[nodes]
-                counting = counts.any(axis=1)  # others would only take memory
+                counting = counts.any(axis=1)  # nodes of no weight would only take memory
                 nodes, counts = nodes[counting], counts[counting]
                 near = neighbors_per_part(graph, nodes, parts, len(load))
                 targets, score = _best_moves(near, counts, load, scale, source, least)
@@ -89,7 +92,8 @@ def _move(graph, weights, parts, load, limit, begin) -> bool:
 def _candidates(
     parts: np.ndarray, source: int, begin: int, num_parts: int
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Some nodes of `source` at a time, once around from the id `begin`, and the id behind."""
+    """Yields some nodes of the part `source` at a time, and the id behind them. It starts at
+    the id `begin` and goes once around all nodes."""
     size = max(_LOOKED_AT, parts.size // _SHARE) * num_parts
     for low, high in ((begin, parts.size), (0, begin)):
         for first in range(low, high, size):
@@ -100,9 +104,11 @@ def _candidates(
 
 
 def _best_moves(near, weights, load, scale, source, least) -> tuple[np.ndarray, np.ndarray]:
-    """Each node's best target, and the edges lost by how much it evens out.
+    """Each node's best target part, and the score of its move: the cost over the fall of the
+    imbalance.
 
-    Infinite where the sum falls by no more than `least` of what the source is relieved of.
+    The score is infinite where the imbalance falls by at most `least` of its fall in the
+    source.
     """
     top = (load * scale).max()  # keeps the exponentials finite
     had = np.exp(load * scale - top)
@@ -115,7 +121,7 @@ def _best_moves(near, weights, load, scale, source, least) -> tuple[np.ndarray, 
         joined = np.exp((load[target] + weights) * scale[target] - top)
         gain = relief - (joined - had[target]).sum(axis=1)
         lost = near[:, source] - near[:, target]
-        # Losing nothing, the move that evens out the most comes first.
+        # Among moves that cost nothing, the one that evens out the most comes first.
         score = np.where(lost > 0, lost / np.maximum(gain, 1e-300), lost * 1.0 - gain)
         score[~(gain > np.maximum(least * relief, 1e-12))] = np.inf
         better = score < lowest
@@ -124,9 +130,9 @@ def _best_moves(near, weights, load, scale, source, least) -> tuple[np.ndarray, 
 
 
 def _useful(weights, targets, load, limit, scale, source: int, share: np.ndarray) -> int:
-    """How many of the moves to make at once: no more than `share` `[C]` of what the source
-    must lose, or a little, and halved until the sum falls (each alone lets it fall, together
-    they may overshoot)."""
+    """How many of the moves to make at once: enough to move `share` `[C]` of what the source
+    must lose, or a little more. The number is halved until the imbalance falls: each move alone
+    lowers it, but together they may overshoot."""
     excess = np.maximum(load[source] - limit[source], 0)
     given = np.maximum(np.ceil(share * excess), limit[source] // _AT_LEAST)
     enough = (np.cumsum(weights, axis=0) >= np.minimum(excess, given)).all(axis=1)

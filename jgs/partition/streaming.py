@@ -1,9 +1,9 @@
 """Linear deterministic greedy: one pass over the nodes, for graphs too large for METIS.
 
 Stanton & Kliot, "Streaming graph partitioning for large distributed graphs" (2012), section
-4.1: each node in turn goes to the part that holds most of its neighbours, times the share
-that is free there. Here a part is as full as its fullest constraint, and some hundred nodes
-are placed at once: those do not see each other.
+4.1: each node in turn goes to the part for which the number of its neighbours there, times the
+free share of the part, is largest. Here a part is as full as its fullest constraint. Some
+hundred nodes are placed at once, and do not count as each other's neighbours.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from jgs.graph.adjacency import Adjacency, neighbors_per_part
 from jgs.partition.weights import ids_where
 
-_CHUNKS = 1024  # the pass is cut into so many, of at most:
-_NODES, _COUNTS = 1 << 16, 1 << 23  # nodes, and nodes times parts
+_CHUNKS = 1024  # the number of chunks of the pass, which is more if one would exceed these:
+_NODES, _COUNTS = 1 << 16, 1 << 23  # nodes of a chunk, and nodes times parts
 
 
 def ldg_partition(
@@ -25,10 +25,11 @@ def ldg_partition(
     """int32 `[N]`: the part of each of `nodes`, 0 for the others.
 
     Args:
-      graph: whose neighbours are read, once each.
-      nodes: bool `[N]`. They come in the order of their ids.
+      graph: its neighbours are read once.
+      nodes: bool `[N]`, the nodes to place. They come in the order of their ids.
       weights: `NodeWeights`, or integers `[N, C]`, none negative.
-      limit: int64 `[C]`: what no part exceeds as long as another has room.
+      num_parts: the number of parts.
+      limit: int64 `[C]`, which no part exceeds as long as another part has room.
     """
     parts = np.full(graph.num_nodes, -1, np.int32)
     load = np.zeros((num_parts, limit.size), np.int64)
@@ -40,7 +41,7 @@ def ldg_partition(
             free = 1 - (load / np.maximum(limit, 1)).max(axis=1)
             targets = _best(near, free)
             placed = _placed(counts, targets, limit - load)
-            if not placed.any():  # no room for the first of them anywhere
+            if not placed.any():  # no part has room for the first of them
                 targets[0], placed[0] = np.argmax(free), True
             parts[some[placed]] = targets[placed]
             np.add.at(load, targets[placed], counts[placed])
@@ -49,7 +50,8 @@ def ldg_partition(
 
 
 def _best(near: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """The best part of each row; rows without neighbours go where there is room, evenly."""
+    """The best part of each row. Rows without neighbours are spread evenly over the free
+    room."""
     free = np.maximum(free, 0)
     targets = np.argmax(near * free, axis=1)
     alone = np.flatnonzero((near * free).max(axis=1) <= 0)
@@ -60,7 +62,8 @@ def _best(near: np.ndarray, free: np.ndarray) -> np.ndarray:
 
 
 def _placed(weights: np.ndarray, targets: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """bool: which rows fit, each part filled in their order up to the first that does not."""
+    """bool: which rows fit. Each part takes its rows in order, up to the first that does not
+    fit."""
     placed = np.zeros(targets.size, bool)
     for part in np.unique(targets):
         mine = np.flatnonzero(targets == part)

@@ -1,4 +1,4 @@
-"""A graph as undirected, in rows of distinct neighbours, made in bounded memory."""
+"""The undirected form of a graph, in rows of distinct neighbours, made in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from jgs.graph.rows import row_chunks
 def undirected_rows(
     graph: Adjacency, workspace: Path
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The rows of the undirected graph, in order, some million edges at a time.
+    """Yields the rows of the undirected graph in order, some million edges at a time.
 
-    Yields the first row's number, int64 `[n]` the rows' degrees, and int32 the neighbours, one
-    row after the other, ascending: each once, and no node is its own. Every edge is there both
-    ways. A graph that has every edge both ways is read twice where it lies; of any other the
-    edges are sorted on the disk, in `workspace`: 16 bytes an edge for a while.
+    Each item is the first row's number, the rows' degrees int64 `[n]`, and the neighbours
+    int32, one row after the other. A row's neighbours are ascending and distinct, without the
+    node itself. Every edge is in the rows of both its ends. A symmetric graph is read twice
+    where it lies. The edges of any other are sorted on the disk, in `workspace`, which takes 16
+    bytes an edge for a while.
     """
     if not is_symmetric(graph):
         made = build_graph(_edges(graph), graph.num_nodes, workspace, symmetric=True, what="it")
@@ -34,8 +35,8 @@ def undirected_rows(
 
 
 def is_symmetric(graph: Adjacency) -> bool:
-    """Whether every edge is there as often as its reverse: the sums of a 64-bit hash over the
-    edges and over their reverses are equal. One pass."""
+    """Whether every edge is there as often as its reverse. The sum of a 64-bit hash over the
+    edges is compared with that over their reverses, in one pass."""
     forth = back = np.uint64(0)
     with np.errstate(over="ignore"):
         for _, _, keys in _keys(graph):
@@ -55,7 +56,8 @@ def _hash(keys: np.ndarray) -> np.ndarray:
 
 
 def _keys(graph: Adjacency) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Rows `[first, stop)`, and int64 of their edges the row above the neighbour."""
+    """Yields `first`, `stop`, and for each edge of the rows from `first` to `stop - 1` an int64
+    with the row in the upper 32 bits and the neighbour in the lower ones."""
     for first, stop in row_chunks(graph.indptr):
         degree = np.diff(graph.indptr[first : stop + 1])
         rows = np.repeat(np.arange(first, stop), degree)

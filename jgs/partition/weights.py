@@ -1,4 +1,5 @@
-"""What nodes count in the constraints, in four bytes a node, and what parts hold of them."""
+"""The weights of nodes in the constraints, in four bytes a node, and the parts' sums of
+them."""
 
 from __future__ import annotations
 
@@ -13,21 +14,24 @@ from jgs.graph.checks import node_ids
 
 CONSTRAINTS = ("connected_nodes", "edges", "train", "val", "test")
 _NODES_AT_ONCE = 1 << 18  # bounds the temporaries of a pass over all nodes
-_BESIDE = 25  # a part with a node above a limit may hold a 25th of the limit besides
+_BESIDE = 25  # a part with a node above a limit may hold another 25th of the limit
 
 
 @dataclasses.dataclass(frozen=True)
 class NodeWeights:
-    """Indexed by a slice or by node ids: int64 `[n, 5]`, the columns are the `CONSTRAINTS`.
+    """The weights of nodes. Indexing by a slice or by node ids gives int64 `[n, 5]`, with a
+    column for each of `CONSTRAINTS`.
 
     Fields:
-      indptr: int64 `[N+1]`, may be memory-mapped: a node counts as many edges as its row has.
+      indptr: int64 `[N+1]`, may be memory-mapped. A node's weight in edges is the length of its
+        row.
       connected: bool `[N]`, whether the node has an edge, in or out.
-      splits: of `train`, `val` and `test` an unsigned `[N]` each, how often the node is in it.
-      only_connected: whether nodes without an edge count nothing.
-      limit: int64 `[5]` or None. A weight above it counts a little less than the limit: with
-        such a node its part is as good as full. What cannot be divided must not keep the rest
-        from being evened out.
+      splits: for each of `train`, `val` and `test` an unsigned array `[N]`, how often the node
+        is in it.
+      only_connected: whether nodes without an edge have no weight.
+      limit: int64 `[5]` or None. A weight above the limit counts as a little less than the
+        limit, so that a part with such a node is almost full. A weight that cannot be divided
+        must not keep the rest from being evened out.
     """
 
     indptr: np.ndarray
@@ -64,7 +68,8 @@ class NodeWeights:
 
 
 def node_weights(adjacency: Adjacency, **splits: Any) -> NodeWeights:
-    """The weights of a graph whose `train_idx`, `val_idx` and `test_idx` are node ids."""
+    """The weights of a graph's nodes. `splits` are `train_idx`, `val_idx` and `test_idx`, each
+    node ids."""
     n = adjacency.num_nodes
     counts = tuple(_counts(node_ids(name, ids, n), n) for name, ids in splits.items())
     return NodeWeights(adjacency.indptr, connected(adjacency), counts)
@@ -75,19 +80,20 @@ def _counts(ids: np.ndarray, num_nodes: int) -> np.ndarray:
     counts[ids] = 1
     if np.count_nonzero(counts) == ids.size:
         return counts
-    counts = np.zeros(num_nodes, np.uint32)  # some are named more than once
+    counts = np.zeros(num_nodes, np.uint32)  # some ids are there more than once
     np.add.at(counts, ids, 1)
     return counts
 
 
 def pieces(num_nodes: int) -> Iterator[slice]:
-    """The nodes from 0 to `num_nodes`, some hundred thousand at a time."""
+    """Yields slices of the nodes from 0 to `num_nodes - 1`, some hundred thousand at a time."""
     for first in range(0, num_nodes, _NODES_AT_ONCE):
         yield slice(first, min(first + _NODES_AT_ONCE, num_nodes))
 
 
 def ids_where(mask: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """int64: the positions where `mask` is true, ascending, at most `most` at a time."""
+    """Yields int64 arrays: the positions where `mask` is true, ascending, at most `most` at a
+    time."""
     for some in pieces(mask.size):
         found = some.start + np.flatnonzero(mask[some])
         for first in range(0, found.size, most):
@@ -95,7 +101,7 @@ def ids_where(mask: np.ndarray, most: int) -> Iterator[np.ndarray]:
 
 
 def part_loads(parts: np.ndarray, weights: Any, num_parts: int) -> np.ndarray:
-    """int64 `[num_parts, C]`: what each part's nodes count in each constraint.
+    """int64 `[num_parts, C]`: the sum of the weights of each part's nodes in each constraint.
 
     `weights` are `NodeWeights`, or integers `[N, C]`."""
     load = np.zeros((num_parts, weights.shape[1]), np.int64)
@@ -107,7 +113,8 @@ def part_loads(parts: np.ndarray, weights: Any, num_parts: int) -> np.ndarray:
 
 
 def total_and_heaviest(weights: Any) -> tuple[np.ndarray, np.ndarray]:
-    """int64 `[C]` each: what all nodes count together, and the most that one of them does."""
+    """Two arrays int64 `[C]`: the sum of all nodes' weights, and the largest weight of a
+    node."""
     total: np.ndarray = np.zeros(weights.shape[1], np.int64)
     heaviest = total.copy()
     for some in pieces(weights.shape[0]):
@@ -118,5 +125,6 @@ def total_and_heaviest(weights: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def limits(total: np.ndarray, num_parts: int, tolerance: float) -> np.ndarray:
-    """int64 `[C]`: the most a part may hold of each constraint; even when that is few."""
+    """int64 `[C]`: the most that a part may hold of each constraint: `tolerance` times the even
+    share, and at least the even share rounded up."""
     return np.maximum(total * tolerance // num_parts, -(-total // num_parts)).astype(np.int64)

@@ -1,6 +1,6 @@
-"""`python -m jgs.plan`: memory, bytes and time on many machines, before they are rented.
+"""`python -m jgs.plan` estimates memory, bytes and time of training on many machines.
 
-Standard error gets a table, standard output one JSON line.
+It writes a table to standard error and one JSON line to standard output.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = parse(argv)
     with interrupts.starting():
-        # Only now: errors above, and --help, need not wait for the import of JAX.
+        # It imports JAX, for which --help and the errors above need not wait.
         from jgs.partition import memory
         from jgs.plan.cost import MODES, Network, cost
 
     command.configure_jax()
-    keep_freed_memory()  # as training does: its steps are timed
+    keep_freed_memory()  # as in training, whose steps are timed here
     open_work = _published if _is_shape(options) else _at_hand
     work, draw_of, graph, seeds = open_work(options)
     constants = _constants(options, work, graph, seeds)
@@ -74,7 +74,7 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-# -- what is trained on ------------------------------------------------------------------------
+# -- the graph ---------------------------------------------------------------------------------
 
 
 def _is_shape(options: dict[str, Any]) -> bool:
@@ -93,7 +93,7 @@ def _is_shape(options: dict[str, Any]) -> bool:
 
 
 def _as_asked(options: dict[str, Any], work: Workload) -> Workload:
-    """The graph's workload with the flags' training."""
+    """The graph's workload, with the training that the flags describe."""
     from jgs.sampling import Neighbors  # a slow import
 
     return work._replace(
@@ -143,8 +143,9 @@ def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.nda
 def _check_machines(
     options: dict[str, Any], num_seeds: int, parts: Sequence[int] | None = None
 ) -> None:
-    """Raises `InputError` unless each number of machines can train; of those that nobody gave
-    only the ones that can are kept. `parts`: the seeds of each."""
+    """Raises `InputError` unless each number of machines can train. If `--machines` is not
+    given, the default numbers that cannot are dropped. `parts` is the number of seeds in each
+    part."""
     size, machines = options["batch_size"], options["machines"]
 
     def can(ranks: int) -> bool:
@@ -233,7 +234,8 @@ def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
 def _random_parts(
     work: Workload, train_idx: np.ndarray, ranks: int
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """A random partition: with no cut worth the name, an upper bound of what is sent."""
+    """The nodes' owners and the ranks' seeds in a random partition. A partition that is made to
+    cut few edges sends less, so what this one sends is an upper bound."""
     rng = np.random.default_rng(0)
     owner = rng.permutation(np.arange(work.num_nodes, dtype=np.int32) % ranks)
     order = rng.permutation(np.asarray(train_idx))

@@ -1,4 +1,4 @@
-"""`calibrate`: the constants of this machine, measured in some seconds."""
+"""`calibrate` measures the constants of this machine in some seconds."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from jgs.sampling import plan_capacity
 from jgs.sampling.capacity import until_it_fits
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
-_DEGREE = 24  # of the graph that is made up
-_FEATURE_BYTES = 512 << 20  # of its features: more than any cache holds
+_DEGREE = 24  # mean degree of the generated graph
+_FEATURE_BYTES = 512 << 20  # of the generated features: more than any cache holds
 _REPEATS = 5
 
 
 def calibrate(
     work: Workload, graph: Graph | None = None, seeds: np.ndarray | None = None
 ) -> Constants:
-    """Measured on 5 batches with the sampler, batch size, features and hidden width of `work`.
+    """Measures this machine's constants on 5 batches.
 
     Args:
-      work: see above.
-      graph: of which the batches are; None: a uniform random one is made up.
-      seeds: int32, the nodes that batches are of; None: all nodes.
+      work: gives the sampler, the batch size, and the widths of features and hidden layers.
+      graph: the graph to sample; None: a uniform random one is generated.
+      seeds: int32, the nodes to draw seeds from; None: all nodes.
 
-    The features are made up. It takes about 1.5 GiB and uses the threads that training would.
+    The features are generated. The measurement takes about 1.5 GiB and uses as many threads as
+    training.
     """
     rng = np.random.default_rng(0)
     num_rows = max(_FEATURE_BYTES // (4 * work.num_features), 1 << 15)
@@ -85,7 +86,8 @@ def calibrate(
 def _seeds(
     rng: np.random.Generator, seeds: np.ndarray | None, num_nodes: int, size: int
 ) -> np.ndarray:
-    """int32 `[size]`, padded with `num_nodes` where there are fewer."""
+    """int32 `[size]`: a random batch of `seeds`, padded with `num_nodes` where there are
+    fewer."""
     pool = num_nodes if seeds is None else seeds
     num = min(size, num_nodes if seeds is None else seeds.size)
     some = rng.choice(pool, num, replace=False).astype(np.int32)
@@ -99,7 +101,7 @@ def _step_seconds(work: Workload, batch: Any, x: jax.Array, num_nodes: int) -> f
     optimizer = make_optimizer(1e-2)
     step = make_train_step(graphdef, optimizer)
     labels = np.random.default_rng(0).integers(0, work.num_classes, num_nodes, np.int32)
-    state = [init_state(params, optimizer)]  # a step takes over the buffers of the last
+    state = [init_state(params, optimizer)]  # a step donates its state's buffers
 
     def one(_: int) -> Any:
         state[0] = step(state[0], jax.random.key(0), batch, x, labels)
@@ -109,7 +111,8 @@ def _step_seconds(work: Workload, batch: Any, x: jax.Array, num_nodes: int) -> f
 
 
 def _median(function: Callable[[int], Any]) -> float:
-    """Of the seconds that a call takes, once programs are compiled and buffers recycled."""
+    """The median of the seconds that a call of `function` takes, after programs are compiled
+    and buffers recycled."""
     for number in range(_REPEATS):
         jax.block_until_ready(function(number))
     times = []

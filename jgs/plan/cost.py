@@ -1,9 +1,10 @@
-"""What training costs on many machines: memory, bytes and time, by formulas.
+"""The cost model: formulas for memory, bytes and time of training on many machines.
 
-`cost` puts together what a rank's batch draws (`Draw`: measured by `jgs.plan.trial`, or
-expected of a graph of published size by `jgs.plan.shapes`), the speed of a machine
-(`Constants`: `jgs.plan.calibrate`) and a network. Bytes are those of `Counters`: what one rank
-sends, padding included. docs/scaling.md explains the formulas and compares them with runs.
+`cost` combines three things: what a rank's batch draws (`Draw`), the speed of a machine
+(`Constants`, measured by `jgs.plan.calibrate`) and a network (`Network`). A `Draw` is measured
+by `jgs.plan.trial`, or computed by `jgs.plan.shapes` for a graph of published size. Bytes are
+counted as in `Counters`: what one rank sends, padding included. docs/scaling.md explains the
+formulas and compares them with runs.
 """
 
 from __future__ import annotations
@@ -17,28 +18,31 @@ from jgs.sampling import Neighbors
 from jgs.sampling.capacity import round_up
 
 MODES = ("vanilla", "hybrid", "cached")
-PREFETCH = 2  # batches drawn ahead, `jgs.train`'s default
-EVAL_MEMORY = 256 << 20  # `jgs.train`'s default
-# By communicator, how much of that its pieces take; measured, see docs/scaling.md. gloo's
-# programs copy what they exchange.
+PREFETCH = 2  # batches drawn ahead: the default of `jgs.train`
+EVAL_MEMORY = 256 << 20  # bytes: the default of `jgs.train`
+# The memory of evaluation's pieces, by communicator, as a multiple of EVAL_MEMORY. Measured,
+# see docs/scaling.md. gloo's programs copy what they exchange.
 _EVAL_PIECES = {"mpi": 1.75, "jax": 3.5}
 _PADDING = 1.08  # of a planned capacity: 5 % of margin, and rounding up to 16 steps
 
 
 class Workload(NamedTuple):
-    """A graph and what is trained on it.
+    """A graph, and the training on it.
 
     Fields:
-      name: of the data set.
-      num_nodes, num_edges: `N` and `E`, edges as stored: both directions of a symmetric graph.
-      num_features, itemsize: `F`, and the bytes of one number as it is stored.
-      num_classes, num_seeds: `C`, and the training nodes.
-      batch_size: `B`, a rank's seeds in a batch.
-      sampler: a by-node `Sampler`, of a hop a layer.
+      name: name of the data set.
+      num_nodes: the number `N` of nodes.
+      num_edges: the number `E` of stored edges: both directions in a symmetric graph.
+      num_features: width `F` of the features.
+      itemsize: bytes of one stored feature.
+      num_classes: the number `C` of classes.
+      num_seeds: the number of training nodes.
+      batch_size: the number `B` of a rank's seeds in a batch.
+      sampler: a by-node `Sampler` with one hop for each layer.
       hidden: width of the hidden layers.
-      wire: bytes of one number on its way.
+      wire: bytes of one feature when ranks send it.
       weighted: whether edges have weights.
-      comm: "mpi" or "jax", what `jgs.train`'s `--comm` is.
+      comm: "mpi" or "jax", the `--comm` of `jgs.train`.
     """
 
     name: str
@@ -57,7 +61,8 @@ class Workload(NamedTuple):
 
     @property
     def widths(self) -> list[int]:
-        """Of the layers, from the features to the classes."""
+        """The widths of the layers' rows, from the features to the classes: one more than there
+        are layers."""
         return [
             self.num_features,
             *[self.hidden] * (self.sampler.num_hops - 1),
@@ -66,17 +71,20 @@ class Workload(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What the batches of one of `R` ranks draw, an entry for each of `L` hops, seeds' first.
+    """What the batches of one of `R` ranks draw. Tuples have an entry for each of `L` hops,
+    seeds' hop first.
 
     Fields:
-      edges, sources: on average, edges drawn and nodes known after the hop.
-      asked_nodes, asked_edges: in vanilla mode, of the hops after the first: the most nodes
-        that a rank asks one other for in a batch, and the most edges of the answer.
-      asked_rows: the most feature rows that a rank will ask one other for in a batch (see
-        `jgs.dist.demand`).
-      cache_rows: rows of other ranks that a planned cache keeps.
-      hit: the share of an epoch's remote rows that it serves.
-      share: how large the largest rank's part of the nodes is, 1 / R where even.
+      edges: the mean number of edges drawn in the hop.
+      sources: the mean number of distinct nodes after the hop.
+      asked_nodes: for vanilla mode, in each hop after the first the largest number of nodes
+        about which a rank asks one other rank in a batch.
+      asked_edges: likewise the largest number of edges in one answer.
+      asked_rows: the largest number of feature rows that a rank asks one other rank for in a
+        batch (see `jgs.dist.demand`).
+      cache_rows: the number of other ranks' rows that a planned cache keeps.
+      hit: the share of an epoch's remote rows that the cache serves.
+      share: the largest rank's share of the nodes; `1 / R` in an even partition.
     """
 
     edges: tuple[float, ...]
@@ -90,15 +98,15 @@ class Draw(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """How fast a machine is, one rank on it.
+    """How fast a machine with one rank is.
 
     Fields:
-      edge_seconds: of sampling, an edge, relabelling included (the fused kernel).
-      vanilla_edge_seconds: likewise, hop by hop, drawing and relabelling apart.
-      row_bandwidth: bytes a second of feature rows read at random and written.
-      flops: floating-point operations a second of the whole training step, as `step_flops`
+      edge_seconds: seconds of sampling for each edge by the fused kernel, with relabelling.
+      vanilla_edge_seconds: the same where each hop is drawn and relabelled by itself.
+      row_bandwidth: bytes of feature rows that are read at random and written in a second.
+      flops: floating-point operations in a second of the whole training step, as `step_flops`
         counts them.
-      process_bytes: memory of a process but for its data: Python, JAX, MPI and compiled
+      process_bytes: memory of a process without its data: Python, JAX, MPI and compiled
         programs (measured with 2 ranks on a graph of 512 nodes).
     """
 
@@ -110,27 +118,28 @@ class Constants(NamedTuple):
 
 
 class Network(NamedTuple):
-    """`bandwidth` in bytes a second and direction, `latency` in seconds a round."""
+    """A network: its `bandwidth` in bytes per second in each direction, and its `latency` in
+    seconds per round."""
 
     bandwidth: float
     latency: float
 
 
 class Cost(NamedTuple):
-    """Of one rank.
+    """What training costs one rank.
 
     Fields:
-      memory: bytes by what takes them; resident in full, though topology and features are
-        memory-mapped and may stay on the disk in part.
-      rounds, bytes: of a step, the gradients' all_reduce included.
-      epoch_rounds, epoch_bytes: beside the steps', to fill a cache.
-      steps: of an epoch.
-      cpu_seconds: of a step by part: sampling, features, computing.
-      network_seconds: of a step.
-      epoch_seconds: network after computing, nothing overlapped.
-      overlapped_seconds: of an epoch whose batches are drawn and fetched while the step before
-        computes, on the same cores: the longer of computing and the network, and the
-        all_reduce, which nothing overlaps.
+      memory: bytes, by what takes them. All of it counts as resident, although topology and
+        features are memory-mapped and may partly stay on the disk.
+      rounds, bytes: rounds and bytes of a step, with the gradients' all_reduce.
+      epoch_rounds, epoch_bytes: what filling a cache adds to the steps' in an epoch.
+      steps: steps of an epoch.
+      cpu_seconds: seconds of a step by part: sampling, features, computing.
+      network_seconds: seconds of a step on the network.
+      epoch_seconds: seconds of an epoch if nothing overlaps.
+      overlapped_seconds: seconds of an epoch if batches are drawn and fetched during the step
+        before, on the same cores. For each step it is the longer of computing and the network,
+        plus the all_reduce, which nothing overlaps.
     """
 
     memory: dict[str, float]
@@ -148,7 +157,8 @@ class Cost(NamedTuple):
 def cost(
     work: Workload, draw: Draw, constants: Constants, network: Network, ranks: int, mode: str
 ) -> Cost:
-    """What `mode`, one of `MODES`, costs each of `ranks` ranks, one a machine."""
+    """The cost of training in `mode`, one of `MODES`, for each of `ranks` ranks, one on each
+    machine."""
     cached = mode == "cached"
     rows = request_rows(draw.asked_rows * (1 - draw.hit if cached else 1))
     fetch = feature_bytes(ranks, rows, work.num_features, work.wire)
@@ -160,7 +170,7 @@ def cost(
     if ranks == 1:
         rounds = fills = 0
     else:
-        # A cache is filled in rounds of as many rows of every owner as a step asks for.
+        # A cache is filled in rounds; each takes from every owner as many rows as a step does.
         fills = math.ceil(draw.cache_rows / max(rows, 1)) if cached else 0
     edge_seconds = (
         constants.vanilla_edge_seconds if mode == "vanilla" else constants.edge_seconds
@@ -195,30 +205,35 @@ def cost(
 
 
 def request_rows(most: float) -> int:
-    """What `jgs.dist.plan.request_capacity` makes of the most rows asked of one rank."""
+    """The capacity of requests that `jgs.dist.plan.request_capacity` plans for at most `most`
+    rows asked of one rank."""
     return -(-math.ceil(most) // 64) * 64
 
 
 def feature_bytes(ranks: int, rows: int, width: int, itemsize: int) -> float:
-    """A request of ids and one number, and a reply of rows, to each other rank."""
+    """Bytes that a rank sends to all others in an exchange of `rows` rows with each: requests
+    of ids and one number, and replies of rows."""
     return (ranks - 1) * (4 * (rows + 1) + rows * width * itemsize)
 
 
 def vanilla_rows(nodes: Sequence[float], edges: Sequence[float]) -> tuple[list[int], list[int]]:
-    """What `VanillaSampler.plan` makes of the most nodes and edges asked of one rank."""
+    """The capacities that `VanillaSampler.plan` plans for at most so many nodes and edges asked
+    of one rank."""
     planned = [[round_up(int(n * 1.1) + 1) for n in each] for each in (nodes, edges)]
     return planned[0], planned[1]
 
 
 def vanilla_bytes(ranks: int, nodes: Sequence[int], edges: Sequence[int]) -> float:
-    """Of each hop after the first a request of ids and one number, and a reply of two numbers,
-    where each node's neighbours end, and the neighbours."""
+    """Bytes that a rank sends to draw in vanilla mode. In each hop after the first a request
+    has ids and one number. A reply has two numbers, the end of each node's neighbours, and the
+    neighbours."""
     each = [4 * (1 + n) + 4 * (2 + n + e) for n, e in zip(nodes, edges, strict=True)]
     return (ranks - 1) * sum(each)
 
 
 def reduce_bytes(ranks: int, parameters: int) -> float:
-    """float32 gradients, loss, seeds and stop, each sent twice but for the own share."""
+    """Bytes of the all_reduce. The gradients, the loss, the number of seeds and `stop` are
+    float32, and a rank sends all of them twice, without its own share."""
     return 2 * 4 * (parameters + 3) * (ranks - 1) // ranks
 
 
@@ -226,17 +241,17 @@ def reduce_bytes(ranks: int, parameters: int) -> float:
 
 
 def num_parameters(widths: Sequence[int]) -> int:
-    """Of a GraphSAGE: two matrices and a bias a layer."""
+    """The number of parameters of a GraphSAGE: two matrices and a bias for each layer."""
     return sum(2 * a * b + b for a, b in pairwise(widths))
 
 
 def step_flops(work: Workload, draw: Draw) -> float:
-    """Multiplications and additions of a step: forward, and backward for weights and (but in
-    the first layer) inputs; an aggregated number counts as one."""
+    """Multiplications and additions of a step: forward, backward for the weights, and backward
+    for the inputs of all layers but the first. An aggregated number counts as one operation."""
     total = 0.0
     for layer, targets, sources, edges, a, b in _layers(work, draw):
         passes = 2 if layer == 0 else 3
-        if a > b:  # projects the sources first: narrower rows are aggregated
+        if a > b:  # the layer projects the sources first, to aggregate narrower rows
             total += passes * 2 * a * b * (targets + sources) + 2 * edges * b
         else:
             total += passes * 2 * a * b * 2 * targets + (1 if layer == 0 else 2) * edges * a
@@ -244,7 +259,8 @@ def step_flops(work: Workload, draw: Draw) -> float:
 
 
 def _layers(work: Workload, draw: Draw) -> list[tuple]:
-    """Of each layer, input side first: number, targets, sources, edges, width in and out."""
+    """For each layer, input side first: its number, targets, sources, edges, and the widths of
+    its input and output."""
     targets = (work.batch_size, *draw.sources[:-1])
     hops = list(zip(targets, draw.sources, draw.edges, strict=True))[::-1]
     widths = pairwise(work.widths)
@@ -257,15 +273,16 @@ def _layers(work: Workload, draw: Draw) -> list[tuple]:
 def memory(
     work: Workload, draw: Draw, constants: Constants, ranks: int, mode: str, rows: int
 ) -> dict[str, float]:
-    """Bytes by what takes them; `rows` is the most rows asked of one rank in a round."""
+    """Bytes, by what takes them. `rows` is the largest number of rows asked of one rank in a
+    round."""
     share = draw.share if mode == "vanilla" else 1.0
-    edge = 4 + (12 if work.weighted else 0)  # a weight, and its prefix sum in 64 bits
+    edge = 4 + (12 if work.weighted else 0)  # 12: a weight, and its prefix sum in 64 bits
     width, nodes = work.num_features, work.num_nodes
     layers = _layers(work, draw)
     blocks = sum(4 * (t + e) for _, t, _, e, _, _ in layers)
-    # With each node where its row is, and the rows that others sent; no matrix of all rows.
+    # For each node the place of its row, and the rows that others sent; no matrix of all rows.
     batch = _PADDING * (blocks + draw.sources[-1] * (4 + 4)) + (ranks - 1) * rows * 4 * width
-    # Of each layer what it aggregates and returns, and the derivative of the latter.
+    # For each layer what it aggregates and returns, and the derivative by what it returns.
     step = _PADDING * sum(
         4 * (t * (2 * b + a) if a <= b else t * 2 * b + s * 2 * b)
         for _, t, s, _, a, b in layers
@@ -275,13 +292,13 @@ def memory(
         "topology": 8 * (nodes + 1) + share * edge * work.num_edges,
         "features": draw.share * nodes * width * work.itemsize,
         "labels": 4 * nodes,
-        # The rows, where each node's is, and the counts while it is planned.
+        # The rows, the place of each node's row, and the counts while the cache is planned.
         "cache": draw.cache_rows * width * 4 + 8 * nodes if cached else 0.0,
         "exchange": 2 * feature_bytes(ranks, rows, width, work.wire),
         "batches": (PREFETCH + 2) * batch,
         "step": step,
         "model": 6 * 4 * num_parameters(work.widths),
-        # Its pieces, and two layers' outputs as far as they do not lie in a file.
+        # The pieces, and the outputs of two layers unless they lie in a file.
         "evaluation": _EVAL_PIECES[work.comm] * EVAL_MEMORY
         + 2 * min(4 * draw.share * nodes * max(work.widths[1:]), EVAL_MEMORY),
         "process": constants.process_bytes,

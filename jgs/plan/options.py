@@ -1,4 +1,4 @@
-"""The flags of `python -m jgs.plan`, and what they may be."""
+"""The flags of `python -m jgs.plan`, and their allowed values."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CONSTANTS = {  # flags, and the fields that they set, in the flags' units
     "gflops": ("flops", 1e9),
     "process_mib": ("process_bytes", 2.0**20),
 }
-_SPEED = 1e-9, 1e12  # in any unit
-# What a flag may be at least and at most, as for `jgs.train` where it has the flag.
+_SPEED = 1e-9, 1e12  # bounds of a speed in any unit
+# The least and the largest value of a flag, as for `jgs.train` where it has the same flag.
 _BOUNDS = {
     "machines": (1, 1 << 20),
     "gbits": _SPEED,
@@ -44,7 +44,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def parse(argv: Sequence[str] | None) -> dict[str, Any]:
-    """The flags given, and the `DEFAULTS` of the others that have one; raises `InputError`."""
+    """The given flags, with the `DEFAULTS` of flags that are not given. Raises `InputError`."""
     options = {**DEFAULTS, **vars(parser().parse_args(argv))}
     _check(options)
     return options
@@ -53,48 +53,67 @@ def parse(argv: Sequence[str] | None) -> dict[str, Any]:
 def parser() -> command.Parser:
     found = command.Parser(
         "python -m jgs.plan",
-        "Memory, bytes and time of training on many machines, one rank each.",
+        "Estimate memory, bytes and time of training on many machines, one rank on each.",
     )
     add = found.add_argument
     add(
         "--dataset",
-        help="MAG240M or IGBH-full, of which the published sizes are enough, as of "
-        "ogbn-papers100M with --shape-only; or as of python -m jgs.train",
+        help="a name or a path as for python -m jgs.train, whose graph is read; or MAG240M, "
+        "IGBH-full or (with --shape-only) ogbn-papers100M, by their published sizes alone",
     )
-    add("--partition", help="or a folder of python -m jgs.partition: its parts and their cut")
-    add("--shape-only", action="store_true", help="do not read ogbn-papers100M's files")
-    found.add_data_options()
+    add(
+        "--partition",
+        help="in place of --dataset: a folder that python -m jgs.partition wrote",
+    )
     add(
         "--machines",
         nargs="+",
         type=int,
-        help="how many (default: 2 4 ... 256, where each has a batch)",
+        help="numbers of machines (default: those of 2 4 ... 256 with a batch for each one)",
     )
-    add("--gbits", nargs="+", type=float, help="of the network (default: 25 100 400)")
-    add("--latency-us", type=float, help="of a round, in microseconds (default: 50)")
-    add("--batch-size", type=int, help="seeds a batch, of each rank (default: 1000)")
-    add("--fanouts", nargs="+", type=int, help="seeds' hop first (default: 5 10 15)")
+    add(
+        "--gbits",
+        nargs="+",
+        type=float,
+        help="bandwidths of the network, in Gbit/s (default: 25 100 400)",
+    )
+    add("--latency-us", type=float, help="microseconds of a round (default: 50)")
+    add("--batch-size", type=int, help="seeds in a batch of each rank (default: 1000)")
+    add(
+        "--fanouts",
+        nargs="+",
+        type=int,
+        help="neighbours to draw per node in each layer, seeds' hop first (default: 5 10 15)",
+    )
     add("--hidden", type=int, help="width of the hidden layers (default: 256)")
     add("--features", type=int, help="width of the features (default: the data set's)")
-    add("--wire", help="float32, float16 or bfloat16 (default: float32)")
-    add("--comm", choices=("mpi", "jax"), help="as of jgs.train (default: mpi)")
-    add("--cache-memory", type=int, help="MiB of rows that a rank keeps (default: 4096)")
+    add(
+        "--wire",
+        help="dtype in which ranks send rows: float32, float16 or bfloat16 (default: float32)",
+    )
+    add("--comm", choices=("mpi", "jax"), help="as for jgs.train (default: mpi)")
+    add(
+        "--cache-memory",
+        type=int,
+        help="MiB of other ranks' rows that a rank keeps (default: 4096)",
+    )
     add(
         "--cut",
         type=float,
-        help="of a published shape: remote nodes over a random partition's, up to 1 "
-        "(default: 1)",
+        help="for a published size: the number of remote nodes as a fraction of a random "
+        "partition's (default: 1)",
     )
     add(
         "--most-batches",
         type=int,
-        help="of a graph at hand: how many are drawn to plan the cache (default: 200)",
+        help="for a graph that is read: batches to draw at most, to plan the cache (default: "
+        "200)",
     )
     for name in CONSTANTS:
         add(
             _flag(name),
             type=float,
-            help=f"sets {CONSTANTS[name][0]} of a machine (default: measured on this one)",
+            help=f"the machine's {CONSTANTS[name][0]} (default: measured on this machine)",
         )
     return found
 

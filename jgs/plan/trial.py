@@ -1,4 +1,4 @@
-"""What the batches of a graph at hand draw: measured by drawing them, on one machine."""
+"""What batches of a graph draw, measured by drawing some on one machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jgs.plan.cost import Draw, Workload
 from jgs.sampling import plan_capacity, worst_case
 from jgs.sampling.capacity import enlarged, until_it_fits
 
-_RANKS = 4  # whose batches are drawn
-_TRIALS = 8  # batches of each
+_RANKS = 4  # batches are drawn for at most so many ranks
+_TRIALS = 8  # batches for each of these ranks
 
 
 def measured_draw(
@@ -29,15 +29,16 @@ def measured_draw(
     """The `Draw` of `len(seeds)` ranks, from a few batches of up to 4 of them.
 
     Args:
-      work: of the graph.
+      work: the graph's size and the training.
+      graph: the graph to draw from.
       owner: int `[N]`, the rank of each node.
-      seeds: of each rank int32, its training nodes.
-      cache_rows: how many rows a rank may keep. If there are any, the epoch of rank 0 is drawn
-        in full, but for no more than `most_batches`: a longer epoch reads some rows more
-        often, so that a cache serves more of it than is said here.
-      most_batches: see there.
+      seeds: for each rank int32, its training nodes.
+      cache_rows: the number of rows that a rank may keep. If it is not 0, batches of rank 0's
+        epoch are drawn to find the rows that are read most.
+      most_batches: the largest number of batches drawn for that. A longer epoch reads some rows
+        more often, so a cache serves more of it than the result says.
 
-    Weights are not used: neighbours are drawn uniformly.
+    Edge weights are not used: neighbours are drawn uniformly.
     """
     num_ranks, num_nodes = len(seeds), work.num_nodes
     sampled = [np.zeros((2, work.sampler.num_hops))]
@@ -83,7 +84,8 @@ def measured_draw(
 def _asked(
     nodes: np.ndarray, block: Any, owner: np.ndarray, rank: int, num_ranks: int
 ) -> list[int]:
-    """The most targets of a hop that one other rank owns, and the most edges of such."""
+    """The largest number of a hop's targets that one other rank owns, and the largest number of
+    edges into such targets."""
     targets = nodes[: int(block.num_targets)]
     degree = np.diff(np.asarray(block.indptr))[: targets.size]
     there = targets < owner.size  # seeds may be padding
@@ -100,7 +102,8 @@ def _most(of: np.ndarray, weights: np.ndarray | None, num_ranks: int) -> int:
 def _batches(
     work: Workload, graph: Graph, seeds: np.ndarray, capacity: Any, rank: int, most: int
 ) -> Iterator[MiniBatch]:
-    """The first batches of an epoch of a rank, the last of which may be smaller."""
+    """The first `most` batches of a rank's epoch. A smaller last batch is left out, unless it
+    is the only one."""
     order = np.random.default_rng(rank).permutation(seeds)
     sampler, size = work.sampler, work.batch_size
     sample = jax.jit(sampler.sample, static_argnums=4)
@@ -110,7 +113,7 @@ def _batches(
         some = np.full(size, work.num_nodes, np.int32)
         mine = order[begin : begin + size]
         if mine.size < size and number > 0:
-            return  # a rest would make the average smaller than most batches
+            return  # a smaller batch would lower the mean
         some[: mine.size] = mine
         key_data = jax.random.fold_in(key, number)
 

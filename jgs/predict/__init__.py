@@ -1,9 +1,9 @@
-"""What a trained run says of nodes: `jgs.open_run`, and the command `python -m jgs.predict`."""
+"""Predictions of a trained run: `jgs.open_run`, and the command `python -m jgs.predict`."""
 
 import importlib
 from typing import Any
 
-# Where each public name is; imported when first used: the command starts without JAX.
+# Where each public name is. It is imported when first used, so the command starts without JAX.
 _PLACES = {
     "EmbedRun": "jgs.predict.embeddings",
     "Explanation": "jgs.predict.explain",

@@ -1,4 +1,4 @@
-"""`python -m jgs.predict`: what a trained run says of nodes, as a file.
+"""`python -m jgs.predict`: writes the predictions of a trained run to a file.
 
 Standard output gets one JSON line. The file's columns are described in `jgs.predict.output`.
 """
@@ -39,7 +39,7 @@ def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
         with unmet():
             given = vars(parser().parse_args(argv))
             with interrupts.starting():
-                # Only now: errors above need not wait for the import of Flax.
+                # It imports Flax, for which the errors above need not wait.
                 from jgs.predict.command import predict
         command.configure_jax()
         return predict(given, watch)
@@ -50,27 +50,30 @@ def parser() -> command.Parser:
 
     found = command.Parser(
         "python -m jgs.predict",
-        "Predict the classes of nodes, or embed them, with the best parameters of a run of "
-        "python -m jgs.train: exactly, from all neighbours, or with --fanouts from sampled "
-        "ones. Of a run of --task links: whether links join pairs of nodes; of --task embed: "
-        "the embeddings.",
+        "Write what a run of python -m jgs.train predicts, with its best parameters: classes "
+        "of nodes, or with --embed their embeddings, exactly from all neighbours, or with "
+        "--fanouts from sampled ones. For a run of --task links: the probability that a link "
+        "joins two nodes. For a run of --task embed: the embeddings.",
     )
     add = found.add_argument
     add("--run-dir", required=True, help="folder of the run")
     add("--out", required=True, metavar="FILE", help="file to write: .csv, .npy or .parquet")
     which = found.add_mutually_exclusive_group()
     which.add_argument(
-        "--split", choices=("train", "val", "test"), help="the run's nodes (default: all)"
+        "--split",
+        choices=("train", "val", "test"),
+        help="predict for the nodes of this split (default: all nodes)",
     )
     which.add_argument(
         "--nodes",
         metavar="FILE",
-        help="ids of the data set, its own where it has such, one a line, or an .npy file",
+        help="predict for these node ids, the data set's own where it has such: one a line, or "
+        "an .npy file",
     )
     which.add_argument(
         "--pairs",
         metavar="FILE",
-        help="of --task links: two ids a line, or an .npy file [n, 2]",
+        help="for --task links: the pairs, two node ids a line, or an .npy file [n, 2]",
     )
     add(
         "--embed",
@@ -82,13 +85,13 @@ def parser() -> command.Parser:
         type=int,
         nargs="+",
         metavar="K",
-        help="predict by so many sampled neighbours, a number for each layer, the node's own "
-        "first (default: by all)",
+        help="predict from so many sampled neighbours, a number for each layer, seeds' hop "
+        "first (default: from all neighbours)",
     )
-    add("--seed", type=int, help="decides which, with --fanouts (default: that of the run)")
+    add("--seed", type=int, help="seed of what --fanouts draw (default: the run's --seed)")
     add("--no-progress", dest="progress", action="store_false", help="no bar on a terminal")
     add("--root", help="folder of the data sets' files, if they have moved")
-    add("--partition", help="folder of the parts of a run on parts, if they have moved")
+    add("--partition", help="folder of the parts, for a run on parts that have moved")
     add(
         "--eval-memory",
         type=int,
@@ -97,15 +100,19 @@ def parser() -> command.Parser:
     )
     add("--comm", choices=KINDS, help="how ranks communicate, as in training (default: auto)")
     add("--coordinator", metavar="ADDRESS", help="HOST:PORT of rank 0, for --comm jax")
-    add("--num-processes", type=int, help="how many processes, likewise")
-    add("--process-id", type=int, help="the number of this process, likewise")
-    add("--interface", metavar="NAME|ADDRESS", help="that others connect to, as in training")
+    add("--num-processes", type=int, help="the number of processes, for --comm jax")
+    add("--process-id", type=int, help="this process's number, from 0, for --comm jax")
+    add(
+        "--interface",
+        metavar="NAME|ADDRESS",
+        help="network interface that other ranks connect to, as in training",
+    )
     add(
         "--start-timeout",
         type=float,
         metavar="SECONDS",
         default=START_TIMEOUT,
-        help=f"in which all ranks must have connected (default: {START_TIMEOUT:g})",
+        help=f"seconds in which all ranks must connect (default: {START_TIMEOUT:g})",
     )
     return found
 

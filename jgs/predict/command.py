@@ -1,4 +1,4 @@
-"""What `python -m jgs.predict` does once its flags are known, on one machine or many ranks."""
+"""What `python -m jgs.predict` does after parsing its flags, on one machine or many ranks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 
 
 def predict(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
-    """Writes what the flags `given` ask for, together with all other ranks; returns what the
-    command prints."""
+    """Writes the predictions that the flags `given` ask for, together with all other ranks.
+    Returns what the command prints, or an exit status."""
     keep_freed_memory()
     return together(
         lambda comm, _: _predict(comm, given),
@@ -61,7 +61,7 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
 
 
 def _check(run: Any, given: dict[str, Any]) -> None:
-    """Raises `InputError` for flags that are not for such a run."""
+    """Raises `InputError` for flags that a run of this task does not take."""
     own = _FLAGS[type(run)]
     for name in sorted(set().union(*_FLAGS.values()) & set(given)):
         if name not in own:
@@ -127,7 +127,7 @@ _FLAGS = {
 
 
 def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
-    """int32, the ids of the data set that are asked for, the same on all ranks."""
+    """int32: the node ids that the flags ask for, the same on all ranks."""
     if "split" in given:
         return run.split(given["split"])
     if "nodes" not in given:
@@ -146,9 +146,9 @@ def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
 def read_ids(
     path: Path, num_nodes: int, width: int = 1, names: NodeIds | None = None
 ) -> np.ndarray:
-    """int32 `[n, width]`: the nodes whose ids are in a text file, `width` a line, or in an
-    `.npy` file (`[n]` for a width of 1). With `names` the file has these ids: where they are
-    text, a line is an id, or two with a tab or spaces between. Raises `InputError`."""
+    """The nodes int32 `[n, width]` whose ids are in a text file with `width` ids a line, or in
+    an `.npy` file, `[n]` for a width of 1. With `names` the file has these ids. Where they are
+    text, a line is one id, or two with a tab or spaces between. Raises `InputError`."""
     what, shape = ("node ids", "[n]") if width == 1 else ("pairs of node ids", "[n, 2]")
     text = names is not None and names.values.dtype == object
     which = f"from 0 to {num_nodes - 1}" if names is None else "of the data set"

@@ -20,11 +20,11 @@ from jgs.train.fingerprint import fingerprint_plain
 
 
 class EmbedRun(Shown):
-    """A run of `--task embed`, of `jgs.open_run`; for one process.
+    """A run of `--task embed`, which `jgs.open_run` opens in one process.
 
     Fields:
-      config: `Config` of the run.
-      epochs, metrics: as those of a `Run`.
+      config: the run's `Config`.
+      epochs, metrics: as in `Run`.
     """
 
     _facts = facts
@@ -48,19 +48,20 @@ class EmbedRun(Shown):
         self.config, self.metrics = config, columns(rows)
         self.epochs, self.run_dir = record["epochs"], run_dir
         self._named, self._digests = record.get("named", False), record["data"]
-        # Two rows a node, the second its own as a neighbour, and a bias at the end of each.
+        # Each node has two rows, as a center and as a context. The last column is no part of a
+        # vector, see `jgs.models.skipgram`.
         self._rows = np.asarray(arrays["rows"])[::2, :-1]
 
     def embed(self, nodes: Any = None) -> np.ndarray:
-        """float32 `[n, dim]`: the embeddings of `nodes`, int `[n]`, by default all, at the
-        newest checkpoint; once the run has ended, those of `embeddings.npy`. Raises
+        """float32 `[n, dim]`: the embeddings of `nodes`, int `[n]`, by default all nodes, at
+        the newest checkpoint. After the run's end they are those of `embeddings.npy`. Raises
         `InputError`."""
         if nodes is None:
             return self._rows.copy()
         return self._rows[check_nodes(nodes, 0, self.num_nodes())]
 
     def num_nodes(self) -> int:
-        """Of the run's data."""
+        """The number of nodes in the run's data."""
         return len(self._rows)
 
     @cached_property

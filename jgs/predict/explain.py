@@ -1,4 +1,4 @@
-"""What decided an output: attributions to features and to edges of a node's neighbourhood."""
+"""Explanations of an output: attributions to the features and edges of a neighbourhood."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ METHODS = ("gradient", "integrated")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation(Shown):
-    """What decided a model's output for one node and one class.
+    """What each feature and each edge adds to a model's output for one node and one class.
 
-    Fields, of `n` nodes and `m` edges that the model has read, in NumPy:
-      node, target: int; the node explained, and the class.
-      output: float; the model's output (the logit) for them.
-      nodes: int32 `[n]`; node ids, the one explained first.
+    Fields, as NumPy arrays of the `n` nodes and `m` edges that the model has read:
+      node, target: int; the explained node, and the class.
+      output: float; the model's output (the logit) for this node and class.
+      nodes: int32 `[n]`; node ids, the explained node first.
       features: float32 `[n, F]`; what each feature of each node adds to the output.
       src, dst: int32 `[m]`; node ids: the edge's message goes from `src` to `dst`.
-      hop: int32 `[m]`; 0 for edges into the node explained, 1 for those into its neighbours,
-        and so on. An edge is there once for every hop in which it was read.
+      hop: int32 `[m]`; 0 for edges into the explained node, 1 for those into its neighbours,
+        and so on. An edge is listed once for every hop in which it was read.
       edge_id: int64 `[m]`; the edge's position in `Graph.indices`.
       edges: float32 `[m]`; what each edge's message adds to the output.
     """
@@ -61,20 +61,26 @@ class Explanation(Shown):
 def explain(
     model: GNN, batch: MiniBatch, x: jax.Array, target: Any, method: str, steps: int
 ) -> Explanation:
-    """The `Explanation` of the first seed's output.
+    """The `Explanation` of the output of a batch's seed.
 
     Args:
-      batch: of one seed, with `edge_id`, of `jgs.sampling.Neighbors`; with `degrees`, if the
-        model reads them.
+      model: the model.
+      batch: a batch of one seed, drawn by `jgs.sampling.Neighbors`, with `edge_id`, and with
+        `degrees` if the model reads them.
       x: float32 `[S, F]`, the rows of `batch.nodes`.
-      target: the class; None: that of the largest output.
-      method: `"gradient"`: the gradient of the output by each feature times the feature, and by
-        each edge's mask (`GNN.masked`), which is 1. `"integrated"`: integrated gradients
-        (Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017, equation
-        1), the mean of the gradient on the straight way from zeros, at the middles of `steps`
-        equal pieces: of the features, with all edges; and of all edges' masks together, with
-        the features as they are. Their sums are then, but for the pieces' width, the output
-        less that of features of 0, and less that without messages.
+      target: the class; None: the class of the largest output.
+      method: `"gradient"` or `"integrated"`, see below.
+      steps: the number of steps of `"integrated"`.
+
+    `"gradient"` attributes to a feature the gradient of the output by it, times the feature. To
+    an edge it attributes the gradient by the edge's mask (`GNN.masked`), which is 1.
+
+    `"integrated"` is integrated gradients (Sundararajan, Taly and Yan, "Axiomatic Attribution
+    for Deep Networks", 2017, equation 1): the mean gradient on the straight path from zeros, at
+    the middles of `steps` equal pieces. The path of the features has all edges. The path of the
+    masks, of all edges together, has the features as they are. Up to the error of the pieces,
+    the attributions to features add up to the output minus the output for features of 0, and
+    those to edges add up to the output minus the output without messages.
 
     Raises `InputError`.
     """
@@ -124,7 +130,8 @@ def _outputs(graphdef: Any, params: Any, batch: MiniBatch, x: jax.Array) -> jax.
 def _gradients(
     graphdef: Any, params: Any, batch: MiniBatch, x: jax.Array, target: Any, steps: int
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """The gradients by `x` and by the masks, at 1, or of `steps` pieces the means."""
+    """The gradients by `x` and by the masks, which are 1. With `steps` above 0 they are means
+    over so many pieces of the path from zeros."""
     model = nnx.merge(graphdef, params)
     ones = tuple(jnp.ones(batch.block(i).edge_capacity) for i in range(len(model.layers)))
 

@@ -1,4 +1,4 @@
-"""`LinkRun`: what a run of `--task links` says of pairs of nodes."""
+"""`LinkRun`: predictions of a run of `--task links` for pairs of nodes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from jgs.train.links import Scores, make_pair_sampler, open_links
 
 
 class LinkRun(Shown):
-    """A run of `--task links` with its parameters, of `jgs.open_run`; for one process.
+    """A run of `--task links` with its parameters, which `jgs.open_run` opens in one process.
 
     Fields:
-      config, model: of the run; the `DGCNN` has the parameters of the best epoch, or those
-        that `open_run(..., params="last")` asks for.
-      best_epoch, val_accuracy: which, and the AUC of its validation.
-      best_params, last_params, epochs, metrics: as those of a `Run`.
+      config: the run's `Config`.
+      model: the `DGCNN`, with the parameters of the best epoch, or of the newest checkpoint
+        after `open_run(..., params="last")`.
+      best_epoch, val_accuracy: the epoch of the best validation, and its validation AUC.
+      best_params, last_params, epochs, metrics: as in `Run`.
     """
 
     _facts = facts
@@ -63,9 +64,9 @@ class LinkRun(Shown):
 
         Args:
           pairs: int `[n, 2]` node ids.
-          graph, features: the graph that the subgraphs are drawn from, and its features; by
-            default those of the run, without the links that it held out. Where an edge joins a
-            pair it is left out.
+          graph, features: the graph from which the subgraphs are drawn, and its features. By
+            default they are the run's, without the links that it held out for the test. An edge
+            between the two nodes of a pair is left out of their subgraph.
 
         Raises `InputError` for ids or features that do not fit.
         """
@@ -88,7 +89,7 @@ class LinkRun(Shown):
         return np.asarray(jax.nn.sigmoid(logits))
 
     def num_nodes(self) -> int:
-        """Of the run's data."""
+        """The number of nodes in the run's data."""
         return self._data()[0].num_nodes
 
     @property

@@ -1,4 +1,4 @@
-"""`open_run`: a training run, from its folder."""
+"""`open_run` opens the folder of a training run."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ def open_run(
     comm: Communicator | None = None,
     **changed: Any,
 ) -> Any:
-    """The run in the folder `run_dir` of `python -m jgs.train`, finished or not: a
-    `Run`, of `--task links` a `LinkRun`, of `--task embed` an `EmbedRun`.
+    """Opens the run in `run_dir`, a run folder of `python -m jgs.train`, finished or not.
+    Returns a `Run`, for `--task links` a `LinkRun`, and for `--task embed` an `EmbedRun`.
 
     Nothing in the folder is changed. The newest whole checkpoint is read.
 
     Args:
-      params: which the model has: `"best"`, of the epoch of best validation, or `"last"`, of
-        the newest checkpoint.
-      comm: on many ranks, which all call it; that of rank 0 reads the folder.
-      changed: settings that may be others now than in training: `root` and `partition`, where
-        the data lie, `eval_memory`, `mode`, `batch_size` and `seed` of what is sampled, and
-        `progress=False`, for no bar on a terminal.
+      run_dir: the run folder.
+      params: which parameters the model gets: `"best"`, those of the epoch of best validation,
+        or `"last"`, those of the newest checkpoint.
+      comm: the communicator of many ranks. All of them call this function, and rank 0's process
+        reads the folder. None: one process.
+      changed: settings that may differ from those in training: `root` and `partition` say where
+        the data lie; `eval_memory`, `mode`, and the `batch_size` and `seed` of what is sampled;
+        `progress=False` shows no bar on a terminal.
 
-    Raises `InputError` where the folder holds no run, or none that has finished an epoch.
+    Raises `InputError` where the folder holds no run, or a run that has finished no epoch.
     """
     comm = Alone() if comm is None else comm
     if params not in PARAMS:

@@ -1,21 +1,22 @@
 """The file that `python -m jgs.predict` writes: columns of numbers, a row for each node.
 
-An `.npy` file is a structured array with a field for each column, of the dtypes below; a
-`.csv` file has a line of names first; a `.parquet` file needs pyarrow (the extra `tables`), and
-has a list of fixed size for each row of a matrix. Columns:
+An `.npy` file is a structured array with a field for each column, of the dtypes below. A `.csv`
+file begins with a line of column names. A `.parquet` file needs pyarrow (the extra `tables`);
+each row of a matrix is a list of fixed size. The columns are:
 
-    node          the id in the data set, int32; where that has ids of its own (`jgs.NodeIds`)
-                  those, int64 or text
-    prediction    int32, the class; of multi-label data bool `[C]`, in CSV the labels predicted,
-                  with spaces between them
-    probability   float32, of that class; of multi-label data `[C]`, in CSV those of the labels
-                  predicted
-    class_name    text, of the class, where the data set names its classes; not of multi-label
-                  data
-    embedding     with `--embed`, in place of the last two: float32 `[W]`, in CSV W columns
-                  `embedding_0`, `embedding_1`, ...
+    node          the id in the data set, int32; the data set's own id, int64 or text, where it
+                  has such (`jgs.NodeIds`)
+    prediction    int32, the class; for multi-label data bool `[C]`, in CSV the predicted
+                  labels with spaces between them
+    probability   float32, the probability of that class; for multi-label data `[C]`, in CSV
+                  those of the predicted labels
+    class_name    text, the name of the class, where the data set names its classes; not for
+                  multi-label data
+    embedding     float32 `[W]`, in CSV W columns `embedding_0`, `embedding_1`, ...; with
+                  `--embed`, in place of the other columns after `node`
 
-Of a run of `--task links` a row is a pair: `source` and `target`, as `node`, and `probability`.
+For a run of `--task links` a row is a pair: `source` and `target`, ids as in `node`, and
+`probability`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from jgs.errors import InputError
 from jgs.files.writing import whole_file
 
 ENDINGS = (".csv", ".npy", ".parquet")
-_ROWS = 1 << 14  # at a time
+_ROWS = 1 << 14  # written at a time
 
 
 def check_out(path: Path) -> None:
@@ -54,7 +55,8 @@ def check_out(path: Path) -> None:
 
 
 def write(path: Path, columns: dict[str, np.ndarray]) -> None:
-    """Writes the columns, `[n]` or `[n, W]` each; the file is there whole or not at all."""
+    """Writes the columns, `[n]` or `[n, W]` each, to `path`. The file appears whole or not at
+    all. Raises `InputError`."""
     try:
         with whole_file(path) as file:
             _WRITERS[path.suffix](file, columns)
@@ -96,7 +98,7 @@ def _write_csv(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
 
 
 def _texts_of(name: str, columns: dict[str, np.ndarray]) -> Callable[[slice], Iterator[str]]:
-    """A column's text in some rows."""
+    """A function that yields the column's text in the rows of a slice."""
     array = columns[name]
     if array.dtype.kind in "UO":
         return lambda now: map(_quoted, array[now])

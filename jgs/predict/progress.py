@@ -21,8 +21,8 @@ Advance = Callable[[int, int], None]
 
 @contextmanager
 def bar(name: str, enabled: bool) -> Iterator[Advance]:
-    """`advance(done, total)`, which moves a bar on standard error, if that is a terminal and
-    `enabled`. The bar appears once a second has passed, and is removed at the end."""
+    """A block that yields `advance(done, total)`, which moves a bar on standard error if that
+    is a terminal and `enabled`. The bar appears after a second and is removed at the end."""
     console = Console(stderr=True)
     shown = enabled and console.is_terminal
     made = (TextColumn(name), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())

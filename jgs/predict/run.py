@@ -1,4 +1,4 @@
-"""`Run`: a training run's model, and what it says of nodes."""
+"""`Run`: the model of a training run, and its predictions for nodes."""
 
 from __future__ import annotations
 
@@ -32,36 +32,40 @@ from jgs.train.evaluate_rows import empty
 
 
 class Run(Shown):
-    """A training run with its parameters: see `open_run`.
+    """A training run with its parameters, which `open_run` opens.
 
     Its methods compute from all neighbours, in the bounded memory of the run's `--eval-memory`
-    (`jgs.train.exact_inference`), for
+    (see `jgs.train.exact_inference`).
 
-      nodes: int `[n]`, ids of the data set, in any order; by default all nodes.
-      graph, features: another graph, and its features `[N, F]` of the width that the run was
-        trained with; by default the run's data, opened when first needed.
-      fanouts, key: sampled neighbours instead of all, so many for each layer, the seeds' hop
-        first, and the random key, by default that of the run's `--seed`. What a node draws
-        depends on the key, its hop and itself alone: its rows do not depend on the other nodes.
+    Arguments of several methods:
+      nodes: int `[n]`, ids of the data set in any order; by default all nodes.
+      graph, features: another graph, and its features `[N, F]`, as wide as those that the run
+        was trained with. By default they are the run's data, opened when first needed.
+      fanouts: how many neighbours to sample in each layer, seeds' hop first, in place of all.
         One process only.
+      key: the random key of what `fanouts` draw, by default that of the run's `--seed`. A
+        node's draws depend on the key, the hop and the node alone, so its rows do not depend
+        on the other nodes.
 
-    They raise `InputError` for nodes or features that do not fit. On many ranks all call them;
-    the process of rank 0 gets the rows of all nodes, the others None.
+    They raise `InputError` for nodes or features that do not fit. All ranks of a run on many
+    ranks call them; rank 0's process gets the rows of all nodes, the others get None.
 
     Fields:
-      config: `Config` of the run.
-      model: `jgs.models.GNN` with the parameters of the best epoch, by which the run's
-        `test_accuracy` is, or those that `open_run(..., params="last")` asks for.
-      best_params, last_params: `nnx.State` of the epoch of best validation, and of the end of
-        the newest checkpoint; `nnx.update(run.model, run.last_params)` chooses them.
-      best_epoch, val_accuracy: which, and its validation accuracy.
-      epochs: how many were whole at the newest checkpoint.
+      config: the run's `Config`.
+      model: the `jgs.models.GNN`, with the parameters of the best epoch, which the run's
+        `test_accuracy` is about, or of the newest checkpoint after
+        `open_run(..., params="last")`.
+      best_params, last_params: `nnx.State`, the parameters of the epoch of best validation, and
+        those of the newest checkpoint; `nnx.update(run.model, run.last_params)` puts them into
+        the model.
+      best_epoch, val_accuracy: the epoch of best validation, and its validation metric.
+      epochs: the number of epochs that were complete at the newest checkpoint.
       metrics: dict of NumPy arrays `[epochs]`, the columns of `metrics.jsonl`: `"epoch"`,
         `"train_loss"`, `"val_accuracy"`, seconds and more.
-      run_dir: str, as it was given.
-      num_features, num_classes, multilabel: of what it was trained on.
+      run_dir: str, the path as it was given.
+      num_features, num_classes, multilabel: properties of the data that it was trained on.
       class_names: NumPy text `[num_classes]`, so that `class_names[prediction]` names the
-        predicted classes; None where the data set names none.
+        predicted classes; None where the data set names no classes.
     """
 
     _facts = facts
@@ -99,7 +103,7 @@ class Run(Shown):
         fanouts: Any = None,
         key: Any = None,
     ) -> Any:
-        """`Predictions`: the classes of nodes."""
+        """The `Predictions` for nodes: their classes and probabilities."""
         if self.multilabel or fanouts is not None:
             of = {"graph": graph, "features": features, "fanouts": fanouts, "key": key}
             logits = self.logits(nodes, **of)
@@ -136,8 +140,8 @@ class Run(Shown):
     def embed(
         self, nodes: Any = None, *, graph: Graph | None = None, features: Any = None
     ) -> Any:
-        """float32 `[n, hidden]`: the rows of the last hidden layer, as the last layer reads
-        them. Raises `InputError` for a model of one layer."""
+        """float32 `[n, hidden]`: the nodes' rows of the last hidden layer, the input of the
+        last layer. Raises `InputError` for a model of one layer."""
         if len(self.model.layers) < 2:
             raise InputError(
                 "a run must have a hidden layer to embed nodes",
@@ -158,14 +162,17 @@ class Run(Shown):
         graph: Graph | None = None,
         features: Any = None,
     ) -> Explanation:
-        """What decided the output for `node`: see `Explanation`.
+        """The `Explanation` of the output for `node`: what each feature and each edge adds.
 
         Args:
-          target: the class whose output is explained; None: that of the largest.
-          fanouts: of the neighbourhood that is drawn and explained, by default 10 a layer; -1
-            takes all neighbours: then the output is the exact one.
-          method: `"gradient"` times input, or `"integrated"` gradients, in `steps` pieces; see
+          node: int, the node's id.
+          target: the class whose output is explained; None: the class of the largest output.
+          fanouts: how many neighbours to sample in each layer for the explained neighbourhood,
+            by default 10. With -1 in each layer all neighbours are taken, and the output is the
+            exact one.
+          method: `"gradient"` (times input) or `"integrated"` (gradients); see
             `jgs.predict.explain`.
+          steps: the number of steps of `"integrated"`.
         """
         fanouts = (10,) * len(self.model.layers) if fanouts is None else fanouts
         sampler = self._sampler(fanouts, edge_ids=True)
@@ -190,7 +197,7 @@ class Run(Shown):
         return dataclasses.replace(found, node=int(names[found.node]), **ids_of)
 
     def split(self, name: str) -> np.ndarray:
-        """int32, ascending: the nodes of the run's split "train", "val" or "test"."""
+        """int32, ascending: the nodes of the run's split `name`, "train", "val" or "test"."""
         if name not in SPLITS:
             raise InputError(
                 f"a split must be one of {', '.join(SPLITS)}", repr(name), "Choose."
@@ -198,7 +205,7 @@ class Run(Shown):
         return self._data()[0].splits[name]
 
     def num_nodes(self) -> int:
-        """Of the run's data."""
+        """The number of nodes in the run's data."""
         return self._data()[0].num_nodes
 
     @property
@@ -246,7 +253,7 @@ class Run(Shown):
     def _on_one_machine(
         self, nodes: Any, graph: Graph | None, features: Any
     ) -> tuple[Source, np.ndarray]:
-        """The data, and int32 the ids of `nodes` in its graph."""
+        """The data, and the ids int32 of `nodes` in their graph."""
         source, _ = self._data() if graph is None else self._other(graph, features)
         if source.comm.size > 1:
             raise InputError(

@@ -1,4 +1,4 @@
-"""What a model says of nodes by sampled neighbours, instead of all of them."""
+"""A model's outputs for nodes, from sampled neighbours in place of all neighbours."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from jgs.sampling.algorithms.neighbors import check_fanouts
 from jgs.sampling.capacity import enlarged, until_it_fits
 from jgs.sampling.random import as_key_data
 
-_SMALL = 1 << 14  # edges for which nothing is measured
+_SMALL = 1 << 14  # for at most so many edges no capacity is measured: the worst case is taken
 
 
 def neighbor_sampler(model: GNN, fanouts: Any, **options: Any) -> Neighbors:
-    """`Neighbors` of these fanouts, one a layer; raises `InputError` for another number."""
+    """The sampler `Neighbors` with these fanouts. Raises `InputError` unless there is one for
+    each layer."""
     fanouts = check_fanouts(fanouts)
     if len(fanouts) != len(model.layers):
         raise InputError(
@@ -44,10 +45,10 @@ def sampled_logits(
     batch_size: int,
     advance: Callable[[int, int], None],
 ) -> np.ndarray:
-    """float32 `[n, C]`: the model's outputs for `nodes` int32 `[n]`, by sampled neighbours.
+    """float32 `[n, C]`: the model's outputs for `nodes` int32 `[n]`, from sampled neighbours.
 
-    What a node draws depends on `key`, its hop and itself alone: so a node's output does not
-    depend on the other nodes, nor on `batch_size`. `advance(done, total)` is called after each
+    A node's draws depend on `key`, the hop and the node alone. So a node's output depends
+    neither on the other nodes nor on `batch_size`. `advance(done, total)` is called after each
     batch.
     """
     seeds, place = np.unique(nodes, return_inverse=True)
@@ -68,13 +69,15 @@ def sampled_logits(
 def batches(
     graph: Graph, sampler: Neighbors, seeds: np.ndarray, size: int, key: Any
 ) -> Callable[[np.ndarray], MiniBatch]:
-    """A function of at most `size` of the `seeds`, int32 and distinct: their batch, drawn by
-    `key` and padded to `size` seeds, that has not overflowed."""
+    """A function that takes at most `size` of the `seeds`, int32 and distinct, and returns
+    their batch, drawn by `key` and padded to `size` seeds. A batch that overflows is drawn
+    again."""
     key_data, state = as_key_data(key), sampler.init(graph)
     planned = worst = worst_case(graph, size, sampler, distinct=True)
     if sum(worst.edges) > _SMALL:
         planned = plan_capacity(graph, size, sampler, seeds=seeds, key=key, trials=2)
-    if size == 1:  # few sizes: each is compiled, and one node after the other is asked for
+    # Single nodes are asked for one after the other, and each capacity compiles: take few.
+    if size == 1:
         up = [[1 << (c - 1).bit_length() for c in sizes] for sizes in planned]
         planned = Capacity(*(tuple(map(min, *each)) for each in zip(up, worst, strict=True)))
     last = 0

@@ -1,4 +1,4 @@
-"""What the folder of a run holds: its configuration, parameters, record and metrics."""
+"""Reading a run folder: its configuration, parameters, record and metrics."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Saved(NamedTuple):
     """What `read_run` has found.
 
     Fields:
-      text: of `config.json`.
-      arrays: by name. Of a run that trains a model the parameters `best` (of the epoch of best
-        validation) and `last` (of the checkpoint), nested dicts; of `--task embed` its `rows`.
-      record: of the checkpoint, `epochs` too: how many were whole by then.
-      rows: of `metrics.jsonl`, those of these epochs.
+      text: the text of `config.json`.
+      arrays: the checkpoint's arrays by name. A run that trains a model has the parameters
+        `best` (of the epoch of best validation) and `last` (of the checkpoint), as nested
+        dicts. A run of `--task embed` has its `rows`.
+      record: the checkpoint's record; its `epochs` is the number of epochs that were complete.
+      rows: the rows of `metrics.jsonl` for these epochs.
     """
 
     text: str
@@ -33,7 +34,7 @@ class Saved(NamedTuple):
 
 
 def read_run(run_dir: Path) -> Saved:
-    """What the folder of a run holds, of its newest whole checkpoint."""
+    """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`."""
     try:
         text = (run_dir / folder.CONFIG).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -70,7 +71,7 @@ def read_run(run_dir: Path) -> Saved:
 
 
 def facts(run: Any) -> dict[str, str]:
-    """What a run of any task says of itself."""
+    """The facts that the `repr` of a run of any task shows."""
     config = run.config
     best = {}
     if hasattr(run, "best_epoch"):
@@ -87,8 +88,8 @@ def facts(run: Any) -> dict[str, str]:
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """An array for each name in the rows: int64 or, where a number is a float or missing (NaN),
-    float64; of text, which is "" where missing."""
+    """An array for each name in the rows. Numbers are int64, or float64 if one is a float or
+    missing (NaN). Text that is missing is ""."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: _column([row.get(name) for row in rows]) for name in names}
 
@@ -98,12 +99,13 @@ def _column(values: list[Any]) -> np.ndarray:
         return np.array(["" if value is None else str(value) for value in values])
     if all(isinstance(value, int) for value in values):
         return np.array(values, np.int64)
-    return np.array(values, np.float64)  # of None NaN
+    return np.array(values, np.float64)  # None becomes NaN
 
 
 def fitting(run_dir: Any, template: Any, found: dict[str, Any] | None) -> Any:
-    """The arrays of a checkpoint, nested dicts by name, in the place of the template's; the
-    template's own where `found` is empty (on other ranks)."""
+    """`template` with the arrays `found` in a checkpoint, nested dicts by name, in place of its
+    own. It keeps its own where `found` is None or empty, as on ranks other than 0. Raises
+    `InputError` for arrays that do not fit."""
     if not found:
         return template
 

@@ -25,13 +25,14 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What all ranks have together.
+    """The data that a run predicts on, of all ranks together.
 
     Fields:
       comm, graphs, offsets, features: as `jgs.train.exact_inference` takes them.
-      own_ids: int32 `[N]` or None; the id in `graphs` of each node of the data set. None: they
+      own_ids: int32 `[N]`, the id in `graphs` of each node of the data set; None where the ids
         are equal.
-      splits: of a data set the nodes of each of `SPLITS`, ascending ids of the data set.
+      splits: for each of `SPLITS` its nodes, ascending ids of the data set; `{}` for a graph
+        without splits.
       node_ids: what the user's tables call the nodes of the data set, or None.
     """
 
@@ -49,13 +50,13 @@ class Source:
 
     @property
     def table(self) -> Any:
-        """The rows of all nodes as `jgs.ops.gather` takes them; of one process."""
+        """The rows of all nodes, as `jgs.ops.gather` takes them; on one process only."""
         (rows,) = self.features
         return tuple(rows) if isinstance(rows, list) else rows
 
     def owned(self, nodes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each local rank where, among `nodes`, those are that it owns, and their ids in
-        its graph; both int32."""
+        """For each local rank two arrays int32: the positions in `nodes` of the nodes that the
+        rank owns, and their ids in its graph."""
         ids = nodes if self.own_ids is None else self.own_ids[nodes]
         bounds = self.offsets[self.comm.rank : self.comm.rank + self.comm.num_local + 1]
         places = [np.flatnonzero((ids >= a) & (ids < b)) for a, b in pairwise(bounds)]
@@ -63,7 +64,8 @@ class Source:
 
 
 def of_graph(graph: Graph, features: Any) -> Source:
-    """A graph at hand; raises `InputError` where the features are not one row a node."""
+    """The source of a graph in memory and its features. Raises `InputError` unless there is one
+    row for each node."""
     shape: tuple[int, ...] = getattr(features, "shape", ())
     if len(shape) != 2 or shape[0] != graph.num_nodes:
         raise InputError(
@@ -76,10 +78,10 @@ def of_graph(graph: Graph, features: Any) -> Source:
 
 
 def of_run(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
-    """The data that a run was trained on, as its checkpoint's `digests` know it again.
+    """The data that a run was trained on; the `digests` of its checkpoint identify them.
 
-    All ranks call it. Raises `InputError`, on all alike: where the data are missing or others,
-    or cannot be dealt to so many ranks.
+    All ranks call it. Raises `InputError`, on all ranks alike, where the data are missing or
+    differ, or cannot be dealt to so many ranks.
     """
     if config.partition is not None:
         return _of_parts(config, comm, digests)

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-# Where each public name is; imported when first used: the command starts without JAX.
+# Where each public name is. It is imported when first used, so the command starts without JAX.
 _PLACES = {
     "Config": "jgs.train.config",
     "exact_inference": "jgs.train.evaluate",

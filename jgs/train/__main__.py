@@ -18,7 +18,7 @@ from jgs.allocator import keep_freed_memory
 from jgs.dist.start import watching
 from jgs.train import config, folder
 
-# What launchers of several processes set.
+# Environment variables that launchers of several processes set.
 _LAUNCHERS = (
     *("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"),
     *("JOB_COMPLETION_INDEX", "JAX_COORDINATOR_ADDRESS"),
@@ -48,7 +48,7 @@ def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
             given = config.parse(argv)
             if several := _several(given):
                 with interrupts.starting():
-                    from jgs.train import launched  # a slow import, as what it needs
+                    from jgs.train import launched  # a slow import
         if not several:
             settings = folder.configure(given)
             if settings.partition is None:
@@ -70,7 +70,7 @@ def _run(settings: config.Config) -> dict[str, Any] | int:
     if settings.keep_memory:
         keep_freed_memory()
     with interrupts.starting():
-        # Only now: importing the rest takes a second, and errors above need none of it.
+        # The rest takes a second to import, and the errors above need none of it.
         from jgs.train import loop
 
     command.configure_jax()
@@ -82,7 +82,7 @@ def _run(settings: config.Config) -> dict[str, Any] | int:
 
 
 def _several(given: dict[str, Any]) -> bool:
-    """Whether there may be other processes of this run; `jgs.dist.launch` knows."""
+    """Whether this run may have other processes; `jgs.dist.launch` finds out if it has."""
     if given.get("comm") == "none":
         return False
     asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id", "interface"}

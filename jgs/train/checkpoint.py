@@ -1,8 +1,8 @@
 """Checkpoints of a run: written whole or not at all, checked when read, the last few kept.
 
-Orbax writes the arrays. A checkpoint is a folder `EPOCH-STEP` that appears by one rename,
-once `manifest.json` lists the SHA-256 of every file in it; so a process killed at any moment
-leaves the earlier ones as they were, and a file cut short afterwards is noticed.
+Orbax writes the arrays. A checkpoint is a folder `EPOCH-STEP`. It appears by one rename, after
+its `manifest.json` lists the SHA-256 of every file in it. So a process that is killed at any
+moment leaves the earlier checkpoints as they were, and a file that is damaged later is noticed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ def save(folder: Path, epoch: int, step: int, arrays: Any, record: dict, keep: i
     """Writes a checkpoint, then removes all but the newest `keep`.
 
     Args:
-      folder: of the checkpoints.
-      epoch, step: completed epochs, and steps since the start; they name it, in order.
+      folder: the folder of all checkpoints.
+      epoch, step: completed epochs, and steps since the start. They name the checkpoint, so
+        that names sort by age.
       arrays: a pytree of arrays.
-      record: what else to keep, as JSON: numbers and text.
+      record: other values to keep, numbers and text, as JSON.
 
-    Raises `InputError` where the disk refuses; the earlier checkpoints are then as before.
+    Returns the checkpoint's path. Raises `InputError` where the disk refuses; the earlier
+    checkpoints are then as before.
     """
     host, text = jax.tree.map(np.asarray, arrays), json.dumps(record, allow_nan=False)
     # Orbax reports a full disk as ValueError or RuntimeError, among others.
@@ -48,12 +50,16 @@ def save(folder: Path, epoch: int, step: int, arrays: Any, record: dict, keep: i
 
 
 def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
-    """The newest whole checkpoint's arrays and record, or None where there is none.
+    """The arrays and the record of the newest whole checkpoint, or None where there is none.
 
-    Damaged ones are named in a warning and set aside as `NAME.damaged`.
+    Damaged checkpoints are named in a warning and renamed to `NAME.damaged`.
 
     Args:
-      template: a pytree of the arrays to expect; their values do not matter.
+      folder: the folder of all checkpoints.
+      template: a pytree of arrays with the expected structure, shapes and dtypes; their values
+        do not matter.
+
+    Raises `InputError` for arrays that do not fit `template`.
     """
     for path in reversed(checkpoints(folder)):
         if (damage := _damage(path)) is None:
@@ -68,11 +74,11 @@ def restore(folder: Path, template: Any) -> tuple[Any, dict] | None:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
-    """The newest whole checkpoint's arrays, as nested dicts by their names in text, and its
-    record; or None where there is none. Nothing in the folder is changed.
+    """The arrays and the record of the newest whole checkpoint, or None where there is none.
+    The arrays are nested dicts whose keys are text. Nothing in the folder is changed.
 
-    Damaged ones are named in a warning. Raises `InputError` where Orbax cannot read a whole
-    one.
+    Damaged checkpoints are named in a warning. Raises `InputError` where Orbax cannot read a
+    checkpoint that is whole.
     """
     for path in reversed(checkpoints(folder)):
         if (damage := _damage(path)) is not None:
@@ -116,14 +122,15 @@ def _write(folder: Path, name: str, host: Any, record: str) -> Path:
         (fresh / MANIFEST).write_text(json.dumps(_checksums(fresh), indent=1))
         shutil.rmtree(folder / name, ignore_errors=True)
         fresh.rename(folder / name)
-    except BaseException:  # what was begun takes room on a full disk
+    except BaseException:  # an unfinished checkpoint takes room on a full disk
         _remove_unfinished(folder)
         raise
     return folder / name
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    """Of this process alone: by default Orbax waits for all that jax.distributed knows."""
+    """A checkpointer of this process alone. By default Orbax waits for all processes that
+    jax.distributed knows."""
     me = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
@@ -133,8 +140,10 @@ def _checkpointer() -> ocp.Checkpointer:
 
 
 def _ask_for_room(folder: Path, arrays: Any) -> None:
-    """Raises OSError where the disk lacks room: Orbax's threads would log tracebacks."""
-    size = sum(a.nbytes for a in jax.tree.leaves(arrays)) + (1 << 20)  # and its own files
+    """Raises OSError where the disk lacks room, for which Orbax's threads would log
+    tracebacks."""
+    # 1 MiB for Orbax's own files.
+    size = sum(a.nbytes for a in jax.tree.leaves(arrays)) + (1 << 20)
     probe = folder / "room"
     with open(probe, "wb") as file:
         reserve(file.fileno(), size, folder)
@@ -169,7 +178,7 @@ def _read(path: Path, template: Any) -> Any:
 
 
 def _damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint's files, or None."""
+    """What is wrong with a checkpoint's files, in words, or None."""
     try:
         listed = json.loads((path / MANIFEST).read_text())
         found = _checksums(path)

@@ -1,4 +1,4 @@
-"""`Config`: everything that decides a training run, and at once its command line."""
+"""`Config`: everything that decides a training run. Its fields are the command's flags."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jgs.train.subgraph_flags import SubgraphFlags
 
 _INT32 = 2**31 - 1
 _TOGETHER = ("batch_size", "ranks")
-_GROWING = ("epochs", "patience")  # they may be others on --resume
+_GROWING = ("epochs", "patience")  # they may have other values on --resume
 _DEFAULTS: dict[Any, dict[str, Any]] = {
     "embed": embed_flags.DEFAULTS,
     "links": link_flags.DEFAULTS,
@@ -54,49 +54,48 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
-    """One run's settings; the field `batch_size` is the flag `--batch-size`, and so on.
+    """The settings of a run; the field `batch_size` is the flag `--batch-size`, and so on.
 
-    The defaults train the embedded data set in well under a minute on two cores. Making one
-    checks every field and raises `InputError`. Fields whose metadata say `identity=False`
-    (where the run lies, how it is shown) decide nothing about its result: a run may be
-    resumed with other values of them.
+    The defaults train the embedded data set in well under a minute on two cores. The
+    constructor checks every field and raises `InputError`. Fields whose metadata have
+    `identity=False` (where the run lies, how it is shown) do not affect the result: a run may
+    be resumed with other values of them.
     """
 
     task: str = _flag(
         "nodes",
-        "what is learned: the classes of nodes, by a graph network; embeddings of nodes from "
-        "walks, by skip-gram with negative sampling (sampler walk, node2vec, metapath); or "
-        "which nodes a link joins, by SEAL (sampler seal)",
+        "what is learned: classes of nodes, by a graph network (nodes); embeddings of nodes "
+        "from walks, by skip-gram with negative sampling (embed; --sampler walk, node2vec or "
+        "metapath); or whether a link joins two nodes, by SEAL (links; --sampler seal)",
         choices=("nodes", "embed", "links"),
     )
     dataset: str = _flag(
         "synthetic",
-        "synthetic, cora, citeseer, facebook, acm, ogbn-arxiv, ogbn-products, ogbn-papers100M, "
-        "or the path of an edge list, an archive, or a folder: a saved data set, or tables "
-        "edges and nodes, .parquet or .csv",
+        "synthetic, cora, citeseer, pubmed, facebook, acm, ogbn-arxiv, ogbn-products, "
+        "ogbn-papers100M, or the path of an edge list, of an archive, or of a folder with a "
+        "saved data set or with tables edges and nodes (.parquet or .csv)",
     )
-    root: str = _flag("data", "folder of the data sets' files; missing public ones go there")
+    root: str = _flag("data", "folder of the data sets' files; public ones are fetched to it")
     data_options: tuple[str, ...] = _flag(
         (), "the data set's own options, e.g. num_nodes=10000 seed=1", metavar="NAME=VALUE"
     )
     partition: str | None = _flag(
         None,
-        "folder of python -m jgs.partition: train on its parts, with one rank or many "
-        "(the data set is then theirs)",
+        "folder that python -m jgs.partition wrote: train on its parts, with one rank or many "
+        "(instead of --dataset)",
         identity=False,
     )
     sampler: str = _flag(
         "neighbors",
-        "what a batch is: sampled neighbours hop by hop, each node by itself or (labor) with "
-        "numbers that targets share; nodes drawn jointly a layer (fastgcn, ladies); the graph "
-        "induced by its seeds and drawn nodes, by a frontier of walkers (frontier), by drawn "
-        "nodes, edges or walks (saint), or by the seeds' neighbourhoods (shadow), for models "
-        "of any depth; neighbours, corrected by every node's last messages (vrgcn) or drawn by "
-        "learned weights (gcnbs, thanos, pass); nodes drawn jointly by learned weights "
-        "(asgcn); the nodes that walks visit most (pinsage), or those of each node type "
-        "(hetgnn); of --task embed: walks, each step to any neighbour "
-        "(walk), by where it leads from the step before (node2vec), or along a relation "
-        "(metapath); of --task links: the graph around each pair of nodes (seal)",
+        "what a batch has. Neighbours, drawn for each node by itself (neighbors), with random "
+        "numbers that targets share (labor), corrected by every node's last messages (vrgcn), "
+        "or with learned weights (gcnbs, thanos, pass). Nodes, drawn jointly for each layer "
+        "(fastgcn, ladies), with learned weights (asgcn). The nodes that walks visit most "
+        "(pinsage), of each node type (hetgnn). A subgraph for models of any depth: of the "
+        "seeds and drawn nodes (subgraph), a frontier of walkers (frontier), drawn nodes, "
+        "edges or walks (saint), or the seeds' neighbourhoods (shadow). For --task embed, "
+        "walks with steps to any neighbour (walk), biased by the step before (node2vec), or "
+        "along relations (metapath). For --task links, the graph around each pair (seal)",
         choices=(
             "neighbors",
             "labor",
@@ -121,21 +120,21 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
     )
     fanouts: tuple[int, ...] = _flag(
         (10, 10),
-        "of all samplers of neighbours: how many to draw per node, seeds' hop first; -1 draws "
-        "all (neighbors, labor, shadow and seal alone); one a layer (but of shadow and seal)",
+        "for samplers of neighbours: how many to draw per node in each layer, seeds' hop first "
+        "(for shadow and seal: in each hop); -1 draws all (neighbors, labor, shadow, seal)",
     )
     walks: tuple[int, ...] = _flag(
-        (200, 10), "of pinsage and hetgnn: how many walks a node makes, and of how many steps"
+        (200, 10), "for pinsage and hetgnn: walks from each node, and steps of each walk"
     )
     restart: float = _flag(
-        0.5, "of pinsage and hetgnn: probability that a walk ends before a later step"
+        0.5, "for pinsage and hetgnn: probability that a walk ends before each later step"
     )
     relations: tuple[str, ...] = _flag(
         (),
-        "of pinsage and metapath: relations that steps go along in turn, e.g. rev_buys buys",
+        "for pinsage and metapath: relations that steps go along in turn, e.g. rev_buys buys",
     )
     sizes: tuple[int, ...] = _flag(
-        (512, 512), "of fastgcn, ladies and asgcn: nodes to draw per layer, seeds' hop first"
+        (512, 512), "for fastgcn, ladies and asgcn: nodes to draw per layer, seeds' hop first"
     )
     fanout_schedule: tuple[str, ...] = _flag(
         (),
@@ -145,37 +144,36 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
     )
     plateau_fraction: float = _flag(
         0.01,
-        "by which fraction of the least loss so far an epoch's must be lower to have fallen",
+        "for plateau: the loss has fallen where it is below the least by this fraction of it",
     )
-    plateau_epochs: int = _flag(3, "for how many epochs the loss may fail to fall")
+    plateau_epochs: int = _flag(3, "for plateau: so many epochs without a fall are one")
     importance: int = _flag(
-        0, "of labor: rounds of importance sampling, for fewer distinct nodes; -1: all"
+        0, "for labor: rounds of importance sampling, for fewer distinct nodes; -1: all"
     )
     layer_dependency: bool = _flag(
-        False, "of labor: a node has the same random number at every hop"
+        False, "for labor: a node has the same random number at every hop"
     )
     period: int = _flag(
-        1, "of labor: for how many steps batches share most of their nodes; 1: not at all"
+        1, "for labor: for how many steps batches share most of their nodes; 1: not at all"
     )
     state_age: int = _flag(
         0,
-        "of vrgcn, gcnbs, thanos, pass and asgcn: how many steps old the sampler's state is "
-        "that a batch is drawn with; so many batches are drawn ahead at most",
+        "for vrgcn, gcnbs, thanos, pass and asgcn: a batch is drawn with the sampler's state "
+        "of so many steps before; at most so many batches are drawn ahead",
     )
     model: str = _flag(
         "sage",
-        "the layers: GraphSAGE's, GCN's, GAT's, of attention, in its first or second version, "
-        "or GIN's",
+        "the layers: GraphSAGE, GCN, GAT (attention), its second version GATv2, or GIN",
         choices=("sage", "gcn", "gat", "gatv2", "gin"),
     )
     hidden: int = _flag(64, "width of the hidden layers, all heads together")
-    heads: int = _flag(8, "of gat and gatv2: the heads of every hidden layer")
+    heads: int = _flag(8, "for gat and gatv2: the number of heads of every hidden layer")
     reduce: str = _flag(
-        "mean", "of sage: how a node combines its neighbours", choices=("mean", "sum", "max")
+        "mean", "for sage: how a node combines its neighbours", choices=("mean", "sum", "max")
     )
     concat: bool = _flag(
         False,
-        "of gcn: a node's own row and its neighbours' mean side by side, as gcn-ipdps19 has it",
+        "for gcn: a node's own row and its neighbours' mean side by side, as in gcn-ipdps19",
     )
     norm: str | None = _flag(
         None, "normalisation after every hidden layer", choices=("layer", "l2")
@@ -187,52 +185,50 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
     replace: bool = _flag(False, "draw neighbours with replacement")
     weighted: bool = _flag(
         False,
-        "draw neighbours, a walk's too, in proportion to their edge weights; evaluation "
-        "leaves out weight 0",
+        "draw neighbours, and the steps of walks, in proportion to edge weights; evaluation "
+        "leaves out edges of weight 0",
     )
     batch_size: int = _flag(
         1000,
-        "seeds (or walks) a batch; of each rank. Of frontier and saint, which draw the seeds, "
-        "it only says how many batches an epoch has",
+        "seeds (or walks) in a batch of each rank. Frontier and saint draw their seeds "
+        "themselves: for them it only decides how many batches an epoch has",
     )
     ranks: int = _flag(1, "", flag=False)
     epochs: int = _flag(
         5,
-        "passes over the training nodes (of --task embed: --num-walks passes over all nodes); "
-        "may grow on --resume",
+        "passes over the training nodes (for --task embed, each is --num-walks passes over all "
+        "nodes); may grow on --resume",
     )
     lr: float = _flag(
         1e-2,
-        "Adam's learning rate; of --task embed the first of SGD, which falls to 0 over all "
-        "--epochs, so that it rises where --resume has more of them",
+        "Adam's learning rate. For --task embed it is SGD's first rate, which falls linearly "
+        "over all --epochs; after --resume with more --epochs the rate is the longer run's",
     )
     weight_decay: float = _flag(0.0, "L2 penalty, added to the gradient before Adam")
-    seed: int = _flag(0, "of every random draw: parameters, shuffling, sampling, dropout")
-    eval_memory: int = _flag(
-        256, "MiB of working memory for evaluation: sizes its chunks", metavar="MIB"
-    )
+    seed: int = _flag(0, "seed of all random draws: parameters, shuffling, sampling, dropout")
+    eval_memory: int = _flag(256, "MiB of working memory for evaluation", metavar="MIB")
     scratch: str | None = _flag(
         None,
-        "folder, on the machine of each rank, for what evaluation cannot keep in that memory "
-        "(default: --run-dir on rank 0, on others the system's for such files, TMPDIR)",
+        "folder, on each rank's machine, for what evaluation cannot keep in --eval-memory "
+        "(default: on rank 0 --run-dir, on others the system's temporary folder, TMPDIR)",
         identity=False, metavar="FOLDER",
     )  # fmt: skip
     run_dir: str | None = _flag(
         None, "folder of the run (default: runs/DATASET-TIME)", identity=False, saved=False
     )
     resume: bool = _flag(
-        False, "continue the run in --run-dir; flags not given are as they were there",
+        False, "continue the run in --run-dir; flags not given keep that run's values",
         identity=False, saved=False,
     )  # fmt: skip
     checkpoint_every: int = _flag(
-        0, "also checkpoint every so many steps; 0: at each epoch's end only", identity=False
+        0, "steps between checkpoints in an epoch; 0: only at its end", identity=False
     )
-    keep: int = _flag(3, "checkpoints to keep", identity=False)
+    keep: int = _flag(3, "how many checkpoints to keep, the newest", identity=False)
     prefetch: int = _flag(
-        2, "batches sampled ahead, in the background; 0: none", identity=False
+        2, "batches to sample ahead in the background; 0: none", identity=False
     )
     keep_memory: bool = _flag(
-        True, "let the allocator keep freed memory: faster steps", identity=False
+        True, "let the allocator keep freed memory, for faster steps", identity=False
     )
     progress: bool = _flag(True, "show a progress bar on a terminal", identity=False)
 
@@ -248,7 +244,7 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
                     repr(value),
                     "Choose one of them.",
                 )
-        # Absolute, to resume from anywhere.
+        # Absolute, so that a run can be resumed from any folder.
         object.__setattr__(self, "root", os.path.abspath(self.root))
         object.__setattr__(self, "dataset", _absolute(self.dataset))
         if self.partition is not None:
@@ -307,18 +303,19 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
             _require("data_options", "=" in option, repr(option), "of the form NAME=VALUE")
 
     def data_arguments(self) -> dict[str, Any]:
-        """`data_options` as keyword arguments: ints, floats and booleans, or else text."""
+        """`data_options` as keyword arguments. A value that reads as an int, a float or a
+        boolean becomes one; any other stays text."""
         return option_values(self.data_options)
 
     def to_json(self) -> str:
-        """The saved form: every field but where the run lies and whether it is resumed."""
+        """The saved form: all fields without those whose metadata have `saved=False`."""
         saved = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if _saved(f)}
         return json.dumps(saved, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str, **own: Any) -> Config:
-        """Reads `to_json`'s form; fields it lacks take their defaults, and `own` replaces any.
-        Raises `InputError`."""
+        """The configuration that `to_json` wrote. Fields that the text lacks have their
+        defaults, and `own` replaces any field. Raises `InputError`."""
         try:
             saved = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -342,15 +339,15 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
         return cls(**saved | own)
 
     def differs_from(self, other: Config) -> dict[str, tuple[Any, Any]]:
-        """The fields in which two runs differ, but for `epochs` and `patience`: name to the two
-        values."""
+        """The fields in which two runs differ, without `epochs` and `patience`: each name with
+        both values."""
         names = [
             f.name
             for f in dataclasses.fields(self)
             if f.metadata.get("identity", True) and f.name not in (*_GROWING, *_TOGETHER)
         ]
         pairs = {n: (getattr(self, n), getattr(other, n)) for n in names}
-        # Other ranks may share the same batches.
+        # Another number of ranks may share the same batches.
         seeds = [c.batch_size * c.ranks for c in (self, other)]
         if seeds[0] != seeds[1]:
             pairs |= {n: (getattr(self, n), getattr(other, n)) for n in _TOGETHER}
@@ -358,7 +355,7 @@ class Config(RankFlags, EmbedFlags, SubgraphFlags, LinkFlags, LearningFlags):
 
 
 def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """The flags given on a command line, by field name; those not given are absent.
+    """The flags given on a command line, by field name. Flags that are not given are absent.
 
     Raises `InputError` for flags or values that do not parse. `--help` exits.
     """
@@ -373,7 +370,7 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def parser() -> Parser:
-    """Of the command's flags, one for each field."""
+    """The parser of the command line, with a flag for each field of `Config`."""
     found = Parser(
         "python -m jgs.train", "Train a graph neural network, or embeddings, from samples."
     )
@@ -401,17 +398,17 @@ def parser() -> Parser:
 
 
 def of_task(given: dict[str, Any]) -> dict[str, Any]:
-    """`given`, with the defaults that its task has for itself."""
+    """`given`, with the defaults that differ for its task."""
     return _DEFAULTS.get(given.get("task"), {}) | given
 
 
 def flag(name: str) -> str:
-    """The command-line flag of a field."""
+    """The command-line flag of the field `name`, e.g. `--batch-size`."""
     return "--" + name.replace("_", "-")
 
 
 def as_typed(value: Any) -> str:
-    """A field's value as on the command line."""
+    """A field's value as it is written on the command line."""
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -420,7 +417,8 @@ def _saved(field: dataclasses.Field) -> bool:
 
 
 def _checked_type(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the field's type: lists become tuples, ints floats; else `InputError`."""
+    """`value` as the type `kind`: lists become tuples, and ints become floats. Raises
+    `InputError` for a value of another type."""
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         if isinstance(value, list | tuple):
@@ -441,7 +439,8 @@ def _require(name: str, holds: bool, value: Any, rule: str) -> None:
 
 
 def _absolute(dataset: str) -> str:
-    """An existing path made absolute; a name is kept, also where there is such a path."""
+    """`dataset`, made absolute if it is an existing path. The name of a known data set stays a
+    name, even where such a path exists."""
     if not os.path.exists(dataset):
         return dataset
     from jgs.data import LOADERS  # a slow import, for paths only

@@ -9,12 +9,13 @@ from typing import Any
 def draw(
     path: Path, rows: list[dict[str, Any]], title: str, best_epoch: int | None = None
 ) -> None:
-    """Draws `curves` as a file; raises `ImportError` without matplotlib."""
+    """Writes the figure of `curves` to `path`. Raises `ImportError` without matplotlib."""
     curves(rows, title, best_epoch).savefig(path, dpi=120)
 
 
 def curves(rows: list[dict[str, Any]], title: str, best_epoch: int | None) -> Any:
-    """A figure of the curves of `metrics.jsonl`'s rows; with `best_epoch` that is marked."""
+    """A figure of the curves in `rows`, the lines of `metrics.jsonl`. `best_epoch`, if given,
+    is marked."""
     from matplotlib.figure import Figure  # an optional dependency, and a slow import
 
     epochs = [row["epoch"] for row in rows]

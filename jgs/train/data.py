@@ -30,19 +30,22 @@ _read = jax.jit(read_inputs, static_argnames="reduce")
 
 
 class Data(Protocol):
-    """What `Job` asks of a run's data, of all ranks together unless said otherwise.
+    """The contract of a run's data, which `Job` uses. The fields count all ranks together.
 
     Fields:
-      name: of the data set.
-      comm: of the ranks.
-      num_features, num_classes: widths.
+      name: name of the data set.
+      comm: the communicator of the ranks.
+      num_features, num_classes: widths of the features and of the model's output.
       class_names: as in `jgs.data.Dataset`.
-      sparse: whether the features are.
-      num_seeds: training nodes; num_steps: training steps of an epoch.
-      labels: of all nodes, as the training step takes them; `host_labels` in NumPy.
-      digests: by which a resumed run knows its data again.
+      sparse: whether the features are sparse.
+      num_seeds: the number of training nodes.
+      num_steps: the number of training steps in an epoch.
+      labels: the labels of all nodes, as the training step takes them.
+      host_labels: the same labels in NumPy.
+      digests: digests of the data, by which a resumed run recognises them.
       graphs, offsets, features: as `jgs.train.exact_inference` takes them.
-      direct: whether batches may name their inputs by node id, for features read directly.
+      direct: whether batches may name their inputs by node id, so that the first layer can read
+        the features directly.
     """
 
     name: str
@@ -62,16 +65,17 @@ class Data(Protocol):
     direct: bool
 
     def check(self, sampler: Sampler) -> None:
-        """Raises `InputError`, on all ranks alike, where it cannot be trained on so."""
+        """Raises `InputError`, on all ranks alike, where these data cannot be trained on with
+        `sampler`."""
 
     def loader(
         self, sampler: Sampler | SamplerSchedule, key: jax.Array, reduce: str | None
     ) -> Loader:
-        """Yields pairs of a batch and its feature rows; with `reduce`, by which the first layer
-        reduces them, it may be `Inputs` or `Placed` instead."""
+        """A loader of pairs of a batch and its feature rows. `reduce` is how the first layer
+        reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`."""
 
     def split(self, name: str) -> list[np.ndarray]:
-        """Of "val" or "test" the nodes that each local rank owns."""
+        """The nodes of the split `name`, "val" or "test", that each local rank owns."""
 
 
 class WholeData:
@@ -107,7 +111,7 @@ class WholeData:
         sampler.init(self._graph(sampler))
 
     def _graph(self, sampler: Sampler | SamplerSchedule) -> Graph:
-        """The graph with the node columns that the sampler reads."""
+        """The graph, with the node columns that the sampler reads."""
         graph = self._data.graph
         if _reads_features(sampler):
             return graph.with_node_columns(features=self._data.features)
@@ -139,10 +143,10 @@ class WholeData:
 
 
 class PartedData:
-    """The parts of a data set, of which each of `R` ranks has `P / R`; see `Data`.
+    """The `P` parts of a data set, `P / R` on each of `R` ranks; see `Data`.
 
-    Every batch has `batch_size * R` seeds, as many of each part: it is the same batch, up to
-    the order of its nodes, for every `R`.
+    Every batch has `batch_size * R` seeds, equally many from each part. Runs with equal
+    `batch_size * R` have the same batches, up to the order of nodes.
     """
 
     direct = False
@@ -150,7 +154,8 @@ class PartedData:
     def __init__(self, config: Config, comm: Communicator):
         assert config.partition is not None
         parts = open_parts(config.partition, config.verification())
-        _refuse_empty(parts, "val", "test")  # of seeds, every part must have some
+        # That every part has training nodes is checked with the seeds.
+        _refuse_empty(parts, "val", "test")
         self._config, self._parts, self.comm = config, parts, comm
         self._ranks = RankParts(comm, parts)
         described = parts.manifest["features"]
@@ -172,8 +177,8 @@ class PartedData:
         self._ranks.check(self._graphs(sampler), config.batch_size, sampler, config.mode)
 
     def _graphs(self, sampler: Sampler | SamplerSchedule) -> list[Graph]:
-        """The graphs with the node columns that the sampler reads: on each rank of all nodes,
-        which the ranks send each other once."""
+        """The local ranks' graphs, with the node columns that the sampler reads. Each rank has
+        the columns of all nodes; the ranks send them to each other once."""
         if not _reads_features(sampler) or self._config.mode == "vanilla":
             return self.graphs
         if self._all_features is None:
@@ -212,8 +217,8 @@ def _reads_features(sampler: Sampler | SamplerSchedule) -> bool:
 
 
 def open_data(config: Config, comm: Communicator | None = None) -> Data:
-    """The data of a configuration, for the ranks of `comm`; without it for one process. Raises
-    `InputError`."""
+    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
+    process. Raises `InputError`."""
     with loading():
         if config.partition is not None:
             return PartedData(config, comm or Alone())
@@ -227,7 +232,8 @@ def open_data(config: Config, comm: Communicator | None = None) -> Data:
 
 
 def _refuse_empty(data: Any, *splits: str) -> None:
-    """Raises `InputError` where a data set, or parts of one, have no nodes in one of them."""
+    """Raises `InputError` where `data`, a data set or parts of one, has an empty split among
+    `splits`."""
     for split in splits:
         if len(getattr(data, f"{split}_idx")) == 0:
             raise InputError(

@@ -29,12 +29,17 @@ from jgs.train.progress import Meter, timed
 
 EMBEDDINGS = "embeddings.npy"
 _MOST_NODES = (1 << 30) - 1
-_LEAST_RATE = 1e-4  # of the first, as word2vec's
+_LEAST_RATE = 1e-4  # as a fraction of the first learning rate, as in word2vec
 
 
 class Entry(NamedTuple):
-    """A walker of the command: how a configuration makes it, its own flags, and whether it
-    needs the rows of the graph sorted."""
+    """A walker of the command.
+
+    Fields:
+      make: makes the walker of a configuration.
+      flags: the configuration's fields that belong to this walker.
+      by_source: whether the walker needs every row of the graph sorted by source.
+    """
 
     make: Callable[[Config], Walker]
     flags: tuple[str, ...]
@@ -63,8 +68,13 @@ WALKERS = {
 
 
 class WalkData(NamedTuple):
-    """What a run of this task has for data: a graph, on every rank all of it. `comm`: of the
-    ranks; `digests`: by which a resumed run knows its data again."""
+    """The data of a run of this task.
+
+    Fields:
+      plain: the whole graph, on every rank.
+      comm: the communicator of the ranks.
+      digests: digests of the data, by which a resumed run recognises them.
+    """
 
     plain: Plain
     comm: Communicator
@@ -76,14 +86,16 @@ class WalkData(NamedTuple):
 
 
 def open_walks(config: Config, comm: Communicator | None = None) -> WalkData:
-    """The data of a configuration; raises `InputError`."""
+    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
+    process. Raises `InputError`."""
     with loading():
         plain = load_plain(config.dataset, config.root, **config.data_arguments())
     return WalkData(plain, comm or Alone(), fingerprint_plain(plain))
 
 
 def make_walker(config: Config) -> Walker:
-    """Raises `InputError` for a sampler that is no walker, and for flags of another one."""
+    """The walker of a configuration. Raises `InputError` for a sampler that is no walker, and
+    for flags of another walker."""
     if config.sampler not in WALKERS:
         raise InputError(
             f"--task embed must have a --sampler that walks: {' or '.join(WALKERS)}",
@@ -103,7 +115,8 @@ def make_walker(config: Config) -> Walker:
 
 
 class EmbedJob:
-    """As `jgs.train.job.Job` is for the loop. All ranks make it and call it alike."""
+    """The job of `--task embed`, with the methods of `jgs.train.job.Job` that the loop calls.
+    All ranks make it and call it alike."""
 
     def __init__(self, config: Config, data: WalkData):
         self.config, self.data, self.comm = config, data, data.comm
@@ -126,10 +139,10 @@ class EmbedJob:
         self.graph: Graph = data.plain.graph
         if WALKERS[config.sampler].by_source:
             self.graph = self.graph.sorted()
-        self.state = self.walker.init(self.graph)  # here errors reach all ranks
+        self.state = self.walker.init(self.graph)  # not in `start`: here errors reach all ranks
 
     def start(self, key: jax.Array) -> None:
-        """Makes the loader, whose draws `key` decides."""
+        """Makes the loader; `key` decides its draws."""
         config = self.config
         self.loader = walk_loader(
             self.comm,
@@ -145,7 +158,7 @@ class EmbedJob:
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, None]]:
-        """What is left of the loader's epoch, timed by `meter`."""
+        """The batches left in the loader's epoch; `meter` times them."""
         for batch in timed(self.loader, meter):
             yield batch, None
 
@@ -155,12 +168,13 @@ class EmbedJob:
 
 
 class EmbedLearner:
-    """See `jgs.train.learner.Learner`: `damped_sgd` on skip-gram, with word2vec's rate.
+    """The learner of `--task embed` (see `jgs.train.learner.Learner`): `damped_sgd` on
+    skip-gram with word2vec's learning rate.
 
-    The table, two rows `[D + 1]` a node, is a `ShardedEmbedding`: a step reads, and updates,
-    the rows of its walks and negatives alone, and what all ranks say of a row is added. The
-    rate falls linearly over all epochs, from `--lr` to 1e-4 of it. A run resumed with more
-    epochs goes on at the rate that a run of so many has there.
+    The table, two rows `[D + 1]` for each node, is a `ShardedEmbedding`. A step reads and
+    updates only the rows of its walks and negatives, and the gradients of all ranks for a row
+    are added. The rate falls linearly over all epochs, from `--lr` to 1e-4 of it. A run that is
+    resumed with more epochs continues at the rate that the longer run has at that step.
     """
 
     def __init__(self, job: EmbedJob, key: jax.Array, run_dir: Path | None):
@@ -197,13 +211,15 @@ class EmbedLearner:
 
     def _rate(self) -> Any:
         loader, config = self.job.loader, self.job.config
-        done = loader.epoch * len(loader) + loader.step - 1  # this step's is counted already
+        # The loader has already counted this step's batch.
+        done = loader.epoch * len(loader) + loader.step - 1
         left = 1 - done / (config.epochs * len(loader))
         return self.job.comm.same(np.float32(config.lr * max(left, _LEAST_RATE)))
 
     def _of_rows(self, rows, batch, rate, sums, stop):
-        """The gradient of the rows read, times the rate; and `sums` float32 `[3]`: the loss and
-        the number of pairs in this epoch so far, and how many ranks asked to stop."""
+        """The gradient of the rows that were read, times the rate, and the new `sums` float32
+        `[3]`: the loss and the number of pairs in this epoch so far, and the number of ranks
+        that asked to stop."""
         weight = self.job.config.negatives
         found = skipgram(rows, batch, self.num_nodes, weight, rate)
         more = self.job.comm.all_reduce(jnp.stack([found.loss, found.pairs, stop]))

@@ -34,7 +34,7 @@ from jgs.train.evaluate_layer import (
 from jgs.train.evaluate_rows import Rows, as_rows, empty, padded, take, width_of
 
 log = logging.getLogger(__name__)
-# Yields the ids of nodes, is sent their rows, and at the end has filled a layer's output.
+# A generator that yields node ids, is sent their rows, and so fills a layer's output.
 Asking = Generator[np.ndarray, jax.Array, None]
 
 
@@ -50,34 +50,37 @@ def exact_inference(
     offsets: Any = None,
     advance: Callable[[int, int], None] | None = None,
 ) -> Callable[..., Any]:
-    """`infer(params, nodes, num_layers=None) -> float32 [len(nodes), C]`: exact outputs.
+    """Returns `infer(params, nodes, num_layers=None)`, a function that gives a model's exact
+    outputs float32 `[len(nodes), C]`.
 
-    Each layer is computed from all neighbours, for every node that the next layer reads,
-    before the next begins; so the cost is linear in edges and layers. With `num_layers` the
-    first so many layers are computed and `activate`d, by default all.
+    Each layer is computed from all neighbours, for every node that the next layer reads, before
+    the next layer begins. So the cost is linear in edges and layers. `infer` computes and
+    `activate`s the first `num_layers` layers, by default all. Its `params` are
+    `nnx.state(model)`, or arrays like it.
 
-    Working memory is about `memory` bytes. Rows are processed in chunks of one size and a
-    chunk's edges in pieces of one size; a hub spans several pieces, whose sums, maxima or
-    softmaxes are combined. A layer's output (nodes x width) larger than `memory` lies in an
-    unnamed file, memory-mapped. Each layer compiles once.
+    Working memory is about `memory` bytes. Rows are processed in chunks of one size, and a
+    chunk's edges in pieces of one size. A hub spans several pieces, whose sums, maxima or
+    softmaxes are combined. If a layer's output (nodes x width) is larger than `memory`, it lies
+    in an unnamed file, memory-mapped. Each layer compiles once.
 
     Args:
-      model: see `jgs.models.Model`; `infer` takes other parameters for it (`nnx.state(model)`,
-        or arrays like it).
+      model: see `jgs.models.Model`.
       graph: `jgs.Graph` of `N` nodes.
       features: `[N, F]`, a JAX array or `SparseFeatures`.
-      memory: bytes; `--eval-memory` of the command.
-      scratch: the folder of the file, by default the system's for such.
-      weighted: leave out the edges of weight 0, which weighted sampling never draws; the
-        weights change nothing else, as they change nothing but the draws in training.
-      comm, offsets: for many ranks; int `[R+1]`, rank `r` owns the nodes from `offsets[r]` to
-        `offsets[r+1]`. Then `graph`, `features`, the nodes and the result are lists, an item
-        for each local rank: a graph of all `N` nodes that has its own nodes' in-edges, its own
-        nodes' rows as `FeatureExchange` takes them, and node ids that it owns. All ranks call
-        it and `infer`; no other thread may use `comm` meanwhile. A rank fetches the rows of
-        others' nodes that its pieces read, in as many exchanges on every rank. One rank alone
-        exchanges nothing: rows are read where they lie.
-      advance: called with (done, total) after each chunk, rows of all layers on this process.
+      memory: bytes; the command's `--eval-memory`.
+      scratch: the folder of the unnamed file; None: the system's folder for temporary files.
+      weighted: whether to leave out the edges of weight 0, which weighted sampling never draws.
+        The weights change nothing else here, as they change only the draws in training.
+      comm, offsets: for many ranks: their communicator, and int `[R+1]`: rank `r` owns the
+        nodes from `offsets[r]` to `offsets[r+1] - 1`. Then `graph`, `features`, `nodes` and the
+        result are lists with an item for each local rank: a graph of all `N` nodes with the
+        in-edges of the rank's own nodes, the rows of its own nodes as `FeatureExchange` takes
+        them, ids of nodes that it owns, and their outputs. All ranks call this function and
+        `infer`, and no other thread may use `comm` meanwhile. A rank fetches the rows of other
+        ranks' nodes that its pieces read; all ranks make equally many exchanges. A single rank
+        exchanges nothing and reads rows where they lie.
+      advance: called with (done, total) after each chunk, which count the rows of all layers on
+        this process.
 
     Raises `InputError`, on all ranks alike, for nodes that the graph or the rank does not
     have, and where the disk lacks room.
@@ -97,7 +100,7 @@ def exact_inference(
 
 
 class _Evaluation:
-    """What `exact_inference` returns for many ranks."""
+    """The function that `exact_inference` returns for many ranks."""
 
     def __init__(
         self,
@@ -123,7 +126,8 @@ class _Evaluation:
         self._say_where()
 
     def _say_where(self) -> None:
-        """Logs, for rank 0 to show, which ranks will write to a disk that nobody has chosen."""
+        """Logs, for rank 0 to show, which ranks will write to the system's temporary folder
+        because no scratch folder was chosen."""
         widths = [stage.out_width for stage in self.stages[:-1]]
         widths += [stage.message_width for stage in self.stages if stage.projects_first]
         size = 4 * max(widths, default=0) * int(np.diff(self.edges.offsets).max())
@@ -155,7 +159,7 @@ class _Evaluation:
         outputs = self._layer(params, rows, wanted[-1], depth - 1, last=True)
         in_order = [np.array_equal(*each) for each in zip(ids, wanted[-1], strict=True)]
         return [
-            output if same else output[at]  # which copies what may lie in a file
+            output if same else output[at]  # the indexing copies rows that may lie in a file
             for output, same, (_, at) in zip(outputs, in_order, unique, strict=True)
         ]
 
@@ -179,8 +183,9 @@ class _Evaluation:
         layer: int,
         last: bool,
     ) -> list[np.ndarray]:
-        """For each local rank its `targets`' outputs: alone if `last`, else among the rows of
-        all its own nodes, of which the others are of no meaning."""
+        """For each local rank a matrix with the outputs of its `targets`. If `last` the matrix
+        has a row for each target. Otherwise it has a row for each of the rank's own nodes, and
+        the rows of nodes that are no targets have no meaning."""
         stage, edges, messages = self.stages[layer], self.edges, rows
         if stage.projects_first:
             messages = self._messages(params, rows, edges.with_neighbours(targets), layer)
@@ -217,8 +222,8 @@ class _Evaluation:
         targets: np.ndarray,
         output: np.ndarray,
     ) -> Asking:
-        """Fills `output`, of one local rank's `targets`, from its own rows and messages and
-        those that it asks for."""
+        """Fills `output` with the outputs of one local rank's `targets`, from the rank's own
+        rows and messages and from the rows that it asks for."""
         edges, num_rows, alone, done = self.edges, self.edges.num_rows, self.comm.size == 1, 0
         layer, num_sources = (work.definition, work.own_params), self._num_sources(work.size)
         reduce = work.stage.reduce
@@ -259,7 +264,8 @@ class _Evaluation:
     def _messages(
         self, params: Any, rows: Sequence[Rows], nodes: list[np.ndarray], layer: int
     ) -> list[Rows]:
-        """For each local rank the messages of its own `nodes`, among its own rows."""
+        """For each local rank a row for each of its own nodes, with messages for those in
+        `nodes`."""
         ranks = self.edges.ranks
         outputs = self._empty([r.num_own for r in ranks], self.stages[layer].message_width)
         for rank, own, asked, output in zip(ranks, rows, nodes, outputs, strict=True):
@@ -271,7 +277,8 @@ class _Evaluation:
         return [self._settled(output) for output in outputs]
 
     def _empty(self, sizes: Sequence[int], width: int) -> list[np.ndarray]:
-        """A matrix for each local rank; where one lacks room, all ranks raise."""
+        """An uninitialised matrix for each local rank. All ranks raise `InputError` where one
+        lacks room."""
         return everywhere(
             self.comm, lambda: [empty((n, width), self.memory, self.scratch) for n in sizes]
         )
@@ -286,7 +293,7 @@ class _Evaluation:
         return max(size, self.edges.num_rows)  # a block has a source for every target
 
     def _exchange(self, layer: int, messages: Sequence[Rows], size: int) -> FeatureExchange:
-        """What fetches `size` rows of the layer's messages at a time."""
+        """The exchange that fetches `size` rows of the layer's messages at a time."""
         tables = [m if isinstance(m, SparseFeatures | tuple) else (m,) for m in messages]
         exchange = self.exchanges.get(layer)
         if exchange is None:
@@ -300,8 +307,8 @@ class _Evaluation:
     def _together(
         self, exchange: Any, askings: Sequence[Asking], turns: int, size: int
     ) -> None:
-        """Runs each of the local ranks' generators to its end. All ranks exchange `size` rows
-        as often as the rank that asks most, in `turns`; those that have finished for nothing.
+        """Runs each local rank's generator to its end. All ranks exchange `size` rows `turns`
+        times, as often as the rank that asks most; a rank that has finished asks for nothing.
         """
         comm, nobody = self.comm, np.full(size, np.iinfo(np.int32).max, np.int32)
 
@@ -321,12 +328,13 @@ class _Work(NamedTuple):
     """A layer to compute.
 
     Fields:
-      layer, stage: its number, and what is known of it.
-      params: the model's.
-      definition, own_params: of the layer alone.
-      size: the edges of a piece.
-      in_place: the messages are one table of this device, read where it lies.
-      last: whether its output has rows for the targets alone.
+      layer: its number.
+      stage: what is known of it before.
+      params: the model's state.
+      definition, own_params: the layer's own graph definition and state.
+      size: the number of edges in a piece.
+      in_place: whether the messages are one table on this device, which is read where it lies.
+      last: whether the output has rows for the targets alone.
     """
 
     layer: int

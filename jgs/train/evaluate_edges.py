@@ -1,4 +1,4 @@
-"""The edges that exact evaluation follows: of each local rank, in pieces of one size."""
+"""The edges of each local rank, as exact evaluation reads them: in pieces of one size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jgs.train.evaluate_rows import padded
 
 
 class Rank(NamedTuple):
-    """One local rank: the nodes from `first` to `last` and the arrays of their in-edges."""
+    """One local rank: its nodes, `first` to `last - 1`, and the arrays of their in-edges."""
 
     first: int
     last: int
@@ -33,23 +33,23 @@ class Rank(NamedTuple):
         return int(self.indptr[self.last] - self.indptr[self.first])
 
     def degree(self, nodes: np.ndarray) -> np.ndarray:
-        """int32, of own nodes in the whole graph."""
+        """int32: the in-degrees, in the whole graph, of `nodes`, which the rank owns."""
         return (self.indptr[nodes + 1] - self.indptr[nodes]).astype(np.int32)
 
 
 class Edges:
-    """The in-edges of all nodes, each local rank's own, read in chunks of targets.
+    """The in-edges of the nodes of each local rank, read in chunks of targets.
 
     Args:
       comm, offsets, graphs, weighted: as in `jgs.train.exact_inference`.
-      widest: the most floats that a row of a target takes.
+      widest: the largest number of floats in the row of a target.
       memory: bytes that a chunk, and a piece of its edges, may take.
 
     Fields:
       offsets: int32 `[R+1]`.
       ranks: a `Rank` for each local rank.
-      num_nodes: `N`.
-      num_rows: of a chunk, on all ranks.
+      num_nodes: the number `N` of nodes.
+      num_rows: the number of targets in a chunk, equal on all ranks.
     """
 
     def __init__(
@@ -83,36 +83,39 @@ class Edges:
         self.num_rows = max(1, min(most, memory // (16 * widest)))
         mine = [np.array([rank.num_edges], np.int64) for rank in self.ranks]
         self._num_edges = int(all_gather_rows(comm, mine).max())
-        # Twice what a chunk has on average.
+        # Twice the number of edges that a chunk has on average.
         self._typical = 2 * self.num_rows * self._num_edges // max(most, 1) + 1
 
     def chunks(self, nodes: np.ndarray) -> Iterator[np.ndarray]:
         return (nodes[i : i + self.num_rows] for i in range(0, len(nodes), self.num_rows))
 
     def piece_size(self, floats: int) -> int:
-        """How many edges a piece has that take so many floats each: equal on all ranks."""
-        fits = self._memory // (32 + 4 * floats)  # and their indices
+        """The number of edges in a piece, where each edge takes `floats` floats; equal on all
+        ranks."""
+        fits = self._memory // (32 + 4 * floats)  # 32 bytes for indices
         return max(1, min(fits, self._typical, self._num_edges, 1 << 30))
 
     def pieces(
         self, rank: Rank, targets: np.ndarray, size: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The edges into a chunk; see `pieces`."""
+        """The edges into the chunk `targets`; see the function `pieces`."""
         graph = (rank.indptr, rank.indices, rank.weight)
         return pieces(*graph, targets, self.num_rows, size, self.num_nodes)
 
     def num_pieces(self, rank: Rank, nodes: np.ndarray, size: int) -> int:
-        """Of all chunks of `nodes`."""
+        """The number of pieces in all chunks of `nodes`."""
         edges = (int(rank.degree(c).sum(dtype=np.int64)) for c in self.chunks(nodes))
         return sum(-(-num // size) for num in edges)
 
     def with_neighbours(self, nodes: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Each rank's own among the nodes of all ranks and their in-neighbours, ascending."""
+        """For each local rank those of its own nodes, ascending, that are among the `nodes` of
+        any rank or their in-neighbours."""
         alone = self._comm.size == 1
         if alone and len(nodes[0]) == self.num_nodes:
             return list(nodes)
         words = -(-self.num_nodes // 32)
-        found = np.zeros((self._comm.num_local, words * 32 + 1), bool)  # and one for padding
+        # The last column is for padding.
+        found = np.zeros((self._comm.num_local, words * 32 + 1), bool)
         for mine, rank, asked in zip(found, self.ranks, nodes, strict=True):
             mine[asked] = True
             for targets in self.chunks(asked):
@@ -155,10 +158,12 @@ def pieces(
     size: int,
     padding: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The edges into `targets`, `size` at a time: row starts `[num_rows+1]`, sources `[size]`.
+    """Yields the edges into `targets`, `size` at a time, as row starts `[num_rows+1]` and
+    sources `[size]`.
 
-    Every piece has the same rows; a row's edges beyond the piece are in the next ones. With
-    weights, the edges of weight 0 are left out.
+    Every piece has the same rows. The edges of a row that do not fit into a piece are in the
+    next ones. With `weight` the edges of weight 0 are left out. Places without an edge hold
+    `padding`.
     """
     starts = indptr[targets]
     offsets = np.zeros(len(targets) + 1, np.int64)
@@ -175,6 +180,6 @@ def pieces(
 
 
 def block(row_starts: np.ndarray, sources: np.ndarray, num_sources: int) -> Block:
-    """One piece as a block, whose sources are rows of a table of `num_sources`."""
+    """A piece as a block. Its sources are rows of a table of `num_sources` rows."""
     counts = (len(row_starts) - 1, num_sources, row_starts[-1])
     return Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]

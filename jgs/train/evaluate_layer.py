@@ -1,10 +1,10 @@
-"""A layer's three steps as exact evaluation takes them, jitted: messages of some rows, their
-reduction piece by piece, and the update.
+"""A layer's three steps for exact evaluation, jitted: messages of some rows, their reduction
+piece by piece, and the update.
 
-What has been reduced so far is, for sums, means and maxima, `[R, M]`; for attention the running
-maximum of the scores, with the sum and the weighted sum of what lies below it (Milakov and
-Gimelshein 2018; Dao et al., FlashAttention, 2022, section 3.1): so no exponential overflows,
-however many pieces a row's edges are in.
+The state of a reduction is `[R, M]` for sums, means and maxima. For attention it is the running
+maximum of the scores, with the sum and the weighted sum of the exponentials relative to it
+(Milakov and Gimelshein 2018; Dao et al., FlashAttention, 2022, section 3.1). So no exponential
+overflows, however many pieces hold a row's edges.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class Stage(NamedTuple):
     """What is known of a layer before it is computed.
 
     Fields:
-      reduce: as the layer's.
-      projects_first: whether its messages are computed and stored.
-      message_width, out_width: of a row, after `activate` the latter.
-      edge_floats: that an edge takes while it is reduced, its source's row apart.
+      reduce: the layer's `reduce`.
+      projects_first: whether the layer's messages are computed and stored.
+      message_width: width of a message.
+      out_width: width of the output's rows after `activate`.
+      edge_floats: floats that an edge takes while it is reduced, without its source's row.
     """
 
     reduce: str
@@ -40,10 +41,10 @@ class Stage(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """Attention so far, of `R` targets.
+    """The state of attention for `R` targets after some of their edges.
 
     Fields:
-      query: float32 `[R, Q]`, the layer's.
+      query: float32 `[R, Q]`, the targets' queries.
       top: float32 `[R, H]`, the largest score; -inf without edges.
       weight: float32 `[R, H]`, the sum of exp(score - top).
       total: float32 `[R, H * D]`, the sum of exp(score - top) times the values.
@@ -56,7 +57,8 @@ class Attended(NamedTuple):
 
 
 def stages(model: Any, num_features: int) -> list[Stage]:
-    """Of each layer of a `jgs.models.Model`; raises `InputError` where its `reduce` is none."""
+    """The `Stage` of each layer of a `jgs.models.Model`. Raises `InputError` for a `reduce`
+    that does not exist."""
     graphdef, params = nnx.split(model)
     found: list[Stage] = []
     width = num_features
@@ -90,7 +92,7 @@ def stages(model: Any, num_features: int) -> list[Stage]:
 
 @partial(jax.jit, static_argnames=("graphdef", "layer"))
 def message(graphdef: Any, params: Any, x: Any, degree: Any, layer: int) -> jax.Array:
-    """`[R, M]` of the rows `x`, whose nodes have the in-degrees `degree`."""
+    """The messages `[R, M]` of the rows `x`, whose nodes have the in-degrees `degree`."""
     conv = nnx.merge(graphdef, params).layers[layer]
     return conv.message(x, **_degree(conv, degree))
 
@@ -106,8 +108,8 @@ def update(
     ids: Any,
     layer: int,
 ) -> jax.Array:
-    """The layer's output for the targets `ids`: their rows `x`, all that was reduced for them,
-    of `count` edges each, and their in-degrees."""
+    """The layer's output for the targets `ids`, from their rows `x`, the reduction `state` of
+    all their edges, the numbers `count` of these edges, and the in-degrees `degree`."""
     model = nnx.merge(graphdef, params)
     conv = model.layers[layer]
     aggregated = _finished(state, count, conv.reduce)
@@ -115,7 +117,7 @@ def update(
 
 
 def nothing(shape: tuple[int, ...], reduce: str) -> jax.Array | None:
-    """Nothing reduced yet, `[R, M]`; None for attention, which `begin` begins."""
+    """The state `[R, M]` before the first edge; None for attention, where `begin` makes it."""
     if reduce == "attention":
         return None
     return jnp.full(shape, -jnp.inf if reduce == "max" else 0, jnp.float32)
@@ -123,8 +125,9 @@ def nothing(shape: tuple[int, ...], reduce: str) -> jax.Array | None:
 
 @partial(jax.jit, static_argnames="definition")
 def begin(definition: Any, params: Any, x: jax.Array, own_message: jax.Array) -> Attended:
-    """Attention before the first edge, of targets with the rows `x` and messages of their own:
-    with `self_loops` these are attended to already. `definition`, `params`: of the layer."""
+    """The state of attention before the first edge, for targets with the rows `x`. In a layer
+    with `self_loops` the state includes the targets' own messages. `definition` and `params`
+    are the layer's."""
     conv = nnx.merge(definition, params)
     query, values = conv.query(x), conv.values(own_message)
     scores = conv.scores(own_message, query)
@@ -136,8 +139,8 @@ def begin(definition: Any, params: Any, x: jax.Array, own_message: jax.Array) ->
 
 @partial(jax.jit, static_argnames="reduce", donate_argnames="total")
 def combine(total: jax.Array, block: Block, x: jax.Array, reduce: str) -> jax.Array:
-    """`total` with a piece's edges, whose sources are rows of `x`: as `attend`, of a sum (of
-    which a mean is made at the end) or a maximum."""
+    """The state `total` after a piece's edges, whose sources are rows of `x`, for sums and
+    maxima. (A mean is a sum that is divided at the end.)"""
     if reduce != "max":
         return total + jgs.ops.aggregate(block, x, "sum")
     here = jnp.diff(block.indptr)[:, None] > 0
@@ -148,7 +151,7 @@ def combine(total: jax.Array, block: Block, x: jax.Array, reduce: str) -> jax.Ar
 def attend(
     definition: Any, params: Any, state: Attended, block: Block, table: jax.Array
 ) -> Attended:
-    """`state` with a piece's edges, whose sources' messages are rows of `table`."""
+    """The state of attention after a piece's edges; `table` has their sources' messages."""
     conv = nnx.merge(definition, params)
     edges = jnp.arange(block.edge_capacity, dtype=jnp.int32)
     target = jnp.searchsorted(block.indptr[1:], edges, side="right")  # R in padding
@@ -157,7 +160,8 @@ def attend(
     scores = conv.scores(rows, query)
     by_target = Block(block.indptr, edges, block.num_targets, block.num_edges, block.num_edges)
 
-    def reduced(x: jax.Array, reduce: str) -> jax.Array:  # a row for every target, too
+    # `x` has a row for each edge; it is padded, as a block has a source for every target.
+    def reduced(x: jax.Array, reduce: str) -> jax.Array:
         short = max(block.target_capacity - x.shape[0], 0)
         return jgs.ops.aggregate(by_target, jnp.pad(x, ((0, short), (0, 0))), reduce)
 
@@ -176,12 +180,13 @@ def attend(
 
 
 def _each_unit(of_head: jax.Array, total: jax.Array) -> jax.Array:
-    """`[n, H]` as `[n, H * D]`, the width of `total`."""
+    """`of_head` `[n, H]`, repeated for each unit of a head: `[n, H * D]`, as wide as
+    `total`."""
     return jnp.repeat(of_head, total.shape[1] // max(of_head.shape[1], 1), axis=1)
 
 
 def _finished(state: jax.Array | Attended, count: jax.Array, reduce: str) -> jax.Array:
-    """What whole rows are reduced to, from their combined pieces; zeros without edges."""
+    """The reduced rows, from the state after all pieces; zeros for rows without edges."""
     if isinstance(state, Attended):
         return state.total / _each_unit(
             jnp.where(state.weight > 0, state.weight, 1), state.total
@@ -192,5 +197,5 @@ def _finished(state: jax.Array | Attended, count: jax.Array, reduce: str) -> jax
 
 
 def _degree(conv: Any, degree: jax.Array) -> dict[str, jax.Array]:
-    """The argument of a layer that reads degrees; others may do without one."""
+    """The keyword argument `degree` for a layer that reads degrees; `{}` for any other."""
     return {"degree": degree} if conv.uses_degrees else {}

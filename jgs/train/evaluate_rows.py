@@ -17,15 +17,16 @@ from jgs.errors import InputError
 from jgs.files.writing import mib, reserve
 from jgs.graph import SparseFeatures, as_device
 
-# Rows of nodes: on the device, in one table or several; or (NumPy) fetched from the host chunk
-# by chunk.
+# Rows of nodes: JAX arrays lie on the device, in one table or several. A NumPy array lies on
+# the host, and chunks of it are copied to the device.
 Rows = jax.Array | tuple[jax.Array, ...] | SparseFeatures | np.ndarray
 
 _gather = jax.jit(jgs.ops.gather)
 
 
 def as_rows(features: Any) -> Rows:
-    """One rank's features, a matrix, several or `SparseFeatures`, on the device."""
+    """One rank's features on the device. They are a matrix, several matrices or
+    `SparseFeatures`."""
     if isinstance(features, SparseFeatures):
         return features
     if not isinstance(features, Sequence):
@@ -39,7 +40,8 @@ def width_of(rows: Rows) -> int:
 
 
 def take(rows: Rows, ids: np.ndarray) -> jax.Array:
-    """float32 `[len(ids), F]`; zeros for ids from the number of rows on."""
+    """float32 `[len(ids), F]`: the rows of `ids`; zeros for ids that are not below the number
+    of rows."""
     if not isinstance(rows, np.ndarray):
         return _gather(rows, ids)
     real = ids < len(rows)
@@ -47,23 +49,23 @@ def take(rows: Rows, ids: np.ndarray) -> jax.Array:
 
 
 def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:
-    """`ids` and then `value`, `size` in all."""
+    """`ids` followed by copies of `value`, `size` numbers in all."""
     return np.pad(ids, (0, size - len(ids)), constant_values=value)
 
 
 def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarray:
-    """Float32, in memory if it fits, else in an unnamed file in `scratch`, by default the
-    system's folder for them.
+    """An uninitialised float32 array. It lies in memory if it takes at most `memory` bytes,
+    else in an unnamed file in `scratch`, by default the system's folder for temporary files.
 
-    The file's room is reserved first: of a map that the disk cannot hold, a write would end the
-    process. Raises `InputError` where there is too little.
+    The file's room is reserved first, because a write to a memory map that the disk cannot hold
+    would end the process. Raises `InputError` where there is too little room.
     """
     size = 4 * shape[0] * shape[1]
     if size <= memory:
         return np.empty(shape, np.float32)
     folder = tempfile.gettempdir() if scratch is None else scratch
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:  # the map outlives name and file
+        with tempfile.TemporaryFile(dir=folder) as file:  # the map stays after the file's close
             reserve(file.fileno(), size, folder)
             return np.memmap(file, np.float32, "w+", shape=shape)
     except OSError as error:
@@ -77,8 +79,8 @@ def empty(shape: tuple[int, int], memory: int, scratch: Path | None) -> np.ndarr
 
 
 def scratch_folder(folder: str) -> Path:
-    """`--scratch`, made if it is not there. Raises `InputError` where it takes no files: before
-    the first epoch, not at its end."""
+    """The folder of `--scratch`, made where it is missing. Raises `InputError` where it takes
+    no files, so that a run fails before its first epoch and not at the end of it."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

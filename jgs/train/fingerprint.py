@@ -1,4 +1,6 @@
-"""A fingerprint of a data set: whether a run is resumed on the data that it began with."""
+"""A fingerprint of a data set. It shows whether a run is resumed on the data that it began
+with.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,16 @@ from jgs.data.plain import Plain
 from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
 
-_WHOLE = 64 << 20  # bytes of an array that are read; of a larger one, samples
+_WHOLE = 64 << 20  # arrays of at most so many bytes are read whole, of larger ones samples
 _SAMPLES = 64
 
 
 def fingerprint(data: Dataset) -> dict[str, str]:
     """SHA-256 of each part of the data set, by the part's name.
 
-    An array counts with its shape, its dtype and its content: all of it up to 64 MiB, and
-    beyond that 64 evenly spaced pieces of 1 MiB, so that it takes a fraction of a second.
+    The digest of an array covers its shape, its dtype and its content. An array of at most 64
+    MiB is read whole. Of a larger one 64 evenly spaced pieces of 1 MiB are read, so that a
+    fingerprint takes a fraction of a second.
     """
     return {
         **_of_graph(data.graph),
@@ -31,7 +34,7 @@ def fingerprint(data: Dataset) -> dict[str, str]:
 
 
 def fingerprint_plain(data: Plain) -> dict[str, str]:
-    """As `fingerprint`, of a graph that may lack labels and a split."""
+    """As `fingerprint`, for a graph that may lack labels and a split."""
     splits = [ids for ids in (data.train_idx, data.test_idx) if ids is not None]
     return {
         **_of_graph(data.graph),
@@ -62,7 +65,7 @@ def _of_graph(graph: Graph) -> dict[str, str]:
         numbers = [] if graph.edge_type is None else [graph.edge_type]
         types["types"] = _digest(*named, *numbers)
     return {
-        # As NumPy: JAX would cut the 64-bit offsets when it slices them.
+        # In NumPy, because JAX would cut the 64-bit offsets to 32 bits when it slices them.
         "graph": _digest(np.asarray(graph.indptr), np.asarray(graph.indices)),
         "edge weights": "none" if weight is None else _digest(weight),
         **types,

@@ -1,4 +1,4 @@
-"""How the fields of a configuration say what they are as flags."""
+"""`setting`: a field of a configuration that describes its own command-line flag."""
 
 from __future__ import annotations
 
@@ -7,5 +7,6 @@ from typing import Any
 
 
 def setting(default: Any, help: str, **metadata: Any) -> Any:
-    """A field of a configuration, with what the command line says of it."""
+    """A field of a configuration with the default `default`. `help` and `metadata` (such as
+    `choices` and `metavar`) describe its command-line flag."""
     return dataclasses.field(default=default, metadata={"help": help, **metadata})

@@ -1,12 +1,12 @@
-"""The run folder: whose it is, its `config.json` and its `metrics.jsonl`.
+"""The run folder: who may write to it, its `config.json` and its `metrics.jsonl`.
 
-config.json     the configuration, written first; anew once a resumed run has begun
-metrics.jsonl   one JSON object an epoch, appended before the epoch's checkpoint
-result.json     what the command prints, from the end of the run until it is resumed
+config.json     the configuration; written first, and again when a resumed run has begun
+metrics.jsonl   one JSON object for each epoch, appended before the epoch's checkpoint
+result.json     what the command prints; there from the end of the run until it is resumed
 checkpoints/    see `jgs.train.checkpoint`
 curve.png       drawn at the end
-tensorboard/    of --log tensorboard; see `jgs.train.log`
-embeddings.npy  of --task embed: float32 [N, dim]
+tensorboard/    with --log tensorboard; see `jgs.train.log`
+embeddings.npy  with --task embed: float32 [N, dim]
 .lock           held by the process that writes there
 """
 
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 
 def configure(given: dict[str, Any]) -> Config:
-    """The configuration of a run from the flags given, checked against its folder.
+    """The configuration of a run, from the given flags and the run's folder.
 
-    A new run's folder must be empty or absent. With `resume`, flags not given are read from
-    the folder's `config.json`, and those given must agree with it; `epochs` may grow. The
-    folder is not touched. Raises `InputError`.
+    A new run's folder must be empty or absent. With `resume`, flags that are not given are read
+    from the folder's `config.json`, and those that are given must agree with it; but `epochs`
+    may grow. Nothing in the folder is changed. Raises `InputError`.
     """
     asked = Config(**of_task(given))
     _check_name(asked.run_dir or "runs")
@@ -105,7 +105,7 @@ def configure(given: dict[str, Any]) -> Config:
 
 
 def _check_name(folder: str) -> None:
-    """Raises `InputError` unless the checkpoints' library can write below `folder`."""
+    """Raises `InputError` for a path at which Orbax cannot write checkpoints."""
     path = os.path.realpath(folder)
     try:
         path.encode()
@@ -118,8 +118,8 @@ def _check_name(folder: str) -> None:
 
 
 def _of_its_data(config: Config) -> Config:
-    """`config` with the name of the data set that its parts are of, where it has parts; raises
-    `InputError` where it has none and settings that are for parts."""
+    """`config`; if it names parts, with the name of their data set. Raises `InputError` where
+    it names none and has settings that are for parts."""
     if config.partition is not None:
         from jgs.data.parts import read_manifest  # a slow import
 
@@ -137,7 +137,8 @@ def _of_its_data(config: Config) -> Config:
 
 
 def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
-    """`given`, for as many ranks as there are now: they share the batches of the run."""
+    """`given`, with the `batch_size` that makes today's number of ranks share the batches of
+    the saved run. Raises `InputError` where that number does not divide a batch."""
     given = {"ranks": 1, **given}
     seeds, ranks = saved.batch_size * saved.ranks, given["ranks"]
     if ranks == saved.ranks or "batch_size" in given:
@@ -153,10 +154,12 @@ def _shared(saved: Config, given: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def claimed(config: Config) -> Iterator[Path]:
-    """The run folder, made if it is not there, with its `config.json`; ours until the end. That
-    of a resumed run is left as it is: `keep_config` comes when its data have been accepted.
+    """A block in which this process alone writes to the run folder; yields the folder's path.
 
-    Raises `InputError` where another process holds it, or has begun a run there since
+    A new run's folder is made if it is missing, and gets its `config.json`. A resumed run's
+    `config.json` is left as it is: `keep_config` writes it after the data have been accepted.
+
+    Raises `InputError` where another process holds the folder, or has begun a run there since
     `configure`.
     """
     with ExitStack() as stack:
@@ -178,20 +181,21 @@ def claimed(config: Config) -> Iterator[Path]:
 
 
 def keep_config(folder: Path, config: Config) -> None:
-    """Writes the configuration that a resumed run goes on with; it has no result yet."""
+    """Writes the configuration with which a resumed run continues, and removes its earlier
+    result."""
     with writing(folder):
         write_whole(folder / CONFIG, config.to_json())
         (folder / RESULT).unlink(missing_ok=True)
 
 
 def keep_result(folder: Path, result: dict[str, Any]) -> None:
-    """Writes what the command prints."""
+    """Writes `result.json`, what the command prints."""
     with writing(folder):
         write_whole(folder / RESULT, json.dumps(result, allow_nan=False) + "\n")
 
 
 def append_metrics(folder: Path, row: dict[str, Any]) -> None:
-    """Adds one epoch's line, and waits until it is on the disk."""
+    """Adds one epoch's line to `metrics.jsonl`, and waits until it is on the disk."""
     with writing(folder), open(folder / METRICS, "a") as file:
         file.write(json.dumps(row, allow_nan=False) + "\n")
         file.flush()
@@ -199,17 +203,17 @@ def append_metrics(folder: Path, row: dict[str, Any]) -> None:
 
 
 def read_metrics(folder: Path, epochs: int) -> list[dict[str, Any]]:
-    """The whole lines of the first `epochs` epochs; those that are cut short, or not ours, are
-    left out."""
+    """The lines of `metrics.jsonl` for the first `epochs` epochs. Lines that are cut short, or
+    that jgs did not write, are left out."""
     rows = map(_row, _lines(folder))
     return [row for row in rows if row is not None and row["epoch"] <= epochs]
 
 
 def truncate_metrics(folder: Path, epochs: int) -> None:
-    """Drops what a resumed run will write again: the lines after the first `epochs` epochs.
+    """Drops the lines of `metrics.jsonl` after the first `epochs` epochs, which a resumed run
+    will write again.
 
-    Where a line is damaged, a warning names it, and a copy of the file as it was is kept
-    beside it.
+    Where a line is damaged, a warning names it, and a copy of the file is kept beside it.
     """
     lines, rows = _lines(folder), read_metrics(folder, epochs)
     with writing(folder):
@@ -225,7 +229,7 @@ def truncate_metrics(folder: Path, epochs: int) -> None:
 
 
 def _lines(folder: Path) -> list[bytes]:
-    """Of `metrics.jsonl`, with their ends."""
+    """The lines of `metrics.jsonl`, with their line ends."""
     try:
         return (folder / METRICS).read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
@@ -237,8 +241,8 @@ def _lines(folder: Path) -> list[bytes]:
 
 
 def _damaged(lines: list[bytes], epochs: int, num_rows: int) -> list[int]:
-    """The numbers, from 1, of the lines that are not whole. A last one without an end, of an
-    epoch that will be written again, is what a run was writing when it was killed."""
+    """The numbers, from 1, of damaged lines. A last line without a line end, of an epoch that
+    will be written again, does not count: a run was writing it when it was killed."""
     bad = [n for n, line in enumerate(lines, 1) if line.strip() and _row(line) is None]
     if bad[-1:] == [len(lines)] and lines[-1][-1:] != b"\n" and num_rows >= epochs:
         bad.pop()
@@ -246,20 +250,20 @@ def _damaged(lines: list[bytes], epochs: int, num_rows: int) -> list[int]:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """A line of `metrics.jsonl`, or None unless it is whole."""
+    """The object of a line of `metrics.jsonl`; None where the line is damaged."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(row, dict) or type(row.get("epoch")) is not int:
         return None
-    # A run that learns no labels has no accuracy.
+    # A run that learns from no labels has no accuracy.
     numbers = [row.get("train_loss"), row.get("val_accuracy", 0.0)]
     return row if all(type(number) in (int, float) for number in numbers) else None
 
 
 def _free(folder: Path, name: str) -> Path:
-    """`name`, or with a number where that is taken."""
+    """The path of `name` in `folder`, with a number behind it where the name is taken."""
     path = folder / name
     for number in itertools.count(2):
         if not path.exists():
@@ -269,7 +273,8 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _fresh(dataset: str) -> Path:
-    """A folder of its own for a run that was given none, made at once so that it stays so."""
+    """A new folder for a run without `--run-dir`. It is made at once, so that no other run gets
+    it."""
     stem = f"{Path(dataset).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     Path("runs").mkdir(exist_ok=True)
     for number in range(1, 1000):

@@ -12,17 +12,17 @@ from jgs.train.config import Config
 
 
 def run(config: Config) -> Any:
-    """Trains as the command does with these flags, in this process, and returns the run as
-    `jgs.open_run` gives it: a `Run`, of task "links" a `LinkRun`, of "embed" an `EmbedRun`.
+    """Trains in this process, as the command does with the same flags. Returns the run, as
+    `jgs.open_run` does: a `Run`, for task "links" a `LinkRun`, for "embed" an `EmbedRun`.
 
-    What the command prints is in the run folder, `config.run_dir` or by default a new one in
-    `runs/`, as `result.json`. Progress goes to standard error. With `resume=True` the run in
-    that folder is continued, whose configuration must be this one; `epochs` may be more. A
-    task other than "nodes" has the defaults of `Config`, not those of its own on the command
-    line.
+    The run folder is `config.run_dir`, or by default a new one in `runs/`. Its `result.json` is
+    what the command prints. Progress goes to standard error. With `resume=True` the run in that
+    folder is continued; its configuration must be `config`, but `epochs` may be larger. For a
+    task other than "nodes" the defaults are those of `Config`, not the task's own defaults on
+    the command line.
 
     Raises `InputError` for what cannot work, and `jgs.train.loop.Interrupted` after Ctrl-C,
-    with a checkpoint.
+    when a checkpoint has been written.
     """
     if config.keep_memory:
         keep_freed_memory()

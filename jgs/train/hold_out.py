@@ -1,4 +1,4 @@
-"""`hold_out`: the pairs that links are learned from and judged by."""
+"""`hold_out`: the pairs of nodes for training, validation and test of link prediction."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from jgs.sampling.random import as_key_data
 
 
 class HeldOut(NamedTuple):
-    """A graph with some links held out, and pairs of nodes: links, and as many that are none.
+    """A graph without the test's links, and the pairs of nodes of each split.
 
     Fields:
-      graph: the observed one, without the links of the test, in both directions.
-      train, val, test: int32 `[n, 2]`, the links first and then as many pairs that no edge
-        joins; each pair of nodes is in one of them at most. Those of val are in the graph.
+      graph: the observed graph. It has no edge, in either direction, of the test's links. It
+        has those of the training and validation links.
+      train, val, test: int32 `[n, 2]`, first links and then equally many pairs that no edge
+        joins. A pair of nodes is in at most one of the three.
     """
 
     graph: Graph
@@ -28,11 +29,14 @@ class HeldOut(NamedTuple):
 
 
 def hold_out(graph: Graph, key: Any, test_share: float, val_share: float) -> HeldOut:
-    """Deals the links of `graph`, its pairs of two distinct nodes that an edge joins in either
-    direction, and as many pairs that none joins, uniform among all, by `key`.
+    """Deals links, and equally many pairs without an edge, to training, validation and test.
 
-    `test_share` and `val_share` of them, at least one each, go there, the rest to training.
-    Raises `InputError` for a graph of fewer than 3 links, or with more links than other pairs.
+    A link is a pair of two distinct nodes of `graph` that an edge joins in either direction.
+    The pairs without an edge are drawn uniformly from all of them. `key` decides the draws.
+
+    Shares of `test_share` and `val_share`, at least one link each, go to the test and to
+    validation, the rest to training. Raises `InputError` for a graph with fewer than 3 links,
+    or with more links than pairs without an edge.
     """
     num_nodes = graph.num_nodes
     indptr, src = np.asarray(graph.indptr), np.asarray(graph.indices).astype(np.int64)
@@ -75,12 +79,13 @@ def hold_out(graph: Graph, key: Any, test_share: float, val_share: float) -> Hel
 
 
 def is_link(pairs: np.ndarray) -> np.ndarray:
-    """bool `[n]`: which of the pairs of a field of `HeldOut` are links."""
+    """bool `[n]`: which of `pairs`, a split of `HeldOut`, are links."""
     return np.arange(len(pairs)) < len(pairs) // 2
 
 
 def _without_edge(chance: np.random.Generator, links: np.ndarray, num_nodes: int) -> np.ndarray:
-    """As many pairs, coded as `links`, that are none of them: each once, in random order."""
+    """As many distinct pairs as there are `links`, coded like them, that are no links; in
+    random order."""
     found = np.empty(0, np.int64)
     while found.size < links.size:
         ends = np.sort(chance.integers(0, num_nodes, (2 * links.size, 2)), axis=1)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a run trains: what is under way is finished first."""
+"""Ctrl-C and SIGTERM while a run trains: the step or checkpoint under way is finished first."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from jgs.command import say
 
 @contextmanager
 def stop_flag(after: str, speak: bool) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, which says so at once if it may `speak`; again, it does what
-    it did before this block: in a command it raises KeyboardInterrupt."""
+    """A block that yields a function: whether Ctrl-C has been pressed. The first Ctrl-C only
+    notes that, and says so if `speak`. A second one does what it did before this block: in a
+    command it raises KeyboardInterrupt."""
     before = signal.getsignal(signal.SIGINT)
     again = before if callable(before) else signal.default_int_handler
     said = f"stopping after this {after} (Ctrl-C again: at once)" if speak else ""
@@ -23,8 +24,9 @@ def stop_flag(after: str, speak: bool) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def terminated_flag(speak: bool) -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM has come, which says so at once if it may `speak`; again, it is ignored:
-    launchers send it twice, to the ranks and to mpiexec, which passes it on."""
+    """A block that yields a function: whether SIGTERM has come. The first SIGTERM only notes
+    that, and says so if `speak`. A second one is ignored, because launchers send it twice: to
+    the ranks, and to mpiexec, which passes it on."""
     said = "terminated: stopping after this step, evaluation or checkpoint" if speak else ""
     with _noted(signal.SIGTERM, said, signal.SIG_IGN) as terminated:
         yield terminated
@@ -32,7 +34,8 @@ def terminated_flag(speak: bool) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _noted(number: int, said: str, again: signal._HANDLER) -> Iterator[Callable[[], bool]]:
-    """Whether the signal has come. Then `again` is its handler until the end of the block."""
+    """A block that yields a function: whether signal `number` has come. When it comes, `said`
+    is written, and `again` is the signal's handler until the end of the block."""
     came = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield came.is_set

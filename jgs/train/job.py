@@ -27,24 +27,26 @@ from jgs.train.samplers import make_sampler
 from jgs.train.schedules import check_schedule
 from jgs.train.tasks import TASKS
 
-KEPT = "normalization"  # the folder, in that of the run
+KEPT = "normalization"  # a folder in the run folder
 
 
 class Job:
-    """What a run trains on and how it is judged. All ranks make it and call it alike.
+    """The data and batches of a run, and its metric. All ranks make it and call it alike.
 
     Fields:
-      data: the `Data`; comm: its ranks', of the training step; nobody else uses it.
-      task: what is learned.
-      batch_size: of all ranks together; num_seeds: of an epoch.
-      loader: after `start`.
+      data: the `Data`.
+      comm: the communicator of the ranks for the training step, which nothing else uses.
+      task: the `jgs.train.tasks.Task`, which has the loss.
+      batch_size: seeds in a step, of all ranks together.
+      num_seeds: seeds in an epoch, of all ranks together.
+      loader: the loader; there after `start`.
     """
 
     def __init__(self, config: Config, data: Data):
         self.config, self.data, self.comm = config, data, data.comm
         self.task = TASKS["nodes"]
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
-        # Not in `start`, where other ranks may wait for this one: here errors reach them all.
+        # Here errors reach all ranks. In `start` the other ranks may wait for this one.
         own_options(config)
         check_schedule(config, data.num_steps)
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
@@ -59,21 +61,21 @@ class Job:
 
     @property
     def metric_name(self) -> str:
-        """What `metric` is."""
+        """The name of the metric that `metric` computes."""
         return self._metric.name
 
     def model(self, key: jax.Array) -> GNN:
-        """Its parameters are drawn by `key`."""
+        """The model; `key` decides its first parameters."""
         data = self.data
         return make_model(self.config, data.num_features, data.num_classes, data.sparse, key)
 
     def shape(self) -> dict[str, Any]:
-        """What a checkpoint says of the model beside its configuration."""
+        """What a checkpoint must say about the model beside the configuration."""
         return shape_of(self)
 
     def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
-        """Makes the loader, whose draws `key` decides, and what `metric` needs. What samplers
-        found out of the graph is kept in `scratch`, the run folder, where there is one."""
+        """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the
+        run folder or None; what samplers have computed of the graph is kept there."""
         config, data = self.config, self.data
         direct = data.direct and model.input_reduce is not None
         sampler = make_sampler(config, direct, lambda: model.message_widths)
@@ -84,7 +86,7 @@ class Job:
                 if scratch is not None and hasattr(each, "keep"):
                     each.keep(data.graphs[0], scratch / KEPT)
 
-        everywhere(self.comm, keep)  # a full disk of rank 0 ends all
+        everywhere(self.comm, keep)  # if rank 0's disk is full, all ranks end
         self._degrees = None
         if model.uses_degrees:
             every = all_degrees(self.comm, data.graphs, data.offsets)
@@ -103,18 +105,19 @@ class Job:
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
-        """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
+        """The batches left in the loader's epoch, each with its features; `meter` times
+        them."""
         for batch, x in timed(self.loader, meter):
             if self._degrees is not None:
                 batch = self._with_degrees(batch, self._degrees)
             yield batch, x
 
     def metric(self, params: Any, split: str) -> float:
-        """The metric of the exact outputs on "val" or "test"."""
+        """The metric of the exact outputs on `split`, "val" or "test"."""
         nodes, labels = self.data.split(split), self.data.host_labels
         own = [np.asarray(labels[asked]) for asked in nodes]
         return self._metric.measure(self.comm, self._infer(params, nodes), own)
 
     def close(self) -> None:
-        """Stops what runs in the background."""
+        """Stops the loader's background work."""
         self.loader.close()

@@ -1,4 +1,4 @@
-"""The tasks of the command: what opens each one's job, and what learns in it."""
+"""The tasks of the command: how the job of each is opened, and what learns in it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ class Entry(NamedTuple):
     """One task.
 
     Fields:
-      open: the job of a configuration, for the ranks of a communicator or for one process.
-      learner: of the job, a key, and the run folder, which rank 0's process has.
-      others: the configuration's fields that are another task's.
+      open: makes the job of a configuration, for the ranks of a communicator or, with None, for
+        one process.
+      learner: makes the learner of a job, a key and the run folder, which is None except in
+        rank 0's process.
+      others: the configuration's fields that belong to other tasks.
     """
 
     open: Callable[[Config, Communicator | None], Any]
@@ -65,8 +67,8 @@ TASKS = {
 
 
 def open_job(config: Config, comm: Communicator | None = None) -> Any:
-    """The job of a configuration, for the ranks of `comm`; raises `InputError`, also for flags
-    of another task."""
+    """The job of a configuration, for the ranks of `comm` or, with None, for one process.
+    Raises `InputError`, also for flags of another task."""
     own = TASKS[config.task]
     for name in own.others:
         if (value := getattr(config, name)) != getattr(Config, name):
@@ -80,5 +82,5 @@ def open_job(config: Config, comm: Communicator | None = None) -> Any:
 
 
 def make_learner(job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
-    """What learns in `job`, which is started; `key` decides everything random."""
+    """Starts `job` and makes its learner; `key` decides everything random."""
     return TASKS[job.config.task].learner(job, key, run_dir)

@@ -21,7 +21,7 @@ from jgs.train import folder, loop
 from jgs.train.config import Config, as_typed, flag
 from jgs.train.jobs import Job, open_job
 
-# What may differ from rank to rank: paths of other machines, and the rank.
+# Fields that may differ between ranks: paths, which are of other machines, and the rank.
 _OWN = ("partition", "root", "run_dir", "scratch", "process_id", "interface", "progress")
 
 
@@ -50,7 +50,7 @@ def _train(
     text = broadcast_text(comm, lambda: folder.configure(given).to_json())
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
     config = everywhere(comm, lambda: Config.from_json(text, **own))
-    # A resumed run's, if none are given.
+    # Those of the resumed run, if none are given.
     watchdog.timeout, watchdog.phase_timeout = config.watchdog, config.phase_timeout
     if config.keep_memory:
         keep_freed_memory()
@@ -71,7 +71,8 @@ def _train(
 
 
 def _agree(comm: Communicator, what: dict[str, str]) -> None:
-    """`agree`, whose error rank 0 alone raises as it is; the others `FailedElsewhere`."""
+    """Calls `agree`. Where ranks disagree, rank 0 raises its error, and the others raise
+    `FailedElsewhere`."""
     try:
         agree(comm, what)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""What a run learns: `Learner`, as the loop sees it, and `ModelLearner`, of a graph network."""
+"""`Learner`, the contract of what a run trains, and `ModelLearner`, which trains a model."""
 
 from __future__ import annotations
 
@@ -17,50 +17,54 @@ from jgs.train.step import init_state, make_optimizer, make_train_step, start_ep
 
 
 class Learner(Protocol):
-    """What a run carries from step to step beside its position. All ranks call it alike.
+    """What a run changes from step to step beside its position. All ranks call it alike.
 
     Attributes:
-      record: numbers and text that belong in a checkpoint beside `arrays`.
+      record: numbers and text that a checkpoint keeps beside `arrays`.
     """
 
     record: dict[str, Any]
 
     def step(self, batch: Any, x: Any, stop: bool) -> None:
-        """One training step, done when this returns; `stop`: this process was asked to stop."""
+        """Makes one training step, which is done when this returns. `stop` says whether this
+        process was asked to stop."""
 
     def stopping(self) -> bool:
-        """Whether some rank was asked to stop in the last step."""
+        """Whether any rank was asked to stop in the last step."""
 
     def loss(self) -> float:
         """The mean loss of this epoch so far, the same on all ranks."""
 
     def start_epoch(self) -> None:
-        """The loss begins anew."""
+        """Starts the epoch's mean loss again."""
 
     def evaluate(self, epoch: int) -> dict[str, Any]:
-        """What the row of an epoch says beside its loss: numbers and text; `{}` if nothing."""
+        """What the epoch's row of metrics has beside the loss, numbers and text; may be
+        `{}`."""
 
     def spent(self, epoch: int) -> bool:
-        """Whether training ends after so many epochs, though there are more; on all ranks."""
+        """Whether training ends after `epoch` epochs though the run has more; equal on all
+        ranks."""
 
     def arrays(self) -> dict[str, Any]:
-        """What a checkpoint has, in NumPy: of all ranks, on that of rank 0."""
+        """The arrays of a checkpoint, in NumPy. On rank 0 they are those of all ranks."""
 
     def load(self, arrays: dict[str, Any]) -> None:
-        """Continues from `arrays`, the same on all ranks."""
+        """Continues from `arrays`, which are the same on all ranks."""
 
     def result(self, run_dir: Path | None) -> dict[str, Any]:
-        """What the result has of its own, and `params_sha256`; rank 0's process has a folder
-        that files may go to."""
+        """The keys that the task adds to the result, and `params_sha256`. Files may be written
+        to `run_dir`, which is None except in rank 0's process."""
 
 
 class ModelLearner:
-    """See `Learner`: a model of `jgs.models`, and its best parameters by the validation split.
+    """A `Learner` of a model of `jgs.models`. It keeps the parameters that were best on the
+    validation split.
 
     Args:
-      job: on which it is trained, a `jgs.train.job.Job` or one like it; this starts it.
+      job: a `jgs.train.job.Job`, or another class with its methods; the learner starts it.
       key: decides the parameters, the batches and the dropout.
-      scratch: of `Job.start`.
+      scratch: as in `Job.start`.
     """
 
     def __init__(self, job: Any, key: jax.Array, scratch: Path | None):
@@ -126,7 +130,7 @@ class ModelLearner:
         return _on_host(arrays)
 
     def load(self, arrays: dict[str, Any]) -> None:
-        # Copied into buffers of JAX's own, which the steps can take over.
+        # Copied into JAX's own buffers, which the steps can donate.
         arrays, comm = jax.tree.map(jnp.array, arrays), self.job.comm
         self.state, self.key = comm.same(arrays["state"]), comm.same(arrays["key"])
         self.best_params = _on_host(arrays["best_params"])
@@ -140,7 +144,7 @@ class ModelLearner:
 
 
 def digest(params: Any) -> str:
-    """SHA-256 of the parameters' bits, to compare two runs by."""
+    """SHA-256 of the parameters' bits, by which two runs can be compared."""
     total = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
         total.update(np.asarray(leaf).tobytes())
@@ -148,5 +152,6 @@ def digest(params: Any) -> str:
 
 
 def _on_host(arrays: Any) -> Any:
-    """Copies in NumPy: steps donate their state, and ranks compute on other devices."""
+    """Copies of `arrays` in NumPy. Copies are needed because steps donate their state, and
+    because ranks compute on other devices."""
     return jax.tree.map(np.array, jax.block_until_ready(arrays))

@@ -1,4 +1,4 @@
-"""The flags of `--task links`, and which flags are of other tasks."""
+"""The flags of `--task links`, and which flags of other tasks it takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jgs.train.flags import setting
 from jgs.train.learning_flags import OF_JUDGED
 
-# What the defaults are for this task where they are others.
+# The defaults of this task that differ from those of `Config`.
 DEFAULTS = {
     "sampler": "seal",
     "fanouts": (100, 20),
@@ -16,7 +16,7 @@ DEFAULTS = {
     "lr": 1e-3,
     "hidden": 32,
 }
-# Of the flags of `--task nodes` those that this task has too; its metric is the AUC alone.
+# The flags of `--task nodes` that this task takes too. Its only metric is the AUC.
 SHARED = (
     *("fanouts", "layers", "hidden", "dropout", "weight_decay"),
     *(name for name in OF_JUDGED if name != "metric"),
@@ -28,14 +28,15 @@ class LinkFlags:
     """Settings of `--task links` alone."""
 
     test_share: float = setting(
-        0.1, "of --task links: the share of the links that is held out as the test"
+        0.1, "for --task links: the share of the links that is held out for the test"
     )
     val_share: float = setting(
-        0.05, "of --task links: the share of the links that validates; they stay in the graph"
+        0.05, "for --task links: the share of the links for validation; they stay in the graph"
     )
     pool_share: float = setting(
         0.6,
-        "of --task links: as many rows are pooled as this share of the subgraphs do not exceed",
+        "for --task links: rows to pool are the number of nodes that this share of the "
+        "subgraphs does not exceed",
     )
 
 

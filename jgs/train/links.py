@@ -27,18 +27,20 @@ from jgs.train.metrics import auc
 from jgs.train.progress import Meter, timed
 from jgs.train.schedules import check_schedule
 
-PAIR_SAMPLERS = {"seal": lambda config: Seal(config.fanouts)}  # those of the command
-_MEASURED = 1000  # subgraphs by whose sizes the rows to pool are chosen
-_LEAST_ROWS = 10  # of `DGCNN`
+PAIR_SAMPLERS = {"seal": lambda config: Seal(config.fanouts)}  # the command's, by name
+_MEASURED = 1000  # the sizes of so many subgraphs choose the number of rows to pool
+_LEAST_ROWS = 10  # the smallest `pool_rows` of `DGCNN`
 
 
 class LinkData(NamedTuple):
-    """What a run of this task has for data: a graph, on every rank all of it.
+    """The data of a run of this task.
 
     Fields:
-      plain: as it is in its files; `held`: with links held out.
-      comm: of the ranks; `digests`: by which a resumed run knows its data again.
-      labels: nothing; the pairs' are in the batches.
+      plain: the whole graph as its files have it, on every rank.
+      held: the graph with links held out, and the pairs of each split.
+      comm: the communicator of the ranks.
+      digests: digests of the data, by which a resumed run recognises them.
+      labels: an empty array; the pairs' labels are in the batches.
     """
 
     plain: Plain
@@ -53,7 +55,8 @@ class LinkData(NamedTuple):
 
 
 def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
-    """The data of a configuration; raises `InputError`."""
+    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
+    process. Raises `InputError`."""
     with loading():
         plain = load_plain(config.dataset, config.root, **config.data_arguments())
     comm = comm or Alone()
@@ -68,7 +71,8 @@ def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
 
 
 class Links:
-    """See `jgs.train.tasks.Task`: binary cross-entropy of the pairs' logits `[B, 1]`."""
+    """The `jgs.train.tasks.Task` of links: binary cross-entropy of the pairs' logits `[B,
+    1]`."""
 
     def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
         mask = batch.seed_mask
@@ -79,8 +83,8 @@ class Links:
 
 
 class LinkJob:
-    """As `jgs.train.job.Job` is for the loop and the learner. All ranks make it and call it
-    alike."""
+    """The job of `--task links`, with the methods of `jgs.train.job.Job` that the loop and the
+    learner call. All ranks make it and call it alike."""
 
     metric_name = "AUC"
 
@@ -102,7 +106,7 @@ class LinkJob:
         self.num_features = 0 if features is None else features.shape[1]
 
     def model(self, key: jax.Array) -> DGCNN:
-        """Its parameters are drawn by `key`."""
+        """The model; `key` decides its first parameters."""
         config, held = self.config, self.data.held
         self._draws = PairDraws(
             self.comm.clone(),
@@ -116,11 +120,11 @@ class LinkJob:
         return make_dgcnn(config, self.num_features, self._pool_rows, key)
 
     def shape(self) -> dict[str, Any]:
-        """What `DGCNN` must know beside the configuration."""
+        """The arguments of `DGCNN` that the configuration does not have."""
         return {"num_features": self.num_features, "pool_rows": self._pool_rows}
 
     def start(self, model: DGCNN, key: jax.Array, scratch: Path | None) -> None:
-        """Makes the loader, whose draws `key` decides, and what `metric` needs."""
+        """Makes the loader and what `metric` needs; `key` decides the draws."""
         held, comm = self.data.held, self.comm
         source = self._draws.source(held.train, key)
         self.loader = Loader.over(source, self.config.prefetch if comm.concurrent else 0)
@@ -128,16 +132,19 @@ class LinkJob:
         self._judged_by = key
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
-        """What is left of the loader's epoch: a batch and its features, timed by `meter`."""
+        """The batches left in the loader's epoch, each with its features; `meter` times
+        them."""
         return timed(self.loader, meter)
 
     def metric(self, params: Any, split: str) -> float:
-        """The AUC of the pairs of "val" or "test"; each time the same subgraphs."""
+        """The AUC of the pairs of `split`, "val" or "test". Every call draws the same
+        subgraphs.
+        """
         pairs = getattr(self.data.held, split)
         return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
 
     def close(self) -> None:
-        """Stops what runs in the background."""
+        """Stops the loader's background work."""
         self.loader.close()
 
     def _rows_to_pool(self, key: jax.Array) -> int:
@@ -153,7 +160,7 @@ class LinkJob:
 
 
 def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array) -> DGCNN:
-    """The model of a configuration; its parameters are drawn by `key`."""
+    """The model of a configuration; `key` decides its first parameters."""
     model = DGCNN(
         num_features,
         pool_rows,
@@ -167,7 +174,7 @@ def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array
 
 
 def make_pair_sampler(config: Config) -> Sampler:
-    """Raises `InputError` for a sampler that is not of pairs."""
+    """The sampler of a configuration. Raises `InputError` for one that does not take pairs."""
     if config.sampler not in PAIR_SAMPLERS:
         raise InputError(
             f"--task links must have a --sampler of pairs: {' or '.join(PAIR_SAMPLERS)}",
@@ -178,7 +185,8 @@ def make_pair_sampler(config: Config) -> Sampler:
 
 
 class Scores:
-    """What a model of `graphdef` says of pairs, drawn by `draws`. All ranks call it alike."""
+    """Computes a model's logits of pairs, whose subgraphs `draws` draws. All ranks call it
+    alike."""
 
     def __init__(self, comm: Communicator, draws: PairDraws, graphdef: nnx.GraphDef):
         self._comm, self._draws = comm, draws
@@ -189,7 +197,8 @@ class Scores:
         self._program = comm.program(outputs, (SAME, OWN, OWN), OWN)
 
     def __call__(self, params: Any, pairs: np.ndarray, key: Any) -> np.ndarray:
-        """float32 `[n]`: the logits of pairs int32 `[n, 2]`; the same subgraphs for a `key`."""
+        """float32 `[n]`: the logits of `pairs` int32 `[n, 2]`. An equal `key` draws equal
+        subgraphs."""
         found, source = [], self._draws.source(pairs, key, shuffle=False)
         for ((batch, x),) in source.drawn(0, 0):
             own = self._comm.local(self._program(params, batch, x))

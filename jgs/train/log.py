@@ -1,4 +1,4 @@
-"""`--log`: what `metrics.jsonl` says, for TensorBoard or Weights & Biases as well."""
+"""`--log` writes the rows of `metrics.jsonl` for TensorBoard or Weights & Biases as well."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jgs.errors import InputError
 from jgs.train import folder
 from jgs.train.config import Config
 
-TENSORBOARD = "tensorboard"  # the folder, in that of the run
+TENSORBOARD = "tensorboard"  # a folder in the run folder
 
 
 class Log(Protocol):
-    """Who is told."""
+    """A program, or nobody, that gets the metrics."""
 
     def add(self, row: dict[str, Any]) -> None:
-        """An epoch is over; `row` is its line of `metrics.jsonl`."""
+        """Takes the row of an epoch that is over, its line of `metrics.jsonl`."""
 
     def close(self) -> None:
-        """No more are to come."""
+        """Ends the log; no rows come after it."""
 
 
 class _Nobody:
@@ -36,8 +36,8 @@ class _Nobody:
 
 
 class _TensorBoard:
-    """Event files in the run folder. They are written anew by a resumed run, from the rows that
-    it continues: none is there twice."""
+    """Event files in the run folder. A resumed run writes them again from the rows that it
+    continues, so that no row is there twice."""
 
     def __init__(self, run_dir: Path, config: Config):
         from tensorboard.summary import Writer  # an optional dependency, and a slow import
@@ -57,8 +57,8 @@ class _TensorBoard:
 
 
 class _Wandb:
-    """A run of the project "jgs", which is always the same of a folder; a resumed run goes on
-    with it."""
+    """A run of the project "jgs" at Weights & Biases. A run folder always has the same one,
+    which a resumed run continues."""
 
     def __init__(self, run_dir: Path, config: Config):
         import wandb  # an optional dependency, and a slow import
@@ -76,7 +76,7 @@ class _Wandb:
             self.add(row)
 
     def add(self, row: dict[str, Any]) -> None:
-        if row["epoch"] >= self._run.step:  # it has the others
+        if row["epoch"] >= self._run.step:  # it has the earlier rows
             self._run.log(_numbers(row), step=row["epoch"])
 
     def close(self) -> None:
@@ -97,8 +97,8 @@ def check_log(config: Config) -> None:
 
 
 def open_log(config: Config, run_dir: Path | None) -> Log:
-    """That of a run whose `metrics.jsonl` holds the epochs so far; nobody's without
-    a folder."""
+    """The log of a run, told of the epochs that `metrics.jsonl` in `run_dir` already has. With
+    `run_dir` None nobody is told."""
     if run_dir is None or config.log == "none":
         return _Nobody()
     return LOGS[config.log](run_dir, config)

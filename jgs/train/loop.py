@@ -30,7 +30,7 @@ from jgs.train.progress import EXPLANATION, Bar, Meter
 
 
 class Interrupted(Exception):
-    """Training was asked to stop, by the signal `number`; a checkpoint of that moment is in the
+    """Training was asked to stop by the signal `number`. A checkpoint of that moment is in the
     run folder."""
 
     def __init__(self, where: str, number: int):
@@ -38,7 +38,7 @@ class Interrupted(Exception):
         self.number = number
 
     def say(self) -> int:
-        """Says so, and how to go on; returns the exit status."""
+        """Says where training stopped and how to continue; returns the exit status."""
         word = WORDS[signal.Signals(self.number)]
         say(f"{word} at {self}; --resume with the same --run-dir continues there")
         return status_of(self.number)
@@ -50,23 +50,32 @@ def run(
     at_step: Callable[[float | None], None] = lambda step: None,
     at_checkpoint: Callable[[str], None] = lambda path: None,
 ) -> dict[str, Any]:
-    """Trains in the run folder, and returns the result.
+    """Trains in the run folder, and returns the result. All ranks of the job call this.
 
-    Returns the keys of the command's JSON line: `test_accuracy` (with the parameters of the
-    epoch of best validation), `val_accuracy` (that epoch's), `metric` (what both are, see
-    `--metric`: "accuracy", for example), `best_epoch`, `epochs` (made), `seconds` (earlier
-    sessions of a resumed run included), `params_sha256` (of the last parameters) and
-    `run_dir`. The run folder has them too.
+    Args:
+      config: the settings of the run.
+      make_job: opens the job; by default that of one process.
+      at_step: is told how far this rank is, as `jgs.dist.watchdog.Watchdog` takes it.
+      at_checkpoint: is told the path of each checkpoint.
 
-    All ranks of the job, by default that of one process, call it; the one of rank 0 alone shows
-    progress and has the run folder. `at_step` is told how far this rank is, as
-    `jgs.dist.watchdog.Watchdog` wants it, and `at_checkpoint` where each checkpoint lies.
+    Returns a dict with the keys of the command's JSON line, which the run folder has too:
+      test_accuracy: the metric on the test, with the parameters of the best epoch.
+      val_accuracy: the metric on the validation split in that epoch.
+      metric: the name of both numbers' metric, e.g. "accuracy"; see `--metric`.
+      best_epoch: the epoch of the best validation.
+      epochs: the number of epochs made.
+      seconds: the time of the run, with the earlier sessions of a resumed run.
+      params_sha256: the digest of the last parameters.
+      run_dir: the run folder.
+    Some tasks have other keys, see their learners.
+
+    Rank 0 alone shows progress and writes to the run folder.
 
     Ctrl-C during the training steps lets the step end, writes a checkpoint and raises
-    `Interrupted`, on all ranks after the same step; elsewhere it raises KeyboardInterrupt
-    (after a checkpoint being written). SIGTERM does so from the first step to the end of the
-    last epoch: an evaluation ends, too, and the epoch's checkpoint is written. It may come to
-    any rank, or to all of them. Raises `InputError`.
+    `Interrupted`, on all ranks after the same step. Elsewhere Ctrl-C raises KeyboardInterrupt;
+    a checkpoint under way is written first. SIGTERM, from the first step to the end of the last
+    epoch, lets the step or the evaluation end, writes a checkpoint and raises `Interrupted`. It
+    may come to one rank or to several. Raises `InputError`.
     """
     started = time.perf_counter()
     before = enter("opening")
@@ -103,7 +112,8 @@ def run(
 
 
 class _Training:
-    """A run's position and what it learns; `save` and `restore` move all of it."""
+    """The state of a run: its position, and what it learns. `save` and `restore` cover all of
+    it."""
 
     def __init__(
         self,
@@ -128,7 +138,7 @@ class _Training:
     # -- checkpoints ---------------------------------------------------------------------------
 
     def save(self, row: dict[str, Any] | None = None) -> None:
-        """Writes a checkpoint; before it, that it says so, an epoch's `row` of metrics."""
+        """Writes a checkpoint, after an epoch's `row` of metrics if that is given."""
         loader, learner = self.loader, self.learner
         step = loader.epoch * len(loader) + loader.step
 
@@ -146,22 +156,23 @@ class _Training:
             checkpoint.save(place, loader.epoch, step, arrays, record, self.config.keep)
 
         self.at_step(None)
-        # Orbax's threads take no interruption.
+        # Orbax's threads must not be interrupted.
         speaks = self.job.comm.rank == 0
         with phase("checkpoint"), stop_flag("checkpoint", speaks) as stopped:
             arrays = learner.arrays()
             everywhere(self.job.comm, write)
         self._saved()
         if stopped():
-            signal.raise_signal(signal.SIGINT)  # for whoever handles it around us
+            signal.raise_signal(signal.SIGINT)  # for the handler outside this function
 
     def _end_where_terminated(self, where: str) -> None:
-        """After a checkpoint: raises `Interrupted` where SIGTERM has come to some rank."""
+        """Called after a checkpoint; raises `Interrupted` if SIGTERM has come to any rank."""
         if number := self._asked_by(False):
             raise Interrupted(where, number)
 
     def _asked_by(self, pressed: bool) -> int:
-        """The signal that asked some rank to stop, or 0; `pressed`: this one by Ctrl-C."""
+        """The signal that asked any rank to stop, or 0. `pressed` says whether Ctrl-C has asked
+        this rank."""
         own = signal.SIGTERM if self.terminated() else signal.SIGINT if pressed else 0
         comm = self.job.comm
         return int(all_gather_rows(comm, [np.array([own], np.int32)] * comm.num_local).max())
@@ -171,7 +182,7 @@ class _Training:
         self.at_checkpoint(f"that of step {step} in {self.place}")
 
     def restore(self) -> None:
-        """Continues from the newest whole checkpoint, or from the start without one."""
+        """Continues from the newest whole checkpoint, or from the start if there is none."""
         comm, arrays = self.job.comm, self.learner.arrays()
 
         def read() -> str:
@@ -210,7 +221,9 @@ class _Training:
     # -- epochs --------------------------------------------------------------------------------
 
     def one_epoch(self, bar: Bar) -> None:
-        """What is left of the loader's epoch, its evaluation, metrics and checkpoint."""
+        """Trains on the rest of the loader's epoch, evaluates, and writes metrics and
+        checkpoint.
+        """
         epoch = self.loader.epoch + 1
         name = f"epoch {epoch}/{self.config.epochs}"
         meter = self._steps(name, bar)
@@ -240,7 +253,7 @@ class _Training:
         self._end_where_terminated(f"the end of {name}")
 
     def ended(self) -> bool:
-        """Whether `--patience` is spent; says so."""
+        """Whether `--patience` ends the run; says so if it does."""
         epoch = self.loader.epoch
         if not self.learner.spent(epoch):
             return False
@@ -250,7 +263,8 @@ class _Training:
         return True
 
     def _finite_loss(self, name: str) -> float:
-        """The loss so far; asked before every checkpoint, so that each can be continued."""
+        """The epoch's mean loss so far. Raises `InputError` where it is not finite. It is
+        called before every checkpoint, so that a run can continue from each."""
         loss = self.learner.loss()
 
         def check() -> None:
@@ -278,7 +292,7 @@ class _Training:
             def stopped() -> bool:
                 return pressed() or self.terminated()
 
-            # Not before the first batch is there: the epoch's cache may be planned first.
+            # A step begins when its batch is there: the epoch's cache may be planned before it.
             for batch, x in job.batches(meter):
                 self.at_step(first + loader.step - 0.5)
                 with meter.timing("computing"), phase("computing"):
@@ -287,7 +301,7 @@ class _Training:
                 meter.count(min(job.batch_size, job.num_seeds - seen))
                 if bar.due():
                     bar.show(loader.step, learner.loss(), meter)
-                # Of several ranks all stop after the step in which one has said so.
+                # Several ranks all stop after the step in which one of them was asked to.
                 if stopped() if job.comm.size == 1 else learner.stopping():
                     number = self._asked_by(pressed())
                     self._finite_loss(name)
@@ -299,7 +313,7 @@ class _Training:
                     self._end_where_terminated(where())
                 self.at_step(first + loader.step)
         self.at_step(None)
-        if pressed():  # after the last step was over
+        if pressed():  # it came after the last step
             raise KeyboardInterrupt
         return meter
 
@@ -334,5 +348,5 @@ class _Training:
             curve.draw(run_dir / "curve.png", rows, title, result.get("best_epoch"))
         except ImportError:
             say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
-        except (OSError, ValueError, RuntimeError) as error:  # of its settings, some are bad
+        except (OSError, ValueError, RuntimeError) as error:  # e.g. bad matplotlib settings
             say(f"no curve.png: {' '.join(str(error).split())[:200]}")

@@ -1,4 +1,4 @@
-"""How well outputs are: the metrics of `--metric`, exact and equal on any number of ranks."""
+"""The metrics of `--metric`, which are exact and equal on any number of ranks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from jgs.dist.comm import Alone, Communicator, all_gather_rows
 from jgs.errors import InputError
 
 Arrays = Sequence[np.ndarray]
-_NONE, _PAD = -1, -2  # in place of a class
+_NONE, _PAD = -1, -2  # these stand in place of a class
 
 
 class Metric(NamedTuple):
     """One metric.
 
     Fields:
-      name: as it is shown.
-      measure: of a communicator, and for each of its local ranks float outputs `[n, C]` and
-        labels, int `[n]` or 0 and 1 `[n, C]`: the metric of all ranks' rows together. All
-        ranks call it alike, and each gets the same number.
+      name: the name that is shown.
+      measure: computes the metric of all ranks' rows together. Its arguments are a communicator
+        and two lists with an item for each local rank: outputs, float `[n, C]`, and labels, int
+        `[n]` or `[n, C]` of 0 and 1. All ranks call it alike, and each gets the same number.
     """
 
     name: str
@@ -29,9 +29,10 @@ class Metric(NamedTuple):
 
 
 def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """int64 `[3, C]`: of each class the rows rightly given it, those given it, those that have
-    it. Sums over any pieces of the rows are those of all. Of labels `[n]` the class of the
-    largest output is given; of labels `[n, C]` those whose output is above 0."""
+    """int64 `[3, C]`: for each class the number of rows for which it is predicted and right,
+    for which it is predicted, and whose label it is. The counts of pieces of the rows add up to
+    the counts of all rows. With labels `[n]` the class of the largest output is predicted, with
+    labels `[n, C]` every class whose output is above 0."""
     if labels.ndim == 2:
         given, true = outputs > 0, labels > 0.5
         return np.stack([np.count_nonzero(a, axis=0) for a in (given & true, given, true)])
@@ -41,15 +42,15 @@ def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def auc(scores: np.ndarray, links: np.ndarray) -> float:
-    """The probability that a link has a higher score than a pair that is none, both drawn
-    uniformly; equal scores count half.
+    """The probability that a link drawn uniformly has a higher score than a pair without a link
+    drawn uniformly. Equal scores count half.
 
     Args:
       scores: float `[n]`, finite.
-      links: bool `[n]`, of which some hold and some do not.
+      links: bool `[n]`, whether each pair is a link; some are and some are not.
     """
     _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # the mean one of equal scores
+    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # equal scores share their mean rank
     positive = int(links.sum())
     above = rank[links].sum() - positive * (positive + 1) / 2
     return float(above / (positive * (links.size - positive)))
@@ -76,10 +77,11 @@ def _counted(
 
 
 def _mean_auc(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
-    """The mean of each class's AUC against all others; of two classes there is one. A class
-    that all rows have, or none, does not count; 0.5 where none counts.
+    """The mean over the classes of each one's AUC against all others; two classes have one AUC.
+    A class that all rows have, or no row has, does not count. The result is 0.5 if no class
+    counts.
 
-    One class at a time, every rank has the scores of all.
+    For one class at a time every rank gets the scores of all ranks.
     """
     longest = int(all_gather_rows(comm, [np.array([len(own)]) for own in labels]).max())
 
@@ -111,7 +113,8 @@ def _mean_auc(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
 
 
 def _log_probability(outputs: np.ndarray) -> np.ndarray:
-    """float32 `[n, C]`: of each class; of two classes its margin over the other."""
+    """float32 `[n, C]`: the log-probability of each class. For two classes it is the margin of
+    each over the other."""
     if outputs.shape[1] == 2:
         return outputs - outputs[:, ::-1]
     shifted = outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf)
@@ -119,7 +122,7 @@ def _log_probability(outputs: np.ndarray) -> np.ndarray:
 
 
 METRICS = {
-    "accuracy": Metric("accuracy", _counted(_micro)),  # of one label a row they are equal
+    "accuracy": Metric("accuracy", _counted(_micro)),  # micro-F1 is it, with one label a row
     "f1_micro": Metric("micro-F1", _counted(_micro)),
     "f1_macro": Metric("macro-F1", _counted(_macro)),
     "auc": Metric("AUC", _mean_auc),
@@ -127,7 +130,8 @@ METRICS = {
 
 
 def make_metric(name: str | None, multilabel: bool) -> Metric:
-    """The metric `name`, or that of such labels where it is None; raises `InputError`."""
+    """The metric `name`. None is the default: f1_micro for multi-label data, else accuracy.
+    Raises `InputError`."""
     if name == "accuracy" and multilabel:
         raise InputError(
             "--metric accuracy must be for data of one label a node",
@@ -138,5 +142,5 @@ def make_metric(name: str | None, multilabel: bool) -> Metric:
 
 
 def measured(name: str, outputs: np.ndarray, labels: np.ndarray) -> float:
-    """A metric of `METRICS`, of float outputs `[n, C]` at hand."""
+    """The metric `name` of `METRICS`, for outputs float `[n, C]` and labels of one process."""
     return METRICS[name].measure(Alone(), [outputs], [labels])

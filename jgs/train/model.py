@@ -12,18 +12,21 @@ from jgs.models import GNN, MODELS
 from jgs.train.config import Config, as_typed, flag
 from jgs.train.samplers import num_layers
 
-# The options that are of some models only: which takes them.
+# For each option that only some models take: which models.
 OPTIONS = {"reduce": ("sage",), "heads": ("gat", "gatv2"), "concat": ("gcn",)}
 
 
 def make_model(
     config: Config, num_features: int, num_classes: int, sparse: bool, key: jax.Array
 ) -> GNN:
-    """Its parameters are drawn by `key` and there: JAX says that memory ran out when it is
-    waited for, and aborts the process when NumPy reads instead. `sparse`: whether the features
-    are."""
+    """The model of a configuration, with computed parameters; `key` decides them. `sparse` says
+    whether the features are sparse.
+
+    The function waits for the parameters. If memory runs out, JAX raises an error when it is
+    waited for; when NumPy reads the arrays instead, JAX aborts the process.
+    """
     input_dropout = config.input_dropout
-    if input_dropout is None:  # bags of words are redundant, dense features seldom
+    if input_dropout is None:  # bags of words are redundant, dense features seldom are
         input_dropout = config.dropout if sparse else 0.0
     widths = (num_features, config.hidden, num_classes)
     model = MODELS[config.model](
@@ -40,7 +43,7 @@ def make_model(
 
 
 def shape_of(job: Any) -> dict[str, Any]:
-    """What `make_model`, and whoever reads the model's outputs, must know of a
+    """What `make_model`, and readers of the model's outputs, must know about a
     `jgs.train.job.Job` beside its configuration."""
     names = ("num_features", "num_classes", "sparse", "class_names")
     found = {name: getattr(job.data, name) for name in names}
@@ -48,7 +51,8 @@ def shape_of(job: Any) -> dict[str, Any]:
 
 
 def own_options(config: Config) -> dict[str, Any]:
-    """Those of the model alone; raises `InputError` for another model's."""
+    """The configuration's options for its model alone, as keyword arguments. Raises
+    `InputError` for options of another model."""
     own = {}
     for name, models in OPTIONS.items():
         value = getattr(config, name)

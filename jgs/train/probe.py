@@ -1,4 +1,4 @@
-"""`probe`: how well labels can be told from embeddings by linear functions of them."""
+"""`probe`: how well linear functions of embeddings predict labels."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def probe(
 ) -> dict[str, Any]:
     """The scores of one-against-rest logistic regression on `embeddings` float32 `[N, D]`.
 
-    Of single labels, int `[N]` with -1 for none: `accuracy` and `macro_f1`. Of multi-label data
-    `[N, C]`: `micro_f1` and `macro_f1`, where a node with `k` labels is given the `k` most
-    likely, as DeepWalk's authors do (Perozzi et al. 2014, section 5.1). Trained on `train_idx`
-    and scored on `test_idx`; without a split on 5 random halves of the labelled nodes, the
-    mean. `{}` where there is no label.
+    Single labels, int `[N]` with -1 for none, give `accuracy` and `macro_f1`. Multi-label data
+    `[N, C]` give `micro_f1` and `macro_f1`; the prediction for a node with `k` labels is the
+    `k` most likely ones, as DeepWalk's authors do (Perozzi et al. 2014, section 5.1). The
+    regression is trained on `train_idx` and scored on `test_idx`. Without a split the scores
+    are means over 5 random halves of the labelled nodes. The result is `{}` where there are no
+    labels.
 
-    It minimises the sum of the logistic losses plus half the squared weights (the intercept is
-    free), as scikit-learn's `LogisticRegression` does by default.
+    The objective is the sum of the logistic losses plus half the squared weights, without the
+    intercept, as in scikit-learn's `LogisticRegression` by default.
     """
     if labels is None:
         return {}
@@ -41,8 +42,9 @@ def probe(
 
 
 def fit(x: np.ndarray, y: np.ndarray, penalty: float = _PENALTY) -> np.ndarray:
-    """float64 `[D + 1, C]`: the weights, and last the intercepts, of one logistic regression
-    for each column of `y` `[n, C]`, 0 or 1, on `x` `[n, D]`; all by one L-BFGS."""
+    """float64 `[D + 1, C]`: the weights, and in the last row the intercepts, of one logistic
+    regression on `x` `[n, D]` for each column of `y` `[n, C]`, which is 0 or 1. One run of
+    L-BFGS fits all of them."""
     x = np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1).astype(np.float32)
     sign = (2 * y.astype(np.float32)) - 1
 
@@ -71,7 +73,7 @@ def _score(
     weights = fit(x[train], one_hot[train])
     likely = x[test] @ weights[:-1] + weights[-1]
     true = one_hot[test]
-    # The rank of each label among the node's: as many as it has are predicted.
+    # Each label's rank at its node: a node with k labels is predicted the k most likely ones.
     rank = np.argsort(np.argsort(-likely, axis=1, kind="stable"), axis=1, kind="stable")
     predicted = rank < true.sum(axis=1, keepdims=True)
     right = (predicted & true).sum(axis=0)

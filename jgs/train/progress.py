@@ -23,8 +23,8 @@ EXPLANATION = f"each epoch: seeds a second, and the time for {' / '.join(PARTS)}
 
 
 class Meter:
-    """Seconds spent in each part of an epoch, the seeds trained in it, and `counts`, of ranks
-    what drawing sent in it: see `RankSource.counts`."""
+    """Counts of one epoch: the seconds spent in each part, the seeds trained, and `counts`,
+    what ranks sent each other for drawing (see `RankSource.counts`)."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
@@ -42,12 +42,12 @@ class Meter:
             self.seconds[part] += time.perf_counter() - begin
 
     def count(self, seeds: int) -> None:
-        """Another step is done, of so many seeds."""
+        """Counts a step of `seeds` seeds."""
         self.seeds += seeds
         self._last = time.perf_counter()
 
     def seeds_per_second(self) -> float:
-        """Up to the last step."""
+        """Seeds trained in each second, up to the last step."""
         return self.seeds / max(self._last - self.started, 1e-9)
 
     def __str__(self) -> str:
@@ -57,8 +57,8 @@ class Meter:
 
 
 def timed(loader: Loader, meter: Meter) -> Iterator[Any]:
-    """What is left of the loader's epoch; `meter` learns what was waited for."""
-    if loader.step == len(loader):  # interrupted after the last one
+    """Yields what is left of the loader's epoch; `meter` counts the time spent on waiting."""
+    if loader.step == len(loader):  # the run was interrupted after the last step
         loader.finish_epoch()
         return
     before, sent = loader.seconds, loader.counts
@@ -71,7 +71,7 @@ def timed(loader: Loader, meter: Meter) -> Iterator[Any]:
 
 
 def _short(number: float) -> str:
-    """In three digits: 513, 2.94k, 1.2M."""
+    """`number` in three digits: 513, 2.94k, 1.2M."""
     for unit in ("", "k", "M"):
         if number < 999.5:
             return f"{number:.3g}{unit}"
@@ -80,7 +80,7 @@ def _short(number: float) -> str:
 
 
 class Bar:
-    """A progress bar on standard error, if that is a terminal and `enabled`; else nothing."""
+    """A progress bar on standard error. It shows nothing unless `enabled` and on a terminal."""
 
     def __init__(self, enabled: bool):
         console = Console(stderr=True)
@@ -110,7 +110,8 @@ class Bar:
         )
 
     def due(self) -> bool:
-        """Whether the numbers shown are old: reading the loss waits for the device."""
+        """Whether the numbers shown are old. They are renewed seldom, because reading the loss
+        waits for the device."""
         return self.shown and time.perf_counter() >= self._next
 
     def show(self, done: int, loss: float, meter: Meter) -> None:

@@ -1,4 +1,4 @@
-"""The flags of several ranks: how they meet, and what they hold and send each other."""
+"""The flags of several ranks: how they meet, what they keep, and what they send each other."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ class RankFlags:
 
     comm: str = setting(
         "auto",
-        "how ranks communicate: mpi (mpi4jax), jax (jax.distributed), none; auto: as launched",
+        "how ranks communicate: mpi (mpi4jax), jax (jax.distributed), none (one process), or "
+        "auto: as the launcher's environment variables say",
         choices=("auto", "mpi", "jax", "none"), identity=False, saved=False,
     )  # fmt: skip
     coordinator: str | None = setting(
-        None, "HOST:PORT of rank 0, for --comm jax where the launcher does not say",
+        None, "HOST:PORT of rank 0, for --comm jax where the launcher does not set it",
         identity=False, saved=False, metavar="ADDRESS",
     )  # fmt: skip
     num_processes: int | None = setting(
-        None, "how many processes, likewise", identity=False, saved=False
+        None, "the number of processes, in the same case", identity=False, saved=False
     )
     process_id: int | None = setting(
-        None, "the number of this process, likewise", identity=False, saved=False
+        None, "this process's number, from 0, in the same case", identity=False, saved=False
     )
     interface: str | None = setting(
-        None, "network interface, or address of this host, that other ranks connect to under "
-        "--comm jax on CPUs; default: the one that leads to the coordinator",
+        None, "network interface, or address of this host, that other ranks connect to with "
+        "--comm jax on CPUs (default: the one that leads to the coordinator)",
         identity=False, saved=False, metavar="NAME|ADDRESS",
     )  # fmt: skip
     mode: str = setting(
@@ -40,32 +41,31 @@ class RankFlags:
     )  # fmt: skip
     cache: str = setting(
         "none",
-        "which rows of other ranks to keep: those of high degree, or those that the epoch's "
-        "samples, drawn before, read most",
+        "which feature rows of other ranks to keep: those of nodes of high degree (degree), or "
+        "those that the epoch's samples, drawn in advance, read most (planned)",
         choices=("none", "degree", "planned"), identity=False,
     )  # fmt: skip
     cache_memory: int = setting(
-        64, "MiB of rows that a rank may keep", identity=False, metavar="MIB"
+        64, "MiB of other ranks' rows that a rank may keep", identity=False, metavar="MIB"
     )
     wire: str = setting(
-        "float32", "dtype that feature rows are rounded to, and have between ranks",
+        "float32", "dtype to which feature rows are rounded, and in which ranks send them",
         choices=("float32", "float16", "bfloat16"),
     )  # fmt: skip
     start_timeout: float = setting(
         START_TIMEOUT,
-        "seconds in which all ranks must have started and connected; after them those that "
-        "have not end the run",
+        "seconds in which all ranks must start and connect; a rank that does not ends the run",
         identity=False, saved=False,
     )  # fmt: skip
     watchdog: float = setting(
         60.0,
-        "seconds after which a rank that is not heard of, or hangs in a step, ends the run",
+        "seconds after which a rank that is silent, or hangs in a step, ends the run",
         identity=False,
     )
     phase_timeout: float = setting(
         1800.0,
-        "seconds after which one that hangs elsewhere does: while it opens its parts, "
-        "compiles, evaluates, or writes a checkpoint or the result",
+        "seconds after which a rank that hangs elsewhere ends the run: while it opens its "
+        "parts, compiles, evaluates, or writes a checkpoint or the result",
         identity=False,
     )
     verify: str = setting(
@@ -76,5 +76,5 @@ class RankFlags:
     )  # fmt: skip
 
     def verification(self) -> Verify:
-        """`verify` as `jgs.data.parts.open_parts` takes it."""
+        """The setting `verify`, as `jgs.data.parts.open_parts` takes it."""
         return "once" if self.verify == "once" else self.verify == "always"

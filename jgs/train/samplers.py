@@ -1,4 +1,4 @@
-"""The samplers of the command, named as in `jgs.sampling.SAMPLERS`: how the flags make them."""
+"""How flags make the samplers of the command, which are named as in `jgs.sampling.SAMPLERS`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class Entry(NamedTuple):
     """One sampler of the command.
 
     Fields:
-      make: of the configuration; whether the first layer reads the feature store directly, as
-        far as the sampler can serve that; and the widths of the layers' messages.
-      flags: the configuration's fields that are this sampler's, which others refuse.
-      layers: how many layers a model has for it.
+      make: makes the sampler. Its arguments are the configuration; whether the first layer is
+        to read the feature store directly, if the sampler can serve that; and the widths of the
+        layers' messages.
+      flags: the configuration's fields that belong to this sampler. Other samplers refuse them.
+      layers: the number of layers of a model for this sampler.
     """
 
     make: Callable[[Config, bool, Widths], Sampler]
@@ -177,9 +178,9 @@ SAMPLERS = {
 def make_sampler(
     config: Config, direct: bool = False, widths: Widths | None = None
 ) -> Sampler | SamplerSchedule:
-    """The sampler of a configuration, or its schedule of them, for a model whose layers'
-    messages have these `widths` (None: not known yet, and taken for 1). Raises `InputError` for
-    flags of other samplers."""
+    """The sampler of a configuration, or its schedule of samplers. `widths` are those of the
+    messages of the model's layers; None, where they are not known yet, counts as 1. Raises
+    `InputError` for flags of other samplers."""
     own = SAMPLERS[config.sampler]
     others = {name for entry in SAMPLERS.values() for name in entry.flags} - set(own.flags)
     for name in sorted(others):
@@ -214,7 +215,8 @@ def make_sampler(
 
 
 def _stage(text: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
-    """The epoch (None: at a plateau) and the fanouts of an entry of --fanout-schedule."""
+    """The epoch and the fanouts of an entry of --fanout-schedule; the epoch is None for a
+    plateau."""
     when, _, rest = text.partition(":")
     try:
         begin = None if when == "plateau" else int(when)
@@ -232,5 +234,5 @@ def _stage(text: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
 
 
 def num_layers(config: Config) -> int:
-    """How many layers the model has."""
+    """The number of layers of the configuration's model."""
     return SAMPLERS[config.sampler].layers(config)

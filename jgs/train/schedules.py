@@ -14,8 +14,12 @@ Rate: TypeAlias = float | Callable[[Any], Any]  # the second: an `optax.Schedule
 
 
 class Entry(NamedTuple):
-    """Makes a schedule of (first rate, last rate, steps, steps of the rise); `flags` are its
-    own."""
+    """A schedule of the command.
+
+    Fields:
+      make: makes the schedule from (first rate, last rate, steps, steps of the rise).
+      flags: the configuration's fields that belong to this schedule.
+    """
 
     make: Callable[[float, float, int, int], Rate]
     flags: tuple[str, ...]
@@ -54,8 +58,8 @@ def check_schedule(config: Config, steps_per_epoch: int) -> None:
 
 
 def learning_rate(config: Config, steps_per_epoch: int) -> Rate:
-    """What Adam takes: a number, or a function of the number of steps before. Raises
-    `InputError` for more steps of the rise than there are."""
+    """The learning rate that Adam takes: a number, or a function of the number of earlier
+    steps. Raises `InputError` where the rise would take all steps of the run or more."""
     steps = config.epochs * steps_per_epoch
     rise = config.warmup_steps
     if rise is not None and rise >= steps:

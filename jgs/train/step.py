@@ -18,16 +18,16 @@ from jgs.train.tasks import TASKS, Task
 
 
 class TrainState(NamedTuple):
-    """What a step carries.
+    """What a step takes and returns.
 
     Fields:
       params: the model's `nnx.State`.
-      opt_state: of the optimiser.
-      step: int32 scalar, steps since the start; it keys the dropout.
-      loss_sum: float32 scalar, sum of the seeds' losses in this epoch.
-      num_seeds: float32 scalar, number of seeds in this epoch; the loss so far is
+      opt_state: the optimiser's state.
+      step: int32 scalar, the number of steps since the start; the dropout key depends on it.
+      loss_sum: float32 scalar, the sum of the seeds' losses in this epoch.
+      num_seeds: float32 scalar, the number of seeds in this epoch; the mean loss so far is
         `loss_sum / num_seeds`.
-      stop: float32 scalar, how many ranks asked to stop, in the last step.
+      stop: float32 scalar, the number of ranks that asked to stop in the last step.
     """
 
     params: Any
@@ -38,27 +38,28 @@ class TrainState(NamedTuple):
     stop: jax.Array
 
 
-TrainStep = Callable[..., Any]  # of a TrainState, or of it and a Feedback
+TrainStep = Callable[..., Any]  # returns a TrainState, or a pair of it and a Feedback
 
 
 def make_optimizer(
     lr: float | optax.Schedule, weight_decay: float = 0.0
 ) -> optax.GradientTransformation:
-    """Adam whose weight decay is an L2 penalty: added to the gradient, before the moments. Of a
-    schedule the state counts the steps."""
+    """Adam, with weight decay as an L2 penalty: it is added to the gradient before the moments.
+    With a schedule the optimiser's state counts the steps."""
     return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(lr))
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first step. The parameters are copied: steps donate theirs."""
+    """The state before the first step. It has copies of `params`, because steps donate their
+    state."""
     params = jax.tree.map(jnp.copy, params)
     opt_state, zero = optimizer.init(params), jnp.zeros((), jnp.int32)
     return start_epoch(TrainState(params, opt_state, zero, zero, zero, zero))
 
 
 def start_epoch(state: TrainState) -> TrainState:
-    """The state with the loss of a new epoch, nothing so far."""
-    # Three arrays, not one thrice: a step donates each.
+    """The state at the start of an epoch: the sums of the loss are 0 again."""
+    # Three distinct arrays, because a step donates each.
     fresh = {name: jnp.zeros((), jnp.float32) for name in ("loss_sum", "num_seeds", "stop")}
     return state._replace(**fresh)
 
@@ -71,21 +72,24 @@ def make_train_step(
     task: Task = TASKS["nodes"],
     feedback: bool = False,
 ) -> TrainStep:
-    """`train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, its state donated.
+    """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
+    state donated.
 
-    The returned function takes what the model does of the features, `x` `[S, F]` or `Inputs`,
-    and the labels of all nodes, int `[N]` or float `[N, C]`, as arguments: nothing is
-    captured. `key` is the run's dropout key; step `t` uses `fold_in(key, t)`. Padding changes
-    nothing.
+    The arguments of `train_step`:
+      state: a `TrainState`.
+      key: the run's dropout key; step `t` uses `fold_in(key, t)`.
+      batch: a `MiniBatch`. Its padding changes nothing.
+      x: the features as the model takes them, `[S, F]` or `Inputs`.
+      labels: the labels of all nodes, int `[N]` or float `[N, C]`.
+      stop: 1.0 if this rank was asked to stop.
 
-    With `comm` all ranks take the step together, each on its own batch (`batch`, `x` and `stop`
-    are `OWN`, the rest `SAME`, and `key` its data, uint32 `[2]`): every seed weighs the same,
-    whichever rank has it, and the gradients, the loss and `stop` are added up in one
-    all_reduce.
+    With `comm` all ranks take the step together, each on its own batch: `batch`, `x` and `stop`
+    are `OWN`, the rest is `SAME`, and `key` is key data uint32 `[2]`. Every seed weighs the
+    same, whichever rank has it. One all_reduce adds the gradients, the loss and `stop`.
 
-    With `feedback` it returns a pair: the state, and the `Feedback` (`OWN`) that an adaptive
-    sampler's `update` takes. The model then needs `observed` and `message_widths`, as
-    `jgs.models.GNN` has them, and `x` the rows of all input nodes.
+    With `feedback` the function returns a pair: the state, and the `Feedback` (`OWN`) that an
+    adaptive sampler's `update` takes. The model then needs `observed` and `message_widths`, as
+    `jgs.models.GNN` has them, and `x` must be the rows of all input nodes.
     """
     ranks = comm if comm is not None and comm.size > 1 else None
 
@@ -134,7 +138,7 @@ def make_train_step(
 
 
 def _probes(batch: MiniBatch, widths: Sequence[int]) -> tuple[jax.Array, ...]:
-    """Zeros `[T, M]` for every layer, to be added to what is aggregated."""
+    """Zeros `[T, M]` for every layer, to be added to the aggregated rows."""
     sizes = (batch.block(i).target_capacity for i in range(len(widths)))
     return tuple(jnp.zeros(shape) for shape in zip(sizes, widths, strict=True))
 
@@ -142,7 +146,8 @@ def _probes(batch: MiniBatch, widths: Sequence[int]) -> tuple[jax.Array, ...]:
 def _over_ranks(
     comm: Communicator, loss: jax.Array, gradients: Any, count: jax.Array, stop: jax.Array
 ) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
-    """The means over the seeds of all ranks, their number, and the sum of `stop`."""
+    """The mean loss and gradients over the seeds of all ranks, the number of these seeds, and
+    the sum of `stop`."""
     mine = jax.tree.map(lambda a: a * count, (loss, gradients))
     buffer, unravel = ravel_pytree((*mine, count, stop))
     loss, gradients, count, stop = unravel(comm.all_reduce(buffer))

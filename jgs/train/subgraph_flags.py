@@ -20,39 +20,39 @@ BOUNDS = {
 class SubgraphFlags:
     """Settings of --sampler frontier, saint, shadow and subgraph."""
 
-    extra_nodes: int = setting(0, "of subgraph: nodes to draw beside the seeds; of each rank")
+    extra_nodes: int = setting(0, "for subgraph: nodes to draw beside the seeds, on each rank")
     layers: int | None = setting(
         None,
-        "of frontier, saint, shadow and subgraph: layers of the model (default: 2; else one a "
-        "fanout); of seal: its graph convolutions (default: 3)",
+        "for frontier, saint, shadow and subgraph: layers of the model (default: 2; models for "
+        "other samplers have one a fanout); for seal: graph convolutions (default: 3)",
     )
     budget: int = setting(
         8000,
-        "of frontier and saint: what a subgraph is drawn from, as many nodes, edges or roots "
-        "of walks; of each rank",
+        "for frontier and saint: how many nodes, edges or roots of walks are drawn for a "
+        "subgraph, on each rank",
     )
-    frontier_size: int = setting(1000, "of frontier: with how many nodes it begins")
+    frontier_size: int = setting(1000, "for frontier: the number of nodes it starts from")
     degree_cap: int = setting(
-        30, "of frontier: nodes of more neighbours are popped as if they had so many"
+        30, "for frontier: nodes of more neighbours are popped as if they had so many"
     )
     draw: str = setting(
         "walk",
-        "of saint: what is drawn, nodes by the norm of their column or by their degree, edges, "
-        "or walks",
+        "for saint: what is drawn: nodes by the norm of their column (node) or by their degree "
+        "(degree), edges, or walks",
         choices=("node", "degree", "edge", "walk"),
     )
-    walk_steps: int = setting(2, "of saint by walks: their steps")
+    walk_steps: int = setting(2, "for saint with --draw walk: the steps of a walk")
     norm_error: float = setting(
         0.0,
-        "of frontier and saint: GraphSAINT's normalisation, estimated before training from as "
-        "many subgraphs as make its relative error so small, e.g. 0.15; 0: none. On sparse "
-        "graphs it wants --norm layer too",
+        "for frontier and saint: GraphSAINT's normalisation, estimated before training from "
+        "enough subgraphs that its relative error is at most this, e.g. 0.15; 0: no "
+        "normalisation. On sparse graphs give --norm layer too",
     )
     scope_size: int = setting(
         0,
-        "of shadow: take so many nodes of the largest personalised PageRank around each seed "
-        "(0: what --fanouts draw)",
+        "for shadow: take so many nodes around each seed, those of the largest personalised "
+        "PageRank (0: the nodes that --fanouts draw)",
     )
     disjoint: bool = setting(
-        False, "of shadow: a graph for each seed by itself, not one of them all"
+        False, "for shadow: a graph for each seed by itself, not one graph for all seeds"
     )

@@ -1,4 +1,4 @@
-"""What a run learns: the loss of outputs."""
+"""What a run learns: a task says the loss of a model's outputs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from jgs.graph import MiniBatch
 
 
 class Task(Protocol):
-    """What the step knows of what is learned."""
+    """The contract of a task, as the training step uses it."""
 
     def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-        """The batch's mean loss, float32; 0 where it has no seed. `outputs` `[B, C]` are the
-        model's, `labels` those of all nodes. Padding may hold anything, even NaN."""
+        """The mean loss of the batch, float32; 0 for a batch without seeds. `outputs` `[B, C]`
+        are the model's, and `labels` are those of all nodes. Padding may hold anything, even
+        NaN."""
 
 
 class Nodes:
-    """Classes of nodes: int labels `[N]` of one class each, or 0 and 1 `[N, C]` of several."""
+    """The task of classifying nodes. Labels are int `[N]`, one class each, or `[N, C]` of 0 and
+    1, any number of classes each."""
 
     def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
         own = jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)

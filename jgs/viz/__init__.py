@@ -1,4 +1,4 @@
-"""Pictures, by matplotlib (the extra `viz`): `neighborhood`, of a batch or an explanation."""
+"""Pictures by matplotlib (the extra `viz`): `neighborhood` draws a batch or an explanation."""
 
 from jgs.viz.neighborhood import neighborhood
 

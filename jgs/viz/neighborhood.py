@@ -1,4 +1,4 @@
-"""`neighborhood`: the drawn graph around some nodes, ring by ring."""
+"""`neighborhood`: a picture of a sampled graph, in rings around its seeds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from jgs.graph import MiniBatch
 from jgs.graph.drawn import drawn_edges
 from jgs.predict import Explanation
 
-_LABELLED = 60  # nodes, beyond which ids would lie on each other
+_LABELLED = 60  # nodes in a picture with ids: with more of them the ids would overlap
 
 
 class _Drawn(NamedTuple):
-    """What is to be drawn, of `n` nodes and `m` distinct edges.
+    """The `n` nodes and `m` distinct edges of a picture.
 
     Fields:
-      ids: int `[n]`, ascending; seeds: bool `[n]`.
-      src, dst: int `[m]`, places in `ids`.
-      hop: int `[m]`, the lowest of each edge.
+      ids: int `[n]`, the nodes' ids, ascending.
+      seeds: bool `[n]`, whether each node is a seed.
+      src, dst: int `[m]`, the ends of each edge, as positions in `ids`.
+      hop: int `[m]`, the lowest hop in which each edge was drawn.
       node_scores, edge_scores: float `[n]` and `[m]`, or None.
     """
 
@@ -40,19 +41,20 @@ def neighborhood(
     labels: bool | None = None,
     most: int = 2000,
 ) -> Any:
-    """Draws seeds, the rings of nodes around them, hop by hop, and the edges between.
+    """Draws seeds, the rings of nodes around them, hop by hop, and the edges between them.
 
     Args:
-      what: a `MiniBatch` of any sampler, whose edges have the colour of their hop; or the
-        `Explanation` of `run.explain`: red edges and nodes add to the output and blue ones
-        take from it, stronger ones are wider and darker. An edge that was read in several
-        hops is drawn once, with the sum of what it adds.
-      ax: matplotlib `Axes` to draw on; None: a new figure's.
-      labels: whether nodes show their ids; None: where there are at most 60.
-      most: edges, beyond which nothing could be seen and `InputError` is raised.
+      what: a `MiniBatch` of any sampler, or an `Explanation` of `run.explain`. An edge of a
+        batch has the colour of its hop. In an explanation red edges and nodes add to the
+        output, blue ones take from it, and stronger ones are wider and darker. An edge that
+        was read in several hops is drawn once, with the sum of what it adds.
+      ax: matplotlib `Axes` to draw on; None: those of a new figure.
+      labels: whether nodes show their ids; None: only if there are at most 60 nodes.
+      most: the largest number of edges; in a picture of more nothing could be seen.
 
     Returns the `Axes`; `ax.figure.savefig("batch.png")` writes a file. Raises `InputError` for
-    a super-batch, an overflowed batch, and without matplotlib.
+    more than `most` edges, for a super-batch, for an overflowed batch, and where matplotlib is
+    not installed.
     """
     try:
         import matplotlib.pyplot as plt  # an optional dependency, and a slow import
@@ -131,7 +133,7 @@ def _joined(
     node_scores: np.ndarray | None,
     edge_scores: np.ndarray | None,
 ) -> _Drawn:
-    """Distinct nodes and edges; `node_scores` are of `nodes`, which no others have."""
+    """Joins equal nodes and equal edges. `node_scores` belong to `nodes`; all others get 0."""
     ids = np.unique(np.concatenate([seeds, nodes, src, dst]))
     pairs = np.stack([np.searchsorted(ids, src), np.searchsorted(ids, dst)], axis=1)
     unique, place = np.unique(pairs, axis=0, return_inverse=True)
@@ -148,8 +150,8 @@ def _joined(
 
 
 def _rings(drawn: _Drawn) -> np.ndarray:
-    """int `[n]`: how many edges lead from each node to the nearest seed; one more than the
-    farthest where none does."""
+    """int `[n]`: each node's distance in edges to the nearest seed that it leads to. Nodes that
+    lead to no seed get one more than the largest distance."""
     ring = np.where(drawn.seeds, 0, -1)
     for step in range(1, drawn.ids.size + 1):
         sources = drawn.src[ring[drawn.dst] == step - 1]
@@ -162,7 +164,8 @@ def _rings(drawn: _Drawn) -> np.ndarray:
 
 
 def _places(drawn: _Drawn, ring: np.ndarray) -> np.ndarray:
-    """float `[n, 2]`: rings around the middle, nodes near the angle of those they lead to."""
+    """float `[n, 2]`: each node's place. Rings lie around the middle, and a node of a ring lies
+    near the angle of the nodes that it leads to."""
     angle, place = np.zeros(drawn.ids.size), np.zeros((drawn.ids.size, 2))
     for step in range(int(ring.max()) + 1):
         here = np.flatnonzero(ring == step)

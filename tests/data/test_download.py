@@ -1,4 +1,4 @@
-"""Against a server of our own on 127.0.0.1, which can be made to misbehave."""
+"""Downloads from a server of the tests' own on 127.0.0.1, which can be made to misbehave."""
 
 import hashlib
 import http.server

@@ -1,4 +1,4 @@
-"""A user's own data set: of arrays, saved and opened, and of tables of nodes and edges."""
+"""A user's own data set: from arrays, saved and opened, and from tables of nodes and edges."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Damaged archives and what is no file: one line, and no waiting."""
+"""Damaged archives, and paths that are no files: an error of one line, and no waiting."""
 
 import io
 import os

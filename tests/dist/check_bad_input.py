@@ -1,6 +1,6 @@
 """Runs `jgs.train` as one of several ranks with each list of arguments of a JSON file in turn.
 
-`check_bad_input.py CASES FOLDER` writes what it says and its status to
+`check_bad_input.py CASES FOLDER` writes the command's output and exit status to
 `FOLDER/CASE-RANK.{out,err,status}`.
 """
 

@@ -1,7 +1,8 @@
-"""`check_start.py HARM MOMENT FLAGS...`: `python -m jgs.train FLAGS...`, which comes to harm.
+"""`check_start.py HARM MOMENT FLAGS...`: `python -m jgs.train FLAGS...`, which fails at MOMENT.
 
-HARM: kill or stop, by that signal; exit, as a wrong installation does. MOMENT: import, of
-JAX; connected, after the ranks have connected, before the watchdog is told.
+HARM is kill or stop, by that signal, or exit, as a wrong installation does. MOMENT is import,
+while JAX is imported, or connected, after the ranks have connected and before the watchdog is
+told.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Run by every rank (see ranks.py): 40 steps in which one rank comes to harm.
+"""Run by every rank (see ranks.py): 40 steps in which one rank fails.
 
-`check_watchdog.py HARM RANK`: kill, stop (SIGSTOP), raise, hang, or none: that rank asks all to
-stop.
+`check_watchdog.py HARM RANK`: HARM is kill, stop (SIGSTOP), raise, hang, or none. With none
+that rank asks all to stop.
 """
 
 import os

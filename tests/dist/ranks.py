@@ -1,8 +1,8 @@
 """`run_ranks`: a Python file run by several ranks, and `connect_here`, which the file calls.
 
 Kinds: `"mpi"`, processes under mpiexec; `"jax"`, processes under jax.distributed with gloo;
-`"devices"`, devices of one process. Starting takes about 2 s a process on 2 cores: let one file
-check much.
+`"devices"`, devices of one process. Starting takes about 2 s a process on 2 cores, so one file
+should check much.
 """
 
 import importlib.util

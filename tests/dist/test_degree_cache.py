@@ -1,4 +1,4 @@
-"""Which remote rows a cache of high degree keeps, and what choosing them takes."""
+"""The remote rows that a cache by degree keeps, and the memory that choosing them takes."""
 
 import tracemalloc
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""In-degrees in the whole graph, of a topology that is split, and in the batches of ranks."""
+"""In-degrees in the whole graph: those of a split topology, and those in ranks' batches."""
 
 import jax
 import numpy as np

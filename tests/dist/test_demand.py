@@ -1,4 +1,4 @@
-"""`Demand`: of normal needs, hardly one step in a thousand exceeds what it says."""
+"""`Demand`: if needs are normal, hardly one step in a thousand exceeds its prediction."""
 
 import numpy as np
 import pytest

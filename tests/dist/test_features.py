@@ -1,4 +1,4 @@
-"""`all_features`: what the ranks have, whole on each."""
+"""`all_features`: each rank gets the features of all ranks."""
 
 import jax
 import numpy as np

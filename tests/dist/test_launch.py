@@ -1,4 +1,4 @@
-"""What `connect` makes of the environment, and what it says when ranks are missing."""
+"""How `connect` reads the environment, and what it says when ranks are missing."""
 
 import os
 import signal

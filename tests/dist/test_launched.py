@@ -1,4 +1,4 @@
-"""`python -m jgs.train --partition` as several processes: one voice, one run, and failures."""
+"""`python -m jgs.train --partition` as several processes: one output, one run, and failures."""
 
 import json
 import os

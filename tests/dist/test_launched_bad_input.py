@@ -1,4 +1,4 @@
-"""Bad input to `python -m jgs.train --partition`: one line, whatever rank finds it."""
+"""Bad input to `python -m jgs.train --partition`: one line, whichever rank finds it."""
 
 import json
 import shutil

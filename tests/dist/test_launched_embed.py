@@ -1,4 +1,5 @@
-"""`python -m jgs.train --task embed` on two ranks: what one learns, and resumed bit for bit."""
+"""`python -m jgs.train --task embed` on two ranks: it learns what one rank learns, and resumes
+bit for bit."""
 
 import shutil
 

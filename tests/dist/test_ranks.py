@@ -1,4 +1,4 @@
-"""`rank_loader`: what it plans, compiles and takes back, on a mesh and alone."""
+"""`rank_loader`: what it plans, compiles and draws again, on a mesh and alone."""
 
 import collections
 

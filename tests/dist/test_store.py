@@ -1,4 +1,4 @@
-"""`TensorStore`: reads, writes and sums against NumPy and one rank, and a checkpoint of it."""
+"""`TensorStore`: reads, writes and sums against NumPy and one rank, and its checkpoint."""
 
 import jax
 import numpy as np

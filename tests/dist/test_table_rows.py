@@ -1,4 +1,4 @@
-"""Rows of a table are added and written: the kernels do what plain JAX and NumPy do."""
+"""Adding to and writing rows of a table: the kernels do what plain JAX and NumPy do."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A lost rank ends the run: the others name it, and the last checkpoint, and exit."""
+"""A lost rank ends the run: the others name it and the last checkpoint, and exit."""
 
 from pathlib import Path
 

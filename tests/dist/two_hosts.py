@@ -1,8 +1,8 @@
 """Hosts on this machine: network namespaces joined by virtual Ethernet cables and a switch.
 
-Each has a name and a hosts file of its own. The namespaces belong to processes that live as
-long as this one keeps their pipes: whatever ends it ends the hosts, all that runs on them, and
-the cables.
+Each host has a name and a hosts file of its own. The namespaces belong to processes that live
+as long as this process keeps their pipes. So whatever ends this process ends the hosts, all
+that runs on them, and the cables.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a `.npy` header or a zip archive says of itself is not believed."""
+"""The claims of a `.npy` header and of a zip archive are checked, not believed."""
 
 import struct
 import zipfile

@@ -1,4 +1,4 @@
-"""`with_room`: a file's pages stay where they are, with zeros behind them."""
+"""`with_room`: a file's pages stay where they are, and zeros follow them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Columns of the edges: they go wherever the edges go."""
+"""Edge columns: their entries stay with the edges in every operation."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Graphs made of other graphs: against NetworkX, SciPy, or by hand."""
+"""Graphs made from other graphs, against NetworkX, SciPy, or results by hand."""
 
 import jax
 import networkx

@@ -1,4 +1,4 @@
-"""`group_values`: the kernel, the plain form and NumPy's stable sort say the same."""
+"""`group_values`: the kernel, the plain form and NumPy's stable sort give the same result."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Graphs of what users hold, and back: edge indices, jraph, igraph, tables, SciPy, NetworkX."""
+"""Conversions from and to edge indices, jraph, igraph, tables, SciPy and NetworkX."""
 
 import sys
 

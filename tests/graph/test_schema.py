@@ -1,4 +1,4 @@
-"""Types: what `Graph.from_relations` makes, what keeps them, and what is refused."""
+"""Typed graphs: what `Graph.from_relations` makes, what keeps the types, what is refused."""
 
 import itertools
 import pickle

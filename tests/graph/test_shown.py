@@ -1,4 +1,4 @@
-"""What a person reads of batches, loaders and data sets: a line, real over capacity."""
+"""The `repr` of batches, loaders and data sets: one line, with real counts over capacities."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Fixed-point prefix sums: exact where they can be, never zero for what weighs something."""
+"""Fixed-point prefix sums: exact where possible, and never zero for a positive weight."""
 
 from fractions import Fraction
 

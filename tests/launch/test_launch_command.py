@@ -1,4 +1,4 @@
-"""`python -m jgs.launch` without other hosts: its errors, how processes run and end."""
+"""`python -m jgs.launch` without other hosts: its errors, and how processes run and end."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Every model of the table, and what a stack of layers promises whatever they are."""
+"""Every model of the table, and what a stack of any layers promises."""
 
 import dataclasses
 import typing

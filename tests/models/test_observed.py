@@ -1,4 +1,4 @@
-"""`GNN.observed`, what adaptive samplers learn from, and means with control variates."""
+"""`GNN.observed`, from which adaptive samplers learn, and means with control variates."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Skip-gram with shared negatives: its gradient is that of the sum over pairs, as written."""
+"""Skip-gram with shared negatives: its gradient is that of the sum over all pairs."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,5 @@
-"""The folder of parts: the graph under other ids, whole or not at all, told from others."""
+"""The folder of parts: it has the graph under new ids, appears whole or not at all, and is
+distinguished from other parts."""
 
 import dataclasses
 import errno

@@ -1,4 +1,4 @@
-"""What partitioning takes: bytes a node, and one pass over the features."""
+"""The memory of partitioning, in bytes for each node, and its one pass over the features."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""The cost model says what runs count, and what a few figures worked out by hand are."""
+"""The cost model against the counts of runs, and against a few figures worked out by hand."""
 
 import json
 import math

@@ -1,5 +1,5 @@
 """`Run.explain` against gradients known in closed form, the completeness of integrated
-gradients, and predictions by sampled neighbours; on models that nobody has trained."""
+gradients, and predictions from sampled neighbours; all on untrained models."""
 
 import jax
 import jax.numpy as jnp

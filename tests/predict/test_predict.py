@@ -1,4 +1,4 @@
-"""Predictions of a run: those that its accuracy was measured by, as arrays and as files."""
+"""Predictions of a run, as arrays and files: they give the accuracy that the run reported."""
 
 import csv
 import importlib.util

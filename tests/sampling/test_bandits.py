@@ -1,4 +1,4 @@
-"""Samplers whose edges' weights are learned: where the weights go to."""
+"""Samplers with learned edge weights: the values to which the weights converge."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""`plan_capacity`: tight, enough, and a function of its arguments."""
+"""`plan_capacity`: its result is tight, large enough, and a function of the arguments."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""`relabel_inputs=False`: the input side by node id, and else the very same sample."""
+"""`relabel_inputs=False`: the input side has node ids; the rest of the sample is the same."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""`induced_subgraph`, its kernel and its plain twin; and what samplers of subgraphs share."""
+"""`induced_subgraph`, as a kernel and in plain JAX, and what samplers of subgraphs share."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,6 +1,6 @@
-"""`Labor`: who is drawn how often, what the estimates are, and one sample from every code.
+"""`Labor`: how often neighbours are drawn, its estimates, one sample in each implementation.
 
-The kernel draws where it is installed; it is shown to be equal to plain JAX, bit for bit.
+The kernel draws where it is installed. It is shown to be equal to plain JAX, bit for bit.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""A loader that samples several batches a call yields what it yields without."""
+"""A loader that samples several batches in a call yields the batches of one that does not."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""`Node2Vec` against its formula, exactly enumerated, and what it asks of a graph."""
+"""`Node2Vec` against its formula, exactly enumerated, and what it requires of a graph."""
 
 import jax
 import numpy as np

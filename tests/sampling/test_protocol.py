@@ -1,4 +1,4 @@
-"""The contract of `jgs.sampling.base`, of every sampler: one that is missing here fails.
+"""The contract of `jgs.sampling.base`, for every sampler: one that is missing here fails.
 
 A new sampler needs a line in `jgs.sampling.samplers.SAMPLERS` and one in `CASES`.
 """

@@ -1,4 +1,4 @@
-"""`Saint`: which nodes it draws, how often, and of which graphs."""
+"""`Saint`: which nodes it draws, how often, and from which graphs."""
 
 import jax
 import numpy as np

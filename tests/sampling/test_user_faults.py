@@ -1,4 +1,4 @@
-"""What was found by trying the samplers as a new user would, each so that it stays mended."""
+"""Faults that were found by trying the samplers as a new user would, with a test for each."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""The contract of `jgs.sampling.walks`, of every walker: one that is missing here fails.
+"""The contract of `jgs.sampling.walks`, for every walker: one that is missing here fails.
 
 A new walker needs a line in `jgs.sampling.samplers.WALKERS` and one in `CASES`.
 """

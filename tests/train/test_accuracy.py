@@ -1,4 +1,4 @@
-"""Accuracy on real graphs, with the settings and references of the data's README."""
+"""Accuracy on real graphs, with the settings and references of the README in their folder."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Samplers that learn, from the command: their state is trained, kept and resumed."""
+"""Samplers that learn, by the command: their state is trained, saved and resumed."""
 
 import json
 

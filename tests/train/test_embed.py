@@ -1,4 +1,4 @@
-"""`--task embed`, on two rings: a walk stays in its ring, and so embeddings tell them apart."""
+"""`--task embed` on two rings: walks stay in their ring, so embeddings distinguish the two."""
 
 import json
 import signal

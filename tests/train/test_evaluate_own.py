@@ -1,4 +1,4 @@
-"""Exact evaluation of a user's own model: attention, degrees, all that the contract says."""
+"""Exact evaluation of a user's own model: attention, degrees, and the rest of the contract."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Fanouts that grow while training: as accurate with fewer edges drawn; resume, ranks."""
+"""Fanouts that grow during training: equal accuracy with fewer drawn edges; resuming; ranks."""
 
 import os
 from pathlib import Path

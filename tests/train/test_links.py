@@ -1,4 +1,4 @@
-"""`--task links`, on two rings: nodes are joined to those near them in their ring."""
+"""`--task links` on two rings: nodes are joined to near nodes of their ring."""
 
 import json
 import signal

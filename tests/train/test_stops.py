@@ -1,4 +1,4 @@
-"""What ends a run before its end: Ctrl-C, SIGTERM, the loss, the disk, the memory."""
+"""What ends a run early: Ctrl-C, SIGTERM, the loss, the disk, the memory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What XLA compiles of edge maps: one loop, and with a reduction no array of edges at all."""
+"""What XLA compiles from edge maps: one loop, and with a reduction no array of edges."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What selections draw: equal to the fused kernel, unbiased, by the probabilities they say."""
+"""What selections draw: the fused kernel's sample, unbiased, by the stated probabilities."""
 
 import itertools
 
