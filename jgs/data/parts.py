@@ -3,7 +3,7 @@
     manifest.json         what `write_parts` wrote, with the SHA-256 of the manifests below
     graph/                the whole graph with new ids, as `jgs.Graph.save` writes it
     shared/               labels, val_idx, test_idx, original_ids; the schema of a typed graph;
-                          the nodes' own ids (`jgs.NodeIds`) where they have such
+                          the `jgs.NodeIds` of the data set, if it has them
     part-00000/ ...       the data of one part:
       features.npy          [n, F], the features of its own nodes; or for `SparseFeatures`
                             features_indptr.npy, features_indices.npy, features_values.npy
@@ -116,8 +116,8 @@ class Parts(Shown):
 
     @cached_property
     def node_ids(self) -> NodeIds | None:
-        """As in `jgs.data.Dataset`, by the data set's ids: `node_ids[original_ids[v]]` is what
-        the user's tables call node `v`."""
+        """The `node_ids` of the `jgs.data.Dataset`, or None. They are in the order of the data
+        set's ids: `node_ids[original_ids[v]]` is the name of node `v` in the user's tables."""
         shared = _open(self.folder, SHARED, SHARED_KIND, self.manifest, False)
         return stored.read_node_ids(str(self.folder / SHARED), shared)
 

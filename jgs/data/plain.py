@@ -28,7 +28,7 @@ class Plain(NamedTuple):
       labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
       train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
       features: `[N, F]` as those of a `jgs.data.Dataset`, or None.
-      node_ids: the nodes' own ids, as those of a `jgs.data.Dataset`, or None.
+      node_ids: the names of the nodes, as in a `jgs.data.Dataset`, or None.
     """
 
     name: str
