@@ -116,7 +116,7 @@ def test_what_the_page_adds_works(tmp_path):
     assert len(diffs) == 3
     for diff in diffs:
         done = subprocess.run(
-            ["git", "apply", "--verbose"],
+            ["git", "apply", "--unidiff-zero", "--verbose"],
             input=diff,
             cwd=tmp_path,
             env=os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)},

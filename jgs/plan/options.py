@@ -66,6 +66,12 @@ def parser() -> command.Parser:
         help="in place of --dataset: a folder that python -m jgs.partition wrote",
     )
     add(
+        "--shape-only",
+        action="store_true",
+        help="use the published size of ogbn-papers100M and do not read its files",
+    )
+    found.add_data_options()
+    add(
         "--machines",
         nargs="+",
         type=int,
