@@ -126,7 +126,7 @@ def test_pass_goes_to_the_neighbours_that_lower_the_loss():
 
         return jax.lax.scan(step, state, keys)
 
-    losses = run(jax.random.split(jax.random.key(1), 1200), sampler.init(graph), graph)[1]
+    losses = run(jax.random.split(jax.random.key(1), 800), sampler.init(graph), graph)[1]
     uniform = messages[1:].mean()
     assert losses[:20].mean() > uniform / 2
     assert losses[-200:].mean() < -0.7, losses[-200:].mean()  # the least is -1
