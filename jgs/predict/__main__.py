@@ -67,8 +67,8 @@ def parser() -> command.Parser:
     which.add_argument(
         "--nodes",
         metavar="FILE",
-        help="predict for these node ids, the data set's own where it has such: one a line, or "
-        "an .npy file",
+        help="predict for these node ids (the data set's own ids if it has some): one a line, "
+        "or an .npy file",
     )
     which.add_argument(
         "--pairs",

@@ -110,7 +110,7 @@ def _embedded(run: EmbedRun, comm: Communicator, given: dict[str, Any]) -> dict[
 
 
 def _named(run: Any, nodes: np.ndarray) -> np.ndarray:
-    """What the run's data set calls these nodes, of any shape."""
+    """The data set's own ids of `nodes`, an array of any shape; `nodes` where it has none."""
     return nodes if run.node_ids is None else run.node_ids[nodes]
 
 
@@ -146,9 +146,10 @@ def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
 def read_ids(
     path: Path, num_nodes: int, width: int = 1, names: NodeIds | None = None
 ) -> np.ndarray:
-    """The nodes int32 `[n, width]` whose ids are in a text file with `width` ids a line, or in
-    an `.npy` file, `[n]` for a width of 1. With `names` the file has these ids. Where they are
-    text, a line is one id, or two with a tab or spaces between. Raises `InputError`."""
+    """int32 `[n, width]`: the nodes whose ids are in a text file with `width` ids a line, or in
+    an `.npy` file of this shape, `[n]` for a width of 1. With `names` the file has the data
+    set's own ids. If these are text, a line is one id, or two ids with a tab or spaces between
+    them. Raises `InputError`."""
     what, shape = ("node ids", "[n]") if width == 1 else ("pairs of node ids", "[n, 2]")
     text = names is not None and names.values.dtype == object
     which = f"from 0 to {num_nodes - 1}" if names is None else "of the data set"

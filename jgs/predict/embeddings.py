@@ -66,7 +66,7 @@ class EmbedRun(Shown):
 
     @cached_property
     def node_ids(self) -> NodeIds | None:
-        """As that of a `Run`; the data are opened where they have such ids."""
+        """The data set's own ids, as in `Run`. The data are opened only if they have some."""
         if not self._named:
             return None
         config = self.config

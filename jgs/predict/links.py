@@ -94,7 +94,7 @@ class LinkRun(Shown):
 
     @property
     def node_ids(self) -> NodeIds | None:
-        """As that of a `Run`."""
+        """The data set's own ids of its nodes, as in `Run`."""
         return self._data()[2]
 
     def _data(self) -> tuple[Graph, Any, NodeIds | None]:

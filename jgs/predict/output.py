@@ -4,8 +4,8 @@ An `.npy` file is a structured array with a field for each column, of the dtypes
 file begins with a line of column names. A `.parquet` file needs pyarrow (the extra `tables`);
 each row of a matrix is a list of fixed size. The columns are:
 
-    node          the id in the data set, int32; the data set's own id, int64 or text, where it
-                  has such (`jgs.NodeIds`)
+    node          int32, the id in the data set; if the data set has ids of its own
+                  (`jgs.NodeIds`), these, int64 or text
     prediction    int32, the class; for multi-label data bool `[C]`, in CSV the predicted
                   labels with spaces between them
     probability   float32, the probability of that class; for multi-label data `[C]`, in CSV

@@ -210,8 +210,8 @@ class Run(Shown):
 
     @property
     def node_ids(self) -> NodeIds | None:
-        """What the user's tables call the nodes of the run's data (`run.node_ids[nodes]`), or
-        None."""
+        """The ids of the user's tables for the nodes of the run's data; None where there are
+        none. `run.node_ids[nodes]` are the ids of `nodes`."""
         return self._data()[0].node_ids
 
     def _rows(

@@ -33,7 +33,7 @@ class Source:
         are equal.
       splits: for each of `SPLITS` its nodes, ascending ids of the data set; `{}` for a graph
         without splits.
-      node_ids: what the user's tables call the nodes of the data set, or None.
+      node_ids: the ids of the user's tables for the nodes of the data set, or None.
     """
 
     comm: Communicator

@@ -44,7 +44,7 @@ SCHEDULES = {
 
 
 def check_schedule(config: Config, steps_per_epoch: int) -> None:
-    """Raises `InputError` for flags of another schedule, and as `learning_rate` does."""
+    """Raises `InputError` for flags of another schedule, and where `learning_rate` does."""
     for name in ("lr_end", "warmup_steps"):
         value = getattr(config, name)
         if name not in SCHEDULES[config.lr_schedule].flags and value != getattr(Config, name):
