@@ -128,6 +128,10 @@ class _Page(HTMLParser):
             self.links.add(link.partition("?")[0])
 
 
+def test_the_readme_is_short():
+    assert len((REPOSITORY / "README.md").read_text().split()) <= 600
+
+
 def test_the_version_is_the_changelogs_newest():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     text = (REPOSITORY / "CHANGELOG.md").read_text()
