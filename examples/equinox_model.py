@@ -54,7 +54,7 @@ def main(epochs: int = 3) -> float:
     state = optimizer.init(eqx.filter(model, eqx.is_array))
 
     @eqx.filter_jit
-    def train_step(model, state, batch):
+    def train_step(model, state, batch, features, labels):
         def loss_of(model):
             logits = model(batch, jgs.ops.gather(features, batch.nodes))
             targets = labels.at[batch.seeds].get(mode="fill", fill_value=0)
@@ -69,7 +69,7 @@ def main(epochs: int = 3) -> float:
         for epoch in range(epochs):
             losses = []
             for batch in loader:
-                model, state, loss = train_step(model, state, batch)
+                model, state, loss = train_step(model, state, batch, features, labels)
                 losses.append(loss)
             print(f"epoch {epoch}: loss {np.mean(losses):.3f}")
     return float(np.mean(losses))

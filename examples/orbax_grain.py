@@ -23,7 +23,7 @@ features, labels = data.features, jnp.asarray(data.labels)
 
 
 @nnx.jit
-def train_step(model, optimizer, key, batch):
+def train_step(model, optimizer, key, batch, features, labels):
     def loss_of(model):
         logits = model(batch, read_inputs(features, batch), key=key)
         targets = labels.at[batch.seeds].get(mode="fill", fill_value=0)
@@ -47,7 +47,8 @@ def train(model, optimizer, batches) -> list[float]:
     losses = []
     for batch in batches:
         key = jax.random.fold_in(jax.random.key(1), optimizer.step[...])
-        losses.append(float(train_step(model, optimizer, key, batch)))
+        loss = train_step(model, optimizer, key, batch, features, labels)
+        losses.append(float(loss))
     return losses
 
 
