@@ -75,7 +75,7 @@ def _data(argv: Sequence[str] | None) -> dict[str, Any]:
             "See python -m jgs.data --help.",
         )
     with interrupts.starting():
-        # Imported here so that the errors above, and --help, need not wait for JAX.
+        # A slow import, of JAX: --help and the errors above do not wait for it.
         from jgs.data import LOADERS
         from jgs.data.plain import load_plain
 

@@ -71,7 +71,7 @@ def _launch(argv: list[str]) -> int:
             "Give --parts, --comm, --coordinator or --interface before the --.",
         )
     with interrupts.starting():
-        # It imports JAX, for which the errors above need not wait.
+        # A slow import, of JAX: the errors above do not wait for it.
         from jgs.launch.parts import PartsHere
 
     remote = RemoteShell.from_text(options.get("ssh", "ssh"))

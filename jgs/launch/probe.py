@@ -42,7 +42,7 @@ def main(directory, parts, digest, files):
     versions = {name: version(name) for name in ("jax", "jaxlib", "mpi4jax")}
     versions["Python"] = ".".join(platform.python_version_tuple()[:2])
     try:
-        import jgs  # inside the try: a host without jgs says so
+        import jgs  # only now: a host without jgs says so
 
         versions["jgs"] = jgs.__version__
     except ImportError:

@@ -49,7 +49,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     given = parser().parse_args(argv)
     options = vars(given)
     with interrupts.starting():
-        # It imports JAX, for which --help and the errors above need not wait.
+        # A slow import, of JAX: --help and the errors above do not wait for it.
         import jgs.data
         from jgs.partition.assignment import checked_assignment, open_assignment
         from jgs.partition.folder import check_out, write_parts

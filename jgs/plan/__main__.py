@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = parse(argv)
     with interrupts.starting():
-        # It imports JAX, for which --help and the errors above need not wait.
+        # A slow import, of JAX: --help and the errors above do not wait for it.
         from jgs.partition import memory
         from jgs.plan.cost import MODES, Network, cost
 

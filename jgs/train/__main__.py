@@ -70,7 +70,7 @@ def _run(settings: config.Config) -> dict[str, Any] | int:
     if settings.keep_memory:
         keep_freed_memory()
     with interrupts.starting():
-        # The rest takes a second to import, and the errors above need none of it.
+        # A slow import, of a second: the errors above need nothing of it.
         from jgs.train import loop
 
     command.configure_jax()
