@@ -24,35 +24,36 @@ from jgs.sampling.stages import SamplerSchedule, check_alike, samplers_of
 class Loader(Shown):
     """Yields each seed once an epoch, as `MiniBatch`es of one static shape.
 
-    `for batch in loader` yields what is left of the current epoch and then moves on to the
-    next: the first loop runs epoch 0, a loop that was broken off is continued, and one that
-    begins where nothing is left runs the next epoch. `peek` looks at the next batch without
-    taking it. The last batch is padded (`MiniBatch.seed_mask`). A batch that overflows its
-    capacity is drawn again, same key, with a larger one, for this batch only: so a batch
-    depends on the key, its epoch and its step alone.
+    `for batch in loader` yields the rest of the current epoch and then moves on to the next.
+    The first loop runs epoch 0. A loop that was broken off is continued by the next one. A loop
+    that begins where nothing is left runs the next epoch. `peek` looks at the next batch
+    without taking it. The last batch is padded (`MiniBatch.seed_mask`). A batch that overflows
+    its capacity is drawn again with the same key and, for this batch only, a larger capacity.
+    So a batch depends on the key, its epoch and its step alone.
 
     Args:
       graph: the graph `[N]`.
-      seeds: int `[n]` node ids, `n >= batch_size`. A node that is there twice may meet itself.
-        Of a sampler of pairs int `[n, 2]`.
-      batch_size: `B`. Of a sampler that draws the seeds itself, as those of subgraphs do, it
-        says how many batches an epoch has, `n / B` rounded up, and no more.
-      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`; or a
-        schedule of samplers, `ByEpoch` or `OnPlateau`: each epoch is what a loader of its
-        sampler alone draws in that epoch, and each sampler is planned and compiled once.
-      key: a random key; batch `i` of epoch `e` is sampled with
-        `fold_in(fold_in(key, e), 1 + i)` (of a sampler with `step_keys`: with those of step
-        `i`), the order of the seeds comes from `fold_in(fold_in(key, e), 0)`.
-      shuffle: otherwise the seeds keep their order.
+      seeds: int `[n]` node ids, `n >= batch_size`. A node that is given twice may come twice in
+        one batch. For a sampler of pairs the seeds are int `[n, 2]`.
+      batch_size: `B`, the seeds in a batch. A sampler of subgraphs draws the seeds itself; for
+        it `B` only sets the number of batches in an epoch, `n / B` rounded up.
+      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`, or a
+        schedule of samplers, `ByEpoch` or `OnPlateau`. With a schedule, each epoch is what a
+        loader of that epoch's sampler alone would draw, and each sampler is planned and
+        compiled once.
+      key: a random key. Batch `i` of epoch `e` is sampled with
+        `fold_in(fold_in(key, e), 1 + i)`, or with the `step_keys` of step `i` where the sampler
+        has them. The order of the seeds comes from `fold_in(fold_in(key, e), 0)`.
+      shuffle: whether the seeds are shuffled in each epoch. Otherwise they keep their order.
       capacity: None plans one (`plan_capacity`), which draws a few batches.
-      prefetch: how many batches may wait, rounded up to whole super-batches; 0 samples in
-        the caller's thread.
-      super_batch: how many batches are sampled in one call, which makes small ones cheaper
-        and changes none; None chooses (`choose_super_batch`), 1 turns it off.
-      read: a function of a batch, e.g. one that gathers its features; the loader then yields
-        pairs of the batch and what it returns.
-      age: of an adaptive sampler, whose state `update` changes after every step: batch `t` is
-        drawn with the state after step `t - 1 - age`, and at most `age` batches wait. None:
+      prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
+        samples in the caller's thread.
+      super_batch: how many batches are sampled in one call. More make small batches cheaper and
+        change none of them. None chooses a number (`choose_super_batch`); 1 turns it off.
+      read: a function of a batch, for example one that gathers its features. The loader then
+        yields pairs of the batch and the function's result.
+      age: for an adaptive sampler, whose state `update` changes after every step. Batch `t` is
+        drawn with the state after step `t - 1 - age`, and at most `age` batches wait. With None
         the state never changes, and `update` is not called.
 
     Attributes:
@@ -61,11 +62,11 @@ class Loader(Shown):
       capacity: the planned `Capacity`.
       super_batch: how many batches a call samples.
       redraws: how many batches were drawn again.
-      waited: seconds the caller has waited for what is drawn in the background.
+      waited: seconds that the caller has waited for batches drawn in the background.
 
-    Raises `InputError`. An exception or Ctrl-C in the loop's body stops the background
-    thread; so do `close()` and the end of a `with` block. A loader holds a thread and cannot be
-    copied: make another, and give it this one's `state_dict`.
+    Raises `InputError`. The background thread is stopped by an exception or Ctrl-C in the
+    loop's body, by `close()`, and by the end of a `with` block. A loader holds a thread and
+    cannot be copied: make another one, and give it this one's `state_dict`.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Loader(Shown):
 
     @classmethod
     def over(cls, source: Source, prefetch: int = 2) -> Self:
-        """A loader of what `source` draws, with at most `prefetch` items ahead."""
+        """A loader of the batches that `source` draws, at most `prefetch` of them ahead."""
         loader = object.__new__(cls)
         loader._begin(source, prefetch)
         return loader
@@ -159,8 +160,8 @@ class Loader(Shown):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What drawing has sent so far, by name (see `RankSource.counts`); `{}` on one
-        machine."""
+        """Rounds, bytes and the like that drawing has taken so far, by name (see
+        `RankSource.counts`); `{}` on one machine."""
         return self.source.counts
 
     @property
@@ -173,8 +174,8 @@ class Loader(Shown):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds the caller has waited, by what was being done: what is drawn ahead takes
-        longer than anybody waits for it."""
+        """Seconds that the caller has waited, by kind of work. Drawing in the background takes
+        longer than the caller waits for it, so the wait is shared out in proportion."""
         drawing = self.source.seconds
         share = min(self.waited / max(sum(drawing.values()), 1e-9), 1)
         parts = {name: s * share for name, s in drawing.items()}
@@ -182,8 +183,8 @@ class Loader(Shown):
 
     def start_prefetch(self) -> None:
         """Starts to draw the next loop's batches in the background, before the loop begins.
-        Nothing happens where they are being drawn already, or with `prefetch=0`. Ranks that
-        draw together all call it."""
+        Nothing happens if they are being drawn already, or with `prefetch=0`. On ranks that
+        draw together, all ranks call it. With `OnPlateau` call it after `report`."""
         if self._prefetch and self._ahead is None:
             calls = self.source.drawn(*self._next())
             self._ahead_of = self._next()
@@ -221,9 +222,9 @@ class Loader(Shown):
         return (self.epoch, self.step) if self.step < len(self) else (self.epoch + 1, 0)
 
     def peek(self) -> Any:
-        """The batch that the next loop begins with; the position stays. Not for the body of a
-        loop, which it would end. It is drawn for this alone, by all ranks together where there
-        are several; a planned cache is planned for it too."""
+        """The batch that the next loop begins with; the position stays. A call in the body of a
+        loop would end the loop. The batch is drawn for this call alone, by all ranks together
+        if there are several, and a planned cache is planned for it too."""
         self.close()
         items = self.source.drawn(*self._next())
         item = self.source.finish(next(items)[0])
@@ -234,25 +235,26 @@ class Loader(Shown):
 
     @property
     def learns(self) -> bool:
-        """Whether the sampler is adaptive, and `update` to be called after every step."""
+        """Whether the sampler is adaptive, so that `update` must be called after every step."""
         return self.source.learning is not None
 
     def update(self, batch: Any, feedback: Any) -> None:
-        """Tells an adaptive sampler what the step on `batch` reported: its state changes. Once
-        for each batch, in their order, before the next is asked for; `age` batches may be
-        behind. Of ranks all call it, with `OWN` values. Raises `InputError`."""
+        """Gives an adaptive sampler the feedback of the step on `batch`, which changes its
+        state. Call it once for each batch, in order, and before the next batch is asked for;
+        up to `age` batches may be behind. On ranks, all ranks call it, with `OWN` values.
+        Raises `InputError`."""
         self._learning.update(batch, feedback)
 
     @property
     def sampler_state(self) -> Any:
-        """The newest state of an adaptive sampler. The next `update` may take over its buffers:
-        copy what is to be kept."""
+        """The newest state of an adaptive sampler. The next `update` may reuse its buffers, so
+        copy what you want to keep."""
         return self._learning.states[-1]
 
     @property
     def sampler_states(self) -> tuple[Any, ...]:
-        """The `1 + age` states that the next batches are drawn with, the newest last: what a
-        checkpoint keeps beside `state_dict()`, and sets again after `load_state_dict`."""
+        """The `1 + age` states that the next batches are drawn with, the newest last. A
+        checkpoint keeps them beside `state_dict()`, and sets them after `load_state_dict`."""
         return self._learning.states
 
     @sampler_states.setter
@@ -271,9 +273,9 @@ class Loader(Shown):
         return self.source.learning
 
     def report(self, loss: Any) -> None:
-        """Tells a loader that follows the loss (`OnPlateau`) the mean training loss of the
-        epoch that is over: once, before the next begins. Of ranks all call it, with the same
-        number. Other loaders take no notice. Raises `InputError`."""
+        """Gives a loader that follows the loss (`OnPlateau`) the mean training loss of the
+        epoch that has ended. Call it once, before the next epoch begins. On ranks, all ranks
+        call it with the same number. Other loaders ignore it. Raises `InputError`."""
         if self.source.stages is not None:
             self.source.stages.report(loss, self.epoch + (self.step == len(self)))
 
@@ -288,13 +290,14 @@ class Loader(Shown):
             schedule.epoch, schedule.step = epoch, step
 
     def state_dict(self) -> dict[str, int]:
-        """The position and what it means: ints that `load_state_dict` takes back, of a by-node
-        sampler with any number of ranks. Of `OnPlateau` also what it knows of the losses."""
+        """The position, and what decides the batches: ints that `load_state_dict` takes back.
+        With a by-node sampler it may be taken back on another number of ranks. With `OnPlateau`
+        the state has the progress of the losses too."""
         stages = self.source.stages
         return self._schedule.state_dict() | ({} if stages is None else stages.state_dict())
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue where the state was taken; see `Schedule.load_state_dict`."""
+        """Continues where the state was taken; see `Schedule.load_state_dict`."""
         stages = self.source.stages
         position = state if stages is None else stages.load_state_dict(state)
         for schedule in self.source.schedules:
@@ -302,16 +305,16 @@ class Loader(Shown):
         self.close()
 
     def get_state(self) -> dict[str, int]:
-        """`state_dict`, by the name that Grain's iterators have."""
+        """`state_dict` under the name that Grain uses."""
         return self.state_dict()
 
     def set_state(self, state: dict[str, int]) -> None:
-        """`load_state_dict`, by the name that Grain's iterators have."""
+        """`load_state_dict` under the name that Grain uses."""
         self.load_state_dict(state)
 
     def close(self) -> None:
-        """Stop drawing ahead. The position stays; a new loop goes on from it. Ranks that draw
-        together close at the same position: what they are drawing is drawn first."""
+        """Stops drawing ahead. The position stays, and a new loop continues from it. Ranks that
+        draw together first finish what they are drawing, so that all stop at one position."""
         self._loop = None
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
@@ -333,8 +336,8 @@ class Loader(Shown):
 
 
 def decided_by(sampler: Sampler | SamplerSchedule, *others: Any) -> str:
-    """What decides the batches beside key and seeds, as text: the sampler or the schedule, the
-    `others`, and the last of them, the age of the state, where samplers are adaptive."""
+    """A text of what decides the batches beside key and seeds: the sampler or the schedule, and
+    the `others`. The last of these, the age of the state, counts for adaptive samplers only."""
     learns = is_adaptive(samplers_of(sampler)[0])
     return repr((sampler, *(others if learns else others[:-1])))
 
