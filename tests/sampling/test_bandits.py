@@ -23,7 +23,7 @@ def star():
 
 
 def learned(sampler, graph, x, steps):
-    """The state after so many steps on node 0, and the estimates of its mean in each."""
+    """The state after so many steps on node 0, and each step's estimate of the node's mean."""
     seeds = jnp.zeros(1, jnp.int32)
     capacity = worst_case(graph, 1, sampler, distinct=True)
 
@@ -45,10 +45,10 @@ def test_gcnbs_goes_to_the_probabilities_of_least_variance():
     graph, x, norms = star()
     sampler = GCNBS((2,), delta=0.005)
     state, estimates = learned(sampler, graph, x, 4000)
-    assert (state[DEGREE:] == 0).all()  # of nodes that no batch had
+    assert (state[DEGREE:] == 0).all()  # edges into nodes that no batch had stay at 0
     weights = np.exp(np.asarray(state[:DEGREE], np.float64))
     q = 0.6 * weights / weights.sum() + 0.4 / DEGREE
-    best = norms / norms.sum()  # in proportion to the norms: alpha is the same for all
+    best = norms / norms.sum()  # proportional to the norms: alpha is the same for all
     np.testing.assert_allclose(q, best, rtol=0.25)
 
     def bound(q):
@@ -58,14 +58,15 @@ def test_gcnbs_goes_to_the_probabilities_of_least_variance():
     late = np.asarray(estimates[1000:], np.float64)
     mean = np.asarray(x)[np.asarray(graph.indices[:DEGREE])].mean(axis=0)
     deviation = late.std(axis=0) / np.sqrt(len(late))
-    assert (np.abs(late.mean(axis=0) - mean) < 5 * deviation).all()  # whatever the weights
+    # Unbiased whatever the weights are.
+    assert (np.abs(late.mean(axis=0) - mean) < 5 * deviation).all()
     variance = ((late - mean) ** 2).sum(axis=1).mean()
     expected = bound(q) - (mean**2).sum() / 2
     np.testing.assert_allclose(variance, expected, rtol=0.1)
 
 
 def test_thanos_goes_to_the_edges_nearest_to_the_mean():
-    """Eight neighbours around a point and two outliers, whose mean that point is too."""
+    """Eight neighbours lie around a point. The mean of the two outliers is that point, too."""
     graph, x, _ = star()
     around = 0.1 * np.asarray(x) + [2, 0, 0]
     around[-2:] = [[2, 3, 0], [2, -3, 0]]
@@ -78,7 +79,8 @@ def test_thanos_goes_to_the_edges_nearest_to_the_mean():
     np.testing.assert_allclose(state.sums[0], np.logaddexp.reduce(weights[:DEGREE]), rtol=1e-4)
     share = np.exp(weights[:DEGREE] - state.sums[0])
     z = np.asarray(x)[np.asarray(graph.indices[:DEGREE])]
-    reward = 2 * z @ z.mean(axis=0) - (z**2).sum(axis=1)  # of the mean of all: times 1 / n**2
+    # The reward from the mean of all, times n**2.
+    reward = 2 * z @ z.mean(axis=0) - (z**2).sum(axis=1)
     assert reward[outlier].max() < reward[~outlier].min()
     assert share[outlier].sum() < 1e-3
     error = ((np.asarray(estimates) - z.mean(axis=0)) ** 2).sum(axis=1)
@@ -91,8 +93,8 @@ def test_thanos_goes_to_the_edges_nearest_to_the_mean():
 
 
 def test_thanos_counts_every_edges_reward_alike():
-    """Of orthogonal messages a draw's reward is `(2 / k - 1) ||h||**2 / n**2`, whatever else is
-    drawn: that is what each edge gains on average, times `eta`, however seldom it is drawn."""
+    """With orthogonal messages a draw's reward is `(2 / k - 1) ||h||**2 / n**2`, whatever else
+    is drawn. Each edge gains `eta` times that reward on average, however seldom it is drawn."""
     graph, _, norms = star()
     k, keys = 3, jax.random.split(jax.random.key(2), 20000)
     sampler = Thanos((k,), eta=0.01)
@@ -107,7 +109,7 @@ def test_thanos_counts_every_edges_reward_alike():
         edges=state.edges.at[:DEGREE].set(weights),
         sums=state.sums.at[0].set(jax.nn.logsumexp(weights)),
     )
-    seeds = jnp.array([0, 0], jnp.int32)  # one twice counts once
+    seeds = jnp.array([0, 0], jnp.int32)  # a repeated seed counts once
     capacity = worst_case(graph, 2, sampler)
 
     @jax.jit
@@ -130,7 +132,7 @@ def test_more_draws_than_edges_fit_the_bound():
     graph = Graph.from_edges([0], [1], 3)
     sampler = GCNBS((4, 3))
     capacity = worst_case(graph, 3, sampler)
-    seeds = np.array([1, 1, 3], np.int32)  # one twice, and padding
+    seeds = np.array([1, 1, 3], np.int32)  # a repeated seed, and padding
     state = sampler.init(graph)
     batch = sampler.sample(jax.random.key(0), graph, state, seeds, capacity)
     assert not batch.overflow

@@ -1,4 +1,4 @@
-"""`plan_capacity`: its result is tight, large enough, and a function of the arguments."""
+"""`plan_capacity`: its result is tight, large enough, and a function of its arguments alone."""
 
 import jax
 import numpy as np
@@ -25,7 +25,8 @@ def test_plan_capacity_is_tight_and_says_so(make_graph, caplog):
         batch = sample_neighbors(jax.random.key(100 + i), graph, seeds, (5, 5, 5))
         need = max(need, int(batch.blocks[0].num_edges))
     assert need <= capacity.edges[2] < 1.25 * need
-    assert plan_capacity(graph, 256, (5, 5, 5)) == capacity  # a function of its arguments
+    # The same arguments give the same result.
+    assert plan_capacity(graph, 256, (5, 5, 5)) == capacity
     hash(capacity)
 
 
@@ -73,7 +74,7 @@ def test_bad_plans_are_refused(change):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("fanout", [1, 3])
 def test_a_sample_far_beyond_its_sources_overflows(fanout):
-    """Every chunk of the kernel finds some new nodes, none of them many."""
+    """Every chunk of the kernel finds some new nodes, and no chunk finds many."""
     size = 47_000
     src, dst = np.arange(size * fanout) + size, np.repeat(np.arange(size), fanout)
     graph = Graph.from_edges(src, dst, size * (fanout + 1))
@@ -88,7 +89,8 @@ def test_a_sample_far_beyond_its_sources_overflows(fanout):
 @pytest.mark.timeout(60)
 def test_relabelling_far_beyond_its_sources_overflows():
     edge = np.arange(1 << 20)
-    neighbors = (edge // 32768 * 900 + edge % 900).astype(np.int32)  # 900 new ones a chunk
+    # 900 new nodes in each chunk.
+    neighbors = (edge // 32768 * 900 + edge % 900).astype(np.int32)
     one = np.zeros(1, np.int32)
     _, count, *_ = relabel_edges(one, np.int32(1), neighbors, np.int32(edge.size), 1000, 10**6)
     assert int(count) == 1001

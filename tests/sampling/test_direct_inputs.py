@@ -1,4 +1,4 @@
-"""`relabel_inputs=False`: the input side has node ids; the rest of the sample is the same."""
+"""`relabel_inputs=False`: inputs are named by node id; the rest of the sample is the same."""
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ EXTRAS = {"return_edge_ids": True, "return_edge_weights": True}
 
 
 def assert_direct(direct: jgs.MiniBatch, full: jgs.MiniBatch) -> None:
-    """`direct` is `full` with its input side by node id: every bit."""
+    """`direct` equals `full`, bit for bit, with its inputs named by node id."""
     padding = full.num_nodes
     inputs, relabelled = direct.blocks[0], full.blocks[0]
     num_edges, num_targets = int(relabelled.num_edges), int(relabelled.num_targets)
@@ -49,7 +49,7 @@ def assert_direct(direct: jgs.MiniBatch, full: jgs.MiniBatch) -> None:
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("fanouts", [(3,), (2, 3, -1)], ids=str)
 def test_only_the_names_of_the_inputs_differ(fanouts, mode, name, sample_with, make_graph):
-    seeds = np.array([7, 300, 0, 7, 299, 150, 31, 8, 300])  # padding, and one twice
+    seeds = np.array([7, 300, 0, 7, 299, 150, 31, 8, 300])  # padding, and a repeated seed
     args = (KEY, make_graph(300, 4000), seeds, fanouts)
     capacity = Capacity((5000,) * len(fanouts), (3000,) * len(fanouts))
     full = sample_with(name, *args, capacity, **mode, **EXTRAS)
@@ -136,7 +136,8 @@ def test_loader(make_graph):
     ]
     for full, direct in zip(*loaders, strict=True):
         assert_direct(direct, full)
-    assert loaders[1].state_dict() == loaders[0].state_dict()  # one can go on with the other's
+    # Either loader can resume the other's state.
+    assert loaders[1].state_dict() == loaders[0].state_dict()
 
 
 def test_a_loader_redraws(make_graph):

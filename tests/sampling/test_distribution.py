@@ -16,11 +16,11 @@ import jgs
 from jgs.sampling import sample_neighbors
 
 DRAWS = 30_000
-P_VALUE = 1e-4  # keys are fixed: a right version passes always
+P_VALUE = 1e-4  # keys are fixed: a correct version always passes
 
 
 def star(degree: int, copies: int = DRAWS, weight=None) -> tuple[jgs.Graph, np.ndarray]:
-    """`copies` nodes from `degree` on, all with the in-neighbours `0..degree`; and them."""
+    """The graph and ids of `copies` targets, each with the in-neighbours `0..degree`."""
     targets = degree + np.arange(copies)
     src = np.tile(np.arange(degree), copies)
     weight = None if weight is None else np.tile(np.asarray(weight, np.float32), copies)
@@ -37,10 +37,10 @@ def draws(batch: jgs.MiniBatch, k: int) -> np.ndarray:
 
 
 def assert_follows(outcomes: list[tuple], probability: dict[tuple, float]) -> None:
-    """Chi-square of the outcomes against their probabilities; nothing else may occur."""
+    """Chi-square of the outcomes against their probabilities; no other outcome may occur."""
     counts = dict.fromkeys(probability, 0)
     for outcome in outcomes:
-        counts[outcome] += 1  # KeyError: an outcome that is impossible
+        counts[outcome] += 1  # raises KeyError for an impossible outcome
     expected = np.array(list(probability.values())) * len(outcomes)
     assert math.isclose(expected.sum(), len(outcomes), rel_tol=1e-9)
     _, p = stats.chisquare(list(counts.values()), expected)
@@ -119,11 +119,11 @@ def test_weighted_without_replacement_is_successive_draws(k):
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("fanout", [-1, 2, 4, 6])
 def test_zero_weights_are_never_drawn(replace, fanout):
-    """Also where the fanout exceeds what weighs something, or the degree, or all weigh 0."""
+    """The fanout may exceed the positive weights or the degree, and all weights may be 0."""
     weight = np.array([0.0, 1e-38, 0.0, 3e38, 0.0], np.float32)
     graph, targets = star(5, copies=40, weight=weight)
     edges = np.asarray(graph.edge_weight).copy()
-    edges[:5] = 0  # the first target has neighbours, but none that weigh anything
+    edges[:5] = 0  # all the neighbours of the first target have weight 0
     graph = jgs.Graph(graph.indptr, graph.indices, edges)
     batch = sample_neighbors(
         jax.random.key(0), graph, targets, (fanout,), replace=replace, weighted=True
@@ -152,10 +152,11 @@ def test_hops_nodes_and_steps_are_independent():
         nodes[np.asarray(block.indices)[: targets.size]] for block in two_hops.blocks[::-1]
     )
     assert_independent(first, second)  # the same nodes draw anew at the next hop
-    assert_independent(first[:-1], first[1:])  # neighbouring ids
+    assert_independent(first[:-1], first[1:])  # nodes with neighbouring ids are independent
     assert_independent(first[::2], first[1::2])
     later = sample_neighbors(jax.random.fold_in(key, 1), graph, targets, (1,))
-    assert_independent(first, draws(later, 1)[:, 0])  # the same nodes at the next step
+    # The same nodes draw anew at the next step.
+    assert_independent(first, draws(later, 1)[:, 0])
     several = draws(sample_neighbors(key, graph, targets, (3,), replace=True), 3)
     assert_independent(several[:, 0], several[:, 1])
     assert_independent(several[:, 1], several[:, 2])

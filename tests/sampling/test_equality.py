@@ -1,4 +1,4 @@
-"""Invariants 1 and 3: one sample from every implementation, thread count, order and padding."""
+"""Invariants 1 and 3: implementation, thread count, order and padding never change a sample."""
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ MODES = [
     for replace in (False, True)
     for weighted in (False, True)
 ]
-FANOUTS = [(3, 2), (-1, 1), (70,)]  # 70: beyond the kernel's scan
+FANOUTS = [(3, 2), (-1, 1), (70,)]  # 70 is beyond the kernel's scan
 EXTRAS = {"return_edge_ids": True, "return_edge_weights": True}
 
 
@@ -42,7 +42,7 @@ def test_kernel_is_plain(mode, fanouts, sample_with, same_bits):
         graph = graph_from(num_nodes, degrees, seed, num_edges=120)
         seeds = data.draw(st.lists(st.integers(0, num_nodes), min_size=6, max_size=6))
         args = (jax.random.key(seed), graph, np.array(seeds), fanouts)
-        # Large enough for all neighbours of repeated seeds, so that nothing overflows.
+        # Room for all neighbours of repeated seeds, so that nothing overflows.
         capacity = Capacity((1024, 2048)[: len(fanouts)], (1100, 3200)[: len(fanouts)])
         plain = sample_with("plain", *args, capacity, **mode, **EXTRAS)
         assert not plain.overflow
@@ -67,7 +67,7 @@ def test_kernel_is_plain_at_parallel_sizes(mode, sample_with, same_bits, make_gr
     seeds = np.random.default_rng(1).permutation(20_000)[:3000]
     args = (jax.random.key(5), graph, seeds, (4, 6))
     plain = sample_with("plain", *args, **mode, **EXTRAS)
-    assert plain.blocks[0].num_edges > 40_000  # several chunks for several threads
+    assert plain.blocks[0].num_edges > 40_000  # enough for several chunks and threads
     for name in KERNELS:
         same_bits(sample_with(name, *args, **mode, **EXTRAS), plain)
 
@@ -119,7 +119,7 @@ def test_vmap_over_batches(name, sample_with, same_bits, make_graph):
 
 
 def test_the_sample_of_a_key_is_fixed_for_ever(sample_with):
-    """A change here changes every published run: it needs a new major version."""
+    """A change of these values changes every published run, so it needs a new major version."""
     graph = jgs.Graph.from_edges(np.arange(20) * 7 % 10, np.arange(20) % 4, 10)
     batch = sample_with("plain", jax.random.key(2026), graph, np.array([0, 1, 2, 3]), (2, 2))
     assert np.asarray(batch.blocks[-1].indices).tolist() == GOLDEN_INDICES

@@ -1,4 +1,4 @@
-"""`Frontier`: its law, its edge cases, and that the kernel draws what plain JAX does."""
+"""`Frontier`: its distribution, its edge cases, and its kernel against plain JAX."""
 
 import math
 from collections import Counter, defaultdict
@@ -26,7 +26,7 @@ def keys(num, seed=0):
 
 
 def node_sets(sampler, graph, num=20, seed=0):
-    """The nodes of `num` subgraphs, whose form is looked at."""
+    """The sets of nodes of `num` subgraphs. The subgraphs' format is checked too."""
     room = sampler.most_nodes(GraphShape.of(graph)) + 1
     with jax.enable_x64(True):
         draw = jax.jit(lambda key_data, graph: sampler.draw_nodes(key_data, graph, (), room))
@@ -40,7 +40,7 @@ def node_sets(sampler, graph, num=20, seed=0):
     return [tuple(row[:n].tolist()) for row, n in zip(nodes, count, strict=True)]
 
 
-# Node 0 has a loop and parallel edges, 4 no in-edges, 5 no edges.
+# Node 0 has a loop and parallel edges, node 4 no in-edges, node 5 no edges.
 SMALL = Graph.from_edges(
     [0, 1, 1, 1, 2, 3, 0, 0, 0, 4, 2, 1, 4],
     [0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 2, 3],
@@ -49,11 +49,12 @@ SMALL = Graph.from_edges(
 
 
 def law(graph, m, budget, degree_cap):
-    """The probability of every set of nodes: Algorithm 2, summed over all that may happen."""
+    """The probability of every set of nodes: Algorithm 2, summed over all its courses."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices).tolist()
     rows = [indices[indptr[v] : indptr[v + 1]] for v in range(graph.num_nodes)]
     weight = [min(len(row), degree_cap) for row in rows]
-    now = {((), frozenset()): 1.0}  # of the frontier in ascending order, and the nodes so far
+    # State: the frontier in ascending order, and the nodes so far.
+    now = {((), frozenset()): 1.0}
     for _ in range(m):
         then = defaultdict(float)
         for (frontier, met), p in now.items():
@@ -83,7 +84,7 @@ def law(graph, m, budget, degree_cap):
         (2, 5, 100, 1),  # cleaned up before almost every pop
         (2, 5, 3, 1.3),
         (3, 7, 2, 1.5),
-        (1, 14, 1, 1000),  # cleaned up after eight dead entries only
+        (1, 14, 1, 1000),  # cleaned up only after eight dead entries
     ],
 )
 def test_nodes_are_popped_in_proportion_to_their_capped_degree(
@@ -97,7 +98,7 @@ def test_nodes_are_popped_in_proportion_to_their_capped_degree(
     often = [nodes for nodes, p in expected.items() if num * p > 8]
     means, counts = [num * expected[s] for s in often], [found[s] for s in often]
     means, counts = [*means, num - sum(means)], [*counts, num - sum(counts)]
-    if means[-1] < 1:  # what is rare, as one
+    if means[-1] < 1:  # rare outcomes are counted as one
         assert counts.pop() < 10
         means = np.array(means[:-1]) * sum(counts) / sum(means[:-1])
     assert len(counts) > 4
@@ -113,11 +114,11 @@ def test_graphs_of_one_node_of_isolated_ones_and_smaller_than_the_frontier():
     assert node_sets(Frontier(7, 500), isolated) == node_sets(Frontier(7, 7), isolated)
     assert max(map(len, node_sets(Frontier(7, 500), isolated))) == 7
     assert set(node_sets(Frontier(200, 230), SMALL)) == {tuple(range(6))}
-    # All go to 0, which is a dead end: each slot is popped once at most.
+    # All edges go to 0, which is a dead end, so each slot is popped at most once.
     star = Graph.from_edges(np.zeros(50, int), np.arange(1, 51), 51)
     for nodes in node_sets(Frontier(4, 1000, degree_cap=1), star):
         assert 1 <= len(nodes) <= 4
-    # One walker in a ring: the first node popped is the one that it began with.
+    # One walker in a ring: the first node popped is the node where it began.
     ring = Graph.from_edges(np.arange(50), (np.arange(50) + 1) % 50, 50)
     assert {len(nodes) for nodes in node_sets(Frontier(1, 33), ring)} == {32}
     with pytest.raises(InputError, match="a graph with nodes; got none"):
@@ -136,7 +137,7 @@ def test_a_subgraph_depends_on_its_key_alone():
             assert (few.shape, same.tolist()) == ((1, 1), count.tolist())
 
 
-# Cleanups by either rule: a table grown too long, and eight dead entries in a row.
+# Both rules of cleaning up: a table that has grown too long, and eight dead entries in a row.
 CASES = (Frontier(40, 170, 1.5), Frontier(3, 90, 100, 2))
 
 
@@ -156,7 +157,8 @@ def program(draw, sampler, threads):
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_kernel_is_plain(data):
-    """Whatever the graph and the threads; graphs of one number of edges share programs."""
+    """The kernel draws as plain JAX does, for every graph and thread count. Graphs with equally
+    many edges share programs."""
     num_edges = data.draw(st.sampled_from([0, 40]))
     node = st.integers(0, data.draw(st.integers(1, 23)))
     ends = [data.draw(st.lists(node, min_size=num_edges, max_size=num_edges)) for _ in "st"]
@@ -172,7 +174,7 @@ def test_kernel_is_plain(data):
 
 @needs_kernels
 def test_kernel_is_plain_at_large_sizes(make_graph):
-    """Many cleanups, several blocks of random bits and digits of the sort."""
+    """Many cleanups, several blocks of random bits, and several digits of the sort."""
     graph, key_data = make_graph(5000, 60_000), keys(3)
     sampler = Frontier(300, 2000, 1.25)
     found = []

@@ -1,4 +1,4 @@
-"""`grain_iterator`: Grain's contract for iterators, and Orbax's for what it saves."""
+"""`grain_iterator` keeps Grain's contract for iterators, and Orbax's for saved state."""
 
 import itertools
 import json
@@ -50,7 +50,7 @@ def test_epoch_after_epoch(make, expected):
 
 @pytest.mark.parametrize("position", range(0, EPOCHS * STEPS + 1, 2))
 def test_the_state_leads_on_from_there(make, expected, position):
-    """Also from the end of an epoch, through JSON, and back in the same iterator."""
+    """A state is also restored from an epoch's end, through JSON, and in the same iterator."""
     iterator = grain_iterator(make(), EPOCHS)
     before = iterator.get_state()
     seeds(iterator, position)
@@ -76,10 +76,10 @@ def test_prefetch_begins_before_the_first_batch(make, expected):
     state = iterator.get_state()
     seeds(iterator, 1)
     iterator.set_state(state)
-    iterator.start_prefetch()  # of the new position
-    loader.finish_epoch()  # what is drawn ahead is of another epoch now
+    iterator.start_prefetch()  # draws ahead from the new position
+    loader.finish_epoch()  # now the batches drawn ahead belong to another epoch
     assert seeds(iterator) == expected[2 * STEPS :]
-    iterator.start_prefetch()  # nothing is left
+    iterator.start_prefetch()  # nothing is left to draw
     assert len(threads()) == before
     iterator.close()
     iterator.close()
@@ -98,7 +98,7 @@ def test_orbax_saves_it_beside_parameters(make, expected, tmp_path):
     np.testing.assert_array_equal(found["params"]["w"], params["w"])
     assert seeds(found["dataset"]) == seeds(iterator) == expected[6:]
     other = grain_iterator(make(shuffle=False), EPOCHS)
-    # A newer Orbax raises an error of its own, which names the cause.
+    # A newer Orbax raises its own error, which names the cause.
     with pytest.raises((InputError, KeyError)) as raised:
         ocp.load_checkpointables(tmp_path / "6", {"dataset": other})
     assert "the state's digest" in str(raised.value.__cause__ or raised.value)

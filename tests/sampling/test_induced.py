@@ -1,4 +1,4 @@
-"""`induced_subgraph`, as a kernel and in plain JAX, and what samplers of subgraphs share."""
+"""`induced_subgraph` as a kernel and in plain JAX, and what all subgraph samplers share."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ N, E = 200, 4000
 
 @pytest.fixture(scope="module")
 def graph():
-    """Some rows are long, a third of the nodes have no in-edges, edges repeat."""
+    """Some rows are long, a third of the nodes have no in-edges, some edges are repeated."""
     rng = np.random.default_rng(0)
     target = (N * rng.random(E) ** 3).astype(int)
     target[target % 3 == 1] = 0
@@ -28,7 +28,7 @@ def graph():
 
 
 def expected(graph, nodes, groups):
-    """By row the kept edges' places and ids, by a loop."""
+    """For each row the places and ids of the kept edges, found by a loop."""
     indptr, indices, rows = np.asarray(graph.indptr), np.asarray(graph.indices), []
     for begin, end in pairwise(groups):
         group = list(nodes[begin:end])
@@ -78,8 +78,8 @@ def test_graphs_without_edges():
 
 @pytest.mark.skipif(not kernels.available(), reason="no kernels")
 def test_plain_and_kernel_are_equal(graph, same_bits, implemented):
-    """Groups with repeated nodes and padding, a block that overflows, and several in a call;
-    rows that are read, and those that are searched."""
+    """Several groups in one call, with repeated nodes and padding, and a block that overflows.
+    Some rows are read whole, others are searched."""
     rng = np.random.default_rng(2)
     nodes = rng.integers(0, N + 1, (3, 50)).astype(np.int32)
     nodes[:, 1::9] = 0  # a long row
@@ -119,7 +119,7 @@ def test_plain_and_kernel_are_equal(graph, same_bits, implemented):
 
 @dataclass(frozen=True)
 class Some(SubgraphSampler):
-    """Each node by a coin of its own: one in `v % 4 + 1`."""
+    """Draws each node by its own coin, with probability one in `v % 4 + 1`."""
 
     def draw_nodes(self, key_data, graph, state, room):
         node = jnp.arange(graph.num_nodes, dtype=jnp.int32)
@@ -137,7 +137,7 @@ class Some(SubgraphSampler):
 
 
 def test_the_seeds_of_a_subgraph(graph):
-    """They are those of its nodes that are among the given ones, in whatever order."""
+    """The subgraph's seeds are its nodes that are among the given seeds, in any order."""
     sampler, key = Some(), jax.random.key(5)
     draw = jax.jit(partial(sampler.sample, capacity=None))
     state = sampler.init(graph)
@@ -155,12 +155,12 @@ def test_the_seeds_of_a_subgraph(graph):
 
 
 def test_normalised_sums_are_unbiased(graph):
-    """The loss of all seeds, and a layer's means over all neighbours, by GraphSAINT's
-    coefficients: the estimates' mean is within their standard error. Nodes are drawn with
-    unequal probabilities, so sums without the coefficients are far off."""
+    """GraphSAINT's coefficients normalise two sums: the loss of all seeds, and a layer's means
+    over all neighbours. The mean of the estimates is within their standard error. Nodes are
+    drawn with unequal probabilities, so sums without the coefficients are far off."""
     sampler = Some(norm_error=0.02)
     state = sampler.init(graph)
-    assert sampler.init(graph) is state  # drawn once
+    assert sampler.init(graph) is state  # the coefficients are drawn once
     assert Some(norm_error=0.02).init(graph) is state
     known = np.arange(N) % 4 + 1
     np.testing.assert_allclose(state.coefficients.nodes, known, rtol=0.12)
@@ -203,7 +203,8 @@ def test_coefficients_are_kept_for_the_same_sampler_and_graph(graph, tmp_path, s
     drawn = sampler.init(graph)
 
     def recalled(sampler, graph):
-        graph = Graph(graph.indptr, graph.indices, graph.edge_weight)  # another of these arrays
+        # Another Graph of the same arrays.
+        graph = Graph(graph.indptr, graph.indices, graph.edge_weight)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(subgraphs, "estimate", lambda *_: None)
             sampler.recall(graph, folder)
@@ -223,7 +224,8 @@ def test_wrong_norm_errors(error):
 
 
 def test_a_loader_hands_subgraphs_out_in_order(graph, same_bits):
-    """However many are drawn at once; an epoch has as many as the batch size says."""
+    """The order holds however many subgraphs a call draws. The batch size sets how many an
+    epoch has."""
     seeds, found = np.arange(0, N, 2), []
     for at_once, prefetch in ((1, 0), (2, 2), (3, 5), (None, 4)):
         options = {"key": jax.random.key(1), "super_batch": at_once, "prefetch": prefetch}

@@ -1,6 +1,6 @@
-"""`Labor`: how often neighbours are drawn, its estimates, one sample in each implementation.
+"""`Labor`: how often it draws neighbours, its estimates, and one sample in each implementation.
 
-The kernel draws where it is installed. It is shown to be equal to plain JAX, bit for bit.
+The kernel draws where it is installed. A test shows that it equals plain JAX, bit for bit.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from jgs.sampling.algorithms import labor
 from jgs.sampling.algorithms.labor_plain import node_numbers
 from jgs.sampling.base import Sampler, step_keys
 
-P_VALUE = 1e-4  # keys are fixed: a right version passes always
+P_VALUE = 1e-4  # keys are fixed: a correct version always passes
 KEY = jax.random.key(0)
 
 
 def fan(*degrees: int, width: int = 0) -> tuple[Graph, np.ndarray]:
-    """Target `i`, the `i`-th of the ids returned, has the in-neighbours `0..degrees[i]`."""
+    """Target `i` has the in-neighbours `0..degrees[i]`. The ids of the targets come second."""
     width = max(width, *degrees)
     src = np.concatenate([np.arange(d) for d in degrees])
     targets = width + np.arange(len(degrees))
@@ -32,14 +32,14 @@ def fan(*degrees: int, width: int = 0) -> tuple[Graph, np.ndarray]:
 
 
 def rows_of(batch: jgs.MiniBatch) -> list[np.ndarray]:
-    """The node ids that each target of the seeds' hop drew."""
+    """For each target the ids of the nodes that it drew in the seeds' hop."""
     block, nodes = batch.blocks[-1], np.asarray(batch.nodes)
     drawn = nodes[np.asarray(block.indices)[: int(block.num_edges)]]
     return np.split(drawn, np.asarray(block.indptr)[1:-1])[: int(block.num_targets)]
 
 
 def drawn_often(sampler, graph, seeds, num_keys, seed=0) -> jgs.MiniBatch:
-    """A batch of `seeds` by each of many keys, in arrays with a leading axis."""
+    """`seeds` sampled with each of many keys, in arrays with a leading axis."""
     keys = jax.random.split(jax.random.key(seed), num_keys)
     capacity = worst_case(graph, len(seeds), sampler)
     many = np.tile(np.asarray(seeds, np.int32), (num_keys, 1))
@@ -55,7 +55,7 @@ def edge_counts(batch: jgs.MiniBatch, num_edges: int) -> np.ndarray:
 
 
 def assert_binomial(counts: np.ndarray, num: int, chance: np.ndarray | float) -> None:
-    """Independent counts of `num` trials each: the chi-square of their deviations."""
+    """Chi-square of independent binomial counts, each of `num` trials."""
     expected = num * np.broadcast_to(chance, counts.shape)
     deviation = (counts - expected) ** 2 / (expected * (1 - expected / num))
     p = stats.chi2.sf(deviation.sum(), counts.size)
@@ -97,8 +97,8 @@ def sample_by(implementation, sampler: Labor, *args) -> jgs.MiniBatch:
 )
 @pytest.mark.parametrize("unbiased", [False, True])
 def test_kernel_is_plain(sampler, width, unbiased, same_bits, make_graph):
-    """Several batches in one call and one alone; padded, repeated and by any number of threads;
-    a batch that overflows among them."""
+    """Several batches in one call, and one alone. Seeds are padded and repeated, one batch
+    overflows, and the number of threads varies."""
     extras = {"edge_ids": True, "edge_weights": True, "unbiased": unbiased}
     sampler = dataclasses.replace(sampler, **extras)
     graph, rng = make_graph(5000, 200_000), np.random.default_rng(1)
@@ -122,7 +122,7 @@ def test_kernel_is_plain(sampler, width, unbiased, same_bits, make_graph):
 
 
 def test_each_neighbour_is_drawn_with_probability_k_of_d():
-    """A small row, a hub, one with as many as the fanout, one below it and one without any."""
+    """Rows of five kinds: small, a hub, as long as the fanout, one shorter, and empty."""
     degrees, num = (7, 2000, 3, 2, 0), 3000
     graph, targets = fan(*degrees)
     batch = drawn_often(Labor((3,), edge_ids=True), graph, targets, num)
@@ -144,11 +144,11 @@ def test_targets_share_the_numbers_of_their_neighbours():
             sampler.sample(jax.random.key(key), graph, (), targets, None)
         )
         assert first.tolist() == second.tolist()
-        assert set(wide[wide < 40]) <= set(first)  # a lower threshold for the same numbers
+        assert set(wide[wide < 40]) <= set(first)  # the same numbers against a lower threshold
 
 
 def test_layers_share_them_if_asked():
-    """A node that draws from the same neighbours at both hops."""
+    """One node draws from the same neighbours at both hops."""
     graph, (target,) = fan(40)
     loop = Graph.from_edges(
         np.append(np.asarray(graph.indices), target), np.full(41, target), graph.num_nodes
@@ -170,7 +170,7 @@ def test_layers_share_them_if_asked():
 
 
 def test_estimates_of_the_mean():
-    """By plain mean nearly, by `unbiased` exactly: both over many keys, and LABOR-i too."""
+    """The plain mean is nearly right, `unbiased` exactly, over many keys, also for LABOR-i."""
     graph, targets = fan(10, 30, 3, 60, width=60)
     x = jnp.asarray(np.random.default_rng(0).gamma(1.0, size=(graph.num_nodes, 1)), jnp.float32)
     truth = [float(x[:d].mean()) for d in (10, 30, 3, 60)]
@@ -193,7 +193,7 @@ def test_estimates_of_the_mean():
                 assert (np.abs(error) <= 4.5 * deviation + 0.05).all(), (error, deviation)
                 block = batch.blocks[-1]
                 ptr, weight = np.asarray(block.indptr), np.asarray(block.edge_weight)
-                for i in range(100):  # weights are as many as they sum to
+                for i in range(100):  # a row's weights add up to their number
                     for t in range(4):
                         row = weight[i, ptr[i, t] : ptr[i, t + 1]]
                         np.testing.assert_allclose(row.sum(), row.size, rtol=1e-3)
@@ -214,7 +214,7 @@ def test_labor_i_draws_no_fewer_edges_and_fewer_nodes(make_graph):
 
 
 def test_labor_i_keeps_the_variance():
-    """Every target's `sum(1 / p)` is `d**2 / k`: the weights show it, where all are drawn."""
+    """Every target's `sum(1 / p)` is `d**2 / k`, which the weights show where all are drawn."""
     graph, targets = fan(12, 20, 40, 3)
     sampler = Labor((4,), 3, edge_ids=True, edge_weights=True, unbiased=True)
     batch = drawn_often(sampler, graph, targets, 4000)
@@ -244,12 +244,12 @@ def test_dependent_batches_change_a_part_of_the_numbers_a_step():
     key_data = Labor((2,), period=period).step_keys(np.array([3, 4], np.uint32), np.arange(12))
     assert (key_data.dtype, key_data.shape) == (np.uint32, (12, 5))
     numbers = _numbers(key_data, num)
-    for each in numbers:  # uniform at every step
+    for each in numbers:  # the numbers are uniform at every step
         counts = np.bincount((each >> np.uint64(58)).astype(int), minlength=64)
         assert stats.chisquare(counts).pvalue > P_VALUE
     changed = (numbers[1:] != numbers[:-1]).sum(1)
     assert_binomial(changed, num, 1 / period)
-    assert (numbers[0] != numbers[5]).all()  # a period later nothing is left
+    assert (numbers[0] != numbers[5]).all()  # after a period every number has changed
     assert abs(np.corrcoef(numbers[0].astype(float), numbers[5].astype(float))[0, 1]) < 0.03
 
 

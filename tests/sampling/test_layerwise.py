@@ -1,4 +1,4 @@
-"""FastGCN and LADIES: what they estimate, and that graph-only work is done once."""
+"""FastGCN and LADIES: what they estimate, and that work on the graph alone is done once."""
 
 import dataclasses
 
@@ -39,7 +39,7 @@ def _estimates(graph, sampler, x, draws):
         return jax.lax.map(one, keys)
 
     found = np.asarray(every(jax.random.split(jax.random.key(8), draws), graph, state))
-    whole = ~np.isnan(found).any((1, 2))  # what overflowed is no estimate
+    whole = ~np.isnan(found).any((1, 2))  # a batch that overflowed gives no estimate
     assert whole.mean() > 0.98
     return found[whole]
 
@@ -53,7 +53,7 @@ def test_estimates_are_unbiased_and_ladies_varies_less(make_graph):
         found = _estimates(graph, sampler, x, 1500)
         error = found.std(0) / np.sqrt(len(found))
         z = np.abs(found.mean(0) - exact) / np.maximum(error, 1e-6)
-        if getattr(sampler, "normalize", False):  # a weighted mean: a constant is kept
+        if getattr(sampler, "normalize", False):  # a weighted mean keeps a constant
             ones = _estimates(graph, sampler, np.ones_like(x), 8)
             degrees = np.asarray(graph.degrees())[SEEDS]
             drawn = np.isclose(ones, 1, atol=1e-5) | (ones == 0)
@@ -73,13 +73,13 @@ def test_what_depends_on_the_graph_alone_is_computed_once(make_graph, same_bits)
     for sampler in (FastGCN((30, 20)), Ladies((9, 8))):
         state = sampler.init(graph)
         shapes = {a.shape for a in jax.tree.leaves(state)}
-        assert shapes <= {(100,), ()}  # vectors of nodes: no array of edges is kept
+        assert shapes <= {(100,), ()}  # arrays of nodes are kept, arrays of edges are not
         assert all(a is b for a, b in zip(state[0], state[1], strict=False))
         key, capacity = jax.random.key(1), plan_capacity(graph, SEEDS.size, sampler, margin=0.5)
         prepared = jax.jit(sampler.sample, static_argnums=4)(key, graph, state, SEEDS, capacity)
         inline = jax.jit(sampler.sample, static_argnums=4)(key, graph, (), SEEDS, capacity)
         same_bits(prepared, inline)
-        # what is done for each batch reads no edge but those of the frontier
+        # the work for each batch reads only the edges of the frontier
         text = jax.jit(sampler.sample, static_argnums=4).lower(
             key, graph, state, SEEDS, capacity
         ).as_text()  # fmt: skip
@@ -102,7 +102,7 @@ def test_the_layout_changes_no_sample(make_graph, same_bits, caplog):
         chosen = [choose_layout(graph, SEEDS.size, sampler) for _ in range(2)]
     assert chosen[0] == chosen[1]
     assert dataclasses.replace(chosen[0], compact=False) == sampler
-    assert caplog.text.count("layout of Ladies") == 1  # the choice is kept
+    assert caplog.text.count("layout of Ladies") == 1  # the choice is made once and kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +114,7 @@ class GraphSAGE(MatrixSampler):
 
 @dataclasses.dataclass(frozen=True)
 class Filtered(MatrixSampler):
-    """The same draws, but not neighbour sampling alone: layer by layer."""
+    """The same draws by a program that does more than sample neighbours: layer by layer."""
 
     def layer(self, A, frontier, k):
         return A[:, frontier].individual_sample(k)[:, frontier]
@@ -148,7 +148,7 @@ def test_a_program_that_samples_neighbours_is_one_kernel(make_graph):
 
 def test_a_program_is_told_apart():
     def program(graph, batch):
-        table = jnp.cumsum(graph["a"] ** 2)  # of the graph
+        table = jnp.cumsum(graph["a"] ** 2)  # this depends on the graph alone
         return table[batch] + jnp.arange(3), graph["a"] * 2, batch + 1
 
     graph, batch = {"a": jnp.arange(5.0)}, jnp.array([0, 4, 2])
@@ -163,7 +163,7 @@ def test_a_program_is_told_apart():
 
 
 def test_an_algorithm_of_a_users_own(make_graph):
-    """As CONTRIBUTING shows it: neighbours by degree, in a subclass with one method."""
+    """The algorithm of CONTRIBUTING: neighbours by degree, in a subclass with one method."""
 
     @dataclasses.dataclass(frozen=True)
     class ByDegree(MatrixSampler):
@@ -186,7 +186,7 @@ def test_an_algorithm_of_a_users_own(make_graph):
 
 @dataclasses.dataclass(frozen=True)
 class Repeated(MatrixSampler):
-    """Draws with replacement, by the kernel of `Neighbors` or from edges that are built."""
+    """Draws with replacement: by the kernel of `Neighbors`, or from edges built before."""
 
     fused: bool = False
 
@@ -201,10 +201,10 @@ class Said(Repeated):
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_draws_with_replacement_fit_the_bound(fused):
-    """Every node has one in-edge, which is drawn as often as it may be."""
+    """Every node has one in-edge, which is drawn as often as the bound allows."""
     ring = np.arange(6)
     graph = Graph.from_edges(ring, (ring + 1) % 6, 6)
-    seeds = np.array([1, 2, 1, 6], np.int32)  # one twice, and padding
+    seeds = np.array([1, 2, 1, 6], np.int32)  # a repeated seed, and padding
     with pytest.raises(InputError, match="repeats = True"):
         Repeated((4, 3), fused=fused).sample(jax.random.key(0), graph, (), seeds, None)
     sampler = Said((4, 3), fused=fused)

@@ -19,14 +19,14 @@ N, F, M = 40, 3, 2
 
 
 def many(function, trials):
-    """`function(key)` for many keys, in one program: arrays with an axis of trials."""
+    """Calls `function` with many keys, in one program: the results have an axis of trials."""
     keys = jax.random.split(jax.random.key(5), trials)
     found = jax.jit(lambda keys: jax.lax.map(function, keys))(keys)
     return jax.tree.map(lambda a: np.asarray(a, np.float64), found)
 
 
 def agrees(found, expected, slack=0.0):
-    """Whether the mean of trials is as expected, in every entry within 5 standard errors."""
+    """Asserts that each entry of the trials' mean is within 5 standard errors of `expected`."""
     error = np.abs(found.mean(axis=0) - expected)
     deviation = found.std(axis=0) / np.sqrt(len(found))
     assert (error <= 5 * deviation + slack + 1e-6).all(), (found.mean(axis=0), expected)
@@ -71,7 +71,7 @@ def test_pass_draws_by_its_policy_and_its_gradient_is_that_of_the_expected_loss(
         return drawn, sampler.gradient(policy, batch, feedback, graph)
 
     def probabilities(policy):
-        """The docstring's `q` of each edge into the seeds, by loops over nodes."""
+        """The docstring's `q` for each edge into the seeds, by loops over nodes."""
         s, found = jax.nn.softmax(policy.attention), []
         for v, (a, b) in enumerate(itertools.pairwise(np.asarray(graph.indptr[:5]))):
             bias = []
@@ -100,7 +100,7 @@ def test_pass_draws_by_its_policy_and_its_gradient_is_that_of_the_expected_loss(
     expected = jax.grad(expected_loss)(policy)
     for found, true in zip(gradient, expected, strict=True):
         deviation = agrees(found, np.asarray(true))
-        assert (np.abs(true) > 10 * deviation).any()  # not zero
+        assert (np.abs(true) > 10 * deviation).any()  # the gradient is clearly not zero
 
 
 def test_pass_goes_to_the_neighbours_that_lower_the_loss():
@@ -129,11 +129,12 @@ def test_pass_goes_to_the_neighbours_that_lower_the_loss():
     losses = run(jax.random.split(jax.random.key(1), 800), sampler.init(graph), graph)[1]
     uniform = messages[1:].mean()
     assert losses[:20].mean() > uniform / 2
-    assert losses[-200:].mean() < -0.7, losses[-200:].mean()  # the least is -1
+    assert losses[-200:].mean() < -0.7, losses[-200:].mean()  # the lowest possible loss is -1
 
 
 def test_asgcn_is_unbiased_and_its_gradient_is_that_of_its_loss():
-    """With any `W`; the derivative of the variance, and that by the importance weights."""
+    """Means are unbiased for every `W`. Both gradients are checked: the one of the variance,
+    and the one through the importance weights."""
     graph, x, rng = random_graph()
     k, targets = 8, 10
     seeds = jnp.arange(targets, dtype=jnp.int32)
@@ -164,20 +165,20 @@ def test_asgcn_is_unbiased_and_its_gradient_is_that_of_its_loss():
         return jnp.stack(means), *gradients
 
     means, along_weights, along_variance = many(trial, 4000)
-    for i in range(len(steps)):  # of seven different W
+    for i in range(len(steps)):  # each of the seven W
         agrees(means[:, i], true)
-    # The variance at each W, and its differences; the same random numbers draw for all.
+    # The variance at each W, and its differences. All W draw with the same random numbers.
     squares = ((means - true) ** 2).sum(axis=-1).mean(axis=-1)
     differences = (squares[:, 1::2] - squares[:, 2::2]) / (2 * step)
     both = agrees(along_variance - differences, 0)
     assert (np.abs(along_variance.mean(axis=0)) > 10 * both).any()
-    # By the weights the loss has the derivative that its draws have, with the sign turned: in
-    # the expected loss, which is the same for every W, the two cancel.
+    # The expected loss is the same for every W. So its derivative through the weights is that
+    # through the draws with the opposite sign: the two cancel.
     size = 1 + np.abs(x @ weight)
     bias = size * np.sqrt((parts**2).sum(axis=1))
     candidates = bias > 0
     threshold = k / bias.sum()
-    for _ in range(50):  # the probabilities of inclusion, k in all
+    for _ in range(50):  # the probabilities of inclusion, which sum to k
         inclusion = np.minimum(1, bias * threshold)
         threshold *= k / inclusion.sum()
     assert inclusion.max() < 0.9
@@ -190,7 +191,7 @@ def test_asgcn_is_unbiased_and_its_gradient_is_that_of_its_loss():
 
 
 def test_asgcn_lowers_the_variance():
-    """Messages whose norms the features tell: large ones become likelier."""
+    """Features tell the norms of the messages. The edges of large messages become likelier."""
     rng = np.random.default_rng(3)
     targets, k, trials = 5, 10, 600
     size = np.where(np.arange(N) % 5 == 0, 6, 0.5).astype(np.float32)
@@ -266,7 +267,7 @@ def test_project_dense_and_sparse():
         np.testing.assert_allclose(project(features, nodes, weight), expected, rtol=1e-5)
         derivative = jax.grad(lambda w, f=features: jnp.sum(project(f, nodes, w) * slope))
         np.testing.assert_allclose(derivative(weight), by_weight, rtol=1e-4, atol=1e-6)
-        some = project(features, nodes[:2], weight)  # a row's bits are its own
+        some = project(features, nodes[:2], weight)  # a row's bits depend on that row alone
         np.testing.assert_array_equal(some, project(features, nodes, weight)[:2])
         vector = project(features, nodes, weight[:, 0])
         np.testing.assert_allclose(vector, expected[:, 0], rtol=1e-5)

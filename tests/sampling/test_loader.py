@@ -1,4 +1,4 @@
-"""`Loader`: every seed once, sampled ahead, redrawn, resumed, and no thread left behind."""
+"""`Loader`: each seed once, sampling ahead, redraws, resuming, and no thread left behind."""
 
 import json
 import subprocess
@@ -263,7 +263,7 @@ def test_states_of_other_batches_are_refused(change, graph):
 
 
 def test_repeated_seeds(make_graph):
-    """Ten times the hub of a star: each repetition draws again, and there is room for it."""
+    """The hub of a star ten times: each repetition draws again, and there is room for all."""
     star = jgs.Graph.from_edges(np.arange(1, 1000), np.zeros(999, int), 1000)
     batches = Loader(star, [0] * 10, 10, (20,), key=KEY)
     assert int(next(iter(batches)).blocks[0].num_edges) == 200

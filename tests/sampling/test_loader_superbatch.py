@@ -1,4 +1,4 @@
-"""A loader that samples several batches in a call yields the batches of one that does not."""
+"""A loader that samples several batches in a call yields the same batches as one at a time."""
 
 import time
 
@@ -87,7 +87,7 @@ def test_options_reach_every_batch(graph, same_bits):
 
 
 def test_repeated_seeds_have_room(graph):
-    """Every node of a batch is the same one: far more edges than any distinct seeds have."""
+    """Every seed of a batch is the same hub: far more edges than distinct seeds have."""
     hub = int(np.argmax(np.diff(np.asarray(graph.indptr))))
     degree = int(np.diff(np.asarray(graph.indptr))[hub])
     batches = list(Loader(graph, [hub] * 40, 10, (-1,), key=KEY, super_batch=3))
@@ -119,5 +119,5 @@ def test_small_batches_are_put_together(threads, edges, chosen, monkeypatch):
 
 def test_the_choice_is_told(graph, monkeypatch):
     monkeypatch.setattr(kernels, "NUM_THREADS", 2)
-    assert make(graph, None).super_batch == 7  # the whole epoch
+    assert make(graph, None).super_batch == 7  # a call samples the whole epoch
     assert make(graph, np.int64(2)).super_batch == 2

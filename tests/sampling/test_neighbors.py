@@ -40,7 +40,8 @@ def check_format(graph: Graph, batch: jgs.MiniBatch, fanouts: tuple[int, ...]) -
         np.testing.assert_array_equal(nodes[local[:num_edges]], indices[edge[:num_edges]])
         new = local[:num_edges][local[:num_edges] >= num_targets]
         _, first = np.unique(new, return_index=True)
-        assert (np.diff(new[np.sort(first)]) == 1).all()  # in order of first appearance
+        # New nodes are numbered in order of first appearance.
+        assert (np.diff(new[np.sort(first)]) == 1).all()
         assert new.size == 0 or (new[0] == num_targets and new.max() == num_sources - 1)
         num_targets = num_sources
     assert np.unique(nodes[:num_targets]).size == num_targets
@@ -88,14 +89,14 @@ def test_repeated_and_padded_seeds(name, sample_with, make_graph):
     batch = sample_with(name, KEY, graph, np.array([4, 30, 4, 2, 30]), (3, 2))
     last = batch.blocks[-1]
     ptr, local = np.asarray(last.indptr), np.asarray(last.indices)
-    assert int(last.num_targets) == 4  # through the last seed that is a node
+    assert int(last.num_targets) == 4  # targets end with the last seed that is a node
     assert batch.nodes[:4].tolist() == [4, 30, 4, 2]
     assert batch.seed_mask.tolist() == [True, False, True, True, False]
     np.testing.assert_array_equal(local[ptr[0] : ptr[1]], local[ptr[2] : ptr[3]])
     assert ptr[1] == ptr[2]
     for block in batch.blocks:
         edges = np.asarray(block.indices)[: int(block.num_edges)]
-        assert not np.isin(edges, [1, 2]).any()  # an edge names the first repetition
+        assert not np.isin(edges, [1, 2]).any()  # edges name the first of repeated seeds
 
 
 @BOTH
@@ -118,7 +119,7 @@ def test_overflow_is_flagged_and_empty(name, capacity, sample_with, make_graph):
     options = {"return_edge_ids": True, "return_edge_weights": True}
     batch = sample_with(name, KEY, graph, seeds, (4, 3), capacity, **options)
     assert batch.overflow
-    assert batch.seed_mask.all()  # a loss over them is NaN, not 0
+    assert batch.seed_mask.all()  # so that a loss over the seeds is NaN, not 0
     assert np.isnan(batch.of_seeds(np.zeros((6, 2)))).all()
     for block, sources in zip(
         batch.blocks, (capacity.sources[1], capacity.sources[0]), strict=True
@@ -230,7 +231,7 @@ def test_seeds_out_of_range_inside_jit_are_an_error(bad, sample_with, make_graph
 
 
 def test_seeds_out_of_range_on_other_devices_make_an_empty_batch(sample_with, make_graph):
-    """The plain path has no way to fail: never a silent wrong sample all the same."""
+    """The plain path cannot raise an error, but it never returns a wrong sample in silence."""
     graph = make_graph(30, 200)
     sample = jax.jit(lambda s: sample_with("plain", KEY, graph, s, (2, 2)))
     for bad in (-5, 31, 2**31 - 1):
@@ -275,7 +276,7 @@ def test_damaged_graphs_do_not_crash_the_kernel(relabel_inputs, arrays, sample_w
 
     for fanouts in ((-1,), (1, 2)):
         with pytest.raises(RUNTIME_ERRORS, match="the graph's arrays must be valid"):
-            [sample(i, fanouts) for i in range(20)]  # some key meets the damage
+            [sample(i, fanouts) for i in range(20)]  # at least one key reaches the damage
 
 
 def test_the_graph_is_an_argument_not_a_constant(make_graph):
@@ -283,7 +284,7 @@ def test_the_graph_is_an_argument_not_a_constant(make_graph):
     lowered = jax.jit(lambda k, g, s: sample_neighbors(k, g, s, (2,))).lower(
         KEY, graph, jnp.arange(3)
     )
-    assert len(lowered.as_text()) < 60_000  # 4,000 constants would take more
+    assert len(lowered.as_text()) < 60_000  # a program with 4,000 constants would be longer
     assert "4000xi32" in lowered.as_text().split("{", 2)[2][:2000]
 
 
@@ -317,7 +318,7 @@ def test_wide_seeds_do_not_wrap(sample_with, make_graph):
 
 @BOTH
 def test_a_huge_fanout_takes_all(name, sample_with, same_bits, make_graph):
-    """And costs what its neighbours cost: no memory or time of the fanout's size."""
+    """It takes memory and time for the neighbours that exist, not for the fanout's size."""
     graph, roomy = make_graph(300, 4000), Capacity((4000,), (400,))
     huge = sample_with(name, KEY, graph, np.arange(9), (2**31 - 1,), roomy)
     same_bits(huge, sample_with(name, KEY, graph, np.arange(9), (-1,), roomy))

@@ -1,4 +1,4 @@
-"""`Node2Vec` against its formula, exactly enumerated, and what it requires of a graph."""
+"""`Node2Vec` against its formula, by exact enumeration, and what it requires of a graph."""
 
 import jax
 import numpy as np
@@ -9,10 +9,11 @@ import jgs
 from jgs import InputError
 from jgs.sampling import Node2Vec, Walk
 
-P_VALUE = 1e-4  # keys are fixed: a right version passes always
+P_VALUE = 1e-4  # keys are fixed: a correct version always passes
 KEY = jax.random.key(5)
-# Of each node its in-neighbours and their weights: triangles, a self-loop, parallel edges,
-# edges of weight 0, one-way edges, a leaf (5), a dead end (6), an isolated node (7).
+# The in-neighbours of each node and their weights. The rows have triangles, a self-loop,
+# parallel edges, edges of weight 0, one-way edges, a leaf (5), a dead end (6), an isolated node
+# (7).
 ROWS = [
     [(1, 1.0), (2, 2.0), (3, 0.5), (4, 4.0)],
     [(0, 1.0), (2, 1.0), (2, 3.0), (3, 0.0), (5, 2.0)],
@@ -40,7 +41,7 @@ def drawn(walker, graph, roots):
 
 
 def after(t, v, walker):
-    """Probability of each next node, and last of an end, of a walk that came from t to v."""
+    """The probability of each next node, and last of an end, for a walk from t to v."""
     chance = np.zeros(N + 1)
     near = {u for u, _ in ROWS[t]} if t < N else set()
     for x, weight in ROWS[v] if v < N else ():
@@ -81,7 +82,7 @@ def test_steps_of_second_order_follow_the_formula(walker, graph):
 
 
 def test_with_p_and_q_of_1_it_is_a_walk(graph):
-    """No draw is refused, so that even the bits are those of `Walk`."""
+    """No draw is refused, so even the bits are those of `Walk`."""
     roots = ROOTS[:80]
     mine = drawn(Node2Vec(LENGTH, weighted=True), graph, roots)
     walk = Walk(LENGTH, weighted=True).sample(KEY, graph, (), roots)
@@ -90,7 +91,7 @@ def test_with_p_and_q_of_1_it_is_a_walk(graph):
 
 
 def test_extreme_parameters_keep_no_walk_waiting():
-    """A leaf's only way is back, at whatever p; a path's are back and on, at whatever q."""
+    """A leaf's only way is back, whatever p; a path's ways are back and on, whatever q."""
     ends = np.array([0, 1, 1, 2, 2, 3])
     path = jgs.Graph.from_edges(ends, np.array([1, 0, 2, 1, 3, 2]), 4).sorted()
     onwards, _ = drawn(Node2Vec(6, p=1e6), path, [0])

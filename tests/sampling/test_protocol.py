@@ -1,4 +1,4 @@
-"""The contract of `jgs.sampling.base`, for every sampler: one that is missing here fails.
+"""The contract of `jgs.sampling.base`, for every sampler: a sampler that is missing here fails.
 
 A new sampler needs a line in `jgs.sampling.samplers.SAMPLERS` and one in `CASES`.
 """
@@ -52,7 +52,7 @@ N, E, B, SLOTS = 300, 4000, 12, 16
 KERNELS = kernels.available()
 KEY = jax.random.key(3)
 SEEDS = np.random.default_rng(1).permutation(N)[:B].astype(np.int32)
-# Of each sampler what is to be tried, and another that draws otherwise.
+# For each sampler: settings to test, and other settings that draw differently.
 CASES = {
     "neighbors": [
         (Neighbors((3, 2), edge_ids=True), Neighbors((3, 3))),
@@ -69,7 +69,7 @@ CASES = {
     "vrgcn": [
         (VRGCN((3, 2), widths=(4, 3), edge_ids=True), VRGCN((3, 3), widths=(4, 3))),
     ],
-    # Of one layer: AS-GCN goes through the same matrix programs, tests of training have two.
+    # One layer: AS-GCN tests the shared matrix programs, and tests of training use two layers.
     "gcnbs": [(GCNBS((3,)), GCNBS((3,), eta=1))],
     "thanos": [(Thanos((3,)), Thanos((3,), gamma=1))],
     "pass": [(PASS((3,), width=4, edge_ids=True), PASS((4,), width=4))],
@@ -104,7 +104,7 @@ def graph(make_graph):
 
 @cache
 def _program(sampler):
-    """Its jitted `sample`, and the capacities that it was traced for."""
+    """The sampler's jitted `sample`, and a list of the capacities for which it was traced."""
     traces = []
 
     def sample(key, graph, state, seeds, capacity):
@@ -134,15 +134,15 @@ def _slots(seeds):
 
 
 def seeds_for(sampler, seeds):
-    """`seeds`; of a sampler of pairs each node and a neighbour of its number."""
+    """`seeds`; for a sampler of pairs, each seed with the node of the next number."""
     if not of_pairs(sampler):
         return seeds
     return np.stack([seeds, np.where(seeds < N, (seeds + 1) % N, N)], axis=-1)
 
 
 def draw(sampler, graph, seeds, key=KEY, capacity=None):
-    """A batch of `SLOTS` seeds, padded: most questions need one compiled program. Those of
-    another capacity are for this host alone: `test_plain_and_kernel_are_equal` has the rest."""
+    """A batch of `seeds` padded to `SLOTS`, so that most tests share one compiled program. A
+    given `capacity` is compiled for this host alone."""
     program, _ = _program(sampler)
     with contextlib.nullcontext() if capacity is None else kernels.this_host_only():
         capacity = _room(sampler, graph) if capacity is None else capacity
@@ -151,15 +151,15 @@ def draw(sampler, graph, seeds, key=KEY, capacity=None):
 
 
 def check_seeds(sampler, batch, given):
-    """They are those given; or, of a sampler that draws them, those of its nodes that are."""
+    """The batch's seeds are `given`; for a sampler that draws its seeds, those in its nodes."""
     if draws_seeds(sampler):
         given = np.where(np.isin(batch.nodes, given), batch.nodes, N)
     np.testing.assert_array_equal(batch.seeds, given)
 
 
 def edges_of(batch):
-    """By layer and target node: the ids of the edges into each of its rows, in order, and rows
-    of one node in order; the neighbours where they are no edges of the graph."""
+    """For each layer and target node: the ids of the edges into each row of the node, in order.
+    Where a block's entries are no edges of the graph, neighbours take the place of edge ids."""
     nodes, found = np.asarray(batch.nodes), []
     for block in batch.blocks:
         indptr, rows = np.asarray(block.indptr), {}
@@ -202,7 +202,7 @@ def test_the_parts_of_the_contract(sampler, other, graph):
         setattr(sampler, dataclasses.fields(sampler)[0].name, None)
     assert hash(sampler) == hash(dataclasses.replace(sampler))
     assert sampler == dataclasses.replace(sampler) != other
-    jax.tree.map(np.asarray, sampler.init(graph))  # a pytree of arrays
+    jax.tree.map(np.asarray, sampler.init(graph))  # the state is a pytree of arrays
     if hasattr(sampler, "expected_draws"):
         degree = np.array([0, 1, 5, 1000])
         drawn = sampler.expected_draws(0, degree)
@@ -215,8 +215,8 @@ def test_the_parts_of_the_contract(sampler, other, graph):
 
 
 def check_weighted_neighbors(graph, block, target, neighbor):
-    """Neighbours that are no edges of the graph: they can be reached from the target, are there
-    once in its row, and their weights are counts, or have the mean 1."""
+    """Checks neighbours that are no edges of the graph. A neighbour can be reached from its
+    target and occurs once in its row. The weights are counts, or have the mean 1."""
     count, weight = int(block.num_edges), np.asarray(block.edge_weight)
     matrix = np.eye(N, dtype=bool)
     matrix[np.repeat(np.arange(N), np.asarray(graph.degrees())), np.asarray(graph.indices)] = 1
@@ -236,13 +236,13 @@ def check_weighted_neighbors(graph, block, target, neighbor):
 def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
     seeds = np.array([*SEEDS[:4], N, *SEEDS[4:], N], np.int32)  # padding, also in the middle
     seeds = seeds_for(sampler, seeds)
-    key = jax.random.key_data(KEY)  # as its key_data, and with the capacity of the bound
+    key = jax.random.key_data(KEY)  # the key as its key_data; the capacity is the bound
     with kernels.this_host_only():
         batch = _program(sampler)[0](key, graph, _state(sampler, graph), seeds, None)
     nodes, num_edges = np.asarray(batch.nodes), graph.num_edges
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     assert not batch.overflow
-    # One entry a block, or several: the last is what the block itself needed.
+    # A block has one entry or several. The last one is what the block itself needed.
     entries = batch.needed.shape[1] // len(batch.blocks)
     assert batch.needed.shape == (2, entries * len(batch.blocks))
     check_seeds(sampler, batch, seeds)
@@ -256,7 +256,7 @@ def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
         ptr, local = np.asarray(block.indptr), np.asarray(block.indices)
         count = int(block.num_edges)
         num_targets, num_sources = int(block.num_targets), int(block.num_sources)
-        assert block.source_capacity == capacity  # of what the layer before returns
+        assert block.source_capacity == capacity  # room for the previous layer's rows
         capacity = block.target_capacity
         assert ptr.dtype == local.dtype == np.int32
         assert ptr[0] == 0
@@ -277,7 +277,7 @@ def test_a_batch_is_a_part_of_the_graph(sampler, other, graph):
         assert count <= need[0] <= block.edge_capacity
         assert need[1] in (num_sources, 0)
     assert (nodes[int(batch.blocks[0].num_sources) :] == N).all()
-    # Neither a key's form nor the room changes what is drawn.
+    # Neither the form of the key nor the capacity changes what is drawn.
     assert edges_of(batch) == edges_of(draw(sampler, graph, SEEDS))
 
 
@@ -296,11 +296,11 @@ def test_repeated_seeds(sampler, other, graph):
     batch = draw(sampler, graph, np.r_[SEEDS[:5], SEEDS[:2], SEEDS[:1]])
     assert not batch.overflow
     once = edges_of(draw(sampler, graph, SEEDS[:5]))
-    if draws_seeds(sampler):  # they are a set
+    if draws_seeds(sampler):  # the seeds are a set
         assert edges_of(batch) == once
         return
     for rows, alone in zip(edges_of(batch), once, strict=True):
-        for node, drawn in rows.items():  # each repetition draws alike
+        for node, drawn in rows.items():  # all repetitions draw alike
             assert set(map(tuple, drawn)) == set(map(tuple, alone[node]))
     if batch.groups is None:
         assert [len(edges_of(batch)[-1][int(s)]) for s in SEEDS[:5]] == [3, 2, 1, 1, 1]
@@ -324,13 +324,13 @@ def test_jit_traces_once_and_lowers_everywhere(sampler, other, graph):
     arguments = (KEY, graph, _state(sampler, graph), none, _room(sampler, graph))
     text = program.trace(*arguments).lower(lowering_platforms=("cuda", "tpu")).as_text()
     assert "callback" not in text
-    assert "jgs_" not in text  # no kernel of this host
+    assert "jgs_" not in text  # the program has no kernel of this host
 
 
 @each
 def test_overflow(sampler, other, graph):
-    """Of every entry of a capacity. What all matrix programs share is tried whole with LADIES,
-    with the others at the first entry and the last."""
+    """Each entry of a capacity overflows in turn. LADIES tries all entries for the matrix
+    programs, which share this code; the others try the first entry and the last."""
     needed, worst = np.asarray(draw(sampler, graph, SEEDS).needed), _room(sampler, graph)
     last = len(worst.edges) - 1
     places = [(field, entry) for field in (0, 1) for entry in range(last + 1)]
@@ -340,7 +340,7 @@ def test_overflow(sampler, other, graph):
         sizes = [list(worst.edges), list(worst.sources)]
         sizes[field][entry] = int(needed[field, entry]) - 1
         if field and sizes[field][entry] < SLOTS and not draws_seeds(sampler):
-            continue  # a capacity has room for the seeds
+            continue  # a capacity always has room for the seeds
         if field:
             sizes[1][:entry] = [min(s, sizes[1][entry]) for s in sizes[1][:entry]]
         batch = draw(sampler, graph, SEEDS, capacity=Capacity(*map(tuple, sizes)))
@@ -348,7 +348,7 @@ def test_overflow(sampler, other, graph):
         assert (np.asarray(batch.nodes) == N).all()
         assert not any(int(b.num_edges) + int(b.num_targets) for b in batch.blocks)
         assert np.isnan(batch.of_seeds(jnp.ones((batch.seeds.size, 3)))).all()
-        assert (np.asarray(batch.needed) <= needed).all()  # of what came before
+        assert (np.asarray(batch.needed) <= needed).all()  # counted up to the overflow
 
 
 @each
@@ -356,10 +356,10 @@ def test_the_loader_redraws_and_knows_a_sampler_by_its_repr(sampler, other, grap
     assert repr(sampler) != repr(other)
     option = next(f.name for f in dataclasses.fields(sampler) if not f.repr)
     returned = dataclasses.replace(sampler, **{option: not getattr(sampler, option)})
-    assert repr(returned) == repr(sampler)  # what is returned is not what is drawn
+    assert repr(returned) == repr(sampler)  # an option of the output draws nothing else
     batch_size, worst = 5, worst_case(graph, 5, sampler, distinct=True)
 
-    def loader(sampler, capacity=worst):  # of one that learns, with its first state
+    def loader(sampler, capacity=worst):  # a sampler that learns starts with its first state
         options = {"key": KEY, "capacity": capacity, "prefetch": 0, "age": None}
         return Loader(graph, seeds_for(sampler, SEEDS), batch_size, sampler, **options)
 
@@ -373,7 +373,7 @@ def test_the_loader_redraws_and_knows_a_sampler_by_its_repr(sampler, other, grap
             whole.append(batch)
             state = begun.state_dict() if len(whole) == 1 else state
     assert len(whole) == 3
-    needed = 3 * np.max([b.needed for b in whole[1:]], axis=0) // 4  # an enlargement away
+    needed = 3 * np.max([b.needed for b in whole[1:]], axis=0) // 4  # one enlargement fits
     sources = np.maximum.accumulate(np.maximum(needed[1], batch_size))
     tight = Capacity(tuple(np.maximum(needed[0], 1).tolist()), tuple(sources.tolist()))
     resumed = loader(sampler, tight)
@@ -398,7 +398,7 @@ def test_two_ranks_draw_what_one_does(sampler, other, graph):
                 for node, drawn in rows.items():  # a node may have a row in many groups
                     assert Counter(map(tuple, drawn)) <= Counter(map(tuple, every[node]))
                     assert batch.groups is not None or drawn == every[node]
-    else:  # each rank has a key of its own
+    else:  # each rank draws with its own key
         alone = HybridSampler(Mesh(jax.devices()[:1]), graph, B // 2, sampler)
         first = alone._comm.own([seeds[0]])
         (same,) = alone._comm.local(alone(key_data, first))
@@ -407,7 +407,7 @@ def test_two_ranks_draw_what_one_does(sampler, other, graph):
 
 @each
 def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemented):
-    """And one batch, `vmap` and super-batches, with 4, 2 and 1 threads, each compiled once."""
+    """Also one batch, `vmap` and super-batches, with 4, 2 and 1 threads, each compiled once."""
     keys, seeds = jax.random.split(KEY, 3), np.stack([SEEDS, SEEDS[::-1], np.roll(SEEDS, 3)])
     seeds[1, 4:] = N
     seeds = seeds_for(sampler, seeds)
@@ -433,7 +433,7 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
     same_bits(jax.jit(one)(*inputs), first)
     with kernels.this_host_only():
         implemented(KERNELS, 1)
-        for i, batch in enumerate(jax.jit(separate)(*inputs)):  # by jax.vmap, but of its own
+        for i, batch in enumerate(jax.jit(separate)(*inputs)):  # each batch in its own arrays
             same_bits(batch, jax.tree.map(lambda a, i=i: a[i], plain))
         if hasattr(sampler, "sample_separately"):
             implemented(KERNELS, 2)
@@ -445,7 +445,7 @@ LEARNS = [case for case in EVERY if hasattr(case[0], "update")]
 
 @pytest.mark.parametrize(("sampler", "other"), LEARNS, ids=repr)
 def test_update(sampler, other, graph, same_bits, implemented):
-    """Pure, jittable once for all steps, and it changes what later batches are."""
+    """`update` is pure, is compiled once for all steps, and changes later batches."""
     begin, traces = sampler.init(graph), []
     before = jax.tree.map(np.array, begin)
     batch = draw(sampler, graph, SEEDS)
@@ -473,7 +473,7 @@ def test_update(sampler, other, graph, same_bits, implemented):
     assert len(traces) == len(found)
     same_bits(begin, before)
     for mine, theirs in zip(*map(jax.tree.leaves, (found[0], found[-1])), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)  # sums
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)  # rounding of sums
     for mine, first in zip(*map(jax.tree.leaves, (state, before)), strict=True):
         assert np.isfinite(mine).all()
         assert (mine.shape, mine.dtype) == (first.shape, first.dtype)

@@ -1,4 +1,4 @@
-"""`Saint`: which nodes it draws, how often, and from which graphs."""
+"""`Saint`: which nodes it draws, how often, and which graphs it takes."""
 
 import jax
 import numpy as np
@@ -12,8 +12,8 @@ from jgs.sampling.capacity import GraphShape
 
 KERNELS = kernels.available()
 KEYS = 4000
-P_VALUE = 1e-4  # keys are fixed: a right version passes always
-# Node 5 has no edges, 4 no in-edges, 3 no out-edges; 1 -> 0 is there twice, 2 -> 2 is a loop.
+P_VALUE = 1e-4  # keys are fixed: a correct version always passes
+# Node 5 has no edges, 4 no in-edges, 3 no out-edges. 1 -> 0 is repeated, 2 -> 2 is a loop.
 EDGES = np.array([(1, 0), (1, 0), (2, 0), (2, 2), (4, 2), (0, 1), (2, 3), (0, 3), (4, 3)])
 N = 6
 GRAPH = jgs.Graph.from_edges(*EDGES.T, N)
@@ -66,7 +66,7 @@ def test_one_edge_in_proportion_to_one_over_its_ends_degrees():
 
 
 def test_the_edges_of_a_hub_are_drawn_evenly_to_the_last():
-    """GraphSAINT's float32 sums never draw 80 % of 124 million edges."""
+    """GraphSAINT itself, with float32 sums, never draws 80 % of 124 million edges."""
     degree = 40_000  # many runs of 64 edges, the last one not full
     source = np.arange(1, degree + 1)
     graph = jgs.Graph.from_edges(source, np.zeros_like(source), degree + 1)
@@ -84,7 +84,7 @@ def test_walks_go_along_in_edges_from_all_nodes_alike():
     for source, target in EDGES:
         expected[min(source, target), max(source, target)] += 1 / IN[target]
     for node in np.flatnonzero(IN == 0):
-        expected[node, node] += 1  # nowhere to go
+        expected[node, node] += 1  # the walk cannot leave the node
     single = count == 1
     np.add.at(counts, (nodes[:, 0], np.where(single, nodes[:, 0], nodes[:, 1])), 1)
     assert_follows(counts.ravel(), expected.ravel())
@@ -94,7 +94,7 @@ def test_walks_go_along_in_edges_from_all_nodes_alike():
     "sampler", [Saint("node", 9), Saint("degree", 9), Saint("edge", 9), Saint("walk", 9, 3)]
 )
 def test_a_subgraph_is_a_set_of_nodes(sampler):
-    """The budget exceeds the nodes; the room, the true count."""
+    """The budget exceeds the number of nodes, and the room exceeds the true count."""
     nodes, count = draw(sampler, keys=50, room=N + 3)
     assert sampler.most_nodes(GraphShape.of(GRAPH)) == N
     for row, n in zip(nodes, count, strict=True):
@@ -102,7 +102,8 @@ def test_a_subgraph_is_a_set_of_nodes(sampler):
         assert (row[n:] == N).all()
         assert (row[:n] < N).all()
     narrow, same = draw(sampler, keys=50, room=2)
-    np.testing.assert_array_equal(same, count)  # also where they do not fit
+    # The count is true even where the nodes do not fit.
+    np.testing.assert_array_equal(same, count)
     assert narrow.shape == (50, 2)
 
 
@@ -119,7 +120,7 @@ def test_plain_and_kernel_draw_the_same(make_graph, implemented):
 
 
 def test_nodes_that_hubs_alone_hear_keep_their_weight():
-    """A weight of 1 / d**2 is far below the others', and is drawn still."""
+    """The weight 1 / d**2 is far below the other weights, but the node can still be drawn."""
     hub = 50_000
     source = np.arange(1, hub + 1)
     graph = jgs.Graph.from_edges(np.r_[source, 0], np.r_[source * 0, 1], hub + 1)
@@ -130,7 +131,7 @@ def test_nodes_that_hubs_alone_hear_keep_their_weight():
 
 @pytest.mark.parametrize("mode", ["node", "edge"])
 def test_the_coefficients_are_one_over_the_probabilities(mode):
-    """GraphSAINT's normalisation by pre-sampling, against what the draws' weights say."""
+    """Coefficients of GraphSAINT's pre-sampling against those that the draws' weights imply."""
     chance, budget = column_norms(), 2
     if mode == "edge":
         weight = 1 / IN[EDGES[:, 1]] + 1 / OUT[EDGES[:, 0]]
@@ -140,7 +141,7 @@ def test_the_coefficients_are_one_over_the_probabilities(mode):
         chance /= chance.sum()
     inside = 1 - (1 - chance) ** budget
     state = Saint(mode, budget, norm_error=0.05).init(GRAPH)
-    drawn = np.ceil(N / 0.05**2 / inside.sum())  # subgraphs, about
+    drawn = np.ceil(N / 0.05**2 / inside.sum())  # about so many subgraphs
     estimate = 1 / np.asarray(state.coefficients.nodes)[inside > 0]
     inside = inside[inside > 0]
     off = np.abs(estimate - inside) / np.sqrt(inside * (1 - inside) / drawn + 1e-12)
@@ -153,7 +154,7 @@ def test_graphs_without_edges_and_of_one_node():
         with pytest.raises(InputError, match="needs a graph with edges"):
             Saint(mode, 3).node_state(empty)
     nodes, count = draw(Saint("walk", 3, length=2), empty, keys=20)
-    assert ((count >= 1) & (count <= 3)).all()  # the roots
+    assert ((count >= 1) & (count <= 3)).all()  # only the roots
     one = jgs.Graph.from_edges([0], [0], 1)
     for sampler in (Saint("node", 3), Saint("edge", 3), Saint("walk", 3, length=2)):
         nodes, count = draw(sampler, one, keys=2)

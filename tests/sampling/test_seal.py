@@ -27,7 +27,7 @@ def symmetric(edges, num_nodes):
 
 
 def by_definition(network, pair, hops):
-    """The paper's section 3 in networkx: the subgraph without the edge between the ends, and
+    """Section 3 of the paper in networkx: the subgraph without the edge between the ends, and
     the label of each of its nodes."""
     x, y = pair
     near = [networkx.single_source_shortest_path_length(network, end, hops) for end in pair]
@@ -49,7 +49,7 @@ def by_definition(network, pair, hops):
 
 
 def parts_of(batch):
-    """Of each pair: its nodes in order, their labels, and its edges by node ids."""
+    """For each pair: its nodes in order, their labels, and its edges as pairs of node ids."""
     nodes, labels = np.asarray(batch.nodes), np.asarray(batch.node_labels)
     (block,), groups = batch.blocks, np.asarray(batch.groups)
     row = np.repeat(np.arange(nodes.size), np.diff(block.indptr))
@@ -88,7 +88,7 @@ def test_labels_of_hand_made_graphs():
     assert nothing == ([], [], [])
     assert isolated[0][:2] == [10, 0]
     assert isolated[1] == [1, 1] + [0] * (len(isolated[0]) - 2)
-    assert (0, 1) in other[2]  # the edge is the target of its own pair alone
+    assert (0, 1) in other[2]  # an edge is left out only of its own pair's subgraph
     rows = np.asarray(batch.seed_rows)
     assert (np.asarray(batch.nodes)[rows[[0, 1, 3, 4]]] == pairs[[0, 1, 3, 4]]).all()
 
@@ -120,8 +120,8 @@ def test_subgraphs_and_labels_are_networkx_ones():
 
 
 def test_drawn_neighbours_loops_and_repeated_edges():
-    """A star drawn with a fanout, a pair of one node with itself, edges that are there twice;
-    their ids and weights go where they go."""
+    """A star drawn with a fanout, a pair of a node with itself, and repeated edges. Each edge
+    keeps its id and weight."""
     src = np.array([1, 2, 3, 4, 5, 0, 0, 6, 0, 6, 6])
     dst = np.array([0, 0, 0, 0, 0, 6, 6, 0, 0, 5, 4])
     weight = np.arange(1, 12, dtype=np.float32)
@@ -132,7 +132,7 @@ def test_drawn_neighbours_loops_and_repeated_edges():
     assert whole.pair_labels.tolist() == [1, 1, 0]
     assert star[0] == [0, 6, 1, 2, 3, 4, 5]
     joined = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (4, 6), (5, 6)]
-    assert star[2] == joined  # the loop stays, the three edges of the pair do not
+    assert star[2] == joined  # the loop stays, the pair's three edges are left out
     assert loop[0] == [0, 1, 2, 3, 4, 5, 6]
     assert (0, 0) not in loop[2]
     assert loop[2].count((6, 0)) == 2

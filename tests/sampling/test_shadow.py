@@ -1,4 +1,4 @@
-"""`Shadow`: the nodes of the scopes, and exactly the edges among them."""
+"""`Shadow`: the nodes of its scopes, and exactly the edges among these nodes."""
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from jgs.sampling import (
 
 N, E = 60, 240
 KEY = jax.random.key(2)
-SEEDS = np.array([7, 50, 3, N, 21, 7], np.int32)  # one is padding, one is there twice
+SEEDS = np.array([7, 50, 3, N, 21, 7], np.int32)  # one seed is padding, one is repeated
 
 
 @pytest.fixture
@@ -30,20 +30,20 @@ def graph(make_graph):
 
 def draw(sampler, graph, seeds=SEEDS, capacity=None):
     capacity = worst_case(graph, len(seeds), sampler) if capacity is None else capacity
-    with kernels.this_host_only():  # test_protocol.py has the plain twins
+    with kernels.this_host_only():  # test_protocol.py tests the plain twins
         sample = jax.jit(sampler.sample, static_argnums=4)
         return sample(KEY, graph, sampler.init(graph), seeds, capacity)
 
 
 def induced(graph, nodes):
-    """Of each of the `nodes` its in-edges from these nodes, ids ascending."""
+    """For each node in `nodes` the ids of its in-edges from `nodes`, ascending."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     rows = [np.arange(indptr[v], indptr[v + 1]) for v in nodes]
     return [row[np.isin(indices[row], nodes)].tolist() for row in rows]
 
 
 def within(graph, seeds, hops):
-    """The nodes from which a seed is at most so many steps away, by NumPy."""
+    """The nodes that reach a seed in at most `hops` steps, by NumPy."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     known = set(seeds)
     for _ in range(hops):
@@ -52,7 +52,7 @@ def within(graph, seeds, hops):
 
 
 def rows_of(batch, first=0, stop=None):
-    """The nodes of some rows, and the edges into each; every source is one of these rows."""
+    """The nodes of some rows, and the edges into each; every source must be in these rows."""
     (block,), stop = batch.blocks, int(batch.blocks[0].num_targets) if stop is None else stop
     indptr, nodes = np.asarray(block.indptr), np.asarray(batch.nodes)
     some = slice(indptr[first], indptr[stop])
@@ -72,7 +72,8 @@ def test_at_full_fanout_it_is_what_the_neighbourhood_induces(graph):
     np.testing.assert_array_equal(nodes[: len(SEEDS)][real], SEEDS[real])
     assert batch.seed_rows is None
     assert {int(v) for v in nodes if v < N} == within(graph, SEEDS[real], 2)
-    assert nodes.size == len(within(graph, SEEDS[real], 2)) + 2  # padding, and the repetition
+    # Plus one for padding, one for the repetition.
+    assert nodes.size == len(within(graph, SEEDS[real], 2)) + 2
     assert [row for row, v in zip(edges, nodes, strict=True) if v < N] == induced(
         graph, nodes[nodes < N]
     )
@@ -86,15 +87,15 @@ def test_at_full_fanout_it_is_what_the_neighbourhood_induces(graph):
     "scope", [(-1, -1), (3, 2), Labor((3, 2)), PinSage((5,), 20, 4)], ids=repr
 )
 def test_disjoint_graphs_lie_side_by_side(graph, scope):
-    """Each is what its seed alone has, and what merging gives of that seed."""
+    """Each graph is the one of its seed alone, which merging gives for that seed, too."""
     sampler = Shadow(scope, disjoint=True, edge_ids=True)
     batch = draw(sampler, graph)
     assert not batch.overflow
     assert sampler.by_node
     starts = np.asarray(batch.seed_rows)
-    assert starts[SEEDS == N] >= batch.nodes.size  # no row
+    assert starts[SEEDS == N] >= batch.nodes.size  # padding has no row
     ends = np.r_[starts[1:], batch.blocks[0].num_targets]
-    ends[2] = starts[4]  # the one before padding
+    ends[2] = starts[4]  # the seed before padding ends where the seed after it begins
     merged = Shadow(scope, edge_ids=True)
     capacity = worst_case(graph, 1, merged)
     for seed, first, stop in zip(SEEDS, starts, ends, strict=True):
@@ -124,7 +125,7 @@ def test_ranks_draw_the_disjoint_graphs_of_one(graph):
 
 
 def test_ppr_finds_the_nodes_of_largest_rank(graph):
-    """Against PageRank by power iteration: the drawn nodes have nearly the best ranks."""
+    """Against PageRank by power iteration: the drawn nodes are nearly those of highest rank."""
     k, restart, seed = 8, 0.15, 7
     sampler = Shadow.ppr(k, num_walks=2000, length=40, edge_ids=True)
     assert sampler == Shadow(PinSage((k,), 2000, 40, restart), edge_ids=True)

@@ -34,7 +34,7 @@ def same(one, other):
 
 @dataclasses.dataclass(frozen=True)
 class Counted(Neighbors):
-    """Counts what is traced for it."""
+    """A sampler that counts its traces."""
 
     traces: ClassVar[list] = []
 
@@ -48,7 +48,7 @@ class Counted(Neighbors):
 
 
 def test_an_epoch_is_what_a_loader_of_its_sampler_draws(graph):
-    """Also where a loader goes on from a state; and each sampler is compiled once."""
+    """This also holds for a loader resumed from a state. Each sampler is compiled once."""
     few, many = Counted((2, 2)), Counted((4, 3))
     schedule = ByEpoch({0: few, 1: many, 3: few})
     staged = Loader(graph, SEEDS, B, schedule, key=KEY)
@@ -77,7 +77,7 @@ def test_an_epoch_is_what_a_loader_of_its_sampler_draws(graph):
         same(epoch_of(staged), expected)
         assert staged.capacity == alone[sampler].capacity
     assert traced > 0
-    assert not Counted.traces  # epoch 3 has the programs of epoch 0
+    assert not Counted.traces  # epoch 3 uses the programs of epoch 0
     with pytest.raises(InputError, match="digest"):
         alone[few].load_state_dict(staged.state_dict())
     samples = Loader(graph, SEEDS, B, ByEpoch({0: Ladies((8,)), 1: Ladies((20,))}), key=KEY)
@@ -91,7 +91,7 @@ def test_a_plateau_is_a_function_of_the_losses(graph):
     stages = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]  # the stage of each epoch
     loader = Loader(graph, SEEDS, B, schedule, key=KEY, prefetch=0)
     for epoch, (loss, stage) in enumerate(zip(losses, stages, strict=True)):
-        if epoch % 3 == 2:  # a resumed one decides the same
+        if epoch % 3 == 2:  # a resumed loader decides the same
             other = Loader(graph, SEEDS, B, schedule, key=jax.random.key(9), prefetch=0)
             other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
             loader = other

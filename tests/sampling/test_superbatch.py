@@ -1,4 +1,4 @@
-"""Several batches in one call: each is what a call of its own returns, bit for bit."""
+"""Several batches in one call: each is what its own call returns, bit for bit."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)  # depends on JAX's ve
 
 
 def seeds_of(num_batches: int, batch_size: int, num_nodes: int = 300) -> np.ndarray:
-    """With repetitions, and padding anywhere."""
+    """Seeds with repetitions, and with padding anywhere."""
     rng = np.random.default_rng(num_batches)
     return rng.integers(0, num_nodes + 1, (num_batches, batch_size)).astype(np.int32)
 
@@ -169,7 +169,7 @@ def test_bad_seeds_name_their_batch(name, sample_with, make_graph):
     with pytest.raises(InputError) as error:
         sample_with(name, KEYS[:4], graph, seeds, (3, 2))
     assert says in str(error.value)
-    if name == "plain":  # has no way to fail
+    if name == "plain":  # plain JAX cannot raise an error here
         return
     sample = jax.jit(lambda s: sample_with(name, KEYS[:4], graph, s, (3, 2)).nodes)
     with pytest.raises(RUNTIME_ERRORS) as error:
@@ -198,7 +198,7 @@ def test_bad_arguments_are_refused(key, seeds, says, make_graph):
 
 @pytest.mark.parametrize("name", ["plain", *KERNELS])
 def test_batches_apart(name, monkeypatch, same_bits, make_graph):
-    """As the loader wants them: each in arrays of its own; also under vmap."""
+    """The loader wants each batch in its own arrays; this works under vmap too."""
     graph, seeds, key_data = (
         make_graph(300, 4000),
         seeds_of(4, 8),

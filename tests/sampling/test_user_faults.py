@@ -1,4 +1,4 @@
-"""Faults that were found by trying the samplers as a new user would, with a test for each."""
+"""Faults that were found by using the samplers as a new user would, each with a test."""
 
 import copy
 import pickle
@@ -51,7 +51,7 @@ def test_vmap_over_numpys_seeds(graph, dtype):
 
 
 def test_repeated_seeds_are_planned_for(make_graph):
-    """Pairs of ends, as a user who predicts links by hand has them."""
+    """Seeds are pairs of ends, as a user has them who predicts links by hand."""
     graph = make_graph(500, 8000)
     rng = np.random.default_rng(0)
     capacity = plan_capacity(graph, 3 * 256, (5, 5), distinct=False)
@@ -70,7 +70,7 @@ def test_nobody_trains_on_an_overflow_unawares(graph):
     assert batch.overflow
     out = model(batch, ops.gather(jnp.ones((300, 4)), batch.nodes))
     assert np.isnan(out).all()
-    assert batch.seed_mask.all()  # so that a loss over them is NaN, not 0
+    assert batch.seed_mask.all()  # so a loss over the seeds is NaN, not 0
 
 
 def test_blocks_take_the_rows_of_their_sources(graph):
@@ -132,13 +132,13 @@ def test_looking_at_a_batch_costs_nothing(prefetch, graph, same_bits):
     first, *rest = loader
     same_bits(looked, first)
     assert len(rest) == 3
-    looked = loader.peek()  # of the next epoch
+    looked = loader.peek()  # the first batch of the next epoch
     same_bits(looked, next(iter(loader)))
     loader.close()
 
 
 def test_a_loop_that_begins_where_nothing_is_left(graph):
-    """One batch an epoch, and `next(iter(loader))` each time."""
+    """An epoch has one batch, and each is taken by `next(iter(loader))`."""
     loader = Loader(graph, np.arange(20), 20, (3,), key=KEY, prefetch=0)
     seen = []
     for epoch in range(3):

@@ -24,7 +24,7 @@ def graph() -> Graph:
 
 
 def rows(batch, hop):
-    """Of each of the first targets of a hop (node, [(neighbour, weight), ...])."""
+    """For each of the first targets of a hop: (node, [(neighbour, weight), ...])."""
     block, nodes = batch.blocks[-1 - hop], np.asarray(batch.nodes)
     indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
     weight = np.asarray(block.edge_weight).tolist()
@@ -38,12 +38,12 @@ def rows(batch, hop):
 
 
 def by_walks(graph, key, node, sampler, groups):
-    """The same of one node, from the walks that `Walk` makes of it."""
+    """One node's [(neighbour, weight), ...], from the walks that `Walk` makes from it."""
     walk = Walk(sampler.length, stop=sampler.restart)
     found = walk.sample(key, graph, (), np.full(sampler.num_walks, node)).nodes
     order = np.asarray(found)[:, 1:].T.reshape(-1)  # all first steps, then all second ones
     counts = Counter(u for u in order.tolist() if u not in (node, graph.num_nodes))
-    ranked = counts.most_common()  # of equal counts the first met comes first
+    ranked = counts.most_common()  # of equal counts the one met first comes first
     return [
         pair
         for (first, last), k in groups
@@ -56,7 +56,8 @@ def test_the_most_visited_of_the_walks(graph, kernel, at_once, implemented, monk
     if kernel and not kernels.available():
         pytest.skip("the compiled kernels are not installed")
     implemented(kernel)
-    monkeypatch.setattr(visits, "_VISITS_AT_ONCE", at_once)  # a part of the targets at a time
+    # Counts a part of the targets at a time.
+    monkeypatch.setattr(visits, "_VISITS_AT_ONCE", at_once)
     seeds = np.array([3, 11, 12, 3, 10, 0, 7, 12])
     cases = [
         (PinSage((3, 2), 9, 4, counts=True), [[((0, 12), k)] for k in (3, 2)]),
@@ -92,7 +93,7 @@ def test_weights_have_the_mean_one_and_the_ratio_of_the_counts(graph):
 
 
 def law(steps: np.ndarray, node: int, length: int, stop: float) -> np.ndarray:
-    """The expected visits of each node by one walk; `steps[v, u]`: from v to u."""
+    """The expected visits of each node by one walk; `steps[v, u]` is the chance of v to u."""
     at, visits = np.eye(len(steps))[node], np.zeros(len(steps))
     for step in range(length):
         at = at @ steps * (1 - stop if step else 1)
@@ -110,7 +111,7 @@ def transitions(graph, relation=None) -> np.ndarray:
 
 
 def assert_follows(sampler, graph, nodes, steps):
-    """The mean of the counts by many keys is that of the law, within its standard error."""
+    """The counts' mean over many keys follows the law, within its standard error."""
     keys = jax.random.split(jax.random.key(8), 300)
     draw = jax.jit(jax.vmap(lambda key: sampler.sample(key, graph, (), nodes, None)))
     batch, counts = draw(keys), np.zeros((len(keys), len(nodes), graph.num_nodes))
@@ -135,7 +136,7 @@ def test_visits_follow_the_walks_law(graph):
 
 @pytest.fixture(scope="module")
 def shop() -> Graph:
-    """Users 0 to 4, items 5 to 12; of the items two were never bought."""
+    """Users 0 to 4 and items 5 to 12; two of the items were never bought."""
     rng = np.random.default_rng(0)
     edges = {
         BUYS: (rng.integers(0, 5, 20), rng.integers(0, 6, 20)),
@@ -145,7 +146,7 @@ def shop() -> Graph:
 
 
 def test_rounds_of_relations_follow_their_law(shop):
-    """From an item to a user who bought it, and to another item that this one bought."""
+    """From an item to a user who bought it, then to another item that this user bought."""
     round_trip = (BUYS, "rev_buys")
     sampler = PinSage((13,), 15, 3, 0.3, round_trip, counts=True)
     there, back = (transitions(shop, shop.schema.relation(r)) for r in round_trip)
@@ -206,7 +207,7 @@ def test_wrong_fields_are_refused_in_one_line(make, says, graph, shop):
 
 
 def test_plain_and_kernel_visit_alike(shop, same_bits, implemented):
-    """More walks, neighbours and groups than the protocol's test; and rounds of relations."""
+    """More walks, neighbours and groups than the protocol's test, and rounds of relations."""
     if not kernels.available():
         pytest.skip("the compiled kernels are not installed")
     seeds = np.r_[np.arange(14), np.arange(5)]

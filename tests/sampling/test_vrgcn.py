@@ -16,7 +16,7 @@ SEEDS = np.arange(B, dtype=np.int32)
 
 
 def test_unbiased_and_without_variance_once_the_history_is_true(make_graph):
-    """With fixed parameters the messages `x` are fixed, and the history goes to them."""
+    """With fixed parameters the messages `x` are fixed, and the history converges to them."""
     graph, trials = make_graph(N, E), 150
     sampler = VRGCN((2,), widths=(M,), edge_ids=True)
     capacity = worst_case(graph, B, sampler, distinct=True)
@@ -36,7 +36,7 @@ def test_unbiased_and_without_variance_once_the_history_is_true(make_graph):
     history, variances = sampler.init(graph), []
     for step in range(4):
         keys = jax.random.split(jax.random.key(step), trials)
-        # Of 2 of d drawn without replacement: (1 - 2 / d) / 2 times the variance among them.
+        # 2 of d drawn without replacement: (1 - 2 / d) / 2 times the neighbours' variance.
         wrong = np.asarray(x - history[0], np.float64)
         among = [
             wrong[row].var(axis=0, ddof=1) if row.size > 2 else 0 * wrong[0] for row in rows

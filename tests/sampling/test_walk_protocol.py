@@ -1,4 +1,4 @@
-"""The contract of `jgs.sampling.walks`, for every walker: one that is missing here fails.
+"""The contract of `jgs.sampling.walks`, for every walker: a walker that is missing here fails.
 
 A new walker needs a line in `jgs.sampling.samplers.WALKERS` and one in `CASES`.
 """
@@ -23,7 +23,7 @@ KERNELS = kernels.available()
 KEY = jax.random.key(3)
 ROOTS = np.random.default_rng(1).integers(0, N, 20).astype(np.int32)
 ROOTS[[3, 7, 11]] = ROOTS[0]
-# Of each walker what is to be tried, and another that draws otherwise.
+# For each walker: settings to test, and other settings that draw differently.
 CASES = {
     "walk": [
         (Walk(LENGTH), Walk(LENGTH, stop=0.1)),
@@ -43,7 +43,7 @@ each = pytest.mark.parametrize(("walker", "other"), EVERY, ids=repr)
 
 @pytest.fixture(scope="module")
 def graph(make_graph):
-    """Nodes of one type; its rows are sorted by source, first those of one relation."""
+    """Nodes of one type. Rows are sorted by source, which puts one relation's edges first."""
     graph = make_graph(N, E).sorted()
     source, indptr = np.asarray(graph.indices), np.asarray(graph.indptr)
     up = source > np.repeat(np.arange(N), np.diff(indptr))
@@ -54,7 +54,7 @@ def graph(make_graph):
 
 @cache
 def _program(walker):
-    """Its jitted `sample`, and a list that grows with every trace."""
+    """The walker's jitted `sample`, and a list that grows with every trace."""
     traces = []
 
     def sample(key, graph, state, seeds):
@@ -69,7 +69,7 @@ def slots(roots):
 
 
 def draw(walker, graph, roots, key=KEY):
-    """The walks of `roots`, of which a batch has `SLOTS`: one compiled program."""
+    """The walks of `roots`, padded to `SLOTS`, so that one compiled program serves all."""
     return _program(walker)[0](key, graph, walker.init(graph), slots(roots))
 
 
@@ -100,7 +100,7 @@ def test_the_parts_of_the_contract(walker, other, graph):
     assert hash(walker) == hash(dataclasses.replace(walker))
     assert walker == dataclasses.replace(walker) != other
     assert repr(walker) != repr(other)
-    jax.tree.map(np.asarray, walker.init(graph))  # a pytree of arrays
+    jax.tree.map(np.asarray, walker.init(graph))  # the state is a pytree of arrays
     for wrong in (None, graph.indptr):
         with pytest.raises(InputError):
             walker.init(wrong)
@@ -151,12 +151,12 @@ def test_jit_traces_once_and_lowers_everywhere(walker, other, graph):
         traced = program.trace(KEY, graph, walker.init(graph), slots(()))
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert "callback" not in text
-        assert "jgs_" not in text  # no kernel of this host
+        assert "jgs_" not in text  # the program has no kernel of this host
 
 
 @each
 def test_plain_and_kernel_are_equal(walker, other, graph, same_bits, implemented):
-    """And one batch, `vmap` and several batches; each implementation compiles them once."""
+    """Also one batch, `vmap` and several batches; each implementation compiles them once."""
     keys, roots = jax.random.split(KEY, 3), np.stack([ROOTS, ROOTS[::-1], np.roll(ROOTS, 3)])
     roots[1, 4:] = N
     inputs = (keys, graph, walker.init(graph), roots)

@@ -12,10 +12,10 @@ from jgs import InputError, kernels
 from jgs.sampling import Metapath, Node2Vec, Walk
 
 RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)
-P_VALUE = 1e-4  # keys are fixed: a right version passes always
+P_VALUE = 1e-4  # keys are fixed: a correct version always passes
 KEY = jax.random.key(5)
-# Of each node its in-neighbours and their weights: a self-loop, an edge of weight 0, parallel
-# edges, a dead end, one by weight only, an isolated node.
+# The in-neighbours of each node and their weights. The rows have a self-loop, an edge of weight
+# 0, parallel edges, a dead end, a dead end by weight only, and an isolated node.
 ROWS = [
     [(1, 1.0), (2, 2.0), (3, 0.0), (0, 0.5)],
     [(0, 1.0), (2, 1.0), (2, 3.0)],
@@ -52,7 +52,7 @@ def walks(walker, graph, roots=ROOTS, key=KEY):
 
 
 def probabilities(weighted):
-    """Of each node the probability of the next, `[N, N]`; a row of zeros is a dead end."""
+    """`[N, N]`: the probability of each next node. A row of zeros is a dead end."""
     move = np.zeros((N, N))
     for v, row in enumerate(ROWS):
         for u, w in row:
@@ -86,7 +86,7 @@ def test_every_step_follows_its_row(graph, weighted):
 
 
 def test_walks_that_meet_part_again(graph):
-    """Who is at a node at the same step: two walks of a root, of two roots, of two keys."""
+    """Pairs of walks at one node at one step: of one root, of two roots, of two keys."""
     walker, move = Walk(LENGTH), probabilities(False)
     nodes, _ = walks(walker, graph)
     of_root = nodes[ROOTS == 0]
@@ -120,16 +120,17 @@ def test_repeated_roots_walk_on_their_own_and_order_changes_nothing(graph):
     nodes, lengths = walks(Walk(LENGTH), graph, roots)
     for root in (2, 0):
         assert len({tuple(row) for row in nodes[roots == root]}) == (roots == root).sum()
-    order = np.argsort(-roots, kind="stable")  # equal roots keep theirs
+    order = np.argsort(-roots, kind="stable")  # stable: equal roots keep their order
     moved, moved_lengths = walks(Walk(LENGTH), graph, roots[order])
     np.testing.assert_array_equal(moved, nodes[order])
     np.testing.assert_array_equal(moved_lengths, lengths[order])
-    longer, _ = walks(Walk(LENGTH + 3), graph, roots)  # steps are numbered from the root
+    # A longer walk begins with the same steps.
+    longer, _ = walks(Walk(LENGTH + 3), graph, roots)
     np.testing.assert_array_equal(longer[:, : LENGTH + 1], nodes)
 
 
 def test_restart_and_stop(graph):
-    """Their rates, what is left of the other steps, and jumps out of a dead end."""
+    """Rates of restart and stop, the probability of other steps, and restarts at dead ends."""
     walker, move = Walk(LENGTH, restart=0.3, stop=0.1), probabilities(False)
     nodes, _ = walks(walker, graph)
     for root, v in ((0, 2), (3, 1), (4, 5), (6, 0)):
@@ -139,7 +140,7 @@ def test_restart_and_stop(graph):
         expected[root] += 0.9 * 0.3
         expected[N] += 0.1
         assert_fits(np.bincount(after, minlength=N + 1), after.size * expected, (root, v))
-    at_once = nodes[ROOTS == 0, 1]  # nothing of it before the first step
+    at_once = nodes[ROOTS == 0, 1]  # no restart or stop before the first step
     assert_fits(np.bincount(at_once, minlength=N + 1)[:N], at_once.size * move[0])
     nodes, _ = walks(Walk(LENGTH, restart=1), graph, ROOTS[:80])
     assert (nodes[:, 2] == np.where(nodes[:, 1] < N, ROOTS[:80], N)).all()
@@ -162,7 +163,7 @@ def test_user_faults(graph, monkeypatch):
         Walk(4, weighted=True).init(graph.unweighted())
     with pytest.raises(InputError, match="seeds must be node ids"):
         Walk(4).sample(KEY, graph, (), [1, N + 1])
-    roots = np.int32([1, N + 1, -1, N])  # first known when the program runs
+    roots = np.int32([1, N + 1, -1, N])  # known only when the program runs
     if kernels.available():
         with pytest.raises(RUNTIME_ERRORS, match="got 9 at position 1"):
             program(Walk(LENGTH))(KEY, graph, (), roots)
@@ -190,13 +191,13 @@ def test_a_damaged_graph_is_refused(graph):
                 program(walker)(KEY, one, state, ROOTS)
 
 
-# Papers 0 to 2, authors 3 to 6, of whom 6 wrote nothing, subjects 7 and 8.
+# Papers 0 to 2; authors 3 to 6, where 6 wrote nothing; subjects 7 and 8.
 WRITES = [(3, 0, 1.0), (4, 0, 2.0), (4, 1, 1.0), (5, 1, 0.0), (5, 2, 3.0)]
 IS_ABOUT = [(0, 7, 1.0), (1, 7, 4.0), (2, 8, 1.0), (1, 8, 0.5)]
 
 
 def typed_graph():
-    """Authors write papers, which are about subjects; and the ways back."""
+    """Authors write papers, and papers are about subjects. Each relation has its reverse."""
     papers, authors, subjects = 3, 4, 2
     writes, about = np.array(WRITES), np.array(IS_ABOUT)
     edges = {

@@ -1,4 +1,4 @@
-"""What XLA compiles from edge maps: one loop, and with a reduction no array of edges."""
+"""What XLA compiles from edge maps: one loop. A reduction keeps no array of edges in memory."""
 
 import re
 
@@ -16,8 +16,8 @@ whole_arrays = re.compile(rf"= \(?(?:[^=]*, )?(\w+)\[{ROOM}[,\]].* ([\w-]+)\(")
 
 
 def arrays_of_edges(function, graph):
-    """`(dtype, operation)` of every array of edges that the compiled program keeps in memory:
-    those within a fusion are never there."""
+    """`(dtype, operation)` of every array of edges that the compiled program keeps in memory.
+    Arrays inside a fusion are never in memory, so they are not counted."""
     text = jax.jit(function).lower(graph, jnp.ones(50), jnp.ones(graph.num_nodes)).compile()
     text = text.as_text()
     fused = set(re.findall(r"fusion\(.*calls=%?([\w.-]+)", text))
@@ -46,7 +46,8 @@ def test_a_chain_of_edge_maps_is_one_loop(make_graph):
 
     alone, _ = arrays_of_edges(built, graph)
     mapped, _ = arrays_of_edges(values, graph)
-    assert sum(kind == "s32" for kind, _ in alone) > 0  # the pattern finds what is there
+    # The pattern does match such arrays where they exist.
+    assert sum(kind == "s32" for kind, _ in alone) > 0
     assert [operation for kind, operation in mapped if kind == "f32"] == ["fusion"]
 
 

@@ -11,7 +11,7 @@ from jgs.sampling.matrix import Matrix, Room, stack
 
 N, E = 40, 300
 KEY = jax.random.key(5)
-COLUMNS = np.array([7, 3, 3, N, 30, 11], np.int32)  # repeated, and padding
+COLUMNS = np.array([7, 3, 3, N, 30, 11], np.int32)  # two repeated nodes, and padding
 both = pytest.mark.parametrize("compact", [False, True])
 
 
@@ -27,7 +27,7 @@ def graph():
 
 
 def dense_of(matrix):
-    """The values as `[N + 1, C]`: the rows by node, the columns by slot."""
+    """The values as `[N + 1, C]`: a row for each node, a column for each slot."""
     matrix = matrix.aligned().built()
     rows, values, edges = np.asarray(matrix.row()), np.asarray(matrix.values), matrix.edges
     found = np.zeros((N + 1, matrix.shape[1], *values.shape[1:]))

@@ -1,4 +1,4 @@
-"""Every kernel of the matrix API gives what its plain twin gives, bit for bit."""
+"""Every kernel of the matrix API gives the result of its plain JAX twin, bit for bit."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jgs.sampling.matrix.collective import smallest_ranks
 from jgs.sampling.matrix.edges import distinct, expand, extract, places, rearrange
 from jgs.sampling.matrix.exact import exact_sum
 
-N, HUB, ALONE = 3000, 17, 2999  # a node with most of the edges, one with none
+N, HUB, ALONE = 3000, 17, 2999  # HUB has most of the edges, ALONE has none
 RNG = np.random.default_rng(0)
 WORDS = np.array([3, 2**31 + 5], np.uint32)
 
@@ -34,7 +34,7 @@ def equal(monkeypatch, same_bits):
         found = []
         threads = (1, 2, 4) if kernels.available() else ()
         for available, number in [(False, 0), *((True, t) for t in threads)]:
-            jax.clear_caches()  # what was traced has chosen already
+            jax.clear_caches()  # a program that was traced before keeps its implementation
             monkeypatch.setattr(kernels, "_AVAILABLE", available)
             monkeypatch.setattr(kernels, "NUM_THREADS", number)
             traced = jax.jit(lambda *operands: program(*operands)).trace(*operands)
@@ -56,7 +56,7 @@ def test_smallest_ranks(equal):
     wide = (10.0 ** RNG.uniform(-30, 30, some)).astype(np.float32)
     wide[RNG.random(some) < 0.2] = 0
     few = np.where(RNG.random(some) < 0.001, wide, 0)
-    few[:3] = 1e-40  # subnormal: 0 for XLA
+    few[:3] = 1e-40  # subnormal: XLA takes it as 0
     weights = (wide, np.ones(some, np.float32), few, np.zeros(some, np.float32))
 
     def program(key_data, nodes, *weights):
@@ -74,7 +74,7 @@ def test_smallest_ranks(equal):
 
 
 def test_edges_of_columns_and_rows(equal, graph):
-    """Padding and repeated columns, the hub, a node without edges; too little room."""
+    """Padding, repeated columns, the hub, a node without edges, and too little room."""
     columns = RNG.integers(0, N, 400).astype(np.int32)
     columns[:6] = [HUB, N, ALONE, 3, 3, HUB]
     rows = RNG.permutation(N)[:300].astype(np.int32)
@@ -125,10 +125,10 @@ def test_edges_of_columns_and_rows(equal, graph):
 
 
 def test_exact_sums(equal):
-    """Any slot, one of them wide; NaN and infinity; several values an edge."""
+    """One slot has 30 % of the edges. Values include NaN and infinity, also several an edge."""
     edges, slots = 50_000, 700
     slot = np.where(RNG.random(edges) < 0.3, 5, RNG.integers(0, slots - 9, edges))
-    slot[RNG.random(edges) < 0.1] = slots  # left out
+    slot[RNG.random(edges) < 0.1] = slots  # these edges are left out
     slot = slot.astype(np.int32)
     values = (RNG.normal(size=edges) * 10.0 ** RNG.uniform(-42, 37, edges)).astype(np.float32)
     values[np.flatnonzero(slot == 8)[:2]] = np.nan, 1
@@ -147,7 +147,7 @@ def test_exact_sums(equal):
 
 
 def chains(A, columns, by_row, by_column):
-    """Matrices whose sums have a kernel, and at last one that is left to XLA."""
+    """Matrices whose sums have a kernel; the last matrix has none and is left to XLA."""
     sub = A[:, columns]
     yield A.div(A.count(axis=0), axis=0)[:, columns] ** 2
     yield sub.mul(by_row, axis=1).mul(by_column, axis=0) ** 2
@@ -158,7 +158,7 @@ def chains(A, columns, by_row, by_column):
 
 
 def test_sums_of_chains(equal, graph):
-    """By row and by column, with padding and repeated columns, and where the room is short."""
+    """By row and by column, with padding and repeated columns, and with too little room."""
     columns = RNG.integers(0, N, 600).astype(np.int32)
     columns[:5] = [HUB, N, ALONE, HUB, 3]
     by_row, by_column = (

@@ -28,7 +28,7 @@ def graph():
 
 
 def edges_of(matrix):
-    """By column slot the ids of its edges, in order."""
+    """The ids of the edges of each column slot, in order."""
     edges = matrix.built().edges
     indptr, ids = np.asarray(edges.indptr), np.asarray(edges.edge_id)
     return [ids[indptr[c] : indptr[c + 1]].tolist() for c in range(indptr.size - 1)]
@@ -37,7 +37,7 @@ def edges_of(matrix):
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_slice_never_built_draws_as_one_that_is(graph, replace, weighted):
-    """And as `sample_neighbors` by the same key: extract-select fusion changes no bit."""
+    """Extract-select fusion changes no bit, and `sample_neighbors` draws the same edges."""
 
     @jax.jit
     def draw(key, graph):
@@ -57,7 +57,7 @@ def test_a_slice_never_built_draws_as_one_that_is(graph, replace, weighted):
         whole = [ids[indptr[t] : indptr[t + 1]].tolist() for t in range(COLUMNS.size)]
         assert edges_of(fused) == whole
         assert [len(e) for e in edges_of(separate)] == [len(e) for e in whole]
-        if not weighted:  # weights are rounded otherwise
+        if not weighted:  # weighted draws round differently
             assert edges_of(separate) == whole
         for one in (fused, separate):
             sampled = np.asarray(one.row())
@@ -68,7 +68,7 @@ def test_a_slice_never_built_draws_as_one_that_is(graph, replace, weighted):
 def test_selections_are_unbiased_by_their_probabilities(graph):
     """Sums over the columns' edges, divided by `edge_probs` and `row_probs`, on average."""
     x = np.random.default_rng(5).standard_normal(graph.num_edges).astype(np.float32)
-    # positive where the edge may be drawn at all: weight 0 never is
+    # positive for every edge that may be drawn; an edge of weight 0 never is
     x[np.asarray(graph.edge_weight) == 0] = 0
 
     def estimates(key):
@@ -100,7 +100,7 @@ def test_selections_are_unbiased_by_their_probabilities(graph):
     error = np.std(found, axis=0) / np.sqrt(draws)
     z = np.abs(np.mean(found, axis=0) - exact) / np.maximum(error, 1e-6)
     assert (z < 4.5).all(), z
-    assert np.std(found, axis=0)[:, 0].min() > 0  # the first column is truly sampled
+    assert np.std(found, axis=0)[:, 0].min() > 0  # the first column is sampled, not taken whole
 
 
 def _fused_weighted(A, x):
@@ -159,7 +159,7 @@ def test_all_where_there_are_no_more_and_what_is_refused(graph):
         == edges_of(A[:, COLUMNS].individual_sample(1, key=k))[0]
         for k in jax.random.split(KEY, 8)
     ]
-    assert not all(firsts)  # a second selection has draws of its own
+    assert not all(firsts)  # a second selection draws anew
     for mistake in (
         lambda: Matrix(graph)[:, COLUMNS].individual_sample(3),
         lambda: sub.individual_sample(0),
