@@ -1,6 +1,6 @@
-"""Runs `jgs.train` as one of several ranks with each list of arguments of a JSON file in turn.
+"""Runs `jgs.train` as one of several ranks, once with each list of arguments in a JSON file.
 
-`check_bad_input.py CASES FOLDER` writes the command's output and exit status to
+`check_bad_input.py CASES FOLDER` writes each command's output and exit status to
 `FOLDER/CASE-RANK.{out,err,status}`.
 """
 

@@ -24,7 +24,7 @@ assert size == int(sys.argv[1]) > 1, size
 
 
 def own(function, dtype):
-    """The `OWN` value of `function(rank)`, without int64 being cut to int32."""
+    """The `OWN` value of `function(rank)`; int64 is not cut to int32."""
     with jax.enable_x64(True):
         return comm.own([np.asarray(function(r)).astype(dtype) for r in mine])
 
@@ -42,7 +42,7 @@ run = comm.program(collectives, (OWN,), (OWN, SAME, SAME, OWN))
 for dtype in ("int32", "int64", "uint8", "float32", "float16", jnp.bfloat16, "bool"):
     dtype = jnp.dtype(dtype)
 
-    def value(rank, dtype=dtype):  # [size, 3]: rank and receiver can be told from it
+    def value(rank, dtype=dtype):  # [size, 3]: values tell rank and receiver apart
         numbers = np.arange(3 * size).reshape(size, 3) + 3 * size * rank
         if np.dtype(dtype).kind == "b":
             return numbers % 2 == rank % 2
@@ -55,7 +55,7 @@ for dtype in ("int32", "int64", "uint8", "float32", "float16", jnp.bfloat16, "bo
     equal(highest, np.max([value(r) for r in range(size)], axis=0), dtype)
     equal(gathered, [value(r) for r in range(size)], dtype)
 
-# Sums have the same bits on every rank, and 16-bit floats theirs.
+# Sums have the same bits on every rank; sums of 16-bit floats do too.
 random = [np.random.default_rng(r).standard_normal((1000,)) for r in range(size)]
 for dtype, tolerance in (("float32", 1e-5), ("float16", 1e-2), (jnp.bfloat16, 1e-1)):
     add = comm.program(comm.all_reduce, (OWN,), SAME)
@@ -73,7 +73,7 @@ equal(
     np.int64,
 )
 
-# Counters: known from the shapes; a call adds, compiling does not.
+# Counters are known from the shapes: a call adds to them, compiling does not.
 comm.barrier()
 before = comm.counters.rounds, comm.counters.bytes
 count = comm.program(
@@ -93,7 +93,7 @@ assert rounds == 9, rounds
 each = (size - 1) * 5 * 4 + 2 * 28 * (size - 1) // size + 28 * (size - 1)
 assert sent == 3 * each, (sent, 3 * each)
 
-# Of a second program of the same function too.
+# The counters also count calls of a second program of the same function.
 before = comm.counters.rounds
 for _ in range(2):
     comm.program(collectives, (OWN,), (OWN, SAME, SAME, OWN))(own(value, dtype))
@@ -107,13 +107,13 @@ for function, spec in ((comm.own, OWN), (comm.same, SAME)):
     given = function([0.5] * len(mine) if spec == OWN else 0.5)
     assert comm.program(lambda x: 2 * x, (spec,), spec)(given).dtype == jnp.float32
 
-# Pytrees, and a rank's own values coming back as they were.
+# Pytrees; a rank's own values come back as they were.
 tree = comm.own([{"a": np.full((2,), r, np.float32), "b": (np.int32([r]),)} for r in mine])
 twice = comm.program(lambda t: jax.tree.map(lambda x: 2 * x, t), (OWN,), OWN)(tree)
 for rank, got in zip(mine, comm.local(twice), strict=True):
     assert float(got["a"][1]) == 2 * rank == int(got["b"][0][0])
 
-# Ranks that differ are named, on every rank alike.
+# An error names the ranks that differ, on every rank alike.
 agree(comm, {"lr": "0.1", "parts": "é"})
 if comm.num_local == 1:
     said = {"lr": "0.1", "parts": str(comm.rank == 1), **({"x": "1"} if comm.rank else {})}
@@ -124,7 +124,7 @@ if comm.num_local == 1:
     assert "x: missing on rank 0; 1 on rank 1" in text
     assert "lr" not in text
 
-# Two threads, each with its own clone; several collectives a program.
+# Two threads, each with its own clone; a program has several collectives.
 if comm.concurrent:
     other = comm.clone()
 
@@ -152,7 +152,7 @@ if comm.concurrent:
     assert other.counters.rounds == 1200, other.counters
     other.close()
 
-# Sparse rows, of which the last rank has none, or none with entries.
+# Sparse rows: the last rank has no rows, or its rows have no entries.
 for num_last, entries in ((0, 6), (3, 6), (3, 0)) if size == 2 else ():
     offsets = np.r_[np.arange(size) * 3, (size - 1) * 3 + num_last]
     matrix = np.zeros((offsets[-1], 5), np.float32)
@@ -165,7 +165,7 @@ for num_last, entries in ((0, 6), (3, 6), (3, 0)) if size == 2 else ():
     for got in comm.local(rows):
         equal(got, np.vstack([matrix, np.zeros((1, 5))])[nodes[0]], np.float32)
 
-# An emulated network: same values, and the time it would take.
+# An emulated network gives the same values and tells the time it would take.
 slow = Emulated(comm.clone(), latency=2e-3, bandwidth=1e6)
 reduce = slow.program(slow.all_reduce, (OWN,), SAME)
 reduce.lower(own(lambda r: [r, 1], np.float32))

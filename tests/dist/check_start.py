@@ -1,8 +1,8 @@
 """`check_start.py HARM MOMENT FLAGS...`: `python -m jgs.train FLAGS...`, which fails at MOMENT.
 
-HARM is kill or stop, by that signal, or exit, as a wrong installation does. MOMENT is import,
-while JAX is imported, or connected, after the ranks have connected and before the watchdog is
-told.
+HARM is `kill` or `stop`, by that signal, or `exit`, as a broken installation does. MOMENT is
+`import`, while JAX is imported, or `connected`: after the ranks have connected and before the
+watchdog is told.
 """
 
 import os
@@ -13,7 +13,7 @@ import time
 
 
 def come_to_harm():
-    time.sleep(1)  # the others have begun
+    time.sleep(1)  # the other ranks have begun by then
     if harm == "exit":
         sys.exit("no such library")
     os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[harm])

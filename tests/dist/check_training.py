@@ -1,4 +1,4 @@
-"""Run by each rank, or alone: 20 steps in each mode; draws and parameters go to files.
+"""Run by each rank, or alone: 20 steps in each mode. Draws and parameters are written to files.
 
 Arguments: the folder of parts, the folder to write to, then modes as MODE-CACHE.
 """
@@ -58,7 +58,7 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
                 outside = [a.shape for a in used if not all(in_file(a, parts))]
                 if mode == "vanilla" and comm.size == job.data._parts.num_parts:
                     indices = job.loader.source._sampler._graph.indices
-                    # Of a device: those of less than a page are copied.
+                    # One array for each device; an array smaller than a page is copied.
                     outside += [] if any(in_file(indices, parts)) else [indices.shape]
             if done < 3:
                 drawn.append([draws(b) for b in comm.local(batch)])
@@ -81,7 +81,7 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
 
 
 def in_file(array, folder: str) -> list[bool]:
-    """Whether its first bytes, on each device of this process, are those of a file there."""
+    """Whether the array begins in a mapped file of `folder`, for each device here."""
     places = [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]
     lines = [s for s in Path("/proc/self/maps").read_text().splitlines() if str(folder) in s]
     ranges = [[int(bound, 16) for bound in s.split()[0].split("-")] for s in lines]
@@ -89,9 +89,9 @@ def in_file(array, folder: str) -> list[bool]:
 
 
 def memory_of(comm, folder: str) -> dict[str, int]:
-    """KiB of the folder's files in this process: in all, its share, and what it has changed."""
+    """KiB of the folder's files in this process: resident, its share, and changed by it."""
     total, inside = dict.fromkeys(("Rss", "Pss", "Private_Dirty"), 0), False
-    comm.barrier()  # the others are there, too
+    comm.barrier()  # by now the other ranks have mapped the files, too
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, *words = line.split()
         inside = folder in line if "-" in name and ":" not in name else inside
@@ -102,7 +102,7 @@ def memory_of(comm, folder: str) -> dict[str, int]:
 
 
 def draws(batch) -> dict:
-    """{(hop, node): its neighbours}, and the features' nodes are those of the last hop."""
+    """{(hop, node): its neighbours}. The nodes of the features are those of the last hop."""
     nodes, found = np.asarray(batch.nodes), {}
     for hop, block in enumerate(batch.blocks[::-1]):
         indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
@@ -114,7 +114,7 @@ def draws(batch) -> dict:
 
 
 def rounds_of_a_step(loader) -> int:
-    """The rounds of drawing one batch, counted; none is drawn ahead."""
+    """The counted rounds of drawing one batch, with none drawn ahead."""
     loader.close()
     loader.finish_epoch()
     source, counts = loader.source, []

@@ -1,7 +1,7 @@
-"""Run by every rank (see ranks.py): 40 steps in which one rank fails.
+"""Run by every rank (see ranks.py): 40 steps, in which one rank fails.
 
-`check_watchdog.py HARM RANK`: HARM is kill, stop (SIGSTOP), raise, hang, or none. With none
-that rank asks all to stop.
+`check_watchdog.py HARM RANK`: HARM is kill, stop (SIGSTOP), raise, hang, or none. With none the
+rank asks all ranks to stop.
 """
 
 import os
@@ -23,7 +23,7 @@ with Watchdog(comm, timeout=2, last_checkpoint=lambda: "checkpoints/7") as watch
     for n in range(40):
         watchdog.step = n
         if n == 20 and comm.rank == harmed:
-            time.sleep(0.5)  # it is seen there
+            time.sleep(0.5)  # the others see it at this step by then
             if harm == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if harm == "stop":
@@ -39,7 +39,7 @@ with Watchdog(comm, timeout=2, last_checkpoint=lambda: "checkpoints/7") as watch
         )
         if stop[0]:
             break
-        if n == 10:  # longer than the timeout, as an evaluation may be
+        if n == 10:  # longer than the timeout, as an evaluation may take
             watchdog.step = None
             time.sleep(2.5 * (comm.rank == harmed))
 print(f"stopped after {n}")

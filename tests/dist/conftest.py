@@ -24,8 +24,8 @@ def parts(tmp_path_factory):
 
 @pytest.fixture
 def start(environment):
-    """`start(kind, n, flags...)` starts the processes; all end with the test. `kind`: "mpi",
-    "jax", or the start of a command. Flags of one rank: a list of each rank's."""
+    """`start(kind, n, flags...)` starts `n` processes, which all end with the test. `kind` is
+    "mpi", "jax", or the start of a command. `each` is a list of each rank's own flags."""
     started = []
 
     def start(kind, n, *flags, each=None):
@@ -58,7 +58,7 @@ def start(environment):
     yield start
     for process in started:
         if process.poll() is None:
-            process.terminate()  # mpiexec ends its ranks
+            process.terminate()  # mpiexec then ends its ranks
             try:
                 process.wait(5)
             except subprocess.TimeoutExpired:

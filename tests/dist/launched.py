@@ -7,7 +7,7 @@ from jgs.partition.__main__ import main as partition
 
 FLAGS = ["--fanouts", "3", "2", "--hidden", "8", "--no-progress", "--watchdog", "8"]
 FLAGS += ["--checkpoint-every", "3"]
-LIMIT = 240  # seconds, on a machine that has much else to do too
+LIMIT = 240  # seconds; enough on a machine that is busy with other work
 
 
 def make_parts(out, seed=0, num_parts=4):
@@ -19,7 +19,7 @@ def make_parts(out, seed=0, num_parts=4):
 
 
 def finish(processes):
-    """Statuses, and what all wrote to standard output and standard error."""
+    """Exit statuses, and what all processes wrote to standard output and to standard error."""
     end = time.monotonic() + LIMIT
     said = [p.communicate(timeout=max(end - time.monotonic(), 1)) for p in processes]
     outs, errs = zip(*said, strict=True)

@@ -1,7 +1,7 @@
-"""`run_ranks`: a Python file run by several ranks, and `connect_here`, which the file calls.
+"""`run_ranks` has several ranks run a Python file; `connect_here` connects inside that file.
 
 Kinds: `"mpi"`, processes under mpiexec; `"jax"`, processes under jax.distributed with gloo;
-`"devices"`, devices of one process. Starting takes about 2 s a process on 2 cores, so one file
+`"devices"`, devices of one process. A process takes about 2 s to start on 2 cores, so one file
 should check much.
 """
 
@@ -26,10 +26,11 @@ MPIEXEC = Path(sys.prefix, "bin", "mpiexec")
 def run_ranks(
     script, kind: str, n: int, *args, timeout: float = 240, env=None, status: int | None = 0
 ) -> str:
-    """What `n` ranks that run `script args...` print, standard error too.
+    """What `n` ranks that run `script args...` print, with standard error.
 
-    After `timeout` seconds all are killed. Fails, with that output, unless the exit status is
-    `status` (of mpiexec, or the last status but 0 of the processes; None: any will do).
+    After `timeout` seconds all ranks are killed. The exit status is mpiexec's, or the last one
+    other than 0 of the processes. Any status but `status` fails the test with that output; None
+    accepts all.
     """
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "JGS_NUM_THREADS": "1"} | (env or {})
     environment.pop("XLA_FLAGS", None)  # pytest's own devices
@@ -80,7 +81,7 @@ def needs_mpi() -> None:
 
 
 def connect_here():
-    """The communicator that `run_ranks` means."""
+    """The communicator of the kind that `run_ranks` chose."""
     from jgs.dist.launch import connect
 
     kind, *where = os.environ["JGS_TEST_COMM"].split()
@@ -90,9 +91,9 @@ def connect_here():
 
 
 def _kill(process: subprocess.Popen) -> None:
-    """The process and its children, which a stopped or hung one may have."""
+    """Ends the process and its children, also where these are stopped or hang."""
     if process.poll() is None:
-        process.terminate()  # mpiexec ends its ranks, which are not in its process group
+        process.terminate()  # mpiexec ends its ranks, which are in another process group
         with suppress(subprocess.TimeoutExpired):
             process.wait(5)
     with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A real sshd on each of several hosts of `two_hosts`, with keys made for the test."""
+"""A real sshd on each of the hosts of `two_hosts`, with keys made for the test."""
 
 import os
 import shutil
@@ -14,8 +14,8 @@ SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 @contextmanager
 def ssh_servers(hosts: list[Host], folder: Path) -> Iterator[str]:
-    """The ssh command by which each of the hosts reaches all others, by name; `folder` gets
-    keys and settings. Raises `NotPermitted`."""
+    """The ssh command by which each host reaches all others by name. `folder` gets the keys and
+    settings. Raises `NotPermitted`."""
     missing = [name for name in ("ssh", "ssh-keygen", "rsync") if not shutil.which(name)]
     if missing or not SSHD:
         raise NotPermitted(f"no {', '.join(missing or ['sshd'])} (openssh-server, rsync)")
@@ -30,7 +30,7 @@ def ssh_servers(hosts: list[Host], folder: Path) -> Iterator[str]:
         "StrictModes no\nPermitRootLogin yes\nMaxStartups 100\n"
     )
     client.write_text(f"IdentityFile {key}\nUserKnownHostsFile {known}\nIdentitiesOnly yes\n")
-    Path("/run/sshd").mkdir(exist_ok=True)  # where sshd has its unprivileged part
+    Path("/run/sshd").mkdir(exist_ok=True)  # where sshd runs its unprivileged part
     with ExitStack() as stack:
         for host in hosts:
             daemon = [SSHD, "-D", "-e", "-f", str(server)]

@@ -20,7 +20,7 @@ def test_collectives(kind, n):
 
 
 def test_one_rank():
-    comm = Emulated(Alone(), latency=1, bandwidth=1)  # no round, so no time
+    comm = Emulated(Alone(), latency=1, bandwidth=1)  # no round is needed, so no time passes
     program = comm.program(
         lambda x: (comm.all_to_all(x), comm.all_reduce(x), comm.all_gather(x), comm.index()),
         (OWN,),

@@ -19,7 +19,7 @@ def test_the_rows_read_most_are_chosen_without_bytes_an_edge(monkeypatch, num_ro
     (found,) = degree_cache(comm, offsets, [graph], num_rows)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < indices.size  # bytes; each edge as int64 would be eight times that
+    assert peak < indices.size  # less than a byte an edge; int64 takes eight
     count = np.bincount(indices, minlength=num_nodes)
     count[:400] = 0
     best = np.argsort(-count, kind="stable")[: np.count_nonzero(count)][:num_rows]

@@ -1,4 +1,4 @@
-"""In-degrees in the whole graph: those of a split topology, and those in ranks' batches."""
+"""In-degrees in the whole graph, from a split topology and in the batches of ranks."""
 
 import jax
 import numpy as np

@@ -21,7 +21,7 @@ def test_few_needs_and_none():
     demand = Demand()
     assert demand.most() == 0
     demand.add(100)
-    assert demand.most() == 111  # nothing is known of the others
+    assert demand.most() == 111  # the other steps are not known yet
     demand.add(100)
     assert demand.most() == 100
     assert [rounded(n) for n in (0, 1, 64, 65)] == [1, 64, 64, 128]

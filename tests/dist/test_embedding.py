@@ -31,14 +31,14 @@ def make(size, optimizer="adam", capacity=40, **options):
 
 
 def batches(step, size):
-    """Four ranks' nodes (with repeats, shared ones and padding) and gradients of their rows,
-    dealt to `size` ranks; on two ranks, say, each has two of the four."""
+    """Nodes (with repeats, shared ones and padding) and gradients of their rows for four ranks,
+    dealt to `size` ranks: on two ranks, for instance, each has two of the four."""
     rng = np.random.default_rng(step)
     nodes = rng.integers(0, N // 2, (4, 12)).astype(np.int32) + np.int32(step % 25)
     nodes[:, [3, 9]] = [N, -1]
-    nodes[3] = N  # nothing at all
+    nodes[3] = N  # all padding
     gradient = rng.standard_normal((4, 12, F)).astype(np.float32)
-    if size == 3:  # the fourth's, which are padding, with the first's
+    if size == 3:  # the fourth batch, which is padding, joins the first
         nodes = [np.r_[nodes[0], nodes[3]], *(np.r_[n, n * 0 + N] for n in nodes[1:3])]
         gradient = [np.r_[g, g] for g in gradient[:3]]
         return nodes, gradient
@@ -60,7 +60,7 @@ def close(a, b, rtol=1e-5):
 
 
 class Dense:
-    """The same by `jax.grad` through a gather from the whole table, and float64 NumPy."""
+    """The same table by `jax.grad` through a gather from all its rows, and by float64 NumPy."""
 
     def __init__(self, rows, optimizer):
         self.rows, self.optimizer = rows.astype(np.float64), optimizer
@@ -102,7 +102,7 @@ def test_steps_are_those_of_a_dense_table(size, optimizer, use_kernels, monkeypa
     if use_kernels and not kernels.available():
         pytest.skip("kernels are not in use")
     monkeypatch.setattr(kernels, "available", lambda: use_kernels)
-    monkeypatch.setattr(embedding, "_STEP_ROWS", 8)  # several at a time
+    monkeypatch.setattr(embedding, "_STEP_ROWS", 8)  # rows are stepped in several chunks
     table = make(size, optimizer)
     dense = Dense(whole(table).rows, optimizer)
     for t in range(4):
@@ -145,14 +145,14 @@ def test_only_touched_rows_change_and_with_all_their_state(size):
     step(table, *batches(0, size))
     before = whole(table)
     nodes, gradient = batches(1, size)
-    step(table, nodes, [0 * g for g in gradient])  # touched, if with a gradient of zeros
+    step(table, nodes, [0 * g for g in gradient])  # touched, although by a gradient of zeros
     after = whole(table)
     touched = np.isin(np.arange(N), np.concatenate(nodes))
     for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(a[~touched], b[~touched])
     old, new = before.opt_state[0].count, after.opt_state[0].count
     np.testing.assert_array_equal(new, old + touched)
-    assert np.any(before.rows[touched] != after.rows[touched])  # by momentum
+    assert np.any(before.rows[touched] != after.rows[touched])  # momentum still moves the rows
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -192,7 +192,7 @@ def test_a_late_update_is_seen_one_pull_later():
     for want_changed in (False, False, True):
         (rows,) = step(table, [nodes], [ones])
         assert np.any(rows != initial[:10]) == want_changed
-    assert whole(table).opt_state[0].count[0] == 3  # the state has every push
+    assert whole(table).opt_state[0].count[0] == 3  # the state includes every push
 
 
 @pytest.mark.parametrize(("before", "after", "late"), [(1, 3, False), (4, 2, True)])
@@ -260,11 +260,12 @@ def test_bad_input_is_refused():
         table.load_state(jax.tree.map(lambda a: a[:-1], state))
     with pytest.raises(InputError, match="50 rows"):
         table.load_state(Table(state.rows.astype(np.float64), state.opt_state))
-    step(table, [np.arange(3, dtype=np.int32)], [np.ones((3, F), np.float32)])  # unharmed
+    # The table is unharmed.
+    step(table, [np.arange(3, dtype=np.int32)], [np.ones((3, F), np.float32)])
 
 
 def test_sage_on_cora_without_features_trains(data_folder):
-    """Above chance by far: the rows learn who is whose neighbour."""
+    """Far above chance: the rows learn which nodes are neighbours."""
     data = jgs.data.load("cora", data_folder)
     comm, num_nodes = Alone(), data.graph.num_nodes
     graphdef, params = nnx.split(
@@ -300,5 +301,5 @@ def test_sage_on_cora_without_features_trains(data_folder):
     logits = nnx.merge(graphdef, params)(batch, table.pull(batch.nodes)[0])
     accuracy = float(jnp.mean(jnp.argmax(logits, -1) == labels[seeds]))
     print("ACC", accuracy)
-    # The largest class is 0.32 of the test nodes; with rows that stay noise it is 0.25.
+    # The largest class has 0.32 of the test nodes. Rows that stay noise give 0.25.
     assert accuracy > 0.5, accuracy

@@ -46,7 +46,7 @@ def sparse(offsets):
 
 
 def batches(size, seed=0):
-    """Nodes of a batch each, with padding in between, and none at all on the last rank."""
+    """The nodes of a batch for each rank, with padding in between; none on the last rank."""
     rng = np.random.default_rng(seed)
     nodes = [
         np.insert(rng.permutation(N)[:30], [0, 7], N).astype(np.int32) for _ in range(size)
@@ -112,7 +112,7 @@ def test_a_cache_changes_no_bit_and_asks_for_less(make):
     before = exchange.extra_rounds
     check(exchange, comm, matrix, nodes)
     assert exchange.extra_rounds - before < without
-    exchange.cache([np.zeros(0, np.int32)] * 2)  # and none again
+    exchange.cache([np.zeros(0, np.int32)] * 2)  # and then none again
     exchange.resize(50)
     check(exchange, comm, matrix, nodes)
 
@@ -149,7 +149,7 @@ def test_all_rows_are_rounded_to_the_wire_whoever_owns_them(wire, make):
 
 @pytest.mark.parametrize("kind", ["one", "two"])
 def test_rows_stay_where_they_lie_and_are_read_there(kind, tmp_path):
-    """Of files with matrices of 1100 and 1400 rows, or two matrices a rank."""
+    """Files with matrices of 1100 and 1400 rows, or two matrices for each rank."""
     rng = np.random.default_rng(4)
     sizes = {"one": [[1100], [1400]], "two": [[300, 800], [700, 700]]}[kind]
     features, matrices = [], []
@@ -161,7 +161,7 @@ def test_rows_stay_where_they_lie_and_are_read_there(kind, tmp_path):
         features.append([np.load(file, mmap_mode="r") for file in files])
     comm, whole = make_comm(2), np.vstack([*matrices, np.zeros((1, 6))])
     nodes = [rng.permutation(2500)[:400].astype(np.int32) for _ in range(2)]
-    for capacity in (300, 40):  # enough; or not, and then the rows are put together
+    for capacity in (300, 40):  # 300 is enough; with 40 the rows are put together
         exchange = FeatureExchange(comm, [0, 1100, 2500], features, capacity, in_place=True)
         x, _ = exchange(comm.own(nodes))
         assert isinstance(x, Placed) == (capacity == 300)
@@ -188,7 +188,7 @@ def test_a_capacity_that_was_too_small_is_enlarged_once():
             check(exchange, comm, DENSE, batches(2, 3 * epoch + seed))
         extra.append(exchange.extra_rounds - before)
     assert extra[0] > 0 == extra[1]
-    assert exchange.capacity == 64  # at most twice the largest, in steps of 64
+    assert exchange.capacity == 64  # at most twice the largest demand, in steps of 64
 
 
 def test_several_tables_and_float16_rows_are_read_where_they_lie():
@@ -224,7 +224,8 @@ def test_hostile_requests_read_nothing_outside():
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_rank_may_have_more_than_2_to_the_31_sparse_entries(size, monkeypatch):
     num = 2**31 + 5
-    huge = [np.broadcast_to(x, num) for x in (np.int32(0), np.float32(1))]  # 4 bytes each
+    # 4 bytes for each array.
+    huge = [np.broadcast_to(x, num) for x in (np.int32(0), np.float32(1))]
     own = SparseFeatures(np.array([0, 3, num]), *huge, 40, 9)
     monkeypatch.setattr(module, "as_device", lambda array: array)
     bounds = np.arange(size + 1) * 2
@@ -282,7 +283,7 @@ def test_a_cache_asks_as_many_of_every_owner_in_a_round():
     exchange = FeatureExchange(comm, offsets, dense(offsets), 5)
     before = comm.counters.rounds
     exchange.cache([np.r_[np.arange(1, 11), np.arange(20, 29), N].astype(np.int32)] * 4)
-    assert comm.counters.rounds - before == 1 + 2 * 2  # 10 of the one owner, 5 at a time
+    assert comm.counters.rounds - before == 1 + 2 * 2  # 10 rows of one owner, 5 at a time
     nodes = [np.r_[N, 1:11, 20:29].astype(np.int32)] * 4
     check(exchange, comm, DENSE, nodes)
 
@@ -295,7 +296,7 @@ def test_rows_kept_before_are_not_asked_for_again(make):
     everything = [np.arange(N, dtype=np.int32)] * 4
 
     def rounds(*nodes):
-        """Of the owner with most new ones, 5 at a time."""
+        """The rounds that filling took: the owner with most new rows sends 5 at a time."""
         before = comm.counters.rounds
         exchange.cache([np.array(nodes, np.int32)] * 4)
         took = comm.counters.rounds - before
@@ -303,14 +304,14 @@ def test_rows_kept_before_are_not_asked_for_again(make):
         return (took - 1) // 2
 
     assert rounds(*range(1, 11), N) == 2
-    assert rounds(*range(10, 0, -1), N, N) == 0  # elsewhere
+    assert rounds(*range(10, 0, -1), N, N) == 0  # the same rows at other places
     assert rounds(N, *range(5, 17)) == 2  # 11 to 16 are new
-    assert rounds(*range(1, 11)) == 1  # 1 to 4 had gone
+    assert rounds(*range(1, 11)) == 1  # 1 to 4 had been dropped
     exchange.replace(
         [[2 * t for t in own] for own in make(offsets)] if make is dense else make(offsets)
     )
     matrix = matrix * (2 if make is dense else 1)
-    assert rounds(*range(1, 11)) == 2  # other rows
+    assert rounds(*range(1, 11)) == 2  # the rows themselves are new
 
 
 def test_few_rows_are_asked_for_in_a_small_round():

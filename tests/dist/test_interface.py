@@ -1,4 +1,4 @@
-"""gloo's ranks connect to an address that other hosts reach, whatever their own names say."""
+"""gloo's ranks connect to an address that other hosts can reach, whatever their names say."""
 
 import socket
 import subprocess
@@ -28,7 +28,7 @@ print(all_gather_rows(comm, [np.array([comm.rank + 1], np.int32)])[:, 0].tolist(
 
 
 def run(there, environment):
-    """What each of the ranks prints; `there` is a host and its arguments, a rank."""
+    """What each rank prints; `there` lists a host and its arguments for each rank."""
     processes = [
         subprocess.Popen(
             host.on(sys.executable, "-c", RANK, repr({"rank": rank, **kwargs})),
@@ -44,7 +44,7 @@ def run(there, environment):
 
 @pytest.mark.parametrize("loopback", [False, True], ids=["good-names", "loopback-names"])
 def test_two_hosts(tmp_path, environment, loopback):
-    """Rank 0, and rank 1 on its host, reach the coordinator by loopback where names do."""
+    """Rank 0, and rank 1 on its host, reach the coordinator by loopback if names lead there."""
     try:
         with hosts(2, tmp_path, loopback) as (a, b):
             meet = {"coordinator": "host-a:29500", "num_ranks": 3}
@@ -66,7 +66,7 @@ def test_what_an_interface_may_be():
 
 
 def test_a_jax_that_takes_no_address(monkeypatch):
-    """Only where the address that it takes by itself is another one is that an error."""
+    """It is an error only where the address that this JAX takes by itself is another one."""
     import jax._src.xla_bridge
 
     monkeypatch.delattr(jax._src.xla_bridge, "make_cpu_client")

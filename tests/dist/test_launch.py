@@ -54,7 +54,7 @@ def test_wrong_arguments(kwargs, message):
         ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "mpi"),
         ({"PMI_SIZE": "1", "PMI_RANK": "0"}, "alone"),
         ({"SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "a,b"}, "jax"),
-        ({"SLURM_NTASKS": "2"}, "alone"),  # in an allocation, but not started by srun
+        ({"SLURM_NTASKS": "2"}, "alone"),  # inside an allocation, but not started by srun
         ({"KUBERNETES_SERVICE_HOST": "x", "JOB_COMPLETION_INDEX": "0"}, "jax"),
     ],
 )
@@ -67,7 +67,7 @@ def test_launchers(environment, kind, monkeypatch):
     monkeypatch.setattr(launch, "_has", lambda module: True)
     found = launch.connect()
     assert ("alone" if isinstance(found, Alone) else found) == kind
-    if kind == "mpi":  # without mpi4jax, JAX's runtime is asked
+    if kind == "mpi":  # without mpi4jax JAX's runtime is used
         monkeypatch.setattr(launch, "_has", lambda m: m != "mpi4jax" and has(m))
         assert launch.connect() == "jax"
         assert launch.connect("mpi") == "mpi"
@@ -97,7 +97,7 @@ def test_an_mpi4jax_that_this_jax_breaks(tmp_path, monkeypatch):
         launch.connect("mpi")
 
 
-# Each rank writes its line at once, for all share the output.
+# Each rank writes its line in a single write, because all ranks share the output.
 CONNECT = """
 import sys
 from jgs.dist.launch import connect
@@ -180,7 +180,7 @@ for function in harm, fail, told, leave:
 
 
 def test_a_rank_that_ends_before_it_meets_the_others_ends_by_a_signal():
-    """Hydra ends the others then, and not when one exits."""
+    """Hydra ends the other ranks after a signal, but not after an exit."""
     done = subprocess.run(
         [
             sys.executable,

@@ -23,12 +23,12 @@ from jgs.dist.watchdog import LOST
 from jgs.train import checkpoint, folder
 from jgs.train.__main__ import main
 
-EPOCHS = 12  # of 5 steps
-FLAGS = [*LAUNCHED, "--metric", "auc"]  # whose ranks send each other more than counts
+EPOCHS = 12  # each of 5 steps
+FLAGS = [*LAUNCHED, "--metric", "auc"]  # ranks exchange more than counts for this metric
 
 
 def rank_pids(run_dir, n):
-    """The process of each rank, of a run started in `run_dir`."""
+    """The process of each rank, for a run started in `run_dir`."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -38,13 +38,13 @@ def rank_pids(run_dir, n):
                 rank = next((e[9:] for e in env if e.startswith("PMI_RANK=")), None)
                 found[int(rank or words[words.index("--process-id") + 1])] = int(place.name)
         except (OSError, IndexError):
-            continue  # it has ended
+            continue  # the process has ended
     assert sorted(found) == list(range(n))
     return found
 
 
 def wait_for(run_dir, processes, steps):
-    """Until the run has a checkpoint after so many further steps."""
+    """Waits until the run has a checkpoint `steps` further than its newest one."""
 
     def newest():
         found = checkpoint.checkpoints(run_dir / folder.CHECKPOINTS)
@@ -53,7 +53,8 @@ def wait_for(run_dir, processes, steps):
     aim, end = newest() + steps, time.monotonic() + LIMIT
     while newest() < aim:
         if any(p.poll() is not None for p in processes):
-            pytest.fail("\n".join(map(str, finish(processes))))  # whole, unlike an assertion's
+            # In full; an assertion's message would be cut.
+            pytest.fail("\n".join(map(str, finish(processes))))
         assert time.monotonic() < end
         time.sleep(0.005)
 
@@ -87,7 +88,7 @@ def wholes():
 
 @pytest.fixture
 def whole(start, parts, wholes, tmp_path_factory):
-    """`whole(kind)`: the result of a run of 2 ranks that nothing interrupted."""
+    """`whole(kind)`: the result of a run of 2 ranks that was not interrupted."""
 
     def make(kind):
         if kind not in wholes:
@@ -137,7 +138,7 @@ def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path, capsys
 
 
 def harm_and_resume(start, kind, whole, parts, run_dir, harms):
-    """A run that comes to each of `harms` in turn, resumed to its end."""
+    """A run that suffers each of `harms` in turn, and is resumed each time, up to its end."""
     flags = (*FLAGS, "--partition", parts, "--epochs", EPOCHS, "--batch-size", 12)
     flags = (*flags, "--run-dir", run_dir, "--resume")
     for number, (harm, rank) in enumerate(harms):
@@ -146,10 +147,11 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         pids = rank_pids(run_dir, 2)
         began = time.monotonic()
         if harm == signal.SIGINT and kind == "jax":
-            for process in processes:  # a terminal's whole group
+            for process in processes:  # a terminal signals the whole group
                 process.send_signal(harm)
         elif harm == signal.SIGTERM and kind == "mpi":
-            for pid in (*pids.values(), processes[0].pid):  # Slurm's way; mpiexec passes it on
+            # As Slurm does; mpiexec passes it on.
+            for pid in (*pids.values(), processes[0].pid):
                 os.kill(pid, harm)
         elif harm == signal.SIGINT:
             os.killpg(processes[0].pid, harm)
@@ -158,7 +160,7 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         if kind != "mpi" and harm == signal.SIGSTOP:
             wait_for_end(pids[1 - rank])
             print(f"the other ended after {time.monotonic() - began:.2f} s")
-            with suppress(ProcessLookupError):  # hydra may have ended it, or its guard
+            with suppress(ProcessLookupError):  # hydra or the rank's guard may have ended it
                 os.kill(pids[rank], signal.SIGKILL)
         statuses, out, err = finish(processes)
         print(f"{harm.name} of rank {rank}: {statuses} after {time.monotonic() - began:.2f} s")
@@ -166,7 +168,7 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         assert "Traceback" not in err
         assert "test_accuracy" not in out
         if harm == signal.SIGINT:
-            # A rank that comes late to its own signal may say that the other was interrupted.
+            # A rank whose own signal comes late may say instead that the other was interrupted.
             assert sum(line.startswith("interrupted") for line in err.splitlines()) == 1
             assert 0 not in statuses
         elif harm == signal.SIGTERM:
@@ -176,7 +178,7 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         else:
             lost = "is gone" if harm == signal.SIGKILL else "nothing heard of"
             lines = [s for s in err.splitlines() if f"rank {1 - rank} ends:" in s]
-            # Of a killed rank mpiexec may tell and end the others before they speak.
+            # After a kill mpiexec may end the other ranks before they say anything.
             assert lines or (harm == signal.SIGKILL and kind != "jax")
             for line in lines:
                 assert lost in line
@@ -240,7 +242,7 @@ def check_launched(done, whole, run_dir):
 
 @pytest.mark.parametrize("kind", ["jax", "mpi"])
 def test_launched_over_ssh(whole, parts, environment, tmp_path, monkeypatch, kind):
-    """Two hosts that share no disk where the parts lie, and an sshd on each."""
+    """Two hosts share no disk where the parts lie; an sshd runs on each."""
     if kind == "mpi":
         needs_mpi()
     alone = whole(kind)[0]
@@ -256,7 +258,7 @@ def test_launched_over_ssh(whole, parts, environment, tmp_path, monkeypatch, kin
             subprocess.run(b.on("mount", "-t", "tmpfs", "none", str(site)), check=True)
             own = ["--ssh", ssh, "--parts", "site/parts", "--comm", kind]
             command = [*LAUNCH, *own, *TRAIN, str(tmp_path / "run")]
-            # MPICH is told to take the cable, but not which interface.
+            # MPICH is told to use the cable, but not which interface that is.
             env = environment | {k: v for k, v in MPICH.items() if k != "UCX_NET_DEVICES"}
             done = subprocess.run(
                 a.on(*command), env=env, capture_output=True, text=True, timeout=LIMIT

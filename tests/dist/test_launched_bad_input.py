@@ -1,4 +1,4 @@
-"""Bad input to `python -m jgs.train --partition`: one line, whichever rank finds it."""
+"""Bad input to `python -m jgs.train --partition` gives one line, whichever rank finds it."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def without_parts(parts, tmp_path):
 def part_of_another_graph(parts, tmp_path):
     bad = shutil.copytree(parts, tmp_path / "bad")
     other = make_parts(tmp_path / "other", seed=1)
-    for name in ("part-00001", "part-00003"):  # one of each rank
+    for name in ("part-00001", "part-00003"):  # one part of each rank
         shutil.rmtree(bad / name)
         shutil.copytree(other / name, bad / name)
     return ["--partition", bad], "a folder of another graph"
@@ -94,8 +94,8 @@ def one_error(processes, expected):
 
 @pytest.fixture(scope="module")
 def answers(parts, tmp_path_factory):
-    """Of each of BAD what two ranks, started once, said: statuses, output, errors; and what is
-    expected."""
+    """What two ranks, started once, said to each case of BAD: statuses, output, errors. The
+    expected error comes with it."""
     folder, cases, expected = tmp_path_factory.mktemp("bad"), {}, {}
     for bad in BAD:
         (place := folder / bad.__name__).mkdir()
@@ -135,7 +135,7 @@ def test_bad_flags_are_one_line(start, parts, tmp_path, n, flags, expected):
 
 def test_a_missing_part_is_one_line(start, parts, tmp_path):
     bad = shutil.copytree(parts, tmp_path / "bad")
-    shutil.rmtree(bad / "part-00003")  # of rank 1
+    shutil.rmtree(bad / "part-00003")  # a part of rank 1
     flags = [*FLAGS, "--batch-size", 12, "--partition", bad, "--run-dir", tmp_path / "run"]
     one_error(start("mpi", 2, *flags), "part-00003")
 
@@ -148,7 +148,7 @@ def test_ranks_started_differently(start, parts, tmp_path):
 
 @pytest.mark.parametrize("num_parts", [2, 4])
 def test_ranks_with_other_parts(start, parts, tmp_path, num_parts):
-    """Of another number, or of as many nodes and seeds."""
+    """The other parts differ in number, or have as many nodes and seeds but other contents."""
     other = make_parts(tmp_path / "other", seed=1, num_parts=num_parts)
     flags = [*FLAGS, "--batch-size", 12, "--epochs", 1, "--run-dir", tmp_path / "run"]
     each = [["--partition", str(parts)], ["--partition", str(other)]]
@@ -157,7 +157,7 @@ def test_ranks_with_other_parts(start, parts, tmp_path, num_parts):
 
 
 def test_a_bad_flag_of_one_rank_ends_all(environment, parts, tmp_path):
-    """It exits before MPI_Init, in which the other waits for it."""
+    """The rank exits before MPI_Init, in which the other rank waits for it."""
     needs_mpi()
     flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", tmp_path / "run"]
     command = [sys.executable, "-m", "jgs.train", *map(str, flags)]
@@ -217,8 +217,8 @@ def small_disk(folder):
 
 
 def test_a_full_disk_is_named(start, parts, tmp_path):
-    """That of the checkpoints, and that of one rank's evaluation: with the rank, and with what
-    it lacks."""
+    """First the disk of the checkpoints is full, then that of one rank's evaluation. The error
+    names the rank and the room that is missing."""
     flags = [*FLAGS, "--partition", parts, "--batch-size", 12]
     with small_disk(tmp_path / "disk") as disk:
         _, _, err = told = finish(start("mpi", 2, *flags, "--run-dir", disk))
@@ -227,7 +227,7 @@ def test_a_full_disk_is_named(start, parts, tmp_path):
         assert "error: rank 0 on " in err
         assert f"{lacks}1 MiB too few" in err
         shutil.rmtree(disk / "checkpoints")
-        # Of 300 own nodes 1.3 MiB a layer.
+        # 300 own nodes need 1.3 MiB for each layer.
         flags += ["--hidden", 1100, "--eval-memory", 1, "--run-dir", tmp_path / "run"]
         each = [["--scratch", str(tmp_path / "new" / "folder")], ["--scratch", str(disk)]]
         _, _, err = told = finish(start("jax", 2, *flags, each=each))

@@ -45,8 +45,8 @@ def test_two_ranks_learn_what_one_does(start, data, tmp_path, kind):
     assert main([*map(str, flags), str(tmp_path / "one"), "--batch-size", "10"]) == 0
     one, two = embeddings(tmp_path / "one"), embeddings(tmp_path / "two")
     assert np.abs(two - one).max() <= 1e-5 * np.abs(one).max()
-    assert np.abs(one).min(axis=0).max() > 0  # and the isolated node has a row
-    # As if killed after the seventh of 20 steps.
+    assert np.abs(one).min(axis=0).max() > 0  # the isolated node has a row as well
+    # As if it was killed after the seventh of 20 steps.
     for name in ("again", "alone"):
         shutil.copytree(tmp_path / "two", tmp_path / name)
         for path in checkpoint.checkpoints(tmp_path / name / folder.CHECKPOINTS):
@@ -62,7 +62,7 @@ def test_two_ranks_learn_what_one_does(start, data, tmp_path, kind):
 
 
 def test_three_and_four_ranks_learn_what_one_does(data, tmp_path):
-    """On devices of this process; 50 nodes are no multiple of 3, of 4, or of a step's walks."""
+    """Devices of this process. 50 nodes are no multiple of 3, of 4, or of a step's walks."""
     found = {}
     for ranks in (1, 3, 4):
         flags = [*FLAGS.split(), "--dataset", data, "--run-dir", tmp_path / str(ranks)]

@@ -33,7 +33,7 @@ def test_two_processes_write_what_one_does(parts, environment, tmp_path):
     for name in ("node", "prediction"):
         np.testing.assert_array_equal(two[name], one[name])
     np.testing.assert_allclose(two["probability"], one["probability"], rtol=1e-5)
-    # What one rank finds wrong ends both, in one line.
+    # An error that one rank finds ends both, in one line.
     (tmp_path / "ids").write_text("3\n-1\n")
     _, out, err = finish([start("--nodes", tmp_path / "ids", "--out", tmp_path / "no.csv")])
     assert out == ""

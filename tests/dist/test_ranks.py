@@ -23,8 +23,7 @@ N = 3000
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """Makes two random parts of a graph of so many random edges, of which no train node has
-    one where there are none."""
+    """Two random parts of a graph of so many random edges; with 0 edges no node has any."""
 
     def make(num_edges):
         rng = np.random.default_rng(0)
@@ -63,7 +62,7 @@ def counted(monkeypatch, owner, name, counts):
 
 @pytest.mark.parametrize("cache_memory", [1 << 20, 1 << 12])
 def test_a_planned_cache_compiles_few_programs(parts, monkeypatch, cache_memory):
-    """A step's in the first epoch only; to fill, one for all rows and one for a few."""
+    """One program for a step, in the first epoch. Two fill: for all rows, and for a few."""
     traces = collections.Counter()
     counted(monkeypatch, FeatureExchange, "_one_round", traces)
     counted(monkeypatch, FeatureExchange, "_raw_rows", traces)
@@ -114,7 +113,7 @@ def test_only_by_node_samplers_go_on_with_other_ranks(parts, sampler):
 
 
 def test_orbax_restores_on_another_number_of_ranks(parts, tmp_path):
-    """What two ranks have left to train on is what one then trains on, and back."""
+    """The seeds left to two ranks are those on which one rank then trains, and back."""
     parts, two = parts(20000), Mesh(jax.devices()[:2])
 
     def rest(comm, iterator):
@@ -139,7 +138,7 @@ def test_orbax_restores_on_another_number_of_ranks(parts, tmp_path):
 
 
 def test_ranks_draw_subgraphs_of_their_own_whose_seeds_are_of_all_parts(parts):
-    """With the rows of their nodes; and the state of a loader leads on from there."""
+    """Batches come with the rows of their nodes. A loader resumes from another's state."""
     parts, sampler = parts(20000), Saint("degree", 400, norm_error=0.5)
     every = np.concatenate([parts.part(i).train_idx for i in range(2)])
     features = np.concatenate([np.asarray(parts.part(i).features) for i in range(2)])

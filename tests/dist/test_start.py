@@ -1,4 +1,4 @@
-"""A rank lost before the ranks have met ends the others in one line that names it."""
+"""A rank that is lost before the ranks have met ends the others in one line that names it."""
 
 import os
 import socket
@@ -38,8 +38,8 @@ def slurm(port, number):
 
 @pytest.fixture
 def ends(environment, parts, tmp_path):
-    """`ends(kind, other, limit)`: the status of a healthy rank 0, or of mpiexec, and what it
-    and rank 1, which the command `other` starts, say. None: rank 1 never comes."""
+    """`ends(kind, other, limit)`: the status of a healthy rank 0, or of mpiexec, and what ranks
+    0 and 1 say. The command `other` starts rank 1; with None rank 1 never comes."""
     started = []
 
     def ends(kind, other, limit):
@@ -101,7 +101,7 @@ def ends(environment, parts, tmp_path):
 )
 def test_a_rank_lost_before_it_has_met_the_others(ends, kind, command, limit, said):
     status, err = ends(kind, command, limit)
-    # mpiexec may end rank 0 before anything speaks for it: then rank 1's guard does.
+    # mpiexec may end rank 0 before anything speaks for it. Then rank 1's guard speaks.
     begins = ("rank 0 ends: ", "error: ", "rank 1 is gone")
     lines = [line for line in err.splitlines() if line.startswith(begins)]
     assert len(lines) == 1, err
@@ -121,8 +121,8 @@ def test_where_guards_meet(monkeypatch):
     for hosts, first in {"n[07-9,12]": "n07", "a,b[1-2]": "a", "x[3]": "x3"}.items():
         for name, value in {**variables, "SLURM_STEP_NODELIST": hosts}.items():
             monkeypatch.setenv(name, value)
-        assert start.meeting().places == ((first, 61441),)  # as JAX has it
-    # Several hosts under Hydra, whose proxy says where mpiexec is.
+        assert start.meeting().places == ((first, 61441),)  # as JAX derives it
+    # Several hosts under Hydra: its proxy tells where mpiexec runs.
     monkeypatch.setattr(start, "_control_port", lambda: "head:4000")
     for name, value in {"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALNRANKS": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -168,7 +168,7 @@ def test_the_rank_that_is_behind_is_named(said, expected):
     if "every" in (expected or ""):
         found = lost.stuck(said, quiet | {1: 8.0}, 10, 9, names)
         assert found == ("nothing heard of ranks 1 for 8 s, last in computing of step 3", [1])
-    # Nothing is heard of ranks in MPI_Init while they wait for one that is behind.
+    # Ranks in MPI_Init are silent while they wait for a rank that is behind.
     waiting, behind = seen("connecting", 3, step=None), seen("starting", 1, step=None)
     said, quiet = {0: waiting, 1: behind, 2: waiting}, dict.fromkeys(range(3), 6.0)
     assert lost.silent(said, quiet, 5, names)[1] == [1]

@@ -1,4 +1,4 @@
-"""`TensorStore`: reads, writes and sums against NumPy and one rank, and its checkpoint."""
+"""`TensorStore`: reads, writes and sums against NumPy and one rank; its checkpoint."""
 
 import jax
 import numpy as np
@@ -31,7 +31,7 @@ def calls(num, seed):
 
 
 def split(store, array):
-    """The batches of all ranks together, as `OWN`: equal parts, in rank order."""
+    """The batches of all ranks together as `OWN`: equal parts, in the order of ranks."""
     return store.comm.own(np.split(array, store.comm.size))
 
 
@@ -52,14 +52,16 @@ def used(size, capacity):
             if step % 2:
                 np.add.at(whole, ids[real], rows[real])
             else:
-                for i, row in zip(ids[real], rows[real], strict=True):  # the last one stays
+                # Of repeated ids the last row stays.
+                for i, row in zip(ids[real], rows[real], strict=True):
                     whole[i] = row
             got = joined(store, tensor.read(split(store, ids)))
             assert got.dtype == whole.dtype
             np.testing.assert_allclose(got[real], whole[ids[real]], rtol=1e-5, atol=1e-6)
             assert not got[~real].any()
             if size > 1 and tensor.extra_rounds == 0:
-                assert store.comm.counters.rounds - before == 4  # two for each
+                # Two rounds each for the change and the read.
+                assert store.comm.counters.rounds - before == 4
     return store, want
 
 
@@ -72,7 +74,7 @@ def test_ranks_equal_numpy_and_one_rank_and_continue_from_a_checkpoint(tmp_path)
         three, _ = used(3, capacity)
         assert (three["memory"].extra_rounds > 0) == (capacity == 5)
         for name, array in three.arrays().items():
-            np.testing.assert_array_equal(array, state[name])  # every bit
+            np.testing.assert_array_equal(array, state[name])  # equal in every bit
     assert [own.shape for own in three["memory"].local()] == [(9, 3, 2), (0, 3, 2), (31, 3, 2)]
     checkpoint.save(tmp_path / "saved", 0, 3, {"store": three.arrays()}, {}, 1)
     arrays, _ = checkpoint.restore(tmp_path / "saved", {"store": make(1, None).arrays()})

@@ -24,10 +24,10 @@ def test_rows_of_one_row_are_added_in_their_order(with_kernels, implemented):
     rng = np.random.default_rng(0)
     add = jax.jit(add_equal, static_argnums=3)
     num_slots = 300
-    # What the slots hold does not matter, be it what looks like a place.
+    # The old contents of the slots do not matter, even if they look like places.
     for slots in (np.zeros(num_slots), rng.integers(-9, 1000, num_slots), np.arange(num_slots)):
         ids = rng.integers(-1, num_slots, 1000).astype(np.int32)
-        ids[rng.random(1000) < 0.2] = 7  # a hub
+        ids[rng.random(1000) < 0.2] = 7  # one id has a fifth of the rows
         rows = rng.normal(size=(1000, 19)).astype(np.float32)
         found = add(ids, rows, jnp.asarray(slots, jnp.int32), 64)
         num, touched = int(found.num), np.asarray(found.touched)

@@ -64,7 +64,7 @@ def alone(folder):
 
 
 def merged(results):
-    """What all ranks drew, step by step: a node draws alike wherever it is drawn for."""
+    """What all ranks drew in each step. A node draws the same on whichever rank it is drawn."""
     steps = []
     for step in range(3):
         found = {}
@@ -107,7 +107,7 @@ def test_ranks_draw_neighbors_of_each_type_as_one_does(typed_parts):
         ("mpi", 2, 2, "metis", ALL),
         ("mpi", 3, 3, "random", FEW),
         ("mpi", 4, 4, "ldg", FEW),
-        ("jax", 2, 4, "ldg", FEW),  # two parts a rank
+        ("jax", 2, 4, "ldg", FEW),  # two parts for each rank
         ("devices", 4, 4, "ldg", ALL),
     ],
 )
@@ -122,17 +122,17 @@ def test_ranks_draw_and_learn_what_one_does(parts, tmp_path, kind, n, num_parts,
         assert merged(results) == merged([want])
         hops = len(check_training.FANOUTS)
         memory = {k: sum(r["memory"][k] for r in results) for k in results[0]["memory"]}
-        assert memory["Private_Dirty"] == 0  # ranks share one copy
+        assert memory["Private_Dirty"] == 0  # the ranks share one copy
         if mode.startswith("hybrid") and kind != "devices":
             graph = sum(f.stat().st_size for f in Path(folder, "graph").iterdir()) >> 10
             assert memory["Rss"] - memory["Pss"] > 0.8 * (n - 1) * graph > 0
         for result in results:
             assert result["rounds"] == (2 if mode.startswith("hybrid") else 2 * hops)
             assert set(result["reductions"]) == {1}
-            if kind != "mpi":  # one all_reduce, and nothing else that communicates
+            if kind != "mpi":  # one all_reduce and no other collective
                 assert len(re.findall(r" all-reduce(-start)?\(", result["hlo"])) == 1
                 assert not re.search(r" (all-to-all|all-gather|permute)\(", result["hlo"])
             assert result["accuracy"] == want["accuracy"]
-            assert result["outside"] == []  # features, and split topology, where they lie
+            assert result["outside"] == []  # features and split topology stay in their files
             for mine, whole in zip(result["params"], want["params"], strict=True):
                 assert np.abs(mine - whole).max() <= 1e-5 * np.abs(whole).max()

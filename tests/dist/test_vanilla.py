@@ -1,4 +1,4 @@
-"""`VanillaSampler`: the sample of `sample_neighbors` on the whole graph, in its rounds."""
+"""`VanillaSampler` draws the sample of `sample_neighbors` on the whole graph, in its rounds."""
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ from jgs.sampling.schedule import Schedule, SeedParts
 N, E, B = 300, 4000, 12
 CUTS = {1: [0, N], 2: [0, 120, N], 3: [0, 40, 40, N], 4: [0, 1, 90, 200, N]}
 ROOMY = Capacity((60, 3000, 1200), (60, 312, 312))
-ENOUGH = RowCapacity((60, 312), (3000, 1200))  # for all that fits it
+ENOUGH = RowCapacity((60, 312), (3000, 1200))  # enough for everything that fits ROOMY
 MODES = [
     {"fanouts": (3, -1, 2)},
     {"fanouts": (3, 4, 2), "replace": True},
@@ -54,7 +54,7 @@ def random_seeds(seed, size):
 
 
 class Ranks:
-    """`size` ranks that have the rows of their nodes, of their seeds and of `halo`."""
+    """`size` ranks, which have the rows of their own nodes, of their seeds and of `halo`."""
 
     def __init__(self, size, graph, seeds, halo=(), capacity=ROOMY, **mode):
         self.comm = Mesh(jax.devices()[:size]) if size > 1 else Alone()
@@ -93,7 +93,7 @@ EACH += [(size, mode) for size in (1, 3) for mode in (MODES[0], MODES[2])]
 
 @pytest.mark.parametrize(("size", "mode"), EACH, ids=str)
 def test_the_sample_of_the_whole_graph(size, mode, same_bits):
-    seed = 4 * MODES.index(mode) + size  # each on a graph of its own
+    seed = 4 * MODES.index(mode) + size  # a different graph for each case
     ranks = Ranks(size, random_graph(seed), random_seeds(seed, size), **mode)
     for key in jax.random.split(jax.random.key(seed), 2):
         whole = ranks.whole_samples(key)
@@ -120,7 +120,7 @@ def test_more_rounds_where_ranks_exchange_more(mode, same_bits):
     assert ranks.sampler.extra_rounds > 0
     assert ranks.comm.counters.rounds == 4 + ranks.sampler.extra_rounds
     extra = ranks.sampler.extra_rounds
-    ranks.sample(key)  # the larger ones stay
+    ranks.sample(key)  # the enlarged capacities stay
     assert ranks.sampler.extra_rounds == extra
 
 
@@ -147,7 +147,7 @@ def test_a_plan_is_enough_and_tight(same_bits):
     ids=str,
 )
 def test_overflow_is_that_of_the_whole_graph(mode, capacity, same_bits):
-    """And only that rank's."""
+    """Only the rank that overflows is flagged."""
     ranks = Ranks(2, random_graph(1), random_seeds(1, 2), capacity=capacity, **mode)
     key = jax.random.key(0)
     whole = ranks.whole_samples(key, capacity)
@@ -167,7 +167,7 @@ def test_a_level_is_a_larger_capacity(same_bits):
 
 
 def test_edges_without_weight_count_for_an_overflow(same_bits):
-    """By weight the capacity bounds what could be drawn, not what was."""
+    """With weights the capacity bounds the edges that could be drawn, not those that were."""
     graph = random_graph(3)
     seeds, key = random_seeds(3, 2), jax.random.key(2)
     mode = {"fanouts": (3, -1, 2), "weighted": True}
@@ -192,7 +192,7 @@ def test_halo_nodes_are_not_asked_for(same_bits):
 
 
 def test_rounds_in_the_program():
-    """2 (L-1) collectives, and no other."""
+    """The program has 2 (L-1) collectives and no others."""
     ranks = Ranks(4, random_graph(0), random_seeds(0, 4), **MODES[0])
     text = []
     compile_program = ranks.comm.counting
@@ -249,7 +249,7 @@ def test_samplers_that_owners_cannot_draw_are_refused():
 
 def test_labor_split_over_owners_is_labor_on_the_whole(same_bits):
     sampler, graph, seeds = Labor((3, 2)), random_graph(2), random_seeds(2, 2)
-    ranks = Ranks(2, graph, seeds, **MODES[0])  # for the parts
+    ranks = Ranks(2, graph, seeds, **MODES[0])  # only for its parts
     capacity = worst_case(graph, B, sampler)
     held = ranks.comm.own(ranks.comm.local(ranks.sampler._held))
     split = VanillaSampler(
@@ -262,7 +262,7 @@ def test_labor_split_over_owners_is_labor_on_the_whole(same_bits):
 
 
 def test_one_rank_plans_from_whole_batches(monkeypatch):
-    """What overflows while planning is drawn again, also where nobody else is to be told."""
+    """A batch that overflows while planning is drawn again, also where no other rank exists."""
     graph, comm = random_graph(1), Alone()
     seed_parts = SeedParts.whole(np.arange(N, dtype=np.int32))
     schedules = [Schedule(jax.random.key(0), seed_parts, B, N)]

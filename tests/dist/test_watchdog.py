@@ -42,7 +42,7 @@ def test_lost_rank_is_named_by_all_others(kind, n, harm, rank):
     )
     others = [other for other in range(n) if other != rank]
     said = SAID[harm].format(rank, names(others))
-    for other in others:  # also where mpiexec ended them first
+    for other in others:  # this holds also where mpiexec ended them first
         assert f"rank {other} ends: {said}; last checkpoint: checkpoints/7" in output
     assert "Traceback" not in output or harm == "raise"
     assert "stopped after" not in output
@@ -91,4 +91,4 @@ def test_one_process_has_nobody_to_watch():
         assert not watchdog.stop_requested()
         watchdog.request_stop()
         assert watchdog.stop_requested()
-    assert LOST not in (0, 1, 2, 130)  # what the command line says otherwise
+    assert LOST not in (0, 1, 2, 130)  # statuses with other meanings on the command line

@@ -1,8 +1,8 @@
 """Hosts on this machine: network namespaces joined by virtual Ethernet cables and a switch.
 
-Each host has a name and a hosts file of its own. The namespaces belong to processes that live
-as long as this process keeps their pipes. So whatever ends this process ends the hosts, all
-that runs on them, and the cables.
+Each host has its own name and hosts file. The namespaces belong to processes that live as long
+as this process keeps their pipes open. So whatever ends this process ends the hosts, all that
+runs on them, and the cables.
 """
 
 import os
@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-INTERFACE = "eth0"  # on all: MPICH's netmod is told one name
-# What MPICH needs to take the cable although all ranks are on one machine.
+INTERFACE = "eth0"  # the same on all hosts: MPICH's netmod is told one name
+# MPICH needs these settings to use the cable although all ranks are on one machine.
 MPICH = {
     "MPIR_CVAR_NOLOCAL": "1",
     "MPIR_CVAR_CH4_NETMOD": "ucx",
@@ -23,19 +23,19 @@ MPICH = {
 
 
 class NotPermitted(Exception):
-    """This system lets us have no namespaces; the message says why."""
+    """This system does not permit namespaces; the message says why."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """A host; `pid` is a process of its namespaces."""
+    """One host; `pid` is a process in its namespaces."""
 
     name: str
     address: str
     pid: int
 
     def on(self, *command: str) -> list[str]:
-        """The command that runs `command` there, in this process's working directory."""
+        """The command that runs `command` on this host, in this process's working directory."""
         namespaces = ["-n", "-m", "-u", f"--pid=/proc/{self.pid}/ns/pid_for_children"]
         return ["nsenter", "-t", str(self.pid), *namespaces, f"--wdns={os.getcwd()}", *command]
 
@@ -46,9 +46,9 @@ def hosts(
 ) -> Iterator[list[Host]]:
     """`number` hosts, `host-a`, `host-b` and so on, that reach each other by name.
 
-    `folder` gets their hosts files. With `loopback` each one's own name is 127.0.1.1 to it, as
-    Debian writes, else its address. The cables take `rate`, or where `tc` is missing or cannot
-    limit it, what the machine can. Raises `NotPermitted`.
+    `folder` gets their hosts files. With `loopback` each host's own name stands for 127.0.1.1,
+    as Debian writes it, otherwise for its address. The cables are limited to `rate`; where `tc`
+    is missing or cannot limit them, they have the machine's own rate. Raises `NotPermitted`.
     """
     with ExitStack() as stack:
         switch = _start(stack)
@@ -78,8 +78,8 @@ def hosts(
 
 @contextmanager
 def two_hosts(folder: Path, mpiexec: Path, rate: str = "100mbit") -> Iterator[list[str]]:
-    """The start of a command that runs a rank on each of two hosts, in the environment
-    `MPICH`; `folder` gets a script. Raises `NotPermitted`."""
+    """The start of a command that runs a rank on each of two hosts, in the environment `MPICH`.
+    `folder` gets a script. Raises `NotPermitted`."""
     with hosts(2, folder, rate=rate) as pair:
         command = ["nsenter", "-t", str(pair[0].pid), "-n", str(mpiexec), "-iface", INTERFACE]
         command += ["-launcher", "ssh", "-launcher-exec", str(remote_shell(folder, pair))]
@@ -87,7 +87,7 @@ def two_hosts(folder: Path, mpiexec: Path, rate: str = "100mbit") -> Iterator[li
 
 
 def remote_shell(folder: Path, hosts: list[Host]) -> Path:
-    """A script in ssh's place: it skips the options, takes the host, runs the rest there."""
+    """A script in place of ssh: it skips the options and runs the command on the host."""
     cases = [
         f'{host.name} | {host.address}) exec {" ".join(host.on())} sh -c "$*" ;;'
         for host in hosts
@@ -102,7 +102,7 @@ def remote_shell(folder: Path, hosts: list[Host]) -> Path:
 
 
 def _start(stack: ExitStack, *first: str) -> int:
-    """The process that new namespaces belong to; the shell commands `first` run in them."""
+    """The process to which new namespaces belong; the shell commands `first` run in them."""
     command = ["unshare", "-n", "-m", "-u", "-p", "-f", "--kill-child", "--mount-proc"]
     script = " && ".join([*first, "ip link set lo up", "echo ready", "exec cat"])
     pipe = subprocess.PIPE
@@ -113,7 +113,7 @@ def _start(stack: ExitStack, *first: str) -> int:
         )  # fmt: skip
     except OSError as error:
         raise NotPermitted(f"unshare: {error}") from None
-    stack.callback(owner.communicate)  # closes its pipe, and waits for its end
+    stack.callback(owner.communicate)  # communicate closes its pipe and waits for its end
     if owner.stdout.readline() != "ready\n":
         raise NotPermitted(owner.stderr.read().strip() or "unshare failed")
     return owner.pid

@@ -31,8 +31,8 @@ def test_cora_reaches_80_percent(tmp_path, capsys):
 
 
 def test_embeddings_of_cora_tell_the_classes(tmp_path, data_folder):
-    """A linear probe of them, standardised, is as good as the model but for one point, though
-    it reads no neighbours: the rows of three layers have read two hops."""
+    """Embeddings under a linear probe, standardised, lose at most one point to the model. The
+    probe reads no neighbours, but the rows of three layers have read two hops."""
     config = jgs.train.Config(
         dataset="cora", root=str(data_folder), model="gcn", fanouts=(20, 20, 20), hidden=16,
         batch_size=140, epochs=60, weight_decay=5e-4, run_dir=str(tmp_path / "run"),

@@ -1,4 +1,4 @@
-"""Samplers that learn, by the command: their state is trained, saved and resumed."""
+"""Samplers that learn, from the command line: their state is trained, saved and resumed."""
 
 import json
 
@@ -22,7 +22,7 @@ class Crash(Exception):
 
 
 def resumed_is_the_same(tmp_path, monkeypatch, *flags):
-    """A run that stops at its sixth step goes on as the one in the folder `whole` did."""
+    """A run stopped at its sixth step goes on exactly as the run in the folder `whole` did."""
     steps_of = learner.make_train_step
 
     def crashing(*arguments):
@@ -51,7 +51,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, monkeypatch, capsys):
     assert train(tmp_path / "fresh", *LEARNS) == 0
     assert metrics(tmp_path / "fresh") != metrics(tmp_path / "whole")
     histories = [a for a in arrays(tmp_path / "whole") if a.ndim == 2 and a.shape[0] == 400]
-    assert len(histories) == 2 * (1 + 2)  # of each layer, of every age
+    assert len(histories) == 2 * (1 + 2)  # one for each layer and each age
     assert all(history.any() for history in histories)
     resumed_is_the_same(tmp_path, monkeypatch, *aged)
     assert train(tmp_path / "no", *LEARNS, "--model", "gat") == 2
@@ -62,7 +62,8 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "shape"),
     [
-        (("--sampler", "pass", "--fanouts", "3", "3"), (8, 128)),  # of W: 8 features
+        # The shape of W for 8 features.
+        (("--sampler", "pass", "--fanouts", "3", "3"), (8, 128)),
         (("--sampler", "asgcn", "--sizes", "40", "40", "--fanouts", "10", "10"), (8,)),
     ],
 )
@@ -70,7 +71,7 @@ def test_weights_of_features_are_trained_and_resumed(tmp_path, monkeypatch, flag
     flags = (*flags, "--epochs", "2", "--hidden", "9")
     assert train(tmp_path / "whole", *flags) == 0
     moments = [a for a in arrays(tmp_path / "whole") if a.shape == shape]
-    assert len(moments) == 3  # and Adam's two
+    assert len(moments) == 3  # W and Adam's two moments
     assert all(moment.any() for moment in moments)
     resumed_is_the_same(tmp_path, monkeypatch, *flags)
 

@@ -1,4 +1,4 @@
-"""What a user can get wrong: one line, exit status 2, no traceback."""
+"""What a user can get wrong ends in one line and exit status 2, without a traceback."""
 
 import os
 import shutil
@@ -182,7 +182,7 @@ def test_run_folders_that_are_not_this_run_s(tmp_path, capsys):
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1), err
         assert word in err
-    # The data set changed under a run: its checkpoint no longer fits.
+    # The data set of a run has changed, so its checkpoint no longer fits.
     write(tmp_path / "data.npz", features=np.zeros((N, 9), np.float32))
     assert main([*argv, "--hidden", "4", "--resume"]) == 2
     err = capsys.readouterr().err

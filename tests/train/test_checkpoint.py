@@ -79,7 +79,7 @@ def test_any_file_missing_or_cut_short_falls_back_and_says_so(tmp_path, caplog):
             _, record = checkpoint.restore(folder, arrays())
             assert record == {"at": 1}, f"{file} harmed unnoticed"
             assert "damaged" in caplog.text
-            # It no longer counts among the newest, so what is written next is kept.
+            # It no longer counts among the newest, so the checkpoint written next is kept.
             checkpoint.save(folder, 0, 1, arrays(1), {"at": "again"}, keep=1)
             assert checkpoint.restore(folder, arrays())[1] == {"at": "again"}
     shutil.rmtree(tmp_path / "whole" / "000001-000000002")

@@ -34,7 +34,7 @@ def test_the_command_line_has_every_field_and_round_trips():
         --negatives 8 --shared-negatives 9 --test-share 0.2 --val-share 0.3 --pool-share 0.4
     """
     argv = argv.split()
-    given = parse(argv) | parse(["--partition", "p"])  # no --dataset beside it
+    given = parse(argv) | parse(["--partition", "p"])  # no --dataset with --partition
     config = Config(**given)
     fields = [f for f in dataclasses.fields(Config) if f.metadata.get("flag", True)]
     assert set(given) == {f.name for f in fields}
@@ -52,7 +52,7 @@ def test_flags_that_are_not_given_are_absent():
 
 
 def test_the_tables_of_samplers_agree():
-    """`--help` must not wait for the import of the samplers: their names are written twice."""
+    """The samplers' names are written twice: `--help` must not wait for their import."""
     (field,) = (f for f in dataclasses.fields(Config) if f.name == "sampler")
     assert list(field.metadata["choices"]) == [
         *samplers.SAMPLERS,
@@ -192,7 +192,7 @@ def test_resume_refuses_folders_of_others_and_takes_empty_ones(tmp_path):
         folder.configure({"run_dir": str(tmp_path / "notes.txt"), "resume": True})
     with pytest.raises(InputError, match="--run-dir"):
         folder.configure({"resume": True})
-    # A job that always resumes must survive being killed before its folder was made.
+    # A job that always resumes must survive a kill before its folder is made.
     assert folder.configure({"run_dir": str(tmp_path / "new"), "resume": True}).resume
 
 
@@ -302,7 +302,7 @@ def test_an_existing_path_of_a_data_set_is_kept_absolute(tmp_path, monkeypatch):
 
 
 def hold(path):
-    """Another process that holds a run folder, and tells so."""
+    """Starts another process that holds a run folder, and waits until it does."""
     code = (
         "import sys; from pathlib import Path; from jgs.files.writing import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
@@ -321,11 +321,11 @@ def test_one_process_a_folder(tmp_path):
     with pytest.raises(InputError, match="in use by another"), folder.claimed(config):
         pass
     assert (run / "config.json").read_bytes() == before
-    other.kill()  # however it ends
+    other.kill()  # the folder is free however it ends
     other.communicate()
     with folder.claimed(config):
         pass
-    assert (run / "config.json").read_bytes() == before  # until its data are accepted
+    assert (run / "config.json").read_bytes() == before  # unchanged until its data are accepted
     folder.keep_config(run, config)
     assert folder.configure({"run_dir": str(run), "resume": True}).epochs == 9
 

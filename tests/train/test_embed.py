@@ -22,7 +22,7 @@ FLAGS = """
 
 
 def two_rings(size=30):
-    """The edges `[E, 2]` of two circular ladders, each once."""
+    """The edges `[E, 2]` of two circular ladders, each edge once."""
     node = np.arange(size)
     ring = [np.stack([node, (node + k) % size], axis=1) for k in (1, 2, 3)]
     return np.concatenate([*ring, *(edges + size for edges in ring)])
@@ -77,12 +77,12 @@ def test_the_opened_run_has_the_embeddings(whole, tmp_path):
 
 
 def test_one_command_begins_the_run_and_goes_on_with_it(data, whole, tmp_path, monkeypatch):
-    """As the script of a job that is put back into the queue after SIGTERM."""
+    """As in the script of a job that is put back into the queue after SIGTERM."""
     made, calls = embed.EmbedLearner.step, []
 
     def interrupted(self, *arguments):
         calls.append(1)
-        if len(calls) == 11:  # of 16 an epoch
+        if len(calls) == 11:  # an epoch has 16 steps
             signal.raise_signal(signal.SIGTERM)
         made(self, *arguments)
 
@@ -120,7 +120,7 @@ def test_what_is_refused(data, tmp_path, capsys, flags, words):
 
 
 def test_along_a_metapath(tmp_path):
-    """Users of two circles, who share no item; the steps go between users and items."""
+    """Two circles of users share no item. The steps go between users and items."""
     users, items = np.arange(40), np.random.default_rng(0).integers(0, 10, (6, 40))
     bought = np.stack([np.tile(users, 6), (items + 10 * (users >= 20)).ravel()])
     path = tmp_path / "shop.npz"
@@ -160,7 +160,7 @@ def test_an_edge_list_alone_will_do(tmp_path):
 
 
 def test_the_probe_is_penalised_logistic_regression():
-    """At its minimum the penalised loss of a label has no slope; and known labels score 1."""
+    """A label's penalised loss has slope 0 at its minimum. Known labels score 1."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3)).astype(np.float32)
     y = x @ rng.normal(size=(3, 4)) + rng.normal(size=(200, 4)) > 0

@@ -17,7 +17,7 @@ N = 50
 
 
 def hub_graph(seed):
-    """Random, with a hub (node 7, 300 in-edges) and isolated nodes (the last five)."""
+    """A random graph with a hub (node 7, 300 in-edges) and isolated nodes (the last five)."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, N - 5, (2, 150))
     src, dst = np.r_[src, rng.integers(0, N - 5, 300)], np.r_[dst, np.full(300, 7)]
@@ -25,7 +25,7 @@ def hub_graph(seed):
 
 
 def dense(model, graph, x):
-    """The model, straight from its definition, in NumPy float64 but for the layers' maps."""
+    """The model by its definition, in float64 NumPy except for the layers' linear maps."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     h = np.asarray(x, np.float64)
     for i, conv in enumerate(model.layers):
@@ -41,7 +41,7 @@ def dense(model, graph, x):
 
 
 def model_of(reduce, widths=(6, 9, 4), layers=2, **options):
-    """9 hidden units: the first layer aggregates before, the second after its projection."""
+    """A model with 9 hidden units: layer 1 aggregates before, layer 2 after its projection."""
     return GraphSAGE(*widths, layers, reduce=reduce, **options, rngs=nnx.Rngs(3))
 
 
@@ -58,7 +58,7 @@ def test_equals_the_dense_evaluation(reduce, memory, tmp_path):
         scale = np.abs(expected).max()
         got = infer(params, np.arange(N))
         np.testing.assert_allclose(got, expected, atol=2e-5 * scale)
-        some = np.array([7, 49, 3, 7, 0])  # the hub twice, an isolated node
+        some = np.array([7, 49, 3, 7, 0])  # the hub twice, and an isolated node
         np.testing.assert_allclose(infer(params, some), expected[some], atol=2e-5 * scale)
 
 
@@ -80,7 +80,7 @@ def test_sparse_and_half_precision_features(kind, widths, reduce):
 
 
 def test_layers_that_stay_on_the_host_are_fetched_piece_by_piece(monkeypatch):
-    """As on an accelerator whose memory a layer's output exceeds."""
+    """As on an accelerator whose memory is smaller than a layer's output."""
     graph = hub_graph(1)
     x = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -112,7 +112,7 @@ def test_chunks_and_pieces_bound_the_memory(monkeypatch):
 @pytest.mark.parametrize("reduce", ["mean", "sum", "max"])
 @pytest.mark.parametrize("memory", [1 << 30, 3000], ids=["one chunk", "many pieces"])
 def test_weighted_equals_weighted_sampling_of_all_neighbours(reduce, memory):
-    """Edges of weight 0 are never drawn; some rows here have no others."""
+    """Edges of weight 0 are never drawn; some rows here have only such edges."""
     plain = hub_graph(0)
     weight = np.random.default_rng(1).choice([0, 0, 0.5, 3], plain.num_edges)
     graph = Graph(plain.indptr, plain.indices, weight)

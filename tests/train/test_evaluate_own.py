@@ -19,7 +19,7 @@ N, WIDTHS, HEADS = 60, (5, 6, 4, 3), 2
 
 
 class Attend(nnx.Module):
-    """Heads of dot-product attention, whose scores are far too large for an exponential."""
+    """Dot-product attention with several heads; its raw scores overflow an exponential."""
 
     reduce, uses_degrees, takes_inputs, projects_first = "attention", False, False, True
     num_heads = HEADS
@@ -46,7 +46,7 @@ class Attend(nnx.Module):
 
 
 class ByDegree(nnx.Module):
-    """A sum over the roots of degrees, as in a GCN: both steps read them."""
+    """A sum over the square roots of degrees, as in a GCN: both steps read the degrees."""
 
     reduce, uses_degrees, takes_inputs, projects_first = "sum", True, False, True
 
@@ -90,7 +90,7 @@ def features():
 
 
 def dense(model, graph, num_layers=3):
-    """From the definitions, in float64."""
+    """The model by its definition, in float64."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     degree = np.diff(indptr)
     h = features().astype(np.float64)
@@ -123,7 +123,7 @@ def test_attention_and_degrees_equal_their_definitions(self_loops, tmp_path):
     params, some = nnx.state(model), np.array([7, 59, 3, 7, 0])
     for num_layers in (3, 2):  # the logits, and the rows of the last hidden layer
         expected = dense(model, graph, num_layers)
-        for memory in (1 << 30, 3000):  # in one piece, and the hub in many
+        for memory in (1 << 30, 3000):  # in one piece, or in many that share the hub
             infer = exact_inference(model, graph, jnp.asarray(x), memory, tmp_path)
             got = infer(params, np.arange(N), num_layers)
             np.testing.assert_allclose(got, expected, atol=2e-4)
@@ -138,7 +138,7 @@ def test_ranks_equal_one_machine(size, tmp_path):
     comm = Mesh(jax.devices()[:2]) if size == 2 else Alone()
     offsets = [0, 23, N] if size == 2 else [0, N]
     owned = list(pairwise(offsets))
-    # A rank's rows may be in several tables, one a part.
+    # A rank's rows may lie in several tables, one for each part.
     rows = [[x[a : a + 9], x[a + 9 : b]] for a, b in owned]
     nodes = [np.arange(a, b)[::-2] for a, b in owned]
     want = dense(model, graph)
@@ -147,7 +147,7 @@ def test_ranks_equal_one_machine(size, tmp_path):
     before = comm.counters.rounds
     for got, asked in zip(infer(nnx.state(model), nodes), nodes, strict=True):
         np.testing.assert_allclose(got, want[asked], atol=2e-4)
-    assert (comm.counters.rounds == before) == (size == 1)  # alone there is nobody to ask
+    assert (comm.counters.rounds == before) == (size == 1)  # one rank has no other to ask
     if size == 2:
         with pytest.raises(InputError, match="ids from 0 to 22; got 23"):
             infer(nnx.state(model), [np.array([23]), np.array([24])])
@@ -173,7 +173,7 @@ def test_what_no_model_can_be_asked():
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 def test_a_full_disk_is_an_error_that_says_what_to_do(code, tmp_path, monkeypatch):
-    """Written through a map, it would be SIGBUS."""
+    """Writing through a map would end in SIGBUS instead."""
     model = Own()
     infer = exact_inference(model, hub_graph(), jnp.asarray(features()), 1000, tmp_path)
 

@@ -1,4 +1,4 @@
-"""Evaluation by ranks against evaluation on one machine."""
+"""Evaluation by several ranks against evaluation on one machine."""
 
 from itertools import pairwise
 
@@ -70,6 +70,6 @@ def check(graph, x, size, reduce, memory, scratch, weighted):
     infer = exact_inference(
         model, [graph] * size, features, *options, comm=comm, offsets=offsets
     )
-    for _ in range(2):  # again with the programs and shapes of the first time
+    for _ in range(2):  # the second time reuses programs and shapes
         got = np.concatenate(infer(params, nodes))
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -28,10 +28,10 @@ STALLS = ("--fanout-schedule", "plateau:4,3", "--plateau-fraction", 0.9, "--plat
 
 
 def test_as_accurate_with_fewer_edges_drawn():
-    """On Facebook, in a loop of the user's own: its features' 64 main components are enough.
+    """On Facebook, in the user's own loop. The 64 main components of its features are enough.
 
-    Within 0.7 points (the validation set's own standard error is 0.4), with less than three
-    quarters of the edges.
+    The accuracy is within 0.7 points, with less than three quarters of the edges. The
+    validation set's own standard error is 0.4 points.
     """
     if not (DATA / "facebook.npz").is_file():
         pytest.skip(f"no facebook.npz in {DATA}: set JGS_TEST_DATA to its folder")
@@ -113,7 +113,7 @@ def test_a_run_is_resumed_across_a_switch(schedule, switch, tmp_path, monkeypatc
     for crash_at in (
         switch * per_epoch + 1,
         switch * per_epoch + 3 * per_epoch // 4,
-    ):  # at the switch, and after
+    ):  # at the switch and after it
         calls.clear()
         run_dir = tmp_path / str(crash_at)
         with pytest.raises(Crash):

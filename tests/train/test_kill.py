@@ -46,7 +46,7 @@ def test_kill_and_resume_ten_times(tmp_path):
     killed, at, run_dir = 0, [], tmp_path / "run0"
     while killed < KILLS:
         process = start(run_dir)
-        # A random number of steps further, and a random moment in or after that step.
+        # The kill comes some random steps later, at a random moment in or after that step.
         aim = steps_of(newest(run_dir)) + int(rng.integers(1, 10))
         while process.poll() is None and steps_of(newest(run_dir)) < min(aim, STEPS - 1):
             time.sleep(0.002)
@@ -56,11 +56,12 @@ def test_kill_and_resume_ten_times(tmp_path):
         if process.returncode == -signal.SIGKILL:
             killed += 1
             at.append(newest(run_dir))
-        if steps_of(newest(run_dir)) >= STEPS - 8 and killed < KILLS:  # nearly done: a new run
+        # Nearly done: begin a new run.
+        if steps_of(newest(run_dir)) >= STEPS - 8 and killed < KILLS:
             check(run_dir, whole)
             run_dir = tmp_path / f"run{killed}"
     check(run_dir, whole)
-    assert len(set(at)) >= 4, at  # killed at different places
+    assert len(set(at)) >= 4, at  # the kills hit different steps
 
 
 def check(run_dir, whole):

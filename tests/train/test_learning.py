@@ -44,7 +44,7 @@ def test_the_rates_of_every_schedule():
 
 
 def events(run_dir):
-    """{name: [(epoch, number)]}, as TensorBoard reads them."""
+    """{name: [(epoch, number)]} as TensorBoard reads the events."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     reader = accumulator.EventAccumulator(
         str(run_dir / log.TENSORBOARD), {accumulator.TENSORS: 0}
@@ -130,7 +130,7 @@ def test_wandb_is_told_each_epoch_once(tmp_path, monkeypatch):
     told = []
 
     class Session:
-        step = 2  # it has the first epoch of an earlier session
+        step = 2  # an earlier session did the first epoch
 
         def log(self, numbers, step):
             told.append((step, numbers))

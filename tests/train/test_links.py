@@ -1,4 +1,4 @@
-"""`--task links` on two rings: nodes are joined to near nodes of their ring."""
+"""`--task links` on two rings: links join near nodes of one ring."""
 
 import json
 import signal
@@ -31,7 +31,7 @@ FLAGS = """
 
 
 def two_rings(size=30):
-    """The edges `[2, E]` of two circular ladders, both directions."""
+    """The edges `[2, E]` of two circular ladders, in both directions."""
     node = np.arange(size)
     ring = [np.stack([node, (node + k) % size]) for k in (1, 2, 3)]
     edges = np.concatenate([*ring, *(each + size for each in ring)], axis=1)
@@ -40,7 +40,7 @@ def two_rings(size=30):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """With features, which say nothing."""
+    """A data set whose features say nothing."""
     path = tmp_path_factory.mktemp("data") / "rings.npz"
     node = np.arange(60)
     split = {f"{name}_idx": node[i::3] for i, name in enumerate(("train", "val", "test"))}
@@ -110,7 +110,7 @@ def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path,
 
     def interrupted(self, *arguments):
         calls.append(1)
-        if len(calls) == 16:  # of 13 an epoch
+        if len(calls) == 16:  # an epoch has 13 steps
             signal.raise_signal(signal.SIGTERM)
         made(self, *arguments)
 
@@ -145,7 +145,7 @@ def test_two_ranks_learn_what_one_does(data, whole, tmp_path):
 
 def test_what_is_held_out():
     src, dst = two_rings()
-    src, dst = np.r_[src, 5, 5], np.r_[dst, 5, 6]  # a loop, and an edge that is there twice
+    src, dst = np.r_[src, 5, 5], np.r_[dst, 5, 6]  # a loop, and a repeated edge
     graph = Graph.from_edges(src, dst, 60, np.arange(1, src.size + 1, dtype=np.float32))
     held = hold_out(graph, jax.random.key(1), 0.2, 0.1)
     every = {(min(a, b), max(a, b)) for a, b in zip(src, dst, strict=True) if a != b}

@@ -60,7 +60,7 @@ def test_epochs_may_grow(tmp_path, whole, capsys):
     assert main(["--resume", "--run-dir", str(run_dir), "--epochs", "3"]) == 0
     assert json.loads(capsys.readouterr().out)["epochs"] == 3
     same_run(run_dir, whole)
-    # A finished run, resumed, gives its result again.
+    # Resuming a finished run gives its result again.
     assert main(["--resume", "--run-dir", str(run_dir)]) == 0
     assert json.loads(capsys.readouterr().out)["epochs"] == 3
     same_run(run_dir, whole)
@@ -71,7 +71,7 @@ class Crash(Exception):
 
 
 def crash_after(monkeypatch, count):
-    """Has the run end with `Crash` once it has made so many steps."""
+    """Makes the run end with `Crash` after `count` steps."""
     steps_of = learner.make_train_step
 
     def crashing(*arguments):
@@ -141,7 +141,7 @@ def test_resume_after_a_checkpoint_was_cut_short(tmp_path, whole, capsys):
 
 
 def test_no_step_is_told_before_the_first_batch(tmp_path):
-    """What comes before it, such as planning a cache, may take longer than any step."""
+    """The work before it, such as planning a cache, may take longer than any step."""
     told, epochs = [None], []
 
     class Watched(Job):

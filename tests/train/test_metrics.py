@@ -1,4 +1,4 @@
-"""The metrics of `--metric`, by their definitions, and equal on any number of ranks."""
+"""The metrics of `--metric` by their definitions, and equal on any number of ranks."""
 
 from itertools import pairwise, product
 
@@ -14,7 +14,7 @@ N = 60
 
 
 def outputs_and_labels(num_classes, several):
-    """With equal outputs, and a class that no row has."""
+    """Some outputs are equal, and one class has no row."""
     rng = np.random.default_rng(num_classes)
     outputs = rng.integers(-3, 4, (N, num_classes)).astype(np.float32)
     if several:
@@ -53,7 +53,7 @@ def test_a_metric_is_what_it_is_called_on_any_number_of_ranks(name, num_classes,
     outputs, labels = outputs_and_labels(num_classes, several)
     want = measured(name, outputs, labels)
     assert want == pytest.approx(by_definition(name, outputs, labels), abs=1e-6)
-    for ends in ([0, 50, N], [0, 31, 31, 55, N]):  # a rank without a row, too
+    for ends in ([0, 50, N], [0, 31, 31, 55, N]):  # one of these ranks has no row
         comm = Mesh(jax.devices()[: len(ends) - 1])
         pieces = [[array[a:b] for a, b in pairwise(ends)] for array in (outputs, labels)]
         assert METRICS[name].measure(comm, *pieces) == want

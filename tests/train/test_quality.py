@@ -1,4 +1,4 @@
-"""Samplers that draw unevenly train well: `python -m benchmarks.quality` in short."""
+"""Samplers that draw unevenly still train well: a short `python -m benchmarks.quality`."""
 
 import pytest
 

@@ -59,7 +59,7 @@ def test_nan_in_the_batch_padding_changes_no_bit_of_the_state(small, multilabel)
     labels = jnp.arange(60, dtype=jnp.int32) % 3
     if multilabel:
         labels = jax.nn.one_hot(labels, 3)
-    seeds = np.array([3, 60, 7, 9, 60, 60], np.int32)  # padding between seeds too
+    seeds = np.array([3, 60, 7, 9, 60, 60], np.int32)  # there is padding between seeds too
     batch = sample_neighbors(jax.random.key(1), graph, seeds, (3, 3))
     x = jgs.ops.gather(features, batch.nodes)
     real = np.asarray(batch.nodes) < 60

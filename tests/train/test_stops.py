@@ -1,4 +1,4 @@
-"""What ends a run early: Ctrl-C, SIGTERM, the loss, the disk, the memory."""
+"""What ends a run early: Ctrl-C, SIGTERM, the loss, a full disk, too little memory."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_ctrl_c_after_the_last_step_of_an_epoch_is_not_lost(tmp_path, capsys, mo
 def test_sigterm_ends_what_is_under_way_and_keeps_a_checkpoint(
     tmp_path, whole, capsys, monkeypatch
 ):
-    """Sent twice, as launchers do: in a step, in an evaluation, in a checkpoint."""
+    """The signal comes twice, as launchers send it: in a step, an evaluation, a checkpoint."""
     flags = (tmp_path / "run", "--resume", "--checkpoint-every", 3)
     before = signal.getsignal(signal.SIGTERM)
     for place, name, calls, where in (
@@ -143,7 +143,7 @@ def test_sigterm_outside_of_training_stops_at_once(tmp_path, capsys, monkeypatch
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, capsys, monkeypatch, interrupted):
-    """And no checkpoint of it takes the place of a good one."""
+    """A checkpoint of it never takes the place of a good one."""
     steps_of, calls = learner.make_train_step, []
 
     def spoiling(*arguments):
@@ -177,12 +177,13 @@ def test_the_loss_at_the_end_of_an_epoch_must_be_finite(tmp_path, capsys):
 
 
 def test_a_full_disk_is_one_line_and_can_be_resumed(tmp_path, whole):
-    """As far as a limit on the size of files goes: arrays no longer fit, small files do."""
+    """A limit on file sizes stands for the disk: arrays no longer fit, small files do."""
     run_dir = tmp_path / "run"
     argv = [sys.executable, "-m", "jgs.train", *SMALL.split(), "--run-dir", str(run_dir)]
     done = subprocess.run(
         ["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *argv],
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},  # it would keep files cut short
+        # Python would keep byte code that was cut short.
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
     )
@@ -237,7 +238,7 @@ def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error
     assert err.splitlines()[-1].startswith("error: ")
     assert word in err.splitlines()[-1]
     assert ("Lower --hidden" in err) == (word == "memory")
-    # Of the data set alone, lowering the model's width would be of no use.
+    # The data set alone needs too much memory, so a narrower model is of no use.
     monkeypatch.setattr(jgs.data, "load", lacking)
     synthetic = ["--dataset", "synthetic"]
     for command in (
@@ -281,7 +282,7 @@ def test_a_result_that_standard_output_refuses_is_in_the_run_folder(
         monkeypatch.setattr(sys, "stdout", stdout)
         assert train(run_dir, "--resume") == 2
         if stdout is not None:
-            stdout.close()  # as at Python's exit: nothing is raised again
+            stdout.close()  # as at Python's exit, where no error is raised again
         monkeypatch.undo()
         last = capsys.readouterr().err.splitlines()[-1]
         assert last.startswith("error: standard output must take the result; got ")
@@ -289,7 +290,7 @@ def test_a_result_that_standard_output_refuses_is_in_the_run_folder(
         assert str(run_dir / folder.RESULT) in last
         result = json.loads((run_dir / folder.RESULT).read_text())
         assert result["epochs"] == 3
-    # A run that goes on has no result until it ends.
+    # A resumed run has no result until it ends.
     monkeypatch.setattr(metrics, "confusion", lambda *_: pytest.fail("evaluation"))
     with pytest.raises(pytest.fail.Exception):
         train(run_dir, "--resume", "--epochs", 4)
