@@ -8,10 +8,10 @@ from pathlib import Path
 
 import programs
 
-# Before JAX starts: a mesh of four devices in this process (all else uses the first).
+# Set before JAX starts: this process has a mesh of four devices. Other tests use the first.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 os.environ.update(programs.kept(Path(__file__).parents[1] / "build" / "programs"))
-# The processes that tests start keep their byte code too.
+# Processes that the tests start keep their byte code, too.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import jax
@@ -33,8 +33,8 @@ def _starts_ranks(path: Path) -> bool:
 
 
 class _Scheduler(LoadFileScheduling):
-    """The files that start ranks are one to it: not two runs of ranks at once on few cores.
-    `test_protocol.py`, the longest, is in pieces, one a sampler."""
+    """Treats all files that start ranks as one, so that a machine of few cores never runs two
+    sets of ranks at once. `test_protocol.py`, the longest file, has one piece a sampler."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
@@ -48,13 +48,13 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """What takes longest comes first: what starts ranks, then every sampler's tests."""
+    """The longest tests come first: those that start ranks, then those of every sampler."""
     items.sort(key=lambda i: (not _starts_ranks(i.path), i.path.name != "test_protocol.py"))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-    """Drops a file's compiled programs: each holds memory maps, a process may have 65,530."""
+    """Drops a file's compiled programs: they hold memory maps; a process may have 65,530."""
     yield
     jax.clear_caches()
 
@@ -70,7 +70,7 @@ def data_folder() -> Path:
 
 @pytest.fixture
 def interruptible():
-    """Ctrl-C as on a terminal: a shell's background jobs ignore it."""
+    """Has Ctrl-C act as on a terminal; the background jobs of a shell ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -114,10 +114,10 @@ def sample_with():
 
 @pytest.fixture
 def implemented(monkeypatch):
-    """`implemented(kernels, threads)`: what is traced from now on runs so."""
+    """`implemented(kernels, threads)`: programs traced from now on use these two."""
 
     def choose(available, threads=2):
-        jax.clear_caches()  # what was traced has chosen already
+        jax.clear_caches()  # a program that was traced before keeps its implementation
         monkeypatch.setattr(kernels, "_AVAILABLE", available)
         monkeypatch.setattr(kernels, "NUM_THREADS", threads)
 
@@ -127,7 +127,7 @@ def implemented(monkeypatch):
 
 
 def assert_same_bits(a, b) -> None:
-    """Two pytrees are equal: structure, dtypes, shapes and every bit."""
+    """Asserts that two pytrees are equal in structure, dtypes, shapes and every bit."""
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for (path, x), y in zip(
         jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True
@@ -142,7 +142,7 @@ def same_bits():
 
 
 def drawn_neighbors(batch: jgs.MiniBatch) -> list[dict[int, list[int]]]:
-    """Per hop (seed-first), each target's drawn neighbours as node ids, in order."""
+    """Per hop, the seeds' first: each target's drawn neighbours as node ids, in order."""
     nodes = np.asarray(batch.nodes)
     hops = []
     for block in batch.blocks[::-1]:

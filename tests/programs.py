@@ -1,4 +1,4 @@
-"""Keeps what XLA has compiled, for all processes of the tests and for the next run."""
+"""Keeps what XLA has compiled, for all test processes and for the next run."""
 
 import hashlib
 import os
@@ -6,18 +6,18 @@ import time
 from pathlib import Path
 
 DAYS = 7
-# A process that was killed may have left half a program, and another may read one that is being
-# written: JAX then compiles it, and would warn.
+# A process that is killed may leave half a program, and another process may read a program that
+# is being written. JAX then compiles it and would warn.
 HALF = "ignore:Error reading persistent compilation cache entry"
 
 
 def kept(folder: Path) -> dict[str, str]:
-    """Variables of the environment by which JAX keeps them in `folder`; none if it has them.
+    """Environment variables by which JAX keeps programs in `folder`; none if already set.
 
-    JAX finds a program by its text, its options and JAX's version; the CPU is in the name of a
-    folder within `folder`. What was kept `DAYS` days ago is removed. The place of `folder` is
-    in no program's options, where JAX writes that of a GPU's own cache: a checkout that was
-    copied or moved finds its programs.
+    JAX finds a program by its text, its options and JAX's version. The CPU is in the name of a
+    folder within `folder`. Programs older than `DAYS` days are removed. The path of `folder` is
+    in no program's options, where JAX would write the path of a GPU's own cache. So a checkout
+    that was copied or moved finds its programs.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return {}

@@ -1,4 +1,4 @@
-"""`keep_freed_memory`: what is freed is not handed back to the system."""
+"""`keep_freed_memory`: freed memory is not handed back to the system."""
 
 import platform
 import subprocess
@@ -33,7 +33,7 @@ def test_freed_memory_is_used_again(mode):
     faults = int(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
     if mode == "keep":
         assert faults < 100
-    else:  # importing jgs changes nothing: pages are new each time, be they huge ones
+    else:  # importing jgs alone changes nothing: each time pages are new, huge ones or not
         assert faults >= 30
 
 

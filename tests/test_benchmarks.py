@@ -1,4 +1,4 @@
-"""The benchmark's graph is what it says, and its report can be printed. Nothing is timed."""
+"""The benchmark's graph is as described, and its report can be printed. Nothing is timed."""
 
 import importlib
 import itertools
@@ -58,7 +58,7 @@ def test_the_graph_is_a_function_of_its_seed():
 
 
 def test_the_degrees_are_those_of_rmat():
-    """The largest is that of the node all of whose bits are 0, less its self-loops."""
+    """The largest is that of the node whose bits are all 0, without its self-loops."""
     scale, num = 10, 200_000
     indptr, _ = graph.rmat(graph.Size(scale, num))
     a, b, c, _ = graph.QUADRANTS
@@ -76,7 +76,7 @@ def test_peers_import_no_jgs(benchmark):
 
 
 def canned() -> dict:
-    """Results in which jgs takes 2 ms, everyone else 8, and DGL's fused sampler falls short."""
+    """Results in which jgs takes 2 ms and all others 8; DGL's fused sampler falls short."""
     runs = []
     for benchmark in contenders.BENCHMARKS:
         for contender in benchmark.contenders:
@@ -131,7 +131,8 @@ def test_the_table():
 def test_the_digest_is_of_the_graph_and_not_of_its_order():
     nodes, sources, targets = np.array([5, 3, 9]), np.array([0, 1, 1]), np.array([2, 0, 0])
     one = worker.digest(nodes, sources, targets)
-    place, order = np.array([2, 0, 1]), np.array([1, 2, 0])  # 5 is then the last, and so on
+    # 5 is then the last node, and so on.
+    place, order = np.array([2, 0, 1]), np.array([1, 2, 0])
     same = worker.digest(np.array([3, 9, 5]), place[sources[order]], place[targets[order]])
     assert same == one
     assert worker.digest(nodes, sources[:2], targets[:2]) != one  # one of two parallel edges
@@ -153,7 +154,7 @@ def test_super_batches_are_measured_with_every_size():
     rates, chosen = superbatch.measure(data, np.arange(200), 32, (3, 2), rounds=1)
     assert tuple(rates) == superbatch.SIZES
     assert min(rates.values()) > 0
-    assert chosen == 7  # an epoch is no longer
+    assert chosen == 7  # an epoch has no more batches
 
 
 def test_training_on_subgraphs_is_measured_and_drawn(tmp_path):
@@ -162,7 +163,7 @@ def test_training_on_subgraphs_is_measured_and_drawn(tmp_path):
     run = list(subgraph_runs.epochs(f"{flags} --epochs 2 --prefetch 0"))
     assert [len(epoch.steps) for epoch in run] == [2, 2]
     assert all(0 < s.seeds < s.rows < s.edges for epoch in run for s in epoch.steps)
-    assert run[0].steps[0] == run[0].steps[1]  # the one that compiled
+    assert run[0].steps[0] == run[0].steps[1]  # the first step compiled
     step = subgraph_runs.middle(run[1].steps)._asdict() | {"waited": 0.01, "computed": 0.02}
     curves = {"neighbour sampling": [90, 94], "frontier": [93.7, 93.8], "random walk": [1, 2]}
     found = {
@@ -188,7 +189,7 @@ def test_distributed_peers_import_no_jgs(module):
 
 
 def test_the_distributed_table():
-    """jgs takes 2 ms, everyone else 8; half of every part is communication."""
+    """jgs takes 2 ms, all others 8; half of each part is communication."""
     runs = []
     for contender in distributed_contenders.contenders(distributed_contenders.KEYS, [2]):
         ms = [2.0] * 4 if contender.name.startswith("jgs") else [8.0] * 4
@@ -239,7 +240,7 @@ def test_two_hosts_reach_each_other_and_leave_nothing():
             left = subprocess.Popen([*hosts[0].enter, "sleep", "1000"])
     except network.NotPermitted as reason:
         pytest.skip(str(reason))
-    assert left.wait(timeout=20) != 0  # ended with its host
+    assert left.wait(timeout=20) != 0  # it ended together with its host
 
 
 def test_the_launcher_runs_a_command_on_the_host_it_names(tmp_path):
@@ -265,7 +266,7 @@ def test_replay_knows_the_collectives_of_a_step():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_cache_asks_for_less_than_the_optimum(seed):
-    """Every way to keep 2 of 6 rows is tried, of those kept before and those just read."""
+    """Tries all ways to keep 2 of 6 rows, among those kept before and those just read."""
     rng = np.random.default_rng(seed)
     steps = [rng.permutation(6)[: rng.integers(1, 5)] for _ in range(8)]
     best = {frozenset(): 0}
@@ -309,8 +310,8 @@ def test_lru_lets_go_what_was_read_longest_ago(policies):
 
 
 def test_s3_fifo_keeps_what_is_read_again(policies):
-    """5 of 17 nodes come back every second step; the others never, and push them out of LRU. A
-    ghost leads them into the main queue, where they stay."""
+    """5 of 17 nodes come back every second step. The others never do, and push these out of
+    LRU. A ghost leads them into the main queue, where they stay."""
     steps = [np.arange(5 + 12 * i, 17 + 12 * i) for i in range(40)]
     steps[::2] = [np.append(np.arange(5), step) for step in steps[::2]]
     once = 12 * len(steps)

@@ -1,4 +1,5 @@
-"""What CONTRIBUTING.md shows is so: its diffs apply to the package, and what they add works."""
+"""What CONTRIBUTING.md shows is true: its diffs apply to the package, and the additions
+work."""
 
 import os
 import re
@@ -12,7 +13,7 @@ from jgs import kernels
 REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text()
 
-# Run beside a copy of the package that has all the diffs.
+# Run beside a copy of the package to which all diffs were applied.
 CHECK = '''
 import dataclasses
 import importlib.machinery

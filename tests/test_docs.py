@@ -1,4 +1,4 @@
-"""The pages build without a warning, lead somewhere, and describe every public name."""
+"""The pages build without a warning, their links work, and they describe all public names."""
 
 import importlib
 import re
@@ -42,7 +42,7 @@ def site(tmp_path_factory):
 
 
 def test_every_public_name_has_a_page(site):
-    """Where a name is public twice, as `jgs.Graph` and `jgs.graph.Graph`, once is enough."""
+    """A name that is public twice, as `jgs.Graph` and `jgs.graph.Graph`, needs one page."""
     from sphinx.util.inventory import InventoryFile
 
     content = (site / "objects.inv").read_bytes()
@@ -61,7 +61,7 @@ def test_every_public_name_has_a_page(site):
 
 
 def getattr_of(path):
-    """What a dotted name means, or None."""
+    """The object that a dotted name means, or None."""
     package = path
     while package:
         try:
@@ -76,7 +76,7 @@ def getattr_of(path):
 
 
 def test_pages_open_from_a_folder_and_ask_no_network(site):
-    """Scripts, styles and the search's index lie beside the pages."""
+    """Scripts, styles and the search index lie beside the pages."""
     page = (site / "index.html").read_text()
     for tag in ("<script", "<link"):
         for piece in page.split(tag)[1:]:
@@ -87,7 +87,7 @@ def test_pages_open_from_a_folder_and_ask_no_network(site):
 
 
 def test_links_lead_somewhere(site):
-    """Those between the pages, with their anchors, and those of the first pages on GitHub."""
+    """Links between pages, with their anchors, and links of the first pages on GitHub."""
     pages = {path: _Page.of(path) for path in site.rglob("*.html")}
     assert len(pages) > 20
     dead = []
@@ -108,7 +108,7 @@ def test_links_lead_somewhere(site):
 
 
 class _Page(HTMLParser):
-    """The links of a page that lead to files, and what can be linked to in it."""
+    """A page's links to files, and the anchors to which others can link."""
 
     def __init__(self):
         super().__init__()

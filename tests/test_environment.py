@@ -1,4 +1,4 @@
-"""Environment variables: none spoils a run, or an error of one line names it."""
+"""Environment variables: a bad one spoils no run, or an error of one line names it."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_a_file_that_is_no_kernel_library(tmp_path):
         "    except jgs.InputError as error:\n"
         "        print(error)\n"
     )
-    with open("/proc/self/maps") as maps:  # a library, and none of ours
+    with open("/proc/self/maps") as maps:  # a library that is not jgs's own
         libc = next(line.split()[-1] for line in maps if "/libc.so" in line)
     done = run(["-c", code.replace("LIBC", libc)])
     assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ def run(*command: str, cwd=REPOSITORY) -> str:
 
 
 def test_there_is_something_to_run():
-    assert {path.suffix for path in EXAMPLES} == KINDS  # and not `__pycache__`
+    assert {path.suffix for path in EXAMPLES} == KINDS  # `__pycache__` does not count
     assert any(language == "python" for language, _ in BLOCKS)
 
 
@@ -39,7 +39,7 @@ def test_python_of_the_pages(source, tmp_path):
 
 
 def test_commands_name_what_exists():
-    """They are too long to run here; their make targets and flags must exist."""
+    """Commands too long to run here: their make targets and flags must exist."""
     helps = {}
     for language, text in BLOCKS:
         for line in text.splitlines() if language in ("sh", "bash") else ():

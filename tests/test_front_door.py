@@ -79,7 +79,7 @@ def test_data_sets_are_listed_and_described(capsys, tmp_path):
         (["describe"], "must name a data set"),
         (["list", "cora"], "list none; got list cora"),
         (["fetch", "facebook"], "can be fetched must be one of cora"),
-        (["describe", "pubmed", *root], "the data set pubmed must be in"),  # not fetched
+        (["describe", "pubmed", *root], "the data set pubmed must be in"),  # not fetched yet
     ]:
         assert data_command(argv) == 2
         assert line in capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_the_doctor_finds_this_installation_well_and_a_bad_library():
 
 
 def test_the_doctor_says_in_one_line_that_nobody_reads_on():
-    """As of `jgs doctor | head -1`."""
+    """As with `jgs doctor | head -1`."""
     reader, writer = os.pipe()
     os.close(reader)
     argv = [sys.executable, "-m", "jgs.doctor"]

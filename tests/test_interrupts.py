@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: one line and exit status 130 or 143, at any moment."""
+"""Ctrl-C and SIGTERM at any moment: one line, and exit status 130 or 143."""
 
 import gc
 import signal
@@ -25,7 +25,7 @@ def by_module(name):
 
 
 def by_script(name):
-    """As pip writes the script of that name."""
+    """The arguments that start `name` as the script that pip writes does."""
     scripts = tomllib.loads(PROJECT.read_text())["project"]["scripts"]
     module, _, function = scripts[name.replace(".", "-")].partition(":")
     return ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
@@ -35,7 +35,7 @@ def by_script(name):
     ("by", "argv", "moment", "number"),
     [
         (by_module, TRAIN, "jgs.allocator", signal.SIGINT),
-        (by_module, TRAIN, "numpy.dtypes", signal.SIGINT),  # by C code: prints what is raised
+        (by_module, TRAIN, "numpy.dtypes", signal.SIGINT),  # C code prints what is raised in it
         (by_module, TRAIN, "jaxlib.xla_client", signal.SIGTERM),
         (by_module, TRAIN, "flax.nnx", signal.SIGINT),
         (by_module, TRAIN, "jgs.sampling", signal.SIGTERM),
@@ -60,7 +60,7 @@ def test_a_signal_among_the_imports(tmp_path, by, argv, moment, number):
             for line in process.stderr:
                 if line.startswith("import time:") and line.split()[-1] == moment:
                     break
-            if moment == "jgs.allocator":  # the handler is there some milliseconds later
+            if moment == "jgs.allocator":  # the handler is installed some milliseconds later
                 time.sleep(0.02)
             process.send_signal(number)
             said, err = process.communicate(timeout=240)
@@ -86,7 +86,7 @@ def test_a_script_runs_its_command(name):
 
 
 def in_a_collection(number):
-    """As JAX's own callback, from which Python lets nothing out."""
+    """In a callback of garbage collection, as JAX has one: Python swallows what it raises."""
 
     def press(phase, _):
         gc.callbacks.remove(press)
@@ -117,14 +117,14 @@ def made_another(number):
 
 
 def in_an_import(number):
-    """Which ends first."""
+    """The import ends before the interrupt takes effect."""
     import pressing  # written by the test
 
     assert pressing.ended
 
 
 def twice(number):
-    """As launchers send SIGTERM, which a handler of the first one must not notice."""
+    """As launchers send SIGTERM: the handler of the first signal must not notice the second."""
     try:
         signal.raise_signal(number)
     finally:

@@ -1,4 +1,4 @@
-"""Imports go downwards only: the packages of jgs form layers, and no import hides a circle."""
+"""Imports only go downwards: jgs's packages form layers, and no import hides a circle."""
 
 import ast
 import importlib
@@ -9,7 +9,7 @@ import pytest
 import jgs
 
 JGS = Path(jgs.__file__).parent
-# From the bottom; what stands in one line may not import each other either.
+# From the bottom up; packages on one line may not import each other.
 LAYERS = (
     ("errors", "allocator", "interrupts"),
     ("command",),
@@ -37,7 +37,8 @@ MODULES = {
 
 
 def _imports(tree: ast.AST):
-    """The jgs modules that a file imports, each with its line, and the function it is in."""
+    """The jgs modules that a file imports, each with its line and the function that imports
+    it."""
     inside = {
         id(node): function
         for function in ast.walk(tree)
@@ -68,13 +69,13 @@ def test_imports_go_downwards(file):
         if package in LEVEL and package != own:
             assert LEVEL[package] < LEVEL[own], f"{file}:{line} imports {name}, which is above"
         if function is not None:
-            # For start-up time alone, and the function says so where it begins to.
+            # Only for start-up time, and the function says so where it does it.
             said = " ".join(lines[function.lineno - 1 : function.end_lineno]).lower()
             assert "slow import" in said or "only now" in said, f"{file}:{line}: a late import"
 
 
 def test_no_circle():
-    """No two modules import each other, by way of others or not, while they are loaded."""
+    """No two modules import each other while they are loaded, directly or by way of others."""
     edges = {}
     for module, file in MODULES.items():
         imported = _imports(ast.parse((JGS / file).read_text()))
@@ -107,7 +108,7 @@ def test_packages_show_public_names_only():
         shown = set(dir(module))
         if package == "jgs":
             shown -= {"__version__", *module._SUBMODULES}
-        if package != "jgs.kernels":  # for jgs alone
+        if package != "jgs.kernels":  # its names are for jgs alone
             assert shown == set(module.__all__), package
         for name in shown:
             assert getattr(module, name) is not None

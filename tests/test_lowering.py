@@ -1,4 +1,4 @@
-"""Programs for GPU and TPU lower on this machine, without host callbacks and CPU kernels."""
+"""Programs for GPU and TPU lower on this machine, without host callbacks or CPU kernels."""
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,12 @@ KEY = jax.random.key(0)
 
 
 def lowered(function, *arguments):
-    """The programs for both platforms."""
+    """The programs lowered for both platforms."""
     traced = jax.jit(function).trace(*arguments)
     for platform in ("cuda", "tpu"):
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert "callback" not in text
-        assert "jgs_" not in text  # the kernels' names
+        assert "jgs_" not in text  # the names of kernels have it
         yield text
 
 
@@ -44,7 +44,7 @@ def test_the_loaders_step(graph):
 
 @pytest.mark.parametrize("model", ["sage", "sage, direct", "gcn", "gat"])
 def test_sampling_features_and_a_training_step(model, graph):
-    """One program from the key to the new parameters."""
+    """One program leads from the key to the new parameters."""
     direct = model == "sage, direct"
     make = {"gcn": GCN, "gat": GAT}.get(model, GraphSAGE)
     widths = {"heads": 2} if model == "gat" else {}

@@ -42,7 +42,7 @@ print(train(jgs.Graph.open(sys.argv[1])) - before)
 
 
 def test_an_opened_graph_is_not_copied(tmp_path):
-    """A graph of 240 MB; what grows besides file pages stays below half of that."""
+    """The graph has 240 MB. What grows besides file pages stays below half of that."""
     if not sys.platform.startswith("linux"):
         pytest.skip("reads /proc")
     num_nodes, degree = 1_000_000, 58

@@ -17,7 +17,7 @@ KEY = jax.random.key(0)
 
 
 def drawn(ax):
-    """How many arrows there are, and where the nodes are."""
+    """The number of arrows, and the places of the nodes."""
     arrows = [p for p in ax.patches if isinstance(p, FancyArrowPatch)]
     return len(arrows), np.asarray(ax.collections[-1].get_offsets())
 
@@ -49,7 +49,7 @@ def test_square_batches_and_explanations():
         0, 1, 0.5, np.arange(3), one, *pairs.T, np.array([0, 0, 1]), np.arange(3), one[:, 0]
     )
     num_arrows, places = drawn(jgs.viz.neighborhood(found, ax=axes[2], labels=False))
-    assert num_arrows == 2  # 1 -> 0 once, of two hops
+    assert num_arrows == 2  # 1 -> 0, drawn once for two hops
     np.testing.assert_array_equal(places[0], [0, 0])
     widths = sorted(p.get_linewidth() for p in axes[2].patches)
     assert widths[0] < widths[1]

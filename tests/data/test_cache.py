@@ -1,4 +1,4 @@
-"""The parsed cache: checksums are compared, and nothing of the user's is lost."""
+"""The parsed cache: its checksums are compared, and no file of the user's is lost."""
 
 import logging
 
@@ -30,7 +30,7 @@ def rows(dataset):
 RING = [sorted([(v - 1) % 6, (v + 1) % 6]) for v in range(6)]
 
 
-@pytest.mark.parametrize("value", [4, 77, -3])  # another edge; nodes that there are not
+@pytest.mark.parametrize("value", [4, 77, -3])  # another edge; ids of no node
 def test_a_damaged_cache_is_parsed_again(folder, caplog, value):
     assert rows(load(folder)) == RING
     assert not caplog.records
@@ -62,7 +62,7 @@ def test_folders_beside_the_cache_are_the_users(folder, tmp_path):
         (place / name).mkdir(parents=True)
         (place / name / "notes").write_text("precious")
     (place / ".cc.lock").write_text("precious")
-    for symmetric in (True, False, True):  # each replaces the other
+    for symmetric in (True, False, True):  # each graph replaces the one before
         load(folder, cache=place / "cc", symmetric=symmetric)
     assert all((p / "notes").read_text() == "precious" for p in place.glob(".cc.*[!k]"))
     assert (place / ".cc.lock").read_text() == "precious"

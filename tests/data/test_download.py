@@ -1,4 +1,4 @@
-"""Downloads from a server of the tests' own on 127.0.0.1, which can be made to misbehave."""
+"""Downloads from a server on 127.0.0.1, which the tests own and can make misbehave."""
 
 import hashlib
 import http.server
@@ -81,7 +81,7 @@ def test_a_whole_download(server, tmp_path, capsys):
     assert server.url in shown.err
     assert shown.out == ""
     fetch(server.url, path)
-    assert len(server.requests) == 1  # it was there
+    assert len(server.requests) == 1  # the file was there already
 
 
 def test_a_cut_connection_goes_on_where_it_was(server, tmp_path):

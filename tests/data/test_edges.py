@@ -39,7 +39,7 @@ def test_equal_to_the_definition_whatever_the_runs(
 def test_many_pieces(tmp_path):
     rng = np.random.default_rng(1)
     src, dst = rng.integers(0, 500, (2, 60_000))
-    dst[:20_000] = 3  # a hub larger than a run
+    dst[:20_000] = 3  # a hub with more edges than a run
     chunks = zip(np.array_split(src, 50), np.array_split(dst, 50), strict=True)
     graph = build_graph(chunks, 500, tmp_path, symmetric=False, what="it", run=2048)
     order = np.lexsort((src, dst))

@@ -31,7 +31,7 @@ def test_every_loader_has_the_same_form(name, tmp_path):
     if name == "synthetic":
         assert isinstance(load(name, tmp_path, num_nodes=50, num_edges=100), Dataset)
         return
-    with pytest.raises(InputError) as caught:  # nothing there, and no network
+    with pytest.raises(InputError) as caught:  # no file there, and no network
         load(name, tmp_path)
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)

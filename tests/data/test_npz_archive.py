@@ -93,7 +93,7 @@ def test_csr_graph_and_optional_counts(arrays, tmp_path):
 
 
 def test_symmetric_adds_the_reverses_that_lack(arrays, tmp_path):
-    """0 -> 1 twice and back, 1 -> 2 once, a loop twice."""
+    """The edges: 0 -> 1 twice and 1 -> 0, 1 -> 2 once, a loop twice."""
     edges = np.array([[0, 0, 1, 1, 3, 3], [1, 1, 0, 2, 3, 3]])
     weight = np.array([1, 5, 2, 0.5, 3, 4], np.float32)
     plain = arrays | {"edge_index": edges}
@@ -108,7 +108,7 @@ def test_symmetric_adds_the_reverses_that_lack(arrays, tmp_path):
         graph = load(name, tmp_path, symmetric=True).graph
         np.testing.assert_array_equal(graph.indptr, [0, 1, 3, 4, 5, 5, 5])
         np.testing.assert_array_equal(graph.indices, [1, 0, 2, 1, 3])
-        if name == "weighted":  # the largest of an edge's weights
+        if name == "weighted":  # the largest weight of an edge's copies
             np.testing.assert_array_equal(graph.edge_weight, [5, 5, 0.5, 0.5, 4])
     for name in ("cora", "facebook"):
         (tmp_path / "plain.npz").rename(tmp_path / f"{name}.npz")
@@ -216,7 +216,7 @@ def test_truncated_and_damaged_archives_are_input_errors(arrays, tmp_path, save,
         damaged[position] ^= 0xFF
         path.write_bytes(damaged)
         with may_refuse():
-            load("ring", tmp_path)  # some bytes mean nothing
+            load("ring", tmp_path)  # damage to a byte without meaning does no harm
 
 
 def test_missing_archive_names_the_place(tmp_path):

@@ -12,7 +12,8 @@ from jgs.data import load, ogb
 
 NODES, FEATURES = 30, 4
 RNG = np.random.default_rng(0)
-EDGES = np.c_[RNG.integers(0, NODES, (2, 60)), [[0, 1, 1], [1, 0, 1]]]  # both ways, a loop
+# 0 -> 1 in both directions, and a loop.
+EDGES = np.c_[RNG.integers(0, NODES, (2, 60)), [[0, 1, 1], [1, 0, 1]]]
 X = RNG.standard_normal((NODES, FEATURES)).astype(np.float32)
 Y = RNG.integers(0, 40, NODES)
 SPLIT = {"train": np.arange(10), "valid": np.arange(10, 20), "test": np.arange(20, 30)}
@@ -97,7 +98,7 @@ def test_binary_layout(tmp_path, symmetric, save):
 def test_binary_layout_in_other_types(tmp_path):
     folder = write_binary(tmp_path / "ogbn_papers100M", x=X.astype(np.float16))
     labels = Y.astype(np.float64)
-    labels[:5] = np.nan  # unlabelled, and then in no split
+    labels[:5] = np.nan  # unlabelled nodes belong to no split
     np.savez(folder / "raw" / "node-label.npz", node_label=labels)
     write_csv(folder / "split" / "time" / "train.csv.gz", np.arange(5, 10), "%d")
     dataset = load("ogbn-papers100M", tmp_path)
@@ -150,7 +151,7 @@ def test_the_cache_follows_its_sources(tmp_path):
     np.testing.assert_array_equal(load("ogbn-arxiv", tmp_path).labels, (Y + 1) % 40)
     assert rows(load("ogbn-arxiv", tmp_path, symmetric=False).graph) == expected_rows(False)
     features = folder / "jgs" / "features.npy"
-    features.write_bytes(features.read_bytes()[:-8])  # cut short: parsed again
+    features.write_bytes(features.read_bytes()[:-8])  # cut short, so it is parsed again
     np.testing.assert_array_equal(load("ogbn-arxiv", tmp_path).features, X)
     load("ogbn-arxiv", tmp_path, cache=str(tmp_path / "elsewhere"))
     assert (tmp_path / "elsewhere" / "graph" / "manifest.json").is_file()
@@ -230,7 +231,7 @@ def test_broken_text_layout(tmp_path, change, message):
     with pytest.raises(InputError, match=message) as caught:
         load("ogbn-arxiv", tmp_path)
     assert "\n" not in str(caught.value)
-    assert not (folder / "jgs").exists()  # nothing half-made is kept
+    assert not (folder / "jgs").exists()  # no half-made folder is kept
     assert not (folder / ".jgs.new").exists()
 
 
@@ -243,7 +244,7 @@ def test_cut_text_files(tmp_path, file):
     for cut in (0, 15, len(whole) - 1):
         (folder / file).write_bytes(whole[:cut])
         if cut == 0 and file == "raw/edge.csv.gz":
-            continue  # a graph without edges is one
+            continue  # a graph without edges is still a graph
         with pytest.raises(InputError):
             load("ogbn-arxiv", tmp_path)
 

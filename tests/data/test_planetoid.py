@@ -80,7 +80,7 @@ def test_real_graph_through_raw_files(real_data, tmp_path, name):
     test_idx = np.random.default_rng(0).permutation(arrays["test_idx"])
     num_train, num_other = len(arrays["train_idx"]), int(test_idx.min())
     edges = arrays["edge_index"]
-    edges = edges[:, edges[0] < edges[1]]  # once a pair, and then a loop and a copy
+    edges = edges[:, edges[0] < edges[1]]  # each pair once; below come a loop and a copy
     edges = np.c_[edges, edges[:, :5], [[3], [3]]]
     write_raw(
         tmp_path / name, name, features, arrays["labels"], edges, num_train, num_other, test_idx

@@ -110,7 +110,7 @@ def test_a_path_that_is_not_there(tmp_path):
 
 def test_several_lists(folder):
     (folder / "readme.txt").write_text("0 1")
-    assert rows(load(folder).graph) == SYMMETRIC  # edges.txt is named so
+    assert rows(load(folder).graph) == SYMMETRIC  # the name edges.txt decides
     (folder / "edges.txt").rename(folder / "other.txt")
     with pytest.raises(InputError, match=r"other\.txt.*readme\.txt"):
         load(folder)

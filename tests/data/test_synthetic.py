@@ -24,7 +24,7 @@ def adjacency(dataset):
 
 
 def accuracy(dataset, x):
-    """Of logistic regression on `x`, trained on the training split."""
+    """The accuracy of logistic regression on `x`, trained on the training split."""
     x = np.asarray(x, np.float64)
     x = np.c_[(x - x.mean(0)) / x.std(0), np.ones(len(x))]
     train, test, y = dataset.train_idx, dataset.test_idx, dataset.labels
@@ -47,7 +47,7 @@ def test_shape_and_symmetry(small):
     matrix = adjacency(small)
     assert small.graph.num_nodes == 8000
     assert small.graph.num_edges == 160_000
-    assert matrix.has_canonical_format  # no edge twice
+    assert matrix.has_canonical_format  # no edge is repeated
     assert matrix.diagonal().sum() == 0
     assert (matrix != matrix.T).nnz == 0
     assert (small.features.shape, small.features.dtype) == ((8000, 64), np.float32)
@@ -60,7 +60,7 @@ def test_shape_and_symmetry(small):
 def test_degrees_have_a_power_law_tail(small):
     degree = np.sort(np.diff(np.asarray(small.graph.indptr)))[::-1]
     assert degree[0] > 20 * degree.mean()
-    # Hill's estimate of the tail's exponent over the top 2 %; asked for: 2.5
+    # Hill's estimate of the tail's exponent, over the top 2 %; 2.5 was asked for.
     top = degree[:160]
     exponent = 1 + 1 / np.log(top / top[-1]).mean()
     assert 2.1 < exponent < 2.9

@@ -40,7 +40,7 @@ def typed() -> dict[str, np.ndarray]:
         "b_feature_values": matrix.data,
         "b_feature_indices": matrix.indices,
         "b_feature_indptr": matrix.indptr,
-        "b_feature_shape": np.array([4, 3]),  # as of a matrix of columns
+        "b_feature_shape": np.array([4, 3]),  # as if from a matrix of columns
         "train_idx": np.array([0]),
         "val_idx": np.array([], int),
         "test_idx": np.array([], int),

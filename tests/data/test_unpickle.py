@@ -1,4 +1,4 @@
-"""The unpickler reads what Planetoid wrote and nothing else, above all no code."""
+"""The unpickler reads what Planetoid wrote and nothing else; above all, it runs no code."""
 
 import os
 import pickle
@@ -22,7 +22,7 @@ def read(tmp_path, data):
 
 
 def python2_csr(matrix, protocol):
-    """The bytes Python 2 and an old SciPy wrote: old module names, arrays as strings."""
+    """The bytes that Python 2 and an old SciPy wrote: old module names, strings for arrays."""
 
     def array(a):
         raw = a.tobytes().decode("latin1")
@@ -86,7 +86,7 @@ class Call:
 
 
 def stack_global(module, name, argument):
-    """Protocol 4 names a global by two strings, dots allowed in the second."""
+    """Protocol 4 names a global by two strings; the second may have dots."""
     text = b"".join(b"\x8c" + bytes([len(s)]) + s.encode() for s in (module, name))
     return (
         b"\x80\x04"
@@ -216,7 +216,7 @@ OBJECT = b"c__builtin__\nobject\nq\x02"
     ids=range(14),
 )
 def test_what_a_pickle_expands_to_is_bounded_by_its_size(tmp_path, bomb):
-    """Each took from seconds to for ever, up to 20 GB, or the process."""
+    """Without a bound each took from seconds to for ever, up to 20 GB, or the whole process."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError) as caught:
         read(tmp_path, bomb)
@@ -281,7 +281,7 @@ def test_cut_and_damaged_pickles_are_input_errors(tmp_path, may_refuse):
         damaged = bytearray(whole)
         damaged[position] ^= 0x15
         with may_refuse():
-            read(tmp_path, bytes(damaged))  # a changed number is still a number
+            read(tmp_path, bytes(damaged))  # a changed number is still a valid number
 
 
 def test_missing_file(tmp_path):
@@ -290,5 +290,5 @@ def test_missing_file(tmp_path):
 
 
 def test_the_attacks_of_this_file_are_pickles():
-    # else they would be refused for being malformed, and prove nothing
+    # otherwise they would be refused as malformed, and prove nothing
     pickletools.dis(stack_global("os", "system", "x"), out=open(os.devnull, "w"))  # noqa: SIM115

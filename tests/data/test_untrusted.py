@@ -1,4 +1,4 @@
-"""Damaged archives, and paths that are no files: an error of one line, and no waiting."""
+"""Damaged archives and paths that are no files: an error of one line, without waiting."""
 
 import io
 import os
@@ -17,7 +17,7 @@ from jgs.files import storage
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
 def test_damaged_archives_packed_in_other_ways(tmp_path, method, arrays, may_refuse):
-    """LZMA's errors are of a kind of their own."""
+    """LZMA raises its own kind of error."""
     path = tmp_path / "ring.npz"
     with zipfile.ZipFile(path, "w", method) as file:
         for name, array in arrays.items():
@@ -37,7 +37,7 @@ def test_damaged_archives_packed_in_other_ways(tmp_path, method, arrays, may_ref
 
 
 def test_a_pipe_is_no_file(tmp_path, arrays):
-    """To open one waits until somebody writes into it: for ever."""
+    """Opening a pipe waits until somebody writes into it, which may be for ever."""
     np.savez(tmp_path / "ring.npz", **arrays)
     for name in ("pipe", "pipe.npz", "pipe.zip", "edges.txt", "features.npy", "manifest.json"):
         os.mkfifo(tmp_path / name)

@@ -33,7 +33,7 @@ def npy(header, values=bytes(12), version=1):
     return b"\x93NUMPY" + bytes([version, 0]) + size + text + values
 
 
-@pytest.mark.filterwarnings("ignore")  # Python's of odd literals
+@pytest.mark.filterwarnings("ignore")  # Python warns of odd literals
 @pytest.mark.parametrize("version", [1, 2, 3, 99])
 def test_absurd_headers(tmp_path, version):
     path, archive, folder = tmp_path / "x.npy", tmp_path / "x.npz", tmp_path / "folder"
@@ -75,7 +75,7 @@ def _read(path, name):
 
 
 def test_a_member_that_would_not_fit_its_archive_takes_no_memory(tmp_path, monkeypatch):
-    """The directory of the archive lies as its header does: 4 TB."""
+    """The archive's directory claims 4 TB, as the member's header does."""
     directory = zipfile.ZipFile.infolist
 
     def infolist(archive):

@@ -1,4 +1,4 @@
-"""`replacing`: nothing of the user's is lost, whatever happens while the folder is written."""
+"""`replacing` loses no file of the user's, whatever happens while the folder is written."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def test_a_file_that_comes_while_it_is_written_is_not_lost(tmp_path, before):
 
 
 def killed(folder, where):
-    """A process that is killed while it writes, or amid an exchange in two steps."""
+    """A process that is killed while it writes, or between the two steps of an exchange."""
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -74,7 +74,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
     killed(folder, "writing")
     assert contents(folder) == {"one.txt": "old"}
     assert len(list(tmp_path.iterdir())) == 2
-    mine = tmp_path / ".out.mine.new"  # no lock in it: not of jgs
+    mine = tmp_path / ".out.mine.new"  # without a lock in it, so not jgs's own
     mine.mkdir()
     write(folder)
     assert contents(folder) == {"one.txt": "new"}

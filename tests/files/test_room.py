@@ -24,5 +24,5 @@ def test_a_files_rows_are_not_copied_and_zeros_follow(tmp_path):
         np.testing.assert_array_equal(longer[: len(given)], given)
         assert not longer[len(given) :].any()
         assert with_room(given, len(given)).ctypes.data == given.ctypes.data
-    again = with_room(with_room(mapped, 4000), 5000)  # of two maps: copied
+    again = with_room(with_room(mapped, 4000), 5000)  # two maps, so the pages are copied
     np.testing.assert_array_equal(again[:3000], rows)

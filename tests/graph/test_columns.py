@@ -39,7 +39,8 @@ def test_columns_follow_the_edges(graph):
     np.testing.assert_array_equal(graph.edge_weight, WEIGHT[order])
     assert set(graph.edge_columns) == set(COLUMNS)
     for name, column in COLUMNS.items():
-        assert graph.edge_columns[name].dtype == column.dtype  # 64 bits too, x64 is off
+        # 64 bits too, although x64 is off.
+        assert graph.edge_columns[name].dtype == column.dtype
         np.testing.assert_array_equal(graph.edge_columns[name], column[order])
     names = "exact, feat, kind, time, wide"
     assert repr(graph) == f"Graph(num_nodes=30, num_edges=200, weighted, columns {names})"

@@ -15,20 +15,20 @@ NOWHERE = np.iinfo(np.int32).max
 
 
 def made(edges, num_nodes=7, csc=False, **options):
-    """Weights are 1, 2, 3, 1 ...; the columns tell each edge's number."""
+    """Weights are 1, 2, 3, 1, ...; the columns hold each edge's number."""
     src, dst = [e[0] for e in edges], [e[1] for e in edges]
     number = np.arange(len(edges))
     columns = {"number": number, "pair": np.stack([number, 2.0 * number], 1)}
     weight = number % 3 + 1.0
     graph = Graph.from_edges(src, dst, num_nodes, weight, edge_columns=columns, **options)
-    if csc:  # the same edges, but with no order known
+    if csc:  # the same edges without a known order
         columns = jax.tree.map(np.asarray, graph.edge_columns)
         return Graph(graph.indptr, graph.indices, graph.edge_weight, columns)
     return graph
 
 
 def edges_of(graph):
-    """(source, target, weight, number) of each edge, in order; the rest is checked."""
+    """(source, target, weight, number) of each edge, in order. All other fields are checked."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     dst = np.repeat(np.arange(graph.num_nodes), np.diff(indptr))
     number = np.asarray(graph.edge_columns["number"])
@@ -42,7 +42,7 @@ def edges_of(graph):
 
 
 def check_order(graph, before):
-    """`edge_order` says the numbers, or, of `before` without one, positions there."""
+    """`edge_order` holds the edges' numbers; without an order in `before`, positions there."""
     number, order = np.asarray(graph.edge_columns["number"]), np.asarray(graph.edge_order)
     real = order != NOWHERE
     known = before.edge_order is not None
@@ -58,7 +58,7 @@ EDGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40)
 def test_sorted(edges, csc):
     graph = made(edges, csc=csc)
     found = graph.sorted()
-    # By target, source, and then as given: each edge's number.
+    # Sorted by target, by source, and then by each edge's number as given.
     expected = sorted((d, s, i) for i, (s, d) in enumerate(edges))
     assert [(d, s, i) for s, d, _, i in edges_of(found)] == expected
     assert [w for _, _, w, _ in edges_of(found)] == [i % 3 + 1 for _, _, i in expected]
@@ -115,7 +115,7 @@ def test_subgraph(edges, nodes, csc):
     assert edges_of(found) == expected
     assert found.num_nodes == len(nodes)
     check_order(found, graph)
-    # Again: the order is still that of the edges first given.
+    # A second edit: the order is still that of the edges first given.
     twice = found.sorted().subgraph(range(len(nodes) // 2))
     edges_of(twice)
     check_order(twice, graph)
@@ -135,7 +135,7 @@ def test_of_matrices_and_networks():
         np.testing.assert_array_equal(graph.indices, both.indices)
         np.testing.assert_array_equal(graph.edge_weight, both.data.astype(np.float32))
         ends = np.asarray(graph.indices), np.repeat(np.arange(20), np.diff(both.indptr))
-        own = matrix.toarray()[ends]  # of an edge's own direction, else of the other
+        own = matrix.toarray()[ends]  # the edge's own weight; where it has none, its reverse's
         other = matrix.toarray().T[ends]
         kept = np.where(own > 0, own, other)
         np.testing.assert_array_equal(stored[np.asarray(graph.edge_order)], kept)
@@ -170,7 +170,7 @@ def test_degrees():
 
 
 def test_beyond_two_to_the_31_edges(tmp_path):
-    """A sparse file: its first 8 GiB are never read."""
+    """The graph is a sparse file, and its first 8 GiB are never read."""
     hub, total = 2**30, 2**31 + 4
     file = np.lib.format.open_memmap(tmp_path / "indices.npy", "w+", np.int32, (total,))
     file[-4:] = [2, 0, 1, 2]

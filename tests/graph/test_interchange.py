@@ -19,7 +19,7 @@ INDEX = np.stack([SRC, DST])
 
 
 class Exported:
-    """An array of a library that has DLPack and nothing else, as `__array__` there is none."""
+    """An array that has DLPack and nothing else: a library may offer no `__array__`."""
 
     def __init__(self, array, device=None):
         self.array, self.device = array, device

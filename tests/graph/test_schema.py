@@ -1,4 +1,4 @@
-"""Typed graphs: what `Graph.from_relations` makes, what keeps the types, what is refused."""
+"""Typed graphs: what `Graph.from_relations` makes and refuses, and what keeps the types."""
 
 import itertools
 import pickle
@@ -23,7 +23,7 @@ def graph() -> Graph:
 
 
 def rows(graph) -> list[list[tuple[int, int]]]:
-    """Of each node (type, source) of its edges, in order."""
+    """For each node (type, source) of its edges, in order."""
     types = zip(np.asarray(graph.edge_type).tolist(), np.asarray(graph.indices), strict=True)
     edges = [(t, int(s)) for t, s in types]
     indptr = np.asarray(graph.indptr)
@@ -35,7 +35,7 @@ def test_relations_become_one_graph(graph):
         [(3, 3), (3, 4)],  # author 0 wrote the papers 3 and 4
         [(3, 6)],
         [(3, 3)],
-        [(0, 6), (0, 5), (1, 2), (1, 0), (2, 4)],  # paper 3
+        [(0, 6), (0, 5), (1, 2), (1, 0), (2, 4)],  # the row of paper 3
         [(0, 3), (1, 0)],
         [(2, 3)],
         [(1, 1), (2, 3)],
@@ -96,7 +96,7 @@ def test_types_pass_through_files_pickles_and_programs(graph, tmp_path, same_bit
         assert other.schema == graph.schema
         assert rows(other) == rows(graph)
     again(Graph.open(tmp_path / "graph"))
-    assert traces == [graph.schema]  # compiled once
+    assert traces == [graph.schema]  # compiled only once
     parted = Schema(graph.schema.node_types, graph.schema.relations, ((1, 4), (2, 0)))
     assert parted.ranges("author") == (range(1), range(5, 7))
     assert Schema.from_bytes("it", parted.as_bytes()) == parted
@@ -119,7 +119,8 @@ def test_types_pass_through_files_pickles_and_programs(graph, tmp_path, same_bit
 
 
 def test_edits_keep_the_types_that_remain_true(graph):
-    part = graph.subgraph([2, 0, 6, 3, 4])  # an author may come before another, types may not
+    # Authors may be reordered among themselves, types may not.
+    part = graph.subgraph([2, 0, 6, 3, 4])
     assert part.schema.node_types == (("author", 2), ("paper", 3))
     assert rows(part) == [
         [(3, 3)],

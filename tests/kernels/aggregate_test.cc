@@ -83,7 +83,7 @@ Results Run(const RandomBlock& b, bool weighted, Reduce reduce, int64_t num_thre
   const jgs::Executor executor = threads.Get(num_threads);
   const BlockView view = b.View(weighted);
   const bool max = reduce == Reduce::kMax;
-  // NaN everywhere first: whatever is not written shows.
+  // Everything is NaN first, so whatever is not written shows.
   const float nan = std::numeric_limits<float>::quiet_NaN();
   Results r;
   r.out.assign(b.rows * b.width, nan);
@@ -151,7 +151,7 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
 
 void TestAggregate() {
   std::mt19937 random(20240501);
-  // Of the last two one has edges, the other results for several threads to share.
+  // The last two have work for several threads: one its edges, the other its results.
   const int64_t shapes[][3] = {{0, 0, 3},      {1, 1, 1},       {5, 3, 7},
                                {40, 60, 16},   {9, 0, 4},       {300, 500, 33},
                                {900, 700, 100}, {9000, 700, 20}, {100, 90000, 96}};
@@ -181,7 +181,7 @@ void TestAggregate() {
   }
 }
 
-// Each change breaks one rule of jgs.Block, and must be noticed before anything is read by it.
+// Each change breaks one rule of jgs.Block. It must be noticed before a read depends on it.
 void TestBrokenBlocks() {
   std::mt19937 random(7);
   const RandomBlock good(random, 20, 30, 4, 5);
@@ -218,7 +218,7 @@ void TestGatherSparse() {
   Expect(jgs::GatherSparse(threads.Get(2), rows, ids.data(), 6, out.data()).empty() &&
              out == wanted,
          "GatherSparse");
-  // Enough rows to be shared among threads.
+  // Enough rows for threads to share.
   std::vector<int32_t> many(100000);
   for (size_t i = 0; i < many.size(); ++i) many[i] = ids[i % 6];
   std::vector<float> large(many.size() * 3, -1);
@@ -239,7 +239,7 @@ void TestGather() {
   const std::vector<float> features = {1, 2, 3, 4, 5, 6};
   const std::vector<float> wanted = {5, 6, 0, 0, 1, 2, 0, 0};
   const std::vector<int32_t> ids = {2, 3, 0, -1};
-  std::vector<int32_t> many(100000);  // enough to be shared among threads
+  std::vector<int32_t> many(100000);  // enough for threads to share
   for (size_t i = 0; i < many.size(); ++i) many[i] = ids[i % 4];
   for (const int64_t num_threads : {1, 2, 4}) {
     Threads threads;
@@ -252,7 +252,7 @@ void TestGather() {
   }
 }
 
-// Sparse rows against the dense matrix that they stand for.
+// Sparse rows against the dense matrix that they represent.
 void TestGatherAggregateSparse() {
   std::mt19937 random(5);
   RandomBlock block(random, 900, 500, 33, 11);

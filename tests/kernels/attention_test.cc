@@ -27,7 +27,7 @@ void Expect(bool good, const std::string& what) {
   std::fprintf(stderr, "FAILED: %s\n", what.c_str());
 }
 
-constexpr int64_t kPadding = 5;  // more of targets and edges
+constexpr int64_t kPadding = 5;  // additional targets and edges
 constexpr float kSlope = 0.2f;
 
 struct Case {
@@ -171,7 +171,7 @@ bool Close(const Values& a, const Values& b) {
 
 int main() {
   std::mt19937 random(20240501);
-  // Targets, sources, heads, width; the last ones have work for several threads.
+  // Targets, sources, heads, width. The last shapes have work for several threads.
   const int64_t shapes[][4] = {{1, 1, 1, 1},  {7, 9, 1, 5},      {7, 9, 3, 7},   {30, 40, 4, 16},
                                {30, 40, 8, 8}, {2000, 900, 4, 9}, {9000, 500, 8, 1}};
   for (const auto& [targets, sources, heads, width] : shapes) {

@@ -1,7 +1,7 @@
 // The plain C++ layer of frontier sampling on threads of its own, without XLA: for
-// ThreadSanitizer. Every thread count must give what a plain table gives whose dead entries are
-// marked, on the instructions that JGS_MAX_ISA allows, and a damaged graph an error. Run by
-// `make sanitize` and by test_isa.py.
+// ThreadSanitizer. Every thread count must give what a plain table with marked dead entries
+// gives, on the instructions that JGS_MAX_ISA allows. A damaged graph must give an error. Run
+// by `make sanitize` and by test_isa.py.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -66,7 +66,7 @@ std::set<int32_t> Nodes(const jgs::GraphView& g, const jgs::FrontierOptions& o, 
     return static_cast<int64_t>((static_cast<uint64_t>(x0) * n + carry) >> 32);
   };
   const auto row = [&](int32_t node) { return g.indptr[node + 1] - g.indptr[node]; };
-  std::vector<int32_t> node(o.size), entered(o.size), table;  // of every entry a slot, or -1
+  std::vector<int32_t> node(o.size), entered(o.size), table;  // in table: slots, or -1
   std::set<int32_t> met;
   int64_t live = 0;
   const auto put = [&](int32_t slot) {

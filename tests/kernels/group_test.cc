@@ -1,6 +1,6 @@
 // The counting sort of group.h on threads of its own, against std::stable_sort: for
-// ThreadSanitizer. Chunks are counted and spread, and buckets sorted, all at once. Run by
-// `make sanitize`.
+// ThreadSanitizer. All chunks are counted and spread at once; all buckets are sorted at once.
+// Run by `make sanitize`.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// One thread a number.
+// Starts one thread for each number.
 void AtOnce(int64_t count, const std::function<void(int64_t)>& body) {
   std::vector<std::thread> threads;
   for (int64_t i = 0; i < count; ++i) threads.emplace_back(body, i);

@@ -123,7 +123,7 @@ int main() {
   for (int v = 0; v < kNodes; ++v) every[v] = v;
   std::shuffle(every.begin(), every.end(), random);
   std::vector<int32_t> few(every.begin(), every.begin() + 40);
-  for (int32_t v : {0, 50, 100}) {  // long rows, of which few are wanted
+  for (int32_t v : {0, 50, 100}) {  // long rows with few wanted entries
     if (std::find(few.begin(), few.end(), v) == few.end()) few.push_back(v);
   }
   std::vector<int32_t> many, bounds{0};  // a node may be in several groups, or twice in one

@@ -76,7 +76,7 @@ Sample Run(const Graph& g, jgs::LaborOptions options, uint32_t phase, int64_t ro
   return {ints, weights, nodes, overflow};
 }
 
-// Without a sieve where `exponent` is 0. Some neighbours are no nodes.
+// There is no sieve where `exponent` is 0. Some neighbours are no nodes.
 template <bool dependent>
 bool TakesRight(jgs::Isa isa, uint32_t phase, int count, int exponent) {
   constexpr int64_t kMany = 100001;
@@ -124,7 +124,7 @@ bool TakesRight(jgs::Isa isa, uint32_t phase, int count, int exponent) {
   return taken == plain;
 }
 
-// A sieve costs a number for each node, and serves rows much longer than the fanout.
+// A sieve costs one number for each node. It pays for rows much longer than the fanout.
 bool SievesWhereItPays() {
   const auto best = [](int64_t rows, int64_t degree, int64_t num_nodes) {
     jgs::Candidates candidates;

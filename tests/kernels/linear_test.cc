@@ -44,7 +44,7 @@ void Run(int64_t capacity, int64_t num_rows, int64_t width) {
     {
       Threads threads;
       const auto executor = threads.Get(num_threads);
-      std::thread other([&] {  // two kernels at a time
+      std::thread other([&] {  // two kernels at once
         Threads more;
         jgs::LinearGrad(more.Get(num_threads), {{x.data(), in, grad_w.data()}}, grad.data(),
                         result.data(), 2.0f, num_rows, width, grad_bias.data());
@@ -59,7 +59,7 @@ void Run(int64_t capacity, int64_t num_rows, int64_t width) {
         for (int64_t l = 0; r < num_rows && l < in; ++l) {
           wanted += (double{x[r * in + l]} + y[r * in + l]) * w[l * width + j];
         }
-        const bool dropped = out[r * width + j] == 0.0f;  // which, the Python tests tell
+        const bool dropped = out[r * width + j] == 0.0f;  // the Python tests check which
         kept += !dropped;
         if (wanted < -1e-4) failures += !dropped;
         if (!dropped) failures += !(std::abs(out[r * width + j] - 2.0 * wanted) < 1e-4);

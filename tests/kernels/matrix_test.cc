@@ -155,7 +155,7 @@ int main() {
   const Result one = Run(in, 1);
   std::atomic<int> failures{ByDefinition(in, one)};
   for (const int64_t num_threads : {2, 4}) {
-    std::thread beside([&] { failures += !(Run(in, num_threads) == one); });  // two at a time
+    std::thread beside([&] { failures += !(Run(in, num_threads) == one); });  // two at once
     failures += !(Run(in, num_threads) == one);
     beside.join();
   }

@@ -66,14 +66,14 @@ void Run(int64_t num_targets, int64_t num_edges, int32_t num_nodes, int64_t capa
   const Result wanted = ByDefinition(targets, neighbors, capacity, edge_capacity);
   for (const int64_t num_threads : {1, 2, 4}) {
     Result other;
-    std::thread beside([&] {  // two calls at a time
+    std::thread beside([&] {  // two calls at once
       other = ByKernel(targets, neighbors, capacity, edge_capacity, num_threads);
     });
     const Result mine = ByKernel(targets, neighbors, capacity, edge_capacity, num_threads);
     beside.join();
     failures += !(mine == wanted) + !(other == wanted);
   }
-  if (num_edges > 0 && wanted.count <= capacity) {  // else it may stop before it sees this
+  if (num_edges > 0 && wanted.count <= capacity) {  // otherwise it may stop before -1
     neighbors[num_edges / 2] = -1;
     Result result = wanted;
     jgs::Sources sources{capacity, edge_capacity, kPadding, result.nodes.data(),

@@ -1,6 +1,6 @@
 // The sampler's plain C++ layer on threads of its own, without XLA: for ThreadSanitizer.
-// Every thread count must give the bytes that one thread gives, a sample whose inputs are not
-// relabelled must be the relabelled one in other words, and every instruction set must draw
+// Every thread count must give the bytes that one thread gives. A sample whose inputs are not
+// relabelled must equal the relabelled one but for names. Every instruction set must draw
 // what a plain loop draws. Run by `make sanitize` and by test_isa.py.
 #include <algorithm>
 #include <cstdio>
@@ -100,7 +100,7 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
   return s;
 }
 
-// What `relabelled` is when its inputs are not relabelled.
+// The sample `relabelled` as it is where inputs are not relabelled.
 Sample WithoutInputs(Sample relabelled, int32_t num_nodes) {
   Sample& s = relabelled;
   int32_t* counts = &s.counts[s.counts.size() - 3];
@@ -112,7 +112,7 @@ Sample WithoutInputs(Sample relabelled, int32_t num_nodes) {
   return relabelled;
 }
 
-// One random draw of a row in a plain loop: its 64 bits.
+// The 64 bits of one random draw of a row.
 uint64_t PlainBits(jgs::Key key, uint32_t node, int64_t draw) {
   uint32_t x0 = node, x1 = static_cast<uint32_t>(draw);
   jgs::Threefry(key, x0, x1);
@@ -132,7 +132,7 @@ std::vector<int32_t> PlainUniform(jgs::Key key, uint32_t node, int64_t degree, i
   return drawn;
 }
 
-// Successive draws by weight: those drawn weigh nothing any more, if without replacement.
+// Successive draws by weight. Without replacement a drawn neighbour has no weight afterwards.
 std::vector<int32_t> PlainWeighted(jgs::Key key, uint32_t node, std::vector<int64_t> weight,
                                    int64_t fanout, bool replace) {
   std::vector<int32_t> drawn;
@@ -157,7 +157,7 @@ bool Equal(const std::vector<int32_t>& plain, const jgs::Draws& draws, int row, 
   return true;
 }
 
-// Whether every instruction set draws rows of all sizes as the plain loops do.
+// Whether every instruction set draws the same as the plain loops, for rows of all sizes.
 bool DrawsAreRight(jgs::Isa isa, int64_t fanout, bool replace, int num_rows) {
   std::mt19937_64 random(fanout);
   const jgs::Key key{{7, static_cast<uint32_t>(fanout)}};
@@ -171,7 +171,7 @@ bool DrawsAreRight(jgs::Isa isa, int64_t fanout, bool replace, int num_rows) {
     draws.degree[r] = fanout + 1 + random() % (r % 3 == 0 ? 3000 : 30);
     int64_t sum = 0;
     for (uint32_t i = 0; i < draws.degree[r]; ++i) {
-      // Even, skewed over many powers of two, mostly nothing, or nothing at all.
+      // Weights are even, skewed over many powers of two, mostly 0, or all 0.
       const int64_t even = random() % 100;
       const int64_t w[] = {even, int64_t{1} << (random() % 45), even == 0 ? 1 : 0, 0};
       weight[r].push_back(w[r % 9 == 8 ? 3 : r % 3]);

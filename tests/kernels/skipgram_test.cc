@@ -1,6 +1,7 @@
 // The plain C++ layer of skip-gram and of the table's rows on threads of its own, without XLA: for
-// ThreadSanitizer. Every thread count must give the same bits, what JGS_MAX_ISA allows the loss
-// that plain loops give, and equal rows their sum. Run by `make sanitize` and by test_isa.py.
+// ThreadSanitizer. Every thread count must give the same bits. The loss must be that of plain
+// loops, on the instructions that JGS_MAX_ISA allows. Equal rows must get their sum. Run
+// by `make sanitize` and by test_isa.py.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

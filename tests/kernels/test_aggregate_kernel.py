@@ -1,4 +1,4 @@
-"""The aggregate kernels equal their plain twins, and give one result at any thread count."""
+"""The aggregate kernels equal their plain twins and give one result at any thread count."""
 
 from unittest import mock
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not kernels.available(), reason="kernels are not
 
 
 def random_block(rng, num_targets, num_sources, max_degree, padding, weighted):
-    """Targets first among the sources; `padding` more of every capacity, weights NaN there."""
+    """Targets are first among the sources. Capacities have `padding` more, with weights NaN."""
     degree = rng.integers(0, max_degree + 1, num_targets) * (num_sources > 0)
     num_edges = int(degree.sum())
     indptr = np.r_[0, np.cumsum(degree), [num_edges] * padding].astype(np.int32)
@@ -85,7 +85,8 @@ def test_kernel_equals_the_plain_twin(
 @pytest.mark.parametrize("reduce", ops.REDUCTIONS)
 def test_bits_do_not_depend_on_the_number_of_threads(reduce, weighted):
     rng = np.random.default_rng(11)
-    block = random_block(rng, 900, 2000, 17, 30, weighted)  # enough work to be shared
+    # Enough work for several threads to share.
+    block = random_block(rng, 900, 2000, 17, 30, weighted)
     x = jnp.asarray(rng.standard_normal((2030, 70), np.float32))
     grad_out = jnp.asarray(rng.standard_normal((930, 70), np.float32))
     one = run(block, x, grad_out, reduce, num_threads=1)
@@ -169,7 +170,7 @@ def test_shard_map_over_a_mesh_of_one_device(either, reduce, split):
     def f(x, weight):
         return ops.aggregate(Block(**{**vars(block), "edge_weight": weight}), x, reduce)
 
-    # Checks, by default, over which axes of the mesh every value varies.
+    # By default JAX checks over which axes of the mesh each value varies.
     shared = jax.shard_map(f, mesh=mesh, in_specs=specs, out_specs=P("data"))
     for g in (shared, jax.jit(shared)):
         out, pull = jax.vjp(g, x, block.edge_weight)
@@ -194,4 +195,4 @@ def test_the_kernels_are_what_runs_on_the_cpu():
     f = jax.jit(jax.grad(lambda x: ops.aggregate(block, x).sum()))
     text = f.lower(jnp.ones((5, 2))).compile().as_text()
     assert "jgs_aggregate_grad" in text
-    assert "jgs_aggregate_grad_weight" not in text  # nobody asked for it
+    assert "jgs_aggregate_grad_weight" not in text  # no one asked for this gradient

@@ -31,7 +31,7 @@ def run(*command, **environment):
 
 
 def compiled(name, *command):
-    """The program of this name, kept for the next run as long as no source changes."""
+    """The program `name`, kept for the next run as long as no source changes."""
     sources = sorted([*SOURCES.glob("*.*"), *(ROOT / "tests/kernels").glob("*.*")])
     sources = [s for s in sources if s.suffix in (".cc", ".h", ".inc", ".py")]
     text = b"".join(source.read_bytes() for source in sources)
@@ -39,7 +39,7 @@ def compiled(name, *command):
     folder = ROOT / "build/self_tests" / hashlib.sha256(text + version).hexdigest()[:16]
     program = folder / name
     if not folder.exists():
-        shutil.rmtree(folder.parent, ignore_errors=True)  # of sources as they were
+        shutil.rmtree(folder.parent, ignore_errors=True)  # programs of former sources
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
         fresh = folder / f"{name}.{os.getpid()}"
@@ -67,7 +67,7 @@ def test_every_instruction_set_draws_as_plain_loops_do(sampler, with_, limits):
         SOURCES / f"{with_}.cc",
     ]
     program = compiled(f"{sampler}_test", "-O2", *code)
-    for limit in limits:  # those of samplers try all sets by themselves
+    for limit in limits:  # the samplers' programs try all instruction sets by themselves
         assert "runs equal" in run(program, JGS_MAX_ISA=limit)
 
 

@@ -1,4 +1,4 @@
-"""The kernels of vanilla mode equal their plain twins, and refuse a malformed reply."""
+"""The kernels of vanilla mode equal their plain twins and refuse a malformed reply."""
 
 import jax
 import jax.numpy as jnp

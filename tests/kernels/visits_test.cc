@@ -1,6 +1,7 @@
 // The plain C++ layer of visits on threads of its own, without XLA: for ThreadSanitizer. Every
 // thread count must give what a plain loop over all walks gives, on the instructions that
-// JGS_MAX_ISA allows, and a damaged graph an error. Run by `make sanitize` and by test_isa.py.
+// JGS_MAX_ISA allows. A damaged graph must give an error. Run by `make sanitize`
+// and by test_isa.py.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -66,7 +67,7 @@ Found Run(const jgs::GraphView& graph, const jgs::VisitOptions& options, int num
   return found;
 }
 
-// Walk by walk; visits are then ordered by traversal, and by walk in each.
+// Walks one by one. Visits are ordered by traversal, and by walk within a traversal.
 std::vector<int32_t> Visited(const jgs::GraphView& g, const jgs::VisitOptions& o, int32_t target) {
   std::vector<int32_t> visited(o.length * o.num_walks, -1);
   const int64_t per = std::max<int64_t>(1, o.num_path);

@@ -1,6 +1,6 @@
 // The walks' plain C++ layer on threads of its own, without XLA: for ThreadSanitizer. Every
-// thread count must give the bytes that one thread gives, and walks of first order those of a
-// plain loop, on the instructions that JGS_MAX_ISA allows. Run by `make sanitize` and by
+// thread count must give the bytes that one thread gives. Walks of first order must be those
+// of a plain loop, on the instructions that JGS_MAX_ISA allows. Run by `make sanitize` and by
 // test_isa.py.
 #include <algorithm>
 #include <cstdio>
@@ -18,9 +18,9 @@ namespace {
 
 struct Graph {
   std::vector<int64_t> indptr{0}, prefix;
-  std::vector<int32_t> indices;  // ascending in each stretch of a row
+  std::vector<int32_t> indices;  // ascending within each stretch of a row
   std::vector<int16_t> type;
-  std::vector<int64_t> stretches;  // of the types 0 and 2
+  std::vector<int64_t> stretches;  // those of types 0 and 2
 };
 
 // Rows of three types; every 50th is long, every 7th empty, and some weigh nothing.
@@ -86,7 +86,7 @@ Walks Run(const jgs::GraphView& graph, const jgs::WalkOptions& options, int num_
   return w;
 }
 
-// A walk of first order, step by step; with `types` along those of 2 and 0 in turn.
+// A walk of first order, step by step. With `types` it follows types 2 and 0 in turn.
 Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options, const int16_t* types) {
   Walks w;
   std::map<int32_t, uint32_t> walks_of;
@@ -134,7 +134,7 @@ int main() {
                                             {half / 2, half, 2 * half, false, 1, 1},
                                             {2 * half, half, 2 * half, true, half, half / 9},
                                             {1, 2 * half, half, true, 7, half}};
-  // Of second order the rows must ascend whole: of the one type that such a graph has.
+  // Walks of second order need whole rows that ascend, in a graph of one type.
   Graph ascending = graph;
   for (size_t v = 0; v + 1 < graph.indptr.size(); ++v) {
     std::sort(ascending.indices.begin() + graph.indptr[v],

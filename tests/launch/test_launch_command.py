@@ -15,7 +15,7 @@ from jgs.launch import hosts, start
 from jgs.launch.__main__ import main
 from jgs.partition.__main__ import main as partition
 
-# In ssh's place: hosts are this machine, and some are not as they should be.
+# Takes ssh's place. All hosts are this machine, and some are set up wrongly.
 SSH = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1; shift
@@ -30,12 +30,12 @@ exec sh -c "$*"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A folder with `parts`, of 4, and the command `ssh`."""
+    """A folder with `parts`, four of them, and the command `ssh`."""
     folder = tmp_path_factory.mktemp("site")
     options = ["num_nodes=200", "num_edges=900", "num_features=3"]
     argv = ["--dataset", "synthetic", "--data-options", *options, "--parts", "4"]
     assert partition([*argv, "--method", "random", "--out", str(folder / "parts")]) == 0
-    (folder / "old").mkdir()  # whatever finds jgs there, also an editable install's finder
+    (folder / "old").mkdir()  # whatever finds jgs there, even the finder of an editable install
     changed = "import jgs\njgs.__version__ = '0.0.9'\n"
     (folder / "old" / "sitecustomize.py").write_text(changed)
     (folder / "ssh").write_text(SSH % (folder / "old"))
@@ -44,7 +44,7 @@ def site(tmp_path_factory):
 
 
 def refused(capsys, *argv):
-    """The one line that it says."""
+    """The one line of the refusal."""
     capsys.readouterr()
     assert main([str(word) for word in argv]) == 2
     said = capsys.readouterr()
@@ -81,13 +81,13 @@ def test_what_is_refused(site, capsys):
 
 
 def test_what_a_host_lacks(site, capsys, monkeypatch, tmp_path):
-    """Nothing where the file system is shared; what cannot be copied is named."""
+    """A shared file system lacks nothing. Otherwise what cannot be copied is named."""
     from jgs.launch import __main__ as command
 
     real, lacked = command.RemoteShell.ask, {}
 
     def ask(remote, host, directory, parts, *rest):
-        """As a host's own disk has them: the probe finds the parts in another folder."""
+        """Answers as for hosts with disks of their own: the probe finds the parts elsewhere."""
         answer = real(remote, host, directory, str(copied), *rest)
         lacked[host.name] = answer["lacks"]
         return answer
@@ -133,8 +133,8 @@ def test_an_mpiexec_of_another_kind(tmp_path, monkeypatch):
 
 # -- what is started ---------------------------------------------------------------------------
 
-# Ends with a result; or waits for a signal, which it names or ignores, and says so; or fails or
-# dies once the others wait.
+# A rank ends with a result, or waits for a signal and says which one it obeys or ignores. Or it
+# fails or dies once the others wait.
 RANK = """
 import os, signal, sys, time
 harm = sys.argv[1]
@@ -176,8 +176,8 @@ sys.exit(running.run([
 
 @pytest.fixture
 def launch(tmp_path):
-    """`launch(harm, ...)` starts a rank of each harm; returns the process that runs them, and
-    the processes of those that wait, once they do."""
+    """`launch(harm, ...)` starts one rank for each harm. Returns the process that runs them
+    and, once they wait, the processes of those that wait."""
     (tmp_path / "a_rank.py").write_text(RANK)
     waiting, started = tmp_path / "waiting", []
 
@@ -202,7 +202,7 @@ def launch(tmp_path):
 
 
 def ended(process):
-    """Its status, and what it has written since."""
+    """The process's status, and what it has written since."""
     out, err = process.communicate(timeout=240)
     return process.returncode, out, sorted(err.splitlines())
 
@@ -215,7 +215,7 @@ def test_one_that_ends_badly_ends_all(launch):
     status, _, lines = ended(launch("wait", "fail")[0])
     assert status == 7
     assert "[1] half a line" in lines
-    assert "[0] stops by SIGTERM" in lines  # its standard input has ended
+    assert "[0] stops by SIGTERM" in lines  # the launcher closed its standard input
     assert "rank 1 ended with status 7; the others end too" in lines
     status, _, lines = ended(launch("deaf", "die")[0])
     assert status == 128 + signal.SIGKILL
@@ -233,7 +233,7 @@ def test_signals_go_to_all_ranks(launch, number):
 def test_a_second_signal_and_the_launcher_s_own_end_leave_no_rank(launch):
     process, pids = launch("deaf", "deaf")
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)  # both are heard, also where the first is not yet passed on
+    time.sleep(0.3)  # both signals are heard, even before the first is passed on
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert ended(process)[0] == 128 + signal.SIGKILL

@@ -20,7 +20,7 @@ def rngs():
     return nnx.Rngs(3)
 
 
-# Widths that project before they aggregate, and such that do not.
+# Widths with which layers project before they aggregate, and widths with which they do not.
 CONVS = {
     "gcn-narrows": lambda: GCNConv(7, 4, rngs=rngs()),
     "gcn-widens": lambda: GCNConv(7, 9, rngs=rngs()),
@@ -55,7 +55,7 @@ def graph(nx_graph):
 
 
 def all_neighbours(graph, padding=0, order=None):
-    """A block of all edges to the nodes, in that order, its nodes and their in-degrees."""
+    """A block of all edges into the nodes, in that order; its nodes and their in-degrees."""
     order = np.arange(NUM_NODES) if order is None else order
     seeds = jnp.asarray(np.r_[order, [NUM_NODES] * padding].astype(np.int32))
     batch = sample_neighbors(jax.random.key(0), graph, seeds, (-1,))
@@ -123,7 +123,8 @@ def test_gcn_is_the_normalised_adjacency_with_self_loops(nx_graph, graph):
 
 
 def test_gcn_with_concatenation(nx_graph, graph):
-    """Of depth 3: the own row and the neighbours' mean side by side, at last their sum."""
+    """At depth 3 a layer puts a node's row beside its neighbours' mean; the last layer adds
+    them."""
     adjacency = networkx.to_numpy_array(nx_graph, nodelist=range(NUM_NODES))
     mean = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1)
     model = GCN(7, 5, 3, 3, concat=True, dropout=0.0, rngs=rngs())
@@ -155,7 +156,7 @@ def test_gcn_over_drawn_neighbours_estimates_the_sum_over_all(graph):
     drawn = jax.lax.map(one, jax.random.split(jax.random.key(2), rounds))
     error = np.abs(np.asarray(drawn.mean(0)) - want)
     standard = np.asarray(drawn.std(0)) / np.sqrt(rounds)
-    assert (standard > 1e-4).mean() > 0.5  # it does estimate
+    assert (standard > 1e-4).mean() > 0.5  # the samples do estimate
     assert (error <= 5 * standard + 1e-5).all(), f"{(error / (standard + 1e-9)).max()} sigma"
 
 
@@ -221,7 +222,7 @@ def test_nan_in_padding_changes_no_output_and_no_gradient(conv, graph):
         jax.tree.map(np.testing.assert_array_equal, results[1], other)
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)  # noqa: E731
     jax.tree.map(close, *results[:2])
-    # The isolated node, its rows of edges empty, is among them.
+    # The isolated node is among them; its rows of edges are empty.
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(results))
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(results[0][1]))
 
@@ -267,7 +268,7 @@ def test_attention_dropout_belongs_to_the_two_nodes_of_an_edge(graph, version):
     np.testing.assert_allclose(run(5, order, key)[0], out[order], rtol=1e-5, atol=1e-5)
     assert np.abs(run(0, None, jax.random.key(5))[0] - out).max() > 0.1
     keep = np.asarray(ops.edge_mask(block, mask).keep(64))[: int(block.num_edges)]
-    # Edges, their reverses and heads are dropped each by itself.
+    # Edges, their reverses and heads are each dropped by themselves.
     assert abs(keep.mean() - (1 - rate)) < 5 * 0.5 / np.sqrt(keep.size)
     correlation = np.corrcoef(keep)[np.triu_indices(len(keep), 1)]
     assert np.abs(correlation).max() < 6 / np.sqrt(64)

@@ -1,4 +1,4 @@
-"""`DGCNN`: SortPooling against its definition, and that padding changes nothing."""
+"""`DGCNN`: SortPooling against its definition; padding changes nothing."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ KEY = jax.random.key(1)
 
 def test_sort_pool_by_its_definition():
     h = np.random.default_rng(0).normal(size=(13, 3)).astype(np.float32)
-    groups = np.array([0, 4, 4, 9, 11], np.int32)  # and two rows of padding
+    groups = np.array([0, 4, 4, 9, 11], np.int32)  # two rows of padding follow
     found = np.asarray(sort_pool(jnp.asarray(h), jnp.asarray(groups), 4))
     for b, (first, last) in enumerate([(0, 4), (4, 4), (4, 9), (9, 11)]):
         mine = h[first:last]
@@ -34,7 +34,7 @@ def test_padding_and_the_other_pairs_change_nothing(make_graph):
     padded[[1, 2, 4, 5, 7, 8]] = pairs
     model = DGCNN(3, 12, hidden=8, rngs=nnx.Rngs(0))
     features = rng.normal(size=(61, 3)).astype(np.float32)
-    features[60] = np.nan  # what padding reads
+    features[60] = np.nan  # the row that padding reads
     state, program = sampler.init(graph), jax.jit(sampler.sample, static_argnums=4)
 
     def drawn(pairs, capacity):
@@ -64,7 +64,7 @@ def test_padding_and_the_other_pairs_change_nothing(make_graph):
     assert any(np.abs(mine).max() > 0 for mine in slopes)
     tight = drawn(pairs, Capacity((200, 5), (300, 300)))
     assert np.isnan(model(tight, features[tight.nodes])).all()
-    # Dropout is of the pair: whatever its place, with a key and not without.
+    # Dropout depends on the pair and not on its place, with a key and without one.
     batch = drawn(pairs, Capacity((200, 2000), (300, 300)))
     kept = model(batch, features[batch.nodes])
     assert (np.asarray(kept) != some).any()

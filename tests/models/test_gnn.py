@@ -23,7 +23,7 @@ N, WIDTHS = 50, (6, 8, 3)
 
 
 def hub_graph():
-    """Random, with a hub (node 7, 300 in-edges) and isolated nodes (the last five)."""
+    """A random graph with a hub (node 7, 300 in-edges) and isolated nodes (the last five)."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, N - 5, (2, 150))
     src, dst = np.r_[src, rng.integers(0, N - 5, 300)], np.r_[dst, np.full(300, 7)]
@@ -43,7 +43,7 @@ def batch_of(graph, seeds, fanouts=(-1, -1), **options):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
-    """In pieces, of which many share the hub, and by two ranks."""
+    """Also in pieces, many of which share the hub, and on two ranks."""
     graph, model = hub_graph(), model_of(name, dropout=0.3)
     x = np.random.default_rng(1).normal(size=(N, WIDTHS[0])).astype(np.float32)
     seeds, params = np.arange(N, dtype=np.int32), nnx.state(model)

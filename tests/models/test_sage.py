@@ -1,4 +1,4 @@
-"""GraphSAGE against a dense float64 reference, and what padding and dropout may change."""
+"""GraphSAGE against a dense float64 reference; what padding and dropout may change."""
 
 import jax
 import jax.numpy as jnp
@@ -48,14 +48,14 @@ def model(num_layers=2, reduce="mean", **options):
 
 
 def loss_of(sage, batch, x, **options):
-    """A masked loss in which every output of every real row counts differently."""
+    """A masked loss in which each output of each real row has its own weight."""
     out = sage(batch, x, **options)
     weights = jnp.sin(jnp.arange(out.size, dtype=out.dtype)).reshape(out.shape)
     return jnp.sum(jnp.where(batch.seed_mask[:, None], weights * out**2, 0))
 
 
 def dense_reference(graph, sage, x, reduce):
-    """Loss and gradients of the last layer's and first layer's matrices, in float64."""
+    """The loss, and the gradients of the matrices of the last and first layer, in float64."""
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     n = len(indptr) - 1
     degree = np.diff(indptr)
@@ -129,7 +129,7 @@ def test_a_conv_is_its_message_aggregated_and_updated(graph, reduce, widths):
 @pytest.mark.parametrize("norm", [None, "layer", "l2"])
 @pytest.mark.parametrize("reduce", ops.REDUCTIONS)
 def test_nan_in_padding_changes_no_output_and_no_gradient(graph, reduce, norm):
-    # Hidden narrower than the input: the first conv projects before it aggregates.
+    # Hidden is narrower than the input, so the first conv projects before it aggregates.
     sage = GraphSAGE(
         IN, 4, OUT, 2, reduce=reduce, norm=norm, input_dropout=0.2, rngs=nnx.Rngs(0)
     )
@@ -140,7 +140,7 @@ def test_nan_in_padding_changes_no_output_and_no_gradient(graph, reduce, norm):
         batch = full_batch(graph, 2, padding)
         f = nnx.jit(nnx.value_and_grad(lambda m, b, x: loss_of(m, b, x, key=key)))
         results.append(f(sage, batch, jnp.asarray(padded)))
-    # The same shapes: the same bits. Other shapes: XLA may sum in another order.
+    # The same shapes give the same bits. With other shapes XLA may sum in another order.
     for other in results[2:]:
         jax.tree.map(np.testing.assert_array_equal, results[1], other)
     jax.tree.map(
@@ -167,7 +167,7 @@ def test_l2_norm_gives_unit_rows_and_leaves_zero_rows(graph):
     out, pull = jax.vjp(lambda h: sage.activate(0, h), h)
     np.testing.assert_allclose(jnp.linalg.norm(out, axis=1), [0, 1, 1], rtol=1e-6)
     assert np.isfinite(pull(jnp.ones_like(out))[0]).all()
-    np.testing.assert_array_equal(sage.activate(1, h), h)  # nothing after the last layer
+    np.testing.assert_array_equal(sage.activate(1, h), h)  # no activation after the last layer
 
 
 def test_weights_start_like_dgls():
@@ -242,7 +242,7 @@ def test_bad_arguments_are_refused(graph):
 
 
 def both_batches(graph, seeds, fanouts=(3, 2)):
-    """A batch, and the same one whose input side has node ids."""
+    """A batch, and the same batch with its input side by node id."""
     key = jax.random.key(5)
     return [
         jgs.sampling.sample_neighbors(key, graph, seeds, fanouts, relabel_inputs=relabel)

@@ -1,4 +1,4 @@
-"""Skip-gram with shared negatives: its gradient is that of the sum over all pairs."""
+"""Skip-gram with shared negatives has the gradient of the sum over all pairs."""
 
 import jax
 import jax.numpy as jnp
@@ -22,17 +22,17 @@ NUM_NODES, WIDTH, WEIGHT = 30, 5, 3.0
 
 
 def batch_of(rng, num_walks, places, negatives, window):
-    """Random walks and draws: one walk that ended early, one of nothing but padding."""
+    """Random walks and draws: one walk ended early, one is nothing but padding."""
     nodes = rng.integers(NUM_NODES, size=(num_walks, places), dtype=np.int32)
     nodes[1, places // 2 :] = nodes[2] = NUM_NODES
-    windows = rng.integers(-1, window + 1, size=nodes.shape, dtype=np.int32)  # or none
+    windows = rng.integers(-1, window + 1, size=nodes.shape, dtype=np.int32)  # -1 is no window
     shape = num_walks, count_runs(places, negatives), negatives
     drawn = rng.integers(NUM_NODES, size=shape, dtype=np.int32)
     return WalkBatch(*map(jnp.asarray, (nodes, windows, drawn)))
 
 
 def by_definition(table, batch):
-    """The loss, pair by pair; `table` float32 `[2N, D]`."""
+    """The loss, summed pair by pair; `table` is float32 `[2N, D]`."""
     loss, pairs = 0.0, 0
     size = -(-batch.nodes.shape[1] // batch.negatives.shape[1])
     for b, walk in enumerate(np.asarray(batch.nodes)):
@@ -53,7 +53,8 @@ def test_the_gradient_is_that_of_the_definition():
     rng = np.random.default_rng(0)
     batch = batch_of(rng, 3, 7, 3, 3)
     assert batch.negatives.shape[1] == 2  # runs of 4 and 3 places
-    batch = batch._replace(nodes=batch.nodes.at[0, 3].set(batch.nodes[0, 1]))  # came back
+    # This walk came back.
+    batch = batch._replace(nodes=batch.nodes.at[0, 3].set(batch.nodes[0, 1]))
     table = jnp.asarray(rng.normal(size=(2 * NUM_NODES, WIDTH)), jnp.float32)
     at = batch.rows()
     rows = jnp.pad(table.at[at].get(mode="fill", fill_value=0), ((0, 0), (0, 1)))
@@ -73,7 +74,7 @@ def test_the_gradient_is_that_of_the_definition():
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Walks on a wheel whose hub has most edges, and what is drawn for them, in two orders."""
+    """Walks on a wheel, whose hub has most edges, and the draws for them in two orders."""
     rim = np.arange(1, NUM_NODES)
     edges = np.concatenate([np.zeros_like(rim), rim]), np.concatenate([rim, np.roll(rim, 1)])
     src, dst = np.concatenate(edges), np.concatenate(edges[::-1])
@@ -98,18 +99,19 @@ def test_windows_are_uniform_and_negatives_are_drawn_by_the_noise(drawn):
     windows = np.bincount(np.asarray(batch.windows).ravel(), minlength=8)
     assert windows[0] == 0
     expected = batch.windows.size / 7
-    assert np.sum((windows[1:] - expected) ** 2 / expected) < 22.5  # chi-square, 6 of freedom
+    # Chi-square with 6 degrees of freedom.
+    assert np.sum((windows[1:] - expected) ** 2 / expected) < 22.5
     weight = np.diff(prefix, prepend=0)
     degree = np.bincount(np.asarray(graph.indices), minlength=NUM_NODES)
     visits = 1 + 40 * NUM_NODES * degree / graph.num_edges
     np.testing.assert_allclose(weight / weight.sum(), visits**0.75 / np.sum(visits**0.75), 1e-3)
     got = np.bincount(np.asarray(batch.negatives).ravel(), minlength=NUM_NODES)
     expected = batch.negatives.size * weight / weight.sum()
-    assert np.sum((got - expected) ** 2 / expected) < 58.3  # 29 of freedom, 0.1 %
+    assert np.sum((got - expected) ** 2 / expected) < 58.3  # 29 degrees of freedom, 0.1 %
 
 
 def test_draws_belong_to_the_walk(drawn):
-    """Walks of one root differ; the order of different roots changes nothing."""
+    """Walks of one root differ. The order of different roots changes nothing."""
     _, _, batch, backwards = drawn
     for mine, theirs in zip(batch, backwards, strict=True):
         mine, theirs = np.asarray(mine), np.asarray(theirs)

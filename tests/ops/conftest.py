@@ -31,7 +31,7 @@ def reference():
 
 
 def _make_block(rows, weights=None, num_sources=None, capacities=(0, 0), pad_weight=np.nan):
-    """A Block from a list of source lists, with that much more capacity for (T, E)."""
+    """A Block from a list of source lists; `capacities` (T, E) are added to its own."""
     degrees = [len(r) for r in rows]
     num_edges = sum(degrees)
     indices = np.array([s for r in rows for s in r], np.int32)
@@ -43,7 +43,7 @@ def _make_block(rows, weights=None, num_sources=None, capacities=(0, 0), pad_wei
         weight = jnp.asarray(np.array(flat, np.float32))
     return Block(
         indptr=jnp.asarray(indptr),
-        # Padding that points at a real row must do no harm either.
+        # Padding that points at a real row must not do harm either.
         indices=jnp.asarray(np.r_[indices, [0] * capacities[1]].astype(np.int32)),
         num_targets=jnp.int32(len(rows)),
         num_sources=jnp.int32(num_sources),
@@ -75,7 +75,8 @@ def _reference(block, x, grad_out, reduce):
             continue
         products = weight[edges, None] * x[indices[edges]]
         if reduce == "max":
-            share = np.arange(len(edges))[:, None] == products.argmax(0)  # argmax: the first
+            # Of equal products argmax takes the first.
+            share = np.arange(len(edges))[:, None] == products.argmax(0)
         else:
             share = np.full(products.shape, 1 / len(edges) if reduce == "mean" else 1.0)
         out[t] = (share * products).sum(0)

@@ -20,7 +20,8 @@ def kept(key=KEY, num_nodes=4000, width=256, layer=0, rate=0.5, nodes=None):
 
 
 def check_correlation(a, b):
-    """Two independent masks of rate 1/2: correlation 0, and all four joint values alike."""
+    """Two independent masks of rate 1/2 have correlation 0 and four equally likely joint
+    values."""
     a, b = a.ravel(), b.ravel()
     counts = np.bincount(2 * a + b, minlength=4)
     p = stats.chisquare(counts).pvalue
@@ -61,7 +62,7 @@ def test_neighbouring_nodes_units_layers_and_keys_are_independent():
     key_data = np.asarray(jax.random.key_data(KEY))
     for change in ([1, 0], [0, 1], [1, 1], [1 << 31, 0], [0, 1 << 31]):
         check_correlation(mask, kept(jnp.asarray(key_data ^ np.uint32(change))))
-    # Where inputs might be mixed up with each other: swapped words, key against layer.
+    # Where inputs might be confused: words swapped, key taken for layer.
     check_correlation(mask, kept(jnp.asarray(key_data[::-1].copy())))
     check_correlation(kept(jnp.array([0, 1], jnp.uint32)), kept(jnp.array([1, 0], jnp.uint32)))
     check_correlation(
@@ -89,10 +90,10 @@ def test_mask_belongs_to_the_node():
     rows = {v: m for v, m in zip(nodes, kept(nodes=jnp.asarray(nodes), width=33), strict=True)}
     other = np.r_[rng.permutation(nodes)[:200], [500] * 56].astype(np.int32)  # padded
     jitted = jax.jit(lambda k, x, n, i: dropout(k, x, n, i, 0.5))
-    got = np.asarray(jitted(KEY, x[:256], jnp.asarray(other), 0)) != 0  # layer traced
+    got = np.asarray(jitted(KEY, x[:256], jnp.asarray(other), 0)) != 0  # the layer is traced
     for row, node in zip(got[:200], other, strict=False):
         np.testing.assert_array_equal(row, rows[node])
-    # More units: the first ones stay.
+    # With more units the first ones stay the same.
     np.testing.assert_array_equal(kept(width=40)[:, :33], kept(width=33))
 
 

@@ -12,7 +12,7 @@ needs_kernels = pytest.mark.skipif(not kernels.available(), reason="kernels are 
 
 
 def definition(block, logits, own, grads):
-    """The weights, then the gradients of the logits: each of the edges, then of the targets."""
+    """The weights, then the gradients of the logits; each as edges, then targets."""
     indptr = np.asarray(block.indptr)
     logits, own, *grads = (np.asarray(a, np.float64) for a in (logits, own, *grads))
     out = [np.zeros_like(a) for a in (logits, own, logits, own)]
@@ -29,7 +29,7 @@ def definition(block, logits, own, grads):
 
 
 def arrays(rng, block, num_heads):
-    """Logits and their own, then a gradient of each; NaN in padding."""
+    """Logits of edges and of targets, then a gradient of each; NaN in padding."""
     edges, targets = int(block.num_edges), int(block.num_targets)
     out = []
     for scale in (30.0, 1.0):
@@ -55,7 +55,7 @@ def test_equals_the_definition(implementation, random_block, num_heads, with_own
         out, pull = jax.vjp(f, logits, own)
         got = [*out, *pull((grad, grad_own))]
     else:
-        none = np.full(own.shape, -1e9)  # its weight is 0
+        none = np.full(own.shape, -1e9)  # its weight becomes 0
         want = definition(block, logits, none, (grad, none * 0))[::2]
         out, pull = jax.vjp(lambda logits: ops.edge_softmax(block, logits), logits)
         got = [out, *pull(grad)]

@@ -34,7 +34,7 @@ def test_gather_derivative_adds_up_repeated_rows(implementation):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_gather_from_more_than_2_to_the_31_elements(tmp_path, implementation, dtype):
-    rows, width = 2**25 + 100, 80  # of a sparse file: only what is touched exists
+    rows, width = 2**25 + 100, 80  # a sparse file: only touched pages exist
     shape = (rows, width)
     store = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", dtype, shape)
     ids = np.array([0, rows - 1, rows, 2**25, 2**31 // width], np.int32)
@@ -57,7 +57,7 @@ def test_gather_of_nothing(implementation, shape, num_ids):
 def test_bits_of_many_rows_do_not_depend_on_the_number_of_threads(monkeypatch):
     rng = np.random.default_rng(0)
     features = jnp.asarray(rng.standard_normal((500, 33), np.float32))
-    ids = rng.integers(-100, 700, 9000).astype(np.int32)  # enough to be shared
+    ids = rng.integers(-100, 700, 9000).astype(np.int32)  # enough rows for threads to share
     inside = ((ids >= 0) & (ids < 500))[:, None]
     want = np.where(inside, np.asarray(features)[np.where(inside[:, 0], ids, 0)], 0)
     for num_threads in (1, 2, 4):

@@ -144,7 +144,7 @@ def test_more_targets_than_nodes(implementation, make_block):
 
 
 def test_from_more_than_2_to_the_31_elements(tmp_path, implementation, make_block):
-    rows, width = 2**25 + 100, 80  # 10.7 GB of a sparse file: only what is touched exists
+    rows, width = 2**25 + 100, 80  # 10.7 GB as a sparse file: only touched pages exist
     shape = (rows, width)
     store = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, shape)
     ids = [0, rows - 1, 2**25, 2**31 // width]
@@ -242,7 +242,7 @@ def test_in_shard_map_over_a_mesh_of_one_device(implementation, kind, random_blo
 @pytest.mark.parametrize("reduce", ops.REDUCTIONS)
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch, kind, reduce, random_block):
     rng = np.random.default_rng(9)
-    block = random_block(rng, True, num_targets=9000, num_sources=NUM_NODES)  # is shared
+    block = random_block(rng, True, num_targets=9000, num_sources=NUM_NODES)  # threads share it
     features = make_features(rng, kind)[0]
     outs = []
     for num_threads in (1, 2, 4):
@@ -268,7 +268,7 @@ def test_the_kernel_runs_on_the_cpu_and_builds_no_matrix_of_inputs(random_block)
 def test_rows_of_several_tables_are_read_by_their_place(
     implementation, weighted, random_block, reference
 ):
-    """Bit for bit what comes of the matrix that is not built."""
+    """The result equals, bit for bit, that of the whole matrix, which is never built."""
     rng = np.random.default_rng(9)
     block = random_block(rng, weighted, num_sources=NUM_NODES)
     sizes = (20, 0, 15, 25)

@@ -1,5 +1,4 @@
-"""Several heads: `aggregate` with a weight for each, `edge_dot`, its counterpart, and
-`edge_scores`."""
+"""Several heads: `aggregate` with a weight for each, `edge_dot` and `edge_scores`."""
 
 from unittest import mock
 
@@ -25,7 +24,7 @@ def arrays(rng, block, num_heads, width, num_sources=60):
 
 
 def one_by_one(reference, block, x, weight, grad, reduce):
-    """`(out, grad_x, grad_weight)`, each head by itself."""
+    """`(out, grad_x, grad_weight)`, computed for each head by itself."""
     heads, clean = weight.shape[1], np.nan_to_num(x)
     parts = [
         reference(
@@ -46,7 +45,7 @@ def test_each_head_has_its_weights(
     implementation, random_block, reference, num_heads, width, reduce
 ):
     rng = np.random.default_rng(num_heads)
-    block = random_block(rng, weighted=True)  # its own weights are not read
+    block = random_block(rng, weighted=True)  # the block's own weights are not read
     x, weight, grad = arrays(rng, block, num_heads, width)
     want = one_by_one(reference, block, x, weight, grad, reduce)
     f = lambda x, weight: ops.aggregate(block, x, reduce, edge_weight=weight)  # noqa: E731
@@ -88,7 +87,7 @@ def test_edge_dot_equals_the_definition(implementation, random_block, num_heads,
 
 
 def scores_by_definition(block, x, y, attention, slope):
-    """One edge at a time, in float64 where it is on."""
+    """The scores, one edge at a time, in float64 where it is on."""
     heads, width = attention.shape
     scores = jnp.zeros((block.edge_capacity, heads), x.dtype)
     for t in range(int(block.num_targets)):
@@ -133,7 +132,7 @@ def test_second_derivatives_of_edge_scores(random_block):
 
 
 def test_second_derivatives_of_an_attention(random_block):
-    """Of an attention made of all three operations, against the same over a dense matrix."""
+    """An attention made of all three operations, against the same one over a dense matrix."""
     rng = np.random.default_rng(4)
     block = random_block(rng, weighted=False, num_targets=4, num_sources=6, max_degree=3)
     width, targets = 3, block.target_capacity

@@ -8,7 +8,7 @@ import pytest
 from jgs import InputError, kernels
 from jgs.ops import dropout, dropout_mask, linear
 
-ROWS = [(5, 5), (5, 3), (5, 0), (193, 192), (1300, 1300), (9000, 8100)]  # capacity, real
+ROWS = [(5, 5), (5, 3), (5, 0), (193, 192), (1300, 1300), (9000, 8100)]  # (capacity, real rows)
 WIDTHS = [9, 1, 15, 16, 17, 47, 64, 100, 128]
 
 
@@ -86,7 +86,7 @@ def test_derivatives(path, capacity, real):
 @pytest.mark.parametrize("widths", [(70, 12), (300, 64)])
 @pytest.mark.parametrize("out", [48, 9])
 def test_inputs_and_gradients_that_are_mostly_zero(path, widths, out):
-    # As a hidden layer's are: the kernel passes over the zeros.
+    # Like the inputs of a hidden layer: the kernel passes over the zeros.
     capacity, real = 700, 650
     rng = np.random.default_rng(5)
     inputs, weights, bias = matrices(capacity, widths, out)
@@ -144,7 +144,7 @@ def test_add_relu_and_dropout(path, capacity, real, rate):
     wanted, wanted_pull = jax.vjp(composed, inputs, weights, bias, add)
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
     grad = np.random.default_rng(1).standard_normal(out.shape).astype(np.float32)
-    # Where rounding decides whether a unit is above 0, it decides the gradient too.
+    # Where rounding decides whether a unit is above 0, it also decides the gradient.
     grad = np.where((out == 0) == (wanted == 0), grad, 0)
     for a, b in zip(
         jax.tree.leaves(pull(grad)), jax.tree.leaves(wanted_pull(grad)), strict=True

@@ -25,4 +25,4 @@ assert "jgs_" not in f.lower(jnp.ones((2, 1))).as_text()
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""  # `off` was asked for: nothing to say about it
+    assert done.stderr == ""  # `off` was asked for, so there is no warning

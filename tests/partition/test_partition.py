@@ -1,4 +1,4 @@
-"""`partition_nodes`: every part even in every constraint, few edges cut, bad input refused."""
+"""`partition_nodes`: all constraints even in all parts, few edges cut, bad input refused."""
 
 import ctypes
 import sys
@@ -38,7 +38,7 @@ def skewed():
 
 @pytest.fixture(scope="module")
 def clustered():
-    """Eight communities; a tenth of the edges lead out of them. Directed: half of the pairs."""
+    """Eight communities; a tenth of the edges lead out. Each has one direction."""
     rng = np.random.default_rng(1)
     src = rng.integers(0, 1600, 12_000)
     inside = rng.random(src.size) < 0.9
@@ -58,7 +58,7 @@ def test_every_constraint_is_within_5_percent(skewed, method, num_parts):
     loads = part_loads(parts, constraint_weights(graph, *splits.values()), num_parts)
     uneven = {c: max_over_mean(load) for c, load in zip(CONSTRAINTS, loads.T, strict=True)}
     assert max(uneven.values()) <= TOLERANCE, uneven
-    # Nodes without edges fill up what the others left uneven.
+    # Nodes without edges even out what the other nodes left uneven.
     assert max_over_mean(np.bincount(parts, minlength=num_parts)) < 1.001
     assert max_over_mean(loads[:, CONSTRAINTS.index("train")]) < 1.02
     again = partition_nodes(graph, num_parts, method, **splits)
@@ -70,7 +70,8 @@ def test_metis_cuts_least_and_one_pass_less_than_chance(clustered):
         method: edge_cut(in_neighbors(clustered), partition_nodes(clustered, 8, method))
         for method in METHODS
     }
-    assert max(cuts["metis"], cuts["kaminpar"]) < 0.13, cuts  # the communities: 0.1 * 7 / 8
+    # The cut of the communities: 0.1 * 7 / 8.
+    assert max(cuts["metis"], cuts["kaminpar"]) < 0.13, cuts
     assert cuts["metis"] < cuts["ldg"] < 0.9 * cuts["random"], cuts
     assert 0.8 < cuts["random"] < 0.92, cuts
 
@@ -83,7 +84,7 @@ def test_the_seed_changes_the_partition(skewed):
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_metis_of_either_integer_type(monkeypatch, clustered, bits):
-    """Of the type that is not installed: what is passed on, and what is refused."""
+    """For the type that is not installed: what is passed on, and what is refused."""
     import pymetis._internal as extension
 
     installed = extension._idx_type_width()
@@ -183,7 +184,7 @@ def test_metis_of_what_would_trouble_it(capfd):
     parts = partition_nodes(ring, 16, train_idx=[1, 1, 1, 2, 2, 3])
     assert max_over_mean(np.bincount(parts, minlength=16)) <= TOLERANCE
     said = capfd.readouterr()
-    assert "***" not in said.out + said.err  # its complaints
+    assert "***" not in said.out + said.err  # METIS's complaints
 
 
 def test_what_metis_prints_does_not_spoil_standard_output(monkeypatch, clustered, capfd):
@@ -221,7 +222,7 @@ def test_undirected_rows_have_each_edge_once_in_each_direction(
     tmp_path, monkeypatch, make_graph, both_ways
 ):
     monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 50)
-    graph = make_graph(60, 300)  # with self-loops, parallel edges and nodes without edges
+    graph = make_graph(60, 300)  # it has self-loops, parallel edges and nodes without edges
     dst = np.repeat(np.arange(60), np.diff(np.asarray(graph.indptr)))
     src = np.asarray(graph.indices)
     if both_ways:
@@ -262,7 +263,7 @@ def test_edge_cut_is_the_share_of_edges_between_parts(make_graph):
 
 @pytest.mark.parametrize("looked_at", [1 << 18, 64])
 def test_rebalance_mends_everything_in_one_part(monkeypatch, skewed, looked_at):
-    """It moves nothing that is even, and reads the edges a few times, not in each round."""
+    """An even partition is left as it is. The edges are read a few times, not in each round."""
     read = []
 
     def near(graph, rows, *rest):
@@ -282,7 +283,7 @@ def test_rebalance_mends_everything_in_one_part(monkeypatch, skewed, looked_at):
 
 
 def test_rebalance_swaps_hubs_for_leaves():
-    """Part 0 has all the edges and part 1 most of the nodes: neither can only give."""
+    """Part 0 has all the edges, part 1 most of the nodes: neither can give without taking."""
     degree = np.array([20] * 10 + [1] * 70)
     src = np.zeros(degree.sum(), int)
     graph = Graph.from_edges(src, np.repeat(np.arange(80), degree), 80)
@@ -297,14 +298,14 @@ def test_a_node_heavier_than_a_limit_ends_the_moves():
     graph = Graph.from_edges(np.zeros(90, int), np.r_[np.full(80, 3), np.arange(10)], 10)
     weights = np.diff(np.asarray(graph.indptr))[:, None]
     parts = rebalance(in_neighbors(graph), weights, np.zeros(10, np.int32), 3, np.array([30]))
-    assert parts[3] not in np.delete(parts, 3)  # all that can be done
+    assert parts[3] not in np.delete(parts, 3)  # no more can be done
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("num_parts", [2, 4])
 def test_a_hub_spoils_the_balance_of_edges_alone(caplog, method, num_parts):
-    """Half of all edges end in one node. At 2 parts no node is heavier than a limit, and still
-    there are not enough nodes without in-edges to join the hub."""
+    """Half of all edges end in one node. With 2 parts no node is heavier than a limit. Still,
+    there are too few nodes without in-edges to join the hub."""
     rng, n = np.random.default_rng(0), 20_000
     src = np.r_[np.arange(1, n), rng.integers(0, n, n)]
     graph = Graph.from_edges(src, np.r_[np.zeros(n - 1, int), rng.integers(1, n, n)], n)
@@ -320,7 +321,7 @@ def test_a_hub_spoils_the_balance_of_edges_alone(caplog, method, num_parts):
 
 
 def test_two_hubs_do_not_share_a_part():
-    """Each has more edges than a part may have."""
+    """Each of the hubs has more edges than a part may have."""
     rng = np.random.default_rng(0)
     dst = np.r_[np.repeat([5, 6], 3000), rng.integers(10, 2000, 4000)]
     graph = Graph.from_edges(rng.integers(10, 2000, dst.size), dst, 2000)
@@ -344,7 +345,7 @@ def test_fill_levels(load, count):
     assert added.sum() == count
     assert (added >= 0).all()
     raised = (load + added)[added > 0]
-    if raised.size:  # none was raised above another that could have been raised instead
+    if raised.size:  # each unit went to one of the lowest parts
         assert raised.max() - (load + added).min() <= 1
 
 
@@ -357,7 +358,7 @@ def test_seeds_are_dealt_evenly_and_mostly_to_their_owners(made):
     dealt = deal_seeds(owner, num_parts)
     count, had = (np.bincount(x, minlength=num_parts) for x in (dealt, owner))
     assert count.max() - count.min() <= 1
-    # No more move than must: a part that gave some away ends with what it may keep.
+    # The fewest possible move: a part that gave some away keeps as many as it may.
     assert np.count_nonzero(dealt != owner) == np.maximum(had - count, 0).sum()
     share = -(-owner.size // num_parts)
     assert (

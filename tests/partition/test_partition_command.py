@@ -1,4 +1,4 @@
-"""`python -m jgs.partition`: the table, the JSON line, and every error in one line."""
+"""`python -m jgs.partition`: the table, the JSON line, and all errors in one line."""
 
 import errno
 import json
@@ -35,7 +35,7 @@ def test_it_writes_parts_and_says_how_even_they_are(tmp_path, capsys, method):
     for part in parts.manifest["parts"]:
         for number in part.values():
             assert f"{number:,}" in said.err
-    # The data set's own ids come back.
+    # The output has the data set's own ids.
     assert np.sort(parts.original_ids).tolist() == list(range(500))
 
 
@@ -70,7 +70,7 @@ def test_bad_input_is_one_line(tmp_path, capsys, arguments, message):
 
 def test_the_method_that_was_used_is_the_one_that_is_named(tmp_path, capsys):
     out = tmp_path / "parts"
-    assert main([*DATA, "--parts", "40", "--out", str(out)]) == 0  # 12 nodes each
+    assert main([*DATA, "--parts", "40", "--out", str(out)]) == 0  # 12 nodes in each part
     said = capsys.readouterr()
     assert "ldg instead of metis" in said.err
     assert "40 parts by ldg" in said.err
@@ -89,7 +89,7 @@ def test_an_out_that_cannot_be_written_is_refused_before_any_work(
 
 @pytest.mark.parametrize("out", [".", "..", "sub/..", "{}"])
 def test_an_out_around_the_working_directory_is_refused(tmp_path, capsys, monkeypatch, out):
-    """Its place is taken by another folder: the user's shell would be nowhere."""
+    """Another folder would take its place, and the user's shell would be left nowhere."""
     monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
     here = tmp_path / "empty" / "here"
     (here / "sub").mkdir(parents=True)
@@ -162,7 +162,7 @@ def test_a_kaminpar_that_is_killed_is_one_line(tmp_path, capsys, monkeypatch):
     assert main(arguments) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert "in the memory there is; got its process ended with -9" in line
-    assert [p.name for p in tmp_path.iterdir()] == ["run.py"]  # nothing is left
+    assert [p.name for p in tmp_path.iterdir()] == ["run.py"]  # no other file is left
     monkeypatch.setattr(kaminpar.importlib.util, "find_spec", lambda _: None)
     assert main(arguments) == 2
     assert "pip install 'jgs[kaminpar]'" in capsys.readouterr().err
@@ -214,11 +214,11 @@ def test_a_disk_that_is_really_full(tmp_path, capsys):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-# The second ignores SIGINT at first, as a shell's `command &` does.
+# The second shell ignores SIGINT at first, as with `command &`.
 @pytest.mark.parametrize("before", [[], ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]])
 def test_ctrl_c_during_metis_ends_at_once_and_leaves_nothing(tmp_path, before):
     out = tmp_path / "parts"
-    program = (  # a METIS that says when it begins, and takes ten minutes
+    program = (  # a METIS that tells when it begins and takes ten minutes
         "import ctypes, sys\n"
         "import jgs.partition.metis as m\n"
         "class Slow:\n"

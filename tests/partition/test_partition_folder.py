@@ -1,4 +1,4 @@
-"""The folder of parts: it has the graph under new ids, appears whole or not at all, and is
+"""The folder of parts has the graph under new ids, appears whole or not at all, and is
 distinguished from other parts."""
 
 import dataclasses
@@ -53,7 +53,7 @@ def write(folder, data, num_parts, assignment=None, seed=0):
 
 
 def rows(graph):
-    """Each node's in-edges: sources and all other columns, in order."""
+    """The in-edges of each node: sources and all other columns, in order."""
     indptr = np.asarray(graph.indptr)
     fields = [np.asarray(f) for f in jax.tree.leaves(graph)[1:]]
     return [[f[a:b].tolist() for f in fields] for a, b in pairwise(indptr)]
@@ -70,7 +70,7 @@ def check_isomorphic(data, folder, num_parts, assignment):
     parts = open_parts(folder)
     old = parts.original_ids
     assert np.sort(old).tolist() == list(range(data.graph.num_nodes))
-    # Part after part; inside a part in the order of the data set.
+    # Part by part; inside a part in the order of the data set.
     np.testing.assert_array_equal(old, np.argsort(assignment, kind="stable"))
     np.testing.assert_array_equal(
         parts.owner(np.arange(old.size)), assignment[old], err_msg="owner"
@@ -152,7 +152,7 @@ def test_nodes_and_edges_keep_their_types(tmp_path, num_parts):
             schema.nodes("author")
     whole = parts.graph
     assert whole.schema == parts.local_graph(0, 1).schema == schema
-    # Every edge is of a relation between the types of its ends.
+    # Every edge has a relation that joins the types of its ends.
     Graph(whole.indptr, whole.indices, edge_type=whole.edge_type, schema=schema)
     papers = np.array([i for ids in schema.ranges("paper") for i in ids])
     assert whole.subgraph(papers).schema.node_types == (
@@ -160,7 +160,7 @@ def test_nodes_and_edges_keep_their_types(tmp_path, num_parts):
         ("paper", 30),
         ("venue", 0),
     )
-    # Parts of parts: the types are no longer in order within each.
+    # Parts of parts: within each part the types are no longer in order.
     again = dataclasses.replace(data, graph=whole)
     write(tmp_path / "again", again, 2, np.arange(50) % 2)
     assert (open_parts(tmp_path / "again").schema is None) == (num_parts > 1)
@@ -219,7 +219,7 @@ def test_the_manifest_says_what_is_there(tmp_path):
     )
     assert (parts.name, parts.num_classes, written["seed"]) == ("made", 3, 7)
     assert (parts.num_nodes, parts.num_edges, parts.num_parts) == (400, 4000, 4)
-    # The cut and the counts, from what was written.
+    # The cut and the counts, recomputed from the files.
     owner = parts.owner(np.arange(400))
     assert written["edge_cut"] == pytest.approx(edge_cut(in_neighbors(parts.graph), owner))
     for p, said in enumerate(written["parts"]):
@@ -257,7 +257,7 @@ def test_everything_is_memory_mapped(tmp_path):
 
 
 def test_parts_can_stand_in_for_a_missing_graph_folder(tmp_path):
-    """A rank whose topology is split needs its own part and what is shared, no more."""
+    """A rank whose topology is split needs no more than its own part and what is shared."""
     write(tmp_path / "parts", make_data(50, 300), 3)
     for name in ("graph", part_name(0), part_name(2)):
         shutil.rmtree(tmp_path / "parts" / name)
@@ -329,7 +329,7 @@ def test_damage_is_named(tmp_path, damage):
 
     with pytest.raises(InputError, match=DAMAGE[damage]) as error:
         open_all()
-    if folder.exists():  # which is not replaced where nothing says that it is of jgs
+    if folder.exists():  # a folder not marked as jgs's is never replaced
         assert f"after moving {folder}" in str(error.value)
         folder.rename(tmp_path / "away")
     write(folder, make_data(50, 300), 3)
@@ -361,13 +361,13 @@ def test_verified_once_files_are_read_again_only_where_they_changed(tmp_path, mo
 
     assert reads() > 10
     assert reads() == 0
-    assert reads(2) > 0  # another part's files, and no others
+    assert reads(2) > 0  # only the files of another part
     flipped_byte(folder)
-    for _ in range(2):  # what is damaged is not remembered
+    for _ in range(2):  # damaged files are not remembered
         with pytest.raises(InputError, match="checksum"):
             reads()
     write(folder, make_data(50, 300), 3)  # the same bytes, in other files
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")  # nothing can be remembered
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")  # no result can be remembered
     assert reads() == reads() > 10
 
 
@@ -392,7 +392,7 @@ def test_two_partitions_have_two_ids(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
-@pytest.mark.parametrize("at", [0, 8, 25])  # in graph, in a part's features, in the last part
+@pytest.mark.parametrize("at", [0, 8, 25])  # graph, a part's features, last part
 def test_a_full_disk_or_ctrl_c_leaves_the_old_parts(tmp_path, monkeypatch, at, error):
     folder = tmp_path / "parts"
     before = write(folder, make_data(50, 300), 3)
@@ -425,7 +425,7 @@ def test_a_write_that_the_disk_refuses_is_an_os_error(tmp_path):
 
 @pytest.mark.parametrize("in_one_step", [True, False])
 def test_parts_replace_parts_and_nothing_else(tmp_path, monkeypatch, in_one_step):
-    if not in_one_step:  # a file system that cannot swap
+    if not in_one_step:  # as on a file system that cannot swap
         monkeypatch.setattr(replacing.ctypes, "CDLL", lambda *_, **__: object())
     folder = tmp_path / "parts"
     write(folder, make_data(50, 300), 3)

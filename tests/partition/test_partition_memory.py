@@ -1,4 +1,4 @@
-"""The memory of partitioning, in bytes for each node, and its one pass over the features."""
+"""The memory of partitioning, in bytes for each node; its one pass over the features."""
 
 import tracemalloc
 
@@ -13,7 +13,7 @@ NODES, EDGES, PARTS = 400_000, 600_000, 4
 
 
 class Counted(np.ndarray):
-    """An array that counts the rows that are read from it."""
+    """An array that counts how many of its rows are read."""
 
     rows = 0
 
@@ -25,7 +25,7 @@ class Counted(np.ndarray):
 
 @pytest.fixture(scope="module")
 def data():
-    """A fifth of the nodes has no edges; all are in a split."""
+    """A fifth of the nodes has no edges; every node is in a split."""
     rng = np.random.default_rng(0)
     ids = rng.permutation(NODES)[: NODES * 4 // 5]
     src, dst = ids[(rng.random((2, EDGES)) ** 2 * ids.size).astype(int)]
@@ -38,7 +38,7 @@ def data():
 
 @pytest.mark.parametrize("method", ["ldg", "random"])
 def test_40_bytes_a_node_and_one_pass(tmp_path, monkeypatch, data, method):
-    # Temporaries of a fixed size do not count: they are made small beside the graph.
+    # Temporaries of a fixed size do not count; they are made small compared with the graph.
     for name, size in (
         ("jgs.graph.rows._EDGES_AT_ONCE", 1 << 12),
         ("jgs.graph.rows._ROWS_AT_ONCE", 1 << 12),
@@ -57,6 +57,6 @@ def test_40_bytes_a_node_and_one_pass(tmp_path, monkeypatch, data, method):
     written = tracemalloc.get_traced_memory()[1] / NODES
     tracemalloc.stop()
     assert max(partitioned, written) <= 40, (partitioned, written)
-    assert Counted.rows <= NODES + 1  # one row says how many bytes a row has
+    assert Counted.rows <= NODES + 1  # one more row tells how many bytes a row has
     shares = {k: v for k, v in manifest["balance"].items() if k != "bytes"}
     assert max(shares.values()) <= 1.05, shares

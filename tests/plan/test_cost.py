@@ -1,4 +1,4 @@
-"""The cost model against the counts of runs, and against a few figures worked out by hand."""
+"""The cost model against counts of real runs, and against a few figures worked out by hand."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def parts(tmp_path_factory, make_graph):
 
 
 def counted(parts, mode, cache):
-    """Rounds and bytes of a rank's step, after planning."""
+    """The rounds and bytes of a rank's step, after planning."""
     comm = Mesh(jax.devices()[:2])
     config = Config(
         partition=str(parts),
@@ -96,7 +96,7 @@ def test_bytes_and_rounds_of_a_run(parts, mode, run, capsys):
 def test_bytes_by_hand():
     # 3 peers; 64 ids and a number of 4 bytes, 64 rows of 10 float16.
     assert cost.feature_bytes(4, 64, 10, 2) == 3 * (65 * 4 + 64 * 20)
-    # 5 ids after a number, and 2 numbers, 5 ends and 20 neighbours in return.
+    # 5 ids after a number; in return 2 numbers, 5 ends and 20 neighbours.
     assert cost.vanilla_bytes(4, [5], [20]) == 3 * 4 * (6 + 27)
     assert cost.num_parameters([10, 8, 3]) == (160 + 8) + (48 + 3)
     assert cost.reduce_bytes(2, 219) == 4 * 222
@@ -122,7 +122,7 @@ def test_topology_is_split_in_vanilla_mode_only():
 
 
 def test_expected_draw_of_a_random_graph():
-    """The approximation is what sampling finds where its assumptions hold."""
+    """Where the approximation's assumptions hold, sampling finds the same number."""
     rng = np.random.default_rng(0)
     num_nodes, degree = 20_000, 12
     indptr = np.arange(num_nodes + 1) * degree
@@ -175,7 +175,7 @@ def test_a_cache_of_everything_serves_everything():
         (["--partition", "PARTS", "--cut", "0.5"], "--cut must be used with a published"),
         (["--partition", "PARTS", "--root", "data"], "--root must be used with --dataset"),
         (["--partition", "PARTS", "--data-options", "seed=1"], "--data-options must be used"),
-        # 600 seeds a part, and 1,200 in all.
+        # 600 seeds in each part, 1,200 in all.
         (["--partition", "PARTS", "--machines", "2", "--batch-size", "601"], "of at least 600"),
         (["--partition", "PARTS", "--machines", "1", "--batch-size", "51"], "batches of 51"),
         (["--partition", "PARTS", "--machines", "3", "--batch-size", "401"], "of 401"),

@@ -1,5 +1,5 @@
-"""`Run.explain` against gradients known in closed form, the completeness of integrated
-gradients, and predictions from sampled neighbours; all on untrained models."""
+"""`Run.explain` against gradients in closed form, against the completeness of integrated
+gradients, and against predictions from sampled neighbours. All models are untrained."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def neighbors():
 
 @pytest.mark.parametrize("method", ["gradient", "integrated"])
 def test_a_linear_model_in_closed_form(method):
-    """Of one layer `W_self x_v + W_neigh mean(x_u) + b` both methods give the terms."""
+    """For one layer `W_self x_v + W_neigh mean(x_u) + b` both methods give its terms."""
     model = GraphSAGE(F, 8, C, 1, rngs=nnx.Rngs(0))
     (layer,), x = model.layers, np.asarray(X)
     ids, sources = neighbors()
@@ -61,7 +61,8 @@ def test_a_linear_model_in_closed_form(method):
 
 @pytest.mark.parametrize("name", ["sage", "max", "gatv2"])
 def test_integrated_gradients_are_complete(name):
-    """Their sums are the output less that of features of 0, and less that without messages."""
+    """The features' sum is the output minus that of zero features. The edges' sum is the output
+    minus that without messages."""
     own = {"max": {"reduce": "max"}, "gatv2": {"heads": 2}}.get(name, {})
     make = MODELS["sage" if name == "max" else name]
     model = make(F, 8, C, 2, rngs=nnx.Rngs(1), **own)
@@ -74,7 +75,7 @@ def test_integrated_gradients_are_complete(name):
     assert found.features.sum() == pytest.approx(
         found.output - zeros[found.target], abs=0.02, rel=0.02
     )
-    if name != "gatv2":  # whose softmax counts a silent edge
+    if name != "gatv2":  # gatv2's softmax counts a silent edge, too
         lonely = jgs.Graph(np.zeros(N + 1, np.int64), np.zeros(0, np.int32))
         silent = run.logits([NODE], graph=lonely, features=X)[0]
         assert found.edges.sum() == pytest.approx(
@@ -98,7 +99,7 @@ def test_sampled_predictions_belong_to_key_and_node():
     told = run.predict(nodes, fanouts=(2, 1), key=key, **OF)
     np.testing.assert_array_equal(told.prediction, some.argmax(1))
     assert run.logits([], fanouts=(2, 1), **OF).shape == (0, C)
-    found = run.explain(N - 1, **OF)  # nobody's neighbour
+    found = run.explain(N - 1, **OF)  # this node is no one's neighbour
     assert (found.nodes.tolist(), found.edges.size) == ([N - 1], 0)
 
 

@@ -1,4 +1,4 @@
-"""Nodes that have ids of their own (`jgs.NodeIds`) are asked for, and written, by these."""
+"""Nodes with their own ids (`jgs.NodeIds`) are asked for, and written, by these ids."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ def synthetic():
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """A folder of tables that call the nodes of `synthetic` by `NAMES`."""
+    """A folder of tables in which the nodes of `synthetic` are called by `NAMES`."""
     folder, data, split = tmp_path_factory.mktemp("tables"), synthetic(), np.full(N, "", "U5")
     for name in ("train", "val", "test"):
         split[getattr(data, f"{name}_idx")] = name
@@ -45,7 +45,7 @@ def trained(run_dir, *flags):
 
 
 def predicted(run, out, *flags):
-    """The file's columns, of lists."""
+    """The columns of the file, as lists."""
     argv = ["--run-dir", run.run_dir, "--out", out, *flags]
     assert predict(list(map(str, argv))) == 0
     if out.suffix == ".npy":
@@ -100,7 +100,7 @@ def test_text_that_tables_call_nodes_by(task, tables, tmp_path, capsys):
 
 
 def test_integers_of_a_saved_data_set_in_parts(tmp_path):
-    """The parts have ids of their own again; files have those of the user."""
+    """The parts renumber the nodes; files have the user's ids."""
     data, ids = synthetic(), 10**12 + 7 * np.random.default_rng(0).permutation(N)
     splits = {name: getattr(data, f"{name}_idx") for name in ("train", "val", "test")}
     own = jgs.data.Dataset.from_arrays(

@@ -1,4 +1,4 @@
-"""Predictions of a run, as arrays and files: they give the accuracy that the run reported."""
+"""A run's predictions, as arrays and as files, give the accuracy that the run reported."""
 
 import csv
 import importlib.util
@@ -46,7 +46,7 @@ FLAGS = [
 
 
 def result_of(run_dir, *data):
-    """The run's folder and what it printed."""
+    """The run's folder, and the result that it printed."""
     with redirect_stdout(io.StringIO()) as said:
         assert train([*data, *FLAGS, "--no-progress", "--run-dir", str(run_dir)]) == 0
     return run_dir, json.loads(said.getvalue())
@@ -63,7 +63,7 @@ NAMES = ("red", "green, or not", 'a "blue"')
 
 @pytest.fixture(scope="module")
 def in_parts(tmp_path_factory):
-    """Of an archive whose classes have names."""
+    """Parts of an archive whose classes have names."""
     folder, own = tmp_path_factory.mktemp("parts"), data()
     splits = {name: getattr(own, name) for name in ("train_idx", "val_idx", "test_idx")}
     graph = {name: np.asarray(getattr(own.graph, name)) for name in ("indptr", "indices")}
@@ -99,7 +99,7 @@ def predicted(run_dir, out, *more):
 @pytest.mark.parametrize("ending", ["csv", "npy"])
 @pytest.mark.parametrize("kind", ["whole", "in_parts"])
 def test_files_reproduce_the_reported_accuracy(kind, ending, request, tmp_path, capsys):
-    """By ids of the data set, also where the parts have others."""
+    """Ids are those of the data set, even where the parts have their own."""
     run_dir, result = request.getfixturevalue(kind)
     want = data()
     for split, key in (("test", "test_accuracy"), ("val", "val_accuracy")):
@@ -134,7 +134,7 @@ def test_a_run_says_of_nodes_what_its_model_does(whole, tmp_path):
     hidden = run.embed(nodes)
     assert hidden.shape == (4, 8)
     assert (run.config.hidden, run.best_epoch) == (8, whole[1]["best_epoch"])
-    # The same on another graph, here a copy; and from files of ids.
+    # The same predictions on another graph, here a copy, and for ids from files.
     again = run.predict(nodes, graph=want.graph, features=want.features)
     np.testing.assert_array_equal(again.probability, got.probability)
     (tmp_path / "ids.txt").write_text("7\n250\n\n7\n0\n")
@@ -165,7 +165,7 @@ def test_a_run_has_its_metrics_and_both_epochs_parameters(whole, tmp_path):
     assert digest(nnx.state(last.model)) == result["params_sha256"]
     assert repr(run).startswith(f"Run('{run_dir}', dataset=synthetic, model=sage")
     assert (run.epochs, run.class_names) == (3, None)
-    # By sampled neighbours: as many as there are say the same as all.
+    # Sampled neighbours: fanouts that take all predict the same as exact inference.
     more = ("--fanouts", -1, -1, "--split", "val", "--seed", 1)
     table = predicted(run_dir, tmp_path / "out.npy", *more)
     np.testing.assert_array_equal(table["prediction"], run.predict(table["node"]).prediction)
@@ -205,7 +205,8 @@ def test_ranks_predict_what_one_does(in_parts):
 
 
 def test_multi_label_predictions(tmp_path):
-    """A label is predicted where its output is above 0, as the accuracy counts it."""
+    """A label is predicted where its output is above 0, the rule by which the accuracy
+    counts."""
     shape = {"num_features": 4, "num_classes": 3, "sparse": False, "multilabel": True}
     record = {"best_epoch": 1, "val_accuracy": 0.5, "data": {}, "shape": shape}
     model = GraphSAGE(4, 5, 3, 2, rngs=nnx.Rngs(0))
