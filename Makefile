@@ -1,13 +1,13 @@
-# make train   set up and run the main job on the embedded data set
-# make test    set up and run the tests
-# make check   linting, formatting, types
-# make docs    the pages of docs/ as a site, in build/site
-# make bench    jgs against DGL and GraphBolt (ARGS=--quick for two minutes)
-# make sanitize  the kernels under AddressSanitizer, UBSan and ThreadSanitizer
-# make versions  before a release: the tests on the lowest versions that pyproject.toml allows,
-#                by LOWEST=python3.11, and on the newest that there are, by NEWEST=python3.13
-# make wheel   the wheel for other machines, in build/wheels, tried where there is no compiler
-# make newcomer  the wheel in an empty home: install, train, predict, open, draw (WHEEL=a file)
+# make train   set up, and train on the generated data set
+# make test    set up, and run the tests
+# make check   check linting, formatting and types
+# make docs    make a site of the pages of docs/, in build/site
+# make bench    measure jgs against DGL and GraphBolt (ARGS=--quick for two minutes)
+# make sanitize  run the kernels under AddressSanitizer, UBSan and ThreadSanitizer
+# make versions  before a release: run the tests on the lowest versions that pyproject.toml
+#                allows, with LOWEST=python3.11, and on the newest ones, with NEWEST=python3.13
+# make wheel   make the wheel for other machines, in build/wheels, and try it without a compiler
+# make newcomer  try the wheel in an empty home: install, train, predict, draw (WHEEL=a file)
 PYTHON ?= python3
 LOWEST ?= python3.11
 NEWEST ?= python3.13
@@ -20,7 +20,7 @@ KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/ke
 train: $(VENV)/kernels
 	$(BIN)/python -m jgs.train $(ARGS)
 
-# Test files in processes side by side; in one, and in order, with any ARGS.
+# Test files run in processes side by side. With any ARGS they run in one process, in order.
 test: ARGS ?= -n logical --maxprocesses 4
 test: $(VENV)/kernels
 	$(BIN)/python -m pytest --durations=20 $(ARGS)
@@ -51,9 +51,10 @@ versions:
 	PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt $(MAKE) test VENV=build/lowest PYTHON=$(LOWEST)
 	$(MAKE) test VENV=build/newest PYTHON=$(NEWEST)
 
-# Editable: the Python files are used where they lie. What builds the kernels is installed too,
-# so that only changed ones are compiled again, and nothing is fetched for it.
-# mpi4jax is compiled against the MPICH of the environment, so that comes before it.
+# The installation is editable: the Python files are used where they lie. What builds the
+# kernels is installed too. Thus only changed kernels are compiled again, and nothing is
+# fetched for it.
+# mpi4jax is compiled against the MPICH of the environment, so MPICH is installed before it.
 $(VENV)/installed: pyproject.toml | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet cmake ninja 'scikit-build-core>=0.10' 'jaxlib>=0.10.2'
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,viz]'

@@ -3,10 +3,10 @@
     python -m benchmarks [--quick] [--only sampling labor step] [--threads 2]
 
 The graph, the features and the peers' environment (4.5 GB) are made once, in the cache folder.
-Every contender runs in a process of its own, with the same threads, seeds and order, once as
-installed and once with the allocator tuned (`contenders.TUNED`), in turn, `--rounds` times.
-Nothing else should run on the machine meanwhile. The Markdown goes to standard output, progress
-to standard error, everything measured to `--json`.
+Every contender runs in a process of its own, with the same threads, seeds and order. It runs
+once as installed and once with the allocator tuned (`contenders.TUNED`). The contenders take
+turns, `--rounds` times. Nothing else should run on the machine meanwhile. The Markdown goes to
+standard output, the progress to standard error, and everything measured to `--json`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.contenders import (
 _REPOSITORY = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jgs/benchmarks"
 _LIMIT = 1200  # seconds a process may take
-# Settings of the user's that would change what "as installed" means.
+# Settings of the user that would change what "as installed" means.
 _NOT_PASSED_ON = {"LD_PRELOAD", "GLIBC_TUNABLES", "XLA_FLAGS"}
 
 
@@ -136,7 +136,7 @@ def _turns(
 
 
 class _Failed(Exception):
-    """A contender's process failed; the message is the last it said."""
+    """A contender's process failed; the message says why."""
 
 
 class _Runner:
@@ -177,7 +177,7 @@ class _Runner:
 
 
 def environment(threads: int, tuned: bool, peer: bool = False) -> dict[str, str]:
-    """What a contender's process sees; of a peer's, without the packages on our path."""
+    """The variables of a contender's process; a peer's process does not see our packages."""
     left_out = _NOT_PASSED_ON | ({"PYTHONPATH"} if peer else set())
     environment = {
         name: value

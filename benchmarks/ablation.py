@@ -2,22 +2,23 @@
 
     python -m benchmarks.ablation [--full] [--device gpu] [--only Pass] [--rounds 15]
 
-GraphSAGE (fanouts 10, 10), LADIES and FastGCN (512 rows a layer, two layers), from 512 seeds,
-and PASS (fanouts 10, 10, three biases), from 64, as in the README, in one process, in turn;
-medians of at most so many rounds and seconds an algorithm. PASS computes its attention on every
-edge into the frontier, which from 512 seeds has more than two million. Each column leaves one
-optimisation out:
+GraphSAGE (fanouts 10, 10), LADIES and FastGCN (512 rows a layer, two layers) draw from 512
+seeds, and PASS (fanouts 10, 10, three biases) from 64, as in the README. PASS computes its
+attention on every edge into the frontier, and from 512 seeds the frontier has more than two
+million. All variants run in one process, in turn. The figures are medians; `--rounds` and
+`--seconds` limit the calls of each algorithm. Each column leaves one optimisation out:
 
 - extract-select: slices are built before anything is computed or selected. That also leaves out
   the fused edge-map-reduce, which needs a slice that is not built. FastGCN slices what it has
   selected.
 - pre-processing: what depends on the graph alone is computed for every batch.
-- layout: the other one than `choose_layout` finds.
-- super-batch: one batch a call, not eight; the other columns have one too, so this is eight
-  batches' time of the first column over that of one call. With `--device gpu` calls of 8, 32
-  and 128 batches: a GPU wants more at once.
+- layout: the layout that `choose_layout` does not choose.
+- super-batch: one batch a call, not eight. The other columns have one batch a call too, so this
+  column is eight batches' time in the first column over the time of one call of eight. With
+  `--device gpu` there are calls of 8, 32 and 128 batches: a GPU wants more at once.
 
-A dash: the program has nothing that could be left out. On a GPU everything is plain JAX.
+A dash means that the program has nothing that could be left out. On a GPU everything is plain
+JAX.
 """
 
 from __future__ import annotations
@@ -91,13 +92,13 @@ class Pass(Program):
 
 
 def _embedding(nodes: jax.Array) -> jax.Array:
-    """float32 `[n, WIDTH]`: features made of the nodes' numbers, so that none are stored."""
+    """float32 `[n, WIDTH]`: features computed from the node ids, so that none are stored."""
     phase = nodes[:, None].astype(jnp.float32) * jnp.arange(1, WIDTH + 1)
     return jnp.sin(phase)
 
 
 PROGRAMS = (GraphSAGE((10, 10)), Ladies((512, 512)), FastGCN((512, 512)), Pass((10, 10)))
-SLICES = (GraphSAGE, Ladies)  # those that need not be built
+SLICES = (GraphSAGE, Ladies)  # the programs whose slices need not be built
 NAMES = "extract-select", "pre-processing", "layout"
 
 
@@ -151,7 +152,7 @@ def main() -> int:
 def _medians(
     calls: dict[str, Callable[[], object]], rounds: int, seconds: float
 ) -> dict[str, float]:
-    """Milliseconds of each call, in turn, until the rounds or the seconds are over."""
+    """Median milliseconds of each call, made in turn until the rounds or seconds are over."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         jax.block_until_ready(call())  # compiled
@@ -160,7 +161,7 @@ def _medians(
         if number > 2 and time.perf_counter() > end:
             break
         for name, call in calls.items():
-            jax.block_until_ready(call())  # what came before has the caches
+            jax.block_until_ready(call())  # not timed: it loads its data into the caches
             began = time.perf_counter()
             jax.block_until_ready(call())
             times[name].append(1e3 * (time.perf_counter() - began))
@@ -170,7 +171,7 @@ def _medians(
 def _calls(
     program: Program, data: jgs.Graph, seeds: np.ndarray, many: tuple[int, ...]
 ) -> dict[str, Callable[[], object]]:
-    """For each variant a call that draws one batch; for super-batches so many."""
+    """A call that draws one batch for each variant, and a super-batch for each of `many`."""
     program = choose_layout(data, seeds.shape[1], program, seeds=seeds.ravel())
     built = dataclasses.replace(program, built=type(program) in SLICES)
     other = dataclasses.replace(program, compact=not program.compact)

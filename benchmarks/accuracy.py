@@ -2,8 +2,9 @@
 
     python benchmarks/accuracy.py [--data FOLDER] [--seeds N] [NAME ...]
 
-Prints a Markdown table. Reference: mini-batch GraphSAGE, mean aggregator, fanouts 10 and 10,
-dropout 0.5, row-normalised features; test accuracy at the best validation epoch.
+Prints a Markdown table. The reference is mini-batch GraphSAGE: mean aggregator, fanouts 10 and
+10, dropout 0.5, row-normalised features. Its figure is the test accuracy at the best validation
+epoch.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """One process of the aggregation benchmark: `jgs.ops.aggregate`, or XLA's own operations.
 
-`task["path"]` is `kernel` (jgs), `table` (`x[neighbours].mean(1)` over a table padded to the
-largest degree, each row divided by its own) or `segment_sum`.
+`task["path"]` is `kernel` (jgs), `segment_sum`, or `table`: `x[neighbours].mean(1)` over a
+table padded to the largest degree, where each row is divided by its own degree.
 """
 
 import jax
@@ -31,7 +31,7 @@ PATHS = {"kernel": kernel, "table": table, "segment_sum": segment_sum}
 
 
 def load(path: str) -> tuple[dict, int]:
-    """What the paths read, as arrays on the device, and the number of sources."""
+    """The arrays that the paths read, on the device, and the number of sources."""
     with np.load(path) as saved:
         indptr, indices = saved["indptr"], saved["indices"]
         num_sources = int(saved["num_sources"])

@@ -1,8 +1,8 @@
-"""One process of the attention benchmark: softmax over each target's edges, then the sum of its
-sources' rows weighted by it, head by head; and the derivative in the logits and the rows.
+"""One process of the attention benchmark, head by head.
 
-`task["path"]` is `kernel` (`jgs.ops.edge_softmax` and `aggregate`) or `segment_sum` (XLA's own
-operations).
+It takes the softmax over each target's edges, then the sum of the sources' rows weighted by it,
+and the derivative by the logits and the rows. `task["path"]` is `kernel`
+(`jgs.ops.edge_softmax` and `aggregate`) or `segment_sum` (XLA's own operations).
 """
 
 import jax

@@ -1,5 +1,7 @@
-"""Makes what the aggregation benchmark works on: the first block of a real sample, unpadded,
-written to `task["block"]` as `.npz`."""
+"""Makes the input of the aggregation benchmark: the first block of a real sample, unpadded.
+
+It is written to `task["block"]` as `.npz`.
+"""
 
 import jax
 import numpy as np

@@ -1,14 +1,14 @@
-"""What any cache could save: the least rows that a rank must ask for under a budget.
+"""What any cache could save: the fewest rows that a rank must ask for under a budget.
 
     python -m benchmarks.cache_bound [--quick] [--epochs 4]
 
-The batches of rank 0 of 2, drawn from the parts of `benchmarks.distributed --only cache`: of
-the rows that the other rank owns, how many times fewer it asks for with a cache. `planned`
-keeps what an epoch reads most for that epoch, and asks at its begin for what it has not kept
-from the one before. The optimum knows all batches and lets go whichever row is read last
-(Belady, "A study of replacement algorithms", IBM Systems Journal 1966); from an empty cache,
-and from its second epoch on: no cache of whole rows asks for fewer. Padding and ids are not
-counted.
+The batches are those of rank 0 of 2, drawn from the parts of `benchmarks.distributed --only
+cache`. The table says how many times fewer rows of the other rank it asks for with a cache.
+`planned` keeps what an epoch reads most for that epoch. At the epoch's begin it asks for the
+rows that it has not kept from the epoch before. The optimum knows all batches, and lets go the
+row whose next read is the furthest off (Belady, "A study of replacement algorithms", IBM
+Systems Journal 1966). It is shown from an empty cache, and from its second epoch on. No cache
+of whole rows asks for fewer. Padding and ids are not counted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def main() -> int:
 
 
 def _asked(setting: given.Setting, num_epochs: int) -> tuple[list[list[np.ndarray]], int, int]:
-    """Of each epoch's steps the remote nodes read; the nodes, and the remote ones."""
+    """The remote nodes that each step of each epoch reads, and how many nodes there are in all,
+    and how many remote nodes."""
     parts = open_parts(str(given.parts_jgs(CACHE, setting, 2)), verify=False)
     graph, seeds = parts.graph, np.asarray(parts.part(0).train_idx)
     remote = parts.owner(np.arange(parts.num_nodes)) != 0
@@ -88,7 +89,7 @@ def _asked(setting: given.Setting, num_epochs: int) -> tuple[list[list[np.ndarra
 
 
 def planned(epochs: list[list[np.ndarray]], num_nodes: int, rows: int) -> list[int]:
-    """The rows asked for in each epoch, those to fill the cache too."""
+    """How many rows are asked for in each epoch, including those that fill the cache."""
     kept, asked = np.zeros(num_nodes, bool), []
     for steps in epochs:
         count = np.bincount(np.concatenate(steps), minlength=num_nodes)
@@ -102,7 +103,7 @@ def planned(epochs: list[list[np.ndarray]], num_nodes: int, rows: int) -> list[i
 
 
 def _optimum(epochs: list[list[np.ndarray]], num_nodes: int, rows: int) -> list[list[int]]:
-    """Of each epoch's steps the rows asked for."""
+    """How many rows each step of each epoch asks for."""
     steps = [step for epoch in epochs for step in epoch]
     needed = np.full(num_nodes, _NEVER)  # the next step that reads each row
     after = []

@@ -2,16 +2,18 @@
 
     python -m benchmarks.cache_period [--quick] [--steps 1024] [--periods 1 8 64 512]
 
-Batches of 1024 seeds (quick: 128), fanouts 5, 10, 15, by `Labor(period=k)` from the benchmark's
-graph through `jgs.sampling.Loader`: the first `--steps` of an epoch. Every batch reads the rows
-of its distinct input nodes. A miss is a row fetched from where features are stored, during a
-step or beforehand; its share is that of all rows read. Caches are empty at first. They hold a
-part, the first column, of the nodes that the batches read at the first of the periods.
+Batches of 1024 seeds (quick: 128), fanouts 5, 10, 15, are drawn by `Labor(period=k)` from the
+benchmark's graph through `jgs.sampling.Loader`: the first `--steps` of an epoch. Every batch
+reads the rows of its distinct input nodes. A miss is a row fetched from where features are
+stored, during a step or beforehand. The table shows misses as a share of all rows read. Caches
+are empty at first. The first column says how much a cache holds, as a part of the nodes that
+the batches of the first period read.
 
-- S3-FIFO: the default of GraphBolt's `CPUCachedFeature`, and LRU, which its authors published:
-  `cache_policy.cc`. GraphBolt 2.1, the peers' release, has no such cache to run.
-- planned: as `jgs.dist` plans: the rows read most in the epoch, fetched before it begins.
-- planned every 64 steps: the same for every 64 steps; rows that stay are not fetched again.
+- S3-FIFO: the default of GraphBolt's `CPUCachedFeature`. Beside it is LRU, which its authors
+  published. Both are in `cache_policy.cc`. GraphBolt 2.1, the peers' release, has no such cache
+  to run.
+- planned: the rows read most in the epoch are fetched before it begins, as `jgs.dist` plans.
+- planned every 64 steps: the same for every 64 steps. Rows that stay are not fetched again.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from benchmarks.cache_bound import planned
 from jgs.sampling import Labor, Loader
 
 FANOUTS = (5, 10, 15)
-PARTS = (0.1, 0.25)  # of the nodes read that a cache holds
+PARTS = (0.1, 0.25)  # a cache holds these parts of the nodes read
 PLANNED_STEPS = 64
 POLICIES = ("s3-fifo", "lru")
 SOURCE = Path(__file__).with_name("cache_policy.cc")
@@ -95,7 +97,7 @@ def header(num_steps: int, distinct: int, rows: dict[float, int]) -> list[str]:
 
 
 def read(data: jgs.Graph, seeds: np.ndarray, batch_size: int, period: int) -> list[np.ndarray]:
-    """Of each step of an epoch the distinct nodes whose rows it reads, int32."""
+    """For each step of an epoch the distinct nodes whose rows it reads, int32."""
     sampler = Labor(FANOUTS, period=period)
     with Loader(data, seeds, batch_size, sampler, key=jax.random.key(0)) as loader:
         return [np.asarray(b.nodes)[: int(b.blocks[0].num_sources)] for b in loader]

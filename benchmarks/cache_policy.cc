@@ -1,12 +1,12 @@
-// How many rows a cache must fetch, whoever decides what it keeps.
+// How many rows a cache must fetch under a policy.
 // Usage: cache_policy POLICY NODES CAPACITY < steps; POLICY is s3-fifo or lru. Steps are read
-// from standard input, each an int32 count and as many int32 nodes, all different. Prints the
-// number of rows that were not in the cache when their step began.
+// from standard input. Each is an int32 count and as many int32 nodes, all different. The
+// program prints the number of rows that were not in the cache when their step began.
 //
 // S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023) as
 // GraphBolt has it: a small queue of a tenth of the rows, a main queue, and a ghost queue of
 // the nodes that left the small one, nine tenths as long as the cache. A step looks up all its
-// nodes first and then inserts those missed; what was inserted in a step stays until its end,
+// nodes first, and then inserts the missed ones. A row that a step inserts stays until its end,
 // so no step may read more than nine tenths of the capacity.
 #include <algorithm>
 #include <cstdint>
@@ -44,7 +44,7 @@ class S3Fifo {
   struct Row {
     bool cached = false;
     int uses = 0;
-    int32_t inserted = -1;  // at which step
+    int32_t inserted = -1;  // the step that inserted it
   };
 
   bool Stays(const Row& row, int32_t step) const {
@@ -95,7 +95,7 @@ class S3Fifo {
   std::deque<int32_t> small_, main_, ghosts_;
 };
 
-// Lets go what was read longest ago. Reads are queued; a row is as recent as its last entry.
+// Evicts the row read longest ago. Reads are queued; a row is as recent as its last entry.
 class Lru {
  public:
   Lru(int64_t nodes, int64_t capacity) : capacity_(capacity), entries_(nodes, 0) {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-# What "tuned" means, for both sides: glibc's allocator keeps its memory, in huge pages.
+# What "tuned" means for all contenders: glibc's allocator keeps its memory, in huge pages.
 TUNED = (
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:"
     "glibc.malloc.top_pad=268435456:glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
@@ -17,12 +17,12 @@ class Contender(NamedTuple):
     """One way of doing a benchmark.
 
     Fields:
-      name: in the report.
-      module: what its process runs.
+      name: its name in the report.
+      module: the module that its process runs.
       peer: whether it runs in the peers' environment.
-      task: what its task holds besides.
-      settings: the names of those it runs; None: all.
-      threads: None: the run's.
+      task: the entries that only its own task has.
+      settings: the names of the settings that it runs; None means all.
+      threads: how many threads it has; None means as many as the run.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Contender(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """Fields: its key; its contenders, jgs first; its settings, which go into the tasks."""
+    """Fields: its key; its contenders, jgs first; its settings, which the tasks hold."""
 
     key: str
     contenders: tuple[Contender, ...]
@@ -44,8 +44,10 @@ class Benchmark(NamedTuple):
 def _sample(
     batch: int, *fanouts: int, weighted: bool = False, labor: bool = False, slow: bool = False
 ) -> dict:
-    """A sampling setting, by neighbours or by LABOR-0; a slow one is measured for a quarter of
-    the iterations."""
+    """A setting of sampling by neighbours or by LABOR-0.
+
+    A slow setting is measured for a quarter of the iterations.
+    """
     name = f"B={batch} {fanouts}" + (" by weight" if weighted else "")
     work = {"batch": batch, "fanouts": fanouts, "weighted": weighted, "labor": labor}
     return {"name": name, "slow": slow} | work
@@ -57,18 +59,19 @@ ALL_NEIGHBORS = _sample(16, -1, -1, slow=True)
 
 
 def _walks(name: str, batch: int, walker: str = "walk", slow: bool = False, **options) -> dict:
-    """Walks of length 80; a slow setting is measured for a quarter of the iterations."""
+    """Walks of length 80. A slow setting is measured for a quarter of the iterations."""
     work = {"batch": batch, "walker": walker, "length": 80, "options": options, "slow": slow}
     return {"name": f"{name}, {batch:,} seeds"} | work
 
 
 def _subgraph(name: str, sampler: str, *fields, batch: int = 1024, slow: bool = False) -> dict:
-    """A subgraph by `SAMPLERS[sampler](*fields)`, of so many seeds where it takes some."""
+    """A subgraph by `SAMPLERS[sampler](*fields)`, from `batch` seeds if it takes seeds."""
     work = {"batch": batch, "sampler": sampler, "fields": fields, "slow": slow}
     return {"name": name} | work
 
 
-# The nodes by the paper's weights, which DGL does not have; and what both must find alike.
+# DGL cannot draw nodes by the paper's weights. Both sides must find the same subgraphs
+# in `SHADOW_ALL`.
 SAINT_NODES = _subgraph("SAINT, 6,000 nodes by the paper's weights", "saint", "node", 6000)
 SHADOW_ALL = _subgraph("ShaDow (-1,), 64 seeds", "shadow", (-1,), batch=64, slow=True)
 SUBGRAPHS = (

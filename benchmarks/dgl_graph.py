@@ -7,7 +7,7 @@ from benchmarks import worker
 
 
 def load(folder: str, dtype: torch.dtype, weighted: bool) -> dgl.DGLGraph:
-    """Of the same arrays; `indptr` and `indices` both in `dtype`, the weight as `weight`."""
+    """The saved graph for DGL: `indptr` and `indices` in `dtype`, the weights as `weight`."""
     indptr = torch.from_numpy(worker.array(folder, "indptr")).to(dtype)
     indices = torch.from_numpy(worker.array(folder, "indices")).to(dtype)
     no_edge_ids = torch.empty(0, dtype=dtype)

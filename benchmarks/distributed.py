@@ -3,13 +3,14 @@
     python -m benchmarks.distributed [--quick] [--rounds N] [--only distdgl figure6 cache]
 
 `distdgl`: two hosts of one core each (`network.py`) train GraphSAGE (100-256-256-47, dropout
-0.5, Adam) on 2 parts of the RMAT graph of 8 million directed edges, 2 x 1000 seeds an
-iteration, fanouts (5, 10, 15); beside them DGL in one process of two threads, with all 2000
-seeds.
+0.5, Adam) on 2 parts of the RMAT graph of 8 million directed edges, with 2 x 1000 seeds an
+iteration and fanouts (5, 10, 15). Beside them DGL runs in one process of two threads, with all
+2000 seeds.
 `figure6`: vanilla mode, hybrid mode with a call for each hop, and hybrid mode with the fused
-kernel, on 2 and 4 ranks of this machine, plain and under an emulated network of 25 Gbit/s and
-50 microseconds. `cache`: what is sent under each policy and budget. All take their turn,
-`--rounds` times; nothing else should run meanwhile.
+kernel. They run on 2 and 4 ranks of this machine, plain and under an emulated network of
+25 Gbit/s and 50 microseconds.
+`cache`: what is sent under each policy and budget.
+All contenders take turns, `--rounds` times. Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -106,14 +107,14 @@ def _peers(arguments: argparse.Namespace) -> Path | None:
 
 
 class _Jobs:
-    """Runs contenders, on inputs that are made when first asked for."""
+    """Runs contenders on inputs that are made when they are first needed."""
 
     def __init__(self, arguments: argparse.Namespace, hosts: list, python: Path | None):
         self._cache, self._setting = arguments.cache, arguments.setting
         self._hosts, self._python = hosts, python
 
     def run(self, contender: Contender) -> list[dict] | None:
-        """The results of its ranks; None where it cannot run here. Raises `Failed`."""
+        """The results of a contender's ranks; None if it cannot run here. Raises `Failed`."""
         if contender.peer and self._python is None:
             return None
         if contender.peer == "distdgl":

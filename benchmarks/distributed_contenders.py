@@ -17,9 +17,9 @@ MODES = {
 
 
 class Contender(NamedTuple):
-    """Fields: the benchmark's key; its name in the report; how many ranks; whether glibc's
-    allocator is tuned; what its ranks' task holds besides (see `ranks_jgs`); which peer it is
-    (`distdgl` or `dgl`), None: jgs; whether the network is emulated."""
+    """Fields: the benchmark's key; the contender's name in the report; how many ranks it has;
+    whether glibc's allocator is tuned; what only its own task holds (see `ranks_jgs`); which
+    peer it is (`distdgl` or `dgl`; None means jgs); whether the network is emulated."""
 
     benchmark: str
     name: str
@@ -40,7 +40,7 @@ class Contender(NamedTuple):
 
 
 def contenders(only: Sequence[str], ranks: Sequence[int]) -> Iterator[Contender]:
-    """In the order of their turns; `ranks`: the numbers of ranks of Figure 6."""
+    """The contenders in the order of their turns; `ranks`: Figure 6's numbers of ranks."""
     if "distdgl" in only:
         yield from _distdgl()
     if "figure6" in only:
@@ -72,7 +72,7 @@ def _distdgl() -> Iterator[Contender]:
     for tuned in (False, True):
         key = ("distdgl",)
         yield Contender(*key, "DistDGL", 2, tuned, {}, "distdgl")
-        # Under tunables there is nothing left for jgs.train to set.
+        # With the allocator tuned there is nothing left for jgs.train to set.
         yield Contender(*key, "jgs, as jgs.train runs", 2, tuned, _task(not tuned))
         together = _task(not tuned, in_place=False)
         yield Contender(*key, "jgs, rows put together first", 2, tuned, together)

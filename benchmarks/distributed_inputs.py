@@ -1,5 +1,7 @@
-"""What the distributed benchmark reads, made once in the cache: the graph, its training nodes,
-and its parts by jgs and by DistDGL."""
+"""What the distributed benchmark reads, made once in the cache.
+
+It is the graph, its training nodes, and its parts by jgs and by DistDGL.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ NUM_FEATURES, NUM_CLASSES = 100, 47
 
 
 class Setting(NamedTuple):
-    """Fields: the graph's size; training nodes, a number that `batch` and the ranks divide;
-    seeds a batch and rank."""
+    """Fields: the graph's size; the number of training nodes, a multiple of `batch` and of the
+    number of ranks; the seeds of each rank's batch."""
 
     size: graph.Size
     num_train: int
@@ -32,7 +34,7 @@ QUICK = Setting(graph.Size(14, 200_000), 4_000, 100)
 
 
 def folder(cache: Path, setting: Setting) -> Path:
-    """Of what is made of the graph, with the training nodes, `train.npy`, in it."""
+    """The folder of the inputs made of the graph. The training nodes are its `train.npy`."""
     place = cache / f"{setting.size.name}-distributed"
     place.mkdir(parents=True, exist_ok=True)
     graph.cached(cache, setting.size)
@@ -47,7 +49,7 @@ def features(cache: Path, setting: Setting) -> Path:
 
 
 def parts_jgs(cache: Path, setting: Setting, num_parts: int) -> Path:
-    """By METIS, as `python -m jgs.partition` writes them."""
+    """The folder of parts by METIS, written as `python -m jgs.partition` writes them."""
     place = folder(cache, setting) / f"jgs-{num_parts}"
     if (place / "manifest.json").is_file():
         return place
@@ -74,7 +76,10 @@ def parts_jgs(cache: Path, setting: Setting, num_parts: int) -> Path:
 
 
 def parts_dgl(cache: Path, setting: Setting, num_parts: int, python: Path) -> Path:
-    """By METIS with DistDGL's balance options. Raises `CalledProcessError`."""
+    """The folder of DistDGL's parts, by METIS with its balance options.
+
+    Raises `CalledProcessError`.
+    """
     place = folder(cache, setting) / f"dgl-{num_parts}"
     done = place / "done"
     if not done.is_file():

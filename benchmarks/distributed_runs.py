@@ -1,4 +1,4 @@
-"""How the contenders of the distributed benchmark are started, each on the two hosts."""
+"""How the contenders of the distributed benchmark are started."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LIMIT = 300  # seconds a contender may take
 
 
 class Failed(Exception):
-    """A contender's process failed; the message is the last it said."""
+    """A contender's process failed; the message says why."""
 
 
 def distdgl(python: Path, hosts: list[Host], task: dict, tuned: bool) -> list[dict]:
-    """The result of every rank: on each host a server and a trainer, one core for both."""
+    """The result of every rank. Each host has a server and a trainer, which share one core."""
     with tempfile.TemporaryDirectory() as folder:
         addresses = [host.address for host in hosts]
         ip_config = Path(folder) / "ip_config.txt"
@@ -45,7 +45,7 @@ def distdgl(python: Path, hosts: list[Host], task: dict, tuned: bool) -> list[di
 
 
 def ranks_jgs(hosts: Sequence[Host], num_ranks: int, task: dict, tuned: bool) -> list[dict]:
-    """The result of every rank: one on each host, or all here where there are none."""
+    """The result of every rank: one on each host, or without hosts all on this machine."""
     program = _mpiexec()
     variables = environment(task["threads"], tuned)
     with tempfile.TemporaryDirectory() as folder:
@@ -62,14 +62,14 @@ def ranks_jgs(hosts: Sequence[Host], num_ranks: int, task: dict, tuned: bool) ->
 
 
 def alone(python: Path, module: str, task: dict, tuned: bool) -> list[dict]:
-    """The results of a contender of one process."""
+    """The results of a contender that is one process."""
     command = [python, "-m", f"benchmarks.{module}", json.dumps(task)]
     (said,) = _together([command], environment(task["threads"], tuned, peer=True))
     return _results(said)
 
 
 def _together(commands: list[list[Any]], variables: dict[str, str]) -> list[str]:
-    """What the commands, run at the same time, say on standard output; raises `Failed`."""
+    """Runs the commands at the same time; returns what each prints. Raises `Failed`."""
     with ExitStack() as stack:
         running, outputs, errors = [], [], []
         for command in commands:
@@ -114,13 +114,13 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def _results(said: str) -> list[dict]:
-    """What the processes reported by `worker.report`, whatever else they and others said."""
+    """What the processes reported by `worker.report`, among all other output."""
     lines = (line for line in said.splitlines() if line.startswith("[{"))
     return [result for line in lines for result in json.loads(line)]
 
 
 def _mpiexec() -> Path:
-    """The one of the MPI library that mpi4py loads: both are installed beside each other."""
+    """The `mpiexec` of the MPI library that mpi4py loads, which is installed beside it."""
     mpich = files("mpich") or []
     found = [file for file in mpich if file.name == "mpiexec"]
     if not found:

@@ -8,7 +8,7 @@ _PARTS = ("sampling", "features", "computing")
 
 
 def render(results: dict) -> str:
-    """Markdown of a run's JSON (the keys are those that `distributed.main` writes)."""
+    """Markdown of a run's JSON, which has the keys that `distributed.main` writes."""
     sections = {"distdgl": _distdgl, "figure6": _figure6, "cache": _cache}
     parts = [_header(results)]
     for key, section in sections.items():
@@ -38,7 +38,7 @@ def _header(results: dict) -> str:
 
 
 def _joined(runs: list[dict], key: str) -> dict[tuple, list[dict]]:
-    """The ranks of all rounds, by contender."""
+    """The results of all ranks and rounds, by contender."""
     found: dict[tuple, list[dict]] = {}
     for run in runs:
         if run["benchmark"] == key:
@@ -48,7 +48,7 @@ def _joined(runs: list[dict], key: str) -> dict[tuple, list[dict]]:
 
 
 def _times(ranks: list[dict]) -> tuple[float, list[float]]:
-    """An iteration's milliseconds, and those of its parts."""
+    """The milliseconds of an iteration, and of each of its parts."""
     parts = [median(ms for rank in ranks for ms in rank["parts"][part]) for part in _PARTS]
     return median(ms for rank in ranks for ms in rank["ms"]), parts
 
@@ -79,7 +79,7 @@ def _distdgl(found: dict[tuple, list[dict]]) -> str:
 
 
 def _size(ranks: list[dict]) -> str:
-    """Of the last batch of a rank: that all do the same work."""
+    """Nodes and edges of a rank's last batch, which show that all do the same work."""
     if "nodes" not in ranks[0]:
         return ""
     return " / ".join(

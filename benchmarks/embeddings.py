@@ -1,11 +1,12 @@
-"""What embeddings from walks reach: a linear probe's scores, beside what they are held to.
+"""What embeddings from walks reach: a linear probe's scores, beside the least they must reach.
 
     python -m benchmarks.embeddings [--root ../shared/data] [--only blogcatalog] [--seeds 1]
 
-Every run is what `python -m jgs.train --task embed` does with the flags of `RUNS`, in this
-process. Prints a Markdown table; words a second are of the whole run, evaluation and start
-included. `blogcatalog`: DeepWalk's protocol, 5 random halves. `cora`, `acm`: the public split.
-Of `acm` the probe also has the papers' features, and both side by side, all as unit rows.
+Every run does what `python -m jgs.train --task embed` does with the flags of `RUNS`, in this
+process. Prints a Markdown table. Words a second are those of the whole run, with its start and
+its evaluation. `blogcatalog` has DeepWalk's protocol, 5 random halves. `cora` and `acm` have
+the public split. On `acm` the probe is also given the papers' features, and features and
+embeddings side by side, all as unit rows.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from jgs.train.probe import probe
 SAMPLERS = {
     "DeepWalk": "--sampler walk",
     "node2vec": "--sampler node2vec --p 0.25 --q 0.25",
-    # From authors to papers, subjects, papers and authors: a step goes against its relation.
+    # From authors to papers, subjects, papers and authors. A step goes against its relation.
     "metapath": "--sampler metapath --relations "
     "paper_author rev_paper_subject paper_subject rev_paper_author",
 }
 
 
 class Run(NamedTuple):
-    """One line of the table: data, flags, and the least score, by its name in the result."""
+    """One line of the table: data, flags, a score's name in the result, its least value."""
 
     data: str
     method: str
@@ -50,11 +51,11 @@ RUNS = [
     Run("cora", "node2vec", "--epochs 5", "accuracy", 0.70),
     Run("acm", "metapath", "--epochs 4 --negatives 1", "macro_f1", 0.0),
 ]
-ROOTS = {"blogcatalog": 10_312, "cora": 2_708, "acm": 7_167}  # that walks go on from
+ROOTS = {"blogcatalog": 10_312, "cora": 2_708, "acm": 7_167}  # how many nodes walks start from
 
 
 def beside_features(data: str, root: str, embeddings: np.ndarray) -> dict[str, float]:
-    """The probe's macro-F1 by embeddings, by features, and by both, all as unit rows."""
+    """The probe's macro-F1 on features, on embeddings, and on both, all as unit rows."""
     found = jgs.data.load(data, root)
     rows = found.features
     matrix = scipy.sparse.csr_array((rows.values, rows.indices, rows.indptr), rows.shape)

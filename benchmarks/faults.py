@@ -3,20 +3,25 @@
     python -m benchmarks.faults
     python -m benchmarks.faults --only kill stop --moment middle result --comm jax
 
-Two ranks train on a small graph; one comes to the harm at the moment (`harmed.py`). A row says
-how many seconds later all processes had ended, with what status, the last line of each
-survivor, and whether the same command with `--resume` then reached, bit for bit, the parameters
-of a run without harm. No cell waits longer than `--limit`. What is not as it should be is said
+Two ranks train on a small graph. One comes to the harm at the moment (`harmed.py`). A row has:
+
+- how many seconds after the harm all processes had ended, and with what status;
+- the last line of each rank;
+- whether the same command with `--resume` then reached, bit for bit, the parameters of a run
+  without harm.
+
+No cell waits longer than `--limit`. Each row should meet these rules; what does not is listed
 below the table:
 
-- all end within the limit, nothing is left, and no traceback is printed;
-- every survivor names the rank that was killed, stopped, hung, or never came; of a cut cable
-  each names the other; of a full disk one line names the rank, the disk and what it lacks;
-- after SIGTERM the status is 143 (15 of mpiexec before its ranks have met); a rank that is late
-  for 3 s is waited for.
+- All processes end within the limit, nothing is left, and no traceback is printed.
+- Every survivor names the rank that was killed, stopped, hung, or never came. When a cable is
+  cut, each rank names the other. When a disk is full, one line names the rank, the disk and how
+  much room it lacks.
+- After SIGTERM the status is 143. Before its ranks have met, mpiexec may end with 15 instead. A
+  rank that is late for 3 s is waited for.
 
-A cut cable is one between two network namespaces: it needs root and iproute2, as a full disk, a
-small tmpfs, needs root.
+The cut cable joins two network namespaces, which need root and iproute2. The full disk is a
+small tmpfs, which needs root.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ _TRAIN = """
 """
 _SHORT = {"start_timeout": "30", "phase_timeout": "15"}  # limits of versions that have them
 _DISK = "24m"
-_WIDE = ("--hidden", "1100")  # 300 rows of it exceed --eval-memory
+_WIDE = ("--hidden", "1100")  # 300 rows of this width exceed --eval-memory
 _MARK = "JGS_FAULTS"
 
 
@@ -66,10 +71,10 @@ class Found:
     """What became of it.
 
     Fields:
-      seconds: from the harm to the end of all; None where they had not ended.
-      statuses: of mpiexec, or of each rank.
+      seconds: from the harm to the end of all processes; None if some had not ended.
+      statuses: the status of mpiexec, or of each rank.
       said: the last line of every rank.
-      resumed: whether the parameters were equal; None where that was not tried.
+      resumed: whether the parameters were equal; None if that was not tried.
       problems: what is not as it should be.
     """
 
@@ -83,9 +88,12 @@ class Found:
 def cells(
     harms: Sequence[str], moments: Sequence[str], comms: Sequence[str], rank: int
 ) -> Iterator[Cell]:
-    """Those that there are. A rank is absent from the start, and before it is connected no
-    cable is its own. Of rank 0 the disk with the run folder is filled; of rank 1, which writes
-    in evaluations alone, that of its `--scratch`."""
+    """The cells that make sense for these harms, moments and communicators.
+
+    A rank can be absent only from the start. No cable is cut at the import, because the ranks
+    have not connected yet. The full disk is that of rank 0, which has the run folder. In an
+    evaluation it is the disk of rank 1's `--scratch`, for rank 1 writes nowhere else.
+    """
     for harm in harms:
         for moment in moments:
             if harm == "absent" and moment != "import":
@@ -128,7 +136,7 @@ class Runs:
             sys.exit(done.stderr)
 
     def whole(self, cell: Cell) -> str:
-        """The parameters of a run without harm."""
+        """The hash of the parameters of a run without harm."""
         key = (cell.comm, cell.harm == "full")
         if key not in self._whole:
             place = self._fresh()
@@ -199,7 +207,7 @@ class Runs:
             ]
 
     def _finish(self, place: Path, cell: Cell) -> None:
-        """A run without harm, to its end."""
+        """Runs without harm to the end."""
         kind = "full" if cell.harm == "full" else "none"
         cell = dataclasses.replace(cell, harm=kind, rank=-1)
         processes = self._start(place, cell)
@@ -215,7 +223,7 @@ class Runs:
             processes = self._start(place, cell, hosts)
             stack.callback(_end_all, place, processes)
             harmed, begun = place / "harmed", time.time()
-            # Of a rank that neither runs nor ends only mpiexec is asked to get rid.
+            # Only mpiexec ends a rank that is stopped or hangs; without it that rank remains.
             remains = cell.comm == "jax" and cell.harm in ("stop", "hang")
             seconds = None
             while seconds is None:
@@ -238,7 +246,7 @@ class Runs:
 
 
 def problems(cell: Cell, found: Found, text: str) -> list[str]:
-    """What is not as it should be; `text`: all that the ranks wrote to standard error."""
+    """What is not as it should be; `text` is all that the ranks wrote to standard error."""
     wrong = []
     if found.seconds is None:
         wrong.append("it hung")
@@ -262,12 +270,12 @@ def problems(cell: Cell, found: Found, text: str) -> list[str]:
 
 
 def _unmet(cell: Cell) -> int:
-    """The status after SIGTERM: 143, or mpiexec's own, 15, before its ranks have met."""
+    """A status allowed after SIGTERM: mpiexec's own 15 before its ranks have met, or 143."""
     return 15 if cell.comm == "mpi" and cell.moment in ("import", "meeting") else 143
 
 
 def row(cell: Cell, found: Found) -> str:
-    """Of the Markdown table."""
+    """A row of the Markdown table."""
     seconds = "hung" if found.seconds is None else f"{found.seconds:.1f}"
     statuses = " ".join(map(str, found.statuses))
     said = "; ".join(f"{rank}: {_short(line)}" for rank, line in enumerate(found.said) if line)
@@ -300,7 +308,7 @@ def _said(place: Path, rank: int) -> str:
 
 
 def _params(place: Path) -> str | None:
-    """Of the run's result, if it has one."""
+    """The hash of the parameters in the run's result; None without a result."""
     with suppress(OSError, ValueError):
         text = (place / "disk-0" / "run" / "result.json").read_text()
         return json.loads(text)["params_sha256"]
@@ -308,20 +316,20 @@ def _params(place: Path) -> str | None:
 
 
 def _processes(place: Path) -> Iterator[tuple[int, list[str], dict[str, str]]]:
-    """Those that were started for a folder, whatever started them: pid, words, environment."""
+    """The pid, words and environment of every process that was started for a folder."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             text = (entry / "environ").read_bytes().decode(errors="replace")
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
-            continue  # it has ended, or is not ours
+            continue  # the process has ended, or is not ours
         variables = dict(v.partition("=")[::2] for v in text.split("\0"))
         if variables.get(_MARK) == str(place):
             yield int(entry.name), words, variables
 
 
 def _alive(place: Path, without: int | None) -> list[int]:
-    """Those that have not ended; a stopped or hanging rank `without` aside."""
+    """The pids of the processes that have not ended, without those of rank `without`."""
     found = []
     for pid, words, variables in _processes(place):
         by_hand = words[words.index("--process-id") + 1] if "--process-id" in words else None
@@ -370,7 +378,7 @@ def main() -> None:
     add("--watchdog", type=float, default=5, help="that of the runs: more on a busy machine")
     add("--no-resume", action="store_true", help="leave that out, half of the time")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends what it has started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started
     bad: list[str] = []
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory(prefix="jgs-faults-") as folder:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.formats [--rounds 5]
 
-One slice of the small RMAT graph: the in-edges of the nodes that 512 seeds and one hop of
-fanout 10 know. Medians in milliseconds of what programs do with a built slice: an edge map by a
-vector of the columns, and sums along rows. `Edges` has the offsets and each edge's column and
-row, so it is compressed by columns and a list of edges at once; the table says what it would
-cost to have less, or to be sorted by row as well.
+There is one slice of the small RMAT graph: the in-edges of the nodes that 512 seeds and one hop
+of fanout 10 reach. The figures are medians in milliseconds of what programs do with a built
+slice: an edge map by a vector of the columns, and sums along rows. `Edges` has the offsets and
+each edge's column and row. So it is compressed by columns and a list of edges at once. The
+table says what it would cost to store less, or to sort by row as well.
 """
 
 from __future__ import annotations

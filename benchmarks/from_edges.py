@@ -1,9 +1,10 @@
-"""`jgs.Graph.from_edges`: seconds, and memory beside its input.
+"""`jgs.Graph.from_edges`: its seconds, and the memory that it needs beside its input.
 
     python -m benchmarks.from_edges [--edges 60000000] [--nodes 2500000] [--rounds 3]
 
-Skewed random edges in 64-bit arrays, as PyG has them. Memory is what the process grew by at
-most, from Linux's `/proc/self`, beside the bytes of the graph that was made.
+The input is skewed random edges in 64-bit arrays, as PyG has them. Memory is the most that the
+process grew by, from Linux's `/proc/self`. It is shown beside the bytes of the graph that was
+made.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ def main() -> None:
     given = parser.parse_args()
     src, dst = np.empty((2, given.edges), np.int64)
     random = np.random.default_rng(0)
-    for first in range(0, given.edges, 1 << 22):  # in pieces: temporaries would count
+    for first in range(0, given.edges, 1 << 22):  # in pieces, because temporaries would count
         part = src[first : first + (1 << 22)]
         part[:] = random.integers(0, given.nodes, part.size)
         dst[first : first + (1 << 22)] = given.nodes * random.random(part.size) ** 2
-    jgs.Graph.from_edges([0], [0], 1)  # what JAX itself needs
+    jgs.Graph.from_edges([0], [0], 1)  # so that what JAX itself needs is not counted
     print("| seconds | of processors | grown at most, MB | graph, MB |\n|---|---|---|---|")
     for _ in range(given.rounds):
         with open("/proc/self/clear_refs", "w") as peak:
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def _memory(name: str) -> int:
-    """Bytes."""
+    """The bytes of a line of `/proc/self/status`, by its name."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith(name))
 

@@ -2,12 +2,12 @@
 
     python -m benchmarks.frontier [--quick] [--rounds 3] [--source URL]
 
-An RMAT graph without its isolated nodes, which GraphSAINT's sampler cannot have. In every round
-each runs in processes of its own, with one thread and with two, a subgraph a thread, with the
-allocator tuned. Both pop in proportion to degrees capped alike. GraphSAINT's subgraph has the
-last frontier too, so jgs pops more often, for as many nodes and edges. Prints what subgraphs
-are like, and a Markdown table: milliseconds for one with its edges and their ids, and for its
-nodes alone, medians over all rounds.
+The graph is RMAT without its isolated nodes, which GraphSAINT's sampler cannot have. In every
+round each sampler runs in processes of its own, with one thread and with two, a subgraph a
+thread, with the allocator tuned. Both pop in proportion to degrees capped alike. GraphSAINT's
+subgraph has the last frontier too, so jgs pops more often, to reach as many nodes and edges.
+Prints what the subgraphs are like, and a Markdown table: milliseconds for a subgraph with its
+edges and their ids, and for its nodes alone. The figures are medians over all rounds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _THREADS = (1, 2)
 
 
 def settings(iterations: int) -> list[dict]:
-    """What is drawn, from two sizes of the frontier; `more`: jgs's pops beyond the budget."""
+    """The settings, with two sizes of the frontier; `more` has jgs's pops beyond the budget."""
     common = {"budget": 8000, "degree_cap": 30, "iterations": iterations}
     sizes = ((1000, 1000), (3000, 1800))
     return [common | {"name": f"m = {m:,}", "m": m, "more": more} for m, more in sizes]
 
 
 def connected(cache: Path, size: graph.Size) -> Path:
-    """The folder of the graph without its isolated nodes, unweighted, written when missing."""
+    """The folder of the unweighted graph without isolated nodes, written when missing."""
     folder = cache / f"{size.name}-connected"
     if not (folder / "manifest.json").is_file():
         whole = jgs.Graph.open(graph.cached(cache, size), verify=False)
@@ -63,7 +63,7 @@ def run(command: list, threads: int, peer: bool) -> list[dict]:
 
 
 def rows(results: dict[tuple[str, int], list[dict]], names: list[str]) -> list[str]:
-    """The table's rows; `results` by name and threads, one entry a round and setting."""
+    """The table's rows; `results[name, threads]` has one entry for each round and setting."""
     lines = []
     for name in names:
         for what in ("whole", "alone"):

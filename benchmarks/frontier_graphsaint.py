@@ -1,6 +1,6 @@
 """One process of `benchmarks.frontier`: GraphSAINT's `MRW`, a subgraph for each of its threads.
 
-Runs in GraphSAINT's own environment; the task's `source` is the folder it was built in.
+It runs in GraphSAINT's own environment. The task's `source` is the folder where it was built.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""One process of `benchmarks.frontier`: `Frontier`, jitted, in one call a subgraph a thread.
+"""One process of `benchmarks.frontier`: `Frontier`, jitted; one call draws a subgraph a thread.
 
-Every call reads on the host whether it overflowed, as the loader does.
+After every call the host reads whether the draw overflowed, as the loader does.
 """
 
 from functools import partial

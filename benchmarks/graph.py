@@ -1,10 +1,10 @@
 """The graph that everything is measured on: RMAT (Chakrabarti, Zhan and Faloutsos, 2004).
 
-Every undirected edge falls into one of the four quadrants of the adjacency matrix with the
-probabilities `QUADRANTS`, then into a quadrant of that one, and so on, one bit of both ids a
-level. Self-loops are dropped, every edge is stored in both directions, the ids are shuffled.
-Parallel edges stay, each a neighbour of its own: that is what gives the graph of 62 million
-edges its largest degree of about 389,000 (2 * 62e6 * 0.76**21).
+Every undirected edge falls into one of the four quadrants of the adjacency matrix, with the
+probabilities `QUADRANTS`. Then it falls into a quadrant of that quadrant, and so on. Each level
+decides one bit of both ids. Self-loops are dropped, every edge is stored in both directions,
+and the ids are shuffled. Parallel edges stay, and each is a neighbour of its own. They give the
+graph of 62 million edges its largest degree of about 389,000 (2 * 62e6 * 0.76**21).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 QUADRANTS = (0.57, 0.19, 0.19, 0.05)
-_CHUNK = 1 << 16  # edges drawn at once: the work arrays of a chunk stay in the cache
-_PART = 1 << 24  # edges handled at once after sorting: bounds the temporaries
+_CHUNK = 1 << 16  # edges drawn at once, so that their work arrays stay in the cache
+_PART = 1 << 24  # edges handled at once after sorting, to bound the temporaries
 
 
 class Size(NamedTuple):
-    """Fields: 2**scale nodes; how many undirected edges are drawn."""
+    """Fields: the graph has 2**scale nodes; this many undirected edges are drawn."""
 
     scale: int
     num_undirected: int
@@ -37,8 +37,10 @@ QUICK = Size(18, 4_000_000)
 
 
 def rmat(size: Size, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """`indptr` int64 `[N+1]` and `indices` int32 `[E]`, each row sorted; a function of both
-    arguments alone."""
+    """`indptr` int64 `[N+1]` and `indices` int32 `[E]`, with each row sorted.
+
+    They are a function of the two arguments alone.
+    """
     scale, num = size
     shuffle = np.random.Generator(np.random.Philox(key=[seed, 2**63]))
     new_id = shuffle.permutation(1 << scale).astype(np.uint64)
@@ -68,7 +70,7 @@ def rmat_edges(scale: int, num: int, key: list[int]) -> tuple[np.ndarray, np.nda
     bits = words.view(np.uint16)[: num * scale].reshape(scale, num)
     a, ab, abc = (round(2**16 * p) for p in np.cumsum(QUADRANTS)[:3])
     row, column = np.zeros(num, np.uint32), np.zeros(num, np.uint32)
-    for first in range(0, scale, 8):  # bytes are filled first: wide vectors of small numbers
+    for first in range(0, scale, 8):  # bytes first: a vector holds many of them
         levels = bits[first : first + 8]
         row_byte, column_byte = np.zeros(num, np.uint8), np.zeros(num, np.uint8)
         for level in levels:
@@ -97,7 +99,7 @@ def edge_weights(num_edges: int, seed: int = 0) -> np.ndarray:
 
 
 def cached(cache: Path, size: Size) -> Path:
-    """The folder with this graph, weighted, written by `jgs.Graph.save` when missing."""
+    """The folder of this graph with weights, written by `jgs.Graph.save` when missing."""
     folder = cache / size.name
     if not (folder / "manifest.json").is_file():
         import jgs  # the generator alone needs NumPy only
@@ -121,7 +123,7 @@ def describe(folder: Path) -> dict:
 
 
 def connected_nodes(folder: Path) -> np.ndarray:
-    """int32: the nodes of degree > 0, in an order shuffled with a fixed seed."""
+    """int32 `[n]`: the nodes of degree > 0, shuffled with a fixed seed."""
     degree = np.diff(np.load(folder / "indptr.npy", mmap_mode="r"))
     nodes = np.flatnonzero(degree).astype(np.int32)
     return np.random.default_rng(1).permutation(nodes)

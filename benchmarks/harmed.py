@@ -2,10 +2,10 @@
 
     python -m benchmarks.harmed FOLDER HARM MOMENT RANK [FLAGS of jgs.train]
 
-jgs has no hooks for this: a function of its own is replaced when its module has been imported,
-on rank `RANK` alone. What a rank says goes to `FOLDER/rank-N.err` and `.out`; the time of the
-harm is that of `FOLDER/harmed`. Harm waits until both ranks have come as far as importing Flax,
-for mpiexec may end one that has hardly been started before anything can speak for it.
+jgs has no hooks for this. On rank `RANK` alone, a function of jgs is replaced when its module
+has been imported. What a rank says goes to `FOLDER/rank-N.err` and `.out`. The time of the harm
+is that of `FOLDER/harmed`. The harm waits until both ranks import Flax. Earlier, mpiexec may
+end a rank that has hardly been started before anything can speak for it.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from pathlib import Path
 
 LATE = 3.0  # seconds
 
-# Module, function in it, and which call of it; the module's import where there is none.
+# A module, a function in it, and which call of it; without a function, the module's import.
 MOMENTS = {
     "import": ("flax", "", 1),
     "meeting": ("jgs.dist.launch", "connect", 1),
@@ -30,18 +30,18 @@ MOMENTS = {
     "checkpoint": ("jgs.train.loop", "_Training.save", 2),
     "result": ("jgs.train.learner", "ModelLearner.result", 1),
 }
-_WRITING = ("jgs.train.checkpoint", "reserve", 2)  # of rank 0, a checkpoint that has begun
+_WRITING = ("jgs.train.checkpoint", "reserve", 2)  # rank 0 has begun to write a checkpoint
 
 
 def fill(disk: Path) -> None:
-    """Leaves no room on the disk of a folder."""
+    """Fills the disk of a folder."""
     free = os.statvfs(disk)
     with open(disk / "fill", "wb") as file:
         os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
 
 
 def cut() -> None:
-    """The cable of this host."""
+    """Cuts the cable of this host."""
     subprocess.run(["ip", "link", "set", "eth0", "down"], check=True)
 
 
@@ -68,8 +68,10 @@ def harm(folder: Path, kind: str, rank: int) -> None:
 
 
 class At:
-    """Of `sys.meta_path`: calls `act` before the n-th call of a function, or before a module's
-    import."""
+    """A finder for `sys.meta_path`.
+
+    It calls `act` before the n-th call of a function, or before a module's import.
+    """
 
     def __init__(self, module, function, number, act):
         self.module, self.function, self.number, self.act = module, function, number, act

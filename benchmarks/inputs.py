@@ -12,7 +12,10 @@ from benchmarks import graph
 
 
 def seeds(cache: Path, size: graph.Size) -> Path:
-    """int32: the nodes of degree > 0, shuffled; batches are taken from its start."""
+    """A file of int32 `[n]`: the nodes of degree > 0, shuffled.
+
+    Batches are taken from its start.
+    """
     return _once(
         cache / f"{size.name}-seeds.npy", lambda: graph.connected_nodes(cache / size.name)
     )
@@ -35,8 +38,8 @@ def features(cache: Path, size: graph.Size, num_features: int, num_classes: int)
 
 
 def edge_types(cache: Path, size: graph.Size) -> Path:
-    """int16 `[E]`: twice whether the source is in the upper half of the ids, plus whether the
-    target is; rows sorted by source are sorted by it."""
+    """A file of int16 `[E]`: 2 if the source is in the upper half of the ids, plus 1 if the
+    target is. Rows sorted by source are sorted by this type too."""
 
     def make() -> np.ndarray:
         indptr, indices = (

@@ -1,8 +1,8 @@
 """One process of the layer-wise benchmark: DGL's LADIES example, with its sparse matrices.
 
-The steps are those of `examples/sparse/sampling/ladies.py`; FastGCN draws by the norms of all
+The steps are those of `examples/sparse/sampling/ladies.py`. FastGCN draws by the norms of all
 rows instead. Both sides sample the matrix of means, `1 / d_v` for an edge into `v`, without
-self-loops; the example adds the frontier's nodes to the rows, as jgs's blocks have them.
+self-loops. The example adds the frontier's nodes to the rows, and jgs's blocks have them too.
 """
 
 import dgl.sparse as dglsp

@@ -1,6 +1,7 @@
 """One process of the layer-wise benchmark: `Ladies` or `FastGCN`, jitted.
 
-Its capacity is planned. Every call reads on the host whether it overflowed, as the loader does.
+Its capacity is planned. After every call the host reads whether the draw overflowed, as the
+loader does.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ def measure(graph: jgs.Graph, setting: dict, prepared: bool) -> dict:
         return int(batch.blocks[0].num_sources), edges
 
     steps = [np.int32(i) for i in range(setting["iterations"])]
-    while any(sample(step)[1] for step in steps):  # a batch beyond the plan: rare
+    while any(sample(step)[1] for step in steps):  # rare: a batch exceeds the plan
         capacity = capacity.enlarge(worst)
     nodes, edges = np.mean([counted(step) for step in steps], axis=0)
     times = worker.milliseconds(lambda step: jax.block_until_ready(sample(step)), steps)

@@ -1,12 +1,13 @@
-"""What SEAL reaches: the AUC of held-out links, beside what is published and the bar.
+"""What SEAL reaches: the AUC of held-out links, beside the published one and the bar.
 
     python -m benchmarks.links [--root ../shared/data] [--only ns] [--seeds 5]
 
-Every run is what `python -m jgs.train --task links` does with its defaults, in this process: a
-tenth of the links held out, and as many pairs that are none; each seed has a split of its own.
-Prints a Markdown table, a line a split and one of their mean. RA: resource allocation, of two
-nodes the sum of 1 / degree over their common neighbours, on the same split: how hard that is.
-Published: Zhang and Chen, "Link Prediction Based on Graph Neural Networks", 2018, Table 1.
+Every run does what `python -m jgs.train --task links` does with its defaults, in this process.
+A tenth of the links is held out, with as many pairs that are no links. Each seed has a split of
+its own. Prints a Markdown table with a line for each split and one for their mean. RA is
+resource allocation on the same split, and shows how hard the split is. For two nodes it is the
+sum of 1 / degree over their common neighbours. The published AUCs are those of Zhang and Chen,
+"Link Prediction Based on Graph Neural Networks", 2018, Table 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from jgs.train.links import auc, open_links
 
 
 class Bar(NamedTuple):
-    """Of a data set: the least mean AUC, and the published one."""
+    """The least mean AUC of a data set, and the published one."""
 
     least: float
     published: float
@@ -37,7 +38,7 @@ BARS = {"usair": Bar(0.955, 0.966), "ns": Bar(0.98, 0.989)}
 
 
 def resource_allocation(held: HeldOut) -> float:
-    """Its AUC on the test."""
+    """The AUC of resource allocation on the test pairs."""
     graph, (first, second) = held.graph, held.test.T
     edges = np.ones(graph.num_edges), np.asarray(graph.indices), np.asarray(graph.indptr)
     matrix = scipy.sparse.csr_array(edges, shape=(graph.num_nodes, graph.num_nodes))

@@ -22,7 +22,7 @@ def describe() -> dict:
 
 
 def _line(path: str, start: str) -> str:
-    """The value of the first `start: value` line; "0" where there is none."""
+    """The value of the first line `start: value`; "0" if there is none."""
     values = (
         line.partition(":")[2].strip()
         for line in _text(path).splitlines()

@@ -1,9 +1,9 @@
 """Two hosts on this machine: network namespaces joined by a virtual Ethernet cable.
 
 Each host has a process namespace and a `/dev/shm` of its own too: DistDGL tells machines apart
-by address and shares memory by the graph's name. The namespaces belong to a process that lives
-as long as this one keeps its pipe: whatever ends this process ends the hosts, all that runs on
-them, and the cable.
+by address, and shares memory by the graph's name. The namespaces belong to an owner process,
+which lives as long as this process keeps a pipe open. Whatever ends this process thus ends the
+hosts, all that runs on them, and the cable.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-_INTERFACE = "eth0"  # on both: MPICH's netmod is told one name for all
+_INTERFACE = "eth0"  # on both hosts: MPICH's netmod takes one name for all
 _ADDRESSES = ("10.131.7.1", "10.131.7.2")
 _HOST = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo ready && exec cat"
 _SECONDS = 10
 
 
 class NotPermitted(Exception):
-    """This system lets us have no namespaces; the message says why."""
+    """This system does not let us make namespaces; the message says why."""
 
 
 class Host(NamedTuple):
-    """Fields: its address; the start of a command that runs there; and of one that runs in its
-    network, but sees this machine's processes and files."""
+    """Fields: the host's address; the start of a command that runs on the host; the start of a
+    command that runs in its network, but sees this machine's processes and files."""
 
     address: str
     enter: list[str]
@@ -36,7 +36,7 @@ class Host(NamedTuple):
 
 @contextmanager
 def two_hosts() -> Iterator[list[Host]]:
-    """Raises `NotPermitted`."""
+    """Two hosts and their cable, for the time of the block; raises `NotPermitted`."""
     with ExitStack() as stack:
         pids = [_start(stack) for _ in _ADDRESSES]
         ends = [["netns", str(pid)] for pid in pids]
@@ -60,7 +60,7 @@ def two_hosts() -> Iterator[list[Host]]:
 
 
 def _start(stack: ExitStack) -> int:
-    """The process that a new host's namespaces belong to."""
+    """Starts the owner of a new host's namespaces; returns its process id."""
     command = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--mount-proc"]
     try:
         owner = subprocess.Popen(
@@ -82,7 +82,7 @@ def _start(stack: ExitStack) -> int:
 
 
 def _end(owner: subprocess.Popen) -> None:
-    """Its first process ends with the pipe, and all others of the host with that one."""
+    """Closes the pipe. The host's first process then ends, and all its others with that one."""
     assert owner.stdin
     owner.stdin.close()
     try:
@@ -108,8 +108,10 @@ def _ip(*arguments: str, on: Host | None = None) -> None:
 
 
 def launcher(folder: Path, hosts: list[Host]) -> Path:
-    """A script for `mpiexec -launcher ssh -launcher-exec`: it skips ssh's options, takes the
-    host's address, and runs the rest there."""
+    """A script for `mpiexec -launcher ssh -launcher-exec`.
+
+    It skips ssh's options, takes the host's address, and runs the rest on that host.
+    """
     cases = [f'{host.address}) exec {" ".join(host.enter)} sh -c "$*" ;;' for host in hosts]
     lines = [
         "#!/bin/sh",
@@ -126,7 +128,7 @@ def launcher(folder: Path, hosts: list[Host]) -> Path:
     return script
 
 
-# What MPICH needs to take the cable although all ranks are on one machine.
+# With these variables MPICH uses the cable, although all ranks are on one machine.
 MPICH = {
     "MPIR_CVAR_NOLOCAL": "1",
     "MPIR_CVAR_CH4_NETMOD": "ucx",

@@ -2,10 +2,11 @@
 
     python -m benchmarks.partition [--no-peers] [--parts 2 4 8]
 
-Three graphs: RMAT of 2**18 nodes and 8 million directed edges, a random 10 % of its nodes to
-train on, as many to validate, the rest to test; Facebook's pages; the planted partition that
-`synthetic` generates. DGL's call is that of `dgl.distributed.partition_graph` with
-`balance_ntypes` (training nodes or not) and `balance_edges`, without its writing.
+There are three graphs: RMAT of 2**18 nodes and 8 million directed edges; Facebook's pages; and
+the planted partition that `synthetic` generates. A random 10 % of RMAT's nodes are for
+training, as many for validation, and the rest for testing. DGL's call is that of
+`dgl.distributed.partition_graph` with `balance_ntypes` (training nodes or not) and
+`balance_edges`, without its writing.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def _by_dgl(python: Path, cache: Path, graph, splits, all_parts) -> list[tuple]:
     ):
         np.save(folder / f"{name}.npy", np.asarray(array, np.int64))
     task = json.dumps({"folder": str(folder), "parts": all_parts})
-    # Packages on this interpreter's path are not the peers'.
+    # The packages on this interpreter's path are not meant for the peers.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [python, "-m", "benchmarks.partition_dgl", task],

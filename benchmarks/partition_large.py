@@ -2,11 +2,12 @@
 
     python -m benchmarks.partition_large --folder DIR [--nodes N] [--methods ldg kaminpar]
 
-Makes in pieces, and keeps in DIR, an RMAT graph whose arrays are memory-mapped, with 8 columns
-of float32 features (about 6 GB; 4 more while it is made, 9 more for the parts, which are
-removed). Then `python -m jgs.partition` runs on it, a process of its own for each method. Its
-peak is that of private memory, children's included, read from /proc twenty times a second:
-pages of mapped files can be given back at any time, and are shown apart.
+Makes an RMAT graph with 8 columns of float32 features in pieces, and keeps it in DIR. Its
+arrays are memory-mapped. They take about 6 GB of disk, 4 GB more while they are made, and 9 GB
+more for the parts, which are removed. Then `python -m jgs.partition` runs on the graph, a
+process of its own for each method. The peak is that of private memory, with that of child
+processes, read from /proc twenty times a second. Pages of mapped files are shown apart, because
+the system can take them back at any time.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def make(folder: Path, num_nodes: int, num_edges: int) -> None:
                 labels = rng.integers(0, CLASSES, len(some), np.int32)
                 some[...] = rng.random(some.shape, np.float32) if some.ndim == 2 else labels
             array.flush()
-        # A hundredth of the nodes each, as good as random among the shuffled ids.
+        # Each split has a hundredth of the nodes: a random one, since the ids are shuffled.
         for at, name in enumerate(("train", "val", "test")):
             ids = np.arange(at, num_nodes, 100, dtype=np.int32)
             np.save(folder / f"{name}_idx.npy", ids)
@@ -97,8 +98,11 @@ def make(folder: Path, num_nodes: int, num_edges: int) -> None:
 
 
 def edges(num_nodes: int, num_edges: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """About `num_edges` undirected edges: of an RMAT graph of the next power of two those
-    between `num_nodes` of its nodes, under shuffled ids."""
+    """About `num_edges` undirected edges, in pieces.
+
+    They are the edges between `num_nodes` nodes of an RMAT graph with shuffled ids. The number
+    of that graph's nodes is the next power of two.
+    """
     scale = int(num_nodes - 1).bit_length()
     kept, number = 0, 0
     while kept < num_edges:
@@ -122,7 +126,7 @@ def _shuffled(ids: np.ndarray, scale: int) -> np.ndarray:
 
 
 def measured(folder: Path, method: str, num_parts: int) -> tuple[dict, int, int]:
-    """The command's result, and the largest private and mapped memory of its processes."""
+    """The command's result, and its processes' largest private and mapped memory in bytes."""
     out = folder / f"parts-{method}"
     command = [sys.executable, "-m", "benchmarks.partition_large_run", folder, method]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
@@ -146,7 +150,7 @@ def measured(folder: Path, method: str, num_parts: int) -> tuple[dict, int, int]
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """Bytes of private, and of mapped, memory of a process and its children."""
+    """The bytes of private and of mapped memory of a process and its children."""
     private = mapped = 0
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -155,7 +159,7 @@ def _memory(pid: int) -> tuple[int, int]:
         }
         private, mapped = (1024 * int(sizes[k][0]) for k in ("RssAnon", "RssFile"))
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except (OSError, KeyError):  # it has just ended
+    except (OSError, KeyError):  # the process has just ended
         return private, mapped
     for child in children:
         more = _memory(int(child))

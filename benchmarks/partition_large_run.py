@@ -1,6 +1,7 @@
 """`python -m jgs.partition` on the graph of `benchmarks.partition_large`, memory-mapped.
 
-Started by it with the graph's folder, the method, the number of parts and the folder to write.
+`benchmarks.partition_large` starts it with the graph's folder, the method, the number of parts
+and the folder to write.
 """
 
 import sys

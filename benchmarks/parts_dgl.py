@@ -1,7 +1,7 @@
 """Partitions the graph for DistDGL, with its balance options, in the peers' environment.
 
-Task (JSON): `graph` and `features`, the folders; `train`, a file of training nodes; `parts`,
-how many; `out`, the folder to write.
+The JSON task has `graph` and `features`, folders; `train`, a file of training nodes; `parts`,
+the number of parts; and `out`, the folder to write.
 """
 
 import dgl

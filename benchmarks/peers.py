@@ -1,8 +1,8 @@
-"""The peers' environment: DGL 2.1 with GraphBolt, beside the torch it was built for.
+"""The peers' environment: DGL 2.1 with GraphBolt, beside the torch that it was built for.
 
-The versions are pinned, for no other torch loads DGL's libraries. Of torch's CUDA packages only
-those are installed that `import torch` loads: 4.5 GB on the disk instead of 5.5. gensim and
-GraphSAINT have environments of their own.
+The versions are pinned, because no other torch loads DGL's libraries. Of torch's CUDA packages,
+only those that `import torch` loads are installed, which takes 4.5 GB of disk instead of 5.5.
+gensim and GraphSAINT have environments of their own.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WITH_DEPENDENCIES = (
     "pandas==2.2.3",
     "pydantic==2.9.2",
     "pyyaml==6.0.2",
-    *("psutil", "requests", "tqdm"),  # of DGL
-    *("filelock", "typing-extensions", "sympy", "jinja2", "fsspec"),  # of torch
+    *("psutil", "requests", "tqdm"),  # for DGL
+    *("filelock", "typing-extensions", "sympy", "jinja2", "fsspec"),  # for torch
 )
 GRAPHSAINT = ("cython==0.29.37", "numpy==1.26.4", "setuptools<71")
 GRAPHSAINT_SOURCE = "https://github.com/GraphSAINT/GraphSAINT"
 _GRAPHSAINT_COMMIT = "c9b1e340d7b951465ac4a9251eef93832e68b003"
-# Drawing nodes alone, which its samplers do not offer; put before their method par_sample.
+# GraphSAINT's samplers cannot draw nodes alone. This goes before their method par_sample.
 _SAMPLE_NODES = """
     def sample_nodes(self):
         cdef int p = 0
@@ -72,13 +72,15 @@ def python(cache: Path) -> Path:
 
 
 def gensim_python(cache: Path) -> Path:
-    """As `python`, of gensim's own environment."""
+    """The interpreter of gensim's own environment; otherwise as `python`."""
     return _environment(cache / "gensim", [[*GENSIM]], "import gensim")
 
 
 def graphsaint(cache: Path, source: str) -> tuple[Path, Path]:
-    """The interpreter of an environment of GraphSAINT's own, and the folder in which its Cython
-    samplers are built; `source` is what git clones. Raises `Missing`."""
+    """The interpreter of GraphSAINT's own environment, and the folder of its Cython samplers.
+
+    `source` is what git clones. Raises `Missing`.
+    """
     interpreter = _environment(cache / "graphsaint", [[*GRAPHSAINT]], "import Cython, numpy")
     folder = cache / "graphsaint" / "source"
     if not (folder / "built").is_file():

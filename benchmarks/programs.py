@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def compiled(source: Path, cache: Path) -> Path | None:
-    """The program of this file; None without a C++ compiler."""
+    """The program compiled from a source file; None without a C++ compiler."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     program = cache / f"{source.stem}-{digest}"
     if not program.is_file():

@@ -2,10 +2,11 @@
 
     python -m benchmarks.quality [--root ../shared/data] [--runs 3] [--only cora-full cora]
 
-Every run is what `python -m jgs.train` does with the flags of `TASKS`, in this process, with
-`--seed` 0, 1 and so on. Prints a Markdown table: mean and standard deviation of the runs, and
-what they are held to: a published accuracy, or neighbour sampling's on the same data less 1.5
-points. Progress goes to standard error. A new sampler needs a line in each task that it is for.
+Every run does what `python -m jgs.train` does with the flags of `TASKS`, in this process, with
+`--seed` 0, 1 and so on. Prints a Markdown table: the mean and standard deviation of the runs,
+and the accuracy that they must reach. That is a published accuracy, or 1.5 points less than
+neighbour sampling on the same data. Progress goes to standard error. A new sampler needs a line
+in each task that it is for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jgs.command import configure_jax
 from jgs.train import loop
 from jgs.train.config import Config, parse
 
-POINTS = 1.5  # that a sampler may lie below neighbour sampling
+POINTS = 1.5  # how far a sampler may lie below neighbour sampling
 BESIDE = "neighbors"
 
 
@@ -28,10 +29,10 @@ class Task(NamedTuple):
     """Data, and the samplers that are compared on it.
 
     Fields:
-      flags: of all runs.
-      samplers: by the name of `--sampler`, and after a comma what else tells it apart, the
-        flags of its own, which come last.
-      bars: accuracies in %, of those that are held to a published one.
+      flags: the flags of all runs.
+      samplers: each sampler's own flags, which come last. The key is the name for `--sampler`,
+        and a comma and more words where several entries have that name.
+      bars: the published accuracies in % that some of the samplers must reach.
     """
 
     flags: str
@@ -50,7 +51,7 @@ BY_NODE = {
     "pass": FANOUTS,
 }
 TASKS = {
-    # Trained as FastGCN's and LADIES's authors do: GCN, hidden layers without dropout.
+    # Trained as the authors of FastGCN and LADIES train: GCN, hidden layers without dropout.
     "cora-full": Task(
         "--dataset cora --data-options split=full --epochs 50 --batch-size 256 --lr 1e-2 "
         "--weight-decay 5e-4 --hidden 128",
@@ -80,7 +81,7 @@ TASKS = {
         },
         {},
     ),
-    # Samplers of subgraphs beside neighbour sampling with the README's settings.
+    # Samplers of subgraphs, beside neighbour sampling with the README's settings.
     "facebook-256": Task(
         "--dataset facebook --epochs 10 --batch-size 1000 --lr 6e-3 --hidden 256 --model sage "
         "--dropout 0.5",
@@ -98,7 +99,7 @@ TASKS = {
 
 
 def accuracy(root: str, task: Task, sampler: str, more: str = "", seed: int = 0) -> float:
-    """Of one run, in %; `more` flags come after the task's and the sampler's."""
+    """Test accuracy of one run in %; `more` flags come after the task's and the sampler's."""
     name, own = sampler.split(",")[0], task.samplers[sampler]
     flags = f"--root {root} {task.flags} --sampler {name} {own} {more}"
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,7 @@
 // What the memory delivers: random 4-byte reads from a file's array, prefetched well ahead.
-// Usage: random_reads FILE OFFSET COUNT THREADS READS; prints nanoseconds a read (wall time over
-// the reads of all threads) as JSON: from the mapped file, and from a copy in huge pages.
+// Usage: random_reads FILE OFFSET COUNT THREADS READS. Prints nanoseconds a read as JSON: from
+// the mapped file, and from a copy in huge pages. They are wall time over the reads of all
+// threads.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -14,8 +14,10 @@ _SOURCE = Path(__file__).with_suffix(".cc")
 
 
 def measure(folder: Path, cache: Path, threads: int, reads: int = 20_000_000) -> dict | None:
-    """Nanoseconds a read, from the mapped `indices` and from a copy of them in huge pages;
-    None without a C++ compiler."""
+    """Nanoseconds a read, from the mapped `indices` and from a copy of them in huge pages.
+
+    None without a C++ compiler.
+    """
     program = programs.compiled(_SOURCE, cache)
     if program is None:
         return None

@@ -1,9 +1,9 @@
 """One process of DistDGL's training: a server, or the trainer beside it on the same host.
 
-The trainer is DistDGL's own example (GraphSAGE of `step_dgl`, `DistributedDataParallel` over
-gloo), its batches straight from the sampler, so that the parts add up to the iteration.
-Task (JSON): besides a setting of `step_dgl`, `role`, `rank`, `hosts` (addresses), `ip_config`
-(a file that lists them), `parts` (the partition's folder), `warmup`.
+The trainer is DistDGL's own example: the GraphSAGE of `step_dgl`, and `DistributedDataParallel`
+over gloo. Its batches come straight from the sampler, so that the parts add up to the
+iteration. The JSON task has a setting of `step_dgl` and `role`, `rank`, `hosts` (addresses),
+`ip_config` (a file that lists them), `parts` (the partition's folder) and `warmup`.
 """
 
 import os

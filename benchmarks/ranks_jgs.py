@@ -1,12 +1,16 @@
-"""One rank of the distributed benchmarks: jgs's training on parts, a core to itself.
+"""One rank of the distributed benchmarks: jgs's training on parts, on a core of its own.
 
-Nothing is drawn ahead (`prefetch=0`), so that the parts add up to the iteration; under
-`keep_memory` the allocator is as `python -m jgs.train` sets it. Task (JSON): `parts`, the
-partition's folder; fields of `jgs.train.config.Config` as `config`; `unfused`, each
-hop drawn and relabelled in calls of their own; `in_place`, whether the first layer reads rows
-where they lie; `network`, null or latency (seconds) and
-bandwidth (bytes a second) to emulate; `epochs` to run after one to warm up, of which the last
-is reported; `out`, a folder for the result.
+Nothing is drawn ahead (`prefetch=0`), so that the parts add up to the iteration. With
+`keep_memory` the allocator is set as `python -m jgs.train` sets it. The JSON task has:
+
+- `parts`: the partition's folder.
+- `config`: fields of `jgs.train.config.Config`.
+- `keep_memory`: see above.
+- `unfused`: whether each hop is drawn and relabelled in calls of its own.
+- `in_place`: whether the first layer reads rows where they lie.
+- `network`: null, or the latency (seconds) and bandwidth (bytes a second) to emulate.
+- `epochs`: how many epochs run after one to warm up. The last one is reported.
+- `out`: a folder for the result.
 """
 
 import json
@@ -122,12 +126,12 @@ def _counts(counted: tuple) -> tuple[int, int]:
 
 def main() -> None:
     task = worker.task()
-    # Before JAX's first use: its threads inherit the core.
+    # This comes before JAX's first use, because JAX's threads inherit the core.
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(os.environ.get("PMI_RANK", 0)) % len(cores)]})
     if task["keep_memory"]:
         jgs.keep_freed_memory()
-    result = measure(task)  # in a file: mpiexec may mix what ranks print
+    result = measure(task)  # goes to a file: mpiexec may mix what ranks print
     Path(task["out"], f"{result['rank']}.json").write_text(json.dumps(result))
 
 

@@ -1,4 +1,4 @@
-"""What a step's communication takes alone: its collectives again, and nothing else."""
+"""How long a step's communication takes alone: its collectives run again, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _REPEATS = 20
 
 
 class Recorded:
-    """`comm`; `log` holds the name of every collective that ran, and each operand's shape and
-    dtype."""
+    """The communicator `comm`, recorded. `log` has the name of every collective that ran, with
+    the shape and dtype of each operand."""
 
     def __init__(self, comm: Communicator, log: list | None = None):
         self._comm, self.log = comm, [] if log is None else log
@@ -54,7 +54,7 @@ class Recorded:
         def call(*operands):
             first = len(self._traced)
             result = program(*operands)
-            if len(self._traced) > first:  # it has just been compiled
+            if len(self._traced) > first:  # the program has just been compiled
                 mine[:] = self._traced[first:]
             self.log.extend(mine)
             return result
@@ -63,7 +63,7 @@ class Recorded:
 
 
 def milliseconds(comm: Communicator, collectives: Sequence[tuple]) -> float:
-    """Median over repeats of all of these, one after the other."""
+    """The median time over repeats. Each repeat runs all the collectives, one after another."""
     if not collectives:
         return 0.0
     programs, operands = [], []

@@ -1,6 +1,6 @@
 """One process of the sampling benchmark: DGL's `NeighborSampler`, fused or not, in `dtype`.
 
-The fused one returns a fraction of the sample where ids are int32: measure it in int64.
+With int32 ids the fused sampler returns a fraction of the sample, so measure it in int64.
 """
 
 import dgl

@@ -1,5 +1,7 @@
-"""One process of the sampling benchmarks: GraphBolt, sampling and compacting hop by hop as its
-`NeighborSampler` and `LayerNeighborSampler` do, without the data pipes around them."""
+"""One process of the sampling benchmarks: GraphBolt, without its data pipes.
+
+It samples and compacts hop by hop, as its `NeighborSampler` and `LayerNeighborSampler` do.
+"""
 
 import dgl.graphbolt as gb
 import numpy as np

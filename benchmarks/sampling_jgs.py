@@ -1,6 +1,7 @@
 """One process of the sampling benchmarks: `Neighbors` or `Labor` of `jgs.sampling`, jitted.
 
-Its capacity is planned. Every call reads on the host whether it overflowed, as the loader does.
+Its capacity is planned. After every call the host reads whether the draw overflowed, as the
+loader does.
 """
 
 import jax
@@ -42,7 +43,7 @@ def measure(graph: jgs.Graph, setting: dict) -> dict:
         return int(batch.blocks[0].num_sources), edges, size
 
     steps = [np.int32(i) for i in range(setting["iterations"])]
-    while any(sample(step)[1] for step in steps):  # a batch beyond the plan: rare
+    while any(sample(step)[1] for step in steps):  # rare: a batch exceeds the plan
         edges, sources = ([round_up(size * 9 // 8) for size in field] for field in capacity)
         capacity = Capacity(tuple(edges), tuple(sources))
     nodes, edges, size = np.mean([counted(step) for step in steps], axis=0)

@@ -2,7 +2,8 @@
 
     python -m benchmarks.scaling --folder /tmp/scaling
 
-One thread a rank; no network but shared memory, so that the model is asked for an endless one.
+Each rank has one thread. The ranks share memory and have no network, so the model is given an
+infinitely fast one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from benchmarks.graph import Size, rmat
 
 SIZE = Size(17, 2_000_000)
 FEATURES, CLASSES, SEEDS = 100, 47, 40_000
-BATCH, FANOUTS, HIDDEN, CACHE = 1000, (5, 10, 15), 256, 8  # MiB
+BATCH, FANOUTS, HIDDEN, CACHE = 1000, (5, 10, 15), 256, 8  # CACHE in MiB
 MODES = ("vanilla", "hybrid", "cached")
 _THREADS = {"JGS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"

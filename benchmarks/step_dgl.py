@@ -1,7 +1,8 @@
-"""One process of the training benchmark: GraphSAGE as in DGL's own example (`SAGEConv`, ReLU,
-dropout), its default sampler (fused), and feature rows by indexing.
+"""One process of the training benchmark: GraphSAGE as in DGL's own example.
 
-Batches come straight from the sampler: DGL's `DataLoader` around it would only add to the time.
+It has `SAGEConv`, ReLU and dropout, DGL's default sampler (fused), and feature rows by
+indexing. Batches come straight from the sampler: DGL's `DataLoader` around it would only add to
+the time.
 """
 
 import time

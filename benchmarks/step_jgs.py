@@ -1,4 +1,4 @@
-"""One process of the training benchmark: jgs's loader, first layer's inputs and step.
+"""One process of the training benchmark: jgs's loader, the first layer's inputs, and the step.
 
 The loader samples in this thread (`prefetch=0`), so that the parts add up to the iteration.
 """
@@ -64,7 +64,7 @@ def measure(task: dict, setting: dict) -> dict:
                     part.append(1e3 * seconds)
         next(batches, None)  # ends the epoch
     assert jnp.isfinite(state.loss_sum)
-    # The batches of a super-batch come at once: each counts as their mean.
+    # The batches of a super-batch come at once. Each of them counts as their mean.
     size, whole = loader.super_batch, len(loader) // loader.super_batch * loader.super_batch
     for name, times in parts.items():
         parts[name] = np.reshape(times[:whole], (-1, size)).mean(1).tolist()

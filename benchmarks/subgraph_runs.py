@@ -1,4 +1,4 @@
-"""Training runs in this process whose steps are timed: of `python -m jgs.train`'s flags."""
+"""Training runs in this process whose steps are timed. They take the flags of `jgs.train`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from jgs.train.progress import Meter
 
 
 class Step(NamedTuple):
-    """Seconds that a batch was waited for and that the step on it took; how many seeds it had,
-    how many rows its innermost layer read, and how many edges all its layers."""
+    """The seconds of waiting for a batch and of the step on it; the number of its seeds, of the
+    rows that the innermost layer reads, and of the edges of all layers."""
 
     waited: float
     computed: float
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """The steps of an epoch, and what validation found after it, in %."""
+    """The steps of an epoch, and the validation accuracy after it in %."""
 
     steps: list[Step]
     accuracy: float
@@ -42,7 +42,7 @@ class Epoch(NamedTuple):
 
 @contextmanager
 def begun(flags: str, seed: int = 0) -> Iterator[tuple[Any, Any]]:
-    """The job and the learner of a run, which is over with the block."""
+    """The job and the learner of a run. The run is over when the block ends."""
     config = Config(**parse([*flags.split(), "--seed", str(seed)]), progress=False)
     with tempfile.TemporaryDirectory() as folder:
         job = open_job(config)
@@ -54,7 +54,7 @@ def begun(flags: str, seed: int = 0) -> Iterator[tuple[Any, Any]]:
 
 
 def steps(job: Any, learner: Any, clock: Callable[[], float]) -> Iterator[Step]:
-    """What is left of the epoch, a step at a time."""
+    """Runs the rest of the epoch; yields each step."""
     batches = job.batches(Meter())
     while True:
         began = clock()
@@ -77,8 +77,8 @@ def _size(batch: Any) -> tuple[int, int, int]:
 def epochs(
     flags: str, seed: int = 0, clock: Callable[[], float] = time.process_time
 ) -> Iterator[Epoch]:
-    """Trains, and evaluates after each epoch. The first step compiles, and counts like the
-    median of the epoch's others."""
+    """Trains, and evaluates after each epoch. The first step compiles, so it counts as the
+    median of the other steps of its epoch."""
     with begun(flags, seed) as (job, learner):
         for epoch in range(1, job.config.epochs + 1):
             taken = list(steps(job, learner, clock))
@@ -90,7 +90,7 @@ def epochs(
 
 
 def middle(taken: list[Step]) -> Step:
-    """The medians of the steps' fields; the mean of the waiting, since one step in several
-    waits for a super-batch."""
+    """The medians of the steps' fields, but the mean of the waiting, because only one step in
+    several waits for a super-batch."""
     step = Step(*(statistics.median(column) for column in zip(*taken, strict=True)))
     return step._replace(waited=statistics.fmean(each.waited for each in taken))

@@ -2,13 +2,19 @@
 
     python -m benchmarks.subgraph_training --folder /tmp/subgraphs [--only facebook depth]
 
-Each part is a process of its own, prints a Markdown table and leaves its figures in the folder:
-`facebook` and `synthetic` (validation accuracy by seconds of training, gcn-ipdps19's Figure 2),
-`depth` (seconds an epoch by layers), `pool` (what the training thread waits for), `picture`
-(draws the curves that the folder has). Runs are those of `python -m jgs.train` with the flags
-below. All but `pool`, which has 2 threads, are of one thread, and their seconds are the CPU
-time of the process, evaluation and compiling left out: what a clock shows where nothing else
-runs. The normalisation's estimate, made once before training, is left out too.
+Each part is a process of its own. It prints a Markdown table and leaves its figures in the
+folder. The parts are:
+
+- `facebook` and `synthetic`: validation accuracy by seconds of training, as in gcn-ipdps19's
+  Figure 2.
+- `depth`: seconds an epoch by layers.
+- `pool`: what the training thread waits for.
+- `picture`: draws the curves that the folder has.
+
+Runs are those of `python -m jgs.train` with the flags below. `pool` has 2 threads. All other
+parts have one thread, and their seconds are the CPU time of the process without evaluation and
+compiling: what a clock shows where nothing else runs. The estimate of the normalisation, which
+is made once before training, is left out too.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-POINTS = 0.25  # that frontier may lie below neighbour sampling's best accuracy
+POINTS = 0.25  # how far frontier may lie below neighbour sampling's best accuracy
 METHODS = ("neighbour sampling", "frontier", "random walk")
 FRONTIER = "--sampler frontier --norm-error 0"
 WALK = "--sampler saint --draw walk --budget 3000 --norm-error 0.15"
@@ -33,7 +39,7 @@ DEPTHS = (1, 2, 3, 4)
 
 
 class Curves(NamedTuple):
-    """A data set's curves: the flags of all runs, and for each method those of its own."""
+    """A data set's curves: the flags of all runs, and the flags of each method."""
 
     flags: str
     own: dict[str, str]
@@ -57,7 +63,7 @@ CURVES = {
         },
     ),
 }
-# Layers of the same work: features are as wide as the hidden rows.
+# All layers do the same work: features are as wide as the hidden rows.
 DEPTH = (
     "--dataset synthetic --data-options num_features=128 --model sage --hidden 128 --epochs 1 "
     "--norm layer --lr 1e-3"
@@ -77,7 +83,7 @@ def sampler(method: str, layers: int) -> str:
 
 
 def curves(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Of each depth and method, seconds of training and accuracy after each epoch."""
+    """For each depth and method, seconds of training and accuracy after each epoch."""
     from benchmarks.subgraph_runs import epochs, middle
 
     found: dict[str, Any] = {}
@@ -96,7 +102,7 @@ def curves(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def curves_table(found: dict[str, Any]) -> list[str]:
-    """A row for each depth and method: when its curve comes to what is asked for."""
+    """A row for each depth and method: when its curve reaches the target accuracy."""
     heads = (
         "layers | method | best, % | after s | at neighbour sampling's - 0.25 after s | times"
     )
@@ -122,7 +128,7 @@ def curves_table(found: dict[str, Any]) -> list[str]:
 
 
 def depth(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds an epoch of each method and depth: all are trained in turn, a step each."""
+    """Seconds an epoch of each method and depth. All are trained in turn, a step at a time."""
     from benchmarks.subgraph_runs import begun, middle, steps
 
     flags = f"--root {args.root} --prefetch 0 {DEPTH}"
@@ -157,7 +163,7 @@ def depth_table(found: dict[str, list[float]]) -> list[str]:
 
 
 def pool(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Of each run, milliseconds a step without a pool, and the share of waiting with one."""
+    """For each run, milliseconds a step without a pool, and the share of waiting with one."""
     from benchmarks.subgraph_runs import epochs
 
     found = {}
@@ -167,7 +173,7 @@ def pool(name: str, args: argparse.Namespace) -> dict[str, Any]:
         *_, last = epochs(f"{own} --epochs 3 --prefetch 2", clock=time.perf_counter)
         waited = sum(step.waited for step in last.steps)
         found[what] = {
-            # The mean: some steps draw for others too.
+            # The mean, because some steps draw for others too.
             "sampling": statistics.fmean(step.waited for step in alone.steps),
             "computing": statistics.median(step.computed for step in alone.steps),
             "waited": waited / last.seconds,
@@ -249,7 +255,7 @@ def main() -> None:
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Is the process of a part."""
+    """Does the work of one part, in its process."""
     from jgs.allocator import keep_freed_memory
     from jgs.command import configure_jax
 
@@ -264,7 +270,7 @@ def say(text: str) -> None:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """With so many threads for the kernels, and in XLA's pool."""
+    """Variables that give the kernels and XLA's pool this many threads."""
     names = ("JGS_NUM_THREADS", "OMP_NUM_THREADS", "NPROC")
     found = os.environ | dict.fromkeys(names, str(threads))
     if threads == 1:

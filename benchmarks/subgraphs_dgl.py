@@ -1,7 +1,7 @@
 """One process of the subgraphs' benchmark: DGL's `SAINTSampler` and `ShaDowKHopSampler`.
 
-The graph has all of DGL's formats, made before: each sampler takes the one it is fastest with.
-DGL draws SAINT's nodes by degree; its weights of nodes and edges are kept from call to call.
+The graph has all of DGL's formats, made before, so that each sampler takes its fastest one. DGL
+draws SAINT's nodes by degree. It keeps its weights of nodes and edges from call to call.
 """
 
 import dgl
@@ -12,7 +12,7 @@ from benchmarks import worker
 
 
 def load(folder: str) -> dgl.DGLGraph:
-    """It has every edge both ways: its rows are those of the in-edges and of the out-edges."""
+    """The saved graph. It has every edge both ways, so its in-edges serve as out-edges too."""
     indptr = torch.from_numpy(worker.array(folder, "indptr"))
     indices = torch.from_numpy(worker.array(folder, "indices")).to(torch.int64)
     arrays = indptr, indices, torch.empty(0, dtype=torch.int64)

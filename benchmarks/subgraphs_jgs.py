@@ -1,7 +1,7 @@
 """One process of the subgraphs' benchmark: `Saint` and `Shadow`, jitted, of planned capacity.
 
-Every call reads on the host whether it overflowed, as the loader does. One that did is drawn
-again with a larger capacity, and both are timed.
+After every call the host reads whether the draw overflowed, as the loader does. A draw that
+overflowed is repeated with a larger capacity, and both draws are timed.
 """
 
 import jax
@@ -38,7 +38,7 @@ def measure(graph: jgs.Graph, setting: dict) -> dict:
 
 
 def graph_of(batch: jgs.MiniBatch) -> tuple[np.ndarray, ...]:
-    """Its nodes, and by their positions the sources and targets of its edges."""
+    """The nodes of a batch, and its edges' sources and targets as positions among them."""
     (block,), indptr = batch.blocks, np.asarray(batch.blocks[0].indptr)
     targets = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
     nodes = np.asarray(batch.nodes)[: int(block.num_targets)]

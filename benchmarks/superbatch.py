@@ -2,9 +2,9 @@
 
     python -m benchmarks.superbatch [--quick]
 
-One process; for every batch size and fanouts the loaders, equal but for `super_batch`, run
-through the same seeds in turn, `--rounds` times, with nothing done with their batches.
-`jgs.sampling.superbatch` chooses by these figures; the last column is its choice.
+All loaders run in one process. For every batch size and fanouts, loaders that differ only in
+`super_batch` run through the same seeds in turn, `--rounds` times. Nothing is done with their
+batches. `jgs.sampling.superbatch` chooses by these figures, and the last column is its choice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SEEDS = 1 << 16  # in an epoch
 def measure(
     data: jgs.Graph, seeds: np.ndarray, batch_size: int, fanouts: Sequence[int], rounds: int
 ) -> tuple[dict[int, float], int]:
-    """Batches a second by size of the super-batch (medians), and the loader's own choice."""
+    """The median batches a second by size of the super-batch, and the loader's own choice."""
     capacity = plan_capacity(data, batch_size, fanouts, seeds=seeds, trials=20)
     make = {"key": jax.random.key(0), "capacity": capacity}
     loaders = {
@@ -64,7 +64,7 @@ def main() -> None:
     print(f"| batches a second |{sizes} chosen |\n|---|{'---|' * len(SIZES)}---|")
     for fanouts in FANOUTS:
         for batch_size in BATCHES:
-            # Small batches are quick: an epoch of a fixed number would be over too soon.
+            # Small batches are quick, so a fixed number of them would be over too soon.
             some = seeds[: max(seeds.size // 8, min(seeds.size, 64 * batch_size))]
             rates, chosen = measure(data, some, batch_size, fanouts, arguments.rounds)
             base = rates[1]

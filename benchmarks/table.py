@@ -8,13 +8,13 @@ from statistics import median
 
 from benchmarks.contenders import BENCHMARKS, SHADOW_ALL, UNIFORM, WEIGHTED, Benchmark
 
-_TOLERANCE = 0.02  # of nodes and edges, between jgs and a peer
+_TOLERANCE = 0.02  # how far nodes and edges may differ from a peer's
 _VARIANTS = ((False, "as installed"), (True, "tuned"))
 _DGL = ("DGL, not fused, int32", "DGL, fused, int64", "GraphBolt")
 
 
 def render(results: dict) -> str:
-    """Markdown of a run's JSON (the keys are those that `__main__.main` writes)."""
+    """Markdown of a run's JSON, which has the keys that `__main__.main` writes."""
     runs = _Runs(results["runs"])
     parts = [_header(results)]
     sections = (
@@ -52,7 +52,7 @@ class _Runs:
         return [run for run in self.all if tuple(run[n] for n in names) == wanted]
 
     def median(self, *which) -> float | None:
-        """Milliseconds, over the iterations of all rounds; None when it did not run."""
+        """The median milliseconds of the iterations of all rounds; None if it did not run."""
         times = [ms for run in self.of(*which) for ms in run["ms"]]
         return median(times) if times else None
 
@@ -96,7 +96,7 @@ def _limit(results: dict) -> dict | None:
 
 
 def _table(benchmark: Benchmark, runs: _Runs, last: str, cell: Callable) -> list[str]:
-    """A row for all that ran; `cell(setting, contender)` is its last."""
+    """A row for everything that ran, whose last cell is `cell(setting, contender)`."""
     lines = [
         f"| {benchmark.key} | | as installed | ratio | tuned | ratio | {last} |",
         "|---|---|---|---|---|---|---|",
@@ -156,7 +156,7 @@ def _layerwise(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
 
 
 def _walks(benchmark: Benchmark, runs: _Runs, results: dict) -> str:
-    """The last column: how many steps, what one takes, and that over a random read."""
+    """The last column has the steps, the time of a step, and its ratio to a random read."""
     key, reads = benchmark.key, _limit(results)
 
     def steps(setting: str, contender: str) -> str:
@@ -237,7 +237,7 @@ def _weighted(benchmark: Benchmark, runs: _Runs) -> list[str]:
 
 
 def _memory(runs: _Runs, key: str, results: dict) -> list[str]:
-    """At the end of the uniform settings: those after them read more than the topology."""
+    """The peak memory of the uniform settings; later ones read more than the topology."""
     some = [run for s in UNIFORM for run in runs.of(key, s["name"], "jgs", False)]
     if not some:
         return []

@@ -1,6 +1,6 @@
 """One process of the visits' benchmark: `PinSage`, jitted, with a planned capacity.
 
-Every call reads on the host whether it overflowed, as the loader does.
+After every call the host reads whether the draw overflowed, as the loader does.
 """
 
 import jax

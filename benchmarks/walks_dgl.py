@@ -1,8 +1,8 @@
 """One process of the walks' benchmark: DGL's `random_walk` and `node2vec_random_walk`.
 
-DGL walks along out-edges and jgs along in-edges: the graph has every edge both ways, so its
-rows are given to DGL as those of the out-edges. Of metapaths DGL has the two relations that
-they go along, which join the lower and the upper half of the ids.
+DGL walks along out-edges, and jgs along in-edges. The graph has every edge both ways, so its
+rows are given to DGL as those of the out-edges. DGL's graph for metapaths has only the two
+relations that the metapaths use, which join the lower and the upper half of the ids.
 """
 
 import dgl
@@ -24,7 +24,7 @@ def load_typed(folder: str, edge_types: str) -> dgl.DGLGraph:
     kind, half = np.load(edge_types, mmap_mode="r"), (len(indptr) - 1) // 2
 
     def between(first: int, wanted: int) -> tuple[str, tuple[torch.Tensor, ...]]:
-        """Steps from the nodes `first` to `first + half - 1` along edges of the kind wanted."""
+        """Edges of the wanted kind from the nodes `first` to `first + half - 1`, in CSR."""
         begin = int(indptr[first])
         ours = kind[begin : indptr[first + half]] == wanted
         before = np.concatenate([[0], np.cumsum(ours)])

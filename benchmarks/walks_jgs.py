@@ -1,7 +1,7 @@
 """One process of the walks' benchmark: walkers of `jgs.sampling`, jitted.
 
-Metapaths go over the graph with types: its nodes below half of the ids are `low`, the others
-`high`, and an edge's relation is named by both.
+Metapaths go over the graph with types. Its nodes in the lower half of the ids are `low`, and
+the others `high`. An edge's relation is named by both types.
 """
 
 import jax

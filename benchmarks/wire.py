@@ -1,10 +1,10 @@
-"""What has gone over this host's network card; imports nothing but the standard library."""
+"""The bytes that went over this host's network card; imports only the standard library."""
 
 from pathlib import Path
 
 
 def num_bytes(interface: str = "eth0") -> int:
-    """Sent and received so far, headers included; 0 where there is no such card."""
+    """The bytes sent and received so far, with headers; 0 if there is no such card."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, counts = line.partition(":")
         if name.strip() == interface:

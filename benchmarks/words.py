@@ -3,10 +3,11 @@
     python -m benchmarks.words [--root ../shared/data] [--rounds 3]
 
 Uniform walks of 80 steps on Cora, 10 from each node an epoch, 128 dimensions, window 10, 5
-negatives, 2 epochs, 2 threads. In each round first gensim, on walks that jgs has drawn, then
-`python -m jgs.train --task embed`, which draws its own while it trains; each in a process of
-its own. gensim's time is that of `train`; jgs's that of the second epoch, the first being the
-one that compiles. Prints a Markdown table: medians, and the accuracy of each round.
+negatives, 2 epochs, 2 threads. In each round gensim runs first, on walks that jgs has drawn.
+Then `python -m jgs.train --task embed` runs, which draws its own walks while it trains. Each is
+a process of its own. gensim's time is that of `train`. jgs's time is that of the second epoch,
+because the first one compiles. Prints a Markdown table: medians, and the accuracy of each
+round.
 """
 
 from __future__ import annotations

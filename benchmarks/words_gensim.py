@@ -1,7 +1,8 @@
 """One process of `benchmarks.words`: gensim's Word2Vec on given walks.
 
-The JSON argument: walks, a file of int32 `[n, T]`; vectors, the file to write, float32
-`[N, D]`; num_nodes; width, window, negatives, epochs, workers. Runs in gensim's environment.
+The JSON argument has `walks`, a file of int32 `[n, T]`; `vectors`, the file to write, float32
+`[N, D]`; `num_nodes`; `width`, `window`, `negatives`, `epochs` and `workers`. It runs in
+gensim's environment.
 """
 
 import json

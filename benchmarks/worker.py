@@ -1,9 +1,11 @@
 """What the measured processes share; runs in any environment with NumPy, and imports no jgs.
 
-A task (the JSON argument) holds what `contenders.py` and `__main__.py` put there, always:
-  graph: the folder of the graph. threads: how many. settings: a list, measured in turn; each
-  has a `name` and its result carries it.
-The result is the last line on standard output: a JSON list with one entry a setting.
+A task is the JSON argument. It holds what `contenders.py` and `__main__.py` put there, and
+always:
+  graph: the folder of the graph.
+  threads: how many.
+  settings: a list, measured in turn. Each setting has a `name`, which its result carries.
+The result is the last line on standard output: a JSON list with one entry for each setting.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def report(results: list[dict]) -> None:
 
 
 def milliseconds(call: Callable[[Any], Any], arguments: Iterable[Any]) -> list[float]:
-    """The times of `call(a)` for each `a`, after a pass over all of them that is not timed.
+    """The times of `call(a)` for each `a`, after an untimed pass over all of them.
 
     `call` returns when its work is done.
     """
@@ -43,8 +45,11 @@ def milliseconds(call: Callable[[Any], Any], arguments: Iterable[Any]) -> list[f
 
 
 def batches(setting: dict) -> np.ndarray:
-    """int32 `[iterations, batch]`: the seeds of each batch, distinct as long as there are
-    enough nodes for all batches; with `below` in the setting only nodes below that."""
+    """int32 `[iterations, batch]`: the seeds of each batch.
+
+    They are distinct if there are enough nodes for all batches. With `below` in the setting,
+    only nodes below that id are seeds.
+    """
     shape = setting["iterations"], setting["batch"]
     seeds = np.load(setting["seeds"], mmap_mode="r")
     if "below" in setting:
@@ -53,7 +58,7 @@ def batches(setting: dict) -> np.ndarray:
 
 
 def attention_arrays(setting: dict, *sizes: int) -> list[np.ndarray]:
-    """Logits `[E, H, 1]`, rows `[S, H, D]`, a gradient `[T, H, D]`; `sizes` are E, S and T."""
+    """float32 logits `[E, H, 1]`, rows `[S, H, D]`, gradient `[T, H, D]`; `sizes`: E, S, T."""
     rng, heads = np.random.default_rng(0), setting["heads"]
     widths = (1, setting["features"], setting["features"])
     shapes = [(size, heads, width) for size, width in zip(sizes, widths, strict=True)]
@@ -61,27 +66,30 @@ def attention_arrays(setting: dict, *sizes: int) -> list[np.ndarray]:
 
 
 def digest(nodes: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> list[int]:
-    """Two numbers that are equal for equal graphs, whatever the order of their nodes and edges:
-    of its nodes' ids, and of its edges' ends, which are positions among them."""
+    """Two numbers that are equal for equal graphs, whatever the order of their nodes and edges.
+
+    The first is made of the ids in `nodes`, the second of the ids at the edges' ends. `sources`
+    and `targets` are positions in `nodes`.
+    """
     ids = nodes.astype(np.uint64)
     edges = ids[sources] << np.uint64(32) | ids[targets]
     return [int(_mixed(values).sum() >> np.uint64(11)) for values in (ids, edges)]
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """uint64: a number for each, as good as random (splitmix64's finalizer)."""
+    """A uint64 for each value, as good as random (splitmix64's finalizer)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         values = (values ^ values >> np.uint64(shift)) * np.uint64(factor)
     return values ^ values >> np.uint64(31)
 
 
 def array(folder: str, name: str) -> np.ndarray:
-    """A saved array, memory-mapped; writing would change this process's copy only."""
+    """A saved array, memory-mapped. Writing changes only this process's copy."""
     return np.load(Path(folder) / f"{name}.npy", mmap_mode="c")
 
 
 def peak_bytes() -> int:
-    """The most memory that this process held, mapped files included (VmHWM); 0 if unknown."""
+    """The most bytes that this process held, with mapped files (VmHWM); 0 if unknown."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

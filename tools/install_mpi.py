@@ -1,8 +1,8 @@
 """Install MPI into this virtual environment: `VENV/bin/python tools/install_mpi.py`.
 
-MPICH comes as a wheel; mpi4jax is compiled against it, which needs `mpicc`, Python's headers
-and, for GPUs, a CUDA toolkit. Headers that are missing come from Debian's package, without
-root; where that fails too, the last line says what to install. jgs works without MPI.
+MPICH comes as a wheel. mpi4jax is compiled against it, which needs `mpicc`, Python's headers
+and, for GPUs, a CUDA toolkit. If the headers are missing, they come from Debian's package,
+without root. If that fails too, the last line says what to install. jgs works without MPI.
 """
 
 import os
@@ -22,7 +22,10 @@ def pip_install(*packages: str, **environment: str) -> None:
 
 
 def header_folders(folder: Path) -> list[Path]:
-    """Where Python.h is, if the compiler would not find it: `folder`, from Debian's package."""
+    """The folders of Python.h, taken from Debian's package into `folder`.
+
+    None are needed where the compiler finds Python.h itself.
+    """
     if (Path(sysconfig.get_path("include")) / "Python.h").is_file():
         return []
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -38,8 +41,11 @@ def header_folders(folder: Path) -> list[Path]:
 
 
 def cuda_path() -> str | None:
-    """The toolkit's root. mpi4jax takes the parent of `nvcc`'s folder for it, and fails where
-    `nvcc` on the PATH is a mere script."""
+    """The root of the CUDA toolkit; None without one.
+
+    mpi4jax assumes that it is the parent of `nvcc`'s folder, and fails where `nvcc` on the PATH
+    is a mere script.
+    """
     nvcc = shutil.which("nvcc")
     roots = [os.environ.get("CUDA_PATH"), nvcc and Path(nvcc).parents[1], "/usr/local/cuda"]
     found = [r for r in roots if r and (Path(r) / "include" / "cuda_runtime.h").is_file()]
@@ -54,7 +60,7 @@ def main() -> None:
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "CPATH": os.pathsep.join(filter(None, paths)),
         }
-        # A folder without a toolkit: mpi4jax is then built for CPUs alone.
+        # `folder` has no toolkit: with it mpi4jax is built for CPUs alone.
         toolkits = [p for p in (cuda_path(), folder) if p]
         for toolkit in toolkits:
             try:

@@ -1,6 +1,6 @@
 """Print the lowest versions that pyproject.toml allows, as constraints for pip.
 
-`python3 tools/lowest.py EXTRA...`: those of jgs itself, and of the extras that are named.
+`python3 tools/lowest.py EXTRA...` prints those of jgs itself and of the named extras.
 """
 
 import re

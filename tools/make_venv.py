@@ -1,7 +1,7 @@
 """Make a virtual environment with pip: `python3 make_venv.py FOLDER`.
 
-Where the system's Python comes without ensurepip (Debian without python3-venv), pip is
-fetched from the package index, which pip itself would use, and checked against its SHA-256.
+The system's Python may come without ensurepip (Debian without python3-venv). Then pip is
+fetched from the package index that pip itself would use, and checked against its SHA-256.
 """
 
 import hashlib

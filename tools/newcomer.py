@@ -1,9 +1,9 @@
 """Walk a newcomer's path: `VENV/bin/python tools/newcomer.py [WHEEL]`, as `make newcomer` does.
 
-From the wheel, by default the newest in `build/wheels`, which `tools/wheel.py` builds where
-there is none. In an empty home a new environment gets it with its extra `viz`; then `jgs train`
-and `jgs predict --embed` run, and Python opens the run and draws a neighbourhood. Each step
-must end well, and those of jgs must say nothing on standard error that is not meant. Prints
+The wheel is by default the newest in `build/wheels`; `tools/wheel.py` builds one if there is
+none. In an empty home it is installed in a new environment, with its extra `viz`. Then `jgs
+train` and `jgs predict --embed` run, and Python opens the run and draws a neighbourhood. Each
+step must succeed. The steps of jgs must say nothing on standard error that is not meant. Prints
 the seconds of each step.
 """
 
@@ -20,7 +20,7 @@ import wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "build" / "newcomer"
-# What the commands say while all is well: how much a batch takes, and how each epoch went.
+# What the commands say when all is well: the capacity of a batch, and the result of each epoch.
 MEANT = re.compile(r"capacity planned |  edges \(|each epoch: |epoch \d+/\d+  loss ")
 OPENED = """
 import jgs
@@ -33,8 +33,11 @@ jgs.viz.neighborhood(run.explain(0)).figure.savefig("neighborhood.png")
 
 
 def step(name: str, *command: object, environment: dict[str, str], quiet: bool = True) -> str:
-    """Runs a command in the home; returns its output. With `quiet` standard error may have
-    lines that are `MEANT` alone, otherwise all its lines are shown."""
+    """Runs a command in the home; returns its output.
+
+    With `quiet`, only lines that match `MEANT` may be on standard error. Otherwise all its
+    lines are shown.
+    """
     began = time.perf_counter()
     words = [str(word) for word in command]
     done = subprocess.run(
@@ -50,7 +53,7 @@ def step(name: str, *command: object, environment: dict[str, str], quiet: bool =
 
 
 def newest() -> Path:
-    """The newest wheel in `build/wheels`, built where there is none."""
+    """The newest wheel in `build/wheels`, which is built if there is none."""
     found = sorted(wheel.BUILD.glob("jgs-*.whl"), key=lambda path: path.stat().st_mtime)
     return found[-1] if found else wheel.build(platform.machine())
 
@@ -61,13 +64,13 @@ def main() -> None:
     shutil.rmtree(PLACE, ignore_errors=True)
     home, own = PLACE / "home", PLACE / "env"
     home.mkdir(parents=True)
-    fetching = os.environ | {"HOME": str(home)}  # with what pip is told by the environment
+    fetching = os.environ | {"HOME": str(home)}  # has pip's settings
     bare = {"HOME": str(home), "PATH": f"{own / 'bin'}{os.pathsep}{os.defpath}"}
     jgs, python = own / "bin" / "jgs", own / "bin" / "python"
     make = (sys.executable, ROOT / "tools" / "make_venv.py", own)
     step("a new environment", *make, environment=fetching, quiet=False)
     install = (python, "-m", "pip", "install", "--quiet", f"jgs[viz] @ {package.as_uri()}")
-    # Not quiet: what pip says is of its settings here, and of the package index.
+    # Not quiet, because pip speaks of its settings here and of the package index.
     step("pip install jgs[viz]", *install, environment=fetching, quiet=False)
     step("jgs --help", jgs, "--help", environment=bare)
     train = step("jgs train", jgs, "train", "--run-dir", "run", environment=bare)

@@ -1,11 +1,11 @@
 """Build jgs's wheel and try it: `VENV/bin/python tools/wheel.py`, as `make wheel` does.
 
-The wheel is for any Python from 3.11 on and any Linux with glibc 2.28 or newer, of this
-machine's architecture: `build/wheels/jgs-VERSION-py3-none-manylinux_2_28_ARCH.whl`. Its kernels
-are compiled by Clang as the package `ziglang` has it, against that glibc; auditwheel then says
-whether they keep to it. The wheel is installed in a new environment, from where no compiler is
-found. There `python -m jgs.doctor` must pass in an empty home, with the kernels in use, and
-`jgs train` and `jgs predict` run.
+The wheel is for any Python from 3.11 on, any Linux with glibc 2.28 or newer, and this machine's
+architecture: `build/wheels/jgs-VERSION-py3-none-manylinux_2_28_ARCH.whl`. Its kernels are
+compiled against that glibc by Clang, from the package `ziglang`. auditwheel then checks that
+they need no newer one. The wheel is installed in a new environment where no compiler is found.
+There `python -m jgs.doctor` must pass in an empty home, with the kernels in use, and `jgs
+train` and `jgs predict` must run.
 """
 
 import os
@@ -35,12 +35,12 @@ def run(*command: object, **environment: str) -> str:
 
 
 def build(arch: str) -> Path:
-    """The repaired wheel."""
+    """The path of the wheel, repaired by auditwheel."""
     shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True)
     pip = (sys.executable, "-m", "pip")
     run(*pip, "install", "--quiet", *_TOOLS)
-    # Its path, not its module: pip's isolated build does not see this environment's.
+    # By the path of zig: pip's isolated build cannot import this environment's ziglang.
     place = "import ziglang; print(*ziglang.__path__)"
     zig = Path(run(sys.executable, "-c", place).strip()) / "zig"
     compiler = BUILD / "c++"
@@ -57,7 +57,7 @@ def build(arch: str) -> Path:
 
 
 def try_out(wheel: Path) -> str:
-    """What the doctor says of the wheel, installed where there is no compiler."""
+    """What `jgs.doctor` says of the wheel, installed where there is no compiler."""
     fresh, home = BUILD / "fresh", BUILD / "home"
     home.mkdir()
     run(sys.executable, ROOT / "tools" / "make_venv.py", fresh)
