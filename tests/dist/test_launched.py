@@ -169,7 +169,10 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         assert "test_accuracy" not in out
         if harm == signal.SIGINT:
             # A rank whose own signal comes late may say instead that the other was interrupted.
-            assert sum(line.startswith("interrupted") for line in err.splitlines()) == 1
+            # mpiexec passes the signal on too. A rank that gets it twice ends at once, and
+            # mpiexec may end it before it has said so; then the other rank says it.
+            own = sum(line.startswith("interrupted") for line in err.splitlines())
+            assert own == 1 or (kind == "mpi" and own == 0 and "was interrupted; last" in err)
             assert 0 not in statuses
         elif harm == signal.SIGTERM:
             assert set(statuses) == {143}
