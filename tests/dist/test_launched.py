@@ -168,8 +168,8 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
         assert "Traceback" not in err
         assert "test_accuracy" not in out
         if harm == signal.SIGINT:
-            # A rank in a step finishes it; one that evaluates ends at once. mpiexec may end that
-            # rank before it says so. Then the other rank alone says it, in exactly one line.
+            # A rank in a step finishes it; one that evaluates ends at once. mpiexec may end it
+            # before it says so. Then the other rank alone says it, in exactly one line.
             lines = err.splitlines()
             own = sum(line.startswith("interrupted") for line in lines)
             other = sum(
