@@ -10,9 +10,9 @@ NETWORK = (50e-6, 25e9 / 8)  # seconds, bytes a second
 PLANNED_MIB = 10
 BUDGETS_MIB = (3, 5, 12, 25)  # 6, 10, 25 and 50 % of the remote rows on 2 ranks
 MODES = {
-    "vanilla": {"mode": "vanilla"},
-    "hybrid": {"mode": "hybrid"},
-    "hybrid, fused": {"mode": "hybrid"},
+    "vanilla": {"mode": "vanilla", "cache": "none"},
+    "hybrid": {"mode": "hybrid", "cache": "none"},
+    "hybrid, fused": {"mode": "hybrid", "cache": "none"},
 }
 
 
@@ -74,8 +74,9 @@ def _distdgl() -> Iterator[Contender]:
         yield Contender(*key, "DistDGL", 2, tuned, {}, "distdgl")
         # With the allocator tuned there is nothing left for jgs.train to set.
         yield Contender(*key, "jgs, as jgs.train runs", 2, tuned, _task(not tuned))
-        together = _task(not tuned, in_place=False)
-        yield Contender(*key, "jgs, rows put together first", 2, tuned, together)
+        yield Contender(*key, "jgs, no cache", 2, tuned, _task(not tuned, cache="none"))
+        together = _task(not tuned, in_place=False, cache="none")
+        yield Contender(*key, "jgs, no cache, rows put together", 2, tuned, together)
         yield Contender(*key, "jgs, planned cache", 2, tuned, _task(not tuned, **planned))
         yield Contender(*key, "DGL, one process", 1, tuned, {}, "dgl")
         if not tuned:
@@ -91,7 +92,8 @@ def _figure6(ranks: Sequence[int]) -> Iterator[Contender]:
 
 
 def _cache() -> Iterator[Contender]:
-    yield Contender("cache", "none", 2, False, _task(True))
+    for policy in ("none", "trial"):
+        yield Contender("cache", policy, 2, False, _task(True, cache=policy))
     for mib in BUDGETS_MIB:
         for policy in ("degree", "planned"):
             task = _task(True, cache=policy, cache_memory=mib)

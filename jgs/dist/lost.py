@@ -60,8 +60,8 @@ def stuck(
     said: Said, quiet: dict[int, float], still: float, limit: float, names: Names
 ) -> tuple[str, list[int]] | None:
     """The ranks furthest behind, where no rank has gone on for `still` seconds and that is too
-    long for the phase of each. Of ranks that are equally far, those that nothing was heard of
-    meanwhile."""
+    long for the phase of each. Of these it is those that nothing was heard of meanwhile, if
+    there are some: they are stopped, or cut off."""
     if still <= max(each.get("limit", limit) for each in said.values()):
         return None
     last = list(said)
@@ -70,10 +70,9 @@ def stuck(
         last = [number for number, each in said.items() if counts(each)[thread] == least]
         if len(last) < len(said):
             break
-    else:
-        unheard = [number for number in said if quiet[number] > still / 2]
-        if 0 < len(unheard) < len(said):
-            return _unheard(said, quiet, unheard, names)
+    unheard = [number for number in last if quiet[number] > still / 2]
+    if 0 < len(unheard) < len(said):
+        return _unheard(said, quiet, unheard, names)
     others: dict[str, list[int]] = {}
     for number, each in said.items():
         if number not in last:

@@ -128,9 +128,7 @@ def planned_vanilla(
     worst = sampler.bound(GraphShape(num_nodes, num_edges), batch_size, True)
     drawing = make(modest(worst, batch_size))
     num_steps = len(schedules[0])
-    which = np.unique(
-        np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int)
-    ).tolist()
+    which = _evenly(num_steps, trials)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
     need = np.zeros((2, len(worst.edges)), np.int64)
     for key_data, seeds in steps(comm, schedules, 0, which):
@@ -160,9 +158,8 @@ def request_capacity(
     """
     if remote.comm.size == 1:  # one rank has no remote nodes
         return 1
-    which = np.unique(np.linspace(0, num_steps - 1, min(trials, num_steps)).astype(int))
     needs = []
-    for nodes in remote.nodes(epoch, which.tolist()):
+    for nodes in remote.nodes(epoch, _evenly(num_steps, trials)):
         if cached is not None:
             nodes = [np.setdiff1d(n, c) for n, c in zip(nodes, cached, strict=True)]
         needs.append(remote.most_asked(nodes))
@@ -176,12 +173,25 @@ def planned_cache(
     """For each local rank the `num_rows` remote nodes that its batches of the epoch read most
     often, int32, padded with `N`. A row that is read once is worth its place too: it comes
     before the epoch, with all others, and no step waits for it."""
-    num_nodes, num_local = int(remote.offsets[-1]), remote.comm.num_local
-    counts = np.zeros((num_local, num_nodes), np.int32)
-    for nodes in remote.nodes(epoch, range(num_steps)):
-        for count, some in zip(counts, nodes, strict=True):
-            count[some] += 1
+    counts, _ = _read_by(remote, epoch, range(num_steps))
     return [_top(count, num_rows) for count in counts]
+
+
+def trial_cache(
+    remote: RemoteNodes, num_steps: int, num_rows: int, trials: int = 16
+) -> list[np.ndarray]:
+    """For each local rank the remote nodes that `trials` of its batches read most often, int32
+    `[num_rows]`, padded with `N`. They are at most as many as the largest of these batches
+    reads, so a cache of them takes no more memory than a batch's remote rows.
+
+    The batches are of epoch 1. So `request_capacity`, which draws those of epoch 0, does not
+    count on the nodes by which the cache was chosen."""
+    counts, largest = _read_by(remote, 1, _evenly(num_steps, trials))
+    found = [np.full(num_rows, count.size, np.int32) for count in counts]
+    for nodes, count in zip(found, counts, strict=True):
+        best = _top(count, min(num_rows, largest))
+        nodes[: best.size] = best
+    return found
 
 
 def degree_cache(
@@ -195,6 +205,23 @@ def degree_cache(
         count[offsets[comm.rank + local] : offsets[comm.rank + local + 1]] = 0
         cached.append(_top(count, num_rows))
     return cached
+
+
+def _read_by(remote: RemoteNodes, epoch: int, which: Sequence[int]) -> tuple[np.ndarray, int]:
+    """How many of these steps' batches read each remote node, int32 `[num_local, N]`, and the
+    most that one batch reads."""
+    counts = np.zeros((remote.comm.num_local, int(remote.offsets[-1])), np.int32)
+    most = 0
+    for nodes in remote.nodes(epoch, which):
+        for count, some in zip(counts, nodes, strict=True):
+            count[some] += 1
+            most = max(most, some.size)
+    return counts, most
+
+
+def _evenly(num_steps: int, num: int) -> list[int]:
+    """At most `num` of an epoch's steps, evenly spaced."""
+    return np.unique(np.linspace(0, num_steps - 1, min(num, num_steps)).astype(int)).tolist()
 
 
 def _top(count: np.ndarray, num: int) -> np.ndarray:

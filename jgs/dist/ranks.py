@@ -22,6 +22,7 @@ from jgs.dist.plan import (
     planned_cache,
     planned_vanilla,
     request_capacity,
+    trial_cache,
 )
 from jgs.dist.source import HybridSampler, RankSampler, RankSource
 from jgs.dist.vanilla import check_vanilla
@@ -38,7 +39,7 @@ from jgs.sampling.source import Source
 from jgs.sampling.staged import source_of
 from jgs.sampling.stages import SamplerSchedule, check_alike, samplers_of
 
-MODES, POLICIES = ("hybrid", "vanilla"), ("none", "degree", "planned")
+MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
 
 
 class RankParts:
@@ -164,9 +165,10 @@ def rank_loader(
         features. "vanilla": each rank has the topology of its own nodes, and drawing takes 2
         rounds for each hop but the first.
       graphs: what `ranks.graphs(mode)` returned, if it has been called.
-      cache: which rows of other ranks to keep. "none"; "degree": those of the nodes that are
-        most often a neighbour; "planned": those that an epoch's batches read most, which are
-        drawn before the epoch begins.
+      cache: which rows of other ranks to keep. "none"; "trial": those that a few batches,
+        drawn at the start, read most, at most as many as a batch reads; "degree": those of the
+        nodes that are most often a neighbour; "planned": those that an epoch's batches read
+        most, which are drawn before the epoch begins.
       cache_memory: the bytes of rows that a rank may keep. The samplers of a schedule share
         them.
       wire: the dtype that rows are rounded to and are sent in; for sparse rows that of the
@@ -204,14 +206,21 @@ def rank_loader(
         draws = _hybrid if mode == "hybrid" else _vanilla
         drawing = draws(background, ranks, graphs, schedules, batch_size, sampler)
         remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
-        capacity = request_capacity(remote, 0, len(schedules[0]))
+        num_steps = len(schedules[0])
+        capacity = request_capacity(remote, 0, num_steps)
         exchange = FeatureExchange(
             background, ranks.offsets, ranks.features, capacity, wire, in_place
         )
-        rows = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
-        keep = _keeper(remote, exchange, len(schedules[0]), rows, graphs, cache == "planned")
-        if cache == "degree":
-            keep(0)
+        most = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
+        choose: dict[str, Callable[[int], list[np.ndarray]]] = {
+            "trial": lambda epoch: trial_cache(remote, num_steps, most),
+            "degree": lambda epoch: degree_cache(background, ranks.offsets, graphs, most),
+            "planned": lambda epoch: planned_cache(remote, epoch, num_steps, most),
+        }
+        if cache != "none":
+            keep = _keeper(remote, exchange, num_steps, most, choose[cache])
+            if cache != "planned":
+                keep(0)
 
         def before_epoch(epoch: int) -> None:
             if cache == "planned":
@@ -232,26 +241,23 @@ def rank_loader(
 def _keeper(
     remote: RemoteNodes,
     exchange: FeatureExchange,
-    steps: int,
+    num_steps: int,
     most: int,
-    graphs: Sequence[Graph],
-    planned: bool,
+    choose: Callable[[int], list[np.ndarray]],
 ) -> Callable[[int], None]:
-    """A function that caches at most `most` rows for the epoch that it is given."""
+    """A function that caches for an epoch the rows that `choose(epoch)` names, `most` for each
+    local rank."""
     room, comm, padding = 0, remote.comm, int(remote.offsets[-1])
 
     def keep(epoch: int) -> None:
         nonlocal room
         first = room == 0
-        if planned:
-            nodes = planned_cache(remote, epoch, steps, most)
-        else:
-            nodes = degree_cache(comm, remote.offsets, graphs, most)
+        nodes = choose(epoch)
         used = [np.array([(n < padding).sum()], np.int32) for n in nodes]
         room = min(_grown(room, int(all_gather_rows(comm, used).max())), most)
         nodes = [n[:room] for n in nodes]
         if first:  # later on the epochs themselves show what they ask for
-            capacity = request_capacity(remote, epoch, steps, nodes)
+            capacity = request_capacity(remote, epoch, num_steps, nodes)
             if capacity != exchange.capacity:
                 exchange.resize(capacity)
         exchange.cache(nodes)

@@ -20,6 +20,7 @@ from jgs.sampling.capacity import round_up
 MODES = ("vanilla", "hybrid", "cached")
 PREFETCH = 2  # batches drawn ahead: the default of `jgs.train`
 EVAL_MEMORY = 256 << 20  # bytes: the default of `jgs.train`
+TRIAL_CACHE = 64 << 20  # bytes that the trial cache takes at most: the default of `jgs.train`
 # The memory of evaluation's pieces, by communicator, as a multiple of EVAL_MEMORY. Measured,
 # see docs/scaling.md. gloo's programs copy what they exchange.
 _EVAL_PIECES = {"mpi": 1.75, "jax": 3.5}
@@ -287,13 +288,16 @@ def memory(
         4 * (t * (2 * b + a) if a <= b else t * 2 * b + s * 2 * b)
         for _, t, s, _, a, b in layers
     )
-    cached = mode == "cached"
+    places = 4 * nodes if ranks > 1 else 0  # of the nodes' rows in the cache
+    if mode == "cached":
+        cache = draw.cache_rows * width * 4 + 4 * nodes  # 4: counts while the cache is planned
+    else:  # the default: the rows that trial batches read most
+        cache = min((ranks - 1) * rows * width * 4, TRIAL_CACHE)
     return {
         "topology": 8 * (nodes + 1) + share * edge * work.num_edges,
         "features": draw.share * nodes * width * work.itemsize,
         "labels": 4 * nodes,
-        # The rows, the place of each node's row, and the counts while the cache is planned.
-        "cache": draw.cache_rows * width * 4 + 8 * nodes if cached else 0.0,
+        "cache": cache + places,
         "exchange": 2 * feature_bytes(ranks, rows, width, work.wire),
         "batches": (PREFETCH + 2) * batch,
         "step": step,

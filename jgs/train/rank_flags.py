@@ -40,13 +40,14 @@ class RankFlags:
         choices=("hybrid", "vanilla"), identity=False,
     )  # fmt: skip
     cache: str = setting(
-        "none",
-        "which feature rows of other ranks to keep: those of nodes of high degree (degree), or "
-        "those that the epoch's samples, drawn in advance, read most (planned)",
-        choices=("none", "degree", "planned"), identity=False,
+        "trial",
+        "which feature rows of other ranks to keep: those that trial samples read most, at "
+        "most as many as one of them reads (trial); those of nodes of high degree (degree); "
+        "or those that the epoch's samples, drawn in advance, read most (planned)",
+        choices=("none", "trial", "degree", "planned"), identity=False,
     )  # fmt: skip
     cache_memory: int = setting(
-        64, "MiB of other ranks' rows that a rank may keep", identity=False, metavar="MIB"
+        64, "most MiB of other ranks' rows that a rank keeps", identity=False, metavar="MIB"
     )
     wire: str = setting(
         "float32", "dtype to which feature rows are rounded, and in which ranks send them",

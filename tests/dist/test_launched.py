@@ -179,7 +179,9 @@ def harm_and_resume(start, kind, whole, parts, run_dir, harms):
             assert 0 not in statuses
         elif harm == signal.SIGTERM:
             assert set(statuses) == {143}
-            assert err.splitlines()[-1].startswith("terminated at epoch")
+            assert err.splitlines()[-1].startswith(
+                ("terminated at epoch", "terminated at the end")
+            )
             assert "continues there" in err.splitlines()[-1]
         else:
             lost = "is gone" if harm == signal.SIGKILL else "nothing heard of"

@@ -23,11 +23,13 @@ N = 3000
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """Two random parts of a graph of so many random edges; with 0 edges no node has any."""
+    """Two random parts of a graph of so many random edges; with 0 edges no node has any. With a
+    `skew` above 1 nodes of low ids have most of the out-edges."""
 
-    def make(num_edges):
+    def make(num_edges, skew=1):
         rng = np.random.default_rng(0)
-        graph = Graph.from_edges(*rng.integers(0, N, (2, num_edges)), num_nodes=N)
+        ends = rng.random((2, num_edges)) ** [[skew], [1]] * N
+        graph = Graph.from_edges(*ends.astype(int), num_nodes=N)
         data = Dataset(
             name="random",
             graph=graph,
@@ -72,6 +74,35 @@ def test_a_planned_cache_compiles_few_programs(parts, monkeypatch, cache_memory)
             assert sum(1 for _ in batches) == 5
             assert traces["_one_round"] == 1, epoch
             assert traces["_raw_rows"] <= min(1 + epoch, 2), epoch
+
+
+def test_a_trial_cache_has_what_batches_read_most(parts):
+    """It has a batch's size, is filled at the start, and changes no row."""
+    comm, skewed = Mesh(jax.devices()[:2]), parts(20000, skew=6)
+    counts, sizes, rows, sent = np.zeros((2, N), int), [0], [], []
+    for cache in ("none", "trial"):
+        with loader(comm, skewed, cache=cache) as batches:
+            exchange = batches.source._exchange
+            filled, before = exchange._store, batches.source.counters.bytes
+            for epoch in range(2):
+                for batch, x in batches:
+                    rows.append(jax.device_get((batch.nodes, x)))
+                    if epoch == 1 and cache == "none":  # the trials are epoch 1's batches
+                        for rank, nodes in enumerate(rows[-1][0]):
+                            real = nodes[nodes < N]
+                            other = np.unique(real[skewed.owner(real) != rank])
+                            counts[rank, other] += 1
+                            sizes.append(other.size)
+            assert exchange._store is filled
+            sent.append(batches.source.counters.bytes - before)
+    half = len(rows) // 2
+    jax.tree.map(np.testing.assert_array_equal, rows[:half], rows[half:])
+    slots = np.asarray(filled.cache_slot)
+    assert max(sizes) <= filled.cached.shape[1] <= max(sizes) * 9 / 8 + 64
+    for count, slot in zip(counts, slots.reshape(2, N), strict=True):
+        assert 0 < (slot >= 0).sum() <= max(sizes)
+        assert count[slot >= 0].min() >= count[slot < 0].max()
+    assert sent[1] < 0.6 * sent[0]
 
 
 def test_one_rank_plans_no_exchange(parts, monkeypatch):

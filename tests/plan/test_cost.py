@@ -111,6 +111,16 @@ def test_one_rank_sends_nothing():
         assert (result.rounds, result.bytes, result.network_seconds) == (0, 0, 0)
         assert result.memory["features"] == 1000 * 16 * 4
         assert result.memory["topology"] == 8 * 1001 + 4 * 9000
+    assert result.memory["cache"] == 4 * 1000  # the counts of a planned cache, without a row
+
+
+def test_the_trial_cache_is_bounded():
+    work = Workload("w", 1000, 9000, 16, 4, 5, 100, 10, Neighbors((5, 5)), 8)
+    draw = Draw((50.0, 100.0), (60.0, 150.0), (0.0,), (0.0,), 30, 0, 0.0, 0.5)
+    hybrid = cost.cost(work, draw, FAST, NET, 4, "hybrid").memory["cache"]
+    assert hybrid == 3 * 64 * 16 * 4 + 4 * 1000  # 64 rows of each other rank, and 1000 places
+    wide = work._replace(num_features=1 << 20)
+    assert cost.cost(wide, draw, FAST, NET, 4, "vanilla").memory["cache"] == (64 << 20) + 4000
 
 
 def test_topology_is_split_in_vanilla_mode_only():
