@@ -49,7 +49,7 @@ def _give_way() -> None:
 
 
 def pytest_runtest_setup(item):
-    """Beside tests that start ranks the others give way: ranks must answer each other in time."""
+    """Beside tests that start ranks the others give way: ranks must answer in time."""
     if "PYTEST_XDIST_WORKER" in os.environ and not _starts_ranks(item.path):
         _give_way()
 
