@@ -189,9 +189,10 @@ class FeatureExchange:
                 found[which] = np.asarray(some)[: np.count_nonzero(which)]
         caches = []
         for ids, found in zip(nodes, cached, strict=True):
-            slot = np.full(owners.num_rows + 1, -1, np.int32)
-            slot[ids] = np.arange(size, dtype=np.int32)
-            caches.append((as_device(found), as_device(slot[:-1].copy())))
+            real = np.flatnonzero(ids < owners.num_rows)
+            slot = np.full(owners.num_rows, -1, np.int32)
+            slot[ids[real]] = real
+            caches.append((as_device(found), as_device(slot)))
         self._store = self._with(*caches)
 
     def _ask_only(self, capacity: int) -> Any:

@@ -208,9 +208,10 @@ def degree_cache(
 
 
 def _read_by(remote: RemoteNodes, epoch: int, which: Sequence[int]) -> tuple[np.ndarray, int]:
-    """How many of these steps' batches read each remote node, int32 `[num_local, N]`, and the
-    most that one batch reads."""
-    counts = np.zeros((remote.comm.num_local, int(remote.offsets[-1])), np.int32)
+    """How many of these steps' batches read each remote node, unsigned ints `[num_local, N]`,
+    and the most that one batch reads."""
+    size = (remote.comm.num_local, int(remote.offsets[-1]))
+    counts = np.zeros(size, np.min_scalar_type(len(which)))
     most = 0
     for nodes in remote.nodes(epoch, which):
         for count, some in zip(counts, nodes, strict=True):
@@ -235,6 +236,6 @@ def _top(count: np.ndarray, num: int) -> np.ndarray:
         least = max(1, int(np.partition(count, count.size - num)[count.size - num]))
     above, equal = np.flatnonzero(count > least), np.flatnonzero(count == least)
     some = np.concatenate([above, equal[: num - above.size]])
-    best = some[np.argsort(-count[some], kind="stable")]
+    best = some[np.argsort(-count[some].astype(np.int64), kind="stable")]
     found[: best.size] = best
     return found
