@@ -20,10 +20,8 @@ KERNELS := $(wildcard jgs/kernels/*.cc jgs/kernels/*.h jgs/kernels/*.inc) jgs/ke
 train: $(VENV)/kernels
 	$(BIN)/python -m jgs.train $(ARGS)
 
-# Test files run in processes side by side, one more than there are CPUs, because the tests that
-# start ranks often wait. With any ARGS they run in one process, in order.
-CPUS := $(shell getconf _NPROCESSORS_ONLN)
-test: ARGS ?= -n $(shell expr $(CPUS) + 1) --maxprocesses 4
+# Test files run in processes side by side. With any ARGS they run in one process, in order.
+test: ARGS ?= -n logical --maxprocesses 4
 test: $(VENV)/kernels
 	$(BIN)/python -m pytest --durations=20 $(ARGS)
 

@@ -43,17 +43,6 @@ class _Scheduler(LoadFileScheduling):
         return "ranks" if _starts_ranks(self.config.rootpath / file) else file
 
 
-@functools.cache
-def _give_way() -> None:
-    os.nice(5)
-
-
-def pytest_runtest_setup(item):
-    """Beside tests that start ranks the others give way: ranks must answer in time."""
-    if "PYTEST_XDIST_WORKER" in os.environ and not _starts_ranks(item.path):
-        _give_way()
-
-
 def pytest_xdist_make_scheduler(config, log):
     return _Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
 
