@@ -187,10 +187,9 @@ def trial_cache(
     The batches are of epoch 1. So `request_capacity`, which draws those of epoch 0, does not
     count on the nodes by which the cache was chosen."""
     counts, largest = _read_by(remote, 1, _evenly(num_steps, trials))
-    found = [np.full(num_rows, count.size, np.int32) for count in counts]
-    for nodes, count in zip(found, counts, strict=True):
-        best = _top(count, min(num_rows, largest))
-        nodes[: best.size] = best
+    found = [_top(count, num_rows) for count in counts]
+    for nodes in found:
+        nodes[largest:] = counts.shape[1]
     return found
 
 
