@@ -22,15 +22,15 @@ def measure(graph: jgs.Graph, setting: dict) -> dict:
     capacity = plan_capacity(graph, setting["batch"], sampler, seeds=batches.ravel())
     state = sampler.init(graph)
 
-    def draw(key, step, graph, seeds, capacity):
+    def draw(key, step, graph, state, seeds, capacity):
         key = jax.random.fold_in(key, step)
         return sampler.sample(key, graph, state, seeds, capacity)
 
-    draw = jax.jit(draw, static_argnums=4)
+    draw = jax.jit(draw, static_argnums=5)
     key = jax.random.key(0)
 
     def sample(step):
-        batch = draw(key, step, graph, batches[step], capacity)
+        batch = draw(key, step, graph, state, batches[step], capacity)
         return batch, bool(batch.overflow)
 
     def timed(step):

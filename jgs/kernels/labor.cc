@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "labor_hubs.h"
 #include "labor_importance.h"
 #include "labor_scan.h"
 #include "labor_sieve.h"
@@ -11,19 +12,14 @@
 namespace jgs {
 namespace {
 
-// k / degree in units of 2**-64, rounded down; k is less than the degree.
-uint64_t Fraction(int64_t k, int64_t degree) {
-  const uint64_t d = static_cast<uint64_t>(degree), upper = static_cast<uint64_t>(k) << 32;
-  return upper / d << 32 | (upper % d << 32) / d;
-}
-
 // The Rows of a HopSampler. All rows are drawn before the first edge is placed, because their
 // number of edges is not known before.
 class LaborRows {
  public:
-  LaborRows(const GraphView& graph, LaborOptions options, Team& team, Workspace& work)
+  LaborRows(const GraphView& graph, const HubIndex& hubs, LaborOptions options, Team& team,
+            Workspace& work)
       : graph_(graph), options_(options), team_(team), w_(work), s_(work.labor),
-        importances_(graph, team, work) {}
+        importances_(graph, team, work), hubs_(hubs, graph, work.labor.hubs) {}
 
   bool Bound(const Hop& hop, const Targets& targets) {
     s_.count.Reserve(targets.num);
@@ -32,7 +28,7 @@ class LaborRows {
     }
     by_importance_ = options_.importance != 0 && hop.fanout >= 0;
     if (by_importance_ && !importances_.Find(hop, targets, options_.importance)) return false;
-    if (!by_importance_) MakeSieve(hop, targets);
+    if (!by_importance_ && !MakeSieve(hop, targets)) return false;
     w_.bound.assign(targets.num_chunks + 1, 0);
     team_.For(targets.num_chunks, [&](int64_t c) { w_.bound[c + 1] = Take(hop, targets, c); });
     for (int64_t c = 0; c < targets.num_chunks; ++c) w_.bound[c + 1] += w_.bound[c];
@@ -66,10 +62,15 @@ class LaborRows {
  private:
   bool Whole(const Hop& hop, int64_t t) const { return TakesAll(hop, w_.degree[t]); }
 
+  // The number of target t among the hubs that the sieve has drawn for, or -1.
+  int64_t HubOf(const Targets& targets, int64_t t) const {
+    return sieve_.exponent > 0 ? hubs_.Find(targets.nodes[t], w_.degree[t]) : -1;
+  }
+
   // Prefetches the beginning of a row that will be scanned.
-  void PrefetchRow(const Hop& hop, int64_t t) const {
+  void PrefetchRow(const Hop& hop, const Targets& targets, int64_t t) const {
     constexpr int32_t kLine = 64 / sizeof(int32_t);
-    if (Whole(hop, t)) return;
+    if (Whole(hop, t) || HubOf(targets, t) >= 0) return;
     const int32_t* neighbors = graph_.indices + w_.row_start[t];
     const int32_t count = std::min(w_.degree[t], kScanAhead);
     for (int32_t i = 0; i < count; i += kLine) PrefetchFar(neighbors + i);
@@ -85,10 +86,12 @@ class LaborRows {
     for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
       const int32_t degree = w_.degree[t];
       const int32_t* neighbors = graph_.indices + w_.row_start[t];
-      if (t + 1 < targets.End(chunk)) PrefetchRow(hop, t + 1);
+      if (t + 1 < targets.End(chunk)) PrefetchRow(hop, targets, t + 1);
       int64_t count = 0;
       if (Whole(hop, t)) {
         count = degree;
+      } else if (const int64_t hub = HubOf(targets, t); hub >= 0) {
+        count = hubs_.Append(hub, drawn.position);
       } else {
         const uint64_t limit = by_importance_ ? 0 : Fraction(hop.fanout, degree);
         const bool sieved = !by_importance_ && sieve_.Serves(hop.fanout, degree);
@@ -140,35 +143,48 @@ class LaborRows {
     }
   }
 
-  void MakeSieve(const Hop& hop, const Targets& targets) {
+  // Makes the sieve of a hop if it pays, and draws for the hubs. False if their index is
+  // damaged.
+  bool MakeSieve(const Hop& hop, const Targets& targets) {
     Candidates all;
     std::mutex mutex;
     team_.For(targets.num_chunks, [&](int64_t chunk) {
       Candidates some;
       for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-        if (!Whole(hop, t)) some.Add(hop.fanout, w_.degree[t]);
+        if (Whole(hop, t)) continue;
+        const bool hub = hubs_.Find(targets.nodes[t], w_.degree[t]) >= 0;
+        hub ? some.AddHub(w_.degree[t]) : some.Add(hop.fanout, w_.degree[t]);
       }
       std::lock_guard<std::mutex> lock(mutex);
       all.Add(some);
     });
-    const int draws = hop.phase != 0 ? 3 : 1;
+    sieve_.exponent = all.BestExponent(graph_.num_nodes, hop.phase != 0 ? 3 : 1);
+    if (sieve_.exponent == 0) return true;
+    hop.phase != 0 ? Fill<true>(hop) : Fill<false>(hop);
+    return hubs_.good();
+  }
+
+  template <bool dependent>
+  void Fill(const Hop& hop) {
+    constexpr int64_t kTask = Sieve::kWordsATask;
     const int64_t num_words = Sieve::WordsOf(graph_.num_nodes);
-    sieve_.exponent = all.BestExponent(graph_.num_nodes, draws);
-    if (sieve_.exponent == 0) return;
     s_.sieve.Reserve(num_words + 1);
     uint32_t* words = s_.sieve.data();
     words[num_words] = ~uint32_t{0};
     sieve_.words = words;
     sieve_.num_words = static_cast<uint32_t>(num_words);
-    constexpr int64_t kTask = Sieve::kWordsATask;
+    const uint32_t most = hubs_.Begin(hop.fanout);
     team_.For((num_words + kTask - 1) / kTask, [&](int64_t task) {
       const int64_t begin = task * kTask, end = std::min(begin + kTask, num_words);
-      if (hop.phase != 0) {
-        RunOn(isa_, FillSieve<true>{hop, sieve_.exponent, begin, end, words});
-      } else {
-        RunOn(isa_, FillSieve<false>{hop, sieve_.exponent, begin, end, words});
-      }
+      FillSieve<dependent> fill{hop, sieve_.exponent, begin, end, words};
+      if (!hubs_.any()) return RunOn(isa_, fill);
+      std::vector<uint32_t> passed(end - begin);
+      fill.most = most;
+      fill.passed = passed.data();
+      RunOn(isa_, fill);
+      hubs_.Take<dependent>(hop, begin * kScanLanes, passed);
     });
+    hubs_.End();
   }
 
   // The weights of a row's `count` edges. `inverse` is null if all have the same probability.
@@ -199,16 +215,20 @@ class LaborRows {
   const Isa isa_ = BestIsa();
   bool by_importance_ = false;
   Sieve sieve_{};  // the sieve of this hop
+  Hubs hubs_;
 };
 
 }  // namespace
 
-std::string SampleLabor(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
-                        LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
-                        int32_t* nodes, bool* overflow, const Executor& executor) {
+std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const int32_t* seeds,
+                        int64_t num_seeds, LaborOptions options, bool relabel_inputs,
+                        std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
+                        const Executor& executor) {
+  const std::string error = CheckHubs(hubs, graph);
+  if (!error.empty()) return error;
   return SampleHops(graph, seeds, num_seeds, relabel_inputs, hops, nodes, overflow, executor,
                     [&](Team& team, Workspace& work) {
-                      return LaborRows(graph, options, team, work);
+                      return LaborRows(graph, hubs, options, team, work);
                     });
 }
 

@@ -16,10 +16,21 @@ struct LaborOptions {
   bool unbiased;       // which estimate the weights are for, if hops have room for weights
 };
 
+// The edges of some nodes by source, see `HubEdges` in jgs/sampling/algorithms/labor_index.py.
+struct HubIndex {
+  const int32_t* nodes;  // [num_nodes]
+  int64_t num_nodes;     // 0: there is no index
+  const int32_t* indptr;  // [num_sources + 1]
+  int64_t num_sources;
+  const int32_t* edges;  // [num_edges]
+  int64_t num_edges;
+};
+
 // As SampleNeighbors, but drawn by LABOR.
-std::string SampleLabor(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
-                        LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
-                        int32_t* nodes, bool* overflow, const Executor& executor);
+std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const int32_t* seeds,
+                        int64_t num_seeds, LaborOptions options, bool relabel_inputs,
+                        std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
+                        const Executor& executor);
 
 }  // namespace jgs
 

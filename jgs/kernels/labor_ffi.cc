@@ -12,13 +12,19 @@ namespace {
 // See SampleBatches.
 ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
-                  ffi::Buffer<ffi::S32> seeds, ffi::RemainingRets rets,
+                  ffi::Buffer<ffi::S32> hubs, ffi::Buffer<ffi::S32> hub_indptr,
+                  ffi::Buffer<ffi::S32> hub_edges, ffi::Buffer<ffi::S32> seeds,
+                  ffi::RemainingRets rets,
                   ffi::Span<const int64_t> draws, ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, int64_t key_words,
                   int64_t importance, bool layer_dependency, bool unbiased,
                   bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     if (key_words != 2 && key_words != 5) return "jgs_sample_labor: keys have 2 or 5 words";
+    const auto size = [](auto& buffer) -> int64_t { return buffer.element_count(); };
+    const HubIndex index{hubs.typed_data(),     size(hubs),
+                         hub_indptr.typed_data(), size(hub_indptr) - 1,
+                         hub_edges.typed_data(),  size(hub_edges)};
     const size_t width = static_cast<size_t>(key_words);
     SampleCall call{keys,          width,           indptr,    indices,          seeds,      draws,
                     edge_capacity, source_capacity, first_hop, layer_dependency, num_threads};
@@ -26,7 +32,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
         pool, call, rets,
         [&](const GraphView& graph, const int32_t* some_seeds, int64_t num_seeds,
             std::vector<Hop>& hops, int32_t* nodes, bool* overflow, const Executor& executor) {
-          return SampleLabor(graph, some_seeds, num_seeds, {importance, unbiased},
+          return SampleLabor(graph, index, some_seeds, num_seeds, {importance, unbiased},
                              relabel_inputs, hops, nodes, overflow, executor);
         });
   });
@@ -41,6 +47,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleLabor, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::U32>>()  // keys
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // indptr
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hubs
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hub_indptr
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hub_edges
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // seeds
                                   .RemainingRets()
                                   .Attr<xla::ffi::Span<const int64_t>>("draws")

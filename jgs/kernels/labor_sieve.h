@@ -35,13 +35,17 @@ struct Sieve {
 // The number of a hop's candidates by the logarithm of degree / fanout, rounded down.
 struct Candidates {
   std::array<int64_t, Sieve::kMost + 1> number{};
+  int64_t hubs = 0;  // those of hubs, which are not looked up once there is a sieve
 
   void Add(int64_t fanout, int64_t degree) {
     const int log = 63 - __builtin_clzll(static_cast<uint64_t>(degree / fanout));
     number[std::min(log, Sieve::kMost)] += degree;
   }
 
+  void AddHub(int64_t degree) { hubs += degree; }
+
   void Add(const Candidates& other) {
+    hubs += other.hubs;
     for (int i = 0; i <= Sieve::kMost; ++i) number[i] += other.number[i];
   }
 
@@ -55,7 +59,7 @@ struct Candidates {
     for (int exponent = Sieve::kMost; exponent > 0; --exponent) {
       sieved += number[exponent];
       const int64_t each = draws * (kDraw - (kDraw >> exponent)) - kLook;
-      const int64_t saved = sieved * each - num_nodes * draws * kDraw;
+      const int64_t saved = sieved * each + (hubs - num_nodes) * draws * kDraw;
       if (saved > most) {
         most = saved;
         best = exponent;
@@ -65,13 +69,16 @@ struct Candidates {
   }
 };
 
-// Fills the words [begin, end) of a sieve.
+// Fills the words [begin, end) of a sieve. If `passed` is not null, it also gets a bit for each
+// of their nodes: whether the upper half of its number is at most `most`.
 template <bool dependent>
 struct FillSieve {
   const Hop& hop;
   int exponent;
   int64_t begin, end;
   uint32_t* words;
+  uint32_t most = 0;
+  uint32_t* passed = nullptr;  // [end - begin]
 
   JGS_INLINE void operator()() const {
     const Numbers<dependent> numbers(hop);
@@ -84,6 +91,10 @@ struct FillSieve {
       numbers.Upper(node, upper);
       for (int r = 0; r < kScanLanes; ++r) bits |= (upper[r] < below ? 1u : 0u) << r;
       words[word] = bits;
+      if (passed == nullptr) continue;
+      uint32_t hits = 0;
+      for (int r = 0; r < kScanLanes; ++r) hits |= (upper[r] <= most ? 1u : 0u) << r;
+      passed[word - begin] = hits;
     }
   }
 };

@@ -13,6 +13,15 @@
 
 namespace jgs {
 
+// What Labor stores about hubs, see labor_hubs.h.
+struct HubScratch {
+  std::vector<int64_t> begin;  // [hubs + 1] where each hub's edges begin among those of all
+  std::vector<int32_t> first;  // the hub of each 2**shift-th edge
+  std::vector<uint64_t> limit;  // [hubs] below which a hop takes a node
+  std::vector<int32_t> taken;   // the edges that a hop takes
+  std::vector<int64_t> end;     // [hubs + 1] where each hub's end among them
+};
+
 // What Labor stores about a hop.
 struct LaborScratch {
   struct Chunk {
@@ -25,6 +34,7 @@ struct LaborScratch {
   Scratch<int32_t> count;  // [targets] the number of neighbours that each draws
   Scratch<float> rate;     // [targets] 1 / c
   Scratch<uint32_t> sieve;  // a bit for every node, and a word; see Sieve
+  HubScratch hubs;
   // For every node 1 / pi, and the least rate of its targets in this round. Between hops they
   // are 1 and infinity.
   std::vector<float> rarity, least;

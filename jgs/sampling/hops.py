@@ -61,12 +61,13 @@ def draw_batches(
     kernel: Implementation,
     plain: Implementation,
     key_data: jax.Array,
-    graph: Graph,
+    graph: Any,
     seeds: jax.Array,
     spec: Any,
 ) -> list[MiniBatch]:
     """The batch of `seeds`, in a list. With `spec.separate` the list has the S batches of seeds
-    `[S, B]`. They share no array, so taking them apart copies nothing.
+    `[S, B]`. They share no array, so taking them apart copies nothing. `graph` is a `Graph`, or
+    a pytree that has its `num_nodes`.
 
     `kernel` draws them on a CPU and `plain` elsewhere. Both must be functions at the top level
     of a module.
@@ -94,7 +95,7 @@ def _samples(
     kernel: Implementation,
     plain: Implementation,
     key_data: jax.Array,
-    graph: Graph,
+    graph: Any,
     seeds: jax.Array,
     spec: Any,
     host_only: bool,

@@ -16,6 +16,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
+from jgs.sampling.algorithms.labor_index import HubEdges, Hubs, LaborGraph, hubs_of
 from jgs.sampling.algorithms.labor_kernel import sample_kernel
 from jgs.sampling.algorithms.labor_plain import Spec, sample_plain
 from jgs.sampling.algorithms.neighbors import check_fanouts
@@ -118,9 +119,12 @@ class Labor:
     def num_hops(self) -> int:
         return len(self.fanouts)
 
-    def init(self, graph: Graph) -> tuple[()]:
+    def init(self, graph: Graph) -> Hubs:
+        """See `Sampler`. For LABOR-0 the state of a graph with nodes of many neighbours is an
+        index of their edges, `jgs.sampling.algorithms.labor_index.HubEdges`. With () in its
+        place the draws are the same, and take more time."""
         check_graph(graph, False)
-        return ()
+        return hubs_of(graph) if self.by_node else ()
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         # A row may draw all its neighbours, whatever its fanout.
@@ -160,7 +164,8 @@ class Labor:
         check_graph(graph, False)
         seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
         key_data = self._key_data(key, seeds.shape[:-1])
-        (batch,) = _batches(key_data, graph, seeds, self._spec(capacity))
+        drawn_from = self._drawn_from(graph, state)
+        (batch,) = _batches(key_data, drawn_from, seeds, self._spec(capacity))
         return batch
 
     def sample_separately(
@@ -172,7 +177,8 @@ class Labor:
         capacity: Capacity,
     ) -> list[MiniBatch]:
         """See `jgs.sampling.base.sample_separately`: one call of the kernel."""
-        return _batches(key_data, graph, seeds, self._spec(capacity)._replace(separate=True))
+        spec = self._spec(capacity)._replace(separate=True)
+        return _batches(key_data, self._drawn_from(graph, state), seeds, spec)
 
     def draw_hop(
         self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
@@ -187,10 +193,22 @@ class Labor:
             first_hop=hop,
         )
         key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], key_data.shape[-1]))
-        (batch,) = _batches(key_data, graph, nodes, spec)
+        (batch,) = _batches(key_data, LaborGraph(graph, ()), nodes, spec)
         block = batch.blocks[0]
         assert batch.needed is not None
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
+
+    def _drawn_from(self, graph: Graph, state: Any) -> LaborGraph:
+        if not isinstance(state, HubEdges):
+            return LaborGraph(graph, ())
+        if state.indptr.shape != graph.indptr.shape:
+            raise InputError(
+                "the state must be what init returned for this graph",
+                f"one of {state.indptr.shape[-1] - 1:,} nodes, and a graph of "
+                f"{graph.num_nodes:,}",
+                "Call sampler.init(graph).",
+            )
+        return LaborGraph(graph, state if self.by_node else ())
 
     def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         is_step_key = self.period > 1 and getattr(key, "shape", None) == (*shape, 5)

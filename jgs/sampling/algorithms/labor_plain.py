@@ -18,6 +18,7 @@ import numpy as np
 
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
+from jgs.sampling.algorithms.labor_index import LaborGraph
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.hops import Sample, sample_hops
 from jgs.sampling.random import fold, node_bits
@@ -47,10 +48,10 @@ class Spec(NamedTuple):
 
 
 def sample_plain(
-    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
+    key_data: jax.Array, graph: LaborGraph, seeds: jax.Array, spec: Spec
 ) -> list[Sample]:
     """See `jgs.sampling.hops.sample_hops`."""
-    return sample_hops(key_data, graph, seeds, spec, partial(_draw, spec))
+    return sample_hops(key_data, graph.graph, seeds, spec, partial(_draw, spec))
 
 
 def node_numbers(key_data: jax.Array, hop: int, node: jax.Array) -> jax.Array:

@@ -1,0 +1,80 @@
+"""The hubs' edges by source, with which the kernel of `Labor` need not read the hubs' rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import numpy as np
+
+from jgs import kernels
+from jgs.graph import Graph
+from jgs.graph.device import as_device
+from jgs.graph.grouping import group_kernel
+
+LEAST_DEGREE = 1 << 13  # at a fanout of 8 one neighbour in a thousand is taken
+
+
+class HubEdges(NamedTuple):
+    """The edges of `K` nodes with many neighbours, by source.
+
+    A target of LABOR-0 with `d` neighbours takes those whose random number is below `k / d`.
+    For a hub these are few of all nodes. Whoever has their edges need not look at the others.
+
+    Fields (`N` nodes, `H` edges of hubs, one hub after the other):
+      nodes: int32 `[K]`, the hubs, ascending.
+      indptr: int32 `[N+1]`; the edges of source `u` are `edges[indptr[u]:indptr[u+1]]`.
+      edges: int32 `[H]`, positions among the edges of all hubs.
+    """
+
+    nodes: jax.Array
+    indptr: jax.Array
+    edges: jax.Array
+
+
+Hubs = HubEdges | tuple[()]
+_HUBS: WeakKeyDictionary[Graph, Hubs] = WeakKeyDictionary()
+
+
+def hubs_of(graph: Graph) -> Hubs:
+    """The `HubEdges` of the nodes that have `LEAST_DEGREE` neighbours or more; of the largest
+    of them, if they have more than a quarter of all edges. So it takes 4 bytes a node, and at
+    most 1 byte an edge. It is kept for as long as the graph exists.
+
+    It is () where it saves nothing: where the kernel does not draw, and where the hubs have
+    fewer edges than the graph has nodes. It is also () if the graph is damaged.
+    """
+    if not kernels.available() or jax.default_backend() != "cpu":
+        return ()
+    if graph not in _HUBS:
+        _HUBS[graph] = _hubs_of(graph)
+    return _HUBS[graph]
+
+
+def _hubs_of(graph: Graph) -> Hubs:
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    degree = np.diff(indptr)
+    hubs = np.flatnonzero(degree >= LEAST_DEGREE)
+    hubs = hubs[np.argsort(-degree[hubs], kind="stable")]
+    room = min(graph.num_edges // 4, np.iinfo(np.int32).max)
+    hubs = np.sort(hubs[np.cumsum(degree[hubs]) <= room])
+    if degree[hubs].sum() < max(1, graph.num_nodes):
+        return ()
+    sources = np.concatenate([indices[indptr[hub] : indptr[hub + 1]] for hub in hubs])
+    groups = group_kernel(sources, None, graph.num_nodes)
+    if groups is None:  # some sources are no nodes
+        return ()
+    arrays = hubs.astype(np.int32), groups.indptr.astype(np.int32), groups.order
+    return HubEdges(*map(as_device, arrays))
+
+
+class LaborGraph(NamedTuple):
+    """What a batch is drawn from: the graph, and what `hubs_of` returned for it or ()."""
+
+    graph: Graph
+    hubs: Hubs
+
+    @property
+    def num_nodes(self) -> int:
+        return self.graph.num_nodes

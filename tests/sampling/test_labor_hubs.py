@@ -1,0 +1,140 @@
+"""The index of the hubs' edges, with which `Labor` need not read their rows."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jgs import Graph, InputError, kernels
+from jgs.sampling import Capacity, Labor, Loader
+from jgs.sampling.algorithms import labor_index
+from jgs.sampling.base import sample_separately, step_keys
+
+pytestmark = pytest.mark.skipif(not kernels.available(), reason="no compiled kernels")
+
+N, HUBS, DEGREE = 3001, 20, 1500
+IDS = np.arange(HUBS) * 150
+
+
+@pytest.fixture
+def graph(monkeypatch):
+    """Every 150th node is a hub of 1,500 neighbours or a few more, some of them twice."""
+    monkeypatch.setattr(labor_index, "LEAST_DEGREE", DEGREE)
+    rng = np.random.default_rng(0)
+    degrees = rng.integers(0, 70, N)
+    degrees[IDS] = DEGREE + 7 * np.arange(HUBS)
+    indptr = np.append(0, np.cumsum(degrees))
+    return Graph(indptr, rng.integers(0, N, indptr[-1]).astype(np.int32))
+
+
+def hub_rows(graph):
+    indptr = np.asarray(graph.indptr)
+    return [slice(*indptr[[hub, hub + 1]]) for hub in IDS]
+
+
+def test_the_index_has_the_edges_of_hubs_by_source(graph):
+    hubs = Labor((3,)).init(graph)
+    assert [a.dtype for a in hubs] == [jnp.int32] * 3
+    assert np.asarray(hubs.nodes).tolist() == IDS.tolist()
+    sources = np.concatenate([np.asarray(graph.indices)[row] for row in hub_rows(graph)])
+    edges, indptr = np.asarray(hubs.edges), np.asarray(hubs.indptr)
+    assert sorted(edges.tolist()) == list(range(len(sources)))
+    assert sources[edges].tolist() == np.repeat(np.arange(N), np.diff(indptr)).tolist()
+    assert Labor((9,)).init(graph) is hubs  # made once
+    assert Labor((3,), importance=1).init(graph) == ()  # which draws otherwise
+
+
+def test_there_is_none_where_it_saves_nothing(graph, monkeypatch):
+    monkeypatch.setattr(labor_index, "LEAST_DEGREE", DEGREE + 7 * (HUBS - 1))
+    assert Labor((3,)).init(Graph(graph.indptr, graph.indices)) == ()  # 1,633 edges
+    monkeypatch.setattr(labor_index, "LEAST_DEGREE", 1)
+    hubs = Labor((3,)).init(Graph(graph.indptr, graph.indices))
+    assert graph.num_edges // 4 - 1700 < len(hubs.edges) <= graph.num_edges // 4
+    assert {*IDS.tolist()} < {*np.asarray(hubs.nodes).tolist()}  # the largest
+    strange = np.asarray(graph.indices).copy()
+    strange[hub_rows(graph)[3].start] = N
+    monkeypatch.setattr(labor_index, "LEAST_DEGREE", DEGREE)
+    damaged = object.__new__(Graph)
+    damaged.__dict__.update(vars(graph) | {"indices": jnp.asarray(strange)})
+    assert labor_index.hubs_of(damaged) == ()
+
+
+@pytest.mark.parametrize("period", [1, 6])
+def test_it_changes_no_draw(graph, period, same_bits, implemented):
+    """Hubs are among the seeds, some twice. The second hop's fanout is larger than some hubs'
+    rows. One batch, and several in one call or separately."""
+    sampler = Labor((12, 1600), period=period, edge_ids=True, edge_weights=True)
+    rng = np.random.default_rng(2)
+    seeds = rng.integers(0, N + 1, (3, 80)).astype(np.int32)
+    seeds[:, :50] = IDS[np.arange(50) % HUBS]
+    keys = step_keys(sampler, np.uint32([3, 4]), np.arange(4, 7))
+    capacity = Capacity((2000, 200_000), (2000, N + 80))
+    arguments = jnp.asarray(keys), graph
+    implemented(False)
+    plain = sampler.sample(*arguments, (), seeds, capacity)
+    assert not np.asarray(plain.overflow).any()
+    hubs = labor_index.HubEdges(*map(jnp.asarray, made(graph)))
+    same_bits(sampler.sample(*arguments, hubs, seeds, capacity), plain)  # which ignores it
+    for threads in (1, 2, 4):
+        implemented(True, threads)
+        same_bits(jax.tree.leaves(sampler.init(graph)), jax.tree.leaves(hubs))
+        draw = jax.jit(sampler.sample, static_argnums=4)
+        with kernels.this_host_only():
+            for state in ((), hubs)[threads > 1 :]:
+                same_bits(draw(*arguments, state, seeds, capacity), plain)
+            one = draw(arguments[0][1], graph, hubs, seeds[1], capacity)
+            same_bits(one, jax.tree.map(lambda a: a[1], plain))
+    with kernels.this_host_only():
+        each = sample_separately(sampler, *arguments, hubs, seeds, capacity)
+    for i, batch in enumerate(each):
+        same_bits(batch, jax.tree.map(lambda a, i=i: a[i], plain))
+
+
+def made(graph):
+    """The arrays of the index, sorted by NumPy."""
+    sources = np.concatenate([np.asarray(graph.indices)[row] for row in hub_rows(graph)])
+    indptr = np.append(0, np.cumsum(np.bincount(sources, minlength=N)))
+    edges = np.argsort(sources, kind="stable")
+    return tuple(a.astype(np.int32) for a in (IDS, indptr, edges))
+
+
+def test_a_wrong_one_is_noticed(graph):
+    """An index of another graph, and one whose edges do not exist. The last two show that the
+    kernel draws by the index: one with half of the edges twice takes these."""
+    sampler, seeds = Labor((4,)), IDS.astype(np.int32)
+    hubs, key = sampler.init(graph), jax.random.key(0)
+
+    def drawn(state):
+        return np.asarray(sampler.sample(key, graph, state, seeds, None).nodes)
+
+    with pytest.raises(InputError, match="what init returned for this graph"):
+        sampler.sample(key, graph, hubs._replace(indptr=hubs.indptr[1:]), seeds, None)
+    for wrong in (
+        {"nodes": hubs.nodes[:-1]},
+        {"nodes": hubs.nodes + 1},
+        {"nodes": hubs.nodes.at[0].set(N)},
+        {"edges": hubs.edges[:-1]},
+    ):
+        with pytest.raises(Exception, match=r"must be what Labor\.init returned"):
+            drawn(hubs._replace(**wrong))
+    for wrong in (
+        {"edges": jnp.full_like(hubs.edges, -1)},
+        {"edges": jnp.full_like(hubs.edges, 2**31 - 1)},
+        {"indptr": hubs.indptr - 2**20},
+        {"indptr": hubs.indptr * 2},
+    ):
+        with pytest.raises(Exception, match="arrays must be valid"):
+            drawn(hubs._replace(**wrong))
+    assert (drawn(hubs) != drawn(hubs._replace(edges=hubs.edges // 2))).any()
+
+
+def test_a_loader_draws_by_it(graph, same_bits):
+    seeds = np.arange(N)
+    with_index = Loader(graph, seeds, 500, Labor((5, 5)), key=jax.random.key(1))
+    same = pickle.loads(pickle.dumps(graph))
+    labor_index._HUBS[same] = ()
+    without = Loader(same, seeds, 500, Labor((5, 5)), key=jax.random.key(1))
+    for a, b in zip(with_index, without, strict=True):
+        same_bits(a, b)
