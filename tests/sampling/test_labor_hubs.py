@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError, kernels
+from jgs.dist.mesh import Mesh
+from jgs.dist.source import HybridSampler
 from jgs.sampling import Capacity, Labor, Loader
 from jgs.sampling.algorithms import labor_index
 from jgs.sampling.base import sample_separately, step_keys
@@ -128,6 +130,19 @@ def test_a_wrong_one_is_noticed(graph):
         with pytest.raises(Exception, match="arrays must be valid"):
             drawn(hubs._replace(**wrong))
     assert (drawn(hubs) != drawn(hubs._replace(edges=hubs.edges // 2))).any()
+
+
+def test_ranks_draw_by_it(graph, same_bits):
+    """Each of two ranks draws the batch of its seeds, as a machine alone does without it."""
+    comm, sampler, key_data = Mesh(jax.devices()[:2]), Labor((12, 9)), np.uint32([5, 6])
+    seeds = np.resize(IDS, (2, 40)).astype(np.int32)
+    hybrid = HybridSampler(comm, graph, 40, sampler)
+    assert isinstance(hybrid.state, labor_index.HubEdges)
+    for batch, own in zip(
+        comm.local(hybrid(key_data, comm.own(list(seeds)))), seeds, strict=True
+    ):
+        alone = sampler.sample(jnp.asarray(key_data), graph, (), own, hybrid._worst)
+        same_bits(jax.tree.map(np.asarray, batch), jax.tree.map(np.asarray, alone))
 
 
 def test_a_loader_draws_by_it(graph, same_bits):
