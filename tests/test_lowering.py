@@ -1,14 +1,25 @@
 """Programs for GPU and TPU lower on this machine, without host callbacks or CPU kernels."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from jgs import ops
+from jgs import kernels, ops
 from jgs.models import GAT, GCN, GraphSAGE, read_inputs
-from jgs.sampling import Loader, Neighbors, sample_neighbors
+from jgs.sampling import (
+    Loader,
+    Neighbors,
+    Seal,
+    Shadow,
+    Subgraph,
+    Walk,
+    sample_neighbors,
+)
+from jgs.sampling.matrix import MatrixSampler
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 KEY = jax.random.key(0)
@@ -62,3 +73,44 @@ def test_sampling_features_and_a_training_step(model, graph):
 
     state = init_state(params, optimizer)
     list(lowered(train, state, KEY, graph, features, labels, jnp.arange(8)))
+
+
+def sample(sampler, graph, state):
+    seeds = jnp.arange(8).reshape((4, 2) if isinstance(sampler, Seal) else 8)
+    room = () if isinstance(sampler, Walk) else (None,)
+    return sampler.sample(KEY, graph, state, seeds, *room)
+
+
+INNER_JITS = [Neighbors((3, 2)), Walk(4), Subgraph(9), Shadow((2,)), Seal((2,))]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["host first", "host second"])
+@pytest.mark.parametrize("sampler", INNER_JITS, ids=repr)
+def test_a_trace_for_this_host_is_only_used_there(sampler, first, graph):
+    """Neither that of the program itself, nor those of the jitted functions inside."""
+    jax.clear_caches()
+    program, arguments = jax.jit(partial(sample, sampler)), (graph, sampler.init(graph))
+    for host_only in (first, not first, first):
+        with kernels.this_host_only(host_only):
+            traced = program.trace(*arguments)
+        everywhere = "platform_index" in str(traced.jaxpr)
+        assert everywhere == (kernels.available() and not host_only)
+        if not host_only:
+            list(lowered(program, *arguments))
+        assert ("jgs_" in traced.lower().as_text()) == kernels.available()
+
+
+@pytest.mark.parametrize("host_only", [True, False])
+def test_the_loaders_thread_traces_for_the_same_platforms(host_only, graph):
+    seen = []
+
+    class Noting(MatrixSampler):
+        def layer(self, A, frontier, k):
+            seen.append(kernels.host_only())
+            return A[:, frontier].individual_sample(k)
+
+    with kernels.this_host_only(host_only):
+        loader = Loader(graph, np.arange(40), 8, Noting((3,)), key=KEY, prefetch=2)
+        seen.clear()  # the capacity is planned for this host alone
+        assert len(list(loader)) == 5
+    assert set(seen) == {host_only}
