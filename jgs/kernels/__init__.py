@@ -160,14 +160,14 @@ def this_host_only(wanted: bool = True) -> AbstractContextManager[None]:
 
     Where JAX's default backend is the CPU, kernels are traced there without their plain forms,
     which saves time and memory. Such a trace cannot be lowered for another platform. It is not
-    reused outside of such a block. Where `wanted` is False, the block is like any other.
+    reused outside of such a block. Where `wanted` is False, the plain forms are traced too.
     """
-    return _HOST_ONLY(wanted and jax.default_backend() == "cpu")
+    return _HOST_ONLY(wanted)
 
 
 def host_only() -> bool:
-    """Whether this thread is in a `this_host_only`."""
-    return _HOST_ONLY.value
+    """Whether this thread is in a `this_host_only`, on a CPU."""
+    return _HOST_ONLY.value and jax.default_backend() == "cpu"
 
 
 def function(symbol: str, result: Any) -> Any:
