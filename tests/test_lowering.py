@@ -1,14 +1,28 @@
 """Programs for GPU and TPU lower on this machine, without host callbacks or CPU kernels."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from jgs import ops
+from jgs import kernels, ops
+from jgs.dist.route import route
+from jgs.dist.rows import route_rows
 from jgs.models import GAT, GCN, GraphSAGE, read_inputs
-from jgs.sampling import Loader, Neighbors, sample_neighbors
+from jgs.sampling import (
+    Ladies,
+    Loader,
+    Neighbors,
+    Seal,
+    Shadow,
+    Subgraph,
+    Walk,
+    sample_neighbors,
+)
+from jgs.sampling.matrix import MatrixSampler
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 KEY = jax.random.key(0)
@@ -42,9 +56,8 @@ def test_the_loaders_step(graph):
     assert len(list(lowered(draw, key_data[:2], graph, seeds[:2]))) == 2
 
 
-@pytest.mark.parametrize("model", ["sage", "sage, direct", "gcn", "gat"])
-def test_sampling_features_and_a_training_step(model, graph):
-    """One program leads from the key to the new parameters."""
+def training(model, graph):
+    """A program that leads from the key to the new parameters, and its arguments."""
     direct = model == "sage, direct"
     make = {"gcn": GCN, "gat": GAT}.get(model, GraphSAGE)
     widths = {"heads": 2} if model == "gat" else {}
@@ -61,4 +74,79 @@ def test_sampling_features_and_a_training_step(model, graph):
         return step(state, key, batch, x, labels)
 
     state = init_state(params, optimizer)
-    list(lowered(train, state, KEY, graph, features, labels, jnp.arange(8)))
+    return train, (state, KEY, graph, features, labels, jnp.arange(8))
+
+
+@pytest.mark.parametrize("model", ["sage", "sage, direct", "gcn", "gat"])
+def test_sampling_features_and_a_training_step(model, graph):
+    train, arguments = training(model, graph)
+    list(lowered(train, *arguments))
+
+
+def sampling(sampler, graph):
+    """The jitted functions of samplers have jitted functions inside."""
+    seeds = jnp.arange(8).reshape((4, 2) if isinstance(sampler, Seal) else 8)
+    room = () if isinstance(sampler, Walk) else (None,)
+
+    def draw(graph, state):
+        return sampler.sample(KEY, graph, state, seeds, *room)
+
+    return draw, (graph, sampler.init(graph))
+
+
+def asking(graph):
+    """What ranks ask each other for."""
+    nodes, offsets = jnp.arange(9), jnp.array([0, 20, 60])
+
+    def ask(nodes, offsets, cached, held):
+        sizes = {"capacity": 4, "num_own": 20, "num_cached": 0}
+        rows = route(nodes, offsets, cached, 0, 0, **sizes)
+        return rows, route_rows(nodes, offsets, held, 0, 4)
+
+    return ask, (nodes, offsets, jnp.zeros(0, jnp.int32), jnp.zeros(0, bool))
+
+
+PROGRAMS = {
+    "neighbors": partial(sampling, Neighbors((3, 2))),
+    "walk": partial(sampling, Walk(4)),
+    "subgraph": partial(sampling, Subgraph(9)),
+    "ladies": partial(sampling, Ladies((9,))),
+    "shadow": partial(sampling, Shadow((2,))),
+    "seal": partial(sampling, Seal((2,))),
+    "training": partial(training, "gat"),
+    "training, direct": partial(training, "sage, direct"),
+    "ranks": asking,
+}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["host first", "host second"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_trace_for_this_host_is_only_used_there(name, first, graph):
+    """Neither that of the program itself, nor those of the functions inside."""
+    jax.clear_caches()
+    function, arguments = PROGRAMS[name](graph)
+    program = jax.jit(function)
+    for host_only in (first, not first):
+        with kernels.this_host_only(host_only):
+            traced = program.trace(*arguments)
+        everywhere = "platform_index" in str(traced.jaxpr)
+        assert everywhere == (kernels.available() and not host_only)
+        if not host_only:
+            list(lowered(program, *arguments))
+        assert ("jgs_" in traced.lower().as_text()) == kernels.available()
+
+
+@pytest.mark.parametrize("host_only", [True, False])
+def test_the_loaders_thread_traces_for_the_same_platforms(host_only, graph):
+    seen = []
+
+    class Noting(MatrixSampler):
+        def layer(self, A, frontier, k):
+            seen.append(kernels.host_only())
+            return A[:, frontier].individual_sample(k)
+
+    with kernels.this_host_only(host_only):
+        loader = Loader(graph, np.arange(40), 8, Noting((3,)), key=KEY, prefetch=2)
+        seen.clear()  # the capacity is planned for this host alone
+        assert len(list(loader)) == 5
+    assert set(seen) == {host_only}

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs import kernels
 from jgs.errors import InputError
+from jgs.kernels.call import on_cpu
 
 _MOST = 2**31 - 1
 
@@ -73,9 +73,7 @@ def route(
         return _plain(*operands, **static)
 
     operands = (nodes, offsets, cache_slot, rank, round)
-    if not kernels.available():
-        return plain(*operands)
-    return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+    return on_cpu(kernel, plain, *operands)
 
 
 def _plain(nodes, offsets, cache_slot, rank, round, *, capacity, num_own, num_cached):

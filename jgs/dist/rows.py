@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs import kernels
+from jgs.kernels.call import on_cpu
 
 NUM_HEADERS = 2  # columns of a reply before those that say where its rows end
 
@@ -43,7 +43,7 @@ def route_rows(
         return tuple(jax.ffi.ffi_call("jgs_route_rows", out)(*operands))
 
     plain = partial(_route_plain, capacity=capacity)
-    return _either(kernel, plain, nodes, offsets, held, rank)
+    return on_cpu(kernel, plain, nodes, offsets, held, rank)
 
 
 def merge_rows(
@@ -77,13 +77,7 @@ def merge_rows(
         return tuple(jax.ffi.ffi_call("jgs_merge_rows", out)(*operands, **sizes))
 
     plain = partial(_merge_plain, capacity=capacity, room=edge_capacity, num_nodes=num_nodes)
-    return _either(kernel, plain, place, own_indptr, own_indices, replies)
-
-
-def _either(kernel, plain, *operands):
-    if not kernels.available():
-        return plain(*operands)
-    return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
+    return on_cpu(kernel, plain, place, own_indptr, own_indices, replies)
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from jgs import kernels
 from jgs.command import output_elsewhere
 from jgs.dist.broadcast import FailedElsewhere, everywhere
 from jgs.dist.comm import Communicator
@@ -70,7 +71,8 @@ def _connected(
                 Watchdog(comm, timeout=seconds, last_checkpoint=last_checkpoint, watch=watch)
             )
         try:
-            return work(comm, watchdog)
+            with kernels.this_host_only():
+                return work(comm, watchdog)
         except KeyboardInterrupt as error:  # others may wait for this rank
             watchdog.failed(error)
             if comm.rank > 0:  # rank 0 speaks

@@ -11,12 +11,10 @@ without the library jgs is only slower. Three environment variables are read at 
 
 from __future__ import annotations
 
-import contextvars
 import ctypes
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -153,24 +151,23 @@ def instruction_set() -> str:
     return _INSTRUCTION_SETS[ctypes.CDLL(str(_find())).JgsInstructionSet()]
 
 
-_HOST_ONLY = contextvars.ContextVar("_HOST_ONLY", default=False)
+# JAX traces a function anew where this value differs, also inside of another function.
+_HOST_ONLY = jax.make_user_context(False)
 
 
-@contextmanager
-def this_host_only() -> Iterator[None]:
-    """Whatever is traced inside is for this host alone. On a CPU kernels are then traced
-    without their plain forms, which saves time and memory. Do not use it for functions that are
-    lowered for other platforms."""
-    token = _HOST_ONLY.set(_AVAILABLE and jax.default_backend() == "cpu")
-    try:
-        yield
-    finally:
-        _HOST_ONLY.reset(token)
+def this_host_only(wanted: bool = True) -> AbstractContextManager[None]:
+    """A block in which this thread traces for this host alone.
+
+    Where JAX's default backend is the CPU, kernels are traced there without their plain forms,
+    which saves time and memory. Such a trace cannot be lowered for another platform. It is not
+    reused outside of such a block. Where `wanted` is False, the plain forms are traced too.
+    """
+    return _HOST_ONLY(wanted)
 
 
 def host_only() -> bool:
-    """Whether a `this_host_only` is active."""
-    return _HOST_ONLY.get()
+    """Whether this thread is in a `this_host_only`, on a CPU."""
+    return _HOST_ONLY.value and jax.default_backend() == "cpu"
 
 
 def function(symbol: str, result: Any) -> Any:

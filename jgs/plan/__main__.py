@@ -43,24 +43,26 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = parse(argv)
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
+        from jgs import kernels
         from jgs.partition import memory
         from jgs.plan.cost import MODES, Network, cost
 
     command.configure_jax()
     keep_freed_memory()  # as in training, whose steps are timed here
     open_work = _published if _is_shape(options) else _at_hand
-    work, draw_of, graph, seeds = open_work(options)
-    constants = _constants(options, work, graph, seeds)
-    results = []
-    for ranks in options["machines"]:
-        draw = draw_of(ranks)
-        for gbits in options["gbits"]:
-            network = Network(gbits * 1e9 / 8, options["latency_us"] * 1e-6)
-            for mode in MODES:
-                result = cost(work, draw, constants, network, ranks, mode)
-                results.append(_row(ranks, gbits, mode, result))
-                if gbits == options["gbits"][0]:
-                    results[-1]["sample"] = draw._asdict()
+    with kernels.this_host_only():
+        work, draw_of, graph, seeds = open_work(options)
+        constants = _constants(options, work, graph, seeds)
+        results = []
+        for ranks in options["machines"]:
+            draw = draw_of(ranks)
+            for gbits in options["gbits"]:
+                network = Network(gbits * 1e9 / 8, options["latency_us"] * 1e-6)
+                for mode in MODES:
+                    result = cost(work, draw, constants, network, ranks, mode)
+                    results.append(_row(ranks, gbits, mode, result))
+                    if gbits == options["gbits"][0]:
+                        results[-1]["sample"] = draw._asdict()
     _show(work, constants, options, results)
     partitioning = memory.predictions(memory.Graph(work.num_nodes, work.num_edges))
     sizes = ", ".join(f"{name} {size / 1e9:,.1f} GB" for name, size in partitioning.items())

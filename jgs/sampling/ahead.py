@@ -9,9 +9,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jgs import kernels
+
 
 class Ahead:
-    """Runs an iterator in a background thread, at most `size` items ahead."""
+    """Runs an iterator in a background thread, at most `size` items ahead.
+
+    The thread traces as the thread that made it: see `jgs.kernels.this_host_only`.
+    """
 
     def __init__(self, items: Iterator[Any], size: int):
         self._ready: queue.SimpleQueue = queue.SimpleQueue()
@@ -20,7 +25,7 @@ class Ahead:
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=_fill,
-            args=(items, self._ready, self._free, self._stopping),
+            args=(items, self._ready, self._free, self._stopping, kernels.host_only()),
             name="jgs-loader",
             daemon=True,
         )
@@ -53,18 +58,20 @@ def _fill(
     ready: queue.SimpleQueue,
     free: threading.Semaphore,
     stopping: threading.Event,
+    host_only: bool,
 ) -> None:
-    while True:
-        free.acquire()
-        if stopping.is_set():
-            return
-        try:
-            ready.put((next(items), None))
-        except StopIteration:
-            return
-        except BaseException as error:
-            ready.put((None, error))
-            return
+    with kernels.this_host_only(host_only):
+        while True:
+            free.acquire()
+            if stopping.is_set():
+                return
+            try:
+                ready.put((next(items), None))
+            except StopIteration:
+                return
+            except BaseException as error:
+                ready.put((None, error))
+                return
 
 
 def _stop(

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from jgs import kernels
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.capacity import Capacity
@@ -74,7 +73,7 @@ def draw_batches(
     """
     key_data, graph, seeds = vary_alike(key_data, graph, seeds)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        samples = _samples(kernel, plain, key_data, graph, seeds, spec, kernels.host_only())
+        samples = _samples(kernel, plain, key_data, graph, seeds, spec)
     rows = [seeds[i] for i in range(seeds.shape[0])] if spec.separate else [seeds]
     return [
         MiniBatch(
@@ -90,7 +89,7 @@ def draw_batches(
     ]
 
 
-@partial(jax.jit, static_argnums=(0, 1, 5, 6))
+@partial(jax.jit, static_argnums=(0, 1, 5))
 def _samples(
     kernel: Implementation,
     plain: Implementation,
@@ -98,7 +97,6 @@ def _samples(
     graph: Any,
     seeds: jax.Array,
     spec: Any,
-    host_only: bool,
 ) -> list[Sample]:
     implementations = partial(kernel, spec=spec), partial(plain, spec=spec)
     return on_cpu(*implementations, key_data, graph, seeds)

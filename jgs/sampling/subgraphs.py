@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.files.storage import open_arrays, save_arrays
 from jgs.graph import Block, Graph, MiniBatch
@@ -196,7 +195,7 @@ class SubgraphSampler:
     ) -> list[MiniBatch]:
         key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            return _batches(key_data, graph, state, seeds, self, capacity, kernels.host_only())
+            return _batches(key_data, graph, state, seeds, self, capacity)
 
 
 class Drawn(NamedTuple):
@@ -246,7 +245,7 @@ def _draw(
     return [Drawn(nodes[i], counts[i], *both) for i, both in enumerate(blocks)]
 
 
-@partial(jax.jit, static_argnums=(4, 5, 6))
+@partial(jax.jit, static_argnums=(4, 5))
 def _batches(
     key_data: jax.Array,
     graph: Graph,
@@ -254,7 +253,6 @@ def _batches(
     seeds: list[jax.Array],
     sampler: SubgraphSampler,
     capacity: Capacity,
-    host_only: bool,
 ) -> list[MiniBatch]:
     bad = [jnp.any((ids < 0) | (ids > graph.num_nodes)) for ids in seeds]
     drawn = _draw(key_data, graph, state, capacity, sampler, sampler.edge_ids, ~jnp.stack(bad))

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax.extend.random import threefry_2x32
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import on_cpu, vary_alike
@@ -106,10 +105,10 @@ def sample_walks(
     key_data = as_key_data(key, roots.shape[:-1])
     key_data, graph, state, roots = vary_alike(key_data, graph, state, roots)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        return _walks(kernel, plain, key_data, graph, state, roots, walker, kernels.host_only())
+        return _walks(kernel, plain, key_data, graph, state, roots, walker)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 6, 7))
+@partial(jax.jit, static_argnums=(0, 1, 6))
 def _walks(
     kernel: Implementation,
     plain: Implementation,
@@ -118,7 +117,6 @@ def _walks(
     state: State,
     roots: jax.Array,
     walker: Any,
-    host_only: bool,
 ) -> Walks:
     one = partial(plain, walker=walker)
     of_all = jax.vmap(one, (0, None, None, 0)) if roots.ndim > 1 else one

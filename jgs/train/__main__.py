@@ -71,12 +71,14 @@ def _run(settings: config.Config) -> dict[str, Any] | int:
         keep_freed_memory()
     with interrupts.starting():
         # A slow import, of a second: the errors above need nothing of it.
+        from jgs import kernels
         from jgs.train import loop
 
     command.configure_jax()
 
     try:
-        return loop.run(settings)
+        with kernels.this_host_only():
+            return loop.run(settings)
     except loop.Interrupted as where:
         return where.say()
 

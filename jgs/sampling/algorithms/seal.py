@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jgs import kernels
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.graph.export import edge_targets
 from jgs.kernels.call import vary_alike
@@ -94,10 +93,10 @@ class Seal:
         capacity = check_capacity(capacity, pairs.shape[0], len(self.fanouts) + 1)
         key_data, graph, state, pairs = vary_alike(as_key_data(key), graph, state, pairs)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            return _sample(key_data, graph, state, pairs, self, capacity, kernels.host_only())
+            return _sample(key_data, graph, state, pairs, self, capacity)
 
 
-@partial(jax.jit, static_argnums=(4, 5, 6))
+@partial(jax.jit, static_argnums=(4, 5))
 def _sample(
     key_data: jax.Array,
     graph: Graph,
@@ -105,7 +104,6 @@ def _sample(
     pairs: jax.Array,
     sampler: Seal,
     capacity: Capacity,
-    host_only: bool,
 ) -> MiniBatch:
     num_nodes, num_rows = graph.num_nodes, capacity.sources[-1]
     bad = jnp.any((pairs < 0) | (pairs > num_nodes))

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.sampling.algorithms.pinsage import PinSage
@@ -150,13 +149,13 @@ class Shadow:
         drawn = jax.vmap(draw)(seeds[:, None]) if self.disjoint else draw(seeds)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
             block, nodes, overflow, needed, rows = _induce(
-                graph, drawn, seeds, state.is_sorted, self, capacity, kernels.host_only()
+                graph, drawn, seeds, state.is_sorted, self, capacity
             )
         batch = MiniBatch(seeds, nodes, (block,), overflow, graph.num_nodes, square=True)
         return replace(batch, needed=needed, seed_rows=rows)
 
 
-@partial(jax.jit, static_argnums=(4, 5, 6))
+@partial(jax.jit, static_argnums=(4, 5))
 def _induce(
     graph: Graph,
     drawn: MiniBatch,
@@ -164,7 +163,6 @@ def _induce(
     is_sorted: jax.Array,
     sampler: Shadow,
     capacity: Capacity,
-    host_only: bool,
 ) -> tuple[Block, jax.Array, jax.Array, jax.Array, jax.Array | None]:
     num_nodes, most_edges, most_rows = graph.num_nodes, capacity.edges[-1], capacity.sources[-1]
     assert drawn.needed is not None

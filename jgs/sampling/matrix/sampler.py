@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
@@ -143,14 +142,12 @@ class MatrixSampler:
         capacity = check_capacity(capacity, size, 2 * len(self.sizes))
         given = vary_alike(key_data, graph, seeds, values, learned)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            blocks, nodes, overflow, needed = _sample(
-                *given, prepared, self, capacity, kernels.host_only()
-            )
+            blocks, nodes, overflow, needed = _sample(*given, prepared, self, capacity)
         blocks = tuple(blocks[::-1])
         return MiniBatch(seeds, nodes, blocks, overflow, graph.num_nodes, needed=needed)
 
 
-@partial(jax.jit, static_argnums=(6, 7, 8))
+@partial(jax.jit, static_argnums=(6, 7))
 def _sample(
     key_data: jax.Array,
     graph: Graph,
@@ -160,7 +157,6 @@ def _sample(
     prepared: Any,
     sampler: MatrixSampler,
     capacity: Capacity,
-    host_only: bool,
 ) -> Sample:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     if not sampler.weighted:

@@ -1,0 +1,138 @@
+"""The table of samplers that `test_protocol.py` tests, and how it draws from one of them."""
+
+import contextlib
+from functools import cache
+
+import jax
+import numpy as np
+
+from jgs import kernels
+from jgs.sampling import (
+    ASGCN,
+    GCNBS,
+    PASS,
+    VRGCN,
+    FastGCN,
+    Frontier,
+    HetGNN,
+    Labor,
+    Ladies,
+    Neighbors,
+    PinSage,
+    Saint,
+    Seal,
+    Shadow,
+    Subgraph,
+    Thanos,
+    worst_case,
+)
+from jgs.sampling.base import of_pairs
+
+N, E, B, SLOTS = 300, 4000, 12, 16
+KEY = jax.random.key(3)
+SEEDS = np.random.default_rng(1).permutation(N)[:B].astype(np.int32)
+# For each sampler: settings to test, and other settings that draw differently.
+CASES = {
+    "neighbors": [
+        (Neighbors((3, 2), edge_ids=True), Neighbors((3, 3))),
+        (Neighbors((3, -1), weighted=True, edge_ids=True), Neighbors((3, -1))),
+        (Neighbors((4, 2), replace=True, edge_ids=True), Neighbors((4, 2))),
+    ],
+    "labor": [
+        (Labor((3, 2), edge_ids=True), Labor((3, 2), layer_dependency=True)),
+        (Labor((3, 2), importance=1, edge_ids=True), Labor((3, 2), importance=2)),
+        (Labor((3, 2), period=4, edge_ids=True, edge_weights=True), Labor((3, 2))),
+    ],
+    "subgraph": [(Subgraph(40, edge_ids=True), Subgraph(41))],
+    "fastgcn": [(FastGCN((60, 60), edge_ids=True), FastGCN((60, 50)))],
+    "vrgcn": [
+        (VRGCN((3, 2), widths=(4, 3), edge_ids=True), VRGCN((3, 3), widths=(4, 3))),
+    ],
+    # One layer: AS-GCN tests the shared matrix programs, and tests of training use two layers.
+    "gcnbs": [(GCNBS((3,)), GCNBS((3,), eta=1))],
+    "thanos": [(Thanos((3,)), Thanos((3,), gamma=1))],
+    "pass": [(PASS((3,), width=4, edge_ids=True), PASS((4,), width=4))],
+    "asgcn": [(ASGCN((20, 20), edge_ids=True), ASGCN((20, 19)))],
+    "pinsage": [(PinSage((3, 2), 10, 4, counts=True), PinSage((3, 2), 10, 3))],
+    "hetgnn": [(HetGNN((3, (2, 1)), 10, 4), HetGNN((3, (2, 1)), 10, 4, 0.4))],
+    "frontier": [(Frontier(20, 60, edge_ids=True), Frontier(20, 60, degree_cap=3))],
+    "seal": [(Seal((3, 2), edge_ids=True), Seal((3, 3)))],
+    "ladies": [(Ladies((20, 20), edge_ids=True), Ladies((20, 20), normalize=False))],
+    "saint": [
+        (Saint("node", 40, edge_ids=True), Saint("degree", 40)),
+        (Saint("edge", 20, edge_ids=True), Saint("edge", 21)),
+        (Saint("walk", 15, length=2, edge_ids=True), Saint("walk", 15, length=3)),
+    ],
+    "shadow": [
+        (Shadow((3, 2), edge_ids=True), Shadow((3, 2), disjoint=True)),
+        (Shadow.ppr(4, 10, 4, edge_ids=True), Shadow.ppr(4, 10, 3)),
+    ],
+}
+EVERY = [case for cases in CASES.values() for case in cases]
+
+
+@cache
+def program_of(sampler):
+    """The sampler's jitted `sample`, and a list of the capacities for which it was traced."""
+    traces = []
+
+    def sample(key, graph, state, seeds, capacity):
+        traces.append(capacity)
+        return sampler.sample(key, graph, state, seeds, capacity)
+
+    return jax.jit(sample, static_argnums=4), traces
+
+
+_states, _rooms = {}, {}
+
+
+def state_of(sampler, graph):
+    if sampler not in _states:
+        _states[sampler] = sampler.init(graph)
+    return _states[sampler]
+
+
+def room_of(sampler, graph):
+    if sampler not in _rooms:
+        _rooms[sampler] = worst_case(graph, SLOTS, sampler)
+    return _rooms[sampler]
+
+
+def padded(seeds):
+    """`seeds` in `SLOTS` slots."""
+    return np.r_[seeds, np.full(SLOTS - len(seeds), N)].astype(np.int32)
+
+
+def seeds_for(sampler, seeds):
+    """`seeds`; for a sampler of pairs, each seed with the node of the next number."""
+    if not of_pairs(sampler):
+        return seeds
+    return np.stack([seeds, np.where(seeds < N, (seeds + 1) % N, N)], axis=-1)
+
+
+def draw(sampler, graph, seeds, key=KEY, capacity=None):
+    """A batch of `seeds` padded to `SLOTS`, so that most tests share one compiled program. A
+    given `capacity` is compiled for this host alone."""
+    program, _ = program_of(sampler)
+    with contextlib.nullcontext() if capacity is None else kernels.this_host_only():
+        capacity = room_of(sampler, graph) if capacity is None else capacity
+        slots = seeds_for(sampler, padded(seeds))
+        return program(key, graph, state_of(sampler, graph), slots, capacity)
+
+
+def edges_of(batch):
+    """For each layer and target node: the ids of the edges into each row of the node, in order.
+    Where a block's entries are no edges of the graph, neighbours take the place of edge ids."""
+    nodes, found = np.asarray(batch.nodes), []
+    for block in batch.blocks:
+        indptr, rows = np.asarray(block.indptr), {}
+        if block.edge_id is None:
+            ids = nodes[np.minimum(np.asarray(block.indices), nodes.size - 1)]
+        else:
+            ids = np.asarray(block.edge_id)
+        for t in range(int(block.num_targets)):
+            if nodes[t] < batch.num_nodes:
+                row = sorted(ids[indptr[t] : indptr[t + 1]].tolist())
+                rows.setdefault(int(nodes[t]), []).append(row)
+        found.append({node: sorted(drawn) for node, drawn in rows.items()})
+    return found
