@@ -81,6 +81,9 @@ def environment_of_ranks() -> dict[str, str]:
         "JGS_NUM_THREADS": "1",
         "XLA_FLAGS": "",  # without pytest's own devices
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        # MPICH's ranks sleep while they wait. They would keep the CPUs from the others.
+        "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+        "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
     }
 
 
