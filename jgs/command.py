@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import errno
+import gc
 import json
 import logging
 import os
@@ -24,6 +25,9 @@ PREFIX = "python -m jgs."
 """How a command is called, in help texts and errors: `jgs.scripts` sets it to "jgs "."""
 
 _WIDTH = 120  # columns of a table where standard error is no terminal
+# Python looks for unreachable objects after so many new ones. Imports and tracing make many
+# that stay, and with Python's own number it would look at them again and again.
+_OBJECTS = 50_000
 # See `configure_jax`.
 _JAX = {
     "jax_default_prng_impl": "threefry2x32",
@@ -78,7 +82,8 @@ def run(
     """
     _reserve_streams()
     logger, handler = logging.getLogger("jgs"), _Lines()
-    level, propagate = logger.level, logger.propagate
+    level, propagate, collection = logger.level, logger.propagate, gc.get_threshold()
+    gc.set_threshold(_OBJECTS, *collection[1:])
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     # A library may have given the root logger a handler: no line is to appear twice.
@@ -106,6 +111,7 @@ def run(
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
+        gc.set_threshold(*collection)
 
 
 def _stop(interruption: interrupts.Interruptible, stopped: str) -> int:

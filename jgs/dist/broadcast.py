@@ -7,7 +7,6 @@ from socket import gethostname
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.comm import OWN, SAME, Communicator, all_gather_rows
@@ -76,7 +75,7 @@ def broadcast_arrays(comm: Communicator, arrays: Any) -> Any:
     mine = [
         words if comm.rank + i == 0 else np.zeros_like(words) for i in range(comm.num_local)
     ]
-    total = comm.program(comm.all_reduce, (OWN,), SAME)(comm.own(list(map(jnp.asarray, mine))))
+    total = comm.program(comm.all_reduce, (OWN,), SAME)(comm.own(mine))
     flat, begin = np.asarray(total).view(np.uint8), 0
     found = []
     for leaf in leaves:

@@ -226,6 +226,9 @@ def as_jax_arrays(value: Any) -> Any:
         )
 
 
+_FEW = 4096  # bytes; a row of so few is padded, see `all_gather_rows`
+
+
 @lru_cache(maxsize=16)
 def _gather_program(comm: Communicator) -> Callable:
     return comm.program(comm.all_gather, (OWN,), SAME)
@@ -234,5 +237,14 @@ def _gather_program(comm: Communicator) -> Callable:
 def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:
     """`[size, k]` on the host: every rank's row of `k` numbers, which may have 64 bits. `rows`
     has one for each local rank."""
-    gather = _gather_program(comm)  # type: ignore[arg-type]
-    return np.asarray(gather(comm.own([np.asarray(row) for row in rows])))
+    rows = [np.asarray(row) for row in rows]
+    if comm.size == 1:
+        return np.stack(rows)
+    first, gather = rows[0], _gather_program(comm)  # type: ignore[arg-type]
+    if first.nbytes > _FEW:
+        return np.asarray(gather(comm.own(rows)))
+    # As bytes, of which there are few sizes: each dtype and size would be a program.
+    size = max(_FEW // 16, 1 << (first.nbytes - 1).bit_length())
+    sent = [np.frombuffer(row.tobytes().ljust(size, b"\0"), np.uint8) for row in rows]
+    found = np.ascontiguousarray(np.asarray(gather(comm.own(sent)))[:, : first.nbytes])
+    return found.view(first.dtype).reshape(comm.size, *first.shape)

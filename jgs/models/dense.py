@@ -14,6 +14,11 @@ from jgs.graph import Block
 from jgs.models.layer import Layer
 from jgs.ops import aggregate
 
+# A program for each shape, instead of one for each operation.
+_glorot = jax.jit(
+    nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform"), static_argnums=1
+)
+
 
 def check_widths(**widths: int) -> None:
     """Raises `InputError` unless each width, given by its argument's name, is positive."""
@@ -24,8 +29,7 @@ def check_widths(**widths: int) -> None:
 
 def glorot(rngs: nnx.Rngs, shape: tuple[int, int]) -> nnx.Param:
     """A weight matrix of `shape`, drawn Glorot uniform with a gain of sqrt(2)."""
-    make = nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform")
-    return nnx.Param(make(rngs.params(), shape))
+    return nnx.Param(_glorot(rngs.params(), shape))
 
 
 def check_width(x: jax.Array, in_features: int) -> None:

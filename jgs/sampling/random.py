@@ -69,8 +69,8 @@ def fold_keys(key_data: jax.Array, data: Any) -> jax.Array:
 def fold_each(key_data: Any, data: Any) -> np.ndarray:
     """uint32 `[n, 2]`, on the host: `fold` of one key with each element of `data` `[n]`."""
     data = np.asarray(data, np.uint32)
-    counter = jnp.asarray(np.stack([np.zeros_like(data), data]))
-    bits = threefry_2x32(jnp.asarray(key_data), counter.reshape(-1))
+    counter = np.concatenate([np.zeros_like(data), data])
+    bits = threefry_2x32(np.asarray(key_data), counter)
     return np.ascontiguousarray(np.asarray(bits).reshape(2, -1).T)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
@@ -16,6 +15,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.random import as_key_data, fold_each, node_bits, step_key_data
 
 _UINT32_MAX = 2**32 - 1
+_node_bits = jax.jit(node_bits)
 StepKeys = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _DIGEST_ENTRIES = 4096  # the number of entries of each array that enter a graph's digest
 
@@ -203,7 +203,7 @@ class Schedule:
 def _order(key_data: np.ndarray, n: int, part: int) -> np.ndarray:
     """A permutation of `n` positions, sorted by 64 random bits that the key gives to each."""
     with jax.enable_x64(True):
-        bits = node_bits(jnp.asarray(key_data), jnp.arange(n, dtype=jnp.int32), part)
+        bits = _node_bits(key_data, np.arange(n, dtype=np.int32), np.uint32(part))
         return np.argsort(np.asarray(bits), kind="stable")
 
 

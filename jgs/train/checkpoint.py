@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from jgs.errors import InputError
 from jgs.files.storage import sha256
@@ -87,7 +86,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
         try:
             with _checkpointer() as checkpointer:
                 place = path.resolve() / ARRAYS
-                arrays = checkpointer.restore(place, args=ocp.args.StandardRestore())
+                arrays = checkpointer.restore(place, args=_orbax().args.StandardRestore())
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"checkpoint {path} must be one of this version of Orbax",
@@ -117,7 +116,7 @@ def _write(folder: Path, name: str, host: Any, record: str) -> Path:
         fresh.mkdir()
         _ask_for_room(fresh, host)
         with _checkpointer() as checkpointer:
-            checkpointer.save(fresh / ARRAYS, args=ocp.args.StandardSave(host))
+            checkpointer.save(fresh / ARRAYS, args=_orbax().args.StandardSave(host))
         (fresh / RECORD).write_text(record)
         (fresh / MANIFEST).write_text(json.dumps(_checksums(fresh), indent=1))
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -128,10 +127,16 @@ def _write(folder: Path, name: str, host: Any, record: str) -> Path:
     return folder / name
 
 
-def _checkpointer() -> ocp.Checkpointer:
+def _orbax() -> Any:
+    import orbax.checkpoint  # a slow import, which ranks that keep no checkpoints do without
+
+    return orbax.checkpoint
+
+
+def _checkpointer() -> Any:
     """A checkpointer of this process alone. By default Orbax waits for all processes that
     jax.distributed knows."""
-    me = jax.process_index()
+    ocp, me = _orbax(), jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
     )
@@ -160,7 +165,7 @@ def _read(path: Path, template: Any) -> Any:
     try:
         with _checkpointer() as checkpointer:
             arrays = checkpointer.restore(
-                path.resolve() / ARRAYS, args=ocp.args.StandardRestore(expected)
+                path.resolve() / ARRAYS, args=_orbax().args.StandardRestore(expected)
             )
         fits = jax.tree.map(
             lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), arrays, expected

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -320,7 +319,7 @@ class _Evaluation:
 
         wanted = [advance(asking, None) for asking in askings]
         for _ in range(turns):
-            x, _ = exchange(comm.own([jnp.asarray(ids) for ids in wanted]))
+            x, _ = exchange(comm.own(wanted))
             wanted = list(map(advance, askings, comm.local(x)))
 
 

@@ -52,9 +52,13 @@ def make_optimizer(
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
     """The state before the first step. It has copies of `params`, because steps donate their
     state."""
-    params = jax.tree.map(jnp.copy, params)
-    opt_state, zero = optimizer.init(params), jnp.zeros((), jnp.int32)
-    return start_epoch(TrainState(params, opt_state, zero, zero, zero, zero))
+
+    @jax.jit  # one program instead of one for each shape
+    def begin(params):
+        params, zero = jax.tree.map(jnp.copy, params), jnp.zeros((), jnp.int32)
+        return TrainState(params, optimizer.init(params), zero, zero, zero, zero)
+
+    return start_epoch(begin(params))
 
 
 def start_epoch(state: TrainState) -> TrainState:

@@ -1,20 +1,18 @@
 """What the tests of launched training share."""
 
-import os
 import socket
 import subprocess
 import sys
 
 import pytest
 from launched import make_parts
-from ranks import MPIEXEC, needs_mpi
+from ranks import MPIEXEC, environment_of_ranks, needs_mpi
 from two_hosts import MPICH
 
 
 @pytest.fixture(scope="session")
 def environment():
-    # XLA_FLAGS: pytest's own devices
-    return os.environ | {"JAX_PLATFORMS": "cpu", "JGS_NUM_THREADS": "1", "XLA_FLAGS": ""}
+    return environment_of_ranks()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import time
 from jgs.partition.__main__ import main as partition
 
 FLAGS = ["--fanouts", "3", "2", "--hidden", "8", "--no-progress", "--watchdog", "8"]
-FLAGS += ["--checkpoint-every", "3"]
 LIMIT = 240  # seconds; enough on a machine that is busy with other work
 
 

@@ -32,8 +32,7 @@ def run_ranks(
     other than 0 of the processes. Any status but `status` fails the test with that output; None
     accepts all.
     """
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JGS_NUM_THREADS": "1"} | (env or {})
-    environment.pop("XLA_FLAGS", None)  # pytest's own devices
+    environment = environment_of_ranks() | (env or {})
     command = [PYTHON, str(script), *map(str, args)]
     if kind == "mpi":
         needs_mpi()
@@ -72,6 +71,20 @@ def run_ranks(
         problem = f"hung for {timeout} s" if hung else f"ended with {statuses}, not {status}"
         pytest.fail(f"{n} ranks of {script} ({kind}) {problem}:\n{text}", pytrace=False)
     return text
+
+
+def environment_of_ranks() -> dict[str, str]:
+    """The environment of a rank, in which `every_rank/sitecustomize.py` runs first."""
+    paths = [str(Path(__file__).with_name("every_rank")), os.environ.get("PYTHONPATH")]
+    return os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JGS_NUM_THREADS": "1",
+        "XLA_FLAGS": "",  # without pytest's own devices
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        # MPICH's ranks sleep while they wait. They would keep the CPUs from the others.
+        "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+        "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+    }
 
 
 def needs_mpi() -> None:

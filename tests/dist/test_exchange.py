@@ -330,5 +330,5 @@ def test_few_rows_are_asked_for_in_a_small_round():
         before = comm.counters.bytes
         exchange.cache([np.append(nodes, np.int32(N))] * 2)
         sent = comm.counters.bytes - before
-        assert sent == 4 + (room > 0) * 4 * (1 + room) + 4 * 6 * room
+        assert sent == 256 + (room > 0) * 4 * (1 + room) + 4 * 6 * room
         check(exchange, comm, DENSE, everything)

@@ -23,7 +23,7 @@ from jgs.dist.watchdog import LOST
 from jgs.train import checkpoint, folder
 from jgs.train.__main__ import main
 
-EPOCHS = 12  # each of 5 steps
+EPOCHS = 6  # each of 10 steps
 FLAGS = [*LAUNCHED, "--metric", "auc"]  # ranks exchange more than counts for this metric
 
 
@@ -93,7 +93,7 @@ def whole(start, parts, wholes, tmp_path_factory):
     def make(kind):
         if kind not in wholes:
             run_dir = tmp_path_factory.mktemp(kind) / "run"
-            flags = (*FLAGS, "--partition", parts, "--epochs", EPOCHS, "--batch-size", 12)
+            flags = (*FLAGS, "--partition", parts, "--epochs", EPOCHS, "--batch-size", 6)
             wholes[kind] = result(start(kind, 2, *flags, "--run-dir", run_dir))
         return wholes[kind]
 
@@ -113,7 +113,7 @@ def test_one_rank_speaks_and_writes_the_run(whole, kind):
     assert held == {"config.json", "metrics.jsonl", "checkpoints", "curve.png", "result.json"}
     rows = folder.read_metrics(run_dir, EPOCHS)
     assert [row["epoch"] for row in rows] == list(range(1, EPOCHS + 1))
-    assert all(row["rounds"] == 2 * 5 + row["extra_rounds"] for row in rows)
+    assert all(row["rounds"] == 2 * 10 + row["extra_rounds"] for row in rows)
     assert sum(row["extra_steps"] for row in rows[1:]) == 0
 
 
@@ -122,13 +122,13 @@ def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path, capsys
     want = arrays(uninterrupted)
     run_dir = tmp_path / "run"
     flags = ("--run-dir", run_dir, "--resume", "--no-progress", "--epochs")
-    new = (*FLAGS, "--partition", parts, "--batch-size", 24, "--run-dir", run_dir)
-    assert main([*map(str, new), "--epochs", "3"]) == 0
-    result(start("mpi", 4, *flags, 6))
-    result(start("mpi", 2, *flags, 9))
+    new = (*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", run_dir)
+    assert main([*map(str, new), "--epochs", "1"]) == 0
+    result(start("mpi", 4, *flags, 3))
+    result(start("mpi", 2, *flags, 5))
     capsys.readouterr()
     assert main([*map(str, flags), str(EPOCHS)]) == 0
-    assert "resuming after 9 epochs" in capsys.readouterr().err
+    assert "resuming after 5 epochs" in capsys.readouterr().err
     for mine, theirs in zip(arrays(run_dir), want, strict=True):
         assert np.abs(mine - theirs).max(initial=0) <= 1e-5 * np.abs(theirs).max(initial=0)
     mine, theirs = (folder.read_metrics(run, EPOCHS) for run in (run_dir, uninterrupted))
@@ -139,8 +139,8 @@ def test_resume_by_another_number_of_ranks(start, whole, parts, tmp_path, capsys
 
 def harm_and_resume(start, kind, whole, parts, run_dir, harms):
     """A run that suffers each of `harms` in turn, and is resumed each time, up to its end."""
-    flags = (*FLAGS, "--partition", parts, "--epochs", EPOCHS, "--batch-size", 12)
-    flags = (*flags, "--run-dir", run_dir, "--resume")
+    flags = (*FLAGS, "--partition", parts, "--epochs", EPOCHS, "--batch-size", 6)
+    flags = (*flags, "--checkpoint-every", 3, "--run-dir", run_dir, "--resume")
     for number, (harm, rank) in enumerate(harms):
         processes = start(kind, 2, *flags)
         wait_for(run_dir, processes, 6 + number)
@@ -236,7 +236,7 @@ def test_two_hosts(start, whole, parts, tmp_path):
 
 
 LAUNCH = [sys.executable, "-m", "jgs.launch", "--hosts", "host-a,host-b"]
-TRAIN = ["--", *FLAGS, "--epochs", str(EPOCHS), "--batch-size", "12", "--run-dir"]
+TRAIN = ["--", *FLAGS, "--epochs", str(EPOCHS), "--batch-size", "6", "--run-dir"]
 
 
 def check_launched(done, whole, run_dir):

@@ -30,6 +30,27 @@ def part_of_another_graph(parts, tmp_path):
     return ["--partition", bad], "a folder of another graph"
 
 
+def missing_part(parts, tmp_path):
+    bad = shutil.copytree(parts, tmp_path / "bad")
+    shutil.rmtree(bad / "part-00003")  # a part of rank 1
+    return ["--partition", bad], "part-00003"
+
+
+def fewer_parts_on_a_rank(parts, tmp_path):
+    other = make_parts(tmp_path / "other", seed=1, num_parts=2)
+    return (["--partition", parts], ["--partition", other]), "the parts: "
+
+
+def other_parts_on_a_rank(parts, tmp_path):
+    """They have as many nodes and seeds, but other contents."""
+    other = make_parts(tmp_path / "other", seed=1)
+    return (["--partition", parts], ["--partition", other]), "the parts: "
+
+
+def watchdog_without_patience(parts, tmp_path):
+    return ["--partition", parts, "--watchdog", 0], "--watchdog must be at least 1"
+
+
 def odd_batch(parts, tmp_path):
     return ["--partition", parts, "--batch-size", 13], "--batch-size 13 for 2 parts"
 
@@ -70,6 +91,10 @@ def folder_in_use(parts, tmp_path):
 BAD = [
     without_parts,
     part_of_another_graph,
+    missing_part,
+    fewer_parts_on_a_rank,
+    other_parts_on_a_rank,
+    watchdog_without_patience,
     odd_batch,
     weighted_without_weights,
     no_validation,
@@ -92,68 +117,55 @@ def one_error(processes, expected):
     is_one_error(*finish(processes), expected)
 
 
-@pytest.fixture(scope="module")
-def answers(parts, tmp_path_factory):
-    """What two ranks, started once, said to each case of BAD: statuses, output, errors. The
-    expected error comes with it."""
-    folder, cases, expected = tmp_path_factory.mktemp("bad"), {}, {}
-    for bad in BAD:
-        (place := folder / bad.__name__).mkdir()
-        flags, expected[bad] = bad(parts, place)
-        flags = [*FLAGS, "--batch-size", 12, *flags, "--run-dir", place / "run"]
-        cases[bad.__name__] = list(map(str, flags))
-    (folder / "cases.json").write_text(json.dumps(cases))
-    with locked(folder / "folder_in_use" / "run"):
-        script = Path(__file__).with_name("check_bad_input.py")
-        run_ranks(script, "mpi", 2, folder / "cases.json", folder)
+def answers_to(cases, folder):
+    """What two ranks, started once, say to each of `cases`, which have the flags of each rank:
+    statuses, output, errors."""
+    argv = {name: [list(map(str, flags)) for flags in each] for name, each in cases.items()}
+    (folder / "cases.json").write_text(json.dumps(argv))
+    script = Path(__file__).with_name("check_bad_input.py")
+    run_ranks(script, "mpi", 2, folder / "cases.json", folder)
 
-    def of(bad):
-        files = [folder / f"{bad.__name__}-{rank}" for rank in range(2)]
+    def of(name):
+        files = [folder / f"{name}-{rank}" for rank in range(2)]
         statuses = [int(file.with_suffix(".status").read_text()) for file in files]
         said = ("".join(f.with_suffix(s).read_text() for f in files) for s in (".out", ".err"))
         return statuses, *said
 
-    return {bad: (*of(bad), expected[bad]) for bad in BAD}
+    return {name: of(name) for name in cases}
+
+
+@pytest.fixture(scope="module")
+def answers(parts, tmp_path_factory):
+    """`answers_to` all of BAD, each with the expected error and the run folder."""
+    folder, cases, expected = tmp_path_factory.mktemp("bad"), {}, {}
+    for bad in BAD:
+        (place := folder / bad.__name__).mkdir()
+        flags, error = bad(parts, place)
+        each = flags if isinstance(flags, tuple) else (flags, flags)
+        same = [*FLAGS, "--batch-size", 12, "--run-dir", place / "run"]
+        cases[bad.__name__] = [[*same, *own] for own in each]
+        expected[bad] = error, place / "run"
+    with locked(folder / "folder_in_use" / "run"):
+        said = answers_to(cases, folder)
+    return {bad: (said[bad.__name__], *expected[bad]) for bad in BAD}
 
 
 @pytest.mark.parametrize("bad", BAD)
 def test_bad_input_is_one_line(answers, bad):
-    is_one_error(*answers[bad])
+    told, expected, run_dir = answers[bad]
+    is_one_error(*told, expected)
+    assert run_dir.exists() == (bad in (folder_not_empty, folder_in_use))
 
 
-@pytest.mark.parametrize(
-    ("n", "flags", "expected"),
-    [
-        (3, [], "4 parts"),
-        (2, ["--watchdog", 0], "--watchdog must be at least 1"),
-    ],
-)
-def test_bad_flags_are_one_line(start, parts, tmp_path, n, flags, expected):
-    flags = [*FLAGS, "--batch-size", 12, "--partition", parts, *flags]
-    one_error(start("mpi", n, *flags, "--run-dir", tmp_path / "run"), expected)
-
-
-def test_a_missing_part_is_one_line(start, parts, tmp_path):
-    bad = shutil.copytree(parts, tmp_path / "bad")
-    shutil.rmtree(bad / "part-00003")  # a part of rank 1
-    flags = [*FLAGS, "--batch-size", 12, "--partition", bad, "--run-dir", tmp_path / "run"]
-    one_error(start("mpi", 2, *flags), "part-00003")
+def test_ranks_that_do_not_divide_the_parts(start, parts, tmp_path):
+    flags = [*FLAGS, "--batch-size", 12, "--partition", parts, "--run-dir", tmp_path / "run"]
+    one_error(start("mpi", 3, *flags), "4 parts")
 
 
 def test_ranks_started_differently(start, parts, tmp_path):
     flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", tmp_path / "run"]
     processes = start("jax", 2, *flags, each=[[], ["--hidden", "9"]])
     one_error(processes, "--hidden: 8 on rank 0; 9 on rank 1")
-
-
-@pytest.mark.parametrize("num_parts", [2, 4])
-def test_ranks_with_other_parts(start, parts, tmp_path, num_parts):
-    """The other parts differ in number, or have as many nodes and seeds but other contents."""
-    other = make_parts(tmp_path / "other", seed=1, num_parts=num_parts)
-    flags = [*FLAGS, "--batch-size", 12, "--epochs", 1, "--run-dir", tmp_path / "run"]
-    each = [["--partition", str(parts)], ["--partition", str(other)]]
-    one_error(start("jax", 2, *flags, each=each), "the parts: ")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_bad_flag_of_one_rank_ends_all(environment, parts, tmp_path):
@@ -216,22 +228,25 @@ def small_disk(folder):
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_named(start, parts, tmp_path):
-    """First the disk of the checkpoints is full, then that of one rank's evaluation. The error
-    names the rank and the room that is missing."""
+def test_a_full_disk_is_named(parts, tmp_path):
+    """The disk of the checkpoints is full, or that of one rank's evaluation. The error names
+    the rank and the room that is missing."""
     flags = [*FLAGS, "--partition", parts, "--batch-size", 12]
-    with small_disk(tmp_path / "disk") as disk:
-        _, _, err = told = finish(start("mpi", 2, *flags, "--run-dir", disk))
-        is_one_error(*told, "with room on its disk")
-        lacks = f"0 MiB free on the disk at {disk}, "
-        assert "error: rank 0 on " in err
-        assert f"{lacks}1 MiB too few" in err
-        shutil.rmtree(disk / "checkpoints")
-        # 300 own nodes need 1.3 MiB for each layer.
-        flags += ["--hidden", 1100, "--eval-memory", 1, "--run-dir", tmp_path / "run"]
-        each = [["--scratch", str(tmp_path / "new" / "folder")], ["--scratch", str(disk)]]
-        _, _, err = told = finish(start("jax", 2, *flags, each=each))
-        is_one_error(*told, "evaluation must have room for 2 MiB")
-        assert "error: rank 1 on " in err
-        assert f"{lacks}1 MiB too few" in err
-        assert "--scratch" in err
+    # 300 own nodes need 1.3 MiB for each layer.
+    wide = [*flags, "--hidden", 1100, "--eval-memory", 1, "--run-dir", tmp_path / "run"]
+    with small_disk(tmp_path / "disk") as disk, small_disk(tmp_path / "scratch") as scratch:
+        other = tmp_path / "new" / "folder"
+        cases = {
+            "checkpoint": [[*flags, "--run-dir", disk]] * 2,
+            "evaluation": [[*wide, "--scratch", place] for place in (other, scratch)],
+        }
+        answers = answers_to(cases, tmp_path)
+    for case, rank, full, rule in (
+        ("checkpoint", 0, disk, "with room on its disk"),
+        ("evaluation", 1, scratch, "evaluation must have room for 2 MiB"),
+    ):
+        is_one_error(*answers[case], rule)
+        err = answers[case][2]
+        assert f"error: rank {rank} on " in err
+        assert f"0 MiB free on the disk at {full}, 1 MiB too few" in err
+    assert "--scratch" in err

@@ -17,7 +17,7 @@ from jgs.train.jobs import open_job
 
 FLAGS = """
     --task embed --sampler node2vec --p 0.5 --q 2 --dim 4 --walk-length 6 --num-walks 2
-    --window 2 --shared-negatives 3 --lr 0.2 --epochs 2 --checkpoint-every 2 --keep 99
+    --window 2 --shared-negatives 3 --lr 0.2 --epochs 2 --checkpoint-every 6 --keep 99
     --no-progress --watchdog 8
 """
 

@@ -50,6 +50,7 @@ def test_lost_rank_is_named_by_all_others(kind, n, harm, rank):
 
 @pytest.mark.parametrize(("kind", "n"), [("mpi", 2), ("jax", 2)])
 def test_all_stop_after_the_same_step_when_one_is_asked(kind, n):
+    """An evaluation that takes longer than the timeout ends nothing before that."""
     output = run_ranks(SCRIPT, kind, n, "none", 1, timeout=120)
     assert output.count("stopped after 20") == n
     assert "ends:" not in output

@@ -2,6 +2,7 @@ import shutil
 
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint
 import pytest
 
 from jgs import InputError
@@ -136,7 +137,7 @@ def test_a_disk_that_refuses_leaves_the_earlier_ones(tmp_path, monkeypatch, erro
         (path.parent / "half").touch()
         raise error
 
-    monkeypatch.setattr(checkpoint.ocp.Checkpointer, "save", refuse)
+    monkeypatch.setattr(orbax.checkpoint.Checkpointer, "save", refuse)
     with pytest.raises(InputError, match="room on its disk") as raised:
         checkpoint.save(tmp_path, 9, 9, arrays(9), {"at": 9}, keep=1)
     assert str(tmp_path) in str(raised.value)

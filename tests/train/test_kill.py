@@ -1,14 +1,18 @@
-"""`kill -9` at a random moment, then `--resume`, ten times: bit for bit the same parameters."""
+"""`kill -9` at a random moment, then `--resume`, ten times: bit for bit the same parameters.
+
+Every run is a process of its own, forked from one that has imported jgs and run nothing.
+"""
 
 import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 
 from jgs.train import checkpoint, folder
+from jgs.train.__main__ import main
 
 COMMAND = """
     --data-options num_nodes=400 num_edges=3000 num_features=8 num_classes=3
@@ -16,18 +20,29 @@ COMMAND = """
 """
 STEPS = 6 * 8  # 80 training nodes
 KILLS = 10
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["jgs.train.loop", "matplotlib.figure", "orbax.checkpoint"])
+
+
+def train(run_dir):
+    """`python -m jgs.train`. What it says is in two files beside `run_dir`."""
+    for stream, suffix in ((1, ".out"), (2, ".err")):
+        said = os.open(run_dir.with_suffix(suffix), os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+        os.dup2(said, stream)
+    raise SystemExit(main([*COMMAND.split(), "--resume", "--run-dir", str(run_dir)]))
 
 
 def start(run_dir):
-    command = [sys.executable, "-m", "jgs.train", *COMMAND.split(), "--resume"]
-    command += ["--run-dir", str(run_dir)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    process = PROCESSES.Process(target=train, args=(run_dir,))
+    process.start()
+    return process
 
 
-def finish(process):
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+def finish(run_dir):
+    process = start(run_dir)
+    process.join(120)
+    out, err = (run_dir.with_suffix(suffix).read_text() for suffix in (".out", ".err"))
+    assert process.exitcode == 0, err
     return json.loads(out), err
 
 
@@ -41,19 +56,19 @@ def steps_of(name):
 
 
 def test_kill_and_resume_ten_times(tmp_path):
-    whole, _ = finish(start(tmp_path / "whole"))
+    whole, _ = finish(tmp_path / "whole")
     rng = np.random.default_rng(0)
     killed, at, run_dir = 0, [], tmp_path / "run0"
     while killed < KILLS:
         process = start(run_dir)
         # The kill comes some random steps later, at a random moment in or after that step.
         aim = steps_of(newest(run_dir)) + int(rng.integers(1, 10))
-        while process.poll() is None and steps_of(newest(run_dir)) < min(aim, STEPS - 1):
+        while process.is_alive() and steps_of(newest(run_dir)) < min(aim, STEPS - 1):
             time.sleep(0.002)
         time.sleep(float(rng.uniform(0, 0.05)))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        if process.returncode == -signal.SIGKILL:
+        process.kill()
+        process.join()
+        if process.exitcode == -signal.SIGKILL:
             killed += 1
             at.append(newest(run_dir))
         # Nearly done: begin a new run.
@@ -65,7 +80,7 @@ def test_kill_and_resume_ten_times(tmp_path):
 
 
 def check(run_dir, whole):
-    result, err = finish(start(run_dir))
+    result, err = finish(run_dir)
     assert "resum" in err
     assert "damaged" not in err
     same = ("params_sha256", "test_accuracy", "val_accuracy", "best_epoch")
