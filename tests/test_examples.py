@@ -7,7 +7,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from forked import forks
 from nbclient import NotebookClient
 
 REPOSITORY = Path(__file__).parents[1]
@@ -21,14 +20,8 @@ BLOCKS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def run_file():
-    with forks() as run:
-        yield run
-
-
-def run(*command: str) -> str:
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+def run(*command: str, cwd=REPOSITORY) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -41,10 +34,8 @@ def test_there_is_something_to_run():
 @pytest.mark.parametrize(
     "source", [text for language, text in BLOCKS if language == "python"], ids=lambda s: s[:20]
 )
-def test_python_of_the_pages(run_file, source, tmp_path):
-    (tmp_path / "block.py").write_text(source)
-    status, said = run_file(tmp_path / "block.py", cwd=tmp_path)
-    assert status == 0, said
+def test_python_of_the_pages(source, tmp_path):
+    run(sys.executable, "-c", source, cwd=tmp_path)
 
 
 def test_commands_name_what_exists():
@@ -73,7 +64,7 @@ def test_the_newcomers_notebook_shows_what_it_did_and_is_small():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
-def test_example(run_file, path, tmp_path):
+def test_example(path, tmp_path):
     if path.suffix == ".ipynb":
         notebook = nbformat.read(path, as_version=4)
         strict = "import warnings; warnings.simplefilter('error')"
@@ -82,5 +73,4 @@ def test_example(run_file, path, tmp_path):
             notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
         ).execute()
     else:
-        status, said = run_file(path, "1", cwd=tmp_path)
-        assert status == 0, said
+        run(sys.executable, str(path), "1", cwd=tmp_path)
