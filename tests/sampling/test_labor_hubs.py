@@ -61,6 +61,7 @@ def test_there_is_none_where_it_saves_nothing(graph, monkeypatch):
     damaged = object.__new__(Graph)
     damaged.__dict__.update(vars(graph) | {"indices": jnp.asarray(strange)})
     assert labor_index.hubs_of(damaged) == ()
+    assert jax.eval_shape(Labor((3,)).init, graph) == ()
 
 
 @pytest.mark.parametrize("period", [1, 6])

@@ -43,9 +43,10 @@ def hubs_of(graph: Graph) -> Hubs:
     most 1 byte an edge. It is kept for as long as the graph exists.
 
     It is () where it saves nothing: where the kernel does not draw, and where the hubs have
-    fewer edges than the graph has nodes. It is also () if the graph is damaged.
+    fewer edges than the graph has nodes. It is also () if the graph is damaged or traced.
     """
-    if not kernels.available() or jax.default_backend() != "cpu":
+    traced = isinstance(graph.indptr, jax.core.Tracer)
+    if traced or not kernels.available() or jax.default_backend() != "cpu":
         return ()
     if graph not in _HUBS:
         _HUBS[graph] = _hubs_of(graph)
