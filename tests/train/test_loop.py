@@ -1,10 +1,12 @@
 """The command, in this process, on a small `synthetic` graph."""
 
 import dataclasses
+import gc
 import inspect
 import json
 import re
 import shutil
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -141,22 +143,35 @@ def test_resume_after_a_checkpoint_was_cut_short(tmp_path, whole, capsys):
 
 
 def test_no_step_is_told_before_the_first_batch(tmp_path):
-    """The work before it, such as planning a cache, may take longer than any step."""
-    told, epochs = [None], []
+    """The work before it, such as planning a cache, may take longer than any step. And a
+    reference cycle of one epoch, which may hold parameters, is gone in the next."""
+    told, epochs, left, alive = [None], [], [], []
+
+    class Cycle:
+        def __init__(self):
+            self.own = self
+            left.append(weakref.ref(self))
 
     class Watched(Job):
         def batches(self, meter):
+            alive.append([cycle() for cycle in left])
             for batch in super().batches(meter):
                 epochs.append(told[-1]) if self.loader.step == 1 else None
                 yield batch
+            Cycle()
 
     options = ("num_nodes=400", "num_edges=3000", "num_features=8", "num_classes=3")
     config = Config(
         data_options=options, fanouts=(3,), hidden=8, batch_size=10, epochs=2, progress=False,
         run_dir=str(tmp_path / "run"),
     )  # fmt: skip
-    loop.run(config, lambda config: Watched(config, open_data(config)), told.append)
+    gc.disable()
+    try:
+        loop.run(config, lambda config: Watched(config, open_data(config)), told.append)
+    finally:
+        gc.enable()
     assert epochs == [None, None]
+    assert alive == [[], [None]]
     assert [step for step in told if step is not None][:3] == [0.5, 1, 1.5]
 
 
