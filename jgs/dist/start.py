@@ -249,7 +249,7 @@ class Watch:
         """From now on the main thread is in `phase`. The guard is told at once, because
         Python's lock may be held from now on."""
         phases.enter(phase)
-        self._report()
+        self.report()
 
     def wait_met(self, timeout: float | None = None) -> None:
         """Returns once all guards have met. Raises `InputError` where they have not after
@@ -305,7 +305,7 @@ class Watch:
             try:
                 received = self._socket.recv(4096)
             except TimeoutError:
-                self._report()
+                self.report()
                 continue
             except OSError:
                 received = b""
@@ -321,7 +321,8 @@ class Watch:
                     os._exit(LOST)
                 return
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Tells the guard the last checkpoint and the phase. Every `BEAT` does so too."""
         try:
             checkpoint = self.checkpoint()
         except Exception as error:  # the run goes on after any error of it

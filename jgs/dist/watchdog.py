@@ -116,6 +116,12 @@ class Watchdog:
         if self._watch is not None:
             self._watch.step = None if step is None else int(step)
 
+    def report(self) -> None:
+        """Tells the guard of a new checkpoint at once: a rank may be killed before the guard
+        asks."""
+        if self._watch is not None:
+            self._watch.report()
+
     def request_stop(self) -> None:
         """Says that this rank wants all to stop. A signal handler may call it."""
         self._stop.set()

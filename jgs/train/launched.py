@@ -65,6 +65,7 @@ def _train(
 
     def at_checkpoint(path: str) -> None:
         saved[0] = path
+        watchdog.report()
 
     result = loop.run(config, make_job, at_step, at_checkpoint)
     return result if comm.rank == 0 else 0
