@@ -15,41 +15,15 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_parts import make_data, write
 
 from jgs import Graph, InputError, SparseFeatures
-from jgs.data.dataset import assemble
 from jgs.data.parts import open_parts, part_name
-from jgs.files import replacing, storage, verified
+from jgs.files import replacing, storage
 from jgs.files.array_file import ArrayFile
 from jgs.graph.adjacency import edge_cut, in_neighbors
-from jgs.partition.folder import write_parts
 from jgs.partition.nodes import partition_nodes
 from jgs.sampling import sample_neighbors
-
-
-def make_data(num_nodes, num_edges, seed=0, sparse=False, weighted=True, multilabel=False):
-    rng = np.random.default_rng(seed)
-    weight = rng.random(num_edges) * (rng.random(num_edges) > 0.3) if weighted else None
-    src, dst = rng.integers(0, num_nodes, (2, num_edges))
-    columns = {"rows": rng.integers(0, 2**40, num_edges), "feat": rng.random((num_edges, 2))}
-    graph = Graph.from_edges(src, dst, num_nodes, weight, edge_columns=columns)
-    features = rng.random((num_nodes, 5)).astype(np.float16)
-    if sparse:
-        features = scipy.sparse.csr_array(
-            features.astype(np.float32) * (rng.random((num_nodes, 5)) > 0.6)
-        )
-    labels = rng.integers(0, 3, num_nodes)
-    if multilabel:
-        labels = (rng.random((num_nodes, 3)) > 0.5).astype(np.float32)
-    order = rng.permutation(num_nodes)
-    train, val, test = np.split(order, [max(1, num_nodes // 3), num_nodes // 2])
-    return assemble("made", graph, features, labels, train, val, test, num_classes=3)
-
-
-def write(folder, data, num_parts, assignment=None, seed=0):
-    if assignment is None:
-        assignment = np.random.default_rng(seed).integers(0, num_parts, data.graph.num_nodes)
-    return write_parts(folder, data, assignment, num_parts, method="by hand", seed=seed)
 
 
 def rows(graph):
@@ -266,109 +240,6 @@ def test_parts_can_stand_in_for_a_missing_graph_folder(tmp_path):
     for missing in (lambda: parts.part(0), lambda: parts.graph):
         with pytest.raises(InputError, match="must hold the folder"):
             missing()
-
-
-def other_part(folder):
-    write(folder.parent / "other", make_data(50, 300, seed=1), 3)
-    shutil.rmtree(folder / part_name(1))
-    (folder.parent / "other" / part_name(1)).rename(folder / part_name(1))
-
-
-def other_graph(folder):
-    write(folder.parent / "other", make_data(50, 300, seed=1), 3)
-    shutil.rmtree(folder / "graph")
-    (folder.parent / "other" / "graph").rename(folder / "graph")
-
-
-def flipped_byte(folder):
-    path = folder / part_name(1) / "features.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-
-
-def cut_short(folder):
-    path = folder / part_name(1) / "indices.npy"
-    path.write_bytes(path.read_bytes()[:-4])
-
-
-def edited_manifest(folder):
-    path = folder / "manifest.json"
-    path.write_text(path.read_text().replace('"num_nodes": 50', '"num_nodes": 51'))
-
-
-def half_a_manifest(folder):
-    path = folder / "manifest.json"
-    path.write_text(path.read_text()[:100])
-
-
-DAMAGE = {
-    other_part: "part-00001 must belong to the parts",
-    other_graph: "graph must belong to the parts",
-    flipped_byte: "features.npy must have the manifest's checksum",
-    cut_short: "part-00001 must hold every array",
-    edited_manifest: "manifest.json must be whole",
-    half_a_manifest: "manifest.json must be whole",
-    lambda folder: shutil.rmtree(folder / "shared"): "must hold the folder shared",
-    lambda folder: shutil.rmtree(folder / part_name(1)): "must hold the folder part-00001",
-    lambda folder: (folder / "manifest.json").unlink(): "must be a folder of parts",
-    lambda folder: shutil.rmtree(folder): "must be a folder of parts",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_named(tmp_path, damage):
-    folder = tmp_path / "parts"
-    write(folder, make_data(50, 300), 3)
-    damage(folder)
-
-    def open_all():
-        parts = open_parts(folder)
-        assert parts.graph.num_nodes == 50
-        parts.part(1)
-
-    with pytest.raises(InputError, match=DAMAGE[damage]) as error:
-        open_all()
-    if folder.exists():  # a folder not marked as jgs's is never replaced
-        assert f"after moving {folder}" in str(error.value)
-        folder.rename(tmp_path / "away")
-    write(folder, make_data(50, 300), 3)
-    open_all()
-
-
-def test_without_verify_sizes_are_checked_still(tmp_path):
-    folder = tmp_path / "parts"
-    write(folder, make_data(50, 300), 3)
-    flipped_byte(folder)
-    open_parts(folder, verify=False).part(1)
-    cut_short(folder)
-    with pytest.raises(InputError, match="must hold every array"):
-        open_parts(folder, verify=False).part(1)
-
-
-def test_verified_once_files_are_read_again_only_where_they_changed(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder, read, hash_of = tmp_path / "parts", [], verified.sha256
-    write(folder, make_data(50, 300), 3)
-    monkeypatch.setattr(verified, "sha256", lambda path: read.append(path) or hash_of(path))
-
-    def reads(index=1):
-        read.clear()
-        parts = open_parts(folder, "once")
-        assert parts.graph.num_nodes == 50
-        parts.part(index)
-        return len(read)
-
-    assert reads() > 10
-    assert reads() == 0
-    assert reads(2) > 0  # only the files of another part
-    flipped_byte(folder)
-    for _ in range(2):  # damaged files are not remembered
-        with pytest.raises(InputError, match="checksum"):
-            reads()
-    write(folder, make_data(50, 300), 3)  # the same bytes, in other files
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")  # no result can be remembered
-    assert reads() == reads() > 10
 
 
 def test_parts_that_do_not_exist(tmp_path):

@@ -104,8 +104,8 @@ def made(graph):
 
 
 def test_a_wrong_one_is_noticed(graph):
-    """An index of another graph, and one whose edges do not exist. The last two show that the
-    kernel draws by the index: one with half of the edges twice takes these."""
+    """An index of another graph, and one whose edges do not exist. One with half of the edges
+    twice gives another batch, so the kernel draws by it."""
     sampler, seeds = Labor((4,)), IDS.astype(np.int32)
     hubs, key = sampler.init(graph), jax.random.key(0)
 
