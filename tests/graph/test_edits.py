@@ -122,7 +122,8 @@ def test_subgraph(edges, nodes, csc):
 
 
 def test_of_matrices_and_networks():
-    matrix = scipy.sparse.random_array((20, 20), density=0.2, rng=np.random.default_rng(0))
+    drawn = np.random.default_rng(0).random((20, 20))
+    matrix = scipy.sparse.coo_array(np.where(drawn < 0.2, drawn, 0))
     network = networkx.from_scipy_sparse_array(matrix, create_using=networkx.DiGraph)
     both = matrix.maximum(matrix.T).tocsr()
     both.sort_indices()
