@@ -28,12 +28,19 @@ def terminated_flag(speak: bool) -> Iterator[Callable[[], bool]]:
     that, and says so if `speak`. A second one is ignored, because launchers send it twice: to
     the ranks, and to mpiexec, which passes it on."""
     said = "terminated: stopping after this step, evaluation or checkpoint" if speak else ""
-    with _noted(signal.SIGTERM, said, signal.SIG_IGN) as terminated:
+    with _noted(signal.SIGTERM, said, _ignore) as terminated:
         yield terminated
 
 
+def _ignore(*_: object) -> None:
+    """Python prints a traceback of a signal that comes just when SIG_IGN becomes its handler,
+    as a launcher's second SIGTERM may. A function has no such moment."""
+
+
 @contextmanager
-def _noted(number: int, said: str, again: signal._HANDLER) -> Iterator[Callable[[], bool]]:
+def _noted(
+    number: int, said: str, again: Callable[..., object]
+) -> Iterator[Callable[[], bool]]:
     """A block that yields a function: whether signal `number` has come. When it comes, `said`
     is written, and `again` is the signal's handler until the end of the block."""
     came = threading.Event()

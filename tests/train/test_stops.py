@@ -19,6 +19,7 @@ from jgs.partition.__main__ import main as partition
 from jgs.plan.__main__ import main as plan
 from jgs.sampling import Loader
 from jgs.train import checkpoint, folder, learner, metrics
+from jgs.train.interrupt import terminated_flag
 
 
 def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
@@ -50,6 +51,21 @@ def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(
     assert train(tmp_path / "run", "--resume") == 0
     assert "resuming after 1 epochs and 3 steps" in capsys.readouterr().err
     same_run(tmp_path / "run", whole)
+
+
+def test_sigterm_may_come_twice(capsys):
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("SIGTERM left the block"))
+    try:
+        with terminated_flag(speak=True) as terminated:
+            assert not terminated()
+            for _ in range(2):
+                signal.raise_signal(signal.SIGTERM)
+                assert terminated()
+                # Python may print a traceback of a signal that becomes ignored as it comes.
+                assert callable(signal.getsignal(signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.usefixtures("interruptible")
