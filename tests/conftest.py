@@ -1,6 +1,7 @@
 """What tests share: the folder of the real graphs, and how to draw in each implementation."""
 
 import functools
+import gc
 import os
 import re
 import signal
@@ -25,6 +26,8 @@ from jgs.sampling import hops
 from jgs.sampling.algorithms import neighbors
 
 REPOSITORY = Path(__file__).parents[1]
+# Tracing makes millions of small objects that live on: fewer searches among them for cycles.
+gc.set_threshold(50_000, *gc.get_threshold()[1:])
 
 
 @functools.cache
@@ -52,11 +55,17 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda i: (not _starts_ranks(i.path), i.path.name != "test_protocol.py"))
 
 
+def _memory_maps() -> int:
+    return Path("/proc/self/maps").read_bytes().count(b"\n")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-    """Drops a file's compiled programs: they hold memory maps; a process may have 65,530."""
+    """Drops the compiled programs once they are many: they hold memory maps, and a process may
+    have 65,530. One file's programs hold 16,000 at most. Others reuse what they share."""
     yield
-    jax.clear_caches()
+    if _memory_maps() > 30_000:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
