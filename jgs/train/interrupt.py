@@ -42,20 +42,29 @@ def _noted(
     number: int, said: str, again: Callable[..., object]
 ) -> Iterator[Callable[[], bool]]:
     """A block that yields a function: whether signal `number` has come. When it comes, `said`
-    is written, and `again` is the signal's handler until the end of the block."""
-    came = threading.Event()
+    is written, and `again` is the signal's handler until the end of the block.
+
+    The signal may come again while its handler runs. So `note` takes no lock, for which its
+    second call would wait for ever, as that of `threading.Event.set` would."""
+    came: list[bool] = []
+
+    def has_come() -> bool:
+        return bool(came)
+
     if threading.current_thread() is not threading.main_thread():
-        yield came.is_set
+        yield has_come
         return
 
     def note(*_: object) -> None:
-        came.set()
         signal.signal(number, again)
+        if came:
+            return
+        came.append(True)
         if said:
             say(said)
 
     before = signal.signal(number, note)
     try:
-        yield came.is_set
+        yield has_come
     finally:
         signal.signal(number, before)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from jgs.models import MODELS
 from jgs.partition.__main__ import main as partition
 from jgs.plan.__main__ import main as plan
 from jgs.sampling import Loader
-from jgs.train import checkpoint, folder, learner, metrics
+from jgs.train import checkpoint, folder, interrupt, learner, metrics
 from jgs.train.interrupt import terminated_flag
 
 
@@ -66,6 +67,33 @@ def test_sigterm_may_come_twice(capsys):
     finally:
         signal.signal(signal.SIGTERM, before)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.timeout(20)  # a handler that waits for itself waits for ever
+def test_sigterm_may_come_while_its_handler_runs(capsys):
+    """mpiexec passes on the SIGTERM that a rank got already. Here it comes at each line."""
+    for number in range(100):
+        lines = []
+
+        def at_line(frame, event, argument, number=number, lines=lines):
+            if frame.f_code.co_filename in (interrupt.__file__, threading.__file__):
+                lines.append(frame.f_lineno)
+                if len(lines) == number:
+                    signal.raise_signal(signal.SIGTERM)
+            return at_line
+
+        traced = sys.gettrace()
+        with terminated_flag(speak=True) as terminated:
+            sys.settrace(at_line)
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                sys.settrace(traced)
+            assert terminated()
+        assert capsys.readouterr().err.count("\n") == 1
+        if number > len(lines):
+            break
+    assert 4 < number < 100
 
 
 @pytest.mark.usefixtures("interruptible")
