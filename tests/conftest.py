@@ -68,6 +68,18 @@ def _forget_programs():
         jax.clear_caches()
 
 
+# Tests of these trace for every platform, as users' own programs do.
+_EVERY_PLATFORM = {"ops", "kernels", "matrix", "test_lowering.py", "test_protocol.py"}
+_EVERY_PLATFORM |= {"test_neighbors.py", "test_walk_protocol.py", "test_examples.py"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _for_this_host(request):
+    """Other tests trace for this host alone, as the commands do: without the plain forms."""
+    with kernels.this_host_only(_EVERY_PLATFORM.isdisjoint(request.path.parts)):
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of the real graphs: JGS_TEST_DATA, by default ../shared/data."""
@@ -121,18 +133,20 @@ def sample_with():
     return sample
 
 
+_CHOSEN = jax.make_user_context()  # JAX reuses no program that was traced with another value
+
+
 @pytest.fixture
 def implemented(monkeypatch):
-    """`implemented(kernels, threads)`: programs traced from now on use these two."""
+    """`implemented(kernels, threads)`: programs that are called from now on use these two."""
 
     def choose(available, threads=2):
-        jax.clear_caches()  # a program that was traced before keeps its implementation
         monkeypatch.setattr(kernels, "_AVAILABLE", available)
         monkeypatch.setattr(kernels, "NUM_THREADS", threads)
+        _CHOSEN.set_global((available, threads))
 
     yield choose
-    monkeypatch.undo()
-    jax.clear_caches()
+    _CHOSEN.set_global(None)
 
 
 def assert_same_bits(a, b) -> None:

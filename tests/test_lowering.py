@@ -119,12 +119,18 @@ PROGRAMS = {
 }
 
 
+_CASE = jax.make_user_context()  # JAX reuses no function that was traced with another value
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["host first", "host second"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_trace_for_this_host_is_only_used_there(name, first, graph):
     """Neither that of the program itself, nor those of the functions inside."""
-    jax.clear_caches()
-    function, arguments = PROGRAMS[name](graph)
+    with _CASE((name, first)):
+        check_that_a_trace_is_only_used_there(*PROGRAMS[name](graph), first)
+
+
+def check_that_a_trace_is_only_used_there(function, arguments, first):
     program = jax.jit(function)
     for host_only in (first, not first):
         with kernels.this_host_only(host_only):

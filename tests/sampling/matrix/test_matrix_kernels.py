@@ -27,21 +27,17 @@ def graph():
 
 
 @pytest.fixture
-def equal(monkeypatch, same_bits):
+def equal(implemented, same_bits):
     """Runs `program(*operands)` in each implementation, compares, and returns the result."""
 
     def run(program, *operands):
         found = []
         threads = (1, 2, 4) if kernels.available() else ()
         for available, number in [(False, 0), *((True, t) for t in threads)]:
-            jax.clear_caches()  # a program that was traced before keeps its implementation
-            monkeypatch.setattr(kernels, "_AVAILABLE", available)
-            monkeypatch.setattr(kernels, "NUM_THREADS", number)
+            implemented(available, number)
             traced = jax.jit(lambda *operands: program(*operands)).trace(*operands)
             assert ("jgs_" in traced.lower().as_text()) == available
             found.append(traced.lower().compile()(*operands))
-        monkeypatch.undo()
-        jax.clear_caches()
         for other in found[1:]:
             same_bits(other, found[0])
         return found[0]
