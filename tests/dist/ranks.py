@@ -11,8 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,13 +48,17 @@ def run_ranks(
     else:
         commands = [command]
         environments = [environment | {"JGS_TEST_COMM": "jax", "JAX_NUM_CPU_DEVICES": str(n)}]
-    with tempfile.TemporaryFile("w+") as output:
+    # Guards outlive their ranks for a moment and speak then. The pipe ends with the last of them.
+    reading, writing = os.pipe()
+    with open(reading, errors="replace") as output, ThreadPoolExecutor(1) as reader:
         processes = [
             subprocess.Popen(
-                c, env=e, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                c, env=e, stdout=writing, stderr=subprocess.STDOUT, start_new_session=True
             )
             for c, e in zip(commands, environments, strict=True)
         ]
+        os.close(writing)
+        said = reader.submit(output.read)
         end, hung = time.monotonic() + timeout, False
         for process in processes:
             try:
@@ -63,8 +67,7 @@ def run_ranks(
                 hung = True
         for process in processes:
             _kill(process)
-        output.seek(0)
-        text = output.read()
+        text = said.result()
     statuses = [p.returncode for p in processes]
     got = next((s for s in reversed(statuses) if s), 0)
     if hung or status not in (None, got):
