@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-import scipy.sparse
 
 from jgs.data import stored
 from jgs.data.rules import check_labels, check_split, check_splits_disjoint
@@ -250,7 +249,7 @@ def assemble(
     rows: jax.Array | SparseFeatures
     if isinstance(features, SparseFeatures) and not normalize_features:
         rows = features
-    elif scipy.sparse.issparse(features):
+    elif hasattr(features, "tocsr"):  # a matrix of scipy.sparse
         matrix = features.tocsr().astype(np.float32)
         rows = SparseFeatures.from_scipy(
             normalized(name, matrix) if normalize_features else matrix

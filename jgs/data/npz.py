@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.values import as_labels, training_nodes

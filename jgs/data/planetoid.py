@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from jgs.data import npz
 from jgs.data.dataset import Dataset, assemble

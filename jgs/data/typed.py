@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.npz import archive_path, csr

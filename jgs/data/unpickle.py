@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from jgs.data.npz import csr
 from jgs.errors import InputError

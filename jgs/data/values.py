@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from jgs.errors import InputError
 from jgs.graph.device import as_numpy
@@ -86,7 +86,7 @@ def check_finite(name: str, features: np.ndarray, first: int = 0) -> None:
 
 def normalized(name: str, features: Any) -> Any:
     """`features` (CSR matrix or array) with rows that sum to 1; rows of zeros are kept."""
-    sparse = scipy.sparse.issparse(features)
+    sparse = hasattr(features, "tocsr")
     values = features.data if sparse else features
     if values.size and values.min() < 0:
         raise InputError(

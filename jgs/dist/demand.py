@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 _CHANCE = 1e-4  # a tenth of the promised chance, because needs are not quite normal
 
@@ -33,7 +33,7 @@ class Demand:
         if n < 2:  # nothing is known of how they differ
             return math.ceil(1.1 * self._largest)
         variance = max(self._squares - self._sum * self._sum / n, 0.0) / (n - 1)
-        quantile = float(stdtrit(n - 1, 1 - _CHANCE))
+        quantile = float(scipy.special.stdtrit(n - 1, 1 - _CHANCE))
         bound = self._sum / n + quantile * math.sqrt(variance * (1 + 1 / n))
         return max(self._largest, min(math.ceil(bound), 2 * self._largest))
 

@@ -117,7 +117,7 @@ class Mesh(Counted):
         nth = {device: i for i, device in enumerate(self._local)}
         rows = [sorted(a.addressable_shards, key=lambda s: nth[s.device]) for a in leaves]
         return [
-            jax.tree.unflatten(structure, [shards[i].data[0] for shards in rows])
+            jax.tree.unflatten(structure, _first_rows([shards[i].data for shards in rows]))
             for i in range(self.num_local)
         ]
 
@@ -143,6 +143,9 @@ def _on_host(value: Any) -> Any:
 
 def _first(value: Any) -> Any:
     return jax.tree.map(lambda a: a[0], value)
+
+
+_first_rows = jax.jit(_first)  # one program for a pytree, not one for each shape
 
 
 def _with_axis(value: Any) -> Any:

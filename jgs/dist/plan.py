@@ -55,15 +55,16 @@ class RemoteNodes:
 
         All ranks call it alike, because drawing communicates in vanilla mode."""
         for key_data, seeds in steps(self.comm, self._schedules, epoch, which):
-            batches = self.comm.local(self.drawn(key_data, seeds))
-            yield [self._remote(i, np.asarray(b.nodes)) for i, b in enumerate(batches)]
+            drawn = self.comm.local(self.drawn(key_data, seeds).nodes)
+            yield [self._remote(i, np.asarray(nodes)) for i, nodes in enumerate(drawn)]
 
     def drawn(self, key_data: np.ndarray, seeds: Any) -> Any:
         """The `OWN` batch of these seeds, with a capacity that is large enough on all ranks."""
 
         def attempt(level: int) -> tuple[Any, bool]:
             batch = self._sampler(key_data, seeds, level)
-            mine = [np.asarray(b.overflow, np.int32)[None] for b in self.comm.local(batch)]
+            overflows = self.comm.local(batch.overflow)
+            mine = [np.asarray(overflow, np.int32)[None] for overflow in overflows]
             if self.comm.size == 1:
                 return batch, bool(mine[0][0])
             return batch, bool(all_gather_rows(self.comm, mine).any())
@@ -132,8 +133,8 @@ def planned_vanilla(
     remote = RemoteNodes(comm, offsets, drawing, schedules)
     need = np.zeros((2, len(worst.edges)), np.int64)
     for key_data, seeds in steps(comm, schedules, 0, which):
-        for batch in comm.local(remote.drawn(key_data, seeds)):
-            need = np.maximum(need, np.asarray(batch.needed))
+        for needed in comm.local(remote.drawn(key_data, seeds).needed):
+            need = np.maximum(need, np.asarray(needed))
     mine = with_margin(need, 0.05, batch_size, worst)
     capacity = largest(comm, [mine] * comm.num_local)
     drawing = make(capacity)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from jgs.data.parts import Part, Parts
 from jgs.dist.broadcast import everywhere

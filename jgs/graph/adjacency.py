@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from jgs.graph.graph import Graph
 from jgs.graph.rows import row_chunks, row_offsets, row_positions

@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from jgs.plan.cost import Draw, Workload
 

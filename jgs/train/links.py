@@ -152,7 +152,7 @@ class LinkJob:
         source = self._draws.source(self.data.held.train, key)
         steps = -(-min(_MEASURED, self.num_seeds) // self.batch_size)
         for ((batch, _),) in source.drawn(0, len(source.schedules[0]) - steps):
-            own = [np.diff(np.asarray(one.groups)) for one in self.comm.local(batch)]
+            own = [np.diff(np.asarray(groups)) for groups in self.comm.local(batch.groups)]
             sizes.append(all_gather_rows(self.comm, own).reshape(-1))
         real = np.sort(np.concatenate(sizes))
         real = real[real > 0]

@@ -48,7 +48,7 @@ def run_ranks(
     else:
         commands = [command]
         environments = [environment | {"JGS_TEST_COMM": "jax", "JAX_NUM_CPU_DEVICES": str(n)}]
-    # Guards outlive their ranks for a moment and speak then. The pipe ends with the last of them.
+    # Guards outlive their ranks for a moment, and speak then. The pipe ends with the last one.
     reading, writing = os.pipe()
     with open(reading, errors="replace") as output, ThreadPoolExecutor(1) as reader:
         processes = [
