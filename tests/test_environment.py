@@ -80,7 +80,10 @@ def test_commands_answer_before_jax_is_imported():
         "import sys, jgs, jgs.train.__main__, jgs.partition.__main__, jgs.plan.__main__\n"
         "assert 'jax' not in sys.modules\n"
         "assert 'Graph' in dir(jgs) and jgs.Graph is jgs.graph.Graph\n"
-        "from jgs import Block, MiniBatch, SparseFeatures"
+        "from jgs import Block, MiniBatch, SparseFeatures\n"
+        "import jgs.train.jobs\n"
+        # `import scipy` is quick: SciPy imports its own packages when they are first used.
+        "assert 'scipy.sparse' not in sys.modules and 'scipy.special' not in sys.modules"
     )
     done = run(["-c", code])
     assert done.returncode == 0, done.stderr

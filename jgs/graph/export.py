@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 
 from jgs.errors import InputError
 from jgs.graph.rows import row_of_edges
 
 if TYPE_CHECKING:
-    import scipy.sparse
     from jax.experimental import sparse
 
 
@@ -51,8 +51,6 @@ def edge_index_of_graph(graph: Any) -> np.ndarray:
 
 def scipy_matrix(graph: Any) -> scipy.sparse.csc_array:
     """See `Graph.to_scipy`."""
-    import scipy.sparse  # a slow import
-
     arrays = _weights(graph), np.asarray(graph.indices), np.asarray(graph.indptr)
     return scipy.sparse.csc_array(arrays, shape=(graph.num_nodes,) * 2)
 

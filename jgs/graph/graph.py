@@ -47,7 +47,7 @@ from jgs.graph.tables import table_edges
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 if TYPE_CHECKING:
-    import scipy.sparse
+    import scipy
     from jax.experimental.sparse import BCOO
 
 

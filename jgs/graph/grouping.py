@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
 from jgs import kernels
 from jgs.graph.device import aligned_empty
@@ -58,8 +59,6 @@ def _group(keys: np.ndarray, values: np.ndarray | None, num_groups: int) -> Grou
 
 def group_plain(keys: np.ndarray, values: np.ndarray | None, num_groups: int) -> Groups | None:
     """`group_kernel` in SciPy; several times faster than a stable `numpy.argsort`."""
-    import scipy.sparse  # a slow import
-
     for ids in (keys,) if values is None else (keys, values):
         if ids.size and (ids.min() < 0 or ids.max() >= num_groups):
             return None
