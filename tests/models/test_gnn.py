@@ -41,6 +41,12 @@ def batch_of(graph, seeds, fanouts=(-1, -1), **options):
     return batch.with_degrees(jnp.asarray(degrees))
 
 
+@nnx.jit
+def outputs_of(model, batch, x, masks=None):
+    rows = gather(x, batch.nodes)
+    return model(batch, rows) if masks is None else model.masked(batch, rows, masks)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
     """Also in pieces, many of which share the hub, and on two ranks."""
@@ -48,10 +54,10 @@ def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
     x = np.random.default_rng(1).normal(size=(N, WIDTHS[0])).astype(np.float32)
     seeds, params = np.arange(N, dtype=np.int32), nnx.state(model)
     batch = batch_of(graph, seeds)
-    want = np.asarray(model(batch, gather(jnp.asarray(x), batch.nodes)))
+    want = np.asarray(outputs_of(model, batch, x))
     close = {"rtol": 1e-3, "atol": 1e-5 * np.abs(want).max()}
     ones = [jnp.ones(block.edge_capacity) for block in batch.blocks]
-    masked = model.masked(batch, gather(jnp.asarray(x), batch.nodes), ones)
+    masked = outputs_of(model, batch, x, ones)
     np.testing.assert_allclose(masked, want, **close)
     infer = exact_inference(model, graph, jnp.asarray(x), 4000, tmp_path)
     np.testing.assert_allclose(infer(params, seeds), want, **close)
@@ -70,7 +76,9 @@ def test_dropout_padding_and_overflow(name):
     padded = batch_of(graph, np.r_[seeds, [N] * 5].astype(np.int32), (4, 4))
 
     @nnx.jit
-    def loss_and_grads(model, batch, rows, key):
+    def loss_and_grads(model, batch, key, fill):
+        rows = jnp.where((batch.nodes < N)[:, None], gather(x, batch.nodes), fill)
+
         def loss(model):
             out = model(batch, rows, key=key)
             return jnp.sum(jnp.where(batch.seed_mask[:, None], out**2, 0))
@@ -78,9 +86,7 @@ def test_dropout_padding_and_overflow(name):
         return nnx.value_and_grad(loss)(model)
 
     def run(batch, key=key, fill=0.0):
-        rows = gather(x, batch.nodes)
-        rows = jnp.where((batch.nodes < N)[:, None], rows, fill)
-        return jax.tree.leaves(loss_and_grads(model, batch, rows, key))
+        return jax.tree.leaves(loss_and_grads(model, batch, key, fill))
 
     plain = run(batch)
     for other in (run(padded), run(padded, fill=jnp.nan)):
@@ -88,7 +94,7 @@ def test_dropout_padding_and_overflow(name):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
     assert not np.allclose(plain[0], run(batch, jax.random.key(4))[0])
     full = dataclasses.replace(batch, overflow=jnp.array(True))
-    assert np.isnan(model(full, gather(x, batch.nodes))).all()
+    assert np.isnan(outputs_of(model, full, x)).all()
 
 
 def test_layers_of_several_kinds():

@@ -108,7 +108,7 @@ def test_a_step_over_all_neighbours_equals_the_dense_reference(graph, reduce):
     batch = full_batch(graph, 3)
     assert [c.projects_first for c in sage.layers] == [False, False, reduce != "max"]
     want_loss, want = dense_reference(graph, sage, x, reduce)
-    loss, grads = nnx.value_and_grad(loss_of)(sage, batch, jnp.asarray(x))
+    loss, grads = nnx.jit(nnx.value_and_grad(loss_of))(sage, batch, jnp.asarray(x))
     close(loss, want_loss)
     for i, layer in enumerate(want):
         got = grads["layers"][i]
@@ -264,10 +264,10 @@ def test_inputs_equal_the_rows_of_all_input_nodes(
     x, key = jnp.asarray(features()), jax.random.key(8)
 
     def result(batch, inputs):
-        def loss(params):
+        def loss(params, inputs):
             return loss_of(nnx.merge(graphdef, params), batch, inputs, key=key)
 
-        return jax.value_and_grad(loss)(params)
+        return jax.jit(jax.value_and_grad(loss))(params, inputs)
 
     wanted = result(full, ops.gather(x, full.nodes))
     got = result(

@@ -132,7 +132,8 @@ def test_the_kernel_computes_what_plain_jax_does(places, negatives, width, windo
     rows = rows.at[:places].multiply(4)  # scores whose sigmoid is 0 or 1
     run = jax.jit(skipgram, static_argnums=(2, 3))
     got, again = (run(rows, batch, NUM_NODES, WEIGHT, 0.1) for _ in range(2))
-    wanted = skipgram_plain(rows, batch, jnp.float32(0.1), NUM_NODES, WEIGHT)
+    plainly = jax.jit(skipgram_plain, static_argnums=(3, 4))
+    wanted = plainly(rows, batch, jnp.float32(0.1), NUM_NODES, WEIGHT)
     for mine, same, plain in zip(got, again, wanted, strict=True):
         np.testing.assert_array_equal(mine, same)
         np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-5 * np.abs(plain).max())

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from derivatives import vjp
 from jax.test_util import check_grads
 
 from jgs import Block, InputError, kernels, ops
@@ -52,12 +53,12 @@ def test_equals_the_definition(implementation, random_block, num_heads, with_own
     if with_own:
         want = definition(block, logits, own, (grad, grad_own))
         f = lambda logits, own: ops.edge_softmax(block, logits, own)  # noqa: E731
-        out, pull = jax.vjp(f, logits, own)
+        out, pull = vjp(f, logits, own)
         got = [*out, *pull((grad, grad_own))]
     else:
         none = np.full(own.shape, -1e9)  # its weight becomes 0
         want = definition(block, logits, none, (grad, none * 0))[::2]
-        out, pull = jax.vjp(lambda logits: ops.edge_softmax(block, logits), logits)
+        out, pull = vjp(lambda logits: ops.edge_softmax(block, logits), logits)
         got = [out, *pull(grad)]
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from derivatives import vjp
 
 from jgs import Block, InputError, kernels, ops
 
@@ -49,7 +50,7 @@ def test_each_head_has_its_weights(
     x, weight, grad = arrays(rng, block, num_heads, width)
     want = one_by_one(reference, block, x, weight, grad, reduce)
     f = lambda x, weight: ops.aggregate(block, x, reduce, edge_weight=weight)  # noqa: E731
-    out, pull = jax.vjp(f, x, weight)
+    out, pull = vjp(f, x, weight)
     for got, exact in zip((out, *pull(grad)), want, strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
 
@@ -72,13 +73,14 @@ def test_edge_dot_equals_the_definition(implementation, random_block, num_heads,
     rng = np.random.default_rng(9)
     block = random_block(rng, weighted=False)
     x, grad, y = arrays(rng, block, num_heads, width)
-    out, pull = jax.vjp(lambda x, y: ops.edge_dot(block, x, y, num_heads), x, y)
+    out, pull = vjp(lambda x, y: ops.edge_dot(block, x, y, num_heads), x, y)
     grad_x, grad_y = pull(grad)
     clean, wide = np.nan_to_num(np.asarray(x, np.float64)), np.asarray(y, np.float64)
+    indptr, indices, grad = (np.asarray(a) for a in (block.indptr, block.indices, grad))
     want, want_x, want_y = (np.zeros(a.shape) for a in (grad, x, y))
     for t in range(int(block.num_targets)):
-        for e in range(int(block.indptr[t]), int(block.indptr[t + 1])):
-            s, g = int(block.indices[e]), np.repeat(np.asarray(grad[e], np.float64), width)
+        for e in range(indptr[t], indptr[t + 1]):
+            s, g = indices[e], np.repeat(np.asarray(grad[e], np.float64), width)
             want[e] = (clean[s] * wide[t]).reshape(num_heads, width).sum(1)
             want_x[s] += g * wide[t]
             want_y[t] += g * clean[s]
@@ -89,10 +91,11 @@ def test_edge_dot_equals_the_definition(implementation, random_block, num_heads,
 def scores_by_definition(block, x, y, attention, slope):
     """The scores, one edge at a time, in float64 where it is on."""
     heads, width = attention.shape
+    indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
     scores = jnp.zeros((block.edge_capacity, heads), x.dtype)
     for t in range(int(block.num_targets)):
-        for e in range(int(block.indptr[t]), int(block.indptr[t + 1])):
-            total = (x[int(block.indices[e])] + y[t]).reshape(heads, width)
+        for e in range(indptr[t], indptr[t + 1]):
+            total = (x[indices[e]] + y[t]).reshape(heads, width)
             leaky = jnp.where(total >= 0, total, slope * total)
             scores = scores.at[e].set((attention * leaky).sum(1))
     return scores
@@ -105,10 +108,10 @@ def test_edge_scores_equal_the_definition(implementation, random_block, num_head
     x, grad, y = arrays(rng, block, num_heads, width, 13)
     y = y.at[int(block.num_targets) :].set(jnp.nan)
     attention = jnp.asarray(rng.standard_normal((num_heads, width)), jnp.float32)
-    got, pull = jax.vjp(lambda *a: ops.edge_scores(block, *a, 0.1), x, y, attention)
+    got, pull = vjp(lambda *a: ops.edge_scores(block, *a, 0.1), x, y, attention)
     with jax.enable_x64(True):
         wide = [jnp.nan_to_num(a.astype(jnp.float64)) for a in (x, y, attention)]
-        want, pull_want = jax.vjp(lambda *a: scores_by_definition(block, *a, 0.1), *wide)
+        want, pull_want = vjp(lambda *a: scores_by_definition(block, *a, 0.1), *wide)
         grads = pull_want(jnp.nan_to_num(grad.astype(jnp.float64)))
     for a, b in zip((got, *pull(grad)), (want, *grads), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -124,8 +127,8 @@ def test_second_derivatives_of_edge_scores(random_block):
     def loss(scores, operands):
         return jnp.sin(scores(block, *operands, 0.2)).sum()
 
-    got = jax.hessian(lambda a: loss(ops.edge_scores, a))(operands)
-    want = jax.hessian(lambda a: loss(scores_by_definition, a))(operands)
+    got = jax.jit(jax.hessian(lambda a: loss(ops.edge_scores, a)))(operands)
+    want = jax.jit(jax.hessian(lambda a: loss(scores_by_definition, a)))(operands)
     assert max(np.abs(a).max() for a in jax.tree.leaves(want)) > 0.1
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)  # noqa: E731
     jax.tree.map(close, got, want)
@@ -160,11 +163,11 @@ def test_second_derivatives_of_an_attention(random_block):
         weights = values / jnp.where(total == 0, 1, total)
         return jnp.einsum("tsh,shd->thd", weights, parts).reshape(targets, -1)
 
-    np.testing.assert_allclose(of_jgs(x), dense(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(of_jgs(x), jax.jit(dense)(x), rtol=1e-5, atol=1e-5)
     f, g = (lambda x, f=f: jnp.sin(f(x)).sum() for f in (of_jgs, dense))
-    want = jax.hessian(g)(x)
+    want = jax.jit(jax.hessian(g))(x)
     assert np.abs(want).max() > 0.1
-    np.testing.assert_allclose(jax.hessian(f)(x), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.hessian(f))(x), want, rtol=1e-4, atol=1e-5)
 
 
 OPERATIONS = {
@@ -189,7 +192,7 @@ def test_kernel_equals_plain_at_any_number_of_threads(random_block, name):
             mock.patch.object(kernels, "NUM_THREADS", num_threads),
         ):
             f = lambda *a: OPERATIONS[name](block, *a)  # noqa: E731
-            out, pull = jax.vjp(f, x, y, weight)
+            out, pull = vjp(f, x, y, weight)
             return (out, *pull(jnp.cos(jnp.arange(out.size)).reshape(out.shape)))
 
     one = run(1)
