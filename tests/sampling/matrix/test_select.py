@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from jgs import Graph, InputError
+from jgs.ops import gather
 from jgs.sampling import sample_neighbors
 from jgs.sampling.matrix import Matrix, Room
 
@@ -106,9 +107,7 @@ def test_selections_are_unbiased_by_their_probabilities(graph):
 def _fused_weighted(A, x):
     sub = A[:, COLUMNS]
     drawn = sub.individual_sample(3, sub)
-    return drawn.with_values(
-        jnp.asarray(x).at[drawn.edges.edge_id].get(mode="fill", fill_value=0)
-    )
+    return drawn.with_values(gather(jnp.asarray(x)[:, None], drawn.edges.edge_id)[:, 0])
 
 
 def test_rows_are_drawn_by_sequential_poisson(graph):
