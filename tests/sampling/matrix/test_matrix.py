@@ -1,5 +1,7 @@
 """`Matrix` beside NumPy's dense matrices: slices, edge maps, reductions, blocks."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,16 +172,20 @@ def test_products_and_blocks(graph, compact):
 
 
 def test_what_does_not_fit_is_said(graph):
-    needed = int(np.asarray(graph.degrees())[COLUMNS[COLUMNS < N]].sum())
-    for looked, fits in ((needed, True), (needed - 1, False)):
+    @partial(jax.jit, static_argnums=1)
+    def program(graph, looked):
         A = Matrix(graph, room=Room(looked), key=KEY)
         sub = A[:, COLUMNS].built()
-        assert bool(sub.overflow) is not fits
-        assert int(sub.needs.looked) == needed
-        assert int(sub.num_edges) == (needed if fits else 0)
-        assert bool(np.isnan(sub.sum(1)).all()) is not fits
-        assert bool(sub.collective_sample(3, sub.sum(1)).overflow) is not fits
-        assert bool(sub.individual_sample(3, sub).overflow) is not fits
+        selected = sub.collective_sample(3, sub.sum(1)), sub.individual_sample(3, sub)
+        overflows = [sub.overflow, jnp.isnan(sub.sum(1)).all()]
+        overflows += [part.overflow for part in selected]
+        return overflows, sub.needs.looked, sub.num_edges
+
+    needed = int(np.asarray(graph.degrees())[COLUMNS[COLUMNS < N]].sum())
+    for looked, fits in ((needed, True), (needed - 1, False)):
+        overflows, *counts = program(graph, looked)
+        assert [bool(each) for each in overflows] == [not fits] * 4
+        assert [int(count) for count in counts] == [needed, needed if fits else 0]
     outside = Matrix(graph)[:, np.array([1, N + 7])].built()
     assert outside.overflow
 
@@ -200,10 +206,11 @@ def test_gradients_reach_the_edge_values(graph):
 
     target = np.repeat(np.arange(N), np.diff(np.asarray(graph.indptr)))
     weight = graph.edge_weight
-    np.testing.assert_allclose(loss(weight), plain(weight), rtol=1e-5)
-    np.testing.assert_allclose(
-        jax.grad(loss)(weight), jax.grad(plain)(weight), rtol=1e-4, atol=1e-6
+    (found, slopes), (wanted, wanted_slopes) = (
+        jax.jit(jax.value_and_grad(f))(weight) for f in (loss, plain)
     )
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(slopes, wanted_slopes, rtol=1e-4, atol=1e-6)
 
 
 def test_sums_do_not_depend_on_the_order():
