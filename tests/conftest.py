@@ -46,6 +46,11 @@ class _Scheduler(LoadFileScheduling):
         return "ranks" if _starts_ranks(self.config.rootpath / file) else file
 
 
+def pytest_xdist_auto_num_workers(config):
+    """One process more than CPUs: those that wait for ranks leave theirs to others."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_xdist_make_scheduler(config, log):
     return _Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
 

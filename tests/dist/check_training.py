@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jgs import kernels
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader
 from jgs.train.config import Config
@@ -133,7 +134,9 @@ def main() -> None:
     comm = connect_here()
     for each in modes:
         mode, cache = each.split("-")
-        result = train(comm, parts, mode, cache, SEEDS // comm.size)
+        # The first is traced for every platform, as users' own loops are; others as commands.
+        with kernels.this_host_only(each != modes[0]):
+            result = train(comm, parts, mode, cache, SEEDS // comm.size)
         Path(out, f"{each}-{comm.rank}.pickle").write_bytes(pickle.dumps(result))
     comm.barrier()
 
