@@ -3,13 +3,16 @@
 import jax
 
 
-def vjp(f, *operands):
-    """What `jax.vjp` returns: the outputs, and the function that pulls gradients back.
+def vjp(f, *operands, grads):
+    """`f(*operands)`, and the gradients by each operand that `jax.vjp` pulls back: one program.
 
-    Each is computed by one program, traced anew.
+    `grads` are those by the outputs, or a function that computes them from the outputs. The
+    program is traced anew.
     """
+    of = grads if callable(grads) else None
 
-    def pull(grads):
-        return jax.jit(lambda x, grads: jax.vjp(f, *x)[1](grads))(operands, grads)
+    def program(operands, grads):
+        out, pull = jax.vjp(f, *operands)
+        return out, pull(of(out) if of else grads)
 
-    return jax.jit(lambda *x: f(*x))(*operands), pull
+    return jax.jit(program)(operands, None if of else grads)

@@ -137,7 +137,7 @@ def check_that_a_trace_is_only_used_there(function, arguments, first):
             traced = program.trace(*arguments)
         everywhere = "platform_index" in str(traced.jaxpr)
         assert everywhere == (kernels.available() and not host_only)
-        if not host_only:
+        if first and not host_only:  # other tests lower what comes first
             list(lowered(program, *arguments))
         assert ("jgs_" in traced.lower().as_text()) == kernels.available()
 

@@ -53,13 +53,13 @@ def test_equals_the_definition(implementation, random_block, num_heads, with_own
     if with_own:
         want = definition(block, logits, own, (grad, grad_own))
         f = lambda logits, own: ops.edge_softmax(block, logits, own)  # noqa: E731
-        out, pull = vjp(f, logits, own)
-        got = [*out, *pull((grad, grad_own))]
+        out, grads = vjp(f, logits, own, grads=(grad, grad_own))
+        got = [*out, *grads]
     else:
         none = np.full(own.shape, -1e9)  # its weight becomes 0
         want = definition(block, logits, none, (grad, none * 0))[::2]
-        out, pull = vjp(lambda logits: ops.edge_softmax(block, logits), logits)
-        got = [out, *pull(grad)]
+        out, grads = vjp(lambda logits: ops.edge_softmax(block, logits), logits, grads=grad)
+        got = [out, *grads]
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     total = np.asarray(jax.ops.segment_sum(got[0], row_of(block), block.target_capacity))

@@ -50,8 +50,8 @@ def test_each_head_has_its_weights(
     x, weight, grad = arrays(rng, block, num_heads, width)
     want = one_by_one(reference, block, x, weight, grad, reduce)
     f = lambda x, weight: ops.aggregate(block, x, reduce, edge_weight=weight)  # noqa: E731
-    out, pull = vjp(f, x, weight)
-    for got, exact in zip((out, *pull(grad)), want, strict=True):
+    out, grads = vjp(f, x, weight, grads=grad)
+    for got, exact in zip((out, *grads), want, strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
 
 
@@ -73,8 +73,9 @@ def test_edge_dot_equals_the_definition(implementation, random_block, num_heads,
     rng = np.random.default_rng(9)
     block = random_block(rng, weighted=False)
     x, grad, y = arrays(rng, block, num_heads, width)
-    out, pull = vjp(lambda x, y: ops.edge_dot(block, x, y, num_heads), x, y)
-    grad_x, grad_y = pull(grad)
+    out, (grad_x, grad_y) = vjp(
+        lambda x, y: ops.edge_dot(block, x, y, num_heads), x, y, grads=grad
+    )
     clean, wide = np.nan_to_num(np.asarray(x, np.float64)), np.asarray(y, np.float64)
     indptr, indices, grad = (np.asarray(a) for a in (block.indptr, block.indices, grad))
     want, want_x, want_y = (np.zeros(a.shape) for a in (grad, x, y))
@@ -108,12 +109,13 @@ def test_edge_scores_equal_the_definition(implementation, random_block, num_head
     x, grad, y = arrays(rng, block, num_heads, width, 13)
     y = y.at[int(block.num_targets) :].set(jnp.nan)
     attention = jnp.asarray(rng.standard_normal((num_heads, width)), jnp.float32)
-    got, pull = vjp(lambda *a: ops.edge_scores(block, *a, 0.1), x, y, attention)
+    f, operands = lambda *a: ops.edge_scores(block, *a, 0.1), (x, y, attention)
+    got, found = vjp(f, *operands, grads=grad)
     with jax.enable_x64(True):
-        wide = [jnp.nan_to_num(a.astype(jnp.float64)) for a in (x, y, attention)]
-        want, pull_want = vjp(lambda *a: scores_by_definition(block, *a, 0.1), *wide)
-        grads = pull_want(jnp.nan_to_num(grad.astype(jnp.float64)))
-    for a, b in zip((got, *pull(grad)), (want, *grads), strict=True):
+        *wide, grad = (jnp.nan_to_num(a.astype(jnp.float64)) for a in (*operands, grad))
+        f = lambda *a: scores_by_definition(block, *a, 0.1)  # noqa: E731
+        want, grads = vjp(f, *wide, grads=grad)
+    for a, b in zip((got, *found), (want, *grads), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
@@ -192,8 +194,9 @@ def test_kernel_equals_plain_at_any_number_of_threads(random_block, name):
             mock.patch.object(kernels, "NUM_THREADS", num_threads),
         ):
             f = lambda *a: OPERATIONS[name](block, *a)  # noqa: E731
-            out, pull = vjp(f, x, y, weight)
-            return (out, *pull(jnp.cos(jnp.arange(out.size)).reshape(out.shape)))
+            cosines = lambda out: jnp.cos(jnp.arange(out.size)).reshape(out.shape)  # noqa: E731
+            out, grads = vjp(f, x, y, weight, grads=cosines)
+            return out, *grads
 
     one = run(1)
     for a, b in zip(one, run(0, available=False), strict=True):

@@ -55,9 +55,10 @@ def test_equals_the_products(path, capacity, real):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_any_width(path, width):
     inputs, weights, bias = matrices(20, (3, 8), width)
-    out, pull = vjp(lambda i, w: linear(i, w, bias, 19), inputs, weights)
+    out, (grad_inputs, grad_weights) = vjp(
+        lambda i, w: linear(i, w, bias, 19), inputs, weights, grads=jnp.ones_like
+    )
     np.testing.assert_allclose(out, reference(inputs, weights, bias, 19), rtol=1e-5, atol=1e-5)
-    grad_inputs, grad_weights = pull(np.ones_like(out))
     ones = np.ones((19, width))
     for i in range(2):
         wanted = ones @ weights[i].T.astype(np.float64)
@@ -74,8 +75,9 @@ def test_derivatives(path, capacity, real):
     for x in inputs:
         x[real:] = np.nan
     grad[real:] = np.nan
-    _, pull = vjp(lambda i, w, b: linear(i, w, b, real), inputs, weights, bias)
-    grad_inputs, grad_weights, grad_bias = pull(grad)
+    _, (grad_inputs, grad_weights, grad_bias) = vjp(
+        lambda i, w, b: linear(i, w, b, real), inputs, weights, bias, grads=grad
+    )
     grad = np.where(np.arange(capacity)[:, None] < real, grad, 0).astype(np.float64)
     close = {"rtol": 1e-4, "atol": 1e-3}
     np.testing.assert_allclose(grad_bias, grad.sum(0), **close)
@@ -99,11 +101,11 @@ def test_inputs_and_gradients_that_are_mostly_zero(path, widths, out):
     def layer(inputs, weights, bias):
         return linear(inputs, weights, bias, real, add=add, relu=True)
 
-    result, pull = vjp(layer, inputs, weights, bias)
+    grad = rng.standard_normal((capacity, out)).astype(np.float32)
+    result, grads = vjp(layer, inputs, weights, bias, grads=grad)
     exact = reference(inputs, weights, bias + add.astype(np.float64), real)
     np.testing.assert_allclose(result, np.maximum(exact, 0), rtol=1e-5, atol=1e-3)
-    grad = rng.standard_normal((capacity, out)).astype(np.float32)
-    grad_inputs, grad_weights, grad_bias = pull(grad)
+    grad_inputs, grad_weights, grad_bias = grads
     grad = np.where(exact > 0, grad, 0).astype(np.float64)
     np.testing.assert_allclose(grad_bias, grad.sum(0), rtol=1e-4, atol=1e-3)
     for i, x in enumerate(inputs):
@@ -141,15 +143,18 @@ def test_add_relu_and_dropout(path, capacity, real, rate):
         out = jax.nn.relu(jnp.where(real_rows, out, 0))
         return out if rate is None else dropout(key, out, nodes, 2, rate)
 
-    out, pull = vjp(fused, inputs, weights, bias, add)
-    wanted, wanted_pull = vjp(composed, inputs, weights, bias, add)
+    grad = np.random.default_rng(1).standard_normal((capacity, 40)).astype(np.float32)
+
+    def same_sign(outs):
+        # Where rounding decides whether a unit is above 0, it also decides the gradient.
+        of_both = jnp.where((outs[0] == 0) == (outs[1] == 0), grad, 0)
+        return of_both, of_both
+
+    both = lambda x, y: (fused(*x), composed(*y))  # noqa: E731
+    operands = inputs, weights, bias, add
+    (out, wanted), grads = vjp(both, operands, operands, grads=same_sign)
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
-    grad = np.random.default_rng(1).standard_normal(out.shape).astype(np.float32)
-    # Where rounding decides whether a unit is above 0, it also decides the gradient.
-    grad = np.where((np.asarray(out) == 0) == (np.asarray(wanted) == 0), grad, 0)
-    for a, b in zip(
-        jax.tree.leaves(pull(grad)), jax.tree.leaves(wanted_pull(grad)), strict=True
-    ):
+    for a, b in zip(*map(jax.tree.leaves, grads), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-3)
 
 
@@ -193,10 +198,8 @@ def test_same_bits_with_any_number_of_threads(monkeypatch, real):
 
     def results(num_threads):
         monkeypatch.setattr(kernels, "NUM_THREADS", num_threads)
-        out, pull = vjp(
-            lambda i, w: linear(i, w, bias, real, relu=True, drop=drop), inputs, weights
-        )
-        return jax.tree.leaves((out, pull(out)))
+        f = lambda i, w: linear(i, w, bias, real, relu=True, drop=drop)  # noqa: E731
+        return jax.tree.leaves(vjp(f, inputs, weights, grads=lambda out: out))
 
     one = results(1)
     for num_threads in (2, 4):

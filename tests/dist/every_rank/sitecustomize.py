@@ -2,8 +2,11 @@
 
 JAX has process 0 alone keep what it compiles. The programs of the other processes name other
 devices, so these processes would compile all of them in each test.
+
+They search less often for cycles, as the commands and the tests' own processes do.
 """
 
+import gc
 import importlib.util
 import sys
 from types import SimpleNamespace
@@ -29,3 +32,4 @@ class _Finder:
 
 
 sys.meta_path.insert(0, _Finder)
+gc.set_threshold(50_000, *gc.get_threshold()[1:])
