@@ -141,15 +141,16 @@ class WeightedDraws {
   void Search(int32_t* position) {
     for (int i = 0; i < num_searching_; ++i) {
       const int r = searching_[i];  // points from the total on have the last position
-      search_[r].Begin(prefix[r], static_cast<int32_t>(batch_.degree[r]) - 1, Plus(point_[r], 1),
-                       per_weight_[r]);
+      low_[r] = 0;
+      high_[r] = static_cast<int32_t>(batch_.degree[r]) - 1;
+      if (high_[r] > 0) Range(r).Guess(prefix[r], static_cast<double>(point_[r]) * per_weight_[r]);
     }
-    while (num_searching_ > 0) {
+    for (int round = 1; num_searching_ > 0; ++round) {
       int still = 0;
       for (int i = 0; i < num_searching_; ++i) {
         const int r = searching_[i];
-        if (search_[r].Look()) {
-          position[r] = search_[r].position();
+        if (Range(r).Look(prefix[r], Plus(point_[r], 1), per_weight_[r], round)) {
+          position[r] = low_[r];
           __builtin_prefetch(&prefix[r][std::max(position[r] - 1, 0)]);  // for Take
         } else {
           searching_[still++] = static_cast<uint8_t>(r);
@@ -159,12 +160,15 @@ class WeightedDraws {
     }
   }
 
+  SearchRange Range(int r) { return {low_[r], high_[r], guess_[r]}; }
+
   Draws& batch_;
   const bool replace_;
   int64_t left_[kLanes];       // the weight not yet drawn
   double per_weight_[kLanes];  // the mean number of positions for a unit of weight
   int64_t point_[kLanes], begin_[kLanes], weight_[kLanes];
-  LineSearch<int64_t> search_[kLanes];
+  // The Range of each search. As arrays they are a few percent faster than as LineSearches.
+  int32_t low_[kLanes], high_[kLanes], guess_[kLanes];
   uint8_t searching_[kLanes];
   int num_searching_ = 0;
   std::unique_ptr<int64_t[]> drawn_begin_, drawn_weight_;  // [draws][kLanes], ascending

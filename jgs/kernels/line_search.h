@@ -8,6 +8,55 @@
 
 namespace jgs {
 
+// Where a search stands: the position is in [low, high], and the line of `guess` is prefetched.
+// The numbers may lie anywhere, so that many searches can keep theirs side by side.
+struct SearchRange {
+  int32_t &low, &high, &guess;
+
+  // Makes the value nearest to `at` the next to read.
+  template <typename T>
+  void Guess(const T* values, double at) const {
+    at = std::min<double>(std::max<double>(at, low), high - 1);
+    guess = static_cast<int32_t>(at);
+    __builtin_prefetch(&values[guess], 0, 2);
+  }
+
+  // Reads the prefetched line, in round 1 the first. Returns whether the position is found:
+  // `low` is that of the first value that is at least `target`. Otherwise prefetches another
+  // line. `slope` is the mean number of values for a unit.
+  template <typename T>
+  bool Look(const T* values, int64_t target, double slope, int round) const {
+    if (low >= high) return true;
+    constexpr int kLine = 64 / sizeof(T);
+    const int into =
+        static_cast<int>(reinterpret_cast<uintptr_t>(values + guess) / sizeof(T) % kLine);
+    const int32_t first = std::max(low, guess - into);
+    const int32_t last = guess + std::min(high - 1 - guess, kLine - 1 - into);
+    const bool past = values[last] < target;
+    if (!past && (first == low || values[first] < target)) {
+      int32_t at = first;
+      for (int32_t i = first; i < last; ++i) at += values[i] < target;
+      low = at;
+      return true;
+    }
+    int32_t seen = first;
+    if (past) {
+      seen = last;
+      low = last + 1;
+      if (low == high) return true;
+    } else {
+      high = first;
+    }
+    const auto away = static_cast<int64_t>(static_cast<uint64_t>(target) -
+                                           static_cast<uint64_t>(values[seen]));
+    Guess(values, round < kGuesses ? seen + static_cast<double>(away) * slope
+                                   : low + (high - low) / 2);
+    return false;
+  }
+
+  static constexpr int kGuesses = 6;  // rounds that interpolate; those after them halve
+};
+
 // Finds the first of ascending values that is at least `target`. A line without it still shows
 // how far away it is, so few lines are read where values grow evenly.
 template <typename T>
@@ -21,51 +70,26 @@ class LineSearch {
     slope_ = slope;
     low_ = 0;
     high_ = count;
-    round_ = slope > 0 ? 0 : kGuesses;
-    if (count > 0) Guess(slope > 0 ? static_cast<double>(target) * slope : count / 2);
+    round_ = slope > 0 ? 0 : SearchRange::kGuesses;
+    if (count > 0) {
+      Range().Guess(values, slope > 0 ? static_cast<double>(target) * slope : count / 2);
+    }
   }
 
   // Reads the prefetched line. Returns whether the position is found; otherwise prefetches
   // another.
-  bool Look() {
-    if (low_ >= high_) return true;
-    const int into = static_cast<int>(reinterpret_cast<uintptr_t>(values_ + guess_) /
-                                      sizeof(T) % kLine);
-    const int32_t first = std::max(low_, guess_ - into);
-    const int32_t last = static_cast<int32_t>(
-        std::min<int64_t>(high_ - 1, int64_t{guess_} - into + kLine - 1));
-    const bool past = values_[last] < target_;
-    if (!past && (first == low_ || values_[first] < target_)) {
-      int32_t at = first;
-      for (int32_t i = first; i < last; ++i) at += values_[i] < target_;
-      low_ = at;
-      return true;
-    }
-    (past ? low_ : high_) = past ? last + 1 : first;
-    if (low_ == high_) return true;
-    const int32_t seen = past ? last : first;
-    const double away = static_cast<double>(target_) - static_cast<double>(values_[seen]);
-    Guess(++round_ < kGuesses ? seen + away * slope_ : low_ + (high_ - low_) / 2);
-    return false;
-  }
+  bool Look() { return Range().Look(values_, target_, slope_, ++round_); }
 
   // The position, once it is found; the number of values if all are less.
   int32_t position() const { return low_; }
 
  private:
-  static constexpr int kLine = 64 / sizeof(T);
-  static constexpr int kGuesses = 6;  // by interpolation, after that by halves
-
-  void Guess(double at) {
-    at = std::min<double>(std::max<double>(at, low_), high_ - 1);
-    guess_ = static_cast<int32_t>(at);
-    __builtin_prefetch(&values_[guess_], 0, 2);
-  }
+  SearchRange Range() { return {low_, high_, guess_}; }
 
   const T* values_;
   int64_t target_;
   double slope_;
-  int32_t low_, high_, guess_;  // the position is in [low_, high_]
+  int32_t low_, high_, guess_;
   int round_;
 };
 
