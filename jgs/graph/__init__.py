@@ -1,7 +1,7 @@
 """The data types that every part of jgs shares: `Graph` and its `Schema`, `Block`,
 `MiniBatch`, `SparseFeatures`, `NodeIds`."""
 
-from jgs.graph.batch import Block, Control, MiniBatch
+from jgs.graph.batch import Block, Control, Extras, MiniBatch
 from jgs.graph.device import as_device
 from jgs.graph.features import SparseFeatures
 from jgs.graph.graph import Graph
@@ -11,6 +11,7 @@ from jgs.graph.schema import Schema
 __all__ = [
     "Block",
     "Control",
+    "Extras",
     "Graph",
     "MiniBatch",
     "NodeIds",

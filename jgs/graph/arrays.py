@@ -30,6 +30,7 @@ _FIELDS = {
     "edge_weight_prefix": (np.int64,),
     "edge_order": (np.int32, np.int64),
     "edge_type": (np.int16,),
+    "edge_time": (np.int64,),
 }
 _COLUMNS, _NODES, _SCHEMA = "edge_columns", "node_columns", "schema"
 _PREFIX = f"{_COLUMNS}."  # before the name of a user's column, in dicts of arrays and in files
@@ -46,6 +47,7 @@ class GraphArrays:
     edge_weight_prefix: jax.Array | None
     edge_order: jax.Array | None
     edge_type: jax.Array | None
+    edge_time: jax.Array | None
     edge_columns: dict[str, jax.Array]
     node_columns: dict[str, Any]
     schema: Schema | None

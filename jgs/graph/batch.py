@@ -6,6 +6,7 @@ looks like. Both are JAX pytrees, so they pass through `jax.jit` as arguments.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +16,13 @@ import jax.numpy as jnp
 from jgs.graph.device import reduce_arrays
 from jgs.graph.export import edge_index_of_block, graphs_tuple
 from jgs.graph.shown import Shown, real
+
+EDGE_FIELDS = (
+    "id",
+    "weight",
+    "type",
+    "time",
+)  # columns of a block that are fields of their own
 
 
 class Control(NamedTuple):
@@ -54,6 +62,12 @@ class Block(Shown):
       control: `Control` or None; control variates for a mean over the block.
       source_capacity: int, static; `S`, the number of rows that a source matrix must have. None
         in a block made by hand: the number of rows is then not checked.
+      edge_type: int16 `[E]` or None; the number of each edge's relation, 0 in padding.
+      edge_time: int64 `[E]` or None; each edge's time, 0 in padding.
+      edge_columns: dict of arrays `[E, ...]` by name; the rows of the graph's edge columns that
+        were asked for, 0 in padding. `{}` if there are none.
+
+    A block has the columns that its sampler was asked for (`jgs.sampling.Sampler`, `edges`).
 
     With `relabel_inputs=False` the first block of a sample has all nodes of the graph for
     sources. Its `indices` are node ids, that is, rows of the feature matrix. `S` and
@@ -70,6 +84,9 @@ class Block(Shown):
     edge_weight: jax.Array | None = None
     control: Control | None = None
     source_capacity: int | None = field(default=None, metadata={"static": True})
+    edge_type: jax.Array | None = None
+    edge_time: jax.Array | None = None
+    edge_columns: dict[str, jax.Array] = field(default_factory=dict)
 
     __reduce__ = reduce_arrays
 
@@ -89,6 +106,19 @@ class Block(Shown):
     def edge_capacity(self) -> int:
         return self.indices.shape[-1]
 
+    def edge_arrays(self) -> dict[str, jax.Array]:
+        """The block's columns, arrays `[E, ...]`, by the names under which a sampler is asked
+        for them: `"id"`, `"weight"`, `"type"`, `"time"`, and the names of edge columns. A layer
+        that reads edges gets this (`jgs.models.EdgeLayer`)."""
+        fields = {name: getattr(self, f"edge_{name}") for name in EDGE_FIELDS}
+        return {n: a for n, a in fields.items() if a is not None} | self.edge_columns
+
+    def with_edge_arrays(self, arrays: Mapping[str, jax.Array]) -> Block:
+        """The same block with exactly these columns, named as in `edge_arrays`."""
+        fields: dict[str, Any] = {f"edge_{name}": arrays.get(name) for name in EDGE_FIELDS}
+        columns = {name: a for name, a in arrays.items() if name not in EDGE_FIELDS}
+        return replace(self, **fields, edge_columns=columns)
+
     def edge_index(self) -> jax.Array:
         """int32 `[2, E]`: the source and the target of each edge, in the format of PyG and
         jraphx, both as rows of the source matrix. The targets are its first rows.
@@ -97,6 +127,27 @@ class Block(Shown):
         as `jax.ops.segment_sum` does, leaves padding out. It works inside `jax.jit`.
         """
         return edge_index_of_block(self)
+
+
+class Extras(NamedTuple):
+    """What only the batches of some algorithms have. A field is None in all other batches.
+
+    Fields:
+      seed_weight: float32 `[B]`; the weight of each seed in the loss (`Saint` and other
+        `SubgraphSampler`s). None: 1.
+      pair_labels: int32 `[B]`; 1 where an edge of the graph joins the two ends of a pair, 0
+        elsewhere and in padding (`Seal`).
+      groups: int32 `[B+1]`; pair `b` has a subgraph of its own, whose rows are
+        `groups[b]:groups[b+1]` (`Seal`).
+      node_labels: int32 `[S]`; the position of each row relative to its pair, by Zhang and
+        Chen's double-radius labelling: 1 for an end, 0 for a node that is not near both ends,
+        and 0 in padding (`Seal`).
+    """
+
+    seed_weight: jax.Array | None = None
+    pair_labels: jax.Array | None = None
+    groups: jax.Array | None = None
+    node_labels: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -129,14 +180,13 @@ class MiniBatch(Shown):
         padding. Layers that normalise by degree read it (`with_degrees`).
       seed_rows: int32 `[B]` or None; the row of the model's output that belongs to each seed.
         None: row `i` belongs to seed `i`. In a batch of pairs `[B, 2]`, the rows of both ends.
-      seed_weight: float32 `[B]` or None; the weight of each seed in the loss. None: 1.
-      pair_labels: int32 `[B]` in a batch of pairs, else None; 1 where an edge of the graph
-        joins the two ends, 0 elsewhere and in padding.
-      groups: int32 `[B+1]` or None; seed (or pair) `b` has a subgraph of its own, whose rows
-        are `groups[b]:groups[b+1]`.
-      node_labels: int32 `[S]` or None; the position of each row relative to its pair, by Zhang
-        and Chen's double-radius labelling (`Seal`): 1 for an end, 0 for a node that is not near
-        both ends, and 0 in padding.
+      cutoff: int64 `[S]` or None; the time before which the edges into each of `nodes` were
+        drawn, for seeds that have times. A node that two seeds reach under two cutoffs is
+        twice in `nodes`. In padding 0.
+      items: the rows of the loader's items that the batch is for, a pytree of arrays `[B, ...]`
+        (`Loader`); None in a batch that no loader made.
+      extras: `Extras`; what only the batches of some algorithms have. Its fields can also be
+        read from the batch itself, as `batch.seed_weight`.
       direct_inputs: bool, static; whether the first block names its sources by node id
         (`relabel_inputs=False`).
       square: bool, static; whether the only block serves every layer.
@@ -150,24 +200,23 @@ class MiniBatch(Shown):
     needed: jax.Array | None = None
     degrees: jax.Array | None = None
     seed_rows: jax.Array | None = None
-    seed_weight: jax.Array | None = None
-    pair_labels: jax.Array | None = None
-    groups: jax.Array | None = None
-    node_labels: jax.Array | None = None
+    cutoff: jax.Array | None = None
+    items: Any = None
+    extras: Extras = field(default_factory=Extras)
     direct_inputs: bool = field(default=False, metadata={"static": True})
     square: bool = field(default=False, metadata={"static": True})
 
     __reduce__ = reduce_arrays
 
     def _facts(self) -> dict[str, str]:
-        first, pairs = self.blocks[0], self.pair_labels is not None
+        first = self.blocks[0]
         read = first.num_targets if self.direct_inputs else first.num_sources
         overflow = self.overflow
         lost = not isinstance(overflow, jax.core.Tracer) and bool(jnp.any(overflow))
         kinds = {"square": self.square, "direct inputs": self.direct_inputs, "OVERFLOW": lost}
         return {
             "batches": f"{self.nodes.shape[0]:,}" if self.nodes.ndim == 2 else "",
-            "pairs" if pairs else "seeds": real(
+            "pairs" if self.of_pairs else "seeds": real(
                 self.seed_mask.sum(-1), self.seed_mask.shape[-1]
             ),
             "nodes": real(read, self.nodes.shape[-1]),
@@ -176,10 +225,30 @@ class MiniBatch(Shown):
         }
 
     @property
+    def of_pairs(self) -> bool:
+        """Whether the seeds are pairs of nodes."""
+        return self.seeds.ndim == self.overflow.ndim + 2
+
+    @property
     def seed_mask(self) -> jax.Array:
         """bool `[B]`: False in padding. Losses and metrics count only where it is True."""
-        seeds = self.seeds if self.pair_labels is None else self.seeds[..., 0]
-        return seeds != self.num_nodes
+        return (self.seeds[..., 0] if self.of_pairs else self.seeds) != self.num_nodes
+
+    @property
+    def seed_weight(self) -> jax.Array | None:
+        return self.extras.seed_weight
+
+    @property
+    def pair_labels(self) -> jax.Array | None:
+        return self.extras.pair_labels
+
+    @property
+    def groups(self) -> jax.Array | None:
+        return self.extras.groups
+
+    @property
+    def node_labels(self) -> jax.Array | None:
+        return self.extras.node_labels
 
     def block(self, layer: int) -> Block:
         """The block that layer number `layer` of the model reads."""

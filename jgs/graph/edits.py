@@ -20,7 +20,14 @@ Arrays = dict[str, np.ndarray]
 def sorted_rows(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
     """See `Graph.sorted`."""
     types, num_nodes = arrays.get("edge_type"), indptr.size - 1
-    order = order_by(row_of_edges(indptr), arrays["indices"], num_nodes, types)
+    times = arrays.get("edge_time")
+    order = order_by(row_of_edges(indptr), arrays["indices"], num_nodes, types, times)
+    return indptr, _take(arrays, order)
+
+
+def rows_by_type(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
+    """Each row sorted by edge type; edges of one type keep their order."""
+    order = np.lexsort((arrays["edge_type"], row_of_edges(indptr)))
     return indptr, _take(arrays, order)
 
 
@@ -29,10 +36,13 @@ def both_ways(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
     targets, sources = row_of_edges(indptr), arrays["indices"]
     num_nodes, num_edges = indptr.size - 1, sources.size
     rows, sources = np.concatenate([targets, sources]), np.concatenate([sources, targets])
-    order = order_by(rows, sources, num_nodes)  # a given edge comes before an equal reverse
-    rows, sources = rows[order], sources[order]
+    times = np.tile(arrays.get("edge_time", np.zeros(num_edges, np.int64)), 2)
+    # A given edge comes before an equal reverse.
+    order = order_by(rows, sources, num_nodes, times=times if "edge_time" in arrays else None)
+    rows, sources, times = rows[order], sources[order], times[order]
     first = np.ones(order.size, bool)
     first[1:] = (rows[1:] != rows[:-1]) | (sources[1:] != sources[:-1])
+    first[1:] |= times[1:] != times[:-1]
     kept = np.flatnonzero(first)
     of_edge = order % max(num_edges, 1)
     both = _take(arrays, of_edge[kept])

@@ -123,8 +123,9 @@ def graphs_tuple(batch: Any, x: Any) -> Any:
         )
         ends.append(jnp.where(is_real, jnp.stack([block.indices, target]), first.num_sources))
         real.append(is_real)
-        given = {"edge_id": block.edge_id, "edge_weight": block.edge_weight}
-        column = {name: array for name, array in given.items() if array is not None}
+        own = block.edge_arrays()
+        # Fields of a block keep their names, as in a graph.
+        column = {f"edge_{n}" if hasattr(block, f"edge_{n}") else n: a for n, a in own.items()}
         columns.append(column | {"layer": jnp.full(block.edge_capacity, layer, jnp.int32)})
     is_real = jnp.concatenate(real)
     order = jnp.argsort(~is_real, stable=True)  # real edges of all blocks before padding

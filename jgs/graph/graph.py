@@ -44,6 +44,7 @@ from jgs.graph.relations import typed_edges
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown, graph_facts
 from jgs.graph.tables import table_edges
+from jgs.graph.times import check_ascending, check_times
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Graph(Shown, GraphArrays):
         where the edges were given in compressed form already and kept their order.
       edge_type: int16 `[E]` or None; the number of each edge's relation. Each row is sorted by
         edge type, so the edges of one relation are one contiguous range of the row.
+      edge_time: int64 `[E]` or None; each edge's time, in any unit. The edges of a row, or of
+        one relation in it, are sorted by time, so those before a time are one contiguous range.
       edge_columns: dict of arrays `[E, ...]` by name, which the user adds; 64-bit dtypes stay
         64-bit.
       node_columns: dict by name of arrays `[N, ...]` or `SparseFeatures`, which samplers read;
@@ -78,10 +81,11 @@ class Graph(Shown, GraphArrays):
         ids of a node type are a range (one range in each part of a partitioned graph). See
         `from_relations`.
 
-    `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays, and `edge_type` and
-    `schema` if they are given, and raises `InputError`. Arrays are moved to the default device.
-    Aligned NumPy arrays and memory maps on the CPU are used in place, without a copy, so do not
-    change them afterwards. Parallel edges and self-loops are kept: each counts as a neighbour.
+    `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays, and `edge_type`,
+    `edge_time` and `schema` if they are given, and raises `InputError`. Arrays are moved to the
+    default device. Aligned NumPy arrays and memory maps on the CPU are used in place, without a
+    copy, so do not change them afterwards. Parallel edges and self-loops are kept: each counts
+    as a neighbour.
     """
 
     _facts = graph_facts
@@ -94,6 +98,7 @@ class Graph(Shown, GraphArrays):
         edge_columns: Any = None,
         *,
         edge_type: Any = None,
+        edge_time: Any = None,
         schema: Schema | None = None,
     ):
         indptr = integers("indptr", indptr, np.int64)
@@ -107,7 +112,10 @@ class Graph(Shown, GraphArrays):
         check_schema(schema, indptr.size - 1, edge_type is not None)
         if edge_type is not None:
             edge_type = check_edge_types(edge_type, schema, indptr, indices)
-        fields = (indptr, indices, edge_weight, prefix, None, edge_type, columns)
+        if edge_time is not None:
+            edge_time = check_times(edge_time, indices.size)
+            check_ascending(edge_time, edge_type, indptr)
+        fields = (indptr, indices, edge_weight, prefix, None, edge_type, edge_time, columns)
         self._set(*jax.tree.map(as_device, fields), schema=schema)
 
     # -- columns of the nodes ----------------------------------------------------------------
@@ -136,6 +144,7 @@ class Graph(Shown, GraphArrays):
         edge_weight: Any = None,
         *,
         edge_columns: Any = None,
+        edge_time: Any = None,
         symmetric: bool = False,
     ) -> Self:
         """The graph with an edge `src[i] -> dst[i]` for every `i`.
@@ -145,9 +154,11 @@ class Graph(Shown, GraphArrays):
           num_nodes: `N`.
           edge_weight: float `[E]`, finite and not negative, or None.
           edge_columns: dict of arrays of numbers `[E, ...]`, one row an edge.
+          edge_time: integer `[E]`, the time of each edge, or None.
           symmetric: whether to add the reverse of every edge: see `symmetrized`.
 
-        Within a row the edges keep their order; `edge_order` says where each edge was. Raises
+        Within a row the edges are sorted by time, if they have times; otherwise, and at equal
+        times, they keep their order. `edge_order` says where each edge was. Raises
         `InputError`.
         """
         num_nodes = node_count(num_nodes)
@@ -161,17 +172,25 @@ class Graph(Shown, GraphArrays):
         columns = check_columns(edge_columns, src.size, TAKEN)
         if edge_weight is not None:
             edge_weight = check_weights(edge_weight, src.size)
+        by_time = None
+        if edge_time is not None:
+            edge_time = check_times(edge_time, src.size)
+            by_time = np.argsort(edge_time, kind="stable")
+            src, dst = src[by_time], dst[by_time]
         groups = group_values(dst, src, num_nodes)
         if groups is None:
             check_range("src", src, num_nodes)
             check_range("dst", dst, num_nodes)
         assert groups is not None
         indptr, order, indices = groups
+        if by_time is not None:
+            order = by_time[order].astype(order.dtype)
         graph = cls(
             indptr,
             indices,
             None if edge_weight is None else edge_weight[order],
             {name: array[order] for name, array in columns.items()},
+            edge_time=None if edge_time is None else edge_time[order],
         )
         graph = graph._with_order(order)
         return graph.symmetrized() if symmetric else graph
@@ -186,6 +205,7 @@ class Graph(Shown, GraphArrays):
         edges: Mapping[Relation, tuple[Any, Any]],
         edge_weight: Mapping[Relation, Any] | None = None,
         *,
+        edge_time: Mapping[Relation, Any] | None = None,
         both_ways: bool = False,
     ) -> Self:
         """The typed graph of these relations, with `edge_type` and `schema`.
@@ -197,19 +217,26 @@ class Graph(Shown, GraphArrays):
             target type). The integers count from 0 within each node type.
           edge_weight: float `[E]` by relation, as in `from_edges`. A relation that is left out
             has weights 1.
+          edge_time: integer `[E]` by relation, as in `from_edges`, for all relations or None.
           both_ways: whether to add the reverse of each relation `(a, name, b)` as the relation
             `(b, "rev_" + name, a)`, after all the given ones.
 
-        Rows are sorted by relation, in the given order of relations; edges of one relation keep
-        the order of `src`. `edge_order` counts through the edges of all relations, one relation
-        after the other. Raises `InputError`.
+        Rows are sorted by relation, in the given order of relations. Edges of one relation are
+        sorted by time, if they have times, and otherwise keep the order of `src`. `edge_order`
+        counts through the edges of all relations, one relation after the other. Raises
+        `InputError`.
         """
-        src, dst, types, weight, schema = typed_edges(num_nodes, edges, edge_weight, both_ways)
-        graph = cls.from_edges(src, dst, schema.num_nodes, weight)
+        src, dst, types, weight, time, schema = typed_edges(
+            num_nodes, edges, edge_weight, edge_time, both_ways
+        )
+        graph = cls.from_edges(src, dst, schema.num_nodes, weight, edge_time=time)
         arrays: dict[str, Any] = graph.edge_arrays()
         if schema.relations:
             arrays["edge_type"] = types[np.asarray(graph.edge_order)]
-        return graph._of(arrays, schema)
+        made = graph._of(arrays, schema)
+        if time is None or not schema.relations:
+            return made
+        return made._edited(edits.rows_by_type)
 
     @classmethod
     def from_scipy(
@@ -370,7 +397,8 @@ class Graph(Shown, GraphArrays):
     def symmetrized(self) -> Self:
         """The graph with every edge and its reverse, each once; rows are sorted by source.
 
-        Parallel edges become one edge, and so do parallel self-loops. An edge has the largest
+        Parallel edges become one edge, and so do parallel self-loops, unless their times
+        differ: rows are then sorted by time before source. An edge has the largest
         weight of all edges between its two ends in either direction. Its edge columns and its
         entry of `edge_order` come from the first edge in its own direction or, if there is
         none, from the first in the other direction. This takes about 100 bytes an edge for a
@@ -380,8 +408,8 @@ class Graph(Shown, GraphArrays):
         return self._without_edge_types()._edited(edits.both_ways)
 
     def sorted(self) -> Self:
-        """The graph with each row sorted by edge type, if there are edge types, and then by
-        source; parallel edges keep their order."""
+        """The graph with each row sorted by edge type and by time, if edges have them, and then
+        by source; parallel edges keep their order."""
         return self._edited(edits.sorted_rows)
 
     def with_self_loops(self) -> Self:
@@ -390,8 +418,14 @@ class Graph(Shown, GraphArrays):
         A new self-loop has weight 1 and 0 in every edge column. Its entry in `edge_order` is
         the largest integer of the dtype, which is no position: indexing with it is out of
         bounds. A self-loop belongs to no relation, so node types are kept and edge types are
-        dropped.
+        dropped. Raises `InputError` for a graph whose edges have times.
         """
+        if self.edge_time is not None:
+            raise InputError(
+                "a graph that gets self-loops must have no edge times, for a loop has none",
+                "one with edge_time",
+                "Add the loops yourself, with the times that they shall have.",
+            )
         return self._without_edge_types()._edited(edits.with_loops)
 
     def subgraph(self, nodes: Any) -> Self:

@@ -134,11 +134,17 @@ def group_kernel(
 
 
 def order_by(
-    rows: np.ndarray, sources: np.ndarray, num_nodes: int, types: np.ndarray | None = None
+    rows: np.ndarray,
+    sources: np.ndarray,
+    num_nodes: int,
+    types: np.ndarray | None = None,
+    times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """`[E]`: the positions of the edges sorted by row, then by type if `types` are given, then
-    by source; equal edges keep their order."""
+    """`[E]`: the positions of the edges sorted by row, then by type and by time if `types` and
+    `times` are given, then by source; equal edges keep their order."""
     _, order = group(sources, num_nodes)
+    if times is not None:
+        order = order[np.argsort(times[order], kind="stable")]
     if types is not None:
         _, by_type = group(types[order], int(types.max(initial=0)) + 1)
         order = order[by_type]

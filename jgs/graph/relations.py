@@ -10,6 +10,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph.checks import node_ids
 from jgs.graph.schema import Relation, Schema
+from jgs.graph.times import check_times
 from jgs.graph.weights import check_weights
 
 
@@ -20,6 +21,7 @@ class TypedEdges(NamedTuple):
       src, dst: int32 `[E]`.
       edge_type: int16 `[E]`, ascending.
       edge_weight: float32 `[E]`, or None.
+      edge_time: int64 `[E]`, or None.
       schema: the schema of the graph.
     """
 
@@ -27,6 +29,7 @@ class TypedEdges(NamedTuple):
     dst: np.ndarray
     edge_type: np.ndarray
     edge_weight: np.ndarray | None
+    edge_time: np.ndarray | None
     schema: Schema
 
 
@@ -34,6 +37,7 @@ def typed_edges(
     num_nodes: Mapping[str, int],
     edges: Mapping[Relation, Any],
     edge_weight: Mapping[Relation, Any] | None,
+    edge_time: Mapping[Relation, Any] | None,
     both_ways: bool,
 ) -> TypedEdges:
     """See `Graph.from_relations`."""
@@ -49,9 +53,11 @@ def typed_edges(
         schema = Schema(schema.node_types, relations + reverse)
     ends = [_ends(schema, relation, edges[relation]) for relation in relations]
     weights = None if edge_weight is None else _weights(edge_weight, relations, ends)
+    times = None if edge_time is None else _times(edge_time, relations, ends)
     if both_ways:
         ends += [(dst, src) for src, dst in ends]
         weights = None if weights is None else weights * 2
+        times = None if times is None else times * 2
     counts = [src.size for src, _ in ends]
     nothing = np.empty(0, np.int32)
     return TypedEdges(
@@ -59,6 +65,7 @@ def typed_edges(
         np.concatenate([nothing, *(dst for _, dst in ends)]),
         np.repeat(np.arange(len(ends), dtype=np.int16), counts),
         None if weights is None else np.concatenate([np.empty(0, np.float32), *weights]),
+        None if times is None else np.concatenate([np.empty(0, np.int64), *times]),
         schema,
     )
 
@@ -90,14 +97,32 @@ def _ends(schema: Schema, relation: Relation, given: Any) -> tuple[np.ndarray, n
 
 def _weights(given: Mapping, relations: tuple, ends: list) -> list[np.ndarray]:
     """The weights of each relation's edges; 1 where none are given."""
-    if not isinstance(given, Mapping) or not set(given) <= set(relations):
-        wrong = sorted(set(given) - set(relations)) if isinstance(given, Mapping) else given
-        raise InputError(
-            "edge_weight must be a dict by relations of the edges",
-            repr(wrong),
-            "Correct its keys.",
-        )
+    _check_keys("edge_weight", given, relations)
     return [
         check_weights(given.get(relation, np.ones(src.size)), src.size)
         for relation, (src, _) in zip(relations, ends, strict=True)
     ]
+
+
+def _times(given: Mapping, relations: tuple, ends: list) -> list[np.ndarray]:
+    """The times of each relation's edges."""
+    _check_keys("edge_time", given, relations)
+    if missing := [relation for relation in relations if relation not in given]:
+        raise InputError(
+            "either all relations must have times or none",
+            f"none for ({', '.join(missing[0])})",
+            "Give each relation an array in edge_time.",
+        )
+    return [
+        check_times(given[one], src.size) for one, (src, _) in zip(relations, ends, strict=True)
+    ]
+
+
+def _check_keys(name: str, given: Any, relations: tuple) -> None:
+    if not isinstance(given, Mapping) or not set(given) <= set(relations):
+        wrong = sorted(set(given) - set(relations)) if isinstance(given, Mapping) else given
+        raise InputError(
+            f"{name} must be a dict by relations of the edges",
+            repr(wrong),
+            "Correct its keys.",
+        )

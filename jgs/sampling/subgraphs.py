@@ -16,7 +16,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.files.storage import open_arrays, save_arrays
-from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.graph.device import as_device
 from jgs.kernels.call import vary_alike
 from jgs.sampling.base import State
@@ -286,7 +286,7 @@ def _batch(
         overflow,
         num_nodes,
         needed=jnp.where(bad, -1, needed).astype(jnp.int32),
-        seed_weight=weight,
+        extras=Extras(seed_weight=weight),
         square=True,
     )
 

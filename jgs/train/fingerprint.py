@@ -64,6 +64,8 @@ def _of_graph(graph: Graph) -> dict[str, str]:
         named = [] if graph.schema is None else [graph.schema.as_bytes()]
         numbers = [] if graph.edge_type is None else [graph.edge_type]
         types["types"] = _digest(*named, *numbers)
+    if graph.edge_time is not None:
+        types["edge times"] = _digest(np.asarray(graph.edge_time))
     return {
         # In NumPy, because JAX would cut the 64-bit offsets to 32 bits when it slices them.
         "graph": _digest(np.asarray(graph.indptr), np.asarray(graph.indices)),

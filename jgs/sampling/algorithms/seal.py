@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.graph.export import edge_targets
 from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
@@ -144,9 +144,7 @@ def _sample(
         num_nodes=num_nodes,
         needed=needed,
         seed_rows=seed_rows.astype(jnp.int32),
-        pair_labels=labels,
-        node_labels=double_radius_labels(block, end),
-        groups=groups,
+        extras=Extras(None, labels, groups, double_radius_labels(block, end)),
         square=True,
     )
 

@@ -1,0 +1,67 @@
+"""Edges with times: rows are sorted by type and time, and copies of edges keep both."""
+
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+
+from jgs import Graph, InputError
+
+SRC, DST = np.array([0, 1, 2, 0, 1]), np.array([2, 2, 2, 1, 2])
+TIME = np.array([2**40, 5, 5, 7, -3])
+
+
+def rows(graph):
+    """(source, time) of the in-edges of each node."""
+    indptr, src, time = map(np.asarray, (graph.indptr, graph.indices, graph.edge_time))
+    pairs = list(zip(src.tolist(), time.tolist(), strict=True))
+    return [pairs[a:b] for a, b in pairwise(indptr)]
+
+
+def test_rows_are_sorted_by_time_and_keep_the_order_of_equal_times(tmp_path):
+    graph = Graph.from_edges(SRC, DST, 3, edge_time=TIME, edge_columns={"place": np.arange(5)})
+    want = [[], [(0, 7)], [(1, -3), (1, 5), (2, 5), (0, 2**40)]]
+    assert rows(graph) == want
+    assert graph.edge_time.dtype == np.int64  # also outside x64
+    np.testing.assert_array_equal(graph.edge_order, [3, 4, 1, 2, 0])
+    np.testing.assert_array_equal(graph.edge_columns["place"], graph.edge_order)
+    graph.save(tmp_path / "g")
+    assert rows(Graph.open(tmp_path / "g")) == want
+    assert rows(jax.jit(lambda g: g)(graph)) == want
+    assert rows(graph.subgraph([0, 2])) == [[], [(1, 5), (0, 2**40)]]
+    given = Graph(graph.indptr, graph.indices, edge_time=np.asarray(graph.edge_time))
+    assert rows(given) == want
+
+
+def test_edges_at_different_times_are_different_edges():
+    graph = Graph.from_edges([0, 0, 1, 0], [1, 1, 0, 1], 2, edge_time=[3, 4, 3, 4])
+    assert rows(graph.symmetrized()) == [[(1, 3), (1, 4)], [(0, 3), (0, 4)]]
+    same = Graph.from_edges([2, 1, 0], [3, 3, 3], 4, edge_time=[1, 1, 0])
+    assert rows(same.sorted())[3] == [(0, 0), (1, 1), (2, 1)]
+    with pytest.raises(InputError, match="self-loops must have no edge times"):
+        graph.with_self_loops()
+
+
+def test_a_typed_graph_is_sorted_by_relation_and_then_by_time():
+    edges = {("a", "to", "b"): ([0, 1, 0], [0, 0, 1]), ("b", "to", "b"): ([1, 0], [0, 0])}
+    times = {("a", "to", "b"): [9, 2, 1], ("b", "to", "b"): [4, 3]}
+    graph = Graph.from_relations({"a": 2, "b": 2}, edges, edge_time=times, both_ways=True)
+    assert rows(graph)[2] == [(1, 2), (0, 9), (2, 3), (3, 4), (2, 3)]
+    types = np.asarray(graph.edge_type)
+    np.testing.assert_array_equal(types[graph.indptr[2] : graph.indptr[3]], [0, 0, 1, 1, 3])
+    every = np.r_[9, 2, 1, 4, 3, 9, 2, 1, 4, 3]
+    np.testing.assert_array_equal(np.asarray(graph.edge_time), every[graph.edge_order])
+    with pytest.raises(InputError, match="all relations must have times or none"):
+        Graph.from_relations({"a": 2, "b": 2}, edges, edge_time={("a", "to", "b"): [9, 2, 1]})
+    with pytest.raises(InputError, match="dict by relations"):
+        Graph.from_relations({"a": 2, "b": 2}, edges, edge_time={"to": [9, 2, 1]})
+
+
+def test_bad_times_are_refused():
+    with pytest.raises(InputError, match="edge_time must have one entry for every edge"):
+        Graph.from_edges(SRC, DST, 3, edge_time=TIME[:4])
+    with pytest.raises(InputError, match="one-dimensional array of integers"):
+        Graph.from_edges(SRC, DST, 3, edge_time=TIME * 0.5)
+    with pytest.raises(InputError, match="3 after 4 in the row of node 1"):
+        Graph([0, 1, 3], [0, 0, 1], edge_time=[9, 4, 3])
