@@ -15,7 +15,7 @@ from jgs.dist.plan import largest
 from jgs.dist.source import HybridSampler, RankSource
 from jgs.graph import Graph
 from jgs.ops import gather
-from jgs.sampling.base import Sampler, step_keys
+from jgs.sampling.base import Sampler
 from jgs.sampling.loader import decided_by
 from jgs.sampling.plan import plan_capacity
 from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
@@ -36,7 +36,7 @@ class PairDraws:
       features: the rows of all nodes, as `jgs.ops.gather` takes them; with None batches have
         rows of width 0.
       batch_size: the pairs in a batch of each rank.
-      sampler: a sampler of pairs (`jgs.sampling.base.of_pairs`).
+      sampler: a sampler of pairs (`Sampler.pairs`).
       pairs: int32 `[n, 2]`, pairs like those of the batches: they decide the planned capacity.
     """
 
@@ -51,10 +51,11 @@ class PairDraws:
     ):
         self._comm, self._graph, self._sampler = comm, graph, sampler
         self._batch_size = batch_size
-        plan = partial(plan_capacity, graph, batch_size, sampler, seeds=pairs)
+        state = sampler.init(graph)
+        plan = partial(plan_capacity, graph, batch_size, sampler, seeds=pairs, state=state)
         (capacity,) = everywhere(comm, lambda: [plan()])
         capacity = largest(comm, [capacity] * comm.num_local)
-        self._draws = HybridSampler(comm, graph, batch_size, sampler, capacity)
+        self._draws = HybridSampler(comm, graph, batch_size, sampler, capacity, state=state)
         self._rows = WholeFeatures(comm, features)
 
     def source(self, pairs: np.ndarray, key: Any, shuffle: bool = True) -> RankSource:
@@ -74,7 +75,7 @@ class PairDraws:
                 num_nodes,
                 shuffle,
                 settings,
-                partial(step_keys, sampler),
+                sampler.step_keys,
                 share=(rank, comm.size),
             )
             for rank in range(comm.rank, comm.rank + comm.num_local)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from jgs.dist.vanilla import check_vanilla
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
-from jgs.sampling.base import Sampler, draws_seeds, is_adaptive, step_keys
+from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, round_up
 from jgs.sampling.learning import Learning
 from jgs.sampling.loader import Loader, decided_by
@@ -81,9 +81,7 @@ class RankParts:
         ranges = [(some[0].index, some[-1].index + 1) for some in self.mine]
         return [self.parts.local_graph(*each) for each in ranges]
 
-    def check(
-        self, graphs: Sequence[Graph], batch_size: int, sampler: Sampler, mode: str
-    ) -> None:
+    def check(self, batch_size: int, sampler: Sampler, mode: str) -> None:
         """Raises `InputError` if these parts cannot be trained on in this way, on all ranks
         alike."""
         least = min(part["seeds"] for part in self.parts.manifest["parts"])
@@ -96,7 +94,6 @@ class RankParts:
             )
         if mode == "vanilla":
             check_vanilla(sampler)
-        sampler.init(graphs[0])
 
     def schedules(
         self, key: Any, batch_size: int, shuffle: bool, settings: str, sampler: Sampler
@@ -107,7 +104,7 @@ class RankParts:
         per_part = batch_size // self.per_rank
         total, longest = sum(seeds), max(seeds)
         digest = zlib.crc32(parts.parts_id.encode())
-        whole = draws_seeds(sampler)
+        whole = sampler.draws_seeds
         every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
         seed_parts_of_ranks = [
             SeedParts(
@@ -120,7 +117,7 @@ class RankParts:
             )
             for some in self.mine
         ]
-        sizes, keys = (per_part, parts.num_nodes), partial(step_keys, sampler)
+        sizes, keys = (per_part, parts.num_nodes), sampler.step_keys
         return [
             Schedule(key, seed_parts, *sizes, shuffle, settings, step_keys=keys, whole=whole)
             for seed_parts in seed_parts_of_ranks
@@ -143,6 +140,7 @@ def rank_loader(
     prefetch: int = 2,
     age: int | None = 0,
     in_place: bool = False,
+    states: Mapping[Sampler, State] | None = None,
     **options: Any,
 ) -> Loader:
     """Batches of `batch_size` seeds a rank, and the features of their nodes.
@@ -179,6 +177,8 @@ def rank_loader(
         the state is the same everywhere.
       in_place: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
         `FeatureExchange`.
+      states: by sampler, what its `init` returned for `graphs[0]`. It is called for samplers
+        that are not there.
 
     Raises `InputError`.
     """
@@ -190,8 +190,11 @@ def rank_loader(
     graphs = ranks.graphs(mode) if graphs is None else graphs
     samplers = samplers_of(sampler, **options)
     check_alike(samplers, None)
+    states = dict(states or {})
     for each in samplers:
-        ranks.check(graphs, batch_size, each, mode)
+        ranks.check(batch_size, each, mode)
+        if each not in states:
+            states[each] = each.init(graphs[0])
     if not isinstance(sampler, SamplerSchedule):
         (sampler,) = samplers
     background = comm.clone()
@@ -204,7 +207,9 @@ def rank_loader(
     def make(sampler: Sampler) -> Source:
         schedules = ranks.schedules(key, batch_size, shuffle, settings, sampler)
         draws = _hybrid if mode == "hybrid" else _vanilla
-        drawing = draws(background, ranks, graphs, schedules, batch_size, sampler)
+        drawing = draws(
+            background, ranks, graphs, schedules, batch_size, sampler, states[sampler]
+        )
         remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
         num_steps = len(schedules[0])
         capacity = request_capacity(remote, 0, num_steps)
@@ -228,7 +233,7 @@ def rank_loader(
             exchange.fit_to_demand()
 
         learning = None
-        if is_adaptive(sampler):  # the mode is hybrid then
+        if isinstance(sampler, Adaptive):  # the mode is hybrid then
             assert isinstance(drawing, HybridSampler)
             # `comm` and not its clone: the caller's thread updates.
             program = partial(update_program, comm)
@@ -278,17 +283,18 @@ def _hybrid(
     schedules: Sequence[Schedule],
     batch_size: int,
     sampler: Sampler,
+    state: State,
 ) -> RankSampler:
     seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
 
     def plan() -> list[Capacity]:
         return [
-            plan_capacity(graph, batch_size, sampler, seeds=own)
+            plan_capacity(graph, batch_size, sampler, seeds=own, state=state)
             for graph, own in zip(graphs, seeds, strict=True)
         ]
 
     capacity = largest(comm, everywhere(comm, plan))
-    return HybridSampler(comm, graphs[0], batch_size, sampler, capacity)
+    return HybridSampler(comm, graphs[0], batch_size, sampler, capacity, state=state)
 
 
 def _vanilla(
@@ -298,6 +304,7 @@ def _vanilla(
     schedules: Sequence[Schedule],
     batch_size: int,
     sampler: Sampler,
+    state: State,
 ) -> RankSampler:
     held = [np.zeros(ranks.parts.num_nodes, bool) for _ in ranks.mine]
     for mask, some in zip(held, ranks.mine, strict=True):

@@ -12,6 +12,7 @@ import numpy as np
 from jgs.dist.comm import OWN, SAME, Communicator, Counters
 from jgs.dist.phases import phase
 from jgs.graph import Graph
+from jgs.sampling.base import State
 from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
 from jgs.sampling.learning import Learning
 from jgs.sampling.random import fold_keys
@@ -51,6 +52,7 @@ class HybridSampler:
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`. A
         sampler that is not by-node draws by the key folded with the rank's number.
       capacity: that of the batches, equal on all ranks; by default the sampler's bound.
+      state: what the sampler's `init` returned for the graph. None: it is called here.
 
     Attributes:
       graph: the graph, `SAME`.
@@ -67,11 +69,12 @@ class HybridSampler:
         batch_size: int,
         sampler: Any = None,
         capacity: Capacity | None = None,
+        state: State | None = None,
         **options: Any,
     ):
         self._sampler = as_sampler(sampler, **options)
         self._comm, self.graph = comm, comm.same(graph)
-        self.state = comm.same(self._sampler.init(graph))
+        self.state = comm.same(self._sampler.init(graph) if state is None else state)
         self._worst = self._sampler.bound(GraphShape.of(graph), batch_size, True)
         self._capacity = capacity or self._worst
         self._programs: list[Callable] = []

@@ -21,7 +21,7 @@ from jgs.dist.route import check_offsets
 from jgs.dist.rows import merge_rows, route_rows
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
-from jgs.sampling.base import ByNode, HopRows
+from jgs.sampling.base import ByNode, HopRows, Sampler
 from jgs.sampling.capacity import (
     Capacity,
     GraphShape,
@@ -48,7 +48,7 @@ class RowCapacity(NamedTuple):
     edges: tuple[int, ...]
 
 
-def check_vanilla(sampler: Any) -> None:
+def check_vanilla(sampler: Sampler) -> None:
     """Raises `InputError` for a sampler whose batches cannot be drawn by the nodes' owners."""
     if not sampler.by_node:
         raise InputError(
@@ -56,7 +56,7 @@ def check_vanilla(sampler: Any) -> None:
             repr(sampler),
             "Use hybrid mode, in which every rank has the whole topology.",
         )
-    if not hasattr(sampler, "draw_hop"):
+    if not isinstance(sampler, ByNode):
         raise InputError(
             "vanilla mode must have a sampler whose nodes draw among their own in-edges",
             repr(sampler),

@@ -28,17 +28,19 @@ struct Draws {
 
   int64_t fanout;
   int num_rows = 0;
+  uint32_t key0[kLanes] = {}, key1[kLanes] = {};  // of each row, if rows have keys of their own
   uint32_t node[kLanes] = {};   // lanes from num_rows on are drawn too, but not used
   uint32_t degree[kLanes] = {};
   std::unique_ptr<int32_t[]> position;  // [fanout][kLanes]
 };
 
-// 64 random bits for draw number `draw` of every row.
+// 64 random bits for draw number `draw` of every row. With `own_keys` each row has a key.
+template <bool own_keys>
 JGS_INLINE inline void RandomBits(Key key, const Draws& d, int64_t draw, uint32_t* high,
                                   uint32_t* low) {
   for (int r = 0; r < kLanes; ++r) {
     uint32_t x0 = d.node[r], x1 = static_cast<uint32_t>(draw);
-    Threefry(key, x0, x1);
+    Threefry(own_keys ? Key{{d.key0[r], d.key1[r]}} : key, x0, x1);
     high[r] = x0;
     low[r] = x1;
   }
@@ -49,7 +51,7 @@ enum class Mode { kDistinct, kRepeated };
 // `fanout` positions of every row. kDistinct: distinct positions, every subset equally likely,
 // for rows with more than `fanout` neighbours (Floyd's algorithm; Bentley and Floyd, "A sample
 // of brilliance", CACM 1987). kRepeated: each position is uniform.
-template <Mode mode>
+template <Mode mode, bool own_keys>
 struct DrawRows {
   Key key;
   Draws& d;
@@ -57,7 +59,7 @@ struct DrawRows {
   JGS_INLINE void operator()() const {
     for (int64_t i = 0; i < d.fanout; ++i) {
       uint32_t high[kLanes], low[kLanes];
-      RandomBits(key, d, i, high, low);
+      RandomBits<own_keys>(key, d, i, high, low);
       int32_t* drawn = &d.position[i * kLanes];
       for (int r = 0; r < kLanes; ++r) {
         const uint32_t n = mode == Mode::kRepeated

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "draw.h"
+#include "eligible.h"
 #include "line_search.h"
 
 namespace jgs {
@@ -35,9 +36,20 @@ JGS_INLINE inline int64_t Minus(int64_t a, int64_t b) {
 // drawn. A draw is a point below the remaining weight. It becomes a point of the whole row by
 // stepping over the intervals already drawn, in ascending order. So each draw is exact, and
 // none is repeated. A row stops when no weight is left.
+//
+// With `limited` a row is a stretch with holes (see Limit). Its points are those of the eligible
+// edges; to search the prefix sums, a point steps over the holes too.
+template <bool limited, bool own_keys>
 class WeightedDraws {
  public:
   WeightedDraws(Draws& batch, bool replace) : batch_(batch), replace_(replace) {}
+
+  // The stretch of a row: its first edge, the weight in the row before it, and its holes.
+  void Limit(int row, int64_t start, int64_t base, Holes holes) {
+    start_[row] = start;
+    base_[row] = base;
+    holes_[row] = holes;
+  }
 
   // Draws for the batch's rows, whose prefix sums are at `prefix`, into its `position`.
   void Draw(Key key, Isa isa) {
@@ -48,6 +60,9 @@ class WeightedDraws {
     for (int r = 0; r < kLanes; ++r) {
       count[r] = 0;
       left_[r] = r < batch_.num_rows ? prefix[r][batch_.degree[r] - 1] : 0;
+      if (limited && r < batch_.num_rows) {
+        left_[r] = Minus(Minus(left_[r], base_[r]), Lost(r, holes_[r].num));
+      }
       per_weight_[r] = left_[r] > 0 ? batch_.degree[r] / static_cast<double>(left_[r]) : 0;
     }
     for (int64_t i = 0; i < batch_.fanout; ++i) {
@@ -57,6 +72,9 @@ class WeightedDraws {
         point_[r] = Below(static_cast<uint64_t>(high[r]) << 32 | low[r], left_[r]);
       }
       if (!replace_) RunOn(isa, StepOver{*this, i});
+      if constexpr (limited) {
+        for (int r = 0; r < batch_.num_rows; ++r) point_[r] = InRow(r, point_[r]);
+      }
       num_searching_ = 0;
       for (int r = 0; r < batch_.num_rows; ++r) {
         searching_[num_searching_] = static_cast<uint8_t>(r);
@@ -81,7 +99,9 @@ class WeightedDraws {
     const Draws& d;
     int64_t draw;
     uint32_t *high, *low;
-    JGS_INLINE void operator()() const { RandomBits(key, d, draw, high, low); }
+    JGS_INLINE void operator()() const {
+      RandomBits<own_keys>(key, d, draw, high, low);
+    }
   };
 
   // Steps over the intervals that the rows have drawn before draw number `draws`.
@@ -125,14 +145,42 @@ class WeightedDraws {
     }
   };
 
+  // The weight of a hole of a row.
+  int64_t HoleWeight(int r, int32_t hole) const {
+    const int64_t at = holes_[r].edge[hole] - start_[r];
+    return Minus(prefix[r][at], at == 0 ? base_[r] : prefix[r][at - 1]);
+  }
+
+  // The weight of the first `num` holes of a row.
+  int64_t Lost(int r, int32_t num) const {
+    int64_t lost = 0;
+    for (int32_t hole = 0; hole < num; ++hole) lost = Plus(lost, HoleWeight(r, hole));
+    return lost;
+  }
+
+  // The point of the whole row that a point of its eligible edges is.
+  int64_t InRow(int r, int64_t point) const {
+    int64_t real = Plus(point, base_[r]);
+    for (int32_t hole = 0; hole < holes_[r].num; ++hole) {
+      const int64_t at = holes_[r].edge[hole] - start_[r];
+      if ((at == 0 ? base_[r] : prefix[r][at - 1]) > real) break;
+      real = Plus(real, HoleWeight(r, hole));
+    }
+    return real;
+  }
+
   // Finds the interval of each position drawn, and subtracts its weight from what is left.
   void Take(const int32_t* position) {
     for (int r = 0; r < kLanes; ++r) {
       begin_[r] = std::numeric_limits<int64_t>::max();
       weight_[r] = 0;
       if (left_[r] <= 0) continue;
-      begin_[r] = position[r] == 0 ? 0 : prefix[r][position[r] - 1];
+      begin_[r] = position[r] == 0 ? (limited ? base_[r] : 0) : prefix[r][position[r] - 1];
       weight_[r] = Minus(prefix[r][position[r]], begin_[r]);
+      if constexpr (limited) {
+        const int64_t lost = Lost(r, holes_[r].Before(start_[r] + position[r]));
+        begin_[r] = Minus(begin_[r], Plus(base_[r], lost));
+      }
       left_[r] = Minus(left_[r], weight_[r]);
     }
   }
@@ -164,6 +212,8 @@ class WeightedDraws {
 
   Draws& batch_;
   const bool replace_;
+  int64_t start_[limited ? kLanes : 1], base_[limited ? kLanes : 1];
+  Holes holes_[limited ? kLanes : 1];
   int64_t left_[kLanes];       // the weight not yet drawn
   double per_weight_[kLanes];  // the mean number of positions for a unit of weight
   int64_t point_[kLanes], begin_[kLanes], weight_[kLanes];

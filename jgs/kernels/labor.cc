@@ -16,10 +16,13 @@ namespace {
 // number of edges is not known before.
 class LaborRows {
  public:
-  LaborRows(const GraphView& graph, const HubIndex& hubs, LaborOptions options, Team& team,
-            Workspace& work)
-      : graph_(graph), options_(options), team_(team), w_(work), s_(work.labor),
-        importances_(graph, team, work), hubs_(hubs, graph, work.labor.hubs) {}
+  static constexpr bool kTimed = false;
+
+  LaborRows(const GraphView& graph, const Limits& limits, const HubIndex& hubs,
+            LaborOptions options, Team& team, Workspace& work)
+      : graph_(graph), options_(options), limited_(limits.any()), team_(team), w_(work),
+        s_(work.labor), importances_(graph, limited_, team, work),
+        hubs_(hubs, graph, limits, work.labor.hubs) {}
 
   bool Bound(const Hop& hop, const Targets& targets) {
     s_.count.Reserve(targets.num);
@@ -43,7 +46,10 @@ class LaborRows {
     for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
       const int64_t start = w_.row_start[t], count = s_.count[t];
       const bool whole = Whole(hop, t);
-      if (whole) {
+      if (whole && HolesOf(t).num > 0) {
+        const Holes holes = HolesOf(t);
+        stream.Add(count, [=](int64_t i) { return holes.Edge(start, i); });
+      } else if (whole) {
         stream.Add(count, [=](int64_t i) { return start + i; });
       } else {
         stream.Add(count, [=](int64_t i) { return start + position[i]; });
@@ -62,9 +68,12 @@ class LaborRows {
  private:
   bool Whole(const Hop& hop, int64_t t) const { return TakesAll(hop, w_.degree[t]); }
 
+  Holes HolesOf(int64_t t) const { return limited_ ? w_.holes[t] : Holes{}; }
+
   // The number of target t among the hubs that the sieve has drawn for, or -1.
   int64_t HubOf(const Targets& targets, int64_t t) const {
-    return sieve_.exponent > 0 ? hubs_.Find(targets.nodes[t], w_.degree[t]) : -1;
+    return sieve_.exponent > 0 ? hubs_.Find(targets.nodes[t], w_.degree[t] + HolesOf(t).num)
+                               : -1;
   }
 
   // Prefetches the beginning of a row that will be scanned.
@@ -85,6 +94,9 @@ class LaborRows {
     Piece piece;
     for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
       const int32_t degree = w_.degree[t];
+      const Holes holes = HolesOf(t);
+      const int32_t length = degree + holes.num;
+      const size_t before = drawn.position.size();
       const int32_t* neighbors = graph_.indices + w_.row_start[t];
       if (t + 1 < targets.End(chunk)) PrefetchRow(hop, targets, t + 1);
       int64_t count = 0;
@@ -95,10 +107,10 @@ class LaborRows {
       } else {
         const uint64_t limit = by_importance_ ? 0 : Fraction(hop.fanout, degree);
         const bool sieved = !by_importance_ && sieve_.Serves(hop.fanout, degree);
-        for (int32_t first = 0; first < degree; first += Piece::kPiece) {
+        for (int32_t first = 0; first < length; first += Piece::kPiece) {
           piece.neighbors = neighbors + first;
-          piece.count = std::min(degree - first, Piece::kPiece);
-          piece.ahead = degree - first;
+          piece.count = std::min(length - first, Piece::kPiece);
+          piece.ahead = length - first;
           sieved ? TakeSifted(hop, t, limit, piece) : TakePiece(hop, t, limit, piece);
           for (int i = 0; i < piece.num_taken; ++i) {
             drawn.position.push_back(first + piece.position[i]);
@@ -110,10 +122,33 @@ class LaborRows {
           count += piece.num_taken;
         }
       }
+      if (holes.num > 0 && !Whole(hop, t)) count -= Drop(holes, t, before, count, drawn);
       s_.count[t] = static_cast<int32_t>(count);
       edges += count;
     }
     return edges;
+  }
+
+  // Drops the excluded edges among the last `count` positions of a chunk, those of target t, which
+  // begin at `first`. Returns their number.
+  int64_t Drop(const Holes& holes, int64_t t, size_t first, int64_t count,
+               LaborScratch::Chunk& drawn) const {
+    const int64_t start = w_.row_start[t];
+    const bool inverses = !drawn.inverse.empty();
+    const size_t first_inverse = drawn.inverse.size() - (inverses ? count : 0);
+    size_t kept = 0;
+    int32_t hole = 0;
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      const int64_t edge = start + drawn.position[first + i];
+      while (hole < holes.num && holes.edge[hole] < edge) ++hole;
+      if (hole < holes.num && holes.edge[hole] == edge) continue;
+      drawn.position[first + kept] = drawn.position[first + i];
+      if (inverses) drawn.inverse[first_inverse + kept] = drawn.inverse[first_inverse + i];
+      ++kept;
+    }
+    drawn.position.resize(first + kept);
+    if (inverses) drawn.inverse.resize(first_inverse + kept);
+    return count - static_cast<int64_t>(kept);
   }
 
   void TakePiece(const Hop& hop, int64_t t, uint64_t limit, Piece& piece) {
@@ -152,7 +187,8 @@ class LaborRows {
       Candidates some;
       for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
         if (Whole(hop, t)) continue;
-        const bool hub = hubs_.Find(targets.nodes[t], w_.degree[t]) >= 0;
+        const int64_t length = w_.degree[t] + HolesOf(t).num;
+        const bool hub = hubs_.Find(targets.nodes[t], length) >= 0;
         hub ? some.AddHub(w_.degree[t]) : some.Add(hop.fanout, w_.degree[t]);
       }
       std::lock_guard<std::mutex> lock(mutex);
@@ -208,6 +244,7 @@ class LaborRows {
 
   const GraphView& graph_;
   const LaborOptions options_;
+  const bool limited_;
   Team& team_;
   Workspace& w_;
   LaborScratch& s_;
@@ -220,15 +257,15 @@ class LaborRows {
 
 }  // namespace
 
-std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const int32_t* seeds,
-                        int64_t num_seeds, LaborOptions options, bool relabel_inputs,
-                        std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
-                        const Executor& executor) {
-  const std::string error = CheckHubs(hubs, graph);
+std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const Seeds& seeds,
+                        LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
+                        const SampledNodes& sampled, const Executor& executor) {
+  std::string error = CheckHubs(hubs, graph);
+  const Limits limits = LimitsOf(seeds, nullptr, graph.num_edges, -1, error);
   if (!error.empty()) return error;
-  return SampleHops(graph, seeds, num_seeds, relabel_inputs, hops, nodes, overflow, executor,
+  return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor,
                     [&](Team& team, Workspace& work) {
-                      return LaborRows(graph, hubs, options, team, work);
+                      return LaborRows(graph, limits, hubs, options, team, work);
                     });
 }
 

@@ -27,10 +27,9 @@ struct HubIndex {
 };
 
 // As SampleNeighbors, but drawn by LABOR.
-std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const int32_t* seeds,
-                        int64_t num_seeds, LaborOptions options, bool relabel_inputs,
-                        std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
-                        const Executor& executor);
+std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const Seeds& seeds,
+                        LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
+                        const SampledNodes& sampled, const Executor& executor);
 
 }  // namespace jgs
 

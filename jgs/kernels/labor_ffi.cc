@@ -14,6 +14,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
                   ffi::Buffer<ffi::S32> hubs, ffi::Buffer<ffi::S32> hub_indptr,
                   ffi::Buffer<ffi::S32> hub_edges, ffi::Buffer<ffi::S32> seeds,
+                  ffi::Buffer<ffi::S64> time, ffi::Buffer<ffi::S64> excluded,
                   ffi::RemainingRets rets,
                   ffi::Span<const int64_t> draws, ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, int64_t key_words,
@@ -26,14 +27,16 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                          hub_indptr.typed_data(), size(hub_indptr) - 1,
                          hub_edges.typed_data(),  size(hub_edges)};
     const size_t width = static_cast<size_t>(key_words);
-    SampleCall call{keys,          width,           indptr,    indices,          seeds,      draws,
-                    edge_capacity, source_capacity, first_hop, layer_dependency, num_threads};
+    if (time.element_count() != 0) return "jgs_sample_labor: seeds must have no times";
+    SampleCall call{keys,      width, indptr,        indices,         seeds,
+                    time,      excluded, draws,      edge_capacity,   source_capacity,
+                    first_hop, layer_dependency, num_threads};
     return SampleBatches(
         pool, call, rets,
-        [&](const GraphView& graph, const int32_t* some_seeds, int64_t num_seeds,
-            std::vector<Hop>& hops, int32_t* nodes, bool* overflow, const Executor& executor) {
-          return SampleLabor(graph, index, some_seeds, num_seeds, {importance, unbiased},
-                             relabel_inputs, hops, nodes, overflow, executor);
+        [&](const GraphView& graph, const Seeds& of, std::vector<Hop>& hops,
+            const SampledNodes& sampled, const Executor& executor) {
+          return SampleLabor(graph, index, of, {importance, unbiased}, relabel_inputs, hops,
+                             sampled, executor);
         });
   });
 }
@@ -51,6 +54,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleLabor, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hub_indptr
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hub_edges
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // seeds
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // time
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // excluded
                                   .RemainingRets()
                                   .Attr<xla::ffi::Span<const int64_t>>("draws")
                                   .Attr<xla::ffi::Span<const int64_t>>("edge_capacity")

@@ -43,14 +43,16 @@ inline std::string CheckHubs(const HubIndex& index, const GraphView& graph) {
 // A HubIndex with what its lookups need, and the edges that a hop takes from the hubs.
 class Hubs {
  public:
-  Hubs(const HubIndex& index, const GraphView& graph, HubScratch& scratch)
+  Hubs(const HubIndex& index, const GraphView& graph, const Limits& limits, HubScratch& scratch)
       : index_(index), s_(scratch) {
     s_.begin.assign(1, 0);
+    s_.holes.assign(limits.any() ? index.num_nodes : 0, 0);
     least_ = index.num_edges;
     for (int64_t h = 0; h < index.num_nodes; ++h) {
       const int64_t degree = DegreeOf(graph, index.nodes[h]);
       least_ = std::min(least_, degree);
       s_.begin.push_back(s_.begin.back() + degree);
+      if (limits.any()) s_.holes[h] = limits.In(graph.indptr[index.nodes[h]], degree).num;
     }
     if (!any()) return;
     // No hub has fewer than 2**shift edges, so 2**shift edges belong to two hubs at most.
@@ -80,7 +82,8 @@ class Hubs {
     s_.limit.resize(index_.num_nodes);
     uint64_t most = 0;
     for (int64_t h = 0; h < index_.num_nodes; ++h) {
-      const int64_t degree = s_.begin[h + 1] - s_.begin[h];
+      int64_t degree = s_.begin[h + 1] - s_.begin[h];
+      if (!s_.holes.empty()) degree -= s_.holes[h];
       s_.limit[h] = fanout < degree ? Fraction(fanout, degree) : 0;  // else it is taken whole
       most = std::max(most, s_.limit[h]);
     }

@@ -61,8 +61,8 @@ inline bool TakesAll(const Hop& hop, int64_t degree) {
 // 1 / c of every target and 1 / pi of every candidate, in the Workspace.
 class Importances {
  public:
-  Importances(const GraphView& graph, Team& team, Workspace& work)
-      : graph_(graph), team_(team), w_(work), s_(work.labor) {}
+  Importances(const GraphView& graph, bool limited, Team& team, Workspace& work)
+      : graph_(graph), limited_(limited), team_(team), w_(work), s_(work.labor) {}
 
   // Sets each target's rate and each candidate's rarity in `rounds` rounds (-1: until they
   // converge). False if a neighbour is not a node.
@@ -109,13 +109,29 @@ class Importances {
   }
 
  private:
+  // Calls look(node, count) for the parts of a row between excluded edges.
+  template <typename Look>
+  void ForParts(int64_t t, const Look& look) const {
+    const int32_t* node = graph_.indices + w_.row_start[t];
+    if (!limited_) return look(node, w_.degree[t]);
+    const Holes holes = w_.holes[t];
+    int64_t begin = 0;
+    for (int32_t hole = 0; hole < holes.num; ++hole) {
+      const int64_t end = holes.edge[hole] - w_.row_start[t];
+      look(node + begin, static_cast<int32_t>(end - begin));
+      begin = end + 1;
+    }
+    look(node + begin, static_cast<int32_t>(w_.degree[t] + holes.num - begin));
+  }
+
   // Calls look(chunk, target, node) for every neighbour of every target.
   template <typename Look>
   void ForCandidates(const Targets& targets, const Look& look) {
     team_.For(targets.num_chunks, [&](int64_t chunk) {
       for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-        const int32_t* node = graph_.indices + w_.row_start[t];
-        for (int32_t i = 0; i < w_.degree[t]; ++i) look(chunk, t, node[i]);
+        ForParts(t, [&](const int32_t* node, int32_t count) {
+          for (int32_t i = 0; i < count; ++i) look(chunk, t, node[i]);
+        });
       }
     });
   }
@@ -126,14 +142,15 @@ class Importances {
   int64_t Multiply(const Targets& targets, int64_t chunk) {
     int64_t expected = 0;
     for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-      const int32_t* node = graph_.indices + w_.row_start[t];
-      for (int32_t i = 0; i < w_.degree[t]; ++i) {
-        const float least = Swap(s_.least[node[i]], kNever);
-        if (least == kNever) continue;
-        float& rarity = s_.rarity[node[i]];
-        rarity = std::min(rarity * least, kMostRare);
-        expected += static_cast<int64_t>((1 / rarity) * kNodeUnit);
-      }
+      ForParts(t, [&](const int32_t* node, int32_t count) {
+        for (int32_t i = 0; i < count; ++i) {
+          const float least = Swap(s_.least[node[i]], kNever);
+          if (least == kNever) continue;
+          float& rarity = s_.rarity[node[i]];
+          rarity = std::min(rarity * least, kMostRare);
+          expected += static_cast<int64_t>((1 / rarity) * kNodeUnit);
+        }
+      });
     }
     return expected;
   }
@@ -141,16 +158,17 @@ class Importances {
   // The rate that keeps the variance, see `_solve` in labor_plain.py.
   float Solve(int64_t k, int64_t t) const {
     const int64_t degree = w_.degree[t];
-    const int32_t* node = graph_.indices + w_.row_start[t];
     float rate = kNever;
     for (int64_t sure = -1;;) {
       int64_t now = 0, rest = 0;
-      for (int64_t i = 0; i < degree; ++i) {
-        const float rarity = s_.rarity[node[i]];
-        const bool one = Inverse(rate, rarity) <= 1;
-        now += one;
-        rest += one ? 0 : static_cast<int64_t>(rarity * kUnit);
-      }
+      ForParts(t, [&](const int32_t* node, int32_t count) {
+        for (int32_t i = 0; i < count; ++i) {
+          const float rarity = s_.rarity[node[i]];
+          const bool one = Inverse(rate, rarity) <= 1;
+          now += one;
+          rest += one ? 0 : static_cast<int64_t>(rarity * kUnit);
+        }
+      });
       if (now <= sure || rest == 0) return rate;
       const float left = static_cast<float>(degree * degree - k * now);
       const float parts = static_cast<float>(rest) * kPerUnit * static_cast<float>(k);
@@ -160,6 +178,7 @@ class Importances {
   }
 
   const GraphView& graph_;
+  const bool limited_;
   Team& team_;
   Workspace& w_;
   LaborScratch& s_;

@@ -13,26 +13,56 @@ constexpr int64_t kStretch = 1 << 10;  // edges that are examined at a time
 
 }  // namespace
 
-inline Relabeler::Entry Relabeler::Load(uint32_t place) const {
-  const uint64_t word =
-      __atomic_load_n(reinterpret_cast<const Word*>(&table_[place]), __ATOMIC_RELAXED);
+// A small Entry is read and written whole. A large one gets its id first, and then its label.
+template <typename Id>
+inline typename RelabelerOf<Id>::Entry RelabelerOf<Id>::Load(uint32_t place) const {
+  const Entry& at = table_[place];
   Entry entry;
-  std::memcpy(&entry, &word, sizeof entry);
+  if constexpr (kTimed) {
+    entry.id = __atomic_load_n(reinterpret_cast<const Wide*>(&at.id), __ATOMIC_RELAXED);
+    entry.label = __atomic_load_n(reinterpret_cast<const Half*>(&at.label), __ATOMIC_RELAXED);
+  } else {
+    const uint64_t word = __atomic_load_n(reinterpret_cast<const Word*>(&at), __ATOMIC_RELAXED);
+    std::memcpy(&entry, &word, sizeof entry);
+  }
   return entry;
 }
 
-inline bool Relabeler::Exchange(uint32_t place, Entry& expected, Entry desired) {
-  uint64_t before, after;
-  std::memcpy(&before, &expected, sizeof before);
-  std::memcpy(&after, &desired, sizeof after);
-  const bool done = __atomic_compare_exchange_n(reinterpret_cast<Word*>(&table_[place]),
-                                                &before, after, false, __ATOMIC_RELAXED,
-                                                __ATOMIC_RELAXED);
-  std::memcpy(&expected, &before, sizeof before);
-  return done;
+// Makes a free entry that of `desired`; false if it is no longer free. A large one then still has
+// to get its label. Sets `expected` to what was there.
+template <typename Id>
+inline bool RelabelerOf<Id>::Claim(uint32_t place, Entry& expected, Entry desired) {
+  if constexpr (kTimed) {
+    const bool done = __atomic_compare_exchange_n(
+        reinterpret_cast<Wide*>(&table_[place].id), reinterpret_cast<Wide*>(&expected.id),
+        desired.id, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    expected.label = Load(place).label;
+    return done;
+  }
+  return Lower(place, expected, desired);
 }
 
-int64_t Relabeler::Reset(int64_t capacity, int64_t num_threads) {
+// Replaces an entry's label; false if the entry is no longer `expected`, which is then set.
+template <typename Id>
+inline bool RelabelerOf<Id>::Lower(uint32_t place, Entry& expected, Entry desired) {
+  if constexpr (kTimed) {
+    return __atomic_compare_exchange_n(reinterpret_cast<Half*>(&table_[place].label),
+                                       reinterpret_cast<Half*>(&expected.label), desired.label,
+                                       false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  } else {
+    uint64_t before, after;
+    std::memcpy(&before, &expected, sizeof before);
+    std::memcpy(&after, &desired, sizeof after);
+    const bool done = __atomic_compare_exchange_n(reinterpret_cast<Word*>(&table_[place]),
+                                                  &before, after, false, __ATOMIC_RELAXED,
+                                                  __ATOMIC_RELAXED);
+    std::memcpy(&expected, &before, sizeof before);
+    return done;
+  }
+}
+
+template <typename Id>
+int64_t RelabelerOf<Id>::Reset(int64_t capacity, int64_t num_threads) {
   // At most three quarters full, with room for what threads insert before they report it. 2**31
   // entries are enough for all possible node ids.
   const int64_t most = capacity + kUnreported * num_threads;
@@ -46,22 +76,28 @@ int64_t Relabeler::Reset(int64_t capacity, int64_t num_threads) {
   return size / piece_;
 }
 
-void Relabeler::Clear(int64_t piece) {
+template <typename Id>
+void RelabelerOf<Id>::Clear(int64_t piece) {
   static_assert(kEmpty == -1, "an entry of ones is free");
   std::memset(static_cast<void*>(&table_[piece * piece_]), 0xFF, piece_ * sizeof(Entry));
 }
 
-void Relabeler::AddTargets(const int32_t* targets, int64_t num_targets) {
+template <typename Id>
+void RelabelerOf<Id>::AddTargets(const int32_t* targets, const int32_t* era,
+                                 int64_t num_targets) {
+  const auto era_of = [=](int64_t i) { return kTimed ? era[i] : 0; };
   for (int64_t i = 0; i < num_targets; ++i) {
-    if (i + kAhead < num_targets) Prefetch(targets[i + kAhead]);
-    uint32_t s = Home(targets[i]);
-    while (table_[s].node != kEmpty && table_[s].node != targets[i]) s = (s + 1) & mask_;
-    if (table_[s].node == kEmpty) table_[s] = {targets[i], static_cast<uint32_t>(i)};
+    if (i + kAhead < num_targets) Prefetch(targets[i + kAhead], era_of(i + kAhead));
+    const Id id = IdOf(targets[i], era_of(i));
+    uint32_t s = Home(id);
+    while (table_[s].id != kEmpty && table_[s].id != id) s = (s + 1) & mask_;
+    if (table_[s].id == kEmpty) table_[s] = {id, static_cast<uint32_t>(i)};
   }
   num_known_ = num_targets;
 }
 
-void Relabeler::Begin(const std::vector<int64_t>& starts, int64_t capacity) {
+template <typename Id>
+void RelabelerOf<Id>::Begin(const std::vector<int64_t>& starts, int64_t capacity) {
   starts_ = &starts;
   num_chunks_ = static_cast<int64_t>(starts.size()) - 1;
   if (static_cast<int64_t>(chunks_.size()) < num_chunks_) chunks_.resize(num_chunks_);
@@ -73,44 +109,47 @@ void Relabeler::Begin(const std::vector<int64_t>& starts, int64_t capacity) {
   known_.store(num_known_, std::memory_order_relaxed);
 }
 
-bool Relabeler::Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int count) {
+template <typename Id>
+bool RelabelerOf<Id>::Insert(int64_t chunk, int64_t edge, int32_t* neighbors,
+                             const int32_t* era, int count) {
   // If the table is full nothing is inserted, because a search without a free entry never ends.
   if (known_.load(std::memory_order_relaxed) > capacity_) return false;
-  int32_t node[kMost];
+  Id id[kMost];
   uint8_t missed[kMost];
   int num_missed = 0;
   for (int i = 0; i < count; ++i) {  // no branch to mispredict: most nodes are found at once
-    node[i] = neighbors[i];
-    const uint32_t place = Home(node[i]), mine = kPending | static_cast<uint32_t>(edge + i);
+    id[i] = IdOf(neighbors[i], kTimed ? era[i] : 0);
+    const uint32_t place = Home(id[i]), mine = kPending | static_cast<uint32_t>(edge + i);
     const Entry home = Load(place);
     const uint32_t pending = 0 - (home.label >> 31);  // all ones or zero
     neighbors[i] = static_cast<int32_t>((home.label & ~pending) | (~place & pending));
     missed[num_missed] = static_cast<uint8_t>(i);
-    num_missed += !((home.node == node[i]) & (home.label < mine));
+    num_missed += !((home.id == id[i]) & (home.label < mine));
   }
   uint64_t firsts[kMost];
   int num_firsts = 0;
   int64_t num_new = 0;
   for (int m = 0; m < num_missed; ++m) {
     const int i = missed[m];
-    const Entry mine{node[i], kPending | static_cast<uint32_t>(edge + i)};
-    uint32_t place = Home(node[i]);
+    const Entry mine{id[i], kPending | static_cast<uint32_t>(edge + i)};
+    uint32_t place = Home(id[i]);
     Entry found = Load(place);
-    while (found.node != node[i]) {
-      if (found.node == kEmpty) {
-        if (Exchange(place, found, mine)) break;
+    bool is_new = false;
+    while (found.id != id[i]) {
+      if (found.id == kEmpty) {
+        is_new = Claim(place, found, mine);
+        if (is_new) break;
       } else {
         place = (place + 1) & mask_;
         found = Load(place);
       }
     }
-    const bool is_new = found.node == kEmpty;
-    bool is_first = is_new;
-    while (!is_new && found.label >= kPending && mine.label < found.label) {
-      if (!Exchange(place, found, mine)) continue;
-      Lose(found.label & ~kPending);  // a later appearance was inserted first
+    bool is_first = is_new && !kTimed;  // a claimed large entry has no label of its own yet
+    while (!is_first && found.label >= kPending && mine.label < found.label) {
+      if (!Lower(place, found, mine)) continue;
+      // A later appearance was inserted first.
+      if (!kTimed || found.label != kNone) Lose(found.label & ~kPending);
       is_first = true;
-      break;
     }
     const bool known = !is_new && found.label < kPending;
     neighbors[i] = static_cast<int32_t>(known ? found.label : ~place);
@@ -124,18 +163,21 @@ bool Relabeler::Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int coun
   return mine.unreported <= kUnreported - kMost || EndChunk(chunk);
 }
 
-bool Relabeler::EndChunk(int64_t chunk) {
+template <typename Id>
+bool RelabelerOf<Id>::EndChunk(int64_t chunk) {
   const int64_t num_new = std::exchange(chunks_[chunk].unreported, 0);
   return known_.fetch_add(num_new, std::memory_order_relaxed) + num_new <= capacity_;
 }
 
 // Records that the edge is no longer its node's first appearance.
-void Relabeler::Lose(int64_t edge) {
+template <typename Id>
+void RelabelerOf<Id>::Lose(int64_t edge) {
   const auto after = std::upper_bound(starts_->begin(), starts_->end(), edge);
   __atomic_fetch_add(&chunks_[after - starts_->begin() - 1].num_lost, 1, __ATOMIC_RELAXED);
 }
 
-int64_t Relabeler::Number() {
+template <typename Id>
+int64_t RelabelerOf<Id>::Number() {
   for (int64_t c = 0; c < num_chunks_; ++c) {
     Chunk& chunk = chunks_[c];
     chunk.first_id = num_known_;
@@ -144,7 +186,9 @@ int64_t Relabeler::Number() {
   return num_known_ <= capacity_ ? num_known_ : -1;
 }
 
-Relabeler::Range Relabeler::Label(int64_t chunk, int32_t* nodes) {
+template <typename Id>
+typename RelabelerOf<Id>::Range RelabelerOf<Id>::Label(int64_t chunk, int32_t* nodes,
+                                                       int32_t* era) {
   const std::vector<uint64_t>& firsts = chunks_[chunk].firsts;
   const int64_t num_firsts = static_cast<int64_t>(firsts.size());
   int64_t id = chunks_[chunk].first_id;
@@ -156,16 +200,23 @@ Relabeler::Range Relabeler::Label(int64_t chunk, int32_t* nodes) {
     const uint32_t place = static_cast<uint32_t>(firsts[i]);
     Entry entry = Load(place);
     if (entry.label != (kPending | edge)) continue;  // lost
-    nodes[id] = entry.node;
+    nodes[id] = static_cast<int32_t>(entry.id);
+    if constexpr (kTimed) era[id] = static_cast<int32_t>(entry.id >> 32);
     entry.label = static_cast<uint32_t>(id++);
-    uint64_t word;
-    std::memcpy(&word, &entry, sizeof word);
-    __atomic_store_n(reinterpret_cast<Word*>(&table_[place]), word, __ATOMIC_RELAXED);
+    if constexpr (kTimed) {
+      __atomic_store_n(reinterpret_cast<Half*>(&table_[place].label), entry.label,
+                       __ATOMIC_RELAXED);
+    } else {
+      uint64_t word;
+      std::memcpy(&word, &entry, sizeof word);
+      __atomic_store_n(reinterpret_cast<Word*>(&table_[place]), word, __ATOMIC_RELAXED);
+    }
   }
   return {chunks_[chunk].first_id, id};
 }
 
-void Relabeler::Resolve(int32_t* neighbors, int64_t count) const {
+template <typename Id>
+void RelabelerOf<Id>::Resolve(int32_t* neighbors, int64_t count) const {
   int16_t open[kStretch];
   for (int64_t at = 0; at < count; at += kStretch) {
     const int64_t size = std::min(kStretch, count - at);
@@ -184,5 +235,8 @@ void Relabeler::Resolve(int32_t* neighbors, int64_t count) const {
     }
   }
 }
+
+template class RelabelerOf<int32_t>;
+template class RelabelerOf<int64_t>;
 
 }  // namespace jgs

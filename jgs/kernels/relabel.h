@@ -13,13 +13,18 @@ namespace jgs {
 
 // The nodes that have a local id, and the neighbours of one hop that may still get one.
 //
+// `Id` is what tells nodes apart: int32_t for the node alone, int64_t for the node and its era,
+// the number of its cutoff among those of the batch. `era` arguments are then not null.
+//
 // The order of calls is: Reset, Clear for every piece, AddTargets. Then for every hop: Begin;
 // Insert for the edges of every chunk, and EndChunk; Number; Label for every chunk; Resolve for
 // all edges. Calls for a piece, a chunk or some edges may be made by any number of threads at
 // once. The local ids do not depend on the threads, because a node's first appearance is the
 // smallest of the edges that lead to it.
-class Relabeler {
+template <typename Id>
+class RelabelerOf {
  public:
+  static constexpr bool kTimed = sizeof(Id) == 8;
   static constexpr int kMost = 32;  // the largest number of edges inserted at once
 
   // Starts anew with room for `capacity` nodes and `num_threads` threads. Returns the number of
@@ -28,20 +33,22 @@ class Relabeler {
   void Clear(int64_t piece);
 
   // Gives targets[i] the local id i, if it is the first occurrence of its node.
-  void AddTargets(const int32_t* targets, int64_t num_targets);
+  void AddTargets(const int32_t* targets, const int32_t* era, int64_t num_targets);
 
   // Prepares for a hop whose chunk c inserts edges with numbers from starts[c] to starts[c + 1]
   // (not all of these must exist). After it at most `capacity` nodes may be known.
   void Begin(const std::vector<int64_t>& starts, int64_t capacity);
 
   // Loads the node's entry into the cache.
-  void Prefetch(int32_t node) const { __builtin_prefetch(&table_[Home(node)], 0, 2); }
+  void Prefetch(int32_t node, int32_t era = 0) const {
+    __builtin_prefetch(&table_[Home(IdOf(node, era))], 0, 2);
+  }
 
   // Records the neighbours that the edges [edge, edge + count) of a chunk lead to. count <=
   // kMost, and a chunk's edges come in ascending order. Each neighbour is replaced by its local
   // id if it had one before this hop, and otherwise by ~(the place of its entry). False once
   // more nodes are known than fit.
-  bool Insert(int64_t chunk, int64_t edge, int32_t* neighbors, int count);
+  bool Insert(int64_t chunk, int64_t edge, int32_t* neighbors, const int32_t* era, int count);
 
   // Called after the chunk's last edge. False once more nodes are known than fit. It counts the
   // new nodes of small chunks, without which the table could fill up unnoticed.
@@ -55,8 +62,8 @@ class Relabeler {
   };
 
   // Gives local ids to the nodes that first appeared in a chunk, and writes the nodes at these
-  // ids to `nodes`. Returns the range of the ids.
-  Range Label(int64_t chunk, int32_t* nodes);
+  // ids to `nodes`, and their eras to `era`. Returns the range of the ids.
+  Range Label(int64_t chunk, int32_t* nodes, int32_t* era);
 
   // Replaces each ~place among `neighbors` by the local id. It may run while a later hop
   // inserts.
@@ -64,12 +71,15 @@ class Relabeler {
 
  private:
   struct alignas(8) Entry {
-    int32_t node;    // kEmpty if the entry is free
+    Id id;           // kEmpty if the entry is free
     uint32_t label;  // a local id, or kPending | edge number of the first appearance
   };
-  using Word = uint64_t __attribute__((may_alias));  // an Entry as one integer
-  static constexpr int32_t kEmpty = -1;
+  using Word = uint64_t __attribute__((may_alias));  // a small Entry as one integer
+  using Wide = int64_t __attribute__((may_alias));   // the id of a large Entry
+  using Half = uint32_t __attribute__((may_alias));  // the label of a large Entry
+  static constexpr Id kEmpty = -1;
   static constexpr uint32_t kPending = 1u << 31;
+  static constexpr uint32_t kNone = ~0u;  // the label of a large Entry that has only its id
   static constexpr int64_t kUnreported = 1024;  // new nodes that a thread may not have reported
 
   struct Chunk {
@@ -82,11 +92,20 @@ class Relabeler {
     int64_t first_id;
   };
 
-  uint32_t Home(int32_t node) const {
-    return (static_cast<uint32_t>(node) * 0x9E3779B1u) >> shift_;
+  static Id IdOf(int32_t node, int32_t era) {
+    if constexpr (kTimed) return static_cast<int64_t>(era) << 32 | static_cast<uint32_t>(node);
+    return static_cast<Id>(node);
+  }
+  uint32_t Home(Id id) const {
+    if constexpr (kTimed) {
+      const uint64_t mixed = static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u;
+      return static_cast<uint32_t>(mixed >> 32) >> shift_;
+    }
+    return (static_cast<uint32_t>(id) * 0x9E3779B1u) >> shift_;
   }
   Entry Load(uint32_t place) const;
-  bool Exchange(uint32_t place, Entry& expected, Entry desired);
+  bool Claim(uint32_t place, Entry& expected, Entry desired);
+  bool Lower(uint32_t place, Entry& expected, Entry desired);
   void Lose(int64_t edge);
 
   Scratch<Entry> table_;
@@ -98,6 +117,11 @@ class Relabeler {
   uint32_t mask_ = 0;
   int shift_ = 32;
 };
+
+using Relabeler = RelabelerOf<int32_t>;
+using TimedRelabeler = RelabelerOf<int64_t>;
+extern template class RelabelerOf<int32_t>;
+extern template class RelabelerOf<int64_t>;
 
 }  // namespace jgs
 

@@ -27,7 +27,7 @@ bool Insert(Relabeler& relabeler, const EdgeList& edges, int64_t chunk, int64_t 
     }
     if (lowest < 0) return false;
     if (full.load(std::memory_order_relaxed)) return true;
-    if (!relabeler.Insert(chunk, at, indices + at, count)) full.store(true);
+    if (!relabeler.Insert(chunk, at, indices + at, nullptr, count)) full.store(true);
   }
   if (!relabeler.EndChunk(chunk)) full.store(true);
   return true;
@@ -54,7 +54,7 @@ std::string RelabelEdges(const EdgeList& edges, Sources& s, const Executor& exec
     for (int64_t c = 0; c <= num_chunks; ++c) starts[c] = std::min(c * size, edges.num_edges);
     team.For(relabeler.Reset(s.capacity, team.num_threads()),
              [&](int64_t piece) { relabeler.Clear(piece); });
-    relabeler.AddTargets(edges.targets, edges.num_targets);
+    relabeler.AddTargets(edges.targets, nullptr, edges.num_targets);
     relabeler.Begin(starts, s.capacity);
     team.For(num_chunks, [&](int64_t chunk) {
       if (!Insert(relabeler, edges, chunk, starts[chunk], starts[chunk + 1], s.indices, full)) {
@@ -64,7 +64,7 @@ std::string RelabelEdges(const EdgeList& edges, Sources& s, const Executor& exec
     if (!bad.load() && !full.load()) num_known = relabeler.Number();
     if (num_known >= 0) {
       std::copy_n(edges.targets, edges.num_targets, s.nodes);
-      team.For(num_chunks, [&](int64_t chunk) { relabeler.Label(chunk, s.nodes); });
+      team.For(num_chunks, [&](int64_t chunk) { relabeler.Label(chunk, s.nodes, nullptr); });
       team.For(num_chunks, [&](int64_t chunk) {
         relabeler.Resolve(s.indices + starts[chunk], starts[chunk + 1] - starts[chunk]);
       });

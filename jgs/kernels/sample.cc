@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "draw.h"
 #include "draw_weighted.h"
@@ -12,13 +13,18 @@ namespace {
 
 static_assert(kRowLanes == kLanes, "rows are drawn so many at a time");
 
-// `fanout` neighbours of every row: the Rows of a HopSampler.
+// `fanout` neighbours of every row: the Rows of a HopSampler. `limited`: whether there are Limits.
+template <bool limited, bool timed>
 class NeighborRows {
  public:
-  NeighborRows(const GraphView& graph, bool replace, bool weighted, Workspace& work)
-      : graph_(graph), replace_(replace), weighted_(weighted), w_(work) {}
+  static constexpr bool kTimed = timed;
+
+  NeighborRows(const GraphView& graph, const NeighborOptions& options, Workspace& work)
+      : graph_(graph), replace_(options.replace), weighted_(options.weighted),
+        latest_(options.latest), w_(work) {}
 
   bool Bound(const Hop& hop, const Targets& targets) {
+    if constexpr (timed) FindKeys(hop.key);
     w_.bound.assign(targets.num_chunks + 1, 0);
     const int64_t fanout = hop.fanout;
     const int32_t most = static_cast<int32_t>(
@@ -35,14 +41,21 @@ class NeighborRows {
     return true;
   }
 
-  void Draw(const Hop& hop, const Targets& targets, int64_t chunk, Stream& stream) {
+  void Draw(const Hop& hop, const Targets& targets, int64_t chunk, StreamOf<timed>& stream) {
     const int64_t begin = targets.Begin(chunk), end = targets.End(chunk), k = hop.fanout;
     int64_t edges = w_.bound[chunk];
     if (k < 0) {
-      for (int64_t t = begin; t < end; ++t) edges = Row(hop, t, edges, All(t, stream));
+      for (int64_t t = begin; t < end; ++t) edges = Row(hop, t, edges, All(targets, t, stream));
+    } else if (latest_) {
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t count = std::min<int64_t>(k, w_.degree[t]);
+        const int64_t first = w_.degree[t] - count;
+        Take(t, count, stream, [=](int64_t i) { return first + i; });
+        edges = Row(hop, t, edges, count);
+      }
     } else {
       Draws draws(k);
-      WeightedDraws by_weight(draws, replace_);
+      WeightedDraws<limited, timed> by_weight(draws, replace_);
       int64_t ahead = begin;  // the first row whose weight is not prefetched
       for (int64_t first = begin, last = first; first < end; first = last) {
         draws.num_rows = 0;
@@ -51,11 +64,22 @@ class NeighborRows {
           const int row = draws.num_rows++;
           draws.node[row] = static_cast<uint32_t>(targets.nodes[last]);
           draws.degree[row] = static_cast<uint32_t>(w_.degree[last]);
+          if constexpr (timed) {
+            const Key& key = keys_[w_.era[last]];
+            draws.key0[row] = key.word[0];
+            draws.key1[row] = key.word[1];
+          }
           if (!weighted_) continue;
           by_weight.prefix[row] = graph_.weight_prefix + w_.row_start[last];
+          if constexpr (limited) {
+            draws.degree[row] += static_cast<uint32_t>(w_.holes[last].num);
+            by_weight.Limit(row, w_.row_start[last], Base(targets.nodes[last], last),
+                            w_.holes[last]);
+          }
         }
         for (; weighted_ && ahead < std::min(last + 2 * kLanes, end); ++ahead) {
-          const int64_t last_of_row = w_.row_start[ahead] + w_.degree[ahead] - 1;
+          const int64_t length = w_.degree[ahead] + (limited ? w_.holes[ahead].num : 0);
+          const int64_t last_of_row = w_.row_start[ahead] + length - 1;
           PrefetchFar(&graph_.weight_prefix[std::max<int64_t>(last_of_row, 0)]);
         }
         if (draws.num_rows > 0) {
@@ -63,9 +87,9 @@ class NeighborRows {
           if (weighted_) {
             by_weight.Draw(hop.key, isa_);
           } else if (replace_) {
-            RunOn(isa_, DrawRows<Mode::kRepeated>{hop.key, draws});
+            RunOn(isa_, DrawRows<Mode::kRepeated, timed>{hop.key, draws});
           } else {
-            RunOn(isa_, DrawRows<Mode::kDistinct>{hop.key, draws});
+            RunOn(isa_, DrawRows<Mode::kDistinct, timed>{hop.key, draws});
           }
         }
         int row = 0;
@@ -75,9 +99,14 @@ class NeighborRows {
             count = weighted_ ? by_weight.count[row] : k;
             const int64_t start = w_.row_start[t];
             const int32_t* position = &draws.position[row++];
-            stream.Add(count, [=](int64_t i) { return start + position[i * kLanes]; });
+            if (limited && !weighted_) {
+              Take(t, count, stream, [=](int64_t i) { return position[i * kLanes]; });
+            } else {  // draws by weight are positions in the stretch
+              stream.Add(
+                  count, [=](int64_t i) { return start + position[i * kLanes]; }, Era(t));
+            }
           } else {
-            count = All(t, stream);
+            count = All(targets, t, stream);
           }
           edges = Row(hop, t, edges, count);
         }
@@ -86,6 +115,39 @@ class NeighborRows {
   }
 
  private:
+  int32_t Era(int64_t t) const { return timed ? w_.era[t] : 0; }
+
+  // The keys of this hop, one for each cutoff.
+  void FindKeys(Key key) {
+    keys_.clear();
+    for (const int64_t cutoff : w_.cutoffs) {
+      Key own{{static_cast<uint32_t>(static_cast<uint64_t>(cutoff) >> 32),
+               static_cast<uint32_t>(cutoff)}};
+      Threefry(key, own.word[0], own.word[1]);
+      keys_.push_back(own);
+    }
+  }
+
+  // The weight in the row before its stretch.
+  int64_t Base(int32_t node, int64_t t) const {
+    const int64_t start = w_.row_start[t];
+    const bool inside = node < graph_.num_nodes && start > graph_.indptr[node];
+    return inside ? graph_.weight_prefix[start - 1] : 0;
+  }
+
+  // Adds `count` edges of target t, given by their positions among the eligible edges.
+  template <typename PositionOf>
+  void Take(int64_t t, int64_t count, StreamOf<timed>& stream, const PositionOf& position_of) {
+    const int64_t start = w_.row_start[t];
+    if (limited && w_.holes[t].num > 0) {
+      const Holes holes = w_.holes[t];
+      stream.Add(
+          count, [=](int64_t i) { return holes.Edge(start, position_of(i)); }, Era(t));
+    } else {
+      stream.Add(count, [=](int64_t i) { return start + position_of(i); }, Era(t));
+    }
+  }
+
   // Records that target t has drawn `count` edges from `edges` on; returns where they end.
   int64_t Row(const Hop& hop, int64_t t, int64_t edges, int64_t count) {
     hop.indptr[t] = static_cast<int32_t>(edges);
@@ -96,40 +158,63 @@ class NeighborRows {
   bool Random(int64_t k, int64_t degree) const { return replace_ ? degree > 0 : degree > k; }
 
   // Takes every neighbour of target t, or with draws by weight those of positive weight.
-  int64_t All(int64_t t, Stream& stream) {
+  int64_t All(const Targets& targets, int64_t t, StreamOf<timed>& stream) {
     const int64_t start = w_.row_start[t], degree = w_.degree[t];
     if (!weighted_) {
-      stream.Add(degree, [=](int64_t i) { return start + i; });
+      Take(t, degree, stream, [](int64_t i) { return i; });
       return degree;
     }
-    int64_t count = 0, before = 0;
-    for (int64_t i = 0; i < degree; ++i) {
+    const Holes holes = limited ? w_.holes[t] : Holes{};
+    int64_t count = 0, before = timed ? Base(targets.nodes[t], t) : 0;
+    int32_t hole = 0;
+    for (int64_t i = 0; i < degree + holes.num; ++i) {
       const int64_t through = graph_.weight_prefix[start + i];
       const bool nothing = through == before;
       before = through;
+      if (limited && hole < holes.num && holes.edge[hole] == start + i) {
+        ++hole;
+        continue;
+      }
       if (nothing) continue;
-      stream.Add(1, [=](int64_t) { return start + i; });
+      stream.Add(1, [=](int64_t) { return start + i; }, Era(t));
       ++count;
     }
     return count;
   }
 
   const GraphView& graph_;
-  const bool replace_, weighted_;
+  const bool replace_, weighted_, latest_;
   Workspace& w_;
+  std::vector<Key> keys_;  // of this hop, one for each cutoff
   const Isa isa_ = BestIsa();
 };
 
 }  // namespace
 
-std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
-                            bool replace, bool weighted, bool relabel_inputs,
-                            std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
+std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
+                            const NeighborOptions& options, bool relabel_inputs,
+                            std::vector<Hop>& hops, const SampledNodes& sampled,
                             const Executor& executor) {
-  return SampleHops(graph, seeds, num_seeds, relabel_inputs, hops, nodes, overflow, executor,
-                    [&](Team&, Workspace& work) {
-                      return NeighborRows(graph, replace, weighted, work);
-                    });
+  std::string error;
+  const Limits limits =
+      LimitsOf(seeds, options.edge_time, graph.num_edges, options.window, error);
+  if (!error.empty()) return error;
+  const auto sample = [&](auto make) {
+    return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor, make);
+  };
+  if (limits.time != nullptr) {
+    return sample([&](Team&, Workspace& work) {
+      return NeighborRows<true, true>(graph, options, work);
+    });
+  }
+  if (limits.any()) {
+    return sample([&](Team&, Workspace& work) {
+      return NeighborRows<true, false>(graph, options, work);
+    });
+  }
+  return sample([&](Team&, Workspace& work) {
+    return NeighborRows<false, false>(graph, options, work);
+  });
 }
 
 }  // namespace jgs

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "eligible.h"
 #include "parallel.h"
 #include "threefry.h"
 
@@ -57,6 +58,20 @@ struct Hop {
   int32_t edges_needed = 0, sources_needed = 0;
 };
 
+struct NeighborOptions {
+  bool replace, weighted;
+  bool latest;            // whether the latest edges are taken, in place of random ones
+  int64_t window;         // see Limits
+  const int64_t* edge_time;  // [num_edges], or null if seeds have no cutoffs
+};
+
+// What a sample returns beside its hops.
+struct SampledNodes {
+  int32_t* nodes;
+  int64_t* cutoff;  // of each node, 0 in padding; null if the seeds have none
+  bool* overflow;
+};
+
 // Samples `hops` (the seeds' hop first). Writes every hop's arrays and counts, and the input
 // nodes ([source_capacity of the last hop]), with padding. Returns what is wrong with the
 // input, or "". On overflow every output is empty and *overflow is true.
@@ -64,9 +79,9 @@ struct Hop {
 // Without `relabel_inputs` all nodes of the graph are sources of the last hop: its `indices`
 // are node ids (padding: num_nodes), its num_sources is num_nodes, and its source_capacity is
 // not used. `nodes` then has the targets of the last hop ([target_capacity]).
-std::string SampleNeighbors(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
-                            bool replace, bool weighted, bool relabel_inputs,
-                            std::vector<Hop>& hops, int32_t* nodes, bool* overflow,
+std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
+                            const NeighborOptions& options, bool relabel_inputs,
+                            std::vector<Hop>& hops, const SampledNodes& sampled,
                             const Executor& executor);
 
 }  // namespace jgs

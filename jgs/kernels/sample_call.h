@@ -56,7 +56,9 @@ struct SampleCall {
   size_t key_words;
   ffi::Buffer<ffi::S64>& indptr;
   ffi::Buffer<ffi::S32>& indices;
-  ffi::Buffer<ffi::S32>& seeds;  // [..., B]
+  ffi::Buffer<ffi::S32>& seeds;     // [..., B]
+  ffi::Buffer<ffi::S64>& time;      // [..., B] cutoffs, or empty
+  ffi::Buffer<ffi::S64>& excluded;  // [..., X], or empty
   ffi::Span<const int64_t>&draws, &edge_capacity, &source_capacity;
   int64_t first_hop;
   bool same_key;  // whether every hop has the key of hop 0
@@ -64,11 +66,11 @@ struct SampleCall {
 };
 
 // Samples each batch of the seeds [..., B] with its key [..., W] by
-// `sample(graph, seeds, batch_size, hops, nodes, overflow, executor)`, which returns what is
-// wrong or "". `graph` has no weights.
+// `sample(graph, seeds, hops, sampled, executor)`, which returns what is wrong or "". `graph` has
+// no weights.
 //
-// The results are the fields of jgs.Block for every hop, then the nodes, the overflow flag and
-// what the hops needed, all with the leading axes of the seeds. There may be S times as many
+// The results are the fields of jgs.Block for every hop, then the nodes, the overflow flag, what
+// the hops needed, and the nodes' cutoffs (empty if seeds have none), all with the leading axes of the seeds. There may be S times as many
 // results, for seeds [..., S, B]: then those of the first of S batches come first, then those
 // of the second, and so on.
 template <typename Sample>
@@ -86,10 +88,13 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
   graph.num_edges = static_cast<int64_t>(call.indices.element_count());
   if (graph.num_nodes < 0 ||
       call.keys.element_count() != call.key_words * static_cast<size_t>(num_batches) ||
-      call.edge_capacity.size() != num_hops || call.source_capacity.size() != num_hops) {
+      call.edge_capacity.size() != num_hops || call.source_capacity.size() != num_hops ||
+      (call.time.element_count() != 0 && call.time.element_count() != call.seeds.element_count()) ||
+      call.excluded.element_count() % static_cast<size_t>(num_batches) != 0) {
     return "a sampler's kernel: arguments do not have the expected sizes";
   }
-  const size_t num_results = 7 * num_hops + 3;
+  const int64_t num_excluded = static_cast<int64_t>(call.excluded.element_count()) / num_batches;
+  const size_t num_results = 7 * num_hops + 4;
   const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(rets.size() / num_results));
   const auto one = [&](int64_t batch, const Executor& executor) -> std::string {
     Results results(rets, batch % groups * num_results, batch / groups, num_batches / groups);
@@ -117,9 +122,13 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
     int32_t* nodes = results.Next<ffi::S32>();
     bool* overflow = results.Next<ffi::PRED>();
     int32_t* needed = results.Next<ffi::S32>();  // [2, num_hops]
+    int64_t* cutoff = results.Next<ffi::S64>();
     if (!results.good()) return "a sampler's kernel: results do not have the expected types";
-    const std::string error = sample(graph, call.seeds.typed_data() + batch * batch_size,
-                                     batch_size, hops, nodes, overflow, executor);
+    const bool timed = call.time.element_count() != 0;
+    const Seeds seeds{call.seeds.typed_data() + batch * batch_size, batch_size,
+                      timed ? call.time.typed_data() + batch * batch_size : nullptr,
+                      call.excluded.typed_data() + batch * num_excluded, num_excluded};
+    const std::string error = sample(graph, seeds, hops, {nodes, cutoff, overflow}, executor);
     if (!error.empty()) {
       return num_batches > 1 ? "batch " + std::to_string(batch) + ": " + error : error;
     }

@@ -12,23 +12,27 @@ namespace {
 ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
                   ffi::Buffer<ffi::S64> weight_prefix, ffi::Buffer<ffi::F32> edge_weight,
-                  ffi::Buffer<ffi::S32> seeds, ffi::RemainingRets rets,
+                  ffi::Buffer<ffi::S64> edge_time, ffi::Buffer<ffi::S32> seeds,
+                  ffi::Buffer<ffi::S64> time, ffi::Buffer<ffi::S64> excluded,
+                  ffi::RemainingRets rets,
                   ffi::Span<const int64_t> draws, ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, bool replace, bool weighted,
-                  bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
+                  bool latest, int64_t window, bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const size_t num_edges = indices.element_count();
     const bool has_weights = edge_weight.element_count() != 0;
     if ((weighted && weight_prefix.element_count() != num_edges) ||
-        (has_weights && edge_weight.element_count() != num_edges)) {
+        (has_weights && edge_weight.element_count() != num_edges) ||
+        (time.element_count() != 0 && edge_time.element_count() != num_edges)) {
       return "jgs_sample_neighbors: arguments do not have the expected sizes";
     }
-    SampleCall call{keys,          2,               indptr,    indices, seeds,      draws,
-                    edge_capacity, source_capacity, first_hop, false,   num_threads};
+    SampleCall call{keys,  2,             indptr,          indices,   seeds, time,       excluded,
+                    draws, edge_capacity, source_capacity, first_hop, false, num_threads};
+    const NeighborOptions options{replace, weighted, latest, window, edge_time.typed_data()};
     return SampleBatches(
         pool, call, rets,
-        [&](GraphView graph, const int32_t* some_seeds, int64_t num_seeds,
-            std::vector<Hop>& hops, int32_t* nodes, bool* overflow, const Executor& executor) {
+        [&](GraphView graph, const Seeds& of, std::vector<Hop>& hops,
+            const SampledNodes& sampled, const Executor& executor) {
           graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
           graph.edge_weight = has_weights ? edge_weight.typed_data() : nullptr;
           for (const Hop& hop : hops) {
@@ -36,8 +40,7 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
               return std::string("jgs_sample_neighbors: the graph has no edge weights to return");
             }
           }
-          return SampleNeighbors(graph, some_seeds, num_seeds, replace, weighted, relabel_inputs,
-                                 hops, nodes, overflow, executor);
+          return SampleNeighbors(graph, of, options, relabel_inputs, hops, sampled, executor);
         });
   });
 }
@@ -53,13 +56,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()  // edge_weight
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // edge_time
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // seeds
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // time
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // excluded
                                   .RemainingRets()
                                   .Attr<xla::ffi::Span<const int64_t>>("draws")
                                   .Attr<xla::ffi::Span<const int64_t>>("edge_capacity")
                                   .Attr<xla::ffi::Span<const int64_t>>("source_capacity")
                                   .Attr<bool>("replace")
                                   .Attr<bool>("weighted")
+                                  .Attr<bool>("latest")
+                                  .Attr<int64_t>("window")
                                   .Attr<bool>("relabel_inputs")
                                   .Attr<int64_t>("first_hop")
                                   .Attr<int64_t>("num_threads"));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,13 +35,17 @@ struct Targets {
 //   bool Bound(const Hop&, const Targets&): sets the Workspace's `bound`, [chunks + 1], which
 //     begins with 0: an upper bound of the position at which each chunk's edges end. False if
 //     the graph is damaged.
-//   void Draw(const Hop&, const Targets&, int64_t chunk, Stream&): adds the chunk's edges, row
-//     by row, and writes where each row begins to the hop's `indptr`. Any thread may call it.
+//   void Draw(const Hop&, const Targets&, int64_t chunk, StreamOf<kTimed>&): adds the chunk's
+//     edges, row by row, and writes where each row begins to the hop's `indptr`. Any thread may
+//     call it.
+//   bool kTimed: whether nodes have cutoffs.
 template <typename Rows>
 class HopSampler {
  public:
-  HopSampler(const GraphView& graph, Rows& rows, int32_t* nodes, Team& team, Workspace& work)
-      : graph_(graph), rows_(rows), nodes_(nodes), team_(team), w_(work) {}
+  HopSampler(const GraphView& graph, const Limits& limits, Rows& rows, int32_t* nodes, Team& team,
+             Workspace& work)
+      : graph_(graph), limits_(limits), rows_(rows), nodes_(nodes), team_(team), w_(work),
+        relabeler_(RelabelerIn<kTimed>(work)) {}
 
   // Samples the hops for the first `num_targets` nodes. Hops from number `relabelled` on have
   // no local ids. Returns how many of `nodes` are used, or -1 on overflow or bad input.
@@ -60,6 +65,8 @@ class HopSampler {
   bool bad() const { return bad_.load(); }
 
  private:
+  static constexpr bool kTimed = Rows::kTimed;
+
   // A hop whose indices are still places instead of local ids.
   struct Unresolved {
     int32_t* indices = nullptr;
@@ -74,18 +81,19 @@ class HopSampler {
     for (const Hop& hop : hops) most_targets = std::max(most_targets, hop.target_capacity);
     w_.row_start.Reserve(most_targets);
     w_.degree.Reserve(most_targets);
+    if (limits_.any()) w_.holes.Reserve(most_targets);
     int64_t pieces = 0;
     if (relabelled > 0) {
       const int64_t capacity = hops[relabelled - 1].source_capacity;
-      pieces = w_.relabeler.Reset(capacity, team_.num_threads());
+      pieces = relabeler_.Reset(capacity, team_.num_threads());
     }
     const int64_t seeds = (num_targets + kMostRows - 1) / kMostRows;
     team_.For(pieces + seeds, [&](int64_t task) {
-      if (task < pieces) return w_.relabeler.Clear(task);
+      if (task < pieces) return relabeler_.Clear(task);
       const int64_t begin = (task - pieces) * kMostRows;
       FindRows(begin, std::min(begin + kMostRows, num_targets));
     });
-    if (relabelled > 0) w_.relabeler.AddTargets(nodes_, num_targets);
+    if (relabelled > 0) relabeler_.AddTargets(nodes_, w_.era.data(), num_targets);
   }
 
   // Finds the rows of the nodes [begin, end).
@@ -102,6 +110,13 @@ class HopSampler {
           bad_.store(true);
           start = degree = 0;
         }
+      }
+      if (limits_.any()) {
+        const int64_t cutoff = kTimed ? w_.cutoffs[w_.era[t]] : 0;
+        const Stretch part = limits_.Of(start, degree, cutoff);
+        start = part.start;
+        degree = part.count;
+        w_.holes[t] = part.holes;
       }
       w_.row_start[t] = start;
       w_.degree[t] = static_cast<int32_t>(degree);
@@ -122,7 +137,7 @@ class HopSampler {
     // fit.
     if (relabel_) hop.sources_needed = static_cast<int32_t>(hop.source_capacity + 1);
     w_.begin.assign(targets_.num_chunks + 1, 0);
-    if (relabel_) w_.relabeler.Begin(w_.bound, hop.source_capacity);
+    if (relabel_) relabeler_.Begin(w_.bound, hop.source_capacity);
     // The hop before is resolved in the same loop: its small tasks come last, and fill the time
     // in which a thread would wait for another.
     team_.For(targets_.num_chunks + unresolved_.num_chunks(), [&](int64_t task) {
@@ -135,11 +150,11 @@ class HopSampler {
     const int64_t num_edges = w_.begin[targets_.num_chunks];
     int64_t num_sources = graph_.num_nodes;
     if (relabel_) {
-      num_sources = w_.relabeler.Number();
+      num_sources = relabeler_.Number();
       if (num_sources < 0) return false;
       hop.sources_needed = static_cast<int32_t>(num_sources);
       team_.For(targets_.num_chunks, [&](int64_t chunk) {
-        const Relabeler::Range found = w_.relabeler.Label(chunk, nodes_);
+        const auto found = relabeler_.Label(chunk, nodes_, w_.era.data());
         if (more) FindRows(found.begin, found.end);
       });
       unresolved_.indices = hop.indices;
@@ -154,7 +169,7 @@ class HopSampler {
 
   void Resolve(const Unresolved& hop, int64_t chunk) {
     const int64_t begin = hop.begin[chunk], end = hop.begin[chunk + 1];
-    w_.relabeler.Resolve(hop.indices + begin, end - begin);
+    relabeler_.Resolve(hop.indices + begin, end - begin);
   }
 
   // Divides the targets into chunks.
@@ -167,7 +182,7 @@ class HopSampler {
 
   // Draws for a chunk of targets, and reads the drawn neighbours.
   void DrawChunk(const Hop& hop, int64_t chunk) {
-    Stream stream(graph_, hop, relabel_, w_, chunk);
+    StreamOf<kTimed> stream(graph_, hop, relabel_, w_, chunk);
     rows_.Draw(hop, targets_, chunk, stream);
     stream.Finish();
     w_.begin[chunk + 1] = stream.num_edges();
@@ -194,10 +209,12 @@ class HopSampler {
   }
 
   const GraphView& graph_;
+  const Limits& limits_;
   Rows& rows_;
   int32_t* const nodes_;
   Team& team_;
   Workspace& w_;
+  RelabelerOf<std::conditional_t<kTimed, int64_t, int32_t>>& relabeler_;
   Unresolved unresolved_;
   bool relabel_ = true;
   Targets targets_{};
@@ -219,11 +236,33 @@ inline void Pad(Hop& hop, int64_t no_source, int64_t no_edge) {
   }
 }
 
+// Numbers the cutoffs of the seeds; padding has that of the first.
+inline void FindEras(const Seeds& seeds, int64_t num_nodes, int64_t most_targets,
+                     Workspace& work) {
+  work.era.Reserve(most_targets);
+  work.cutoffs.clear();
+  for (int64_t i = 0; i < seeds.num; ++i) {
+    if (seeds.nodes[i] < num_nodes) work.cutoffs.push_back(seeds.time[i]);
+  }
+  std::sort(work.cutoffs.begin(), work.cutoffs.end());
+  work.cutoffs.erase(std::unique(work.cutoffs.begin(), work.cutoffs.end()), work.cutoffs.end());
+  if (work.cutoffs.empty()) work.cutoffs.push_back(0);
+  for (int64_t i = 0; i < seeds.num; ++i) {
+    const auto at = std::lower_bound(work.cutoffs.begin(), work.cutoffs.end(), seeds.time[i]);
+    const bool real = seeds.nodes[i] < num_nodes;
+    work.era[i] = real ? static_cast<int32_t>(at - work.cutoffs.begin()) : 0;
+  }
+}
+
 // See SampleNeighbors; `make_rows(team, workspace)` makes the object that draws the rows.
 template <typename MakeRows>
-std::string SampleHops(const GraphView& graph, const int32_t* seeds, int64_t num_seeds,
-                       bool relabel_inputs, std::vector<Hop>& hops, int32_t* nodes,
-                       bool* overflow, const Executor& executor, const MakeRows& make_rows) {
+std::string SampleHops(const GraphView& graph, const Seeds& of, const Limits& limits,
+                       bool relabel_inputs, std::vector<Hop>& hops, const SampledNodes& sampled,
+                       const Executor& executor, const MakeRows& make_rows) {
+  const int32_t* seeds = of.nodes;
+  const int64_t num_seeds = of.num;
+  int32_t* nodes = sampled.nodes;
+  bool* overflow = sampled.overflow;
   int64_t num_targets = 0;
   std::string error = CheckSeeds(seeds, num_seeds, graph.num_nodes);
   if (!error.empty()) return error;
@@ -238,8 +277,15 @@ std::string SampleHops(const GraphView& graph, const int32_t* seeds, int64_t num
   Team team(executor);
   std::copy_n(seeds, num_targets, nodes);
   auto rows = make_rows(team, *work);
-  HopSampler<decltype(rows)> sampler(graph, rows, nodes, team, *work);
+  if (rows.kTimed) FindEras(of, graph.num_nodes, std::max(capacity, num_seeds), *work);
+  HopSampler<decltype(rows)> sampler(graph, limits, rows, nodes, team, *work);
   const int64_t num_nodes = sampler.Run(hops, relabelled, num_targets);
+  if (sampled.cutoff != nullptr) {
+    for (int64_t i = 0; i < capacity; ++i) {
+      const bool real = i < num_nodes && nodes[i] < graph.num_nodes;
+      sampled.cutoff[i] = real ? work->cutoffs[work->era[i]] : 0;
+    }
+  }
   Pool().Give(std::move(work));
   if (sampler.bad()) return DamagedGraph(graph.num_nodes);
   *overflow = num_nodes < 0;

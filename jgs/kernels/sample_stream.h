@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "relabel.h"
 #include "sample.h"
@@ -22,27 +23,29 @@ inline void PrefetchFar(const T* address) {
 
 // Takes the drawn edges of a chunk through three stages, a batch apart, so that no read waits:
 // prefetch the neighbour; read the neighbour and prefetch its table entry; insert it. Without
-// `relabel` only the neighbour is read.
-class Stream {
+// `relabel` only the neighbour is read. With cutoffs (`timed`) each row has an era.
+template <bool timed>
+class StreamOf {
  public:
-  Stream(const GraphView& graph, const Hop& hop, bool relabel, Workspace& work, int64_t chunk)
+  StreamOf(const GraphView& graph, const Hop& hop, bool relabel, Workspace& work, int64_t chunk)
       : graph_(graph),
         hop_(hop),
         relabel_(relabel),
         weights_(hop.edge_weight != nullptr && graph.edge_weight != nullptr),
-        relabeler_(work.relabeler),
+        relabeler_(RelabelerIn<timed>(work)),
         chunk_(chunk),
         next_(work.bound[chunk]) {}
 
-  // Adds the edges edge_of(0), ..., edge_of(count - 1).
+  // Adds the edges edge_of(0), ..., edge_of(count - 1) of a row of this era.
   template <typename EdgeOf>
-  void Add(int64_t count, const EdgeOf& edge_of) {
+  void Add(int64_t count, const EdgeOf& edge_of, int32_t era = 0) {
     for (int64_t i = 0; i < count;) {
       int64_t* free = &batch_[now_][filled_];
       const int some = static_cast<int>(std::min<int64_t>(count - i, kFlight - filled_));
       for (int j = 0; j < some; ++j) {
         const int64_t edge = edge_of(i + j);
         free[j] = edge;
+        if constexpr (timed) era_[now_][filled_ + j] = era;
         PrefetchFar(&graph_.indices[edge]);
       }
       if (weights_) {
@@ -68,8 +71,9 @@ class Stream {
   void Advance() {
     if (relabel_ && fits_ && good_ && inserting_ > 0) {
       fits_ = relabeler_.Insert(chunk_, next_ - inserting_, hop_.indices + next_ - inserting_,
-                                inserting_);
+                                timed ? inserting_era_ : nullptr, inserting_);
     }
+    if constexpr (timed) std::copy_n(era_[now_ ^ 1], read_, inserting_era_);
     Read(batch_[now_ ^ 1], read_);
     inserting_ = read_;
     read_ = filled_;
@@ -84,7 +88,7 @@ class Stream {
       const int32_t node = graph_.indices[edges[i]];
       good_ &= node >= 0 && node < graph_.num_nodes;
       neighbors[i] = node;
-      if (relabel_) relabeler_.Prefetch(node);
+      if (relabel_) relabeler_.Prefetch(node, timed ? inserting_era_[i] : 0);
     }
     if (hop_.edge_id != nullptr) std::copy_n(edges, count, hop_.edge_id + next_);
     if (weights_) {
@@ -97,13 +101,16 @@ class Stream {
   const GraphView& graph_;
   const Hop& hop_;
   const bool relabel_, weights_;
-  Relabeler& relabeler_;
+  RelabelerOf<std::conditional_t<timed, int64_t, int32_t>>& relabeler_;
   const int64_t chunk_;
   int64_t batch_[2][kFlight];
+  int32_t era_[2][timed ? kFlight : 1], inserting_era_[timed ? kFlight : 1];
   int now_ = 0, filled_ = 0, read_ = 0, inserting_ = 0;
   int64_t next_, num_edges_ = 0;
   bool good_ = true, fits_ = true;
 };
+
+using Stream = StreamOf<false>;
 
 }  // namespace jgs
 

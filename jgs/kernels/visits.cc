@@ -164,9 +164,12 @@ class TargetWalks {
         start = std::lower_bound(types + start, types + end, type) - types;
         end = std::upper_bound(types + start, types + end, type) - types;
       }
-      if (start == end) continue;
-      const uint64_t n = static_cast<uint64_t>(end - start), carry = low_[w] * n >> 32;
-      const int64_t edge = start + static_cast<int64_t>((high_[w] * n + carry) >> 32);
+      const Holes holes = o_.limits.any() ? o_.limits.In(start, end - start) : Holes{};
+      if (start + holes.num == end) continue;
+      const uint64_t n = static_cast<uint64_t>(end - start - holes.num);
+      const uint64_t carry = low_[w] * n >> 32;
+      const int64_t position = static_cast<int64_t>((high_[w] * n + carry) >> 32);
+      const int64_t edge = holes.num > 0 ? holes.Edge(start, position) : start + position;
       __builtin_prefetch(&g_.indices[edge]);
       Move(w, kept);
       edge_[kept++] = edge;

@@ -29,6 +29,7 @@ struct VisitOptions {
   int64_t num_path;           // step along any edge
   const VisitGroup* groups;   // [num_groups], without overlap
   int64_t num_groups;
+  Limits limits;
 };
 
 // For each of `targets` ([num_targets]; ids that are no nodes are padding) and each group in

@@ -14,7 +14,8 @@ namespace ffi = xla::ffi;
 // `groups` has for each VisitGroup in turn its size, its number of bounds, and the bounds.
 ffi::Error Visits(ffi::ThreadPool pool, ffi::BufferR1<ffi::U32> key, ffi::BufferR1<ffi::S64> indptr,
                   ffi::BufferR1<ffi::S32> indices, ffi::BufferR1<ffi::S16> edge_type,
-                  ffi::BufferR1<ffi::S32> targets, ffi::ResultBufferR2<ffi::S32> nodes,
+                  ffi::BufferR1<ffi::S32> targets, ffi::BufferR1<ffi::S64> excluded,
+                  ffi::ResultBufferR2<ffi::S32> nodes,
                   ffi::ResultBufferR2<ffi::S32> counts, int64_t num_walks, int64_t length,
                   int64_t stop, ffi::Span<const int64_t> path,
                   ffi::Span<const int64_t> groups, int64_t num_threads) {
@@ -40,6 +41,11 @@ ffi::Error Visits(ffi::ThreadPool pool, ffi::BufferR1<ffi::U32> key, ffi::Buffer
         counts->element_count() != num_targets * width) {
       return "jgs_visits: arguments do not have the expected sizes";
     }
+    std::string error;
+    const Seeds of{nullptr, 0, nullptr, excluded.typed_data(),
+                   static_cast<int64_t>(excluded.element_count())};
+    const Limits limits = LimitsOf(of, nullptr, graph.num_edges, -1, error);
+    if (!error.empty()) return error;
     const VisitOptions options{num_walks,
                                length,
                                static_cast<uint64_t>(stop),
@@ -47,7 +53,8 @@ ffi::Error Visits(ffi::ThreadPool pool, ffi::BufferR1<ffi::U32> key, ffi::Buffer
                                path.begin(),
                                static_cast<int64_t>(path.size()),
                                every.data(),
-                               static_cast<int64_t>(every.size())};
+                               static_cast<int64_t>(every.size()),
+                               limits};
     return MostVisited(graph, {{key.typed_data()[0], key.typed_data()[1]}},
                        targets.typed_data(), static_cast<int64_t>(num_targets), options,
                        nodes->typed_data(), counts->typed_data(),
@@ -68,6 +75,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsVisits, jgs::Visits,
                                   .Arg<ffi::BufferR1<ffi::S32>>()  // indices
                                   .Arg<ffi::BufferR1<ffi::S16>>()  // edge_type
                                   .Arg<ffi::BufferR1<ffi::S32>>()  // targets
+                                  .Arg<ffi::BufferR1<ffi::S64>>()  // excluded
                                   .Ret<ffi::BufferR2<ffi::S32>>()  // nodes
                                   .Ret<ffi::BufferR2<ffi::S32>>()  // counts
                                   .Attr<int64_t>("num_walks")

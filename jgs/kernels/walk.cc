@@ -12,6 +12,22 @@ namespace {
 
 constexpr double kStepsOfTask = 2048;
 
+// For each walk, the number of earlier roots that are the same node and have the same cutoff.
+std::vector<int32_t> TimedNumbers(const Seeds& seeds) {
+  std::vector<int32_t> order(seeds.num), number(seeds.num);
+  for (int64_t i = 0; i < seeds.num; ++i) order[i] = static_cast<int32_t>(i);
+  const auto less = [&](int32_t a, int32_t b) {
+    if (seeds.nodes[a] != seeds.nodes[b]) return seeds.nodes[a] < seeds.nodes[b];
+    return seeds.time[a] < seeds.time[b];
+  };
+  std::stable_sort(order.begin(), order.end(), less);
+  for (int64_t i = 1; i < seeds.num; ++i) {
+    const bool same = !less(order[i - 1], order[i]);
+    number[order[i]] = same ? number[order[i - 1]] + 1 : 0;
+  }
+  return number;
+}
+
 // For each walk, the number of earlier roots that are the same node.
 std::vector<int32_t> WalkNumbers(const int32_t* roots, int64_t num_roots) {
   uint64_t size = 4;
@@ -97,12 +113,23 @@ class Lanes {
       inside_[r] = false;
       if (o_.stretches == nullptr) {
         row_[r] = RowOf(g_, here_[r], w_.bad);
+        if (limited_) Limit(r);
         continue;
       }
       const int64_t* stretch = Stretch(r);
       row_[r] = RangeOf(g_, stretch[0], stretch[1], w_.bad);
       inside_[r] = NeedsRow() && row_[r].start > g_.indptr[here_[r]];
     }
+  }
+
+  // Makes a lane's row the stretch that its root's limits leave.
+  void Limit(int r) {
+    const int64_t cutoff = w_.cutoff != nullptr ? w_.cutoff[walk_[r]] : 0;
+    const jgs::Stretch part = o_.limits.Of(row_[r].start, row_[r].count, cutoff);
+    inside_[r] = part.start > row_[r].start;
+    skipped_[r] = o_.latest >= 0 ? std::max<int64_t>(part.count - o_.latest, 0) : 0;
+    row_[r] = {part.start, part.count - static_cast<int32_t>(skipped_[r])};
+    holes_[r] = part.holes;
   }
 
   // The part of the row of a lane's node from which the step draws.
@@ -133,16 +160,44 @@ class Lanes {
   void Draw() {
     for (int r = 0; r < num_; ++r) {
       const uint64_t n = static_cast<uint64_t>(row_[r].count), carry = low_[r] * n >> 32;
-      const int64_t edge = edge_[r] + static_cast<int64_t>((high_[r] * n + carry) >> 32);
+      const int64_t position = static_cast<int64_t>((high_[r] * n + carry) >> 32);
+      const int64_t edge =
+          limited_ ? holes_[r].Edge(edge_[r], skipped_[r] + position) : edge_[r] + position;
       edge_[r] = edge_[r] < 0 ? edge_[r] : edge;
       if (edge_[r] >= 0) PrefetchEdge(edge_[r]);
     }
   }
 
+  // The total weight of the eligible edges of a lane's stretch; `length` is with the holes.
+  int64_t WeightOf(int r, int64_t before, int64_t length) const {
+    const int64_t* prefix = g_.weight_prefix + edge_[r];
+    int64_t total = Minus(prefix[length - 1], before);
+    for (int32_t hole = 0; limited_ && hole < holes_[r].num; ++hole) {
+      const int64_t at = holes_[r].edge[hole] - edge_[r];
+      total = Minus(total, Minus(prefix[at], at == 0 ? before : prefix[at - 1]));
+    }
+    return total;
+  }
+
+  // The point of the row that a point of its eligible edges is.
+  int64_t InRow(int r, int64_t before, int64_t point) const {
+    const int64_t* prefix = g_.weight_prefix + edge_[r];
+    int64_t real = Plus(before, point);
+    for (int32_t hole = 0; limited_ && hole < holes_[r].num; ++hole) {
+      const int64_t at = holes_[r].edge[hole] - edge_[r];
+      const int64_t begin = at == 0 ? before : prefix[at - 1];
+      if (begin > real) break;
+      real = Plus(real, Minus(prefix[at], begin));
+    }
+    return real;
+  }
+
   void DrawByWeight() {
     const int64_t* prefix = g_.weight_prefix;
+    int64_t length[kLanes];
     for (int r = 0; r < num_; ++r) {
-      if (edge_[r] >= 0) __builtin_prefetch(&prefix[edge_[r] + row_[r].count - 1]);
+      length[r] = row_[r].count + (limited_ ? holes_[r].num : 0);
+      if (edge_[r] >= 0) __builtin_prefetch(&prefix[edge_[r] + length[r] - 1]);
       if (edge_[r] >= 0 && inside_[r]) __builtin_prefetch(&prefix[edge_[r] - 1]);
     }
     uint8_t open[kLanes];
@@ -150,15 +205,15 @@ class Lanes {
     for (int r = 0; r < num_; ++r) {
       if (edge_[r] < 0) continue;
       const int64_t before = inside_[r] ? prefix[edge_[r] - 1] : 0;
-      const int64_t total = Minus(prefix[edge_[r] + row_[r].count - 1], before);
+      const int64_t total = WeightOf(r, before, length[r]);
       if (total <= 0) {
         edge_[r] = kNone;
         continue;
       }
       const uint64_t bits = static_cast<uint64_t>(high_[r]) << 32 | low_[r];
-      const int64_t point = Plus(before, Below(bits, static_cast<uint64_t>(total)));
-      sums_[r].Begin(prefix + edge_[r], row_[r].count - 1, Plus(point, 1),
-                     before > 0 ? 0 : row_[r].count / static_cast<double>(total));
+      const int64_t point = InRow(r, before, Below(bits, static_cast<uint64_t>(total)));
+      sums_[r].Begin(prefix + edge_[r], static_cast<int32_t>(length[r]) - 1, Plus(point, 1),
+                     before > 0 ? 0 : length[r] / static_cast<double>(total));
       open[num_open++] = static_cast<uint8_t>(r);
     }
     while (num_open > 0) {
@@ -225,6 +280,7 @@ class Lanes {
   const GraphView& g_;
   const WalkOptions& o_;
   const Isa isa_ = BestIsa();
+  const bool limited_ = o_.limits.any();
   int64_t next_;  // the first walk that has had no lane
   const int64_t end_;
   int num_ = 0;  // lanes in use, which come first
@@ -235,18 +291,23 @@ class Lanes {
   int32_t here_[kLanes];
   EdgeRange row_[kLanes];     // or the part of the row that the step draws from
   bool inside_[kLanes];       // whether the row has edges before that part
+  Holes holes_[kLanes];       // the excluded edges in that part
+  int64_t skipped_[kLanes];   // its eligible edges that come before the latest ones
   LineSearch<int64_t> sums_[kLanes];
 };
 
 }  // namespace
 
-std::string SampleWalks(const GraphView& graph, Key key, const int32_t* roots, int64_t num_roots,
+std::string SampleWalks(const GraphView& graph, Key key, const Seeds& seeds,
                         const WalkOptions& options, int32_t* nodes, int32_t* lengths,
                         const Executor& executor) {
+  const int32_t* roots = seeds.nodes;
+  const int64_t num_roots = seeds.num;
   std::string error = CheckSeeds(roots, num_roots, graph.num_nodes);
   if (!error.empty()) return error;
-  const std::vector<int32_t> number = WalkNumbers(roots, num_roots);
-  Walkers walkers{graph, key, roots, number.data(), options, nodes, lengths};
+  const std::vector<int32_t> number =
+      seeds.time != nullptr ? TimedNumbers(seeds) : WalkNumbers(roots, num_roots);
+  Walkers walkers{graph, key, roots, seeds.time, number.data(), options, nodes, lengths};
   // Enough walks to fill all lanes of a thread and to be worth waking it, and several tasks for
   // each thread if there are many.
   const double ends = static_cast<double>(options.stop) / 4294967296.0;  // the chance of a step

@@ -30,12 +30,14 @@ struct WalkOptions {
   const int64_t* relations;    // each step's index in `stretches`, repeated for longer walks
   int64_t num_relations;
   const SecondOrder* second;   // null: a step depends only on where the walk is
+  int64_t latest;              // steps draw from so many latest edges; -1: from all
+  Limits limits;
 };
 
-// Walks from `roots` ([num_roots], num_nodes for padding), by weight if the graph has
+// Walks from the seeds (num_nodes for padding), by weight if the graph has
 // weight_prefix: nodes [num_roots, length + 1] and lengths [num_roots]. Returns what is wrong
 // with the input, or "".
-std::string SampleWalks(const GraphView& graph, Key key, const int32_t* roots, int64_t num_roots,
+std::string SampleWalks(const GraphView& graph, Key key, const Seeds& seeds,
                         const WalkOptions& options, int32_t* nodes, int32_t* lengths,
                         const Executor& executor);
 

@@ -16,11 +16,13 @@ namespace ffi = xla::ffi;
 // `second` has the fields of SecondOrder, or is empty.
 ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ffi::S64> indptr,
                 ffi::Buffer<ffi::S32> indices, ffi::Buffer<ffi::S64> weight_prefix,
-                ffi::Buffer<ffi::S64> stretches, ffi::Buffer<ffi::S32> roots,
+                ffi::Buffer<ffi::S64> stretches, ffi::Buffer<ffi::S64> edge_time,
+                ffi::Buffer<ffi::S32> roots, ffi::Buffer<ffi::S64> time,
+                ffi::Buffer<ffi::S64> excluded,
                 ffi::ResultBuffer<ffi::S32> nodes, ffi::ResultBuffer<ffi::S32> lengths,
                 int64_t length, bool weighted, int64_t restart, int64_t stop,
                 ffi::Span<const int64_t> relations, ffi::Span<const int64_t> second,
-                int64_t num_threads) {
+                int64_t window, int64_t latest, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const int64_t num_roots = static_cast<int64_t>(roots.element_count());
     const int64_t per_batch = num_roots > 0 ? roots.dimensions().back() : 1;
@@ -38,6 +40,11 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
         (weighted && weight_prefix.element_count() != num_edges) ||
         (relations.size() > 0 && stretches.element_count() != 2 * num_nodes * (1 + *most)) ||
         (second.size() != 0 && second.size() != 6) ||
+        (time.element_count() != 0 && (time.element_count() != roots.element_count() ||
+                                       edge_time.element_count() != num_edges)) ||
+        (num_batches > 0 && excluded.element_count() % num_batches != 0) ||
+        ((time.element_count() != 0 || excluded.element_count() != 0) &&
+         (second.size() != 0 || relations.size() != 0)) ||
         nodes->element_count() != static_cast<size_t>(num_roots * (length + 1)) ||
         lengths->element_count() != static_cast<size_t>(num_roots)) {
       return "jgs_walk: arguments do not have the expected sizes";
@@ -48,21 +55,33 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
       rule = {limit(second[0]), limit(second[1]), limit(second[2]),
               second[3] != 0,   limit(second[4]), limit(second[5])};
     }
-    const WalkOptions options{length,
-                              limit(restart),
-                              limit(stop),
-                              relations.size() > 0 ? stretches.typed_data() : nullptr,
-                              relations.begin(),
-                              static_cast<int64_t>(relations.size()),
-                              second.size() != 0 ? &rule : nullptr};
+    WalkOptions of_all{length,
+                       limit(restart),
+                       limit(stop),
+                       relations.size() > 0 ? stretches.typed_data() : nullptr,
+                       relations.begin(),
+                       static_cast<int64_t>(relations.size()),
+                       second.size() != 0 ? &rule : nullptr,
+                       latest,
+                       {}};
+    const int64_t num_excluded =
+        static_cast<int64_t>(excluded.element_count()) / std::max<int64_t>(num_batches, 1);
     AdviseHugePages(nodes);
     std::vector<std::string> errors(num_batches);
     const auto one = [&](int64_t batch, const Executor& executor) {
       const Key key{{keys.typed_data()[2 * batch], keys.typed_data()[2 * batch + 1]}};
       const int64_t first = batch * per_batch;
-      errors[batch] = SampleWalks(graph, key, roots.typed_data() + first, per_batch, options,
-                                  nodes->typed_data() + first * (length + 1),
-                                  lengths->typed_data() + first, executor);
+      const Seeds seeds{roots.typed_data() + first, per_batch,
+                        time.element_count() != 0 ? time.typed_data() + first : nullptr,
+                        excluded.typed_data() + batch * num_excluded, num_excluded};
+      WalkOptions options = of_all;
+      options.limits =
+          LimitsOf(seeds, edge_time.typed_data(), graph.num_edges, window, errors[batch]);
+      if (errors[batch].empty()) {
+        errors[batch] = SampleWalks(graph, key, seeds, options,
+                                    nodes->typed_data() + first * (length + 1),
+                                    lengths->typed_data() + first, executor);
+      }
       if (num_batches > 1 && !errors[batch].empty()) {
         errors[batch] = "batch " + std::to_string(batch) + ": " + errors[batch];
       }
@@ -90,7 +109,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsWalk, jgs::Walk,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // stretches
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // edge_time
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // roots
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // time
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // excluded
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>()  // nodes
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>()  // lengths
                                   .Attr<int64_t>("length")
@@ -99,4 +121,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsWalk, jgs::Walk,
                                   .Attr<int64_t>("stop")
                                   .Attr<xla::ffi::Span<const int64_t>>("relations")
                                   .Attr<xla::ffi::Span<const int64_t>>("second")
+                                  .Attr<int64_t>("window")
+                                  .Attr<int64_t>("latest")
                                   .Attr<int64_t>("num_threads"));

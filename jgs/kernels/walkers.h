@@ -20,7 +20,9 @@ struct Walkers {
   const GraphView& graph;
   const Key key;
   const int32_t* roots;
-  const int32_t* number;  // for each walk, the number of earlier walks with the same root
+  const int64_t* cutoff;  // [walks], or null
+  // For each walk, the number of earlier walks with the same root and cutoff.
+  const int32_t* number;
   const WalkOptions& options;
   int32_t *nodes, *lengths;
   std::atomic<bool> bad{false};  // set if the graph's arrays are damaged
@@ -29,7 +31,13 @@ struct Walkers {
 
   Key KeyOf(int64_t walk) const {
     Key own{{static_cast<uint32_t>(roots[walk]), static_cast<uint32_t>(number[walk])}};
-    Threefry(key, own.word[0], own.word[1]);
+    Key of_call = key;
+    if (cutoff != nullptr) {
+      const uint64_t bits = static_cast<uint64_t>(cutoff[walk]);
+      of_call = {{static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits)}};
+      Threefry(key, of_call.word[0], of_call.word[1]);
+    }
+    Threefry(of_call, own.word[0], own.word[1]);
     return own;
   }
 

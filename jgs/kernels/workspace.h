@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "eligible.h"
 #include "relabel.h"
 #include "scratch.h"
 
@@ -17,6 +18,7 @@ namespace jgs {
 struct HubScratch {
   std::vector<int64_t> begin;  // [hubs + 1] where each hub's edges begin among those of all
   std::vector<int32_t> first;  // the hub of each 2**shift-th edge
+  std::vector<int32_t> holes;  // [hubs] the excluded edges of each; empty if there are none
   std::vector<uint64_t> limit;  // [hubs] below which a hop takes a node
   std::vector<int32_t> taken;   // the edges that a hop takes
   std::vector<int64_t> end;     // [hubs + 1] where each hub's end among them
@@ -57,15 +59,28 @@ struct SumScratch {
 
 // Memory that a call needs and the next call can use again.
 struct Workspace {
-  Scratch<int64_t> row_start;  // [targets] first edge of each target's row
-  Scratch<int32_t> degree;     // [targets] the length of that row
+  Scratch<int64_t> row_start;  // [targets] first edge of each target's row or stretch of it
+  Scratch<int32_t> degree;     // [targets] the number of eligible edges there
+  Scratch<Holes> holes;        // [targets] the excluded edges there; only if there are Limits
+  Scratch<int32_t> era;        // [targets] the number of its cutoff; only if there are cutoffs
+  std::vector<int64_t> cutoffs;  // [eras] ascending
   std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample begins at the latest
   std::vector<int64_t> begin;  // [chunks + 1] where each chunk's sample begins
   Relabeler relabeler;
+  TimedRelabeler timed_relabeler;
   LaborScratch labor;
   SumScratch sums;
   std::vector<KeptEdges> kept;
 };
+
+template <bool timed>
+auto& RelabelerIn(Workspace& work) {
+  if constexpr (timed) {
+    return work.timed_relabeler;
+  } else {
+    return work.relabeler;
+  }
+}
 
 // Workspaces wait here between calls. There are as many as calls have ever run at the same
 // time.

@@ -7,8 +7,10 @@ batches. Fields that change what is returned but not what is drawn are left out 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,46 +23,87 @@ from jgs.sampling.random import step_key_data
 State = Any  # a pytree of arrays; () if the sampler has no state
 
 
-@runtime_checkable
-class Sampler(Protocol):
+class Draws:
+    """What samplers and walkers can do, with defaults. A class that can do more says so by an
+    attribute of its own.
+
+    Attributes:
+      takes_excluded: bool; whether `Seeds.excluded` may be given: edges that are not drawn.
+      takes_time: bool; whether `Seeds.time` may be given: a cutoff for each seed.
+      pairs: bool; whether seeds are pairs of nodes, int `[B, 2]`, with `N` twice for padding. A
+        loader then shuffles whole pairs, and a super-batch has `[S, B, 2]`.
+    """
+
+    pairs: bool = False
+
+    @property
+    def takes_excluded(self) -> bool:
+        return False
+
+    @property
+    def takes_time(self) -> bool:
+        return False
+
+
+class Sampler(Draws):
     """Draws mini-batches: a pure function of (key, graph, state, seeds).
+
+    A sampler is a subclass with `init`, `sample` and `bound`. What it can do beyond that it
+    declares by the attributes below and those of `Draws`, and by its base class: `ByNode`,
+    `Adaptive`.
 
     Attributes:
       by_node: bool; whether what a node draws at a hop depends on (key, hop, node) alone.
         Several ranks then draw together, each with its share of the seeds, what one rank draws
         with all of them. If nodes draw among their own in-edges (`ByNode`), the topology may
         also be split over the ranks.
-
-    A sampler whose batches are for pairs of nodes has an attribute `pairs = True` (`of_pairs`).
-    Its seeds are int `[B, 2]`, the two ends of each pair, with `N` twice for padding. A loader
-    then takes `[n, 2]` and shuffles whole pairs, and a super-batch has `[S, B, 2]`.
+      draws_seeds: bool; whether the sampler chooses a batch's seeds among all those of the data
+        set, which it is given (`SubgraphSampler`).
+      node_columns: the names of the node columns that it reads (`Graph.with_node_columns`).
+      relabel_inputs: bool; whether the last hop's sources get local ids.
     """
 
-    @property
-    def by_node(self) -> bool: ...
+    draws_seeds: bool = False
+    node_columns: tuple[str, ...] = ()
+    relabel_inputs: bool = True
 
+    @property
+    def by_node(self) -> bool:
+        return False
+
+    @abstractmethod
     def init(self, graph: Graph) -> State:
         """The sampler's state: everything that depends on the graph alone, as a pytree; () if
-        there is none. Raises `InputError` where the graph lacks what the sampler needs. A
-        sampler whose `init` takes long may have `keep(graph, folder)` and
-        `recall(graph, folder)`, which store the state for a run that is resumed."""
+        there is none. Raises `InputError` where the graph lacks what the sampler needs."""
 
+    def save(self, graph: Graph, state: State, folder: Path) -> None:
+        """Writes what takes long to compute of a `state` that `init` returned to a new
+        `folder`. By default nothing is written."""
+
+    def restore(self, graph: Graph, folder: Path) -> State:
+        """What `init` returns, with the help of what `save` wrote. A folder that does not
+        exist, or that was written for another sampler or graph, is ignored."""
+        return self.init(graph)
+
+    @abstractmethod
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        """The batch of `seeds`, int `[B]` with `N` for padding; jittable. If `draws_seeds` is
-        true of the sampler, the batch's seeds are some of these.
+        """The batch of `seeds`; jittable.
 
         Args:
           key: a Threefry key, typed or as its key data uint32 `[2]`, used once; or key data
             that the sampler's own `step_keys` made.
           graph: the graph; an argument of the jitted function, never a constant in it.
           state: what `init` returned for the graph; also an argument of the jitted function.
+          seeds: `Seeds`, or nodes alone, int `[B]` with `N` for padding. If the sampler
+            `draws_seeds`, the batch's seeds are some of these.
           capacity: static sizes. None: the sampler's `bound` for the shape of the graph. A
             sample that does not fit is empty, with `overflow` set, and `needed` as far as it is
             known.
         """
 
+    @abstractmethod
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         """A capacity that no sample of `batch_size` seeds exceeds. With `distinct` no seed is
         repeated within a batch.
@@ -69,6 +112,37 @@ class Sampler(Protocol):
         whose rows are bounded by their degree alone may exceed the capacity, because each
         repetition of a seed draws again.
         """
+
+    def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """The key that `sample` takes at each step of an epoch, uint32 `[n, W]`; a pure
+        function.
+
+        Args:
+          epoch_key_data: uint32 `[2]`, the key of the epoch.
+          steps: int `[n]`.
+
+        By default these are `fold_in(epoch_key, 1 + step)`, and `W` is 2. A sampler whose
+        batches depend on each other has other keys.
+        """
+        return step_key_data(epoch_key_data, steps)
+
+    def sample_separately(
+        self, key_data: jax.Array, graph: Graph, state: State, seeds: Any, capacity: Capacity
+    ) -> list[MiniBatch]:
+        """The batches of several steps, to be jitted. By default they are drawn under
+        `jax.vmap`.
+
+        Args:
+          key_data: uint32 `[S, W]`, one key for each batch.
+          seeds: `Seeds` or nodes with one more axis in front, `[S, B]`.
+        """
+        if key_data.shape[0] == 1:
+            first = jax.tree.map(lambda a: a[0], seeds)
+            return [self.sample(key_data[0], graph, state, first, capacity)]
+        one = jax.vmap(lambda w, s: self.sample(w, graph, state, s, capacity))
+        batches = one(key_data, seeds)
+        count = key_data.shape[0]
+        return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(count)]
 
 
 class Feedback(NamedTuple):
@@ -84,43 +158,21 @@ class Feedback(NamedTuple):
     gradients: tuple[jax.Array, ...]
 
 
-class Adaptive(Sampler, Protocol):
+class Adaptive(Sampler):
     """A sampler that learns: its state changes after every training step (`Learning`)."""
 
+    @abstractmethod
     def update(self, state: State, batch: MiniBatch, feedback: Feedback) -> State:
         """The state after a step on `batch`, of the same shapes; pure and jittable. It is not
-        called for a batch that has overflowed. An update that reads node columns takes the
-        graph too: `update(state, batch, feedback, graph)`."""
+        called for a batch that has overflowed. The update of a sampler with `node_columns`
+        takes the graph too: `update(state, batch, feedback, graph)`."""
 
 
-def draws_seeds(sampler: Sampler) -> bool:
-    """Whether the sampler chooses a batch's seeds among all those of the data set, which it is
-    given (`SubgraphSampler`). Such a sampler has an attribute `draws_seeds`."""
-    return getattr(sampler, "draws_seeds", False)
-
-
-def is_adaptive(sampler: Sampler) -> bool:
-    """Whether the sampler has an `update`."""
-    return hasattr(sampler, "update")
-
-
-def of_pairs(sampler: Sampler) -> bool:
-    """Whether the sampler's seeds are pairs of nodes, int `[B, 2]`: its attribute `pairs`."""
-    return getattr(sampler, "pairs", False)
-
-
-def node_columns_of(sampler: Sampler) -> tuple[str, ...]:
-    """The names of the node columns that the sampler reads (see `Graph.with_node_columns`): its
-    attribute `node_columns`."""
-    return getattr(sampler, "node_columns", ())
-
-
-def update_of(sampler: Sampler) -> Callable[[State, MiniBatch, Feedback, Graph], State]:
+def update_of(sampler: Adaptive) -> Callable[[State, MiniBatch, Feedback, Graph], State]:
     """The `update` of an adaptive sampler as a function that always takes the graph."""
-    update = sampler.update  # type: ignore[attr-defined]
-    if node_columns_of(sampler):
-        return update
-    return lambda state, batch, feedback, graph: update(state, batch, feedback)
+    if sampler.node_columns:
+        return sampler.update  # type: ignore[return-value]
+    return lambda state, batch, feedback, graph: sampler.update(state, batch, feedback)
 
 
 class HopRows(NamedTuple):
@@ -138,27 +190,22 @@ class HopRows(NamedTuple):
     needed: jax.Array
 
 
-class ByNode(Sampler, Protocol):
+class ByNode(Sampler):
     """A sampler whose hops can be drawn by any rank that has the nodes' in-edges.
 
     Attributes:
       num_hops: int; `L`.
-      relabel_inputs: bool; whether the last hop's sources get local ids.
       edge_ids, edge_weights: bool; whether the blocks carry `edge_id` and `edge_weight`.
     """
 
+    edge_ids: bool
+    edge_weights: bool
+
     @property
+    @abstractmethod
     def num_hops(self) -> int: ...
 
-    @property
-    def relabel_inputs(self) -> bool: ...
-
-    @property
-    def edge_ids(self) -> bool: ...
-
-    @property
-    def edge_weights(self) -> bool: ...
-
+    @abstractmethod
     def draw_hop(
         self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
@@ -171,50 +218,9 @@ class ByNode(Sampler, Protocol):
           nodes: int32 `[..., T]`, with `N` for padding.
         """
 
+    @abstractmethod
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """The expected number of neighbours that a node of each `degree` draws at `hop`."""
-
-
-def step_keys(sampler: Sampler, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The key that `sample` takes at each step of an epoch, uint32 `[n, W]`.
-
-    Args:
-      epoch_key_data: uint32 `[2]`, the key of the epoch.
-      steps: int `[n]`.
-
-    A sampler whose batches depend on each other may have a method
-    `step_keys(epoch_key_data, steps)`, which must be a pure function. For any other sampler the
-    keys are `fold_in(epoch_key, 1 + step)`, and `W` is 2.
-    """
-    if (method := getattr(sampler, "step_keys", None)) is not None:
-        return method(epoch_key_data, steps)
-    return step_key_data(epoch_key_data, steps)
-
-
-def sample_separately(
-    sampler: Sampler,
-    key_data: jax.Array,
-    graph: Graph,
-    state: State,
-    seeds: jax.Array,
-    capacity: Capacity,
-) -> list[MiniBatch]:
-    """The batches of several steps, to be jitted.
-
-    Args:
-      key_data: uint32 `[S, W]`, one key for each batch.
-      seeds: int32 `[S, B]`, or `[S, B, 2]` if they are pairs.
-
-    A sampler may have a method of this name with these arguments, which draws them in one call;
-    the batches of any other are drawn under `jax.vmap`.
-    """
-    if (method := getattr(sampler, "sample_separately", None)) is not None:
-        return method(key_data, graph, state, seeds, capacity)
-    if seeds.shape[0] == 1:
-        return [sampler.sample(key_data[0], graph, state, seeds[0], capacity)]
-    one = jax.vmap(lambda w, s: sampler.sample(w, graph, state, s, capacity))
-    batches = one(key_data, seeds)
-    return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(seeds.shape[0])]
 
 
 def overflowed(batches: list[MiniBatch]) -> jax.Array:

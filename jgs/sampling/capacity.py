@@ -64,6 +64,13 @@ class GraphShape(NamedTuple):
         types = 1 if graph.schema is None else len(graph.schema.node_types)
         return cls(graph.num_nodes, graph.num_edges, degree, types)
 
+    def under(self, cutoffs: int) -> GraphShape:
+        """The shape that seeds with so many different cutoffs see: each sees nodes and edges of
+        its own."""
+        return self._replace(
+            num_nodes=self.num_nodes * cutoffs, num_edges=self.num_edges * cutoffs
+        )
+
 
 def round_up(size: int) -> int:
     """`size` rounded up to one of a few sizes: 16 between one power of two and the next."""

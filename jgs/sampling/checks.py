@@ -11,6 +11,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
+from jgs.sampling.seeds import Seeds
 
 
 def require_int(name: str, value: Any, least: int) -> int:
@@ -98,14 +99,103 @@ def check_pairs(seeds: Any, num_nodes: int) -> jax.Array:
 
 def check_call(
     sampler: Any, graph: Graph, seeds: Any, capacity: Any, num_hops: int
-) -> tuple[jax.Array, Capacity]:
-    """The checked arguments of a sampler's `sample`: `seeds` from `check_seeds`, and a
+) -> tuple[Seeds, Capacity]:
+    """The checked arguments of a sampler's `sample`: `seeds` from `checked_seeds`, and a
     `capacity` of `num_hops` hops that fits them, by default the sampler's bound."""
-    seeds = check_seeds(seeds, graph.num_nodes)
-    batch_size = seeds.shape[-1]
+    checked = checked_seeds(sampler, graph, seeds)
+    batch_size = checked.nodes.shape[-1]
     if capacity is None:
-        capacity = sampler.bound(GraphShape.of(graph), batch_size)
-    return seeds, check_capacity(capacity, batch_size, num_hops)
+        shape = GraphShape.of(graph)
+        if checked.time is not None:
+            shape = shape.under(batch_size)
+        capacity = sampler.bound(shape, batch_size)
+    return checked, check_capacity(capacity, batch_size, num_hops)
+
+
+def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
+    """`seeds`, an array of nodes or `Seeds`, as `Seeds` with the dtypes of its docstring, for a
+    sampler or walker. Values are checked only if they are known while tracing. Raises
+    `InputError`."""
+    given = Seeds.of(seeds)
+    nodes = (check_pairs if sampler.pairs else check_seeds)(given.nodes, graph.num_nodes)
+    time, excluded = given.time, given.excluded
+    batches = nodes.shape[: -2 if sampler.pairs else -1]
+    kind = type(sampler).__name__
+    if time is not None:
+        if not sampler.takes_time:
+            raise InputError(
+                f"seeds of {kind} must have no times, which it does not know",
+                "Seeds with time",
+                "Leave them out, or use Neighbors or Walk.",
+            )
+        if graph.edge_time is None:
+            raise InputError(
+                "seeds with times need a graph whose edges have times",
+                "a graph without edge_time",
+                "Give edge_time when you make the graph.",
+            )
+        if (
+            graph.edge_type is not None
+            and len(graph.schema.relations if graph.schema else "12") > 1
+        ):
+            raise InputError(
+                "seeds with times need a graph whose rows are sorted by time",
+                "one of several relations, sorted by relation first",
+                "Draw from a graph of one relation.",
+            )
+        _check_shape("time", time, nodes.shape, "Give one cutoff a seed.")
+    if excluded is not None:
+        if not sampler.takes_excluded:
+            raise InputError(
+                f"seeds of {kind} must exclude no edges, which it does not know",
+                "Seeds with excluded",
+                "Leave it out, or use a sampler that has takes_excluded.",
+            )
+        shape = (*batches, *excluded.shape[-1:])
+        _check_shape("excluded", excluded, shape, "Give one array a batch.")
+        if not isinstance(excluded, jax.core.Tracer):
+            _check_excluded(np.asarray(excluded), graph.num_edges)
+    return Seeds(nodes, time, excluded)
+
+
+def _check_shape(name: str, array: Any, shape: tuple[int, ...], remedy: str) -> None:
+    if array.shape != shape:
+        raise InputError(
+            f"the {name} of these seeds must have the shape {list(shape)}",
+            list(array.shape),
+            remedy,
+        )
+
+
+def _check_excluded(excluded: np.ndarray, num_edges: int) -> None:
+    falls = (excluded[..., 1:] <= excluded[..., :-1]) & (excluded[..., 1:] < num_edges)
+    outside = (excluded < 0) | (excluded > num_edges)
+    if falls.any() or outside.any():
+        wrong = excluded[..., 1:][falls] if falls.any() else excluded[outside]
+        raise InputError(
+            f"excluded edges must be positions below {num_edges} that ascend without "
+            f"repetition, then {num_edges} for padding",
+            f"{int(wrong[0])}" + (" after one that is not less" if falls.any() else ""),
+            "Use numpy.unique, or jgs.sampling.edges_between.",
+        )
+
+
+def check_timed(sampler: Any, seeds: Seeds) -> None:
+    """Raises `InputError` where a sampler with a `window`, or for the `latest` edges, gets
+    `seeds` without times."""
+    if seeds.time is None and (sampler.window is not None or sampler.latest):
+        raise InputError(
+            "a window and the latest edges are counted from the cutoffs of the seeds",
+            "seeds without times",
+            "Give jgs.sampling.Seeds(nodes, time).",
+        )
+
+
+def check_window(window: Any) -> int:
+    """`window` as an int of at least 1; raises `InputError`."""
+    if require_int("the window", window, 1) >= 2**63:
+        raise InputError("the window must be below 2**63", window, "None is no limit.")
+    return int(window)
 
 
 def check_graph(graph: Any, weighted: bool, return_edge_weights: bool = False) -> None:

@@ -13,17 +13,21 @@ import jax.numpy as jnp
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.capacity import Capacity
+from jgs.sampling.compact import compacted
+from jgs.sampling.eligible import bad_excluded, eligible
 from jgs.sampling.relabel import relabel
+from jgs.sampling.seeds import Seeds
 
-# (blocks, nodes, overflow, needed): these fields of a `MiniBatch`, but the seeds' block first.
-Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array]
+# (blocks, nodes, overflow, needed, cutoff): these fields of a `MiniBatch`, but the seeds' block
+# first.
+Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array, jax.Array | None]
 
 
 class Spec(Protocol):
     """The static part of a sampler's arguments, apart from how it draws: a hashable tuple.
 
     Fields:
-      capacity, edge_ids, edge_weights, relabel_inputs: as in
+      capacity, edge_ids, edge_weights, relabel_inputs, window: as in
         `jgs.sampling.algorithms.neighbors.Neighbors` and `jgs.sampling.Sampler.sample`.
       separate: bool; whether S batches have separate arrays instead of common ones.
       first_hop: int; the number of the first hop. Hop h draws with the key `fold(key, h)`.
@@ -35,12 +39,11 @@ class Spec(Protocol):
     relabel_inputs: bool
     separate: bool
     first_hop: int
+    window: int | None
 
 
-# draw(graph, key_data, nodes, start, degree, h, room) draws edges with the batch's key
-# `key_data` at the `h`-th of the capacity's hops. The rows are those of `nodes` int32 `[T]`.
-# They begin at `start` int64 `[T]` among the edges and have `degree` neighbours, 0 in padding.
-# It returns four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none; the
+# draw(graph, key_data, rows, h, room) draws edges with the batch's key `key_data` at the `h`-th
+# of the capacity's hops, from the `Eligible` rows. Rows of padding have no edges. It returns four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none; the
 # target of each slot, int32 `[room]`, ascending; the number of slots needed, int64; and the
 # weight of each slot's edge, float32 `[room]`, or None for the weights of the graph. In place
 # of edges it may return anything that the sampler's `Neighbor` understands.
@@ -61,7 +64,7 @@ def draw_batches(
     plain: Implementation,
     key_data: jax.Array,
     graph: Any,
-    seeds: jax.Array,
+    seeds: Seeds,
     spec: Any,
 ) -> list[MiniBatch]:
     """The batch of `seeds`, in a list. With `spec.separate` the list has the S batches of seeds
@@ -74,7 +77,7 @@ def draw_batches(
     key_data, graph, seeds = vary_alike(key_data, graph, seeds)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
         samples = _samples(kernel, plain, key_data, graph, seeds, spec)
-    rows = [seeds[i] for i in range(seeds.shape[0])] if spec.separate else [seeds]
+    rows = [*seeds.nodes] if spec.separate else [seeds.nodes]
     return [
         MiniBatch(
             row,
@@ -83,9 +86,10 @@ def draw_batches(
             overflow,
             graph.num_nodes,
             needed=needed,
+            cutoff=cutoff,
             direct_inputs=not spec.relabel_inputs,
         )
-        for row, (hops, nodes, overflow, needed) in zip(rows, samples, strict=True)
+        for row, (hops, nodes, overflow, needed, cutoff) in zip(rows, samples, strict=True)
     ]
 
 
@@ -95,7 +99,7 @@ def _samples(
     plain: Implementation,
     key_data: jax.Array,
     graph: Any,
-    seeds: jax.Array,
+    seeds: Seeds,
     spec: Any,
 ) -> list[Sample]:
     implementations = partial(kernel, spec=spec), partial(plain, spec=spec)
@@ -112,7 +116,7 @@ def source_of(graph: Graph, edge: jax.Array) -> jax.Array:
 def sample_hops(
     key_data: jax.Array,
     graph: Graph,
-    seeds: jax.Array,
+    seeds: Seeds,
     spec: Any,
     draw: Draw,
     neighbor: Neighbor = source_of,
@@ -121,12 +125,12 @@ def sample_hops(
     `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S
     samples."""
     one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
-    if seeds.ndim == 1:
+    if seeds.nodes.ndim == 1:
         return [one(key_data, seeds)]
     samples = jax.vmap(one)(key_data, seeds)
     if not spec.separate:
         return [samples]
-    return [jax.tree.map(lambda a, i=i: a[i], samples) for i in range(seeds.shape[0])]
+    return [jax.tree.map(lambda a, i=i: a[i], samples) for i in range(seeds.nodes.shape[0])]
 
 
 def relabels(spec: Any, h: int) -> bool:
@@ -136,22 +140,35 @@ def relabels(spec: Any, h: int) -> bool:
 
 def _sample_batch(
     key_data: jax.Array,
-    nodes: jax.Array,
+    seeds: Seeds,
     graph: Graph,
     spec: Any,
     draw: Draw,
     neighbor: Neighbor,
 ) -> Sample:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
+    bad = bad_seeds(seeds, num_nodes, num_edges)
+    nodes, cutoff = seeds.nodes, seeds.time
     if num_edges == 0:  # one edge that is in no row, since an empty array cannot be indexed
         graph = _with_an_edge(graph)
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
-    bad = jnp.any((nodes < 0) | (nodes > num_nodes))
+    if cutoff is not None:
+        cutoff = jnp.where(nodes < num_nodes, cutoff, 0)
     num_targets = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
     overflow, blocks, needed = bad, [], []
     for h in range(len(spec.capacity.edges)):
-        block, nodes, need, fits = _hop(
-            key_data, graph, nodes, num_targets, spec, h, draw, neighbor, num_edges
+        block, nodes, cutoff, need, fits = _hop(
+            key_data,
+            graph,
+            nodes,
+            cutoff,
+            num_targets,
+            seeds,
+            spec,
+            h,
+            draw,
+            neighbor,
+            num_edges,
         )
         needed.append(jnp.where(overflow, 0, need))
         overflow |= ~fits
@@ -159,7 +176,14 @@ def _sample_batch(
         blocks.append(block)
     blocks = [empty_if(overflow, b, num_edges) for b in blocks]
     need = jnp.where(bad, -1, jnp.stack(needed, axis=1)).astype(jnp.int32)
-    return blocks, jnp.where(overflow, num_nodes, nodes), overflow, need
+    cutoff = None if cutoff is None else jnp.where(overflow, 0, cutoff)
+    return blocks, jnp.where(overflow, num_nodes, nodes), overflow, need, cutoff
+
+
+def bad_seeds(seeds: Seeds, num_nodes: int, num_edges: int) -> jax.Array:
+    """bool `[]`: whether a seed is not a node, or the excluded edges do not ascend."""
+    bad = jnp.any((seeds.nodes < 0) | (seeds.nodes > num_nodes))
+    return bad if seeds.excluded is None else bad | bad_excluded(seeds.excluded, num_edges)
 
 
 def _with_an_edge(graph: Graph) -> Graph:
@@ -172,29 +196,33 @@ def _hop(
     key_data: jax.Array,
     graph: Graph,
     nodes: jax.Array,
+    cutoff: jax.Array | None,
     num_targets: jax.Array,
+    seeds: Seeds,
     spec: Any,
     h: int,
     draw: Draw,
     neighbor: Neighbor,
     num_edges: int,
-) -> tuple[Block, jax.Array, jax.Array, jax.Array]:
-    """One hop from the first `num_targets` of `nodes`: its block, the sources, the numbers of
-    edges and sources that it needed, and whether both fit."""
+) -> tuple[Block, jax.Array, jax.Array | None, jax.Array, jax.Array]:
+    """One hop from the first `num_targets` of `nodes`: its block, the sources and their
+    cutoffs, the numbers of edges and sources that it needed, and whether both fit."""
     num_nodes = graph.num_nodes
     edge_capacity, source_capacity = spec.capacity.edges[h], spec.capacity.sources[h]
     real = (jnp.arange(nodes.shape[0]) < num_targets) & (nodes < num_nodes)
-    start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
-    degree = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - start
-    edge, row, total, weight = draw(graph, key_data, nodes, start, degree, h, edge_capacity)
-    edge, weight, indptr = close_gaps(edge, weight, row, nodes.shape[0])
+    rows = eligible(graph, nodes, real, cutoff, seeds.excluded, spec.window)
+    edge, row, total, weight = draw(graph, key_data, rows, h, edge_capacity)
+    slots = jnp.searchsorted(row, jnp.arange(nodes.shape[0] + 1, dtype=row.dtype))
+    columns = [(edge, -1), (row, 0), (weight, 0)]
+    indptr, (edge, row, weight), _ = compacted(slots, edge >= 0, columns)
     valid = edge >= 0
     neighbors = neighbor(graph, edge)
     fits = total <= edge_capacity
     sources, num_sources, sources_needed = nodes, jnp.int32(num_nodes), jnp.int32(0)
     if relabels(spec, h):
-        sources, num_sources, indices = relabel(
-            nodes, num_targets, neighbors, valid, source_capacity, num_nodes
+        of_edge = None if cutoff is None else cutoff.at[row].get(mode="clip")
+        sources, num_sources, indices, cutoff = relabel(
+            nodes, num_targets, neighbors, valid, source_capacity, num_nodes, cutoff, of_edge
         )
         sources_needed = jnp.where(fits, jnp.minimum(num_sources, source_capacity + 1), 0)
         fits &= num_sources <= source_capacity
@@ -216,22 +244,7 @@ def _hop(
     )
     most = jnp.iinfo(jnp.int32).max
     need = jnp.stack([jnp.minimum(total, most).astype(jnp.int32), sources_needed])
-    return block, sources, need, fits
-
-
-def close_gaps(
-    edge: jax.Array, weight: jax.Array | None, row: jax.Array, num_rows: int
-) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Moves the real edges (`edge` >= 0) together. Also returns the rows' int32 `indptr`."""
-    valid = edge >= 0
-    count = (
-        jnp.zeros(num_rows + 1, jnp.int32).at[row + 1].add(valid.astype(jnp.int32), mode="drop")
-    )
-    place = jnp.where(valid, jnp.cumsum(valid) - 1, edge.shape[0])
-    closed = jnp.full_like(edge, -1).at[place].set(edge, mode="drop")
-    if weight is not None:
-        weight = jnp.zeros_like(weight).at[place].set(weight, mode="drop")
-    return closed, weight, jnp.cumsum(count, dtype=jnp.int32)
+    return block, sources, cutoff, need, fits
 
 
 def empty_if(overflow: jax.Array, block: Block, num_edges: int) -> Block:

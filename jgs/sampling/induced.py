@@ -3,6 +3,8 @@ block."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,9 +15,11 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph
+from jgs.graph.export import edge_targets
 from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
+from jgs.sampling.compact import without_edges
 from jgs.sampling.hops_kernel import call_once
 
 _AT_ONCE = 1 << 15  # edges that the plain form reads at a time
@@ -125,6 +129,7 @@ def induced_block(
     edge_ids: bool = False,
     edge_weight: jax.Array | None = None,
     is_sorted: jax.Array | None = None,
+    excluded: jax.Array | None = None,
 ) -> tuple[Block, jax.Array]:
     """The edges among the nodes of each group, as one square block; traced under x64.
 
@@ -139,12 +144,16 @@ def induced_block(
         `edge_weight`; or None.
       is_sorted: bool `[]`, whether the graph's rows are sorted by source (`rows_sorted`); long
         rows are then searched. None: they may be unsorted.
+      excluded: int64 `[X]`, the edges that the block does not have (`Seeds`); None: there are
+        none.
 
-    Returns the block, which is empty if it does not fit, and the number of edges needed, int64.
+    Returns the block, which is empty if it does not fit, and int64, the number of edges needed,
+    excluded ones included.
     """
-    wanted = Wanted(max_edges, edge_ids, edge_weight is not None)
+    wanted = Wanted(max_edges, edge_ids or excluded is not None, edge_weight is not None)
     (arrays,) = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
-    return _as_block(graph, arrays, groups[-1], wanted), arrays.needed
+    block = without_edges(_as_block(arrays, groups[-1], wanted), excluded, graph.num_edges)
+    return block if edge_ids else replace(block, edge_id=None), arrays.needed
 
 
 def induced_blocks(
@@ -157,6 +166,7 @@ def induced_blocks(
     edge_weight: jax.Array | None = None,
     by_row: bool = False,
     is_sorted: jax.Array | None = None,
+    excluded: Sequence[jax.Array | None] = (),
 ) -> list[tuple[Block, jax.Array]]:
     """The `induced_block` of each of `S` lists of nodes.
 
@@ -165,17 +175,40 @@ def induced_blocks(
       counts: int32 `[S]`; the first `counts[s]` nodes of list `s` are one group, and the rest
         is padding.
       by_row: whether each weight is multiplied by the number of edges in its row of the block.
+      excluded: that of each list; none if it is empty.
       max_edges, edge_ids, edge_weight, is_sorted: as in `induced_block`.
 
     The blocks share no array, so taking them apart copies nothing.
     """
-    wanted = Wanted(max_edges, edge_ids, edge_weight is not None, by_row, separate=True)
+    limited = any(one is not None for one in excluded)
+    weighted = edge_weight is not None
+    wanted = Wanted(max_edges, edge_ids or limited, weighted, by_row and not limited, True)
     groups = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
     all_arrays = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
-    return [
-        (_as_block(graph, arrays, count, wanted), arrays.needed)
+    blocks = [
+        _as_block(arrays, count, wanted)
         for arrays, count in zip(all_arrays, counts, strict=True)
     ]
+    if limited:
+        each = zip(blocks, excluded, strict=True)
+        blocks = [without_edges(block, gone, graph.num_edges) for block, gone in each]
+        if by_row and weighted:
+            blocks = [_by_row(block) for block in blocks]
+        if not edge_ids:
+            blocks = [replace(block, edge_id=None) for block in blocks]
+    return [(b, arrays.needed) for b, arrays in zip(blocks, all_arrays, strict=True)]
+
+
+def _by_row(block: Block) -> Block:
+    """The block, with each weight multiplied by the number of edges in its row."""
+    target, _ = edge_targets(
+        block.edge_capacity, block.indptr, block.num_targets, block.num_edges
+    )
+    count = jnp.diff(block.indptr).astype(jnp.float32)
+    assert block.edge_weight is not None
+    return replace(
+        block, edge_weight=block.edge_weight * count.at[target].get(mode="fill", fill_value=0)
+    )
 
 
 def rows_sorted(graph: Graph) -> jax.Array:
@@ -208,7 +241,7 @@ def _arrays(
     return on_cpu(partial(_kernel, wanted), partial(_plain, wanted), groups, operands, nodes)
 
 
-def _as_block(graph: Graph, arrays: InducedArrays, count: jax.Array, wanted: Wanted) -> Block:
+def _as_block(arrays: InducedArrays, count: jax.Array, wanted: Wanted) -> Block:
     fits = arrays.needed <= wanted.max_edges
     num_rows = jnp.where(fits, count, 0).astype(jnp.int32)
     return Block(

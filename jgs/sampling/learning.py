@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.errors import InputError
-from jgs.sampling.base import Sampler, State, is_adaptive, update_of
+from jgs.sampling.base import Adaptive, Sampler, State, update_of
 from jgs.sampling.checks import require_int
 
 
@@ -59,7 +59,7 @@ class Learning:
         compiles."""
         if age is not None:
             age = require_int("age", age, 0)
-        if age is None or not is_adaptive(sampler):
+        if age is None or not isinstance(sampler, Adaptive):
             return None
         update = program(update_of(sampler), donate_argnums=() if age else (0,))
         return cls(update, state, age, graph)

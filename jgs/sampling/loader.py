@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.shown import Shown
 from jgs.sampling.ahead import Ahead
-from jgs.sampling.base import Sampler, draws_seeds, is_adaptive, of_pairs, step_keys
+from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_seed_ids, require_int
 from jgs.sampling.learning import Learning
@@ -55,6 +54,8 @@ class Loader(Shown):
       age: for an adaptive sampler, whose state `update` changes after every step. Batch `t` is
         drawn with the state after step `t - 1 - age`, and at most `age` batches wait. With None
         the state never changes, and `update` is not called.
+      states: by sampler, what its `init` returned for the graph, or other arrays like it. `init`
+        is called for samplers that are not there.
 
     Attributes:
       epoch, step: the position; `step` batches of `epoch` have been yielded.
@@ -83,13 +84,14 @@ class Loader(Shown):
         super_batch: int | None = None,
         read: Callable[[MiniBatch], Any] | None = None,
         age: int | None = 0,
+        states: Mapping[Sampler, State] | None = None,
         **options: Any,
     ):
         samplers = samplers_of(sampler, **options)
         check_alike(samplers, capacity)
         if not isinstance(sampler, SamplerSchedule):
             (sampler,) = samplers
-        seeds = check_seed_ids(seeds, graph.num_nodes, of_pairs(samplers[0]))
+        seeds = check_seed_ids(seeds, graph.num_nodes, samplers[0].pairs)
         # What else decides the batches, so that a state of others is noticed.
         settings = decided_by(sampler, bool(shuffle), age)
         prefetch = require_int("prefetch", prefetch, 0)
@@ -98,15 +100,12 @@ class Loader(Shown):
         sizes, seed_parts = (capacity, super_batch), SeedParts.whole(seeds, graph_digest(graph))
 
         def make(sampler: Sampler) -> Source:
-            state = sampler.init(graph)
-            learning, keys = (
-                Learning.of(sampler, state, age, graph),
-                partial(step_keys, sampler),
-            )
-            of_seeds: dict[str, Any] = {"step_keys": keys, "whole": draws_seeds(sampler)}
+            own = states[sampler] if states and sampler in states else sampler.init(graph)
+            learning, keys = Learning.of(sampler, own, age, graph), sampler.step_keys
+            of_seeds: dict[str, Any] = {"step_keys": keys, "whole": sampler.draws_seeds}
             sizes_of = (batch_size, graph.num_nodes, shuffle, settings)
             schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds)
-            return LocalSource(graph, sampler, state, schedule, seeds, *sizes, read, learning)
+            return LocalSource(graph, sampler, own, schedule, seeds, *sizes, read, learning)
 
         source = source_of(sampler, make)
         self._begin(source, prefetch)
@@ -338,7 +337,7 @@ class Loader(Shown):
 def decided_by(sampler: Sampler | SamplerSchedule, *others: Any) -> str:
     """A text of what decides the batches beside key and seeds: the sampler or the schedule, and
     the `others`. The last of these, the age of the state, counts for adaptive samplers only."""
-    learns = is_adaptive(samplers_of(sampler)[0])
+    learns = isinstance(samplers_of(sampler)[0], Adaptive)
     return repr((sampler, *(others if learns else others[:-1])))
 
 

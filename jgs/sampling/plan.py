@@ -14,7 +14,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.base import Sampler, State, draws_seeds, of_pairs
+from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import (
     Capacity,
     GraphShape,
@@ -60,6 +60,7 @@ def plan_capacity(
     trials: int = 10,
     margin: float = 0.05,
     distinct: bool = True,
+    state: State | None = None,
     **options: Any,
 ) -> Capacity:
     """A tight capacity, measured: what `trials` samples needed, plus a margin.
@@ -77,6 +78,7 @@ def plan_capacity(
       distinct: True: repeated `seeds` are drawn from once. False: a node may occur several
         times among a batch's seeds, as ends of edges do; trials then draw seeds with
         replacement.
+      state: what the sampler's `init` returned for the graph. None: it is called here.
 
     A batch that needs more overflows (see `MiniBatch.overflow`) and must be drawn again with
     `Capacity.enlarge`, as `Loader` does. The time that the plan took and the size that it saves
@@ -91,14 +93,14 @@ def plan_capacity(
     key_data = as_key_data(jax.random.key(0) if key is None else key)
     key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
     pool = np.arange(graph.num_nodes) if seeds is None else seeds
-    pool = check_seed_ids(pool, graph.num_nodes, of_pairs(sampler))
+    pool = check_seed_ids(pool, graph.num_nodes, sampler.pairs)
     if distinct:
         pool = np.unique(pool, axis=0)
     began = time.perf_counter()
-    state = sampler.init(graph)
+    state = sampler.init(graph) if state is None else state
     chooser = np.random.default_rng(np.asarray(key_data).tolist())
     worst = sampler.bound(GraphShape.of(graph, degrees=not distinct), batch_size, distinct)
-    least = 0 if draws_seeds(sampler) else batch_size
+    least = 0 if sampler.draws_seeds else batch_size
     first = modest(worst, least)
     draw = _draw_on_this_host(sampler)
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0

@@ -79,12 +79,26 @@ def step_key_data(epoch_key_data: Any, steps: Any) -> np.ndarray:
     return fold_each(epoch_key_data, 1 + np.asarray(steps))
 
 
+def cutoff_keys(key_data: jax.Array, cutoff: jax.Array | None) -> jax.Array:
+    """uint32 `[T, 2]`: a key for each cutoff, int64 `[T]`. With None it is `key_data` uint32
+    `[2]` itself."""
+    if cutoff is None:
+        return key_data
+    bits = cutoff.astype(jnp.uint64)
+    halves = [(bits >> jnp.uint64(32)).astype(jnp.uint32), bits.astype(jnp.uint32)]
+    return threefry_2x32(key_data, jnp.concatenate(halves)).reshape(2, -1).T
+
+
 def node_bits(key_data: jax.Array, node: jax.Array, draw: Any) -> jax.Array:
-    """uint64, the shape of `node`: the bits of draw number `draw` of each node, int32
-    `[...]`."""
+    """uint64, the shape of `node`: the bits of draw number `draw` of each node, int32 `[...]`,
+    with the key uint32 `[2]`, or with a key for each node, uint32 `[..., 2]`."""
     node = node.astype(jnp.uint32)
     counter = jnp.stack([node, jnp.broadcast_to(jnp.asarray(draw, jnp.uint32), node.shape)])
-    high, low = threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape)
+    if key_data.ndim == 1:
+        high, low = threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape)
+    else:
+        pairs = jax.vmap(threefry_2x32)(key_data.reshape(-1, 2), counter.reshape(2, -1).T)
+        high, low = pairs.T.reshape(counter.shape)
     return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)
 
 

@@ -25,7 +25,7 @@ def relabel_edges(
 
     def plain(targets, num_targets, neighbors, num_edges):
         valid = jnp.arange(neighbors.shape[0]) < num_edges
-        nodes, count, indices = relabel(
+        nodes, count, indices, _ = relabel(
             targets, num_targets, neighbors, valid, source_capacity, padding
         )
         fits = count <= source_capacity

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch
 from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
-from jgs.sampling.base import Sampler
+from jgs.sampling.base import Sampler, State
+from jgs.sampling.capacity import Capacity, GraphShape
 
+_CONTRACT = ("by_node", "init", "sample", "bound")
+_ABILITIES = ("update", "draw_hop", "pairs", "draws_seeds", "node_columns", "step_keys")
 # Each option of `sample_neighbors`, and the field of `Neighbors` that it sets.
 _OPTIONS = {
     "replace": "replace",
@@ -30,7 +35,9 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
         sampler = options.pop("fanouts")
     if unknown := sorted(set(options) - set(_OPTIONS)):
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
-    if isinstance(sampler, Sampler) and not isinstance(sampler, type):
+    if not isinstance(sampler, Sampler | type) and all(hasattr(sampler, n) for n in _CONTRACT):
+        sampler = Plain(sampler)
+    if isinstance(sampler, Sampler):
         if options:
             raise InputError(
                 "the options of neighbour sampling go with a tuple of fanouts",
@@ -39,12 +46,47 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
             )
         return sampler
     if not isinstance(sampler, str | Sequence | np.ndarray) and hasattr(sampler, "sample"):
-        missing = [n for n in ("by_node", "init", "sample", "bound") if not hasattr(sampler, n)]
+        missing = [name for name in _CONTRACT if not hasattr(sampler, name)]
         raise InputError(
             "a sampler must be an instance with by_node, init, sample and bound",
             f"{sampler!r}" + (f" without {', '.join(missing)}" if missing else ""),
-            "See jgs.sampling.Sampler.",
+            "Make its class a subclass of jgs.sampling.Sampler.",
         )
     return Neighbors(
         check_fanouts(sampler), **{_OPTIONS[name]: bool(v) for name, v in options.items()}
     )
+
+
+@dataclass(frozen=True, repr=False)
+class Plain(Sampler):
+    """A sampler of a class that has `by_node`, `init`, `sample` and `bound`, and is no subclass
+    of `Sampler`. It can do nothing else: a subclass declares what it can."""
+
+    own: Any
+
+    def __post_init__(self) -> None:
+        if more := [name for name in _ABILITIES if hasattr(self.own, name)]:
+            raise InputError(
+                f"a sampler with {more[0]} must be of a subclass of jgs.sampling.Sampler, "
+                "Adaptive or ByNode",
+                repr(self.own),
+                "Name that class as its base class.",
+            )
+
+    def __repr__(self) -> str:
+        return repr(self.own)
+
+    @property
+    def by_node(self) -> bool:
+        return self.own.by_node
+
+    def init(self, graph: Graph) -> State:
+        return self.own.init(graph)
+
+    def sample(
+        self, key: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        return self.own.sample(key, graph, state, seeds, capacity)
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        return self.own.bound(shape, batch_size, distinct)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch
-from jgs.sampling.base import Sampler, State, draws_seeds, overflowed, sample_separately
+from jgs.sampling.base import Sampler, State, overflowed
 from jgs.sampling.capacity import (
     Capacity,
     GraphShape,
@@ -104,10 +104,11 @@ class LocalSource:
         self.schedules, size = [schedule], schedule.batch_size
         distinct = len(np.unique(seeds, axis=0)) == len(seeds)
         if capacity is None:
-            capacity = plan_capacity(graph, size, sampler, seeds=seeds, distinct=distinct)
+            options: dict[str, Any] = {"distinct": distinct, "state": state}
+            capacity = plan_capacity(graph, size, sampler, seeds=seeds, **options)
         shape = GraphShape.of(graph, degrees=not distinct)
         self._worst = sampler.bound(shape, size, distinct)
-        chooses = draws_seeds(sampler)
+        chooses = sampler.draws_seeds
         self.capacity = check_capacity(capacity, 0 if chooses else size, len(self._worst.edges))
         if super_batch is None:
             super_batch = choose_super_batch(self.capacity)
@@ -152,5 +153,5 @@ class LocalSource:
         self, key_data: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity
     ) -> tuple[list[MiniBatch], jax.Array]:
         """The batches, and bool `[S]`: which of them overflowed."""
-        batches = sample_separately(self._sampler, key_data, graph, state, seeds, capacity)
+        batches = self._sampler.sample_separately(key_data, graph, state, seeds, capacity)
         return batches, overflowed(batches)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.sampling.base import Sampler, of_pairs
+from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.checks import require_int
 from jgs.sampling.shorthand import as_sampler
 
@@ -225,9 +225,12 @@ def check_alike(samplers: Sequence[Sampler], capacity: Any) -> None:
             f"one for {len(samplers)} samplers",
             "Leave it out: each sampler's is planned.",
         )
-    kinds = (("adaptive", lambda one: hasattr(one, "update")), ("of pairs", of_pairs))
-    for kind, is_one in kinds:
-        if len({is_one(sampler) for sampler in samplers}) > 1:
+    kinds = {
+        "adaptive": {isinstance(one, Adaptive) for one in samplers},
+        "of pairs": {one.pairs for one in samplers},
+    }
+    for kind, answers in kinds.items():
+        if len(answers) > 1:
             raise InputError(
                 f"a schedule's samplers must be {kind} all or none",
                 ", ".join(type(sampler).__name__ for sampler in samplers),

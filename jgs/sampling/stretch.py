@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.walks import count_less
+from jgs.sampling.eligible import Eligible, count_less
 
 
 def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
@@ -38,6 +38,13 @@ def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
                 "relations.",
             )
     return numbers
+
+
+def of_relation(graph: Graph, rows: Eligible, relation: jax.Array | int) -> Eligible:
+    """The rows, which have no holes so far, of which only the edges of `relation` are
+    eligible."""
+    start, count = stretch(graph, rows.start, rows.length, relation)
+    return rows._replace(start=start, length=count, count=count)
 
 
 def stretch(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -19,17 +20,17 @@ from jgs.files.storage import open_arrays, save_arrays
 from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.graph.device import as_device
 from jgs.kernels.call import vary_alike
-from jgs.sampling.base import State
+from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_graph, check_seeds
+from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.hops import bad_seeds
 from jgs.sampling.induced import induced_blocks, rows_sorted
 from jgs.sampling.normalize import Coefficients, check_error, estimate
 from jgs.sampling.random import as_key_data
 from jgs.sampling.schedule import graph_digest
+from jgs.sampling.seeds import Seeds
 
 _KIND = "jgs-normalization"
-# The state of each sampler, by graph.
-_STATES: WeakKeyDictionary[Graph, dict[Any, Any]] = WeakKeyDictionary()
 
 
 class SubgraphState(NamedTuple):
@@ -47,7 +48,7 @@ class SubgraphState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SubgraphSampler:
+class SubgraphSampler(Sampler):
     """Draws nodes by the key alone, and returns the graph that they induce as one square block
     for all layers. A model of any depth can be trained on such a subgraph (Zeng et al.,
     "Accurate, Efficient and Scalable Graph Embedding", IPDPS 2019, Algorithm 1).
@@ -77,8 +78,8 @@ class SubgraphSampler:
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
 
-    by_node = False
     draws_seeds = True
+    takes_excluded = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "norm_error", check_error(self.norm_error))
@@ -109,16 +110,9 @@ class SubgraphSampler:
         return ()
 
     def init(self, graph: Graph) -> SubgraphState:
-        """See `Sampler`. This reads all edges, and may draw many subgraphs, so the state is
-        kept for as long as the graph exists."""
-        check_graph(graph, False, self.edge_weights)
-        known = _STATES.setdefault(graph, {})
-        if self not in known:
-            known[self] = self._init(graph)
-        return known[self]
-
-    def _init(self, graph: Graph) -> SubgraphState:
-        state = SubgraphState(self.node_state(graph), rows_sorted(graph), None)
+        """See `Sampler`. This reads all edges, and with `norm_error` it draws many
+        subgraphs."""
+        state = self._unnormalized(graph)
         if self.norm_error is None:
             return state
         weight = graph.edge_weight if self.edge_weights else None
@@ -126,24 +120,26 @@ class SubgraphSampler:
         made = estimate(draw, graph, state, weight, bound, self.norm_error)
         return state._replace(coefficients=made)
 
-    def keep(self, graph: Graph, folder: Path) -> None:
+    def _unnormalized(self, graph: Graph) -> SubgraphState:
+        check_graph(graph, False, self.edge_weights)
+        return SubgraphState(self.node_state(graph), rows_sorted(graph), None)
+
+    def save(self, graph: Graph, state: SubgraphState, folder: Path) -> None:
         """Writes the coefficients of the normalisation to a new folder, if there are any."""
-        if (coefficients := self.init(graph).coefficients) is not None:
+        if (coefficients := state.coefficients) is not None:
             arrays = {name: np.asarray(a) for name, a in coefficients._asdict().items()}
             save_arrays(folder, _KIND, {**arrays, "of": self._drawn_from(graph)})
 
-    def recall(self, graph: Graph, folder: Path) -> None:
-        """Makes the coefficients that `keep` wrote part of the state that `init` returns, so
-        that they need not be drawn again. A folder that does not exist, or that was written for
-        another sampler or graph, is ignored."""
-        try:
-            arrays = open_arrays(folder, _KIND)
-        except InputError:
-            return
-        if np.array_equal(arrays.pop("of", np.zeros(0)), self._drawn_from(graph)):
-            state = SubgraphState(self.node_state(graph), rows_sorted(graph), None)
-            kept = Coefficients(**{name: as_device(array) for name, array in arrays.items()})
-            _STATES.setdefault(graph, {})[self] = state._replace(coefficients=kept)
+    def restore(self, graph: Graph, folder: Path) -> SubgraphState:
+        """See `Sampler`: the coefficients that `save` wrote need not be drawn again."""
+        arrays = {}
+        if self.norm_error is not None:
+            with contextlib.suppress(InputError):
+                arrays = open_arrays(folder, _KIND)
+        if not np.array_equal(arrays.pop("of", np.zeros(0)), self._drawn_from(graph)):
+            return self.init(graph)
+        kept = Coefficients(**{name: as_device(array) for name, array in arrays.items()})
+        return self._unnormalized(graph)._replace(coefficients=kept)
 
     def _drawn_from(self, graph: Graph) -> np.ndarray:
         """uint32 `[1]`: a checksum of the sampler and the graph."""
@@ -157,22 +153,24 @@ class SubgraphSampler:
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
         key_data, seeds, capacity = self._check(key, graph, state, seeds, capacity)
-        if seeds.ndim == 1:
+        if seeds.nodes.ndim == 1:
             (batch,) = self._batches(key_data[None], graph, state, [seeds], capacity)
             return batch
-        batches = self._batches(key_data, graph, state, [*seeds], capacity)
+        every = [seeds.batch(i) for i in range(seeds.nodes.shape[0])]
+        batches = self._batches(key_data, graph, state, every, capacity)
         return jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
 
     def sample_separately(
         self, key_data: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity
     ) -> list[MiniBatch]:
-        """See `jgs.sampling.base.sample_separately`. Each subgraph is drawn by one thread."""
+        """See `Sampler.sample_separately`. Each subgraph is drawn by one thread."""
         key_data, seeds, capacity = self._check(key_data, graph, state, seeds, capacity)
-        return self._batches(key_data, graph, state, [*seeds], capacity)
+        every = [seeds.batch(i) for i in range(seeds.nodes.shape[0])]
+        return self._batches(key_data, graph, state, every, capacity)
 
     def _check(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Any
-    ) -> tuple[jax.Array, jax.Array, Capacity]:
+    ) -> tuple[jax.Array, Seeds, Capacity]:
         check_graph(graph, False, self.edge_weights)
         if not isinstance(state, SubgraphState):
             raise InputError(
@@ -180,17 +178,17 @@ class SubgraphSampler:
                 repr(state),
                 "Call sampler.init(graph).",
             )
-        seeds = check_seeds(seeds, graph.num_nodes)
+        seeds = checked_seeds(self, graph, seeds)
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), 1)
-        return as_key_data(key, seeds.shape[:-1]), seeds, check_capacity(capacity, 0, 1)
+        return as_key_data(key, seeds.nodes.shape[:-1]), seeds, check_capacity(capacity, 0, 1)
 
     def _batches(
         self,
         key_data: jax.Array,
         graph: Graph,
         state: SubgraphState,
-        seeds: list[jax.Array],
+        seeds: list[Seeds],
         capacity: Capacity,
     ) -> list[MiniBatch]:
         key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
@@ -222,6 +220,7 @@ def _draw(
     sampler: SubgraphSampler,
     edge_ids: bool = True,
     wanted: jax.Array | bool = True,
+    excluded: Sequence[jax.Array | None] = (),
 ) -> list[Drawn]:
     """A subgraph for each of the keys `key_data` uint32 `[S, 2]`. It is empty where it does not
     fit the capacity, or where `wanted`, bool `[S]`, is False."""
@@ -241,6 +240,7 @@ def _draw(
         edge_weight=weight,
         by_row=state.coefficients is not None,
         is_sorted=state.is_sorted,
+        excluded=excluded,
     )
     return [Drawn(nodes[i], counts[i], *both) for i, both in enumerate(blocks)]
 
@@ -250,19 +250,21 @@ def _batches(
     key_data: jax.Array,
     graph: Graph,
     state: SubgraphState,
-    seeds: list[jax.Array],
+    seeds: list[Seeds],
     sampler: SubgraphSampler,
     capacity: Capacity,
 ) -> list[MiniBatch]:
-    bad = [jnp.any((ids < 0) | (ids > graph.num_nodes)) for ids in seeds]
-    drawn = _draw(key_data, graph, state, capacity, sampler, sampler.edge_ids, ~jnp.stack(bad))
+    bad = [bad_seeds(each, graph.num_nodes, graph.num_edges) for each in seeds]
+    excluded = [each.excluded for each in seeds]
+    options = (sampler.edge_ids, ~jnp.stack(bad), excluded)
+    drawn = _draw(key_data, graph, state, capacity, sampler, *options)
     fields = (drawn, seeds, bad)
     return [_batch(*one, graph, state, capacity) for one in zip(*fields, strict=True)]
 
 
 def _batch(
     drawn: Drawn,
-    seeds: jax.Array,
+    seeds: Seeds,
     bad: jax.Array,
     graph: Graph,
     state: SubgraphState,
@@ -271,7 +273,7 @@ def _batch(
     num_nodes, (room,), (max_edges,) = graph.num_nodes, capacity.sources, capacity.edges
     overflow = bad | (drawn.num_nodes > room) | (drawn.needed > max_edges)
     nodes = jnp.where(overflow, num_nodes, drawn.nodes)
-    chosen, num_seeds = _among(nodes, seeds, num_nodes)
+    chosen, num_seeds = _among(nodes, seeds.nodes, num_nodes)
     weight = None
     if state.coefficients is not None:
         # With these weights the mean over the batch's seeds estimates the mean over all seeds.

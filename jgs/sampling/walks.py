@@ -6,9 +6,10 @@ The plain functions here compute with 64-bit integers: trace them under
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,11 @@ from jax.extend.random import threefry_2x32
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import on_cpu, vary_alike
-from jgs.sampling import draw
-from jgs.sampling.base import State
-from jgs.sampling.checks import check_graph, check_seeds
-from jgs.sampling.random import as_key_data, below
+from jgs.sampling.base import Draws, State
+from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.eligible import Eligible, bad_excluded, eligible, weights_of
+from jgs.sampling.random import as_key_data, below, cutoff_keys
+from jgs.sampling.seeds import Seeds
 
 
 class Walks(NamedTuple):
@@ -39,11 +41,10 @@ class Walks(NamedTuple):
     lengths: jax.Array
 
 
-@runtime_checkable
-class Walker(Protocol):
+class Walker(Draws):
     """Walks from roots: a pure function of (key, graph, state, roots).
 
-    A walker is a frozen dataclass of its hyper-parameters, like a `Sampler`. A step goes from a
+    A walker is a subclass, a frozen dataclass of its hyper-parameters like a `Sampler`. A step goes from a
     node to one of its in-neighbours, because the walk reads the graph's rows, as messages do.
     On a symmetric graph that is a step along an edge in either direction.
 
@@ -53,19 +54,22 @@ class Walker(Protocol):
 
     Attributes:
       length: int; `L`, the largest number of steps of a walk.
+      weighted: bool; whether steps draw by weight.
     """
 
-    @property
-    def length(self) -> int: ...
+    length: int
+    weighted: bool
 
+    @abstractmethod
     def init(self, graph: Graph) -> State:
         """The walker's state: everything that depends on the graph alone, as a pytree; () if
         there is none. Raises `InputError` where the graph lacks what the walker needs."""
 
+    @abstractmethod
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: None = None
     ) -> Walks:
-        """A walk from each of the `seeds`, int `[B]` with `N` for padding; jittable.
+        """A walk from each of the `seeds`, `Seeds` or int `[B]` with `N` for padding; jittable.
 
         Args:
           key: a Threefry key, typed or as its key data uint32 `[2]`, used once. For seeds
@@ -83,9 +87,9 @@ class Walker(Protocol):
 # int32 `[B]`; `N` where a walk cannot go on, or has ended before.
 Step = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
-# An implementation of a walker: a function of `(key_data, graph, state, roots, walker)` that
-# returns walks. A plain one takes roots int32 `[B]` and the data uint32 `[2]` of one key. A
-# kernel takes roots `[..., B]` and the data `[..., 2]` of as many keys.
+# An implementation of a walker: a function of `(key_data, graph, state, seeds, walker)` that
+# returns walks. A plain one takes `Seeds` of roots int32 `[B]` and the data uint32 `[2]` of one
+# key. A kernel takes `Seeds` of roots `[..., B]` and the data `[..., 2]` of as many keys.
 Implementation = Callable[..., Walks]
 
 
@@ -101,11 +105,11 @@ def sample_walks(
     """What `walker.sample` returns, drawn by `kernel` on a CPU and by `plain` elsewhere. Both
     must be functions at the top level of a module."""
     check_graph(graph, walker.weighted)
-    roots = check_seeds(seeds, graph.num_nodes)
-    key_data = as_key_data(key, roots.shape[:-1])
-    key_data, graph, state, roots = vary_alike(key_data, graph, state, roots)
+    seeds = checked_seeds(walker, graph, seeds)
+    key_data = as_key_data(key, seeds.nodes.shape[:-1])
+    key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
     with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-        return _walks(kernel, plain, key_data, graph, state, roots, walker)
+        return _walks(kernel, plain, key_data, graph, state, seeds, walker)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 6))
@@ -115,27 +119,34 @@ def _walks(
     key_data: jax.Array,
     graph: Graph,
     state: State,
-    roots: jax.Array,
+    seeds: Seeds,
     walker: Any,
 ) -> Walks:
     one = partial(plain, walker=walker)
-    of_all = jax.vmap(one, (0, None, None, 0)) if roots.ndim > 1 else one
-    return on_cpu(partial(kernel, walker=walker), of_all, key_data, graph, state, roots)
+    of_all = jax.vmap(one, (0, None, None, 0)) if seeds.nodes.ndim > 1 else one
+    return on_cpu(partial(kernel, walker=walker), of_all, key_data, graph, state, seeds)
 
 
-def walk_numbers(roots: jax.Array) -> jax.Array:
-    """int32 `[B]`: for each root, the number of earlier roots that are the same node."""
+def walk_numbers(roots: jax.Array, cutoff: jax.Array | None = None) -> jax.Array:
+    """int32 `[B]`: for each root, the number of earlier roots that are the same node and, if
+    there are cutoffs int64 `[B]`, have the same one."""
     place = jnp.arange(roots.shape[0], dtype=jnp.int32)
-    order = jnp.argsort(roots, stable=True)
-    ordered = roots[order]
-    first = jnp.r_[True, ordered[1:] != ordered[:-1]]
+    keys = [roots] if cutoff is None else [roots, cutoff]
+    *ordered, order = jax.lax.sort([*keys, place], num_keys=len(keys), is_stable=True)
+    new = jnp.zeros(max(roots.shape[0] - 1, 0), bool)
+    for key in ordered:
+        new |= key[1:] != key[:-1]
+    first = jnp.concatenate([jnp.ones(1, bool), new])
     begin = jax.lax.cummax(jnp.where(first, place, 0))
     return jnp.zeros_like(place).at[order].set(place - begin)
 
 
 def walker_keys(key_data: jax.Array, roots: jax.Array, number: jax.Array) -> jax.Array:
-    """uint32 `[B, 2]`: the key of each walk, from the call's key, its root and its number."""
+    """uint32 `[B, 2]`: the key of each walk, from the call's key uint32 `[2]` or those of the
+    roots' cutoffs, uint32 `[B, 2]`, its root and its number."""
     counter = jnp.stack([roots.astype(jnp.uint32), number.astype(jnp.uint32)])
+    if key_data.ndim == 2:
+        return jax.vmap(threefry_2x32)(key_data, counter.T)
     return threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape).T
 
 
@@ -162,6 +173,13 @@ def rows_of(graph: Graph, nodes: jax.Array) -> tuple[jax.Array, jax.Array]:
     return start, end - start
 
 
+def eligible_of(
+    graph: Graph, nodes: jax.Array, of: Seeds, window: int | None = None
+) -> Eligible:
+    """What a step from each of the `nodes` `[B]` may draw; nothing for `N`."""
+    return eligible(graph, nodes, nodes < graph.num_nodes, of.time, of.excluded, window)
+
+
 def neighbor_at(graph: Graph, edge: jax.Array, drawn: jax.Array) -> jax.Array:
     """int32 `[B]`: the source of each `edge` where `drawn` is True, else `N`."""
     if graph.num_edges == 0:  # an empty array cannot be indexed
@@ -170,61 +188,37 @@ def neighbor_at(graph: Graph, edge: jax.Array, drawn: jax.Array) -> jax.Array:
 
 
 def drawn_neighbor(
-    graph: Graph,
-    start: jax.Array,
-    degree: jax.Array,
-    bits: jax.Array,
-    weighted: bool,
-    before: jax.Array | int = 0,
+    graph: Graph, rows: Eligible, bits: jax.Array, weighted: bool, latest: int | None = None
 ) -> jax.Array:
-    """int32 `[B]`: one of the `degree` neighbours from `start` on, each equally likely or in
-    proportion to its edge's weight; `N` where there is none to draw.
-
-    For a part of a row, `before` is the total weight of the row's edges before it (see
-    `draw.row_weight`).
-    """
+    """int32 `[B]`: a neighbour of each of the rows `[B]` by an eligible edge, each equally
+    likely or in proportion to its weight; `N` where there is none to draw. With `latest` only
+    so many last edges of a row are eligible."""
     if graph.num_edges == 0:
-        return neighbor_at(graph, start, start < 0)
+        return neighbor_at(graph, rows.start, rows.start < 0)
     if weighted:
-        prefix = graph.edge_weight_prefix
-        assert prefix is not None
-        total = jnp.maximum(draw.row_weight(prefix, start, degree) - before, 0)
-        position = draw.find(prefix, start, degree, before + below(bits, total))
-    else:
-        total, position = degree, below(bits, degree)
-    return neighbor_at(graph, start + position, total > 0)
+        weights = weights_of(rows, graph.edge_weight_prefix, graph.indptr)
+        total = jnp.maximum(weights.total, 0)
+        return neighbor_at(graph, weights.edge(below(bits, total)), total > 0)
+    count = rows.count if latest is None else jnp.minimum(rows.count, latest)
+    edge = rows.edge(rows.count - count + below(bits, count))
+    return neighbor_at(graph, edge, count > 0)
 
 
-def count_less(
-    values: jax.Array, start: jax.Array, count: jax.Array, bound: jax.Array
-) -> jax.Array:
-    """int64 `[B]`: how many of the `count` ascending values from `start` on are less than
-    `bound`, found by binary search."""
-
-    def halve(_, bounds):
-        low, high = bounds
-        middle = (low + high) // 2
-        less = (low < high) & (values.at[start + middle].get(mode="clip") < bound)
-        return jnp.where(less, middle + 1, low), jnp.where(less, high, middle)
-
-    low, high, _ = vary_alike(jnp.zeros_like(count), count, values)
-    if values.shape[0] == 0:
-        return low
-    return jax.lax.fori_loop(0, 32, halve, (low, high))[0]
-
-
-def walk(key_data: jax.Array, graph: Graph, roots: jax.Array, length: int, step: Step) -> Walks:
+def walk(key_data: jax.Array, graph: Graph, seeds: Seeds, length: int, step: Step) -> Walks:
     """Walks of at most `length` steps.
 
     Args:
       key_data: uint32 `[2]`.
-      roots: int32 `[B]`.
+      seeds: the roots `[B]`.
       step: makes one step of all walks, see `Step`.
     """
-    num_nodes = graph.num_nodes
+    num_nodes, roots = graph.num_nodes, seeds.nodes
     bad = (roots < 0) | (roots > num_nodes)
+    if seeds.excluded is not None:
+        bad |= bad_excluded(seeds.excluded, graph.num_edges)
     begin = jnp.where(bad, num_nodes, roots)
-    keys = walker_keys(key_data, begin, walk_numbers(begin))
+    cutoff = None if seeds.time is None else jnp.where(begin < num_nodes, seeds.time, 0)
+    keys = walker_keys(cutoff_keys(key_data, cutoff), begin, walk_numbers(begin, cutoff))
 
     def go(state, t):
         previous, here = state

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import jax
@@ -20,7 +22,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch, SparseFeatures, as_device
 from jgs.models import read_inputs
 from jgs.sampling import Loader, Sampler, SamplerSchedule
-from jgs.sampling.base import node_columns_of
+from jgs.sampling.base import State
 from jgs.sampling.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.fingerprint import fingerprint
@@ -64,15 +66,20 @@ class Data(Protocol):
     features: list[Any]
     direct: bool
 
-    def check(self, sampler: Sampler) -> None:
-        """Raises `InputError`, on all ranks alike, where these data cannot be trained on with
-        `sampler`."""
+    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
+        """The state of `sampler`, with the help of what its `save` wrote to `folder`. Raises
+        `InputError`, on all ranks alike, where these data cannot be trained on with it."""
 
     def loader(
-        self, sampler: Sampler | SamplerSchedule, key: jax.Array, reduce: str | None
+        self,
+        sampler: Sampler | SamplerSchedule,
+        key: jax.Array,
+        reduce: str | None,
+        states: Mapping[Sampler, State],
     ) -> Loader:
         """A loader of pairs of a batch and its feature rows. `reduce` is how the first layer
-        reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`."""
+        reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`.
+        `states` has what `state_of` returned for some samplers."""
 
     def split(self, name: str) -> list[np.ndarray]:
         """The nodes of the split `name`, "val" or "test", that each local rank owns."""
@@ -107,8 +114,8 @@ class WholeData:
         self.features: list[Any] = [data.features]
         self.offsets = np.array([0, data.graph.num_nodes])
 
-    def check(self, sampler: Sampler) -> None:
-        sampler.init(self._graph(sampler))
+    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
+        return _state_of(sampler, self._graph(sampler), folder)
 
     def _graph(self, sampler: Sampler | SamplerSchedule) -> Graph:
         """The graph, with the node columns that the sampler reads."""
@@ -118,7 +125,11 @@ class WholeData:
         return graph
 
     def loader(
-        self, sampler: Sampler | SamplerSchedule, key: jax.Array, reduce: str | None
+        self,
+        sampler: Sampler | SamplerSchedule,
+        key: jax.Array,
+        reduce: str | None,
+        states: Mapping[Sampler, State],
     ) -> Loader:
         data, config = self._data, self._config
 
@@ -136,6 +147,7 @@ class WholeData:
             prefetch=config.prefetch,
             read=read,
             age=config.state_age,
+            states=states,
         )
 
     def split(self, name: str) -> list[np.ndarray]:
@@ -172,9 +184,10 @@ class PartedData:
         self.offsets, self.features = self._ranks.offsets, self._ranks.features
         self._all_features: Any = None
 
-    def check(self, sampler: Sampler) -> None:
+    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
         config = self._config
-        self._ranks.check(self._graphs(sampler), config.batch_size, sampler, config.mode)
+        self._ranks.check(config.batch_size, sampler, config.mode)
+        return _state_of(sampler, self._graphs(sampler)[0], folder)
 
     def _graphs(self, sampler: Sampler | SamplerSchedule) -> list[Graph]:
         """The local ranks' graphs, with the node columns that the sampler reads. Each rank has
@@ -187,7 +200,11 @@ class PartedData:
         return [graph.with_node_columns(**columns) for graph in self.graphs]
 
     def loader(
-        self, sampler: Sampler | SamplerSchedule, key: jax.Array, reduce: str | None
+        self,
+        sampler: Sampler | SamplerSchedule,
+        key: jax.Array,
+        reduce: str | None,
+        states: Mapping[Sampler, State],
     ) -> Loader:
         config = self._config
         return rank_loader(
@@ -204,6 +221,7 @@ class PartedData:
             prefetch=config.prefetch,
             age=config.state_age,
             in_place=reduce is not None,
+            states=states,
         )
 
     def split(self, name: str) -> list[np.ndarray]:
@@ -212,8 +230,12 @@ class PartedData:
         return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]
 
 
+def _state_of(sampler: Sampler, graph: Graph, folder: Path | None) -> State:
+    return sampler.init(graph) if folder is None else sampler.restore(graph, folder)
+
+
 def _reads_features(sampler: Sampler | SamplerSchedule) -> bool:
-    return any("features" in node_columns_of(each) for each in samplers_of(sampler))
+    return any("features" in each.node_columns for each in samplers_of(sampler))
 
 
 def open_data(config: Config, comm: Communicator | None = None) -> Data:

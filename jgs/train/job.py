@@ -14,7 +14,7 @@ from jgs.dist.comm import OWN, SAME
 from jgs.dist.degrees import all_degrees
 from jgs.graph import MiniBatch
 from jgs.models import GNN
-from jgs.sampling.base import is_adaptive
+from jgs.sampling.base import Adaptive
 from jgs.sampling.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.data import Data
@@ -51,13 +51,11 @@ class Job:
         check_schedule(config, data.num_steps)
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
         self._samplers = samplers_of(make_sampler(config))
-        if is_adaptive(self._samplers[0]):
+        if isinstance(self._samplers[0], Adaptive):
             _ = self.model(jax.random.key(0)).message_widths  # refuses layers with attention
         self._scratch = scratch_folder(config.scratch) if config.scratch else None
-        for sampler in self._samplers:
-            if config.resume and config.run_dir and hasattr(sampler, "recall"):
-                sampler.recall(data.graphs[0], Path(config.run_dir) / KEPT)
-            data.check(sampler)
+        kept = Path(config.run_dir) / KEPT if config.resume and config.run_dir else None
+        self._states = {one: data.state_of(one, kept) for one in self._samplers}
 
     @property
     def metric_name(self) -> str:
@@ -79,12 +77,12 @@ class Job:
         config, data = self.config, self.data
         direct = data.direct and model.input_reduce is not None
         sampler = make_sampler(config, direct, lambda: model.message_widths)
-        self.loader = data.loader(sampler, key, model.input_reduce)
+        self.loader = data.loader(sampler, key, model.input_reduce, self._states)
 
         def keep() -> None:
-            for each in self._samplers:
-                if scratch is not None and hasattr(each, "keep"):
-                    each.keep(data.graphs[0], scratch / KEPT)
+            for each, state in self._states.items():
+                if scratch is not None:
+                    each.save(data.graphs[0], state, scratch / KEPT)
 
         everywhere(self.comm, keep)  # if rank 0's disk is full, all ranks end
         self._degrees = None

@@ -13,7 +13,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.export import edge_targets
 from jgs.ops import edge_dot
-from jgs.sampling.base import Feedback
+from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph
 from jgs.sampling.matrix import Matrix, MatrixSampler
@@ -29,7 +29,7 @@ class Sized(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ASGCN(MatrixSampler):
+class ASGCN(MatrixSampler, Adaptive):
     """AS-GCN (Huang et al., "Adaptive Sampling Towards Fast Graph Representation Learning",
     NeurIPS 2018, section 4).
 

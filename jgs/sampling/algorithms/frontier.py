@@ -17,8 +17,9 @@ from jgs.sampling.algorithms.frontier_kernel import draw_kernel
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
 from jgs.sampling.random import below, node_bits
+from jgs.sampling.seeds import Seeds
 from jgs.sampling.subgraphs import SubgraphSampler
-from jgs.sampling.walks import drawn_neighbor, rows_of
+from jgs.sampling.walks import drawn_neighbor, eligible_of
 
 UNITS = 1024  # `enlargement` is a multiple of 1 / UNITS
 ATTEMPTS = 8  # the entries that a pop looks at before it cleans the table
@@ -160,10 +161,10 @@ def _entered(
     key_data: jax.Array, graph: Graph, sampler: Frontier, node: jax.Array, entrance: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """The successors, int32 `[n]`, and the capped degrees, int64 `[n]`, of nodes that enter."""
-    start, degree = rows_of(graph, node)
+    rows = eligible_of(graph, node, Seeds(node))
     bits = node_bits(key_data, entrance, _SUCCESSOR)
-    successor = drawn_neighbor(graph, start, degree, bits, weighted=False)
-    return successor, jnp.minimum(degree, sampler.degree_cap)
+    successor = drawn_neighbor(graph, rows, bits, weighted=False)
+    return successor, jnp.minimum(rows.count, sampler.degree_cap)
 
 
 def _clean(degree: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.algorithms import exp3
-from jgs.sampling.base import Feedback
+from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph
 from jgs.sampling.matrix import Matrix, MatrixSampler
 
 
 @dataclass(frozen=True)
-class GCNBS(MatrixSampler):
+class GCNBS(MatrixSampler, Adaptive):
     """GCN-BS (Liu et al., "Bandit Samplers for Training Graph Neural Networks", NeurIPS 2020,
     Algorithm 1 with EXP3). It is the paper's GNN-BS; GNN-BS.M draws subsets instead.
 

@@ -13,12 +13,13 @@ from jgs.sampling.algorithms.visits import (
     sample_visits,
     visit_bound,
 )
+from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph
 
 
 @dataclass(frozen=True)
-class HetGNN:
+class HetGNN(Sampler):
     """Heterogeneous neighbours (Zhang et al., "Heterogeneous Graph Neural Network", KDD 2019,
     section 3.1), for a graph with a `Schema`.
 
@@ -46,7 +47,7 @@ class HetGNN:
     restart: float = 0.5
     counts: bool = field(default=False, repr=False)
 
-    by_node = True
+    by_node = takes_excluded = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", check_sizes(self.sizes))

@@ -20,17 +20,18 @@ from jgs.sampling.algorithms.labor_index import HubEdges, Hubs, LaborGraph, hubs
 from jgs.sampling.algorithms.labor_kernel import sample_kernel
 from jgs.sampling.algorithms.labor_plain import Spec, sample_plain
 from jgs.sampling.algorithms.neighbors import check_fanouts
-from jgs.sampling.base import HopRows
+from jgs.sampling.base import ByNode, HopRows
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, check_graph, require_int
+from jgs.sampling.checks import check_call, check_graph, checked_seeds, require_int
 from jgs.sampling.hops import draw_batches
 from jgs.sampling.random import as_key_data, step_key_data
+from jgs.sampling.seeds import Seeds
 
 _batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
 @dataclass(frozen=True)
-class Labor:
+class Labor(ByNode):
     """Layer-neighbour sampling: targets share their neighbours' random numbers.
 
     LABOR (Balin and Catalyurek, "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in
@@ -111,6 +112,8 @@ class Labor:
                 "Give edge_weights=True too.",
             )
 
+    takes_excluded = True
+
     @property
     def by_node(self) -> bool:
         return self.importance == 0
@@ -146,7 +149,7 @@ class Labor:
         return degree if k == -1 else np.minimum(k, degree)
 
     def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """See `jgs.sampling.base.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
+        """See `Sampler.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
         of the step's group, the key of the next group, and the part of the period that has
         passed, in units of 2**-32."""
         if self.period == 1:
@@ -163,7 +166,7 @@ class Labor:
         key the batch depends on no other batch, whatever the period."""
         check_graph(graph, False)
         seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
-        key_data = self._key_data(key, seeds.shape[:-1])
+        key_data = self._key_data(key, seeds.nodes.shape[:-1])
         drawn_from = self._drawn_from(graph, state)
         (batch,) = _batches(key_data, drawn_from, seeds, self._spec(capacity))
         return batch
@@ -173,11 +176,12 @@ class Labor:
         key_data: jax.Array,
         graph: Graph,
         state: Any,
-        seeds: jax.Array,
+        seeds: Any,
         capacity: Capacity,
     ) -> list[MiniBatch]:
-        """See `jgs.sampling.base.sample_separately`: one call of the kernel."""
+        """See `Sampler.sample_separately`: one call of the kernel."""
         spec = self._spec(capacity)._replace(separate=True)
+        seeds = checked_seeds(self, graph, seeds)
         return _batches(key_data, self._drawn_from(graph, state), seeds, spec)
 
     def draw_hop(
@@ -193,7 +197,7 @@ class Labor:
             first_hop=hop,
         )
         key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], key_data.shape[-1]))
-        (batch,) = _batches(key_data, LaborGraph(graph, ()), nodes, spec)
+        (batch,) = _batches(key_data, LaborGraph(graph, ()), Seeds(nodes), spec)
         block = batch.blocks[0]
         assert batch.needed is not None
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])

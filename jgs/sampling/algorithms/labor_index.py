@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -34,13 +33,12 @@ class HubEdges(NamedTuple):
 
 
 Hubs = HubEdges | tuple[()]
-_HUBS: WeakKeyDictionary[Graph, Hubs] = WeakKeyDictionary()
 
 
 def hubs_of(graph: Graph) -> Hubs:
     """The `HubEdges` of the nodes that have `LEAST_DEGREE` neighbours or more; of the largest
     of them, if they have more than a quarter of all edges. So it takes 4 bytes a node, and at
-    most 1 byte an edge. It is kept for as long as the graph exists.
+    most 1 byte an edge.
 
     It is () where it saves nothing: where the kernel does not draw, and where the hubs have
     fewer edges than the graph has nodes. It is also () if the graph is damaged or traced.
@@ -48,12 +46,6 @@ def hubs_of(graph: Graph) -> Hubs:
     traced = isinstance(graph.indptr, jax.core.Tracer)
     if traced or not kernels.available() or jax.default_backend() != "cpu":
         return ()
-    if graph not in _HUBS:
-        _HUBS[graph] = _hubs_of(graph)
-    return _HUBS[graph]
-
-
-def _hubs_of(graph: Graph) -> Hubs:
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     degree = np.diff(indptr)
     hubs = np.flatnonzero(degree >= LEAST_DEGREE)

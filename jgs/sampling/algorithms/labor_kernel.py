@@ -10,21 +10,23 @@ from jgs.sampling.algorithms.labor_index import HubEdges, LaborGraph
 from jgs.sampling.algorithms.labor_plain import Spec
 from jgs.sampling.hops import Sample
 from jgs.sampling.hops_kernel import call_kernel, call_once
+from jgs.sampling.seeds import Seeds
 
 
 def sample_kernel(
-    key_data: jax.Array, graph: LaborGraph, seeds: jax.Array, spec: Spec
+    key_data: jax.Array, graph: LaborGraph, seeds: Seeds, spec: Spec
 ) -> list[Sample]:
     """The result of `sample_plain`. `jax.vmap` makes it one call for several batches."""
 
-    def call(key_data: jax.Array, of: LaborGraph, seeds: jax.Array) -> list[Sample]:
+    def call(key_data: jax.Array, of: LaborGraph, seeds: Seeds) -> list[Sample]:
         graph, hubs = of
         if not hubs:
             hubs = HubEdges(*[jnp.zeros(0, jnp.int32)] * 3)
         return call_kernel(
             "jgs_sample_labor",
-            (key_data, graph.indptr, graph.indices, *hubs, seeds),
+            (key_data, graph.indptr, graph.indices, *hubs),
             graph,
+            seeds,
             spec,
             draws=np.array(spec.fanouts, np.int64),
             key_words=np.int64(key_data.shape[-1]),

@@ -20,8 +20,10 @@ from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.labor_index import LaborGraph
 from jgs.sampling.capacity import Capacity
+from jgs.sampling.eligible import Eligible
 from jgs.sampling.hops import Sample, sample_hops
 from jgs.sampling.random import fold, node_bits
+from jgs.sampling.seeds import Seeds
 
 _CHUNK = 1 << 12  # candidates in a chunk
 _UNIT = 1 << 12  # 1.0 in the fixed-point sums of inverse importances
@@ -45,10 +47,11 @@ class Spec(NamedTuple):
     relabel_inputs: bool
     separate: bool = False
     first_hop: int = 0
+    window: None = None
 
 
 def sample_plain(
-    key_data: jax.Array, graph: LaborGraph, seeds: jax.Array, spec: Spec
+    key_data: jax.Array, graph: LaborGraph, seeds: Seeds, spec: Spec
 ) -> list[Sample]:
     """See `jgs.sampling.hops.sample_hops`."""
     return sample_hops(key_data, graph.graph, seeds, spec, partial(_draw, spec))
@@ -91,14 +94,17 @@ class _Rows(NamedTuple):
 
     Fields:
       graph: the graph.
-      start, degree: int64 `[T]`.
+      edges: the eligible edges.
       whole: bool `[T]`, whether all neighbours are taken.
     """
 
     graph: Graph
-    start: jax.Array
-    degree: jax.Array
+    edges: Eligible
     whole: jax.Array
+
+    @property
+    def degree(self) -> jax.Array:
+        return self.edges.count
 
     def walk(self, look: Callable[[Any, _Candidates], Any], begin: Any) -> Any:
         """A fold over all candidates, a chunk at a time: `look(value, candidates)` returns the
@@ -111,7 +117,7 @@ class _Rows(NamedTuple):
             slot = first + jnp.arange(_CHUNK, dtype=jnp.int64)
             row = jnp.searchsorted(ends, slot, side="right").astype(jnp.int32)
             row = jnp.minimum(row, ends.shape[0] - 1)
-            edge = self.start[row] + slot - (ends - self.degree)[row]
+            edge = self.edges.edge(slot - (ends - self.degree)[row], row)
             neighbor = self.graph.indices.at[edge].get(mode="clip")
             return first + _CHUNK, look(value, _Candidates(row, edge, neighbor, slot < total))
 
@@ -124,17 +130,16 @@ def _draw(
     spec: Spec,
     graph: Graph,
     key_data: jax.Array,
-    nodes: jax.Array,
-    start: jax.Array,
-    degree: jax.Array,
+    eligible: Eligible,
     h: int,
     room: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """See `jgs.sampling.hops.Draw`."""
     k = spec.fanouts[h]
-    start, degree, key_data = vary_alike(start, degree, key_data)
+    eligible, key_data = vary_alike(eligible, key_data)
+    degree = eligible.count
     whole = jnp.ones_like(degree, bool) if k == -1 else degree <= k
-    rows = _Rows(graph, start, degree, whole)
+    rows = _Rows(graph, eligible, whole)
     hop = 0 if spec.layer_dependency else spec.first_hop + h
     by_importance = spec.importance != 0 and k != -1
     if by_importance:

@@ -14,11 +14,13 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import Relation
-from jgs.sampling import draw
 from jgs.sampling.algorithms.walk_kernel import call_walks
 from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.eligible import Eligible
+from jgs.sampling.seeds import Seeds
 from jgs.sampling.stretch import relation_path, stretch
 from jgs.sampling.walks import (
+    Walker,
     Walks,
     drawn_neighbor,
     rows_of,
@@ -29,7 +31,7 @@ from jgs.sampling.walks import (
 
 
 @dataclass(frozen=True)
-class Metapath:
+class Metapath(Walker):
     """Walks whose steps draw among the neighbours along a relation (metapath2vec, Dong et al.
     2017, section 3.2.2).
 
@@ -90,15 +92,15 @@ def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
 
 
 def metapath_kernel(
-    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
+    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Metapath
 ) -> Walks:
     """The result of `metapath_plain`, by jgs/kernels/walk.cc."""
     turns = _turns(walker, graph)
-    return call_walks(key_data, graph, roots, walker, stretches=state, relations=turns)
+    return call_walks(key_data, graph, seeds, walker, stretches=state, relations=turns)
 
 
 def metapath_plain(
-    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Metapath
+    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Metapath
 ) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
     turns = jnp.array(_turns(walker, graph))
@@ -106,15 +108,11 @@ def metapath_plain(
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
         part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
         start, count = part[:, 0], part[:, 1]
-        before: jax.Array | int = 0
-        if walker.weighted and graph.num_edges > 0:
-            assert graph.edge_weight_prefix is not None
-            row, _ = rows_of(graph, here)
-            before = draw.row_weight(graph.edge_weight_prefix, row, start - row)
-        bits = step_bits(keys, t, 0)
-        return drawn_neighbor(graph, start, count, bits, walker.weighted, before)
+        row, _ = rows_of(graph, here)
+        rows = Eligible(here, row, start, count, count)
+        return drawn_neighbor(graph, rows, step_bits(keys, t, 0), walker.weighted)
 
-    return walk(key_data, graph, roots, walker.length, step)
+    return walk(key_data, graph, seeds, walker.length, step)
 
 
 def _check_relations(relations: Any) -> tuple[str | Relation, ...]:

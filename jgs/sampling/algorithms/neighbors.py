@@ -19,17 +19,24 @@ from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.algorithms.neighbors_kernel import sample_kernel
 from jgs.sampling.algorithms.neighbors_plain import Spec, sample_plain
-from jgs.sampling.base import HopRows
+from jgs.sampling.base import ByNode, HopRows
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, check_graph
+from jgs.sampling.checks import (
+    check_call,
+    check_graph,
+    check_timed,
+    check_window,
+    checked_seeds,
+)
 from jgs.sampling.hops import draw_batches
 from jgs.sampling.random import as_key_data
+from jgs.sampling.seeds import Seeds
 
 sample_batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
 @dataclass(frozen=True)
-class Neighbors:
+class Neighbors(ByNode):
     """Draws, at hop `h`, `fanouts[h]` in-neighbours of every node known so far.
 
     This is Algorithm 2 of GraphSAGE (Hamilton et al. 2017), sampled straight into CSC as in
@@ -40,10 +47,18 @@ class Neighbors:
         `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
       replace: whether draws are with replacement.
       weighted: whether draws are in proportion to `graph.edge_weight`.
+      window: for seeds with times: only edges at most this much older than the cutoff are drawn,
+        those with `cutoff - window <= time < cutoff`. None: there is no such limit.
+      latest: for seeds with times: whether a node takes the latest of its edges before the
+        cutoff, as many as its fanout, in place of random ones.
       edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`.
       relabel_inputs: False: the first block names its sources by node id.
 
-    Raises `InputError` for invalid fanouts.
+    Seeds with times (`Seeds.time`): what a node draws depends on (key, hop, node, cutoff). Two
+    seeds' samples share a node where their cutoffs are equal. Excluded edges (`Seeds.excluded`)
+    are stepped over: fanouts stay full, and the draws fit the law of the edges that are left.
+
+    Raises `InputError` for invalid fanouts, and for `latest` with `replace` or `weighted`.
     """
 
     fanouts: tuple[int, ...]
@@ -52,13 +67,24 @@ class Neighbors:
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
     relabel_inputs: bool = field(default=True, repr=False)
+    window: int | None = field(default=None, kw_only=True)
+    latest: bool = field(default=False, kw_only=True)
 
-    by_node = True
+    by_node = takes_excluded = takes_time = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
-        for name in ("replace", "weighted", "edge_ids", "edge_weights", "relabel_inputs"):
+        names = ("replace", "weighted", "latest", "edge_ids", "edge_weights", "relabel_inputs")
+        for name in names:
             object.__setattr__(self, name, bool(getattr(self, name)))
+        if self.window is not None:
+            object.__setattr__(self, "window", check_window(self.window))
+        if self.latest and (self.replace or self.weighted):
+            raise InputError(
+                "the latest edges must be taken without replacement and without weights",
+                f"latest=True, replace={self.replace}, weighted={self.weighted}",
+                "Leave these out.",
+            )
 
     @property
     def num_hops(self) -> int:
@@ -88,7 +114,8 @@ class Neighbors:
     ) -> MiniBatch:
         check_graph(graph, self.weighted, self.edge_weights)
         seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
-        key_data = as_key_data(key, seeds.shape[:-1])
+        check_timed(self, seeds)
+        key_data = as_key_data(key, seeds.nodes.shape[:-1])
         (batch,) = sample_batches(key_data, graph, seeds, self._spec(capacity))
         return batch
 
@@ -97,13 +124,12 @@ class Neighbors:
         key_data: jax.Array,
         graph: Graph,
         state: Any,
-        seeds: jax.Array,
+        seeds: Any,
         capacity: Capacity,
     ) -> list[MiniBatch]:
-        """See `jgs.sampling.base.sample_separately`: one call of the kernel."""
-        return sample_batches(
-            key_data, graph, seeds, self._spec(capacity)._replace(separate=True)
-        )
+        """See `Sampler.sample_separately`: one call of the kernel."""
+        spec = self._spec(capacity)._replace(separate=True)
+        return sample_batches(key_data, graph, checked_seeds(self, graph, seeds), spec)
 
     def draw_hop(
         self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
@@ -120,7 +146,7 @@ class Neighbors:
             first_hop=hop,
         )
         key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], 2))
-        (batch,) = sample_batches(key_data, graph, nodes, spec)
+        (batch,) = sample_batches(key_data, graph, Seeds(nodes), spec)
         block = batch.blocks[0]
         assert batch.needed is not None
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
@@ -141,6 +167,8 @@ class Neighbors:
             self.edge_ids,
             self.edge_weights,
             self.relabel_inputs,
+            window=self.window,
+            latest=self.latest,
         )
 
 
@@ -155,6 +183,8 @@ def sample_neighbors(
     return_edge_ids: bool = False,
     return_edge_weights: bool = False,
     relabel_inputs: bool = True,
+    window: int | None = None,
+    latest: bool = False,
 ) -> MiniBatch:
     """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks.
 
@@ -170,7 +200,7 @@ def sample_neighbors(
         as many keys (`jax.random.split(key, S)`).
       graph: the graph, of `N` nodes. Under `jax.jit` pass it as an argument, do not close over
         it.
-      seeds: integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position: it draws
+      seeds: `Seeds`, or integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position: it draws
         nothing. Each repetition of a seed has a row of its own, with an equal sample; edges
         from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
         super-batches). They are drawn in one call, each separately, and threads wait less for
@@ -189,6 +219,7 @@ def sample_neighbors(
       relabel_inputs: False: the first block names its sources by node id, for a first layer
         that reads rows straight from the feature store (see `Block`, `MiniBatch`). The last
         hop's sources then need no capacity. Otherwise the sample is the same, bit for bit.
+      window, latest: for seeds with times, see `Neighbors`.
 
     Returns:
       A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
@@ -209,6 +240,8 @@ def sample_neighbors(
         bool(return_edge_ids),
         bool(return_edge_weights),
         bool(relabel_inputs),
+        window=window,
+        latest=latest,
     )
     return sampler.sample(key, graph, (), seeds, capacity)
 

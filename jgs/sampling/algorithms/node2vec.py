@@ -13,13 +13,14 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.rows import row_chunks
 from jgs.kernels.call import vary_alike
-from jgs.sampling import draw
 from jgs.sampling.algorithms.walk_kernel import call_walks
 from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.eligible import count_less, find, row_weight
 from jgs.sampling.random import below
+from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
+    Walker,
     Walks,
-    count_less,
     rows_of,
     sample_walks,
     step_bits,
@@ -34,7 +35,7 @@ _BACK_SEPARATELY = (
 
 
 @dataclass(frozen=True)
-class Node2Vec:
+class Node2Vec(Walker):
     """Walks whose steps go back, stay near or go on (Grover and Leskovec 2016, section 3.2).
 
     A walk that came from `t` to `v` steps to the in-neighbour `x` of `v` in proportion to the
@@ -132,14 +133,14 @@ def rule_of(walker: Node2Vec) -> Rule:
 
 
 def node2vec_kernel(
-    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
+    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Node2Vec
 ) -> Walks:
     """The result of `node2vec_plain`, by jgs/kernels/walk_second.cc."""
-    return call_walks(key_data, graph, roots, walker, second=rule_of(walker))
+    return call_walks(key_data, graph, seeds, walker, second=rule_of(walker))
 
 
 def node2vec_plain(
-    key_data: jax.Array, graph: Graph, state: Any, roots: jax.Array, walker: Node2Vec
+    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Node2Vec
 ) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
     rule, num_nodes = rule_of(walker), graph.num_nodes
@@ -189,7 +190,7 @@ def node2vec_plain(
         state = vary_alike(jnp.uint32(0), nobody, waits, keys, graph)[:3]
         return jax.lax.while_loop(lambda state: jnp.any(state[2]), attempt, state)[1]
 
-    return walk(key_data, graph, roots, walker.length, step)
+    return walk(key_data, graph, seeds, walker.length, step)
 
 
 def _weight(graph: Graph, start: jax.Array, count: jax.Array, weighted: bool) -> jax.Array:
@@ -197,7 +198,7 @@ def _weight(graph: Graph, start: jax.Array, count: jax.Array, weighted: bool) ->
     if not weighted or graph.num_edges == 0:
         return count
     assert graph.edge_weight_prefix is not None
-    return draw.row_weight(graph.edge_weight_prefix, start, count)
+    return row_weight(graph.edge_weight_prefix, start, count)
 
 
 def _areas(rule: Rule, total: jax.Array, back_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -219,7 +220,7 @@ def _neighbor(
     """int32 `[B]`: the neighbour whose part of the row's weight has the point `point`."""
     if weighted and graph.num_edges > 0:
         assert graph.edge_weight_prefix is not None
-        point = draw.find(graph.edge_weight_prefix, start, degree, point)
+        point = find(graph.edge_weight_prefix, start, degree, point)
     return _id(graph, start + point)
 
 

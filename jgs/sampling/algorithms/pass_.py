@@ -13,7 +13,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.export import edge_targets
 from jgs.ops import edge_dot
-from jgs.sampling.base import Feedback
+from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, stack
@@ -42,7 +42,7 @@ class Learned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PASS(MatrixSampler):
+class PASS(MatrixSampler, Adaptive):
     """PASS (Yoon et al., "Performance-Adaptive Sampling Strategy Towards Fast and Accurate
     Graph Neural Networks", KDD 2021, section 4).
 

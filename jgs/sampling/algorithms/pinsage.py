@@ -13,13 +13,14 @@ from jgs.sampling.algorithms.visits import (
     sample_visits,
     visit_bound,
 )
+from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph
 from jgs.sampling.stretch import relation_path
 
 
 @dataclass(frozen=True)
-class PinSage:
+class PinSage(Sampler):
     """Importance-based neighbourhoods (Ying et al., "Graph Convolutional Neural Networks for
     Web-Scale Recommender Systems", KDD 2018, section 3.1).
 
@@ -61,7 +62,7 @@ class PinSage:
     relations: tuple[Any, ...] | None = None
     counts: bool = field(default=False, repr=False)
 
-    by_node = True
+    by_node = takes_excluded = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", check_sizes(self.sizes))

@@ -18,7 +18,7 @@ from jgs.sampling.algorithms.walk import Walk
 from jgs.sampling.base import State
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
-from jgs.sampling.draw import find
+from jgs.sampling.eligible import find
 from jgs.sampling.matrix.edges import distinct
 from jgs.sampling.random import below, fold, node_bits
 from jgs.sampling.subgraphs import SubgraphSampler

@@ -13,8 +13,10 @@ from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.graph.export import edge_targets
 from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
+from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_graph, check_pairs
+from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.compact import compacted
 from jgs.sampling.hops import empty_if
 from jgs.sampling.induced import induced_block, rows_sorted
 from jgs.sampling.random import as_key_data
@@ -24,7 +26,7 @@ _FAR = 1 << 29  # the distance of a row that was not reached
 
 
 @dataclass(frozen=True)
-class Seal:
+class Seal(Sampler):
     """One square block for all layers: the enclosing subgraphs of the pairs, side by side.
 
     SEAL (Zhang and Chen, "Link Prediction Based on Graph Neural Networks", 2018), section 3.
@@ -87,7 +89,7 @@ class Seal:
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
         check_graph(graph, False, self.edge_weights)
-        pairs = check_pairs(seeds, graph.num_nodes)
+        pairs = checked_seeds(self, graph, seeds).nodes
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), pairs.shape[0])
         capacity = check_capacity(capacity, pairs.shape[0], len(self.fanouts) + 1)
@@ -235,26 +237,14 @@ def _without_targets(
     joins = real & (end[row] >= 0) & (end[source] >= 0)
     joins &= (row != source) | ~two[pair]
     labels = jnp.zeros(two.shape[0], jnp.int32).at[pair].max(joins.astype(jnp.int32))
-    slot = jnp.where(real & ~joins, jnp.cumsum(~joins) - 1, block.edge_capacity)
-
-    def closed(values: jax.Array | None, padding: int) -> jax.Array | None:
-        if values is None:
-            return None
-        return jnp.full_like(values, padding).at[slot].set(values, mode="drop")
-
-    before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(joins, dtype=jnp.int32)])
-    indptr = block.indptr - before[block.indptr]
-    indices = closed(block.indices, group.shape[0])
-    assert indices is not None
-    block = replace(
-        block,
-        indptr=indptr,
-        indices=indices,
-        num_edges=indptr[-1],
-        edge_id=closed(block.edge_id, num_edges),
-        edge_weight=closed(block.edge_weight, 0),
-    )
-    return block, labels
+    columns = [
+        (block.indices, group.shape[0]),
+        (block.edge_id, num_edges),
+        (block.edge_weight, 0),
+    ]
+    indptr, (indices, edge_id, weight), _ = compacted(block.indptr, real & ~joins, columns)
+    kept = {"indptr": indptr, "indices": indices, "num_edges": indptr[-1]}
+    return replace(block, **kept, edge_id=edge_id, edge_weight=weight), labels
 
 
 def double_radius_labels(block: Block, end: jax.Array) -> jax.Array:

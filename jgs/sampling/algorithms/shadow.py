@@ -13,10 +13,11 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.sampling.algorithms.pinsage import PinSage
-from jgs.sampling.base import Sampler, State, draws_seeds, is_adaptive, step_keys
+from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.induced import induced_block, rows_sorted
+from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
 
 
@@ -33,7 +34,7 @@ class ShadowState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shadow:
+class Shadow(Sampler):
     """Nodes around the seeds, and all edges among them, as one square block for all layers
     (Zeng et al., "Decoupling the Depth and Scope of Graph Neural Networks", NeurIPS 2021,
     sections 3 and 3.4).
@@ -73,11 +74,7 @@ class Shadow:
         object.__setattr__(self, "scope", scope)
         for name in ("disjoint", "edge_ids", "edge_weights"):
             object.__setattr__(self, name, bool(getattr(self, name)))
-        if (
-            is_adaptive(scope)
-            or draws_seeds(scope)
-            or not getattr(scope, "relabel_inputs", True)
-        ):
+        if isinstance(scope, Adaptive) or scope.draws_seeds or not scope.relabel_inputs:
             raise InputError(
                 "a scope must be a sampler that does not learn, takes seeds, and has "
                 "relabel_inputs=True",
@@ -104,12 +101,16 @@ class Shadow:
         return cls(PinSage((k,), num_walks, length, restart), **options)
 
     @property
+    def takes_excluded(self) -> bool:
+        return self.scope.takes_excluded
+
+    @property
     def by_node(self) -> bool:
         return self.disjoint and self.scope.by_node
 
     def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """See `jgs.sampling.base.step_keys`: the keys of the scope's sampler."""
-        return step_keys(self.scope, epoch_key_data, steps)
+        """See `Sampler.step_keys`: the keys of the scope's sampler."""
+        return self.scope.step_keys(epoch_key_data, steps)
 
     def init(self, graph: Graph) -> ShadowState:
         check_graph(graph, False, self.edge_weights)
@@ -134,32 +135,34 @@ class Shadow:
         check_graph(graph, False, self.edge_weights)
         num_entries = len(self.bound(GraphShape.of(graph), 1).edges)
         seeds, capacity = check_call(self, graph, seeds, capacity, num_entries)
-        if seeds.ndim != 1:
+        nodes, excluded = seeds.nodes, seeds.excluded
+        if nodes.ndim != 1:
             raise InputError(
                 "the seeds of one subgraph must be one-dimensional",
-                f"shape {list(seeds.shape)}",
+                f"shape {list(nodes.shape)}",
                 "Draw several under jax.vmap, with a key each.",
             )
-        share = seeds.shape[0] if self.disjoint else 1
+        share = nodes.shape[0] if self.disjoint else 1
         room = Capacity(*(tuple(n // share for n in field[:-1]) for field in capacity))
 
-        def draw(seeds: jax.Array) -> MiniBatch:
-            return self.scope.sample(key, graph, state.scope, seeds, room)
+        def draw(nodes: jax.Array) -> MiniBatch:
+            seeds_of_scope = Seeds(nodes, excluded=excluded)
+            return self.scope.sample(key, graph, state.scope, seeds_of_scope, room)
 
-        drawn = jax.vmap(draw)(seeds[:, None]) if self.disjoint else draw(seeds)
+        drawn = jax.vmap(draw)(nodes[:, None]) if self.disjoint else draw(nodes)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            block, nodes, overflow, needed, rows = _induce(
+            block, rows, overflow, needed, seed_rows = _induce(
                 graph, drawn, seeds, state.is_sorted, self, capacity
             )
-        batch = MiniBatch(seeds, nodes, (block,), overflow, graph.num_nodes, square=True)
-        return replace(batch, needed=needed, seed_rows=rows)
+        batch = MiniBatch(nodes, rows, (block,), overflow, graph.num_nodes, square=True)
+        return replace(batch, needed=needed, seed_rows=seed_rows)
 
 
 @partial(jax.jit, static_argnums=(4, 5))
 def _induce(
     graph: Graph,
     drawn: MiniBatch,
-    seeds: jax.Array,
+    seeds: Seeds,
     is_sorted: jax.Array,
     sampler: Shadow,
     capacity: Capacity,
@@ -177,7 +180,7 @@ def _induce(
     if sampler.disjoint:
         rows = jnp.where(counts > 0, groups[:-1], most_rows)
         most = jnp.minimum(
-            seeds.shape[0] * jnp.max(needed.astype(jnp.int64), axis=0), 2**31 - 1
+            seeds.nodes.shape[0] * jnp.max(needed.astype(jnp.int64), axis=0), 2**31 - 1
         )
         needed = jnp.where(jnp.any(needed < 0), -1, most)
     block, num_edges = induced_block(
@@ -188,6 +191,7 @@ def _induce(
         edge_ids=sampler.edge_ids,
         edge_weight=graph.edge_weight if sampler.edge_weights else None,
         is_sorted=is_sorted,
+        excluded=seeds.excluded,
     )
     overflow = failed | (num_edges > most_edges)
     last = jnp.stack([jnp.minimum(num_edges, 2**31 - 1), groups[-1].astype(jnp.int64)])

@@ -12,15 +12,18 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
+from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
+from jgs.sampling.hops import bad_seeds
 from jgs.sampling.induced import induced_block
 from jgs.sampling.random import as_key_data, below, node_bits
 from jgs.sampling.relabel import relabel
+from jgs.sampling.seeds import Seeds
 
 
 @dataclass(frozen=True)
-class Subgraph:
+class Subgraph(Sampler):
     """One square block for all layers: the graph that a batch's nodes induce.
 
     The nodes are the seeds and `extra` draws, with replacement, from all nodes. This is
@@ -40,12 +43,12 @@ class Subgraph:
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
 
-    by_node = False
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", require_int("extra", self.extra, 0))
         if self.extra >= 2**31:
             raise InputError("extra must be below 2**31", self.extra, "Draw fewer nodes.")
+
+    takes_excluded = True
 
     def init(self, graph: Graph) -> tuple[()]:
         check_graph(graph, False, self.edge_weights)
@@ -61,32 +64,38 @@ class Subgraph:
     ) -> MiniBatch:
         self.init(graph)
         seeds, capacity = check_call(self, graph, seeds, capacity, 1)
-        if seeds.ndim != 1:
+        if seeds.nodes.ndim != 1:
             raise InputError(
                 "the seeds of one subgraph must be one-dimensional",
-                f"shape {list(seeds.shape)}",
+                f"shape {list(seeds.nodes.shape)}",
                 "Draw several under jax.vmap, with a key each.",
             )
         key_data, graph, seeds = vary_alike(as_key_data(key), graph, seeds)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
             block, nodes, overflow, needed = _sample(key_data, graph, seeds, self, capacity)
         return MiniBatch(
-            seeds, nodes, (block,), overflow, graph.num_nodes, needed=needed, square=True
+            seeds.nodes, nodes, (block,), overflow, graph.num_nodes, needed=needed, square=True
         )
 
 
 @partial(jax.jit, static_argnums=(3, 4))
 def _sample(
-    key_data: jax.Array, graph: Graph, seeds: jax.Array, sampler: Subgraph, capacity: Capacity
+    key_data: jax.Array, graph: Graph, seeds: Seeds, sampler: Subgraph, capacity: Capacity
 ) -> tuple[Block, jax.Array, jax.Array, jax.Array]:
     num_nodes, (most_edges,), (most_rows,) = graph.num_nodes, *capacity
-    bad = jnp.any((seeds < 0) | (seeds > num_nodes))
-    nodes, num_rows = _nodes(key_data, seeds, num_nodes, sampler.extra, most_rows)
+    bad = bad_seeds(seeds, num_nodes, graph.num_edges)
+    nodes, num_rows = _nodes(key_data, seeds.nodes, num_nodes, sampler.extra, most_rows)
     fits = ~bad & (num_rows <= most_rows)
     groups = jnp.stack([0, jnp.where(fits, num_rows, 0)])
     weight = graph.edge_weight if sampler.edge_weights else None
     block, edges_needed = induced_block(
-        graph, nodes, groups, most_edges, edge_ids=sampler.edge_ids, edge_weight=weight
+        graph,
+        nodes,
+        groups,
+        most_edges,
+        edge_ids=sampler.edge_ids,
+        edge_weight=weight,
+        excluded=seeds.excluded,
     )
     counts = [jnp.minimum(edges_needed, 2**31 - 1), jnp.minimum(num_rows, most_rows + 1)]
     needed = jnp.where(bad, -1, jnp.stack(counts)[:, None]).astype(jnp.int32)
@@ -105,5 +114,5 @@ def _nodes(
     bits = node_bits(key_data, number, 0)
     drawn = below(bits, jnp.full(extra, num_nodes, jnp.int64)).astype(jnp.int32)
     wanted = jnp.full(extra, num_nodes > 0)
-    nodes, num_rows, _ = relabel(seeds, num_seeds, drawn, wanted, room, num_nodes)
+    nodes, num_rows, *_ = relabel(seeds, num_seeds, drawn, wanted, room, num_nodes)
     return nodes, num_rows

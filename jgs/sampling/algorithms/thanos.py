@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jgs.graph import Graph, MiniBatch
 from jgs.ops import aggregate, edge_dot
 from jgs.sampling.algorithms import exp3
-from jgs.sampling.base import Feedback
+from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler
@@ -34,7 +34,7 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Thanos(MatrixSampler):
+class Thanos(MatrixSampler, Adaptive):
     """Thanos (Zhang, Wipf, Gan and Song, "A Biased Graph Neural Network Sampler with
     Near-Optimal Regret", NeurIPS 2021).
 

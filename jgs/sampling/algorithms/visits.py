@@ -20,14 +20,15 @@ from jgs.sampling.algorithms.visits_kernel import visit_kernel
 from jgs.sampling.algorithms.walk import JUMPS
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, require_int
+from jgs.sampling.eligible import Eligible, eligible, holes_of
 from jgs.sampling.hops import Sample, draw_batches, sample_hops
 from jgs.sampling.random import as_key_data, fold
-from jgs.sampling.stretch import stretch
+from jgs.sampling.seeds import Seeds
+from jgs.sampling.stretch import of_relation
 from jgs.sampling.walks import (
     check_probability,
     drawn_neighbor,
     happens,
-    rows_of,
     step_bits,
     step_halves,
     walker_keys,
@@ -64,6 +65,7 @@ class Spec(NamedTuple):
     relabel_inputs: bool = True
     separate: bool = False
     first_hop: int = 0
+    window: None = None
 
     @property
     def most(self) -> int:
@@ -118,7 +120,7 @@ def sample_visits(
 ) -> MiniBatch:
     """What `sampler.sample` returns. `spec` are `groups`, `sizes` and `path` of a `Spec`."""
     seeds, capacity = check_call(sampler, graph, seeds, capacity, len(sampler.sizes))
-    key_data = as_key_data(key, seeds.shape[:-1])
+    key_data = as_key_data(key, seeds.nodes.shape[:-1])
     most = sampler.num_walks * sampler.length
     spec["sizes"] = tuple(tuple(min(k, most) for k in row) for row in spec["sizes"])
     complete = Spec(
@@ -133,17 +135,13 @@ def sample_visits(
     return batch
 
 
-def _sample_plain(
-    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
-) -> list[Sample]:
+def _sample_plain(key_data: jax.Array, graph: Graph, seeds: Seeds, spec: Spec) -> list[Sample]:
     return sample_hops(
         key_data, graph, seeds, spec, partial(_draw, visit_plain, spec), _as_nodes
     )
 
 
-def _sample_kernel(
-    key_data: jax.Array, graph: Graph, seeds: jax.Array, spec: Spec
-) -> list[Sample]:
+def _sample_kernel(key_data: jax.Array, graph: Graph, seeds: Seeds, spec: Spec) -> list[Sample]:
     return sample_hops(
         key_data, graph, seeds, spec, partial(_draw, visit_kernel, spec), _as_nodes
     )
@@ -158,15 +156,13 @@ def _draw(
     spec: Spec,
     graph: Graph,
     key_data: jax.Array,
-    nodes: jax.Array,
-    start: jax.Array,
-    degree: jax.Array,
+    rows: Eligible,
     h: int,
     room: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """See `jgs.sampling.hops.Draw`; this draws nodes in place of edges."""
-    del start, degree
-    found, count = visit(fold(key_data, spec.first_hop + h), graph, nodes, spec, spec.sizes[h])
+    nodes, key_data = rows.nodes, fold(key_data, spec.first_hop + h)
+    found, count = visit(key_data, graph, nodes, rows.excluded, spec, spec.sizes[h])
     weight = count.astype(jnp.float32)
     if not spec.counts:
         num_found = jnp.sum(count > 0, axis=1).astype(jnp.float32)
@@ -186,12 +182,18 @@ def _draw(
 
 
 def visit_plain(
-    key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
+    key_data: jax.Array,
+    graph: Graph,
+    nodes: jax.Array,
+    excluded: jax.Array | None,
+    spec: Spec,
+    sizes: tuple[int, ...],
 ) -> tuple[jax.Array, jax.Array]:
     """The most visited nodes of each target, with the hop's key `key_data` uint32 `[2]`.
 
     Args:
       nodes: int32 `[T]`, the targets, `N` for padding.
+      excluded: the edges that walks do not follow, as in `Seeds`, or None.
       sizes: the number of nodes for each group of `spec`; their sum is `K`.
 
     Returns:
@@ -202,9 +204,9 @@ def visit_plain(
       itself is not among them.
     """
     if nodes.shape[0] * spec.most <= _VISITS_AT_ONCE:
-        return _most_visited(key_data, graph, nodes, spec, sizes)
+        return _most_visited(key_data, graph, nodes, excluded, spec, sizes)
     rows = max(1, _VISITS_AT_ONCE // spec.most)
-    one = partial(_most_visited, key_data, graph, spec=spec, sizes=sizes)
+    one = partial(_most_visited, key_data, graph, excluded=excluded, spec=spec, sizes=sizes)
     found, count = jax.lax.map(
         lambda node: jax.tree.map(lambda a: a[0], one(node[None])), nodes, batch_size=rows
     )
@@ -212,10 +214,15 @@ def visit_plain(
 
 
 def _most_visited(
-    key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec, sizes: tuple[int, ...]
+    key_data: jax.Array,
+    graph: Graph,
+    nodes: jax.Array,
+    excluded: jax.Array | None,
+    spec: Spec,
+    sizes: tuple[int, ...],
 ) -> tuple[jax.Array, jax.Array]:
     num_nodes, most = graph.num_nodes, spec.most
-    visited = _walk(key_data, graph, nodes, spec)
+    visited = _walk(key_data, graph, nodes, excluded, spec)
     visited = jnp.where(visited == nodes[:, None], num_nodes, visited)
     order = jnp.argsort(
         visited, axis=1, stable=True
@@ -242,7 +249,13 @@ def _most_visited(
     return found.astype(jnp.int32), times.astype(jnp.int32)
 
 
-def _walk(key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec) -> jax.Array:
+def _walk(
+    key_data: jax.Array,
+    graph: Graph,
+    nodes: jax.Array,
+    excluded: jax.Array | None,
+    spec: Spec,
+) -> jax.Array:
     """int32 `[T, length * num_walks]`: the end of each traversal. The first traversals of all
     walks come before the second ones. `N` after a walk's end."""
     num_nodes, per = graph.num_nodes, max(1, len(spec.path))
@@ -255,10 +268,11 @@ def _walk(key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Spec) -> ja
         stops = happens(step_halves(keys, step, JUMPS)[1], spec.stop)
         here = jnp.where(stops & (i > 0), num_nodes, here)
         for j in range(per):
-            start, degree = rows_of(graph, here)
+            rows = eligible(graph, here, here < num_nodes)
             if spec.path:
-                start, degree = stretch(graph, start, degree, spec.path[j])
-            here = drawn_neighbor(graph, start, degree, step_bits(keys, step + j, 0), False)
+                rows = of_relation(graph, rows, spec.path[j])
+            rows = holes_of(rows, excluded)
+            here = drawn_neighbor(graph, rows, step_bits(keys, step + j, 0), False)
         return here, here
 
     begin = vary_alike(roots, keys, graph)[0]

@@ -15,18 +15,24 @@ from jgs.sampling.walks import limit
 
 
 def visit_kernel(
-    key_data: jax.Array, graph: Graph, nodes: jax.Array, spec: Any, sizes: tuple[int, ...]
+    key_data: jax.Array,
+    graph: Graph,
+    nodes: jax.Array,
+    excluded: jax.Array | None,
+    spec: Any,
+    sizes: tuple[int, ...],
 ) -> tuple[jax.Array, jax.Array]:
     """See `visits.visit_plain`."""
     shape = jax.ShapeDtypeStruct((nodes.shape[0], sum(sizes)), jnp.int32)
     types = graph.edge_type
     if types is None or not spec.path:
         types = jnp.zeros(0, jnp.int16)
+    gone = jnp.zeros(0, jnp.int64) if excluded is None else excluded
     groups = zip(sizes, spec.groups, strict=True)
     found, count = call(
         "jgs_visits",
         (shape, shape),
-        (key_data, graph.indptr, graph.indices, types, nodes),
+        (key_data, graph.indptr, graph.indices, types, nodes, gone),
         kernels.NUM_THREADS,
         num_walks=np.int64(spec.num_walks),
         length=np.int64(spec.length),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Block, Control, Graph, MiniBatch
 from jgs.ops import gather, gather_aggregate
-from jgs.sampling.base import Feedback
+from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, Room
@@ -21,7 +21,7 @@ History = tuple[jax.Array, ...]
 
 
 @dataclass(frozen=True)
-class VRGCN(MatrixSampler):
+class VRGCN(MatrixSampler, Adaptive):
     """VR-GCN (Chen, Zhu and Song, "Stochastic Training of Graph Convolutional Networks with
     Variance Reduction", ICML 2018, section 4.2, the estimator "CV").
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.kernels.call import on_cpu, vary_alike
+from jgs.sampling.compact import compacted
 from jgs.sampling.matrix import extract_kernel
 from jgs.sampling.relabel_kernel import relabel_edges
 
@@ -175,25 +176,10 @@ def _rearrange(
 def keep(edges: Edges, which: jax.Array, room: int, num_edges: int) -> tuple[Edges, jax.Array]:
     """The edges where `which` bool `[E]` is True, moved together into `room`, and their number,
     int32. If it exceeds `room`, there are none. `row` is 0 in padding."""
-    which = which & edges.real
-    needed = jnp.sum(which, dtype=jnp.int32)
-    which = which & (needed <= room)
-    before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(which, dtype=jnp.int32)])
-    place = jnp.where(which, before[:-1], room)
-
-    def move(array: jax.Array, padding: int) -> jax.Array:
-        moved = jnp.full(room, padding, array.dtype)
-        return moved.at[place].set(array, mode="drop")
-
-    indptr = before[edges.indptr]
     num_columns = edges.indptr.shape[0] - 1
-    moved = Edges(
-        indptr,
-        move(edges.column, num_columns),
-        move(edges.row, 0),
-        move(edges.edge_id, num_edges),
-    )
-    return moved, needed
+    fields = [(edges.column, num_columns), (edges.row, 0), (edges.edge_id, num_edges)]
+    indptr, moved, needed = compacted(edges.indptr, which & edges.real, fields, room)
+    return Edges(indptr, *moved), needed
 
 
 def compact(nodes: jax.Array, count: jax.Array, num_nodes: int) -> tuple[jax.Array, jax.Array]:

@@ -14,6 +14,7 @@ from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.neighbors import check_fanouts
+from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, check_seeds
 from jgs.sampling.hops import Sample, empty_if
@@ -25,7 +26,7 @@ from jgs.sampling.random import as_key_data
 
 
 @dataclass(frozen=True)
-class MatrixSampler:
+class MatrixSampler(Sampler):
     """A sampler written as a matrix program: a subclass has one method, `layer`.
 
         @dataclass(frozen=True)
@@ -63,7 +64,6 @@ class MatrixSampler:
     edge_ids: bool = field(default=False, repr=False, kw_only=True)
     compact: bool = field(default=False, repr=False, kw_only=True)
 
-    by_node = False
     repeats = False
 
     def __post_init__(self) -> None:

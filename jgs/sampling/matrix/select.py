@@ -15,6 +15,7 @@ from jgs.sampling import draw
 from jgs.sampling.algorithms.neighbors import sample_batches
 from jgs.sampling.algorithms.neighbors_plain import Spec
 from jgs.sampling.capacity import Capacity
+from jgs.sampling.eligible import Eligible, row_weight, weights_of
 from jgs.sampling.matrix.collective import smallest_ranks
 from jgs.sampling.matrix.edges import Edges, keep
 from jgs.sampling.matrix.entries import Entries
@@ -23,6 +24,7 @@ from jgs.sampling.matrix.needs import more
 from jgs.sampling.matrix.reduce_kernel import count
 from jgs.sampling.matrix.slicing import of_rows, onto_rows
 from jgs.sampling.random import as_key_data, fold
+from jgs.sampling.seeds import Seeds
 
 T = TypeVar("T", bound=Entries)
 
@@ -89,7 +91,7 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
         relabel_inputs=False,
         first_hop=matrix.layer,
     )
-    batch = sample_batches(key_data, graph, columns, spec)[0]
+    batch = sample_batches(key_data, graph, Seeds(columns), spec)[0]
     block, needed = batch.blocks[0], batch.needed
     assert block.edge_id is not None
     assert needed is not None
@@ -108,9 +110,9 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
             assert prefix is not None
             at = edges.edge_id - start.at[column].get(mode="clip")
             begin = start.at[column].get(mode="clip")
-            through = draw.row_weight(prefix, begin, at + 1)
-            weight = jnp.where(real, through - draw.row_weight(prefix, begin, at), 0)
-            total = draw.row_weight(prefix, start, degree)
+            through = row_weight(prefix, begin, at + 1)
+            weight = jnp.where(real, through - row_weight(prefix, begin, at), 0)
+            total = row_weight(prefix, start, degree)
             edge_probs = _weighted_probs(edges, weight, total, degree, k, replace)
         else:
             edge_probs = _uniform_probs(edges, degree, k, replace)
@@ -139,7 +141,7 @@ def _from_edges(
             running = jnp.cumsum(fixed)
             before = (running - fixed).at[start].get(mode="fill", fill_value=0)
             prefix = running - before.at[edges.column].get(**FILL)
-            total = draw.row_weight(prefix, start, degree)
+            total = row_weight(prefix, start, degree)
         if k == -1:
             everything = edges.real if fixed is None else fixed > 0
             each = Edges(edges.indptr, edges.column, edges.row, jnp.arange(have))
@@ -184,23 +186,23 @@ def _draws(
     built edges; and bool `[C * k]`, which of them drew an edge."""
     if prefix is None:
         uniform = draw.repeated if replace else draw.distinct
-        position = uniform(key_data, columns, degree, k)
-        drawn = jnp.ones(position.shape, bool)
+        at = start[:, None] + uniform(key_data, columns, degree, k)
+        drawn = jnp.ones(at.shape, bool)
     else:
         by_weight = draw.weighted_repeated if replace else draw.weighted_distinct
-        position, drawn = by_weight(key_data, columns, start, degree, prefix, k)
+        rows = Eligible(columns, start, start, degree, degree)
+        at, drawn = by_weight(key_data, columns, weights_of(rows, prefix, start), k)
     nth = jnp.arange(k)
     if replace:
         drawn &= degree[:, None] > 0
     else:
         all_of_them = degree[:, None] <= k
-        position = jnp.where(all_of_them, nth, position)
+        at = jnp.where(all_of_them, start[:, None] + nth, at)
         drawn = jnp.where(all_of_them, nth < degree[:, None], drawn)
     num_columns = columns.shape[0]
     column = jnp.repeat(jnp.arange(num_columns, dtype=jnp.int32), k)
     indptr = jnp.arange(num_columns + 1, dtype=jnp.int32) * k
-    at = (start[:, None] + position).reshape(-1)
-    return Edges(indptr, column, jnp.zeros_like(column), at), drawn.reshape(-1)
+    return Edges(indptr, column, jnp.zeros_like(column), at.reshape(-1)), drawn.reshape(-1)
 
 
 def _fixed(weight: jax.Array, edges: Edges, num_columns: int) -> jax.Array:

@@ -1,0 +1,118 @@
+// The edges that a row may be drawn from: a stretch of the row, without the holes in it.
+// jgs/sampling/eligible.py defines the results.
+#ifndef JGS_KERNELS_ELIGIBLE_H_
+#define JGS_KERNELS_ELIGIBLE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "isa.h"
+
+namespace jgs {
+
+// What a batch is drawn for.
+struct Seeds {
+  const int32_t* nodes;
+  int64_t num;
+  const int64_t* time = nullptr;      // [num] cutoffs, or null
+  const int64_t* excluded = nullptr;  // [num_excluded] ascending, the graph's edges as padding
+  int64_t num_excluded = 0;
+};
+
+// The excluded edges in a stretch.
+struct Holes {
+  const int64_t* edge = nullptr;  // ascending
+  int32_t num = 0;
+
+  // The eligible edge number `position` of a stretch that begins at `start`.
+  int64_t Edge(int64_t start, int64_t position) const {
+    int32_t low = 0, high = num;
+    while (low < high) {  // hole h lies after edge[h] - start - h eligible edges
+      const int32_t middle = low + (high - low) / 2;
+      if (edge[middle] - start - middle > position) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return start + position + low;
+  }
+
+  // The number of holes before an edge.
+  int32_t Before(int64_t at) const {
+    return static_cast<int32_t>(std::lower_bound(edge, edge + num, at) - edge);
+  }
+};
+
+// Part of a row: `count` eligible edges and the holes among them, from `start` on.
+struct Stretch {
+  int64_t start;
+  int32_t count;
+  Holes holes;
+
+  int32_t length() const { return count + holes.num; }
+};
+
+// What limits the rows of a batch.
+struct Limits {
+  const int64_t* excluded = nullptr;  // [num_excluded], without padding
+  int64_t num_excluded = 0;
+  const int64_t* time = nullptr;  // of the graph's edges; null: there are no cutoffs
+  int64_t window = -1;            // the oldest edges drawn, before the cutoff; -1: any
+
+  bool any() const { return num_excluded > 0 || time != nullptr; }
+
+  Holes In(int64_t start, int64_t length) const {
+    const int64_t* const end = excluded + num_excluded;
+    const int64_t* const first = std::lower_bound(excluded, end, start);
+    if (first == end || *first >= start + length) return {};
+    return {first, static_cast<int32_t>(std::lower_bound(first, end, start + length) - first)};
+  }
+
+  // The eligible edges of a row of `length` edges from `start` on.
+  Stretch Of(int64_t start, int64_t length, int64_t cutoff) const {
+    if (time != nullptr) {
+      const int64_t* const row = time + start;
+      int64_t begin = 0;
+      if (window >= 0) {
+        constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+        const int64_t since = cutoff < kLeast + window ? kLeast : cutoff - window;
+        begin = std::lower_bound(row, row + length, since) - row;
+      }
+      length = std::max<int64_t>(std::lower_bound(row, row + length, cutoff) - row - begin, 0);
+      start += begin;
+    }
+    const Holes holes = num_excluded > 0 ? In(start, length) : Holes{};
+    return {start, static_cast<int32_t>(length) - holes.num, holes};
+  }
+};
+
+// The limits of a batch of a graph with `num_edges` edges; sets `error` if they are invalid.
+inline Limits LimitsOf(const Seeds& seeds, const int64_t* edge_time, int64_t num_edges,
+                       int64_t window, std::string& error) {
+  Limits limits;
+  limits.time = seeds.time != nullptr ? edge_time : nullptr;
+  limits.window = window;
+  limits.excluded = seeds.excluded;
+  int64_t i = 0, before = -1;
+  for (; i < seeds.num_excluded && seeds.excluded[i] != num_edges; ++i) {
+    if (seeds.excluded[i] <= before || seeds.excluded[i] > num_edges) break;
+    before = seeds.excluded[i];
+  }
+  limits.num_excluded = i;
+  for (; i < seeds.num_excluded; ++i) {
+    if (seeds.excluded[i] == num_edges) continue;
+    error = "excluded edges must be positions below " + std::to_string(num_edges) +
+            " that ascend without repetition, then " + std::to_string(num_edges) +
+            " for padding; got " + std::to_string(seeds.excluded[i]) + " at position " +
+            std::to_string(i) + ". Use numpy.unique";
+    break;
+  }
+  return limits;
+}
+
+}  // namespace jgs
+
+#endif  // JGS_KERNELS_ELIGIBLE_H_

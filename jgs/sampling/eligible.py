@@ -1,0 +1,228 @@
+"""The edges that a row may be drawn from: a stretch of the row, without the holes in it.
+
+An edge type, a cutoff or a window makes the row a shorter stretch, because rows are sorted by
+type and time. Excluded edges are holes in it. A draw is one of the edges that are left, and a
+step over the holes: so a fanout is full wherever there are enough edges, and every eligible
+edge is as likely as every other, or as its weight says. `jgs/kernels/eligible.h` has the same
+in C++. Everything here is traced under `jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jgs.graph import Graph
+from jgs.kernels.call import vary_alike
+
+
+class Eligible(NamedTuple):
+    """The eligible edges of the rows of `T` nodes.
+
+    Fields:
+      nodes: int32 `[T]`.
+      row: int64 `[T]`, where each row begins among the edges.
+      start, length: int64 `[T]`, the stretch's first edge and its number of edges.
+      count: int64 `[T]`, the number of eligible edges; `length` without the holes.
+      cutoff: int64 `[T]`, or None if there are no times.
+      excluded: int64 `[X]`, ascending, or None if nothing is excluded.
+      first: int64 `[T]`, the index in `excluded` of each stretch's first hole; or None.
+    """
+
+    nodes: jax.Array
+    row: jax.Array
+    start: jax.Array
+    length: jax.Array
+    count: jax.Array
+    cutoff: jax.Array | None = None
+    excluded: jax.Array | None = None
+    first: jax.Array | None = None
+
+    def edge(self, position: jax.Array, at: Any = slice(None)) -> jax.Array:
+        """int64, the shape of `position`: the eligible edges at these positions, which count
+        from 0 in each row. `at` has the index of each position's row; by default position `i`
+        is in row `i`."""
+        start = self.start[at]
+        if self.excluded is None:
+            return start + position
+        assert self.first is not None
+        first, holes = self.first[at], (self.length - self.count)[at]
+        holes = jnp.broadcast_to(holes, position.shape)
+
+        def before(hole: jax.Array) -> jax.Array:  # the eligible edges before a hole
+            return _get(self.excluded, first + hole) - start - hole
+
+        return start + position + first_where(lambda h: before(h) > position, holes, self)
+
+    def along(self, axis: int = 1) -> Eligible:
+        """The same rows with one more axis, along which each has several positions."""
+        return Eligible(*(_expanded(a, axis) for a in self[:6]), self.excluded,
+                        _expanded(self.first, axis))  # fmt: skip
+
+
+def eligible(
+    graph: Graph,
+    nodes: jax.Array,
+    real: jax.Array,
+    cutoff: jax.Array | None = None,
+    excluded: jax.Array | None = None,
+    window: int | None = None,
+) -> Eligible:
+    """What may be drawn from the rows of `nodes` int32 `[T]`; nothing where `real` is False.
+
+    Args:
+      cutoff: int64 `[T]`; only edges before it are eligible.
+      excluded: int64 `[X]`, see `Seeds`.
+      window: only edges from `cutoff - window` on are eligible. None: there is no such limit.
+    """
+    row = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
+    length = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - row
+    start = row
+    if cutoff is not None:
+        assert graph.edge_time is not None
+        end = count_less(graph.edge_time, row, length, cutoff)
+        begin = jnp.zeros_like(end)
+        if window is not None:
+            least = jnp.iinfo(jnp.int64).min
+            since = jnp.where(cutoff < least + window, least, cutoff - window)
+            begin = count_less(graph.edge_time, row, length, since)
+        start, length = row + begin, end - begin
+    return holes_of(Eligible(nodes, row, start, length, length, cutoff), excluded)
+
+
+def holes_of(rows: Eligible, excluded: jax.Array | None) -> Eligible:
+    """`rows` without the edges `excluded`, int64 `[X]` or None."""
+    if excluded is None or excluded.shape[0] == 0:
+        return rows
+    first = jnp.searchsorted(excluded, rows.start)
+    after = jnp.searchsorted(excluded, rows.start + rows.length)
+    count = rows.length - (after - first)
+    return rows._replace(count=count, excluded=excluded, first=first)
+
+
+def bad_excluded(excluded: jax.Array, num_edges: int) -> jax.Array:
+    """bool `[]`: whether `excluded` int64 `[X]` does not ascend as `Seeds` says."""
+    falls = (excluded[1:] <= excluded[:-1]) & (excluded[1:] < num_edges)
+    return jnp.any(falls) | jnp.any((excluded < 0) | (excluded > num_edges))
+
+
+class Weights(NamedTuple):
+    """The weights of the eligible edges of `Eligible` rows: parts of the line from 0 to `total`.
+
+    Fields:
+      rows: the rows, `[T]`, or with one more axis (`along`).
+      prefix: int64 `[E]`, `Graph.edge_weight_prefix`.
+      total: int64 `[T]`, the weight of each row's eligible edges.
+      base: int64 `[T]`, the weight in the row before the stretch, less that of the holes before
+        the stretch (in any row).
+      hole: int64 `[X]`, the weight in its row before each hole, less that of all holes before.
+      lost: int64 `[X+1]`, the weight of all holes before each hole.
+
+    `hole` and `lost` count the holes of all rows, so they may wrap around. Their differences
+    within a row are right.
+    """
+
+    rows: Eligible
+    prefix: jax.Array
+    total: jax.Array
+    base: jax.Array
+    hole: jax.Array | None
+    lost: jax.Array | None
+
+    def edge(self, point: jax.Array) -> jax.Array:
+        """int64: the eligible edge whose part of its row's line has the point."""
+        rows, real = self.rows, point + self.base
+        if self.hole is not None and self.lost is not None:
+            first, hole = rows.first, self.hole
+            assert first is not None
+            holes = jnp.broadcast_to(rows.length - rows.count, real.shape)
+            passed = first_where(
+                lambda h: _get(hole, first + h) - self.base > point, holes, rows
+            )
+            real = real + _get(self.lost, first + passed)
+        return rows.start + find(self.prefix, rows.start, rows.length, real)
+
+    def part(self, edge: jax.Array, at: Any = slice(None)) -> tuple[jax.Array, jax.Array]:
+        """int64: where the part of each edge begins on its row's line, and its weight. `at` is
+        as in `Eligible.edge`."""
+        row = self.rows.row[at]
+        before, through = (row_weight(self.prefix, row, edge - row + i) for i in (0, 1))
+        begin = before - self.base[at]
+        if self.lost is not None:
+            assert self.rows.excluded is not None
+            begin = begin - self.lost[jnp.searchsorted(self.rows.excluded, edge)]
+        return begin, through - before
+
+    def along(self, axis: int = 1) -> Weights:
+        """The same with one more axis, along which each row has several points."""
+        total, base = (_expanded(a, axis) for a in (self.total, self.base))
+        return self._replace(rows=self.rows.along(axis), total=total, base=base)
+
+
+def weights_of(rows: Eligible, prefix: jax.Array | None, indptr: jax.Array) -> Weights:
+    """The weights of the eligible edges of a graph with the offsets `indptr` int64 `[N+1]`, by
+    its `edge_weight_prefix` int64 `[E]`."""
+    assert prefix is not None
+    before = row_weight(prefix, rows.row, rows.start - rows.row)
+    total = row_weight(prefix, rows.row, rows.start - rows.row + rows.length) - before
+    if rows.excluded is None:
+        return Weights(rows, prefix, total, before, None, None)
+    assert rows.first is not None
+    begins = indptr[jnp.searchsorted(indptr, rows.excluded, side="right") - 1]
+    at = jnp.where(rows.excluded < prefix.shape[0], rows.excluded - begins, 0)
+    hole, through = (row_weight(prefix, begins, at + i) for i in (0, 1))
+    weight = jnp.where(rows.excluded < prefix.shape[0], through - hole, 0)
+    lost = jnp.concatenate([jnp.zeros(1, jnp.int64), jnp.cumsum(weight)])
+    earlier = lost[rows.first]
+    total = total - (lost[rows.first + rows.length - rows.count] - earlier)
+    return Weights(rows, prefix, total, before - earlier, hole - lost[:-1], lost)
+
+
+def count_less(
+    values: jax.Array, start: jax.Array, count: jax.Array, bound: jax.Array
+) -> jax.Array:
+    """int64 `[B]`: how many of the `count` ascending values from `start` on are less than
+    `bound`, found by binary search."""
+    if values.shape[0] == 0:
+        return jnp.zeros_like(count)
+    return first_where(lambda i: _get(values, start + i) >= bound, count, (start, values))
+
+
+def first_where(holds: Any, count: jax.Array, reads: Any) -> jax.Array:
+    """int64, the shape of `count`: the first of `0, 1, .., count - 1` for which `holds` is
+    True, else `count`. Where it holds for a number it must hold for all greater ones. `reads`
+    is what `holds` reads."""
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) // 2
+        no = (low < high) & ~holds(middle)
+        return jnp.where(no, middle + 1, low), jnp.where(no, high, middle)
+
+    low, high, _ = vary_alike(jnp.zeros_like(count), count, reads)
+    return jax.lax.fori_loop(0, 32, halve, (low, high))[0]
+
+
+def find(prefix: jax.Array, start: jax.Array, degree: jax.Array, point: jax.Array) -> jax.Array:
+    """int64: for each row the first position whose prefix sum exceeds `point` (binary
+    search); the last one if there is none."""
+    last = jnp.maximum(jnp.broadcast_to(degree, point.shape) - 1, 0)
+    return first_where(lambda i: _get(prefix, start + i) > point, last, (start, prefix))
+
+
+def row_weight(prefix: jax.Array, start: jax.Array, position: jax.Array) -> jax.Array:
+    """int64: the prefix sum of each row's weights before `position` (0 for position 0)."""
+    at = prefix.at[start + position - 1].get(
+        mode="fill", fill_value=0, wrap_negative_indices=False
+    )
+    return jnp.where(position > 0, at, 0)
+
+
+def _get(array: Any, at: jax.Array) -> jax.Array:
+    return array.at[at].get(mode="clip")
+
+
+def _expanded(array: jax.Array | None, axis: int) -> Any:
+    return None if array is None else jnp.expand_dims(array, axis)
