@@ -67,10 +67,18 @@ def test_estimates_are_unbiased_and_ladies_varies_less(make_graph):
     assert normalized < of_fastgcn
 
 
+@dataclasses.dataclass(frozen=True)
+class ByEdges(MatrixSampler):
+    """Draws rows of the whole graph by the default, their numbers of edges."""
+
+    def layer(self, A, frontier, k):
+        return A.collective_sample(k)[:, frontier]
+
+
 def test_what_depends_on_the_graph_alone_is_computed_once(make_graph, same_bits):
     graph = make_graph(100, 900)
     assert jax.tree.leaves(Ladies((9,)).init(graph))[0].shape == (100,)
-    for sampler in (FastGCN((30, 20)), Ladies((9, 8))):
+    for sampler in (FastGCN((30, 20)), Ladies((9, 8)), ByEdges((30, 20))):
         state = sampler.init(graph)
         shapes = {a.shape for a in jax.tree.leaves(state)}
         assert shapes <= {(100,), ()}  # arrays of nodes are kept, arrays of edges are not
