@@ -107,6 +107,31 @@ def test_links_lead_somewhere(site):
     assert not dead
 
 
+def test_all_samplers_of_the_guide_draw():
+    """The program of docs/guides/own_sampler.md runs whole. `PASS` draws by its weights, also
+    by other ones, in one compiled program."""
+    page = (REPOSITORY / "docs" / "guides" / "own_sampler.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    drew, base = set(), jgs.sampling.matrix.MatrixSampler
+    sample = base.sample
+
+    def noting(self, *arguments):
+        drew.add(type(self).__name__)
+        return sample(self, *arguments)
+
+    names = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "sample", noting)
+        exec(program, names)
+    samplers = {
+        name for name, thing in names.items() if isinstance(thing, type) and thing is not base
+    }
+    assert drew == samplers == {"GraphSAGE", "LADIES", "PASS"}
+    assert names["draw"]._cache_size() == 1
+    for batch in (names["before"], names["after"]):
+        assert int(batch.blocks[0].num_edges) > 200
+
+
 class _Page(HTMLParser):
     """A page's links to files, and the anchors to which others can link."""
 

@@ -1,15 +1,27 @@
-"""FastGCN and LADIES: what they estimate, and that work on the graph alone is done once."""
+"""Samplers that are matrix programs: what FastGCN and LADIES estimate, what is computed once,
+and arrays of a sampler's own."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from jgs import Graph, InputError, kernels
 from jgs.ops import aggregate
-from jgs.sampling import Capacity, FastGCN, Ladies, Neighbors, plan_capacity, worst_case
+from jgs.sampling import (
+    Capacity,
+    FastGCN,
+    Feedback,
+    Ladies,
+    Loader,
+    Neighbors,
+    plan_capacity,
+    worst_case,
+)
 from jgs.sampling.matrix import MatrixSampler, choose_layout
 from jgs.sampling.matrix.prepare import each_time, once
 
@@ -67,10 +79,18 @@ def test_estimates_are_unbiased_and_ladies_varies_less(make_graph):
     assert normalized < of_fastgcn
 
 
+@dataclasses.dataclass(frozen=True)
+class ByEdges(MatrixSampler):
+    """Draws rows of the whole graph by the default, their numbers of edges."""
+
+    def layer(self, A, frontier, k):
+        return A.collective_sample(k)[:, frontier]
+
+
 def test_what_depends_on_the_graph_alone_is_computed_once(make_graph, same_bits):
     graph = make_graph(100, 900)
     assert jax.tree.leaves(Ladies((9,)).init(graph))[0].shape == (100,)
-    for sampler in (FastGCN((30, 20)), Ladies((9, 8))):
+    for sampler in (FastGCN((30, 20)), Ladies((9, 8)), ByEdges((30, 20))):
         state = sampler.init(graph)
         shapes = {a.shape for a in jax.tree.leaves(state)}
         assert shapes <= {(100,), ()}  # arrays of nodes are kept, arrays of edges are not
@@ -182,6 +202,94 @@ def test_an_algorithm_of_a_users_own(make_graph):
     drawn = np.diff(np.asarray(batch.blocks[-1].indptr))[: SEEDS.size]
     assert (drawn <= 3).all()
     assert drawn.max() == 3
+
+
+@dataclasses.dataclass(frozen=True)
+class ByScore(MatrixSampler):
+    """Draws neighbours in proportion to a score of each node."""
+
+    def arrays(self, graph):
+        return {"score": np.ones(graph.num_nodes)}
+
+    def layer(self, A, frontier, k, state):
+        sub = A[:, frontier]
+        score = state["score"].at[sub.row()].get(mode="fill", fill_value=0)
+        assert score.dtype == jnp.float32
+        return sub.individual_sample(k, sub.mul(score, axis=1))
+
+
+def star(copies):
+    """`copies` targets, from 4 on, whose neighbours are the nodes 0 to 3."""
+    targets = 4 + np.arange(copies, dtype=np.int32)
+    graph = Graph.from_edges(np.tile(np.arange(4), copies), np.repeat(targets, 4), 4 + copies)
+    return graph, targets
+
+
+def drawn_of_four(batch):
+    """How often each of the nodes 0 to 3 was drawn by a batch of one layer."""
+    block = batch.blocks[0]
+    sources = np.asarray(batch.nodes)[np.asarray(block.indices)[: int(block.num_edges)]]
+    return np.bincount(sources, minlength=4)
+
+
+def test_a_samplers_arrays_are_its_state():
+    """Two equal samplers share a compiled program, and each draws with the arrays it is given:
+    those of `init`, new ones, and new ones as 64-bit NumPy arrays."""
+    graph, targets = star(6000)
+    traces = []
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def draw(sampler, key, graph, state):
+        traces.append(sampler)
+        return sampler.sample(key, graph, state, targets, None)
+
+    first, second = ByScore((1,)), ByScore((1,))
+    start = first.init(graph)
+    for sampler, score in (
+        (first, [1, 1, 1, 1]),
+        (second, [1, 2, 3, 0]),
+        (first, [0, 5, 1, 1]),
+    ):
+        new = jnp.asarray([*score, *[0] * targets.size], jnp.float32)
+        state = start if score == [1, 1, 1, 1] else {"score": new}
+        times = drawn_of_four(draw(sampler, jax.random.key(0), graph, state))
+        expected = np.array(score) / sum(score) * targets.size
+        assert (times[expected == 0] == 0).all()
+        chance = stats.chisquare(times[expected > 0], expected[expected > 0]).pvalue
+        assert chance > 1e-4, f"expected {expected}, actual {times}"
+    assert len(traces) == 1
+    wide = {"score": np.asarray(new, np.float64)}
+    again = first.sample(jax.random.key(0), graph, wide, targets, None)
+    np.testing.assert_array_equal(drawn_of_four(again), times)
+
+
+def test_arrays_elsewhere_are_refused():
+    graph, targets = star(3)
+    with pytest.raises(InputError, match=r"ByScore must be given its arrays.*\(\)"):
+        ByScore((1,)).sample(jax.random.key(0), graph, (), targets, None)
+    sampler = GraphSAGE((1,))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        sampler.first = jnp.ones(3)
+    object.__setattr__(sampler, "first", jnp.ones(3))
+    with pytest.raises(InputError, match=r"not be arrays.*first.*arrays\(graph\)"):
+        sampler.sample(jax.random.key(0), graph, (), targets, None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Learns(ByScore):
+    def update(self, state, batch, feedback):
+        return {"score": jnp.zeros_like(state["score"]).at[2].set(1)}
+
+
+def test_the_loader_draws_with_what_update_made():
+    graph, targets = star(300)
+    loader = Loader(graph, targets, 100, Learns((1,)), key=jax.random.key(0))
+    drawn = []
+    for batch in loader:
+        drawn.append(drawn_of_four(batch))
+        loader.update(batch, Feedback((), ()))
+    assert (drawn[0] > 0).all()
+    assert [times.tolist() for times in drawn[1:]] == [[0, 0, 100, 0]] * 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,6 @@ from jgs.graph import Graph, MiniBatch
 from jgs.graph.export import edge_targets
 from jgs.ops import edge_dot
 from jgs.sampling.base import Adaptive, Feedback
-from jgs.sampling.capacity import Capacity
-from jgs.sampling.checks import check_graph
 from jgs.sampling.matrix import Matrix, MatrixSampler
 from jgs.sampling.project import FEATURES, features_of, project
 
@@ -101,24 +99,17 @@ class ASGCN(MatrixSampler, Adaptive):
                 "Give positive sizes alone.",
             )
 
-    def layer(self, A: Matrix, frontier: jax.Array, k: int, *learned: Any) -> Matrix:
-        (weight,) = learned
+    def layer(self, A: Matrix, frontier: jax.Array, k: int, state: Sized) -> Matrix:
         sub = A[:, frontier]
         sub = sub.div(jnp.maximum(sub.count(axis=0), 1), axis=0)
-        size = 1 + jnp.abs(project(features_of(A.graph), sub.row(), weight))
+        size = 1 + jnp.abs(project(features_of(A.graph), sub.row(), state.weight))
         sample = sub.collective_sample(k, size * jnp.sqrt((sub**2).sum(axis=1)))
         return sample.div(sample.row_probs, axis=1)
 
-    def init(self, graph: Graph) -> Sized:
-        check_graph(graph, False)
+    def arrays(self, graph: Graph) -> Sized:
         shape = (features_of(graph).shape[1], 1)
         weight = jax.nn.initializers.glorot_uniform()(jax.random.key(0), shape)[:, 0]
         return Sized(weight, optax.adam(self.learning_rate).init(weight))
-
-    def sample(
-        self, key: Any, graph: Graph, state: Sized, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
-        return self.drawn(key, graph, (), seeds, capacity, learned=state.weight)
 
     def update(
         self, state: Sized, batch: MiniBatch, feedback: Feedback, graph: Graph | None = None

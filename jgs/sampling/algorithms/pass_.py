@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,7 @@ from jgs.graph import Graph, MiniBatch
 from jgs.graph.export import edge_targets
 from jgs.ops import edge_dot
 from jgs.sampling.base import Adaptive, Feedback
-from jgs.sampling.capacity import Capacity
-from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.checks import require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, stack
 from jgs.sampling.project import FEATURES, features_of, project
 
@@ -110,8 +109,8 @@ class PASS(MatrixSampler, Adaptive):
                 "Give sizes of 2 or more alone.",
             )
 
-    def layer(self, A: Matrix, frontier: jax.Array, k: int, *learned: Any) -> Matrix:
-        (policy,) = learned
+    def layer(self, A: Matrix, frontier: jax.Array, k: int, state: Learned) -> Matrix:
+        policy = state.policy
         sub, x = A[:, frontier], features_of(A.graph)
         rows, columns = (
             project(x, nodes, policy.weight).reshape(-1, 2, self.width)
@@ -122,18 +121,12 @@ class PASS(MatrixSampler, Adaptive):
         bias = _bias(heads, share, policy.attention)
         return sub.individual_sample(k, bias, replace=True)
 
-    def init(self, graph: Graph) -> Learned:
-        check_graph(graph, False)
+    def arrays(self, graph: Graph) -> Learned:
         glorot = jax.nn.initializers.variance_scaling(2.0, "fan_avg", "uniform")
         shape = (features_of(graph).shape[1], self.width)
         both = [glorot(key, shape) for key in jax.random.split(jax.random.key(0))]
         policy = Policy(jnp.concatenate(both, axis=1), jnp.array([0.01, 0.01, 1.0]))
         return Learned(policy, optax.adam(self.learning_rate).init(policy))
-
-    def sample(
-        self, key: Any, graph: Graph, state: Learned, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
-        return self.drawn(key, graph, (), seeds, capacity, learned=state.policy)
 
     def update(
         self, state: Learned, batch: MiniBatch, feedback: Feedback, graph: Graph | None = None

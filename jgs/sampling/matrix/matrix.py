@@ -307,12 +307,15 @@ class Matrix(Entries):
         rows with the `k` smallest `r_u / node_probs[u]` are taken (sequential Poisson sampling:
         Ohlsson 1998; priority sampling: Duffield, Lund and Thorup, JACM 2007). Let `t` be the
         `k + 1`-st smallest. The probability of inclusion is then `min(1, node_probs[u] * t)`,
-        and dividing by it gives unbiased sums.
+        and dividing by it gives unbiased sums. Over all keys, a row's chance is close to `k`
+        times its share of the sum of `node_probs`. It is higher for a row that alone has much
+        of the sum: a row with half of it is drawn first about 62 times in 100.
 
         Args:
           k: int; all rows are taken where there are at most `k` of positive probability.
-          node_probs: float `[R]`, finite and not negative, in any scale. None: all rows are
-            equally likely. In a slice only rows with an edge are drawn.
+          node_probs: float `[R]`, finite and not negative, in any scale. None: the rows'
+            numbers of edges (gSampler's default, a bias of 1 an edge). In a slice only rows
+            with an edge are drawn.
           key: replaces the matrix's key.
 
         Returns:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
@@ -52,6 +53,22 @@ class MatrixSampler(Sampler):
     sum of the values times the features. So a program gives each edge its weight in the mean
     over all neighbours.
 
+    Arrays of a sampler's own, such as learned weights, are its state. They are never its
+    attributes: equal samplers share one compiled program. The method `arrays` returns the first
+    ones, and `layer` takes the state as its last argument. Other weights are another state:
+
+        @dataclass(frozen=True)
+        class ByScore(MatrixSampler):
+            def arrays(self, graph):
+                return {"score": jnp.ones(graph.num_nodes)}
+
+            def layer(self, A, frontier, k, state):
+                sub = A[:, frontier]
+                score = state["score"].at[sub.row()].get(mode="fill", fill_value=0)
+                return sub.individual_sample(k, sub.mul(score, axis=1))
+
+        batch = sampler.sample(key, graph, {"score": scores}, seeds, capacity)
+
     A class whose `layer` draws with replacement must have `repeats = True`. An edge may then be
     drawn up to `k` times, and `bound` has room for that.
 
@@ -71,7 +88,7 @@ class MatrixSampler(Sampler):
         for name in ("weighted", "edge_ids", "compact"):
             object.__setattr__(self, name, bool(getattr(self, name)))
 
-    def layer(self, A: Matrix, frontier: jax.Array, k: int, *learned: Any) -> Matrix:
+    def layer(self, A: Matrix, frontier: jax.Array, k: int, *arrays: Any) -> Matrix:
         """The edges drawn into `frontier`: a matrix whose columns are `frontier`.
 
         Args:
@@ -79,13 +96,22 @@ class MatrixSampler(Sampler):
           frontier: int32 `[C]`, distinct nodes in ascending order, then `N` as padding. What is
             drawn is therefore a function of the frontier as a set.
           k: int, the layer's size.
-          learned: the argument `learned` of `drawn`, if it is not None.
+          arrays: the state, if the class has the method `arrays`; else there is none.
         """
         raise NotImplementedError("a MatrixSampler has a method layer(A, frontier, k)")
 
+    def arrays(self, graph: Graph) -> Any:
+        """The sampler's own arrays as they are at first, a pytree of `graph` and the fields
+        alone; None: it has none."""
+        return None
+
     def init(self, graph: Graph) -> Any:
-        """For each layer a tuple of arrays: what its program computes of the graph alone."""
+        """The sampler's own arrays. If it has none: for each layer a tuple of arrays, what its
+        program computes of the graph alone. A sampler with arrays computes that for every
+        batch."""
         check_graph(graph, self.weighted)
+        if (arrays := self.arrays(graph)) is not None:
+            return jax.tree.map(jnp.asarray, arrays)
         with jax.enable_x64(True):
             state = _prepared(graph, self)
         return () if not jax.tree.leaves(state) else _shared(state)
@@ -109,7 +135,16 @@ class MatrixSampler(Sampler):
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        return self.drawn(key, graph, state, seeds, capacity)
+        if type(self).arrays is MatrixSampler.arrays:
+            return self.drawn(key, graph, state, seeds, capacity)
+        if not jax.tree.leaves(state):
+            raise InputError(
+                f"{type(self).__name__} must be given its arrays",
+                f"the state {state!r}",
+                "Give what sampler.init(graph) returned, or a state like it.",
+            )
+        state = jax.tree.map(jnp.asarray, state)  # else NumPy's 64 bits would stay 64
+        return self.drawn(key, graph, (), seeds, capacity, arrays=state)
 
     def drawn(
         self,
@@ -119,15 +154,21 @@ class MatrixSampler(Sampler):
         seeds: Any,
         capacity: Capacity | None,
         values: jax.Array | None = None,
-        learned: Any = None,
+        arrays: Any = None,
     ) -> MiniBatch:
         """`sample`, for a sampler whose state is more than what `init` has `prepared`.
 
         Args:
           prepared: what `MatrixSampler.init` returned, or `()`.
           values: float32 `[E]`, the values of `A`; None: as `weighted` says.
-          learned: a pytree, the last argument of `layer`; None: `layer` has no such argument.
+          arrays: a pytree, the last argument of `layer`; None: `layer` has no such argument.
         """
+        if any(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(vars(self))):
+            raise InputError(
+                "the attributes of a sampler must not be arrays, which are its state",
+                f"{type(self).__name__} with {', '.join(vars(self))}",
+                "Return them from arrays(graph); layer(A, frontier, k, state) has them.",
+            )
         check_graph(graph, self.weighted)
         seeds = check_seeds(seeds, graph.num_nodes)
         if seeds.ndim != 1:
@@ -140,7 +181,7 @@ class MatrixSampler(Sampler):
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), size)
         capacity = check_capacity(capacity, size, 2 * len(self.sizes))
-        given = vary_alike(key_data, graph, seeds, values, learned)
+        given = vary_alike(key_data, graph, seeds, values, arrays)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
             blocks, nodes, overflow, needed = _sample(*given, prepared, self, capacity)
         blocks = tuple(blocks[::-1])
@@ -153,7 +194,7 @@ def _sample(
     graph: Graph,
     seeds: jax.Array,
     values: jax.Array | None,
-    learned: Any,
+    arrays: Any,
     prepared: Any,
     sampler: MatrixSampler,
     capacity: Capacity,
@@ -165,7 +206,7 @@ def _sample(
         Room(*(max(size, 1) for size in capacity.edges[2 * h : 2 * h + 2]))
         for h in range(len(sampler.sizes))
     ]
-    programs = [_program(sampler, h, room, values, learned) for h, room in enumerate(rooms)]
+    programs = [_program(sampler, h, room, values, arrays) for h, room in enumerate(rooms)]
     if neighbors := fuse.as_neighbors(programs, graph, key_data, sampler.edge_ids):
         return fuse.sample(neighbors, key_data, graph, seeds, capacity)
     nodes = seeds
@@ -208,12 +249,12 @@ def _program(
     h: int,
     room: Room,
     values: jax.Array | None = None,
-    learned: Any = None,
+    arrays: Any = None,
 ) -> Callable[[Graph, jax.Array, jax.Array], Matrix]:
     def program(graph: Graph, key_data: jax.Array, frontier: jax.Array) -> Matrix:
         A = Matrix(graph, values, key_data, layer=h, room=room, compact=sampler.compact)
         k = sampler.sizes[h]
-        given = () if learned is None else (learned,)
+        given = () if arrays is None else (arrays,)
         drawn = sampler.layer(A, frontier, k, *given)
         if drawn.repeats > (k if sampler.repeats else 0):
             raise InputError(

@@ -255,33 +255,34 @@ def collective_sample(matrix: T, k: int, node_probs: Any, key: Any) -> T:
     k = _count(k, all_too=False)
     key_data = fold(_key_data(matrix, key), matrix.layer)
     matrix = matrix.aligned()
+    if matrix.rows is not None:
+        matrix = matrix.built()
     ids = matrix.row()
     slots = ids.shape[0]
-    if node_probs is None:
-        weight = jnp.ones(slots, jnp.float32)
-    else:
-        weight = jnp.asarray(node_probs)
-        if weight.shape != (slots,):
-            raise InputError(
-                f"node_probs must have a number for each of {slots} rows",
-                f"shape {list(weight.shape)}",
-                "Index the nodes' numbers by A.row(); a sum along axis 1 has them too.",
-            )
-        weight = weight.astype(jnp.float32)
+    part = matrix.columns is not None or matrix.edges is not None
+    edges = count(matrix, 1) if part or node_probs is None else None
+    weight = edges if node_probs is None else jnp.asarray(node_probs)
+    assert weight is not None
+    if weight.shape != (slots,):
+        raise InputError(
+            f"node_probs must have a number for each of {slots} rows",
+            f"shape {list(weight.shape)}",
+            "Index the nodes' numbers by A.row(); a sum along axis 1 has them too.",
+        )
+    weight = weight.astype(jnp.float32)
     bad = ~jnp.all((weight >= 0) & (weight < jnp.inf))
-    if matrix.columns is not None or matrix.edges is not None:
-        weight = jnp.where(count(matrix, 1) > 0, weight, 0)
+    if edges is not None:
+        weight = jnp.where(edges > 0, weight, 0)
     weight = jnp.where((ids < matrix.graph.num_nodes) & ~bad, weight, 0)
     slot, probs = smallest_ranks(key_data, ids, weight, k)
     rows = ids.at[slot].get(mode="fill", fill_value=matrix.graph.num_nodes)
     needs = more(matrix.needs, overflow=bad)
     matrix = with_fields(matrix, draws=matrix.draws + 1, needs=needs, row_probs=probs)
-    if matrix.edges is None and matrix.rows is None:  # the slice need not be built
+    if matrix.edges is None:  # the slice need not be built
         return of_rows(matrix, rows)
-    built = matrix.built()
     to_new = jnp.full(slots, k, jnp.int32)
     to_new = to_new.at[slot].set(jnp.arange(k, dtype=jnp.int32), mode="drop")
-    return onto_rows(built, rows, to_new, slot)
+    return onto_rows(matrix, rows, to_new, slot)
 
 
 def _key_data(matrix: Entries, key: Any) -> jax.Array:

@@ -111,7 +111,7 @@ def _fused_weighted(A, x):
 
 
 def test_rows_are_drawn_by_sequential_poisson(graph):
-    """The first row drawn is in proportion to `node_probs`; all subsets appear as they must."""
+    """All subsets of two rows appear as often as their ranks `u / node_probs` say."""
     weight = np.array([1.0, 2.0, 3.0, 4.0, 0.0], np.float32)
     A = Matrix(Graph.from_edges([0, 1, 2, 3, 4], [0] * 5, 5), key=KEY)
     draw = jax.jit(jax.vmap(lambda key: A.collective_sample(2, weight, key=key).row()))
