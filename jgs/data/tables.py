@@ -17,6 +17,7 @@ import numpy as np
 from jgs.data.dataset import Dataset
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
+from jgs.graph.checks import refuse_words
 from jgs.graph.tables import ENDINGS, read_columns, require
 
 _SPECIAL = ("id", "label", "split")  # columns of `nodes` that are not features
@@ -70,6 +71,12 @@ def _features(path: Path, columns: dict[str, np.ndarray]) -> np.ndarray:
             "Add them; a column of ones will do.",
         )
     for name, column in columns.items():
+        refuse_words(
+            f"the feature column {name!r} in {path}",
+            column,
+            "Delete it, or write numbers in its place: for words a column of 0 and 1 for each, "
+            "as pandas.get_dummies does.",
+        )
         if column.dtype.kind not in "fiub" or column.ndim > 2:
             raise InputError(
                 f"the feature column {name!r} in {path} must be numbers",

@@ -112,11 +112,17 @@ def test_tables_of_nodes_and_edges(tmp_path):
         ({"edges": {"src": None}}, "edges.csv must have a column 'src'; got columns 'dst', 't"),
         ({"edges": {"src": list("abcdeZ")}}, "one of the 6 nodes'; got 'Z' at position 5"),
         ({"edges": {"src": range(6)}}, "must be all integers, or all text"),
-        ({"edges": {"time": list("abcdef")}}, "the edge column 'time' must be an array of num"),
+        (
+            {"edges": {"time": [*"abcde", None]}},
+            "'time' must be numbers; got 'a' in row 0. Leave",
+        ),
         ({"nodes": {"split": ["training"] * 6}}, "val and test; got 'training' at node 0"),
         ({"nodes": {"split": None}}, "nodes.csv must have a column 'split'"),
         ({"nodes": {"id": list("aacdef")}}, "must have an id of its own"),
-        ({"nodes": {"x": list("abcdef")}}, "feature column 'x'"),
+        (
+            {"nodes": {"x": list("abcdef")}},
+            "nodes.csv must be numbers; got 'a' in row 0. Delete it, or write numbers in",
+        ),
         ({"nodes": {"x": [0, 1, 2, None, 4, 5]}}, "NaN or infinity in row 3"),
         ({"nodes": {"x": None, "y": None}}, "must have columns of features"),
         (
@@ -179,8 +185,12 @@ def test_the_command_trains_on_a_folder_of_tables(tmp_path, capsys):
     train = ["--dataset", str(folder), *common, "--no-progress", "--run-dir"]
     assert main([*train, str(tmp_path / "run")]) == 0
     assert json.loads(capsys.readouterr().out)["epochs"] == 1
-    (folder / "edges.csv").write_text("from,dst\na,b\n")
-    assert main([*train, str(tmp_path / "other")]) == 2
-    told = capsys.readouterr().err.strip()
-    assert "edges.csv must have a column 'src'" in told
-    assert "\n" not in told
+    for text, says in (
+        ("from,dst\na,b\n", "edges.csv must have a column 'src'"),
+        ("src,dst,kind\na,b,likes\n", "'kind' must be numbers; got 'likes' in row 0. Leave it"),
+    ):
+        (folder / "edges.csv").write_text(text)
+        assert main([*train, str(tmp_path / "other")]) == 2
+        told = capsys.readouterr().err.strip()
+        assert says in told
+        assert "\n" not in told

@@ -198,7 +198,7 @@ TEXT = {"src": ["a", "b"], "dst": ["b", "a"]}
         (lambda: Graph.from_table(TEXT), "jgs.NodeIds"),
         (
             lambda: Graph.from_table(TEXT | {"w": ["x", "y"]}, ids=NodeIds(["b", "a"])),
-            "column 'w'",
+            "column 'w' must be numbers; got 'x' in row 0. Leave it out (a table's by columns=",
         ),
         (lambda: Graph.from_table(TEXT, ids=NodeIds(["a"])), "'b' at position 1"),
         (lambda: Graph.from_table(TEXT, ids=NodeIds([1, 2])), "all integers, or all text"),
