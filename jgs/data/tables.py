@@ -3,6 +3,7 @@
 `edges` has one edge a row, with the columns `src` and `dst` and, optionally, `edge_weight`. Its
 other columns become edge columns. `nodes` has one node a row:
   `id`: distinct integers or text, as in `src` and `dst`. Row `i` is node `i` of the graph.
+      Where one table has text and the other integers, they are compared as text (`NodeIds`).
   `label`: integers from 0, or text; -1 or empty for none.
   `split`: `train`, `val` or `test`; empty for none.
   all other columns, in order: the features; numbers, or equally long lists of them.

@@ -106,12 +106,37 @@ def test_tables_of_nodes_and_edges(tmp_path):
     assert load(tmp_path / "csv", symmetric=True).graph.num_edges == 12
 
 
+def test_ids_that_are_numbers_in_one_table_and_text_in_the_other(tmp_path):
+    """A table's column is of numbers if all its entries are. As text they are as written."""
+    ends = {"src": ["07", "8", "7", "07", "8", "7"], "dst": ["7"] * 6}
+    tables = {"edges": ends, "nodes": {"id": ["x", "7", "07", "8", "9", "10"]}}
+    data = load(write_tables(tmp_path / "csv", **tables))
+    assert data.graph.edge_index().tolist() == [[2, 3, 1, 2, 3, 1], [1] * 6]
+    data = load(write_tables(tmp_path / "parquet", ".parquet", **tables))
+    assert data.graph.edge_index().tolist() == [[2, 3, 1, 2, 3, 1], [1] * 6]
+
+    numbers = {"src": [3, 2, 1, 3, 2, 1], "dst": [0] * 6}
+    for ending, ids, edges in (
+        (".csv", ["00", "01", "02", "03", "4", "5"], numbers),
+        (".parquet", list("012345"), numbers),
+        (".parquet", range(6), {"src": list("321321"), "dst": [0] * 6}),
+    ):
+        folder = write_tables(tmp_path / "other", ending, nodes={"id": ids}, edges=edges)
+        assert load(folder).graph.edge_index().tolist() == list(numbers.values())
+        for table in folder.iterdir():
+            table.unlink()
+    odd = {"nodes": {"id": ["0", "01", "2", "3", "4", "5"]}, "edges": numbers}
+    with pytest.raises(InputError, match="written alike; got '01' among the text"):
+        load(write_tables(tmp_path / "odd", ".parquet", **odd))
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"edges": {"src": None}}, "edges.csv must have a column 'src'; got columns 'dst', 't"),
         ({"edges": {"src": list("abcdeZ")}}, "one of the 6 nodes'; got 'Z' at position 5"),
-        ({"edges": {"src": range(6)}}, "must be all integers, or all text"),
+        ({"edges": {"src": range(6)}}, "one of the 6 nodes'; got '0' at position 0"),
+        ({"nodes": {"id": range(6)}}, "6 nodes', which are integers; got 'a' at position 0"),
         (
             {"edges": {"time": [*"abcde", None]}},
             "'time' must be numbers; got 'a' in row 0. Leave",
