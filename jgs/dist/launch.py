@@ -266,7 +266,7 @@ def _environment() -> dict[str, str]:
     The instruction set of the kernels may differ. Samples do not depend on it, and sums do by
     rounding alone.
     """
-    from jgs import kernels  # an error of this import must come where the others are told of it
+    from jgs import kernels  # only now: an error of this import must reach the others
 
     found = {name: getattr(jax.config, name, None) for name in _SETTINGS}
     # A setting that has choices is a text or an `Enum`, as it was set.
