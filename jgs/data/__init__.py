@@ -40,10 +40,10 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
 
     Args:
       name: a name in `LOADERS`; or a path, relative to the working directory or to `root`, of
-        an `.npz` archive (`jgs.data.npz`, or `jgs.data.typed` for node types), of a SNAP edge
-        list (`jgs.data.snap`), or of a folder. A folder is one that `Dataset.save` wrote, one
-        with tables of nodes and edges (`jgs.data.tables`), or one in SNAP's, OGB's or
-        Planetoid's layout. Its files decide which one it is.
+        an `.npz` archive (`jgs.data.npz`, or `jgs.data.typed` for node types), of an edge
+        list of SNAP or KONECT (`jgs.data.snap`), or of a folder. A folder is one that
+        `Dataset.save` wrote, one with tables of nodes and edges (`jgs.data.tables`), or one in
+        SNAP's, OGB's or Planetoid's layout. Its files decide which one it is.
       root: the folder with data sets, to which they are also downloaded. `synthetic` needs
         none.
       options: options of the loader, for instance `num_nodes`, `seed` and `noise` of
@@ -116,10 +116,11 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
         return _loader_of_folder(path)
     if path.suffix == ".npz":
         return partial((typed if typed.is_typed(path) else npz).load_archive, path)
-    if path.name.endswith(snap.ENDINGS):
+    if snap.is_edge_list(path):
         return partial(snap.load_path, path)
     raise InputError(
-        f"a data set's file must end in .npz or, for an edge list, {', '.join(snap.ENDINGS)}",
+        f"a data set's file must end in .npz or, for an edge list, {', '.join(snap.ENDINGS)}, "
+        "or begin with out.",
         path,
         "Rename it, or name the folder it is in.",
     )

@@ -10,8 +10,7 @@ import numpy as np
 
 from jgs.data import LOADERS, load, path_of
 from jgs.data.edges import simple_symmetric_graph
-from jgs.data.snap import ENDINGS
-from jgs.data.text import read_rows
+from jgs.data.snap import is_edge_list, read_edges
 from jgs.data.typed import is_typed
 from jgs.data.values import as_labels
 from jgs.errors import InputError
@@ -44,8 +43,8 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
     """The graph of the data set `name`, with its labels and its split if it has them.
 
     It may be any data set of `jgs.data.load`. Here it may also be an `.npz` archive as in
-    `jgs.data.npz` without features or without a split, or a SNAP edge list without arrays
-    beside it, whose edges then all go both ways, once. Raises `InputError`.
+    `jgs.data.npz` without features or without a split, or an edge list without arrays beside
+    it, whose edges then all go both ways, once. Raises `InputError`.
     """
     path = None if os.fspath(name) in LOADERS else path_of(os.fspath(name), Path(root))
     if path is not None and not options:
@@ -56,8 +55,9 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
             if not complete:
                 graph = Graph.from_npz(path)
                 return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
-        elif path.name.endswith(ENDINGS) and not (path.parent / "labels.npy").exists():
-            return Plain(path.name.partition(".")[0], _edge_list(path), None, None, None)
+        elif is_edge_list(path) and not (path.parent / "labels.npy").exists():
+            name = path.name.removeprefix("out.").partition(".")[0]
+            return Plain(name, _edge_list(path), None, None, None)
     data = load(name, root, **options)
     split = data.train_idx, data.test_idx
     return Plain(data.name, data.graph, data.labels, *split, data.features, data.node_ids)
@@ -81,7 +81,7 @@ def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray |
 
 
 def _edge_list(path: Path) -> Graph:
-    rows = [*read_rows(path, np.int64, delimiter=None, comments="#", columns=2)]
+    rows = [*read_edges(path)]
     edges = np.concatenate(rows) if rows else np.empty((0, 2), np.int64)
     if edges.size == 0 or edges.min() < 0 or edges.max() >= 2**31 - 1:
         raise InputError(

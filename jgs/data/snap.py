@@ -1,12 +1,15 @@
-"""SNAP text edge lists, with features, labels and a split in `.npy` files beside them.
+"""Text edge lists of SNAP and KONECT, with features, labels and a split in `.npy` files beside
+them.
 
 The edge list has one edge a line, source and target separated by white space, and `#` comments.
-It may be gzipped. In the same folder there are:
+It may be gzipped. A list that begins with `%` is one of KONECT's: `%` begins comments, and
+weights and times may follow the two ids. They are not read. In the same folder there are:
   `features.npy` `[N, F]`; float32 and float16 are used without a copy (memory-mapped);
   `labels.npy` `[N]` (-1: none) or `[N, C]` of 0 and 1; its length is the number of nodes;
   `train_idx.npy`, `val_idx.npy`, `test_idx.npy`: node ids.
 
-Node ids are rows of these arrays, `[0, N)`: a list with other ids must be renumbered.
+Node ids are rows of these arrays, `[0, N)`: a list with other ids must be renumbered. KONECT's
+ids count from 1, so its arrays need a row 0 that belongs to no node.
 The parsed graph is kept in `<folder>/jgs-<edge list>`.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +26,7 @@ from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.edges import build_graph
 from jgs.data.npz import open_npy
-from jgs.data.text import read_rows
+from jgs.data.text import first_line, read_rows
 from jgs.errors import InputError
 from jgs.graph import Graph
 
@@ -92,8 +96,7 @@ def load_path(
     def build(target: Path) -> None:
         workspace = target / "workspace"
         workspace.mkdir()
-        rows = read_rows(edges, np.int64, delimiter=None, comments="#", columns=2)
-        chunks = ((r[:, 0], r[:, 1]) for r in rows)
+        chunks = ((r[:, 0], r[:, 1]) for r in read_edges(edges))
         build_graph(
             chunks, num_nodes, workspace, symmetric=symmetric, what=str(edges)
         ).save(target / "graph")  # fmt: skip
@@ -108,6 +111,26 @@ def load_path(
         *(np.array(a) for a in arrays.values()),
         normalize_features=normalize_features,
     )
+
+
+def is_edge_list(path: Path) -> bool:
+    """Whether it is a file with a name of an edge list: a text's, or KONECT's `out.NAME`."""
+    named = path.name.endswith(ENDINGS) or path.name.startswith("out.")
+    return named and path.is_file()
+
+
+def read_edges(path: Path) -> Iterator[np.ndarray]:
+    """The edges in the list `path`, in order, as int64 arrays `[n, 2]`. Raises `InputError`."""
+    first = first_line(path)
+    konect = first.startswith(b"%")
+    if konect and first[1:].split()[:1] == [b"bip"]:
+        raise InputError(
+            "an edge list must join nodes of one kind",
+            f"{path}, which its first line calls bipartite",
+            "Its columns count their nodes separately: write a typed archive (jgs.data.typed).",
+        )
+    comments = "%" if konect else "#"
+    return read_rows(path, np.int64, delimiter=None, comments=comments, columns=2, more=konect)
 
 
 def find_edges(folder: Path) -> Path:

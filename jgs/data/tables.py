@@ -3,6 +3,7 @@
 `edges` has one edge a row, with the columns `src` and `dst` and, optionally, `edge_weight`. Its
 other columns become edge columns. `nodes` has one node a row:
   `id`: distinct integers or text, as in `src` and `dst`. Row `i` is node `i` of the graph.
+      Where one table has text and the other integers, they are compared as text (`NodeIds`).
   `label`: integers from 0, or text; -1 or empty for none.
   `split`: `train`, `val` or `test`; empty for none.
   all other columns, in order: the features; numbers, or equally long lists of them.
@@ -17,6 +18,7 @@ import numpy as np
 from jgs.data.dataset import Dataset
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
+from jgs.graph.checks import refuse_words
 from jgs.graph.tables import ENDINGS, read_columns, require
 
 _SPECIAL = ("id", "label", "split")  # columns of `nodes` that are not features
@@ -70,6 +72,12 @@ def _features(path: Path, columns: dict[str, np.ndarray]) -> np.ndarray:
             "Add them; a column of ones will do.",
         )
     for name, column in columns.items():
+        refuse_words(
+            f"the feature column {name!r} in {path}",
+            column,
+            "Delete it, or write numbers in its place: for words a column of 0 and 1 for each, "
+            "as pandas.get_dummies does.",
+        )
         if column.dtype.kind not in "fiub" or column.ndim > 2:
             raise InputError(
                 f"the feature column {name!r} in {path} must be numbers",

@@ -24,6 +24,7 @@ def read_rows(
     delimiter: str | None = ",",
     comments: str | None = None,
     columns: int | None = None,
+    more: bool = False,
     chunk_bytes: int = 1 << 24,
 ) -> Iterator[np.ndarray]:
     """The rows of a text table in order, as arrays `[rows, columns]` of `dtype`.
@@ -34,13 +35,14 @@ def read_rows(
       delimiter: separates columns; None is any white space.
       comments: the beginning of a comment, or None. Blank lines are skipped.
       columns: the number of columns; None takes that of the first row.
+      more: whether a row may have further columns, with anything in them, which are not read.
       chunk_bytes: the size of the text that is parsed at once, which bounds the memory.
 
     Raises `InputError` for a file that is missing, cut short or not such a table.
     """
-    line = 1
+    line, first = 1, range(columns) if more and columns else None
     for text in _whole_lines(path, chunk_bytes):
-        rows = _parse(path, text, line, dtype, delimiter, comments)
+        rows = _parse(path, text, line, dtype, delimiter, comments, first)
         line += text.count(b"\n")
         if rows.shape[0] == 0:
             continue
@@ -54,19 +56,29 @@ def read_rows(
         yield rows
 
 
+def first_line(path: Path) -> bytes:
+    """The file's first line. Raises `InputError` as `read_rows` does."""
+    return next(_whole_lines(path, 1 << 10), b"").partition(b"\n")[0]
+
+
 def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.ndarray:
     """All rows of a comma-separated table at once, for small tables."""
     parts = list(read_rows(path, dtype, columns=columns))
     return np.concatenate(parts) if parts else np.empty((0, columns or 1), dtype)
 
 
-def _parse(path, text, line, dtype, delimiter, comments) -> np.ndarray:
+def _parse(path, text, line, dtype, delimiter, comments, columns) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # NumPy only warns of an integer read from "1.5"
         warnings.filterwarnings("ignore", message=".*input contained no data")
         try:
             return np.loadtxt(
-                io.BytesIO(text), dtype, comments=comments, delimiter=delimiter, ndmin=2
+                io.BytesIO(text),
+                dtype,
+                comments=comments,
+                delimiter=delimiter,
+                usecols=columns,
+                ndmin=2,
             )
         except (ValueError, OverflowError, Warning) as error:
             message = " ".join(str(error).split()).rstrip(".")

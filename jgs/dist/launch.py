@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import jax
+import jaxlib
 import numpy as np
 
+import jgs
 from jgs.dist import start
+from jgs.dist.broadcast import FailedElsewhere
 from jgs.dist.comm import Alone, Communicator, all_gather_rows
 from jgs.dist.interface import address_of, use_for_gloo
 from jgs.dist.lost import CONNECTING
@@ -27,6 +30,21 @@ from jgs.errors import InputError
 from jgs.interrupts import WORDS
 
 KINDS = ("auto", "mpi", "jax", "none")
+# The settings of JAX that change dtypes, random bits, results, or which programs there are.
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_explicit_x64_dtypes",
+    "jax_numpy_dtype_promotion",
+    "jax_default_matmul_precision",
+    "jax_allow_f16_reductions",
+    "jax_softmax_custom_jvp",
+    "jax_default_prng_impl",
+    "jax_enable_custom_prng",
+    "jax_threefry_partitionable",
+    "jax_random_seed_offset",
+    "jax_high_dynamic_range_gumbel",
+    "jax_disable_jit",
+)
 
 
 def connect(
@@ -40,6 +58,8 @@ def connect(
     watch: Watch | None = None,
 ) -> Communicator:
     """The communicator of all ranks. Call it before anything else uses JAX's devices.
+
+    The ranks compare JAX's settings and the versions, by `agree`.
 
     Args:
       kind: `"mpi"`: mpi4jax. `"jax"`: JAX's collectives between all devices of all processes
@@ -58,6 +78,7 @@ def connect(
 
     Raises:
       InputError: something is missing or wrong. It says what to do.
+      FailedElsewhere: the ranks do not agree, and rank 0 says so.
     """
     if kind not in KINDS:
         raise InputError("comm must be one of " + ", ".join(KINDS), repr(kind), "Choose one.")
@@ -77,11 +98,16 @@ def connect(
     with ExitStack() as stack:
         if watch is None and (where := start.meeting(kind, coordinator, num_ranks, rank)):
             watch = stack.enter_context(Watch(where, timeout))
+        own = _environment()
+        comm: Communicator
         if mpi:
             if watch is not None:
                 watch.at(CONNECTING)
-            return _connect_mpi(found)
-        return _connect_jax(coordinator, num_ranks, rank, interface, found, timeout, watch)
+            comm = _connect_mpi(found)
+        else:
+            comm = _connect_jax(coordinator, num_ranks, rank, interface, found, timeout, watch)
+        agree(comm, own)
+        return comm
 
 
 @contextmanager
@@ -234,13 +260,36 @@ def _initialize(
     use_for_gloo(interface, host_and_port(coordinator)[0] if coordinator else None, timeout)
 
 
+def _environment() -> dict[str, str]:
+    """What of this process must be equal on all ranks, by name.
+
+    The instruction set of the kernels may differ. Samples do not depend on it, and sums do by
+    rounding alone.
+    """
+    from jgs import kernels  # only now: an error of this import must reach the others
+
+    found = {name: getattr(jax.config, name, None) for name in _SETTINGS}
+    # A setting that has choices is a text or an `Enum`, as it was set.
+    settings = {name: str(getattr(value, "value", value)) for name, value in found.items()}
+    return settings | {
+        "compiled kernels": "used" if kernels.available() else "not used",
+        "the version of jgs": jgs.__version__,
+        "the version of JAX": jax.__version__,
+        "the version of jaxlib": jaxlib.__version__,
+        "the version of Python": f"{sys.version_info.major}.{sys.version_info.minor}",
+    }
+
+
 def agree(comm: Communicator, what: dict[str, str]) -> None:
     """Every rank calls it with its settings, versions and checksums, by name. Unless they are
-    equal on all ranks, every rank raises the same error.
+    equal on all ranks, every rank raises. The errors have an attribute `told`.
 
     Raises:
-      InputError: some differ. It says which, and on which ranks.
+      InputError: on rank 0: some differ. It says which, and on which ranks.
+      FailedElsewhere: on the other ranks, with the same text.
     """
+    if comm.size == comm.num_local:
+        return  # one process
     said = json.dumps(what, sort_keys=True).encode()
     length = int(
         all_gather_rows(comm, [np.array([len(said)], np.uint32)] * comm.num_local).max()
@@ -257,8 +306,13 @@ def agree(comm: Communicator, what: dict[str, str]) -> None:
             sides = (f"{v} on rank {', '.join(r)}" for v, r in ranks.items())
             differences.append(f"{name}: {'; '.join(sides)}")
     if differences:
-        raise InputError(
+        error = InputError(
             "every rank must have the same settings, versions and parts",
             " | ".join(differences),
-            "Start all ranks with the same command, installation and files.",
+            "Start all ranks with the same command, environment variables, installation and "
+            "files.",
         )
+        if comm.rank > 0:
+            raise FailedElsewhere(str(error))
+        error.told = True  # type: ignore[attr-defined]
+        raise error

@@ -40,6 +40,7 @@ from jgs.dist.rendezvous import BEAT
 from jgs.errors import InputError
 
 START_TIMEOUT = 120.0
+LOSS = 1.0  # seconds after which a lost rank is known, on a busy machine too
 
 # The environment variables by which launchers of MPI programs tell the number of processes, the
 # number of this one, and how many are on this host: MPICH and Intel MPI, Open MPI, MVAPICH.
@@ -295,6 +296,8 @@ class Watch:
         if error is None or done or getattr(error, "told", False):
             self.close()
         elif self.open:
+            if of_peers(error):
+                time.sleep(10 * LOSS)  # the guard ends this process, and names the lost rank
             interrupted = isinstance(error, KeyboardInterrupt)
             number = interrupts.number_of(error) if interrupted else 0
             self.failed(f"rank {self.number} {why(error)}", _told_status(number))
@@ -348,6 +351,12 @@ def _told_status(number: int) -> int:
     """The exit status of the others where a signal (0: none) has ended one. That of SIGTERM is
     passed on."""
     return interrupts.status_of(number) if number == signal.SIGTERM else LOST
+
+
+def of_peers(error: BaseException) -> bool:
+    """Whether an error may come of a collective with a rank that is gone."""
+    words = ("gloo", "connection", "mpi_", "socket")
+    return not isinstance(error, InputError) and any(w in str(error).lower() for w in words)
 
 
 def why(error: BaseException) -> str:

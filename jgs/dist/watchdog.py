@@ -38,14 +38,12 @@ import numpy as np
 from jgs.dist import phases, rendezvous
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.guard import LOST
-from jgs.dist.start import Meeting, Watch, why
+from jgs.dist.start import LOSS, Meeting, Watch, of_peers, why
 from jgs.errors import InputError
 from jgs.interrupts import number_of, status_of
 
 __all__ = ["LOST", "Watchdog"]
 
-LOSS = 1.0  # seconds after which a lost rank is known, on a busy machine too
-_OF_PEERS = ("gloo", "connection", "mpi_", "socket")  # words of errors that others cause
 START = 30.0  # seconds in which the processes must have found each other
 _MAX_ADDRESSES = 8
 
@@ -144,8 +142,7 @@ class Watchdog:
             status = status_of(number_of(error))
             told = status if number_of(error) == signal.SIGTERM else LOST
         elif not isinstance(error, InputError):
-            of_peers = any(word in str(error).lower() for word in _OF_PEERS)
-            time.sleep(10 * LOSS if of_peers else LOSS)
+            time.sleep(10 * LOSS if of_peers(error) else LOSS)
         atexit.register(_exit_now, status)  # what is registered last is called first
         self._watch.failed(f"{rendezvous.names(self._ranks)} {why(error)}", told)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping
+from numbers import Number
 from typing import Any
 
 import jax
@@ -77,6 +78,7 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
             raise
         except (ValueError, TypeError):
             array = np.empty((), object)
+        refuse_words(f"the edge column {name!r}", array)
         if not is_column(array) or array.shape[0] != num_edges:
             raise InputError(
                 f"the edge column {name!r} must be an array of numbers, {num_edges} rows of "
@@ -92,7 +94,9 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
 def check_node_column(name: str, value: Any, num_nodes: int) -> Any:
     """The node column `value`, which must be an array of numbers `[num_nodes, ...]`, or
     `SparseFeatures` of `num_nodes` rows."""
-    array = value if isinstance(value, SparseFeatures | jax.Array) else as_numpy(value)
+    array = value
+    if not isinstance(value, SparseFeatures | jax.Array):
+        refuse_words(f"the node column {name!r}", array := as_numpy(value))
     good = isinstance(array, SparseFeatures) or is_column(array)
     if not good or array.shape[0] != num_nodes:
         raise InputError(
@@ -101,6 +105,25 @@ def check_node_column(name: str, value: Any, num_nodes: int) -> Any:
             "Give one row for every node, in the order of their ids.",
         )
     return array
+
+
+_LEAVE_OUT = (
+    "Leave it out (a table's by columns=, or delete it there), or write a number for each "
+    "word, as np.unique(words, return_inverse=True)[1] does."
+)
+
+
+def refuse_words(what: str, array: np.ndarray, remedy: str = _LEAVE_OUT) -> None:
+    """Raises `InputError` where an array `[n, ...]` has text, dates or other things that are no
+    numbers."""
+    if array.ndim == 0 or array.dtype.kind in "biufcV":
+        return
+    for row, entry in enumerate(array):
+        for value in np.ravel(entry) if array.ndim > 1 else [entry]:
+            if not isinstance(value, Number):
+                shown = repr(str(value)) if isinstance(value, str) else str(value)
+                seen = f"{' '.join(shown.split())[:60]} in row {row}"
+                raise InputError(f"{what} must be numbers", seen, remedy)
 
 
 def is_column(array: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from functools import cached_property
 from typing import Any, Self
 
@@ -10,6 +11,8 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph.device import as_numpy
+
+_INTEGER, _PLAIN = re.compile(r"\s*[+-]?[0-9]+\s*"), re.compile("0|-?[1-9][0-9]*")
 
 
 class NodeIds:
@@ -19,7 +22,9 @@ class NodeIds:
       ids: `[N]`, distinct integers or text.
 
     `ids[nodes]` maps nodes of the graph to names, and `ids.nodes(names)` maps names to nodes.
-    Raises `InputError`.
+
+    Where some names are text and others are integers, all are compared as text: 7 is "7".
+    Text such as "07" is then refused, because it may be meant as 7. Raises `InputError`.
     """
 
     def __init__(self, ids: Any):
@@ -48,8 +53,10 @@ class NodeIds:
     def of_edges(cls, *ends: Any) -> Self:
         """The distinct ids in the columns `ends` of an edge table, in ascending order."""
         columns = [id_column("the ends of edges", column) for column in ends]
+        columns = [column for column in columns if column.size] or columns[:1]
         if any(column.dtype == object for column in columns):
-            texts = [_of_kind(column, object).tolist() for column in columns]
+            _check_spelling(*columns)
+            texts = [_as_text(column).tolist() for column in columns]
             return cls(np.array(sorted(set().union(*texts)), object))
         return cls(np.unique(np.concatenate(columns)))
 
@@ -69,10 +76,13 @@ class NodeIds:
 
         Raises `InputError` that shows the first name that no node has and calls it `what`.
         """
-        names = _of_kind(id_column(what, names), self.values.dtype)
-        if self.values.dtype == object:
+        names = id_column(what, names)
+        if not names.size:
+            return np.zeros(0, np.int32)
+        if names.dtype == object or self.values.dtype == object:
+            _check_spelling(names, self.values)
             places = self._places
-            known = (places.get(name, -1) for name in names.tolist())
+            known = (places.get(name, -1) for name in _as_text(names).tolist())
             found = np.fromiter(known, np.int32, names.size)
         else:
             ascending = self.values[self._order]
@@ -82,18 +92,18 @@ class NodeIds:
             found[same] = self._order[at[same]]
         if (found < 0).any():
             at = int(np.argmax(found < 0))
+            kind = "text" if self.values.dtype == object else "integers"
+            other = f", which are {kind}" * (names.dtype != self.values.dtype)
             raise InputError(
-                f"{what} must be one of the {len(self)} nodes'",
-                f"{names[at]!r} at position {at}"
-                if names.dtype == object
-                else f"{names[at]} at position {at}",
+                f"{what} must be one of the {len(self)} nodes'{other}",
+                f"{names.tolist()[at]!r} at position {at}",
                 "Correct it, or name that node too.",
             )
         return found
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        return dict(zip(self.values.tolist(), range(len(self)), strict=True))
+        return dict(zip(_as_text(self.values).tolist(), range(len(self)), strict=True))
 
     @cached_property
     def _order(self) -> np.ndarray:
@@ -121,13 +131,20 @@ def id_column(what: str, values: Any) -> np.ndarray:
     )
 
 
-def _of_kind(names: np.ndarray, dtype: Any) -> np.ndarray:
-    """`names`, which must be of the same kind as an array of `dtype`: all text or all
-    integers."""
-    if names.size and (names.dtype.kind == "O") != (np.dtype(dtype).kind == "O"):
-        raise InputError(
-            "the ids of nodes must be all integers, or all text",
-            f"{'text' if names.dtype == object else 'integers'} among the other",
-            "Convert one with .astype(int) or .astype(str).",
-        )
-    return names
+def _as_text(names: np.ndarray) -> np.ndarray:
+    """Names as objects that are text."""
+    return names if names.dtype == object else np.array(list(map(str, names.tolist())), object)
+
+
+def _check_spelling(*columns: np.ndarray) -> None:
+    """Raises `InputError` where text in one column may be meant as an integer of another."""
+    if len({column.dtype for column in columns if column.size}) < 2:
+        return
+    texts = (text for c in columns if c.dtype == object for text in c.tolist())
+    for text in texts:
+        if _INTEGER.fullmatch(text) and not _PLAIN.fullmatch(text):
+            raise InputError(
+                "ids that are text in one place and integers in another must be written alike",
+                f"{text!r} among the text",
+                "Give all as text (dtype=str where a file is read), or all as integers.",
+            )

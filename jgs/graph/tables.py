@@ -30,7 +30,9 @@ def table_edges(
 ) -> tuple[Edges, dict[str, np.ndarray]]:
     """See `Graph.from_table`; also the edge columns."""
     name = table_name(table)
-    found = read_columns(table)
+    # A CSV file says of no column whether 07 is text, which it is beside ids that are text.
+    text = ids is not None and ids.values.dtype == object
+    found = read_columns(table, [src, dst] if text else [])
     weight = weight or (_WEIGHT if _WEIGHT in found else None)
     special = [src, dst, *([] if weight is None else [weight])]
     needed = special if columns is None else [*special, *columns]
@@ -72,18 +74,19 @@ def table_name(table: Any) -> str:
     return f"the {type(table).__name__}"
 
 
-def read_columns(table: Any) -> dict[str, np.ndarray]:
+def read_columns(table: Any, text: Iterable[str] = ()) -> dict[str, np.ndarray]:
     """The columns of a table by name, in order, each `[n]`; a column of equally long lists is
     `[n, k]`.
 
     Args:
       table: the path of a Parquet or CSV file, for which pyarrow must be installed; a data
         frame of pandas or Polars; an Arrow table; or a dict of arrays.
+      text: the columns that are text in a CSV file, whatever they look like.
 
     Raises `InputError`.
     """
     if isinstance(table, str | os.PathLike):
-        table = _read_file(Path(table))
+        table = _read_file(Path(table), text)
     names = getattr(table, "column_names", None)  # Arrow
     if names is None:
         names = list(table) if isinstance(table, Mapping) else getattr(table, "columns", None)
@@ -110,7 +113,7 @@ def _column(values: Any) -> np.ndarray:
     return array
 
 
-def _read_file(path: Path) -> Any:
+def _read_file(path: Path, text: Iterable[str]) -> Any:
     if not path.name.endswith(ENDINGS):
         raise InputError(
             f"a table's file must end in {', '.join(ENDINGS)}", path, "Convert or rename it."
@@ -130,7 +133,9 @@ def _read_file(path: Path) -> Any:
         if path.suffix == ".parquet":
             with open(path, "rb") as file:
                 return pyarrow.parquet.read_table(file)
-        return pyarrow.csv.read_csv(path)
+        types = dict.fromkeys(text, pyarrow.string())
+        options = pyarrow.csv.ConvertOptions(column_types=types)
+        return pyarrow.csv.read_csv(path, convert_options=options)
     except FileNotFoundError:
         raise InputError(f"{path} must exist", "no such file", "Correct the path.") from None
     except (pyarrow.ArrowException, OSError, ValueError) as error:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.graph.checks import refuse_words
 from jgs.graph.device import as_numpy
 
 _TOTAL_BITS = 62
@@ -32,6 +33,7 @@ def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
         raise
     except ValueError:
         array = np.empty((0, 0))
+    refuse_words("edge_weight", array)
     if array.shape != (num_edges,) or array.dtype.kind not in "fiub":
         raise InputError(
             f"edge_weight must be a float array of shape [{num_edges}], one an edge",

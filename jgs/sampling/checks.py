@@ -12,6 +12,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.seeds import Seeds
+from jgs.sampling.forked import refuse_forked
 
 
 def require_int(name: str, value: Any, least: int) -> int:
@@ -26,6 +27,7 @@ def require_int(name: str, value: Any, least: int) -> int:
 def check_seed_ids(seeds: Any, num_nodes: int, pairs: bool = False) -> np.ndarray:
     """`seeds` as int32 `[n]`, or `[n, 2]` for `pairs`. They must not be empty, and each must be
     in `[0, num_nodes)`. Raises `InputError`."""
+    refuse_forked()
     try:
         array = np.asarray(seeds)
     except ValueError:  # ragged
@@ -64,6 +66,7 @@ def _seeds_error(seeds: np.ndarray, num_nodes: int) -> InputError | None:
 def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
     """`seeds` as int32 `[B]` or `[S, B]`. Values are checked only if they are known while
     tracing. Raises `InputError`."""
+    refuse_forked()
     if not isinstance(seeds, jax.Array):
         seeds = np.asarray(seeds)
     integers = jnp.issubdtype(seeds.dtype, jnp.integer)

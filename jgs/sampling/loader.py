@@ -13,6 +13,7 @@ from jgs.sampling.ahead import Ahead
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_seed_ids, require_int
+from jgs.sampling.forked import refuse_forked
 from jgs.sampling.learning import Learning
 from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.source import LocalSource, Source
@@ -190,6 +191,7 @@ class Loader(Shown):
             self._ahead = Ahead(calls, -(-self._prefetch // self.source.at_once))
 
     def __iter__(self) -> Iterator[Any]:
+        refuse_forked()
         if self._loop is not None or self._ahead_of != self._next():
             self.close()
         self._move(*self._next())
@@ -224,6 +226,7 @@ class Loader(Shown):
         """The batch that the next loop begins with; the position stays. A call in the body of a
         loop would end the loop. The batch is drawn for this call alone, by all ranks together
         if there are several, and a planned cache is planned for it too."""
+        refuse_forked()
         self.close()
         items = self.source.drawn(*self._next())
         item = self.source.finish(next(items)[0])

@@ -76,24 +76,32 @@ def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
     """The arrays and the record of the newest whole checkpoint, or None where there is none.
     The arrays are nested dicts whose keys are text. Nothing in the folder is changed.
 
-    Damaged checkpoints are named in a warning. Raises `InputError` where Orbax cannot read a
-    checkpoint that is whole.
+    A run may write and remove checkpoints meanwhile. It removes one only when a newer one is
+    whole, so what fails is read again from there. Damaged checkpoints are named in a warning.
+    Raises `InputError` where Orbax cannot read a checkpoint that is whole.
     """
-    for path in reversed(checkpoints(folder)):
-        if (damage := _damage(path)) is not None:
-            log.warning("checkpoint %s is damaged (%s): reading the one before", path, damage)
-            continue
-        try:
-            with _checkpointer() as checkpointer:
-                place = path.resolve() / ARRAYS
-                arrays = checkpointer.restore(place, args=_orbax().args.StandardRestore())
-        except (ValueError, KeyError, TypeError) as error:
+    left = checkpoints(folder)
+    newest = left[-1:]
+    while left:
+        path, problem = left.pop(), None
+        if (damage := _damage(path)) is None:
+            try:
+                with _checkpointer() as checkpointer:
+                    place = path.resolve() / ARRAYS
+                    arrays = checkpointer.restore(place, args=_orbax().args.StandardRestore())
+                return arrays, json.loads((path / RECORD).read_text())
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                problem = error
+        if (now := checkpoints(folder))[-1:] > newest:
+            left, newest = now, now[-1:]
+        elif problem is not None and path.exists():
             raise InputError(
                 f"checkpoint {path} must be one of this version of Orbax",
-                str(error).splitlines()[0],
+                str(problem).splitlines()[0],
                 "Install the version that wrote it.",
-            ) from None
-        return arrays, json.loads((path / RECORD).read_text())
+            )
+        elif path.exists():
+            log.warning("checkpoint %s is damaged (%s): reading the one before", path, damage)
     return None
 
 

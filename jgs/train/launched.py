@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-
-import jgs
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
-from jgs.dist.broadcast import FailedElsewhere, broadcast_text, everywhere
+from jgs.dist.broadcast import broadcast_text, everywhere
 from jgs.dist.comm import Communicator
 from jgs.dist.launch import agree
 from jgs.dist.start import Watch
 from jgs.dist.together import together
 from jgs.dist.watchdog import Watchdog
-from jgs.errors import InputError
 from jgs.interrupts import status_of
 from jgs.train import folder, loop
 from jgs.train.config import Config, as_typed, flag
@@ -44,8 +40,7 @@ def _train(
     comm: Communicator, given: dict[str, Any], watchdog: Watchdog, saved: list[str]
 ) -> dict[str, Any] | int:
     said = {flag(n): as_typed(v) for n, v in given.items() if n not in _OWN}
-    versions = {"the version of jgs": jgs.__version__, "the version of JAX": jax.__version__}
-    _agree(comm, said | versions)
+    agree(comm, said)
     given = {**given, "ranks": comm.size}
     text = broadcast_text(comm, lambda: folder.configure(given).to_json())
     own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
@@ -57,7 +52,7 @@ def _train(
 
     def make_job(config: Config) -> Job:
         job = everywhere(comm, lambda: open_job(config, comm))
-        _agree(comm, {f"the {part}": digest[:12] for part, digest in job.data.digests.items()})
+        agree(comm, {f"the {part}": digest[:12] for part, digest in job.data.digests.items()})
         return job
 
     def at_step(step: float | None) -> None:
@@ -69,15 +64,3 @@ def _train(
 
     result = loop.run(config, make_job, at_step, at_checkpoint)
     return result if comm.rank == 0 else 0
-
-
-def _agree(comm: Communicator, what: dict[str, str]) -> None:
-    """Calls `agree`. Where ranks disagree, rank 0 raises its error, and the others raise
-    `FailedElsewhere`."""
-    try:
-        agree(comm, what)
-    except InputError as error:
-        error.told = True  # type: ignore[attr-defined]
-        if comm.rank > 0:
-            raise FailedElsewhere(str(error)) from None
-        raise

@@ -106,17 +106,48 @@ def test_tables_of_nodes_and_edges(tmp_path):
     assert load(tmp_path / "csv", symmetric=True).graph.num_edges == 12
 
 
+def test_ids_that_are_numbers_in_one_table_and_text_in_the_other(tmp_path):
+    """A table's column is of numbers if all its entries are. As text they are as written."""
+    ends = {"src": ["07", "8", "7", "07", "8", "7"], "dst": ["7"] * 6}
+    tables = {"edges": ends, "nodes": {"id": ["x", "7", "07", "8", "9", "10"]}}
+    data = load(write_tables(tmp_path / "csv", **tables))
+    assert data.graph.edge_index().tolist() == [[2, 3, 1, 2, 3, 1], [1] * 6]
+    data = load(write_tables(tmp_path / "parquet", ".parquet", **tables))
+    assert data.graph.edge_index().tolist() == [[2, 3, 1, 2, 3, 1], [1] * 6]
+
+    numbers = {"src": [3, 2, 1, 3, 2, 1], "dst": [0] * 6}
+    for ending, ids, edges in (
+        (".csv", ["00", "01", "02", "03", "4", "5"], numbers),
+        (".parquet", list("012345"), numbers),
+        (".parquet", range(6), {"src": list("321321"), "dst": [0] * 6}),
+    ):
+        folder = write_tables(tmp_path / "other", ending, nodes={"id": ids}, edges=edges)
+        assert load(folder).graph.edge_index().tolist() == list(numbers.values())
+        for table in folder.iterdir():
+            table.unlink()
+    odd = {"nodes": {"id": ["0", "01", "2", "3", "4", "5"]}, "edges": numbers}
+    with pytest.raises(InputError, match="written alike; got '01' among the text"):
+        load(write_tables(tmp_path / "odd", ".parquet", **odd))
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"edges": {"src": None}}, "edges.csv must have a column 'src'; got columns 'dst', 't"),
         ({"edges": {"src": list("abcdeZ")}}, "one of the 6 nodes'; got 'Z' at position 5"),
-        ({"edges": {"src": range(6)}}, "must be all integers, or all text"),
-        ({"edges": {"time": list("abcdef")}}, "the edge column 'time' must be an array of num"),
+        ({"edges": {"src": range(6)}}, "one of the 6 nodes'; got '0' at position 0"),
+        ({"nodes": {"id": range(6)}}, "6 nodes', which are integers; got 'a' at position 0"),
+        (
+            {"edges": {"time": [*"abcde", None]}},
+            "'time' must be numbers; got 'a' in row 0. Leave",
+        ),
         ({"nodes": {"split": ["training"] * 6}}, "val and test; got 'training' at node 0"),
         ({"nodes": {"split": None}}, "nodes.csv must have a column 'split'"),
         ({"nodes": {"id": list("aacdef")}}, "must have an id of its own"),
-        ({"nodes": {"x": list("abcdef")}}, "feature column 'x'"),
+        (
+            {"nodes": {"x": list("abcdef")}},
+            "nodes.csv must be numbers; got 'a' in row 0. Delete it, or write numbers in",
+        ),
         ({"nodes": {"x": [0, 1, 2, None, 4, 5]}}, "NaN or infinity in row 3"),
         ({"nodes": {"x": None, "y": None}}, "must have columns of features"),
         (
@@ -179,8 +210,12 @@ def test_the_command_trains_on_a_folder_of_tables(tmp_path, capsys):
     train = ["--dataset", str(folder), *common, "--no-progress", "--run-dir"]
     assert main([*train, str(tmp_path / "run")]) == 0
     assert json.loads(capsys.readouterr().out)["epochs"] == 1
-    (folder / "edges.csv").write_text("from,dst\na,b\n")
-    assert main([*train, str(tmp_path / "other")]) == 2
-    told = capsys.readouterr().err.strip()
-    assert "edges.csv must have a column 'src'" in told
-    assert "\n" not in told
+    for text, says in (
+        ("from,dst\na,b\n", "edges.csv must have a column 'src'"),
+        ("src,dst,kind\na,b,likes\n", "'kind' must be numbers; got 'likes' in row 0. Leave it"),
+    ):
+        (folder / "edges.csv").write_text(text)
+        assert main([*train, str(tmp_path / "other")]) == 2
+        told = capsys.readouterr().err.strip()
+        assert says in told
+        assert "\n" not in told

@@ -5,6 +5,7 @@ import pytest
 
 from jgs import InputError
 from jgs.data import load, snap
+from jgs.data.plain import load_plain
 
 TEXT = "# Directed graph\n# FromNodeId\tToNodeId\n0\t1\n1\t2\n2\t1\n3\t3\n"
 
@@ -53,6 +54,22 @@ def test_directed_and_gzipped(folder):
     assert rows(load(folder).graph) == SYMMETRIC
 
 
+KONECT = "% asym weighted\n% 4 4 4\n0\t1\n1\t2 0.5\t1138572000\n2 1 -1\n3 3 2 1e9\n"
+
+
+def test_konect_s_lists_have_weights_and_times_beside_the_edges(folder):
+    (folder / "edges.txt").write_text(KONECT)
+    assert rows(load(folder, symmetric=False).graph) == [[], [0, 2], [1], [3], [], []]
+    (folder / "edges.txt").rename(folder / "out.mine-own")
+    assert rows(load(folder / "out.mine-own", "data").graph) == SYMMETRIC
+    alone = (folder / "out.mine-own").rename(folder.parent / "out.mine-own")
+    plain = load_plain(alone, "data")
+    assert (plain.name, rows(plain.graph)) == ("mine-own", [[1], [0, 2], [1], []])
+    alone.write_text("% bip unweighted\n1 1\n2 1\n")
+    with pytest.raises(InputError, match=r"must join nodes of one kind.* bipartite"):
+        load_plain(alone, "data")
+
+
 def test_parsed_once_and_again_when_changed(folder, monkeypatch):
     load(folder)
     with monkeypatch.context() as patch:
@@ -86,6 +103,8 @@ def test_features_are_mapped_not_copied(folder, arrays):
         (lambda f: (f / "edges.txt").write_text("0 1 2.5\n"), "table of int64"),
         (lambda f: (f / "edges.txt").write_text("0 1 2\n"), "2 columns"),
         (lambda f: (f / "edges.txt").write_text("0,1\n"), "table of int64"),
+        (lambda f: (f / "edges.txt").write_text("% sym\n0\n"), "table of int64"),
+        (lambda f: (f / "edges.txt").write_text("% sym\n0 1.5 2\n"), "table of int64"),
         (
             lambda f: (f / "edges.txt").write_bytes(gzip.compress(b"0 1\n" * 99)[:-9]),
             "whole file",

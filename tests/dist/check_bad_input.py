@@ -1,5 +1,5 @@
 """Runs `jgs.train` as one of several ranks, once for each case in a JSON file. A case has the
-arguments of each rank.
+arguments of each rank. An argument in front that is a setting of JAX is switched on meanwhile.
 
 `check_bad_input.py CASES FOLDER` writes each command's output and exit status to
 `FOLDER/CASE-RANK.{out,err,status}`.
@@ -9,6 +9,8 @@ import json
 import os
 import sys
 from pathlib import Path
+
+import jax
 
 from jgs.train.__main__ import main
 
@@ -21,6 +23,11 @@ if __name__ == "__main__":
             file = os.open(place.with_suffix(suffix), os.O_CREAT | os.O_WRONLY)
             os.dup2(file, stream)
             os.close(file)
-        status = main(each[rank])
+        settings = [word for word in each[rank] if word.startswith("jax_")]
+        for setting in settings:
+            jax.config.update(setting, True)
+        status = main([word for word in each[rank] if word not in settings])
+        for setting in settings:
+            jax.config.update(setting, False)
         sys.stdout.flush()
         place.with_suffix(".status").write_text(str(status))

@@ -23,12 +23,13 @@ def parts(tmp_path_factory):
 @pytest.fixture
 def start(environment):
     """`start(kind, n, flags...)` starts `n` processes, which all end with the test. `kind` is
-    "mpi", "jax", or the start of a command. `each` is a list of each rank's own flags."""
+    "mpi", "jax", or the start of a command. `each` is a list of each rank's own flags, and
+    `variables` one of its environment variables ("jax" alone)."""
     started = []
 
-    def start(kind, n, *flags, each=None):
+    def start(kind, n, *flags, each=None, variables=None):
         command = [sys.executable, "-m", "jgs.train", *map(str, flags)]
-        env = environment
+        env = environment | (MPICH if kind not in ("mpi", "jax") and n > 1 else {})
         if kind == "jax":
             with socket.create_server(("localhost", 0)) as free:
                 port = free.getsockname()[1]
@@ -41,14 +42,13 @@ def start(environment):
         else:
             needs_mpi()
             before = [str(MPIEXEC), "-n", str(n)] if kind == "mpi" else kind
-            env = environment | (MPICH if kind != "mpi" else {})
             commands = [[*before, *command]]
         pipe = subprocess.PIPE
         processes = [
             subprocess.Popen(
-                c, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+                c, env=env | own, stdout=pipe, stderr=pipe, text=True, start_new_session=True
             )
-            for c in commands
+            for c, own in zip(commands, variables or [{}] * len(commands), strict=True)
         ]
         started.extend(processes)
         return processes

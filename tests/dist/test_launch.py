@@ -61,6 +61,7 @@ def test_wrong_arguments(kwargs, message):
 def test_launchers(environment, kind, monkeypatch):
     monkeypatch.setattr(launch, "_connect_mpi", lambda *_: "mpi")
     monkeypatch.setattr(launch, "_connect_jax", lambda *_: "jax")
+    monkeypatch.setattr(launch, "agree", lambda *_: None)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     has = launch._has

@@ -51,6 +51,12 @@ def watchdog_without_patience(parts, tmp_path):
     return ["--partition", parts, "--watchdog", 0], "--watchdog must be at least 1"
 
 
+def another_setting_of_jax(parts, tmp_path):
+    expected = "jax_enable_x64: False on rank 0; True on rank 1. Start all ranks with the same"
+    flags = ["--partition", parts]
+    return (flags, ["jax_enable_x64", *flags]), expected
+
+
 def odd_batch(parts, tmp_path):
     return ["--partition", parts, "--batch-size", 13], "--batch-size 13 for 2 parts"
 
@@ -95,6 +101,7 @@ BAD = [
     fewer_parts_on_a_rank,
     other_parts_on_a_rank,
     watchdog_without_patience,
+    another_setting_of_jax,
     odd_batch,
     weighted_without_weights,
     no_validation,
@@ -166,6 +173,15 @@ def test_ranks_started_differently(start, parts, tmp_path):
     flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", tmp_path / "run"]
     processes = start("jax", 2, *flags, each=[[], ["--hidden", "9"]])
     one_error(processes, "--hidden: 8 on rank 0; 9 on rank 1")
+
+
+def test_ranks_in_other_environments(start, parts, tmp_path):
+    flags = [*FLAGS, "--partition", parts, "--batch-size", 12, "--run-dir", tmp_path / "run"]
+    other = {"JAX_ENABLE_X64": "1", "JGS_KERNELS": "off"}
+    processes = start("jax", 2, *flags, variables=[{}, other])
+    kernels, x64 = "compiled kernels: used", "jax_enable_x64: False"
+    said = f"{kernels} on rank 0; not used on rank 1 | {x64} on rank 0; True on rank 1. Start"
+    one_error(processes, said)
 
 
 def test_a_bad_flag_of_one_rank_ends_all(environment, parts, tmp_path):

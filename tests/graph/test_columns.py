@@ -105,11 +105,17 @@ def test_sampling_knows_no_columns(graph, same_bits):
             "'a' must be an array of numbers, 2 rows of them, one an edge; got int64[",
         ),
         ({"a": 1}, "got int64[]"),
-        ({"a": ["x", "y"]}, "got <U1[2]"),
+        (
+            {"a": ["x", "y"]},
+            "the edge column 'a' must be numbers; got 'x' in row 0. Leave it out (a table's by "
+            "columns=, or delete it there), or write a number for each word",
+        ),
         ({"a": [[1], [1, 2]]}, "got sequences of unequal lengths"),
         ({"a": np.zeros(2, np.longdouble)}, "got float128[2]"),
-        ({"a": np.zeros(2, "M8[s]")}, "got datetime64[s][2]"),
-        ({"a": np.array([None, {}])}, "got object[2]"),
+        ({"a": np.zeros(2, "M8[s]")}, "got 1970-01-01T00:00:00 in row 0. Leave it out"),
+        ({"a": np.array([1.5, {}])}, "got {} in row 1. Leave it out"),
+        ({"a": [[1, 2], [3, "x" * 999]]}, "got '1' in row 0. Leave it out"),
+        ({"a": np.array([1, 2], object)}, "got object[2]. Give one row"),
     ],
 )
 def test_other_columns_are_refused(columns, says):
@@ -121,6 +127,23 @@ def test_other_columns_are_refused(columns, says):
             make()
         assert says in str(error.value)
         assert "\n" not in str(error.value)
+
+
+def test_words_are_refused_as_columns_of_nodes_and_as_weights():
+    words = ["x", "y"]
+    for make, says in (
+        (
+            lambda: Graph.from_edges([0, 1], [1, 0], 2).with_node_columns(kind=words),
+            "the node column 'kind' must be numbers; got 'x' in row 0. Leave it out",
+        ),
+        (
+            lambda: Graph.from_edges([0, 1], [1, 0], 2, words),
+            "edge_weight must be numbers; got 'x' in row 0. Leave it out",
+        ),
+    ):
+        with pytest.raises(InputError) as error:
+            make()
+        assert str(error.value).startswith(says)
 
 
 def test_a_copy_keeps_every_bit(graph, tmp_path, same_bits):

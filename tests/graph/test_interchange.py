@@ -51,6 +51,21 @@ def test_an_edge_index_of_any_library(form, expected, same_bits):
     assert Graph.from_edge_index(np.empty((2, 0), int)).num_nodes == 0
 
 
+def test_ids_are_compared_as_text_where_one_table_has_text():
+    """7 is "7". Without text "07" is a number, and so is 7; beside text neither is."""
+    for ids, names, nodes in (
+        (["10", "-3", "x"], [-3, 10, 10], [1, 0, 0]),
+        (["10", "010"], ["010", "10"], [1, 0]),
+        ([10, -3, 0], ["0", "-3"], [2, 1]),
+        ([10, -3], np.array([], object), []),
+        (["10"], [], []),
+    ):
+        assert NodeIds(ids).nodes(names).tolist() == nodes
+    assert NodeIds.of_edges([10, 2], ["x", "2"]).values.tolist() == ["10", "2", "x"]
+    assert NodeIds.of_edges([], [2, 1]).values.tolist() == [1, 2]
+    assert len(NodeIds.of_edges([], [])) == 0
+
+
 def test_tables_and_their_ids(expected, same_bits, tmp_path):
     columns = {"src": SRC, "dst": DST, "edge_weight": WEIGHT, "time": SRC * 10}
     frame = pandas.DataFrame(columns)
@@ -198,10 +213,17 @@ TEXT = {"src": ["a", "b"], "dst": ["b", "a"]}
         (lambda: Graph.from_table(TEXT), "jgs.NodeIds"),
         (
             lambda: Graph.from_table(TEXT | {"w": ["x", "y"]}, ids=NodeIds(["b", "a"])),
-            "column 'w'",
+            "column 'w' must be numbers; got 'x' in row 0. Leave it out (a table's by columns=",
         ),
         (lambda: Graph.from_table(TEXT, ids=NodeIds(["a"])), "'b' at position 1"),
-        (lambda: Graph.from_table(TEXT, ids=NodeIds([1, 2])), "all integers, or all text"),
+        (
+            lambda: Graph.from_table(TEXT, ids=NodeIds([1, 2])),
+            "one of the 2 nodes', which are integers; got 'a' at position 0",
+        ),
+        (lambda: NodeIds(["1", "2"]).nodes([1, 3]), "which are text; got 3 at position 1"),
+        (lambda: NodeIds(["1", "02"]).nodes([1, 1]), "written alike; got '02' among the text"),
+        (lambda: NodeIds([1, 2]).nodes(["1", " 2"]), "written alike; got ' 2' among the text"),
+        (lambda: NodeIds.of_edges([1, 2], ["+1", "2"]), "got '+1' among the text"),
         (lambda: NodeIds(["a", "b", "a"]), "an id of its own; got 2 different ones of 3"),
         (lambda: NodeIds([4, 4]), "got 1 different ones of 2"),
         (lambda: NodeIds([1.0, np.nan]), "integers of at most 64 bits, or text"),

@@ -1,6 +1,7 @@
 """`Loader`: each seed once, sampling ahead, redraws, resuming, and no thread left behind."""
 
 import json
+import multiprocessing
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 import jgs
 from jgs import InputError
-from jgs.sampling import Capacity, Loader, sample_neighbors, schedule
+from jgs.sampling import Capacity, Loader, Walk, sample_neighbors, schedule
 
 KEY = jax.random.key(1)
 SEEDS = np.random.default_rng(0).permutation(300)[:100]
@@ -298,3 +299,36 @@ def test_a_loop_ends_when_the_loader_moves_to_another_epoch(make_graph, prefetch
                 if step == 1:
                     mine.load_state_dict(state)  # the same step of another epoch
         assert mine.state_dict() == state
+
+
+@pytest.mark.filterwarnings("ignore:.*fork", "ignore:.*use of fork")
+def test_a_process_forked_after_jax_has_run_is_refused(graph):
+    """It hung: XLA's threads are not in it."""
+    batches = make(graph, prefetch=0)
+    ours, theirs = multiprocessing.Pipe()
+
+    def draw():
+        for draws in (
+            lambda: list(batches),
+            batches.peek,
+            lambda: make(graph),
+            lambda: sample_neighbors(KEY, graph, SEEDS[:4], (2,)),
+            lambda: Walk(2).sample(KEY, graph, (), SEEDS[:4]),
+        ):
+            try:
+                draws()
+                theirs.send("drawn")
+            except InputError as error:
+                theirs.send(str(error))
+
+    child = multiprocessing.get_context("fork").Process(target=draw)
+    child.start()
+    try:
+        for _ in range(5):
+            assert ours.poll(20), "it hangs"
+            assert "must not be forked from one that has used JAX" in (said := ours.recv())
+            assert 'multiprocessing.get_context("spawn"), or draw in a thread' in said
+    finally:
+        child.kill()
+        child.join()
+    assert len(list(batches)) == 7

@@ -105,6 +105,49 @@ def test_saving_again_under_a_name_replaces_it(tmp_path):
     assert checkpoint.restore(tmp_path, arrays())[1] == {"at": "second"}
 
 
+MOMENTS = {
+    "listed": (checkpoint, "checkpoints"),
+    "checked": (checkpoint, "_damage"),
+    "restored": (orbax.checkpoint.Checkpointer, "restore"),
+}
+
+
+@pytest.mark.parametrize("remove", [shutil.rmtree, lambda old: (old / "record.json").unlink()])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_run_is_read_while_it_writes(tmp_path, monkeypatch, caplog, moment, remove):
+    """Twice a newer checkpoint appears, and the older ones are gone or on the way."""
+    saved(tmp_path, 2)
+    steps = [3, 4]
+    place, name = MOMENTS[moment]
+    call = getattr(place, name)
+
+    def followed(*args, **kwargs):
+        found = call(*args, **kwargs)
+        with monkeypatch.context() as undone:
+            undone.setattr(place, name, call)
+            if steps:
+                older = checkpoint.checkpoints(tmp_path)
+                checkpoint.save(
+                    tmp_path, 9, step := steps.pop(0), arrays(step), {"at": step}, 9
+                )
+                for old in older:
+                    if (old / "record.json").exists():
+                        remove(old)
+        return found
+
+    monkeypatch.setattr(place, name, followed)
+    found, record = checkpoint.read(tmp_path)
+    assert (record["at"], steps) == (4, [])
+    assert found["step"] == 4
+    assert not caplog.text
+
+
+def test_checkpoints_that_somebody_removes_are_none(tmp_path, monkeypatch):
+    saved(tmp_path, 2)
+    monkeypatch.setattr(checkpoint, "_damage", lambda _: shutil.rmtree(tmp_path, True))
+    assert checkpoint.read(tmp_path) is None
+
+
 @pytest.mark.parametrize(
     "template",
     [
