@@ -51,6 +51,7 @@ class GATConv(nnx.Module):
     reduce = "attention"
     projects_first = True
     uses_degrees, takes_inputs = False, False
+    edge_columns: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jgs.graph import Block
 from jgs.models.dense import zero_unless
+from jgs.models.edges import on_edges
 
 
 def masked_layer(
@@ -37,13 +38,16 @@ def masked_layer(
     edges = jnp.arange(block.edge_capacity, dtype=jnp.int32)
     # Each edge's target; the number of targets in padding.
     target = jnp.searchsorted(block.indptr[1:], edges, side="right")
+    mask = jnp.where(target < targets, mask, 0)
     of_degree = {"degree": degree} if layer.uses_degrees else {}
     x = zero_unless(real, x)
     message = layer.message(x, block.num_sources, **of_degree)
-    rows = jnp.take(message, block.indices, axis=0, mode="fill", fill_value=0)
     if layer.reduce == "attention":
+        rows = jnp.take(message, block.indices, axis=0, mode="fill", fill_value=0)
         aggregated = _attended(layer, x[:targets], message, rows, mask, target)
     else:
+        reduced_block, rows = on_edges(layer, block, message)
+        rows = jnp.take(rows, reduced_block.indices, axis=0, mode="fill", fill_value=0)
         aggregated = _reduced(
             layer.reduce, rows * mask[:, None], target, jnp.diff(block.indptr)
         )
