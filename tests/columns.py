@@ -8,7 +8,7 @@ import numpy as np
 from flax import nnx
 
 from jgs import Graph
-from jgs.models import GNN, GINEConv
+from jgs.models import GNN, GATConv, GINEConv
 from jgs.models.dense import glorot, pass_messages
 from jgs.ops import linear
 
@@ -104,6 +104,15 @@ def edge_model(reduce, widths=(6, 8, 4), **options):
     gine = GINEConv(*widths[1:], 5, edge_columns=("dist", "weight"), edge_width=2, rngs=rngs)
     gine.edge_bias[...] = jnp.linspace(-1, 1, widths[1])
     return GNN([near, gine], rngs=rngs, **options)
+
+
+def attention_model(version, widths=(6, 8, 4), **options):
+    """Layers of attention that read edges, with self-loops and without."""
+    rngs = nnx.Rngs(0)
+    edges = {"edge_columns": ("dist", "weight"), "edge_width": 2, "version": version}
+    first = GATConv(*widths[:2], 2, **edges, rngs=rngs)
+    last = GATConv(*widths[1:], 3, concat=False, self_loops=False, **edges, rngs=rngs)
+    return GNN([first, last], rngs=rngs, **options)
 
 
 def dense_model(model, graph, x):

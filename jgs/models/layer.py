@@ -134,7 +134,8 @@ class AttentionLayer(Layer, Protocol):
 
     For every edge from `u` to `v`, and every head, the weight is the softmax, over the edges
     into `v`, of `scores(message[u], query[v])`. `aggregated` `[T, H * D]` is the weighted sum
-    of `values(message[u])`. A target without edges has zeros.
+    of `values(message[u])`. A target without edges has zeros. If the layer has `edge_columns`,
+    `scores` also reads the columns of the edge.
 
     A call also takes `attention_drop`, the `jgs.ops.dropout_mask` of the `S` sources' nodes.
     Weights are dropped by it after the softmax. A `GNN` with `attention_dropout` passes it.
@@ -150,9 +151,13 @@ class AttentionLayer(Layer, Protocol):
     def query(self, own: jax.Array) -> jax.Array:
         """float32 `[T, Q]`: the query of each target, from its own row of `own` `[T, in]`."""
 
-    def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
+    def scores(
+        self, message: jax.Array, query: jax.Array, edge: dict[str, jax.Array] | None = None
+    ) -> jax.Array:
         """float32 `[n, H]`: the logits of `n` pairs of a message, `[n, M]`, and a query,
-        `[n, Q]`."""
+        `[n, Q]`. A layer with `edge_columns` is given `edge`, as `EdgeLayer.edge_message` is.
+        None: the pairs are the `self_loops`, which are no edges of the graph and have no
+        columns."""
 
     def values(self, message: jax.Array) -> jax.Array:
         """float32 `[n, H * D]`: the values in messages `[n, M]`, which each head averages."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jgs.graph import Block
 from jgs.models.dense import zero_unless
-from jgs.models.edges import on_edges
+from jgs.models.edges import on_edges, read_edges
 
 
 def masked_layer(
@@ -44,7 +44,8 @@ def masked_layer(
     message = layer.message(x, block.num_sources, **of_degree)
     if layer.reduce == "attention":
         rows = jnp.take(message, block.indices, axis=0, mode="fill", fill_value=0)
-        aggregated = _attended(layer, x[:targets], message, rows, mask, target)
+        edge = [read_edges(layer, block)] if layer.edge_columns else []
+        aggregated = _attended(layer, x[:targets], message, rows, edge, mask, target)
     else:
         reduced_block, rows = on_edges(layer, block, message)
         rows = jnp.take(rows, reduced_block.indices, axis=0, mode="fill", fill_value=0)
@@ -67,13 +68,14 @@ def _attended(
     own: jax.Array,
     message: jax.Array,
     rows: jax.Array,
+    edge: list[dict[str, jax.Array]],
     mask: jax.Array,
     target: jax.Array,
 ) -> jax.Array:
     num, heads = own.shape[0], layer.num_heads
     query = layer.query(own)
     asked = jnp.take(query, target, axis=0, mode="fill", fill_value=0)
-    scores = layer.scores(rows, asked)
+    scores = layer.scores(rows, asked, *edge)
     top = jax.ops.segment_max(scores, target, num)
     if layer.self_loops:
         own_scores = layer.scores(message[:num], query)

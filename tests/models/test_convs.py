@@ -35,6 +35,8 @@ CONVS = {
     "gat1": lambda: GATConv(7, 12, 3, rngs=rngs()),
     "gat1-mean": lambda: GATConv(7, 4, 3, concat=False, self_loops=False, rngs=rngs()),
     "gat2": lambda: GATConv(7, 12, 3, version=2, rngs=rngs()),
+    "gat1-edges": lambda: GATConv(7, 12, 3, **DIST, rngs=rngs()),
+    "gat2-edges": lambda: GATConv(7, 12, 3, version=2, **DIST, rngs=rngs()),
     "gat2-mean": lambda: GATConv(7, 4, 2, version=2, concat=False, rngs=rngs()),
 }
 
@@ -214,10 +216,14 @@ def test_gine_adds_the_edges_before_the_relu(graph):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_gat_by_hand_on_a_path_of_three_nodes(version):
-    graph = Graph.from_edges([0, 1, 1, 2], [1, 0, 2, 1], 3)
-    batch = sample_neighbors(jax.random.key(0), graph, jnp.arange(3, dtype=jnp.int32), (-1,))
-    conv = GATConv(1, 1, version=version, rngs=rngs())
+@pytest.mark.parametrize("edges", [{}, {"edge_columns": ("dist",), "edge_width": 1}])
+def test_gat_by_hand_on_a_path_of_three_nodes(version, edges):
+    dist = {(0, 1): 1.5, (1, 0): -0.5, (1, 2): 2.5, (2, 1): 1.0}
+    columns = {"dist": np.array([*dist.values()], np.float32)}
+    graph = Graph.from_edges(*zip(*dist, strict=True), 3, edge_columns=columns)
+    seeds = jnp.arange(3, dtype=jnp.int32)
+    batch = sample_neighbors(jax.random.key(0), graph, seeds, (-1,), return_edge_ids=True)
+    conv = GATConv(1, 1, version=version, **edges, rngs=rngs())
     conv.kernel[...] = jnp.array([[2.0]])
     if version == 1:
         conv.source_attention[...] = jnp.array([[0.5]])
@@ -225,18 +231,25 @@ def test_gat_by_hand_on_a_path_of_three_nodes(version):
     else:
         conv.target_kernel[...] = jnp.array([[-3.0]])
         conv.attention[...] = jnp.array([[0.5]])
+    if edges:
+        conv.edge_kernel[...] = jnp.array([[3.0]])
+        if version == 1:
+            conv.edge_attention[...] = jnp.array([[0.7]])
     x = {0: 1.0, 1: -1.0, 2: 3.0}
     rows = jnp.array([[x.get(int(v), 9.0)] for v in batch.nodes])
     leaky = lambda a: a if a > 0 else 0.2 * a  # noqa: E731
     want = []
     for v, sources in ((0, (0, 1)), (1, (0, 1, 2)), (2, (1, 2))):
+        of_edges = [3 * dist.get((u, v), 0) if edges else 0 for u in sources]  # loops have 0
+        pairs = [(x[u], of_edge) for u, of_edge in zip(sources, of_edges, strict=True)]
         if version == 1:
-            logits = [leaky(0.5 * 2 * x[u] - 1.0 * 2 * x[v]) for u in sources]
+            logits = [leaky(0.5 * 2 * xu - 1.0 * 2 * x[v] + 0.7 * e) for xu, e in pairs]
         else:
-            logits = [0.5 * leaky(2 * x[u] - 3 * x[v]) for u in sources]
+            logits = [0.5 * leaky(2 * xu - 3 * x[v] + e) for xu, e in pairs]
         weights = np.exp(logits) / np.exp(logits).sum()
         want.append([sum(w * 2 * x[u] for w, u in zip(weights, sources, strict=True))])
-    np.testing.assert_allclose(conv(batch.blocks[0], rows), want, rtol=1e-6)
+    block = with_columns(graph, batch.blocks[0])
+    np.testing.assert_allclose(conv(block, rows), want, rtol=1e-6)
 
 
 def loss_of(conv, block, x, real, degree, scale):
@@ -321,6 +334,8 @@ def test_attention_dropout_belongs_to_the_two_nodes_of_an_edge(graph, version):
         (lambda: GINEConv(3, 3, edge_columns="dist", edge_width=1, rngs=rngs()), "a tuple of"),
         (lambda: GATConv(3, 3, 0, rngs=rngs()), "num_heads must"),
         (lambda: GATConv(3, 3, 2, rngs=rngs()), "multiple of num_heads"),
+        (lambda: GATConv(3, 3, edge_columns=("a",), rngs=rngs()), "edge_width must"),
+        (lambda: GATConv(3, 3, edge_width=2, rngs=rngs()), "edge_width must"),
         (lambda: GATConv(3, 4, 2, version=3, rngs=rngs()), "version must be 1 or 2"),
     ],
 )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from columns import batch_with_columns, dense_model, edge_graph, edge_model
+from columns import attention_model, batch_with_columns, dense_model, edge_graph, edge_model
 from flax import nnx
 
 from jgs import InputError
@@ -104,10 +104,14 @@ def test_every_form_of_a_batch():
         model(direct, read_inputs(jnp.asarray(X), direct))
 
 
-@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "version 1", "version 2"])
 def test_masks_of_edges(reduce):
     """A mask multiplies the message of its edge; padding of masks may hold anything."""
-    model, batch = edge_model(reduce, dropout=0.0), batch_of(np.arange(N))
+    if reduce in ("sum", "mean", "max"):
+        model = edge_model(reduce)
+    else:
+        model = attention_model(int(reduce[-1]))
+    batch = batch_of(np.arange(N))
     x, blocks = rows_of(batch, np.nan), batch.blocks
 
     @nnx.jit
@@ -121,7 +125,7 @@ def test_masks_of_edges(reduce):
     want = run(model, batch, x)
     close = {"rtol": 1e-3, "atol": 1e-4 * np.abs(want).max()}
     np.testing.assert_allclose(masked(model, x, masks(1.0)), want, **close)
-    if reduce != "max":  # without messages each node sees itself alone
+    if reduce in ("sum", "mean"):  # without messages each node sees itself alone
         near, gine = model.layers
         alone = near.update(jnp.asarray(X), jnp.zeros((N, near.message_width)), relu=True)
         alone = gine.update(alone, jnp.zeros((N, WIDTHS[1])))
