@@ -104,6 +104,31 @@ def test_every_form_of_a_batch():
         model(direct, read_inputs(jnp.asarray(X), direct))
 
 
+@pytest.mark.parametrize("kind", ["mean", "version 2"])
+def test_gradients_on_a_mesh(kind):
+    """Each device has a batch, as a rank has; their gradients are added."""
+    model = attention_model(2) if "version" in kind else edge_model(kind)
+    graphdef, state = nnx.split(model)
+    batch = batch_of(np.arange(12).reshape(2, 6))
+    x, kinds = rows_of(batch), (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((2,), ("ranks",), devices=jax.devices()[:2], axis_types=kinds)
+
+    def gradient(state, batch, x):
+        return jax.grad(lambda state: (nnx.merge(graphdef, state)(batch, x) ** 2).sum())(state)
+
+    def of_rank(state, *own):
+        own = jax.tree.map(lambda a: a[0], own)
+        state = jax.tree.map(lambda a: jax.lax.pcast(a, ("ranks",), to="varying"), state)
+        return jax.lax.psum(gradient(state, *own), "ranks")
+
+    own, same = jax.P("ranks"), jax.P()
+    specs = {"in_specs": (same, own, own), "out_specs": same}
+    got = jax.jit(jax.shard_map(of_rank, mesh=mesh, **specs))(state, batch, x)
+    each = jax.jit(jax.vmap(gradient, (None, 0, 0)))(state, batch, x)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(each), strict=True):
+        np.testing.assert_allclose(a, b.sum(0), rtol=1e-3, atol=1e-3 * np.abs(b).max())
+
+
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "version 1", "version 2"])
 def test_masks_of_edges(reduce):
     """A mask multiplies the message of its edge; padding of masks may hold anything."""
