@@ -78,7 +78,8 @@ def exact_inference(
         them, ids of nodes that it owns, and their outputs. All ranks call this function and
         `infer`, and no other thread may use `comm` meanwhile. A rank fetches the rows of other
         ranks' nodes that its pieces read; all ranks make equally many exchanges. A single rank
-        exchanges nothing and reads rows where they lie.
+        exchanges nothing and reads rows where they lie. An edge's "id" is its position in its
+        rank's graph.
       advance: called with (done, total) after each chunk, which count the rows of all layers on
         this process.
 
