@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from columns import batch_with_columns, edge_graph, edge_model
 from flax import nnx
 
 from jgs import kernels, ops
@@ -61,14 +62,18 @@ def training(model, graph):
     direct = model == "sage, direct"
     make = {"gcn": GCN, "gat": GAT}.get(model, GraphSAGE)
     widths = {"heads": 2} if model == "gat" else {}
-    network = make(6, 8, 3, 2, dropout=0.5, rngs=nnx.Rngs(0), **widths)
+    network, edges = make(6, 8, 3, 2, dropout=0.5, rngs=nnx.Rngs(0), **widths), model == "edges"
+    if edges:
+        network, graph = edge_model("mean", (6, 8, 3)), edge_graph(60)
     graphdef, params = nnx.split(network)
     optimizer = make_optimizer(0.01)
     step = make_train_step(graphdef, optimizer, jit=False)
     features, labels = jnp.ones((60, 6)), jnp.zeros(60, jnp.int32)
 
     def train(state, key, graph, features, labels, seeds):
-        batch = sample_neighbors(key, graph, seeds, (3, 2), relabel_inputs=not direct)
+        options = {"relabel_inputs": not direct, "return_edge_ids": edges}
+        batch = sample_neighbors(key, graph, seeds, (3, 2), **options)
+        batch = batch_with_columns(graph, batch) if edges else batch
         batch = batch if direct else batch.with_degrees(graph.degrees())
         x = read_inputs(features, batch) if direct else ops.gather(features, batch.nodes)
         return step(state, key, batch, x, labels)
@@ -77,7 +82,7 @@ def training(model, graph):
     return train, (state, KEY, graph, features, labels, jnp.arange(8))
 
 
-@pytest.mark.parametrize("model", ["sage", "sage, direct", "gcn", "gat"])
+@pytest.mark.parametrize("model", ["sage", "sage, direct", "gcn", "gat", "edges"])
 def test_sampling_features_and_a_training_step(model, graph):
     train, arguments = training(model, graph)
     list(lowered(train, *arguments))

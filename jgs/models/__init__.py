@@ -6,9 +6,10 @@ from jgs.models.dgcnn import DGCNN
 from jgs.models.gat import GATConv
 from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
+from jgs.models.gine import GINEConv
 from jgs.models.gnn import GNN
 from jgs.models.inputs import Inputs, Placed, read_inputs
-from jgs.models.layer import AttentionLayer, Layer, Model
+from jgs.models.layer import AttentionLayer, EdgeLayer, Layer, Model
 from jgs.models.sage import SAGEConv
 from jgs.models.stacked import GAT, GCN, GIN, MODELS, GraphSAGE
 
@@ -21,9 +22,11 @@ __all__ = [
     "MODELS",
     "AttentionLayer",
     "ConcatConv",
+    "EdgeLayer",
     "GATConv",
     "GCNConv",
     "GINConv",
+    "GINEConv",
     "GraphSAGE",
     "Inputs",
     "Layer",

@@ -36,7 +36,7 @@ class ConcatConv(nnx.Module):
     """
 
     reduce = "mean"
-    uses_degrees, takes_inputs = False, False
+    uses_degrees, takes_inputs, edge_columns = False, False, ()
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
         check_widths(in_features=in_features, out_features=out_features)

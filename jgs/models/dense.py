@@ -11,6 +11,7 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block
+from jgs.models.edges import on_edges
 from jgs.models.layer import Layer
 from jgs.ops import aggregate
 
@@ -58,11 +59,12 @@ def pass_messages(
     degree: jax.Array | None,
     **after: Any,
 ) -> jax.Array:
-    """Calls a `layer` whose `reduce` is one of `jgs.ops.aggregate`: message, reduction and
-    update. `after` holds `relu` and `drop` for the update."""
+    """Calls a `layer` whose `reduce` is one of `jgs.ops.aggregate`: messages, at its sources or
+    at its edges, reduction and update. `after` holds `relu` and `drop` for the update."""
     check_width(x, layer.in_features)
     own = x if real is None else zero_unless(real[: block.target_capacity], x)
     if layer.projects_first:
         x = zero_unless(real, x)
-    aggregated = aggregate(block, layer.message(x, block.num_sources, degree), layer.reduce)
+    message = layer.message(x, block.num_sources, degree)
+    aggregated = aggregate(*on_edges(layer, block, message), layer.reduce)
     return layer.update(own, aggregated, block.num_targets, degree, **after)

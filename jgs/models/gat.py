@@ -10,7 +10,8 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.dense import check_width, check_widths, glorot, zero_unless
-from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, linear
+from jgs.models.edges import by_edge, check_edges, joined, padded_edges, read_edges
+from jgs.ops import aggregate, edge_dot, edge_mask, edge_scores, edge_softmax, gather, linear
 from jgs.ops.dropout import Mask
 from jgs.ops.edge_scores import leaky_scores
 from jgs.ops.linear import finish
@@ -21,10 +22,12 @@ class GATConv(nnx.Module):
 
     The mean is weighted by attention: a softmax over `u`, head by head, of
 
-    - version 1: `LeakyReLU(a_source . W x_u + a_target . W x_v)`;
-    - version 2: `a . LeakyReLU(W x_u + W_target x_v)`.
+    - version 1: `LeakyReLU(a_source . W x_u + a_target . W x_v + a_edge . W_edge e)`;
+    - version 2: `a . LeakyReLU(W x_u + W_target x_v + W_edge e)`.
 
-    Matrices and attention vectors are Glorot uniform with a gain of sqrt(2), and the bias is 0.
+    Here `e` are the features of the edge from `u` to `v`; without `edge_columns` the last terms
+    are left out. Matrices and attention vectors are Glorot uniform with a gain of sqrt(2), and
+    the bias is 0.
 
     Args:
       in_features, out_features: widths of the input and the output. Concatenated heads share
@@ -34,18 +37,23 @@ class GATConv(nnx.Module):
         last layer; each head then has `out_features` units.
       version: 1 or 2.
       negative_slope: slope of the LeakyReLU below 0.
-      self_loops: whether each node is one more neighbour of itself.
+      self_loops: whether each node is one more neighbour of itself. This edge has no features:
+        its `W_edge e` is 0. (In PyG it has the mean of the features of the edges into `v`.)
+      edge_columns: the names of the edge columns that together are `e`, as a sampler is asked
+        for them: `Neighbors(..., edges=("dist",))`.
+      edge_width: how many numbers they hold for each edge.
       rngs: its `params` stream makes the weights.
 
     `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
     zeros in padding. On the real rows the result equals `conv.update(x[:T], aggregated)`, where
     `aggregated` is the sum of `conv.values(conv.message(x_u))` over `u`, weighted by the
-    softmax of `conv.scores(conv.message(x_u), conv.query(x_v))`. Rows of `x` beyond
+    softmax of `conv.scores(conv.message(x_u), conv.query(x_v), edge)`. Rows of `x` beyond
     `block.num_sources` may hold anything and change neither result nor gradient. The same is
     true, with `real` bool `[S]`, of rows where `real` is False. `attention_drop` is the
     `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `S` sources' nodes: attention weights
     are dropped by it after the softmax, and whether an edge's weights are dropped depends on
-    its two nodes. Raises `InputError` for another width, version or number of heads.
+    its two nodes. Raises `InputError` for another width, version or number of heads, and where
+    the block lacks an edge column.
     """
 
     reduce = "attention"
@@ -62,6 +70,8 @@ class GATConv(nnx.Module):
         version: int = 1,
         negative_slope: float = 0.2,
         self_loops: bool = True,
+        edge_columns: tuple[str, ...] = (),
+        edge_width: int = 0,
         rngs: nnx.Rngs,
     ):
         check_widths(in_features=in_features, out_features=out_features, num_heads=num_heads)
@@ -90,6 +100,12 @@ class GATConv(nnx.Module):
             self.target_kernel = glorot(rngs, (in_features, width))
             self.attention = glorot(rngs, (num_heads, head_width))
         self.bias = nnx.Param(jnp.zeros(out_features))
+        self.edge_columns = check_edges(edge_columns, edge_width)
+        self.edge_width = edge_width
+        if self.edge_columns:
+            self.edge_kernel = glorot(rngs, (edge_width, width))
+            if version == 1:
+                self.edge_attention = glorot(rngs, (num_heads, head_width))
 
     def __call__(
         self,
@@ -105,19 +121,25 @@ class GATConv(nnx.Module):
         check_width(x, self.in_features)
         x, num = zero_unless(real, x), block.target_capacity
         values = linear([x], [self.kernel[...]], None, block.num_sources)
+        edge = read_edges(self, block)
         if self.version == 1:
             # s + t is the dot product of (s, 1), of the source, and (1, t), of the target.
-            kernels = [self._scores_kernel(a) for a in self._attentions()]
+            kernels = [_scores_kernel(self.kernel[...], a) for a in self._attentions()]
             both = linear([x], [jnp.hstack(kernels)], None, block.num_sources)
             source, target = jnp.split(both, 2, axis=1)
             target = target[:num]
             pairs = (_beside_ones(source, 0), _beside_ones(target, 1))
-            logits = self._leaky(edge_dot(block, *pairs, self.num_heads))
+            logits = edge_dot(block, *pairs, self.num_heads)
+            logits = self._leaky(logits + self._of_edge(edge) if edge else logits)
             own_logits = self._leaky(source[:num] + target)
         else:
             target = self.query(x[:num], block.num_targets)
             attention = self.attention[...]
-            logits = edge_scores(block, values, target, attention, self.negative_slope)
+            sources, rows = block, values
+            if edge:  # each edge is a source of its own
+                rows = gather(values, block.indices) + self._of_edge(edge)
+                sources, rows = by_edge(block), padded_edges(block, rows)
+            logits = edge_scores(sources, rows, target, attention, self.negative_slope)
             own_logits = self.scores(values[:num], target)
         if self.self_loops:
             weights, own_weights = edge_softmax(block, logits, own_logits)
@@ -141,7 +163,7 @@ class GATConv(nnx.Module):
         `[S, H]` follows them. The first `num_sources` rows are real, by default all."""
         kernel = self.kernel[...]
         if self.version == 1:
-            kernel = jnp.hstack([kernel, self._scores_kernel(self.source_attention[...])])
+            kernel = jnp.hstack([kernel, _scores_kernel(kernel, self.source_attention[...])])
         return linear([x], [kernel], None, num_sources)
 
     def query(self, own: jax.Array, num_targets: jax.Array | None = None) -> jax.Array:
@@ -149,13 +171,17 @@ class GATConv(nnx.Module):
         part of the logits `[T, H]`, in version 2 `W_target own` `[T, H * D]`. The first
         `num_targets` rows are real, by default all."""
         if self.version == 1:
-            kernel = self._scores_kernel(self.target_attention[...])
+            kernel = _scores_kernel(self.kernel[...], self.target_attention[...])
         else:
             kernel = self.target_kernel[...]
         return linear([own], [kernel], None, num_targets)
 
-    def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
-        """The logits `[n, H]` of `n` pairs of a source's message and a target's query."""
+    def scores(
+        self, message: jax.Array, query: jax.Array, edge: dict[str, jax.Array] | None = None
+    ) -> jax.Array:
+        """The logits `[n, H]` of `n` pairs of a source's message and a target's query, joined
+        by edges with these columns; None for self-loops."""
+        query = query + self._of_edge(edge) if edge else query
         if self.version == 1:
             return self._leaky(message[:, -self.num_heads :] + query)
         return leaky_scores(message + query, self.attention[...], self.negative_slope)
@@ -188,13 +214,21 @@ class GATConv(nnx.Module):
     def _attentions(self) -> tuple[jax.Array, jax.Array]:
         return self.source_attention[...], self.target_attention[...]
 
-    def _scores_kernel(self, attention: jax.Array) -> jax.Array:
-        """The matrix `[in, H]` that turns `x` into `attention . W x` of each head."""
-        kernel = self.kernel[...].reshape(self.in_features, *attention.shape)
-        return jnp.sum(kernel * attention, axis=-1)
+    def _of_edge(self, edge: dict[str, jax.Array]) -> jax.Array:
+        """What the edges add inside the LeakyReLU: `[n, H]`, in version 2 `[n, H * D]`."""
+        kernel = self.edge_kernel[...]
+        if self.version == 1:
+            kernel = _scores_kernel(kernel, self.edge_attention[...])
+        return linear([joined(edge, self.edge_width)], [kernel])
 
     def _leaky(self, logits: jax.Array) -> jax.Array:
         return jax.nn.leaky_relu(logits, self.negative_slope)
+
+
+def _scores_kernel(kernel: jax.Array, attention: jax.Array) -> jax.Array:
+    """The matrix `[in, H]` that turns `x` into `attention . W x` of each head; `kernel` is `W`
+    `[in, H * D]`."""
+    return jnp.sum(kernel.reshape(-1, *attention.shape) * attention, axis=-1)
 
 
 def _beside_ones(numbers: jax.Array, place: int) -> jax.Array:

@@ -37,8 +37,7 @@ class GCNConv(nnx.Module):
 
     reduce = "mean"
     projects_first = True  # a message is at least scaled, so it is never `x` itself
-    uses_degrees = True
-    takes_inputs = False
+    uses_degrees, takes_inputs, edge_columns = True, False, ()
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
         check_widths(in_features=in_features, out_features=out_features)

@@ -36,6 +36,7 @@ class GINConv(nnx.Module):
 
     reduce = "sum"
     uses_degrees, takes_inputs = False, False
+    edge_columns: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.models.dense import check_width, zero_unless
+from jgs.models.edges import mean_by_source, on_edges
 from jgs.models.inputs import Inputs, Placed
 from jgs.models.layer import Layer
 from jgs.models.masked import masked_layer
@@ -50,7 +51,8 @@ class GNN(nnx.Module):
     - `jgs.models.Placed`, which names the tables where these rows lie. Where `input_reduce` is
       not None the first layer reads them there directly.
 
-    Layers that read degrees need `batch.degrees` (see `batch.with_degrees`).
+    Layers that read degrees need `batch.degrees` (see `batch.with_degrees`). Layers that read
+    edges need blocks with `edge_columns`.
 
     Raises `InputError` where the batch has another number of blocks or `x` another shape, and
     for `Inputs` together with `input_dropout`, which needs the rows that `Inputs` do not hold.
@@ -103,6 +105,12 @@ class GNN(nnx.Module):
         """Whether a layer reads `batch.degrees`."""
         return any(layer.uses_degrees for layer in self.layers)
 
+    @property
+    def edge_columns(self) -> tuple[str, ...]:
+        """The names of the edge columns that the layers read. A sampler is asked for them by
+        `edges=model.edge_columns`."""
+        return tuple(dict.fromkeys(name for one in self.layers for name in one.edge_columns))
+
     def __call__(self, batch: MiniBatch, x: Any, *, key: jax.Array | None = None) -> jax.Array:
         if not batch.square and len(batch.blocks) != len(self.layers):
             raise InputError(
@@ -121,7 +129,8 @@ class GNN(nnx.Module):
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         """The output of `model(batch, x, key=key)`, to rounding, and every layer's messages
-        float32 `[S, M]`, which are finite in padding. Adaptive samplers learn from these.
+        float32 `[S, M]`, which are finite in padding. Adaptive samplers learn from these. Of an
+        `EdgeLayer` they are the means of the messages on each source's drawn edges.
 
         Args:
           x: the rows of all input nodes `[S, in]`, or `Placed`; `Inputs` are refused.
@@ -143,8 +152,14 @@ class GNN(nnx.Module):
 
         def three_steps(i, layer, block, x, real, degree=None, relu=False, drop=None):
             x = zero_unless(real, x)
-            messages.append(layer.message(x, block.num_sources, degree))
-            aggregated = aggregate(block, messages[-1], layer.reduce) + probes[i]
+            message = layer.message(x, block.num_sources, degree)
+            reduced_block, rows = on_edges(layer, block, message)
+            if layer.edge_columns:
+                edges = rows[: block.edge_capacity]
+                messages.append(mean_by_source(block, edges, x.shape[0]))
+            else:
+                messages.append(rows)
+            aggregated = aggregate(reduced_block, rows, layer.reduce) + probes[i]
             return layer.update(x, aggregated, block.num_targets, degree, relu=relu, drop=drop)
 
         outputs = self._run(batch, x, key, three_steps)
@@ -174,6 +189,9 @@ class GNN(nnx.Module):
         self._check_observable()
         widths = []
         for layer in self.layers:
+            if layer.edge_columns:
+                widths.append(layer.message_width)
+                continue
             one = jax.ShapeDtypeStruct((1, layer.in_features), jnp.float32)
             count = jax.ShapeDtypeStruct((1,), jnp.int32)
             message = jax.eval_shape(lambda x, d, of=layer: of.message(x, None, d), one, count)

@@ -7,7 +7,7 @@ evaluated exactly by `jgs.train.exact_inference`, which goes over all neighbours
 bounded memory and knows this contract alone.
 
 `SAGEConv`, `GCNConv`, `GATConv` and `GINConv` keep the contract. A user's own `nnx.Module` can
-keep it too.
+keep it too. A layer whose messages read their edges keeps `EdgeLayer`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Layer(Protocol):
         of each row's node in the whole graph (0 in padding). In training the degrees come from
         `MiniBatch.degrees`, in evaluation from the graph.
       takes_inputs: True means that `x` may be `jgs.models.Inputs`, whose rows were aggregated
-        by `reduce` while they were read.
+        by `reduce` while they were read. It is False for a layer with `edge_columns`.
+      edge_columns: the names of the edge columns that the layer reads, as in
+        `jgs.Block.edge_arrays`; `()` for a layer that reads none. A layer that reads some is an
+        `EdgeLayer` or has attention.
     """
 
     in_features: int
@@ -50,6 +53,9 @@ class Layer(Protocol):
 
     @property
     def takes_inputs(self) -> bool: ...
+
+    @property
+    def edge_columns(self) -> tuple[str, ...]: ...
 
     def message(
         self,
@@ -97,12 +103,39 @@ class Layer(Protocol):
         """
 
 
+class EdgeLayer(Layer, Protocol):
+    """A layer with `edge_columns` and a sum, mean or maximum: its messages read their edges.
+
+    Each source's `message` is computed first, once for all its edges. (A source has many edges,
+    so products belong there.) If there is nothing to compute it is `x` itself, and
+    `projects_first` is False. `edge_message` then makes the message of every edge, and these
+    are reduced. With "weight" among `edge_columns` they are not multiplied by the block's
+    weights.
+
+    Fields:
+      message_width: the width `M` of the rows that `edge_message` returns and `update` takes.
+    """
+
+    message_width: int
+
+    def edge_message(self, message: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
+        """The messages float32 `[n, M]` of `n` edges, each computed from its own rows alone.
+
+        Args:
+          message: float32 `[n, P]`, the rows that `message` returned for the edges' sources.
+          edge: the layer's `edge_columns` by name, arrays `[n, ...]`. "id" and "time" are
+            int64, with which JAX computes under `jax.enable_x64` alone.
+
+        In padding both hold copies of a real edge, and the result is not read."""
+
+
 class AttentionLayer(Layer, Protocol):
     """A layer with `reduce == "attention"`: a weighted mean of values, in `H` heads.
 
     For every edge from `u` to `v`, and every head, the weight is the softmax, over the edges
     into `v`, of `scores(message[u], query[v])`. `aggregated` `[T, H * D]` is the weighted sum
-    of `values(message[u])`. A target without edges has zeros.
+    of `values(message[u])`. A target without edges has zeros. If the layer has `edge_columns`,
+    `scores` also reads the columns of the edge.
 
     A call also takes `attention_drop`, the `jgs.ops.dropout_mask` of the `S` sources' nodes.
     Weights are dropped by it after the softmax. A `GNN` with `attention_dropout` passes it.
@@ -118,9 +151,13 @@ class AttentionLayer(Layer, Protocol):
     def query(self, own: jax.Array) -> jax.Array:
         """float32 `[T, Q]`: the query of each target, from its own row of `own` `[T, in]`."""
 
-    def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
+    def scores(
+        self, message: jax.Array, query: jax.Array, edge: dict[str, jax.Array] | None = None
+    ) -> jax.Array:
         """float32 `[n, H]`: the logits of `n` pairs of a message, `[n, M]`, and a query,
-        `[n, Q]`."""
+        `[n, Q]`. A layer with `edge_columns` is given `edge`, as `EdgeLayer.edge_message` is.
+        None: the pairs are the `self_loops`, which are no edges of the graph and have no
+        columns."""
 
     def values(self, message: jax.Array) -> jax.Array:
         """float32 `[n, H * D]`: the values in messages `[n, M]`, which each head averages."""

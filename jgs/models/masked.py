@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jgs.graph import Block
 from jgs.models.dense import zero_unless
+from jgs.models.edges import on_edges, read_edges
 
 
 def masked_layer(
@@ -37,13 +38,17 @@ def masked_layer(
     edges = jnp.arange(block.edge_capacity, dtype=jnp.int32)
     # Each edge's target; the number of targets in padding.
     target = jnp.searchsorted(block.indptr[1:], edges, side="right")
+    mask = jnp.where(target < targets, mask, 0)
     of_degree = {"degree": degree} if layer.uses_degrees else {}
     x = zero_unless(real, x)
     message = layer.message(x, block.num_sources, **of_degree)
-    rows = jnp.take(message, block.indices, axis=0, mode="fill", fill_value=0)
     if layer.reduce == "attention":
-        aggregated = _attended(layer, x[:targets], message, rows, mask, target)
+        rows = jnp.take(message, block.indices, axis=0, mode="fill", fill_value=0)
+        edge = [read_edges(layer, block)] if layer.edge_columns else []
+        aggregated = _attended(layer, x[:targets], message, rows, edge, mask, target)
     else:
+        reduced_block, rows = on_edges(layer, block, message)
+        rows = jnp.take(rows, reduced_block.indices, axis=0, mode="fill", fill_value=0)
         aggregated = _reduced(
             layer.reduce, rows * mask[:, None], target, jnp.diff(block.indptr)
         )
@@ -63,13 +68,14 @@ def _attended(
     own: jax.Array,
     message: jax.Array,
     rows: jax.Array,
+    edge: list[dict[str, jax.Array]],
     mask: jax.Array,
     target: jax.Array,
 ) -> jax.Array:
     num, heads = own.shape[0], layer.num_heads
     query = layer.query(own)
     asked = jnp.take(query, target, axis=0, mode="fill", fill_value=0)
-    scores = layer.scores(rows, asked)
+    scores = layer.scores(rows, asked, *edge)
     top = jax.ops.segment_max(scores, target, num)
     if layer.self_loops:
         own_scores = layer.scores(message[:num], query)

@@ -36,7 +36,7 @@ class SAGEConv(nnx.Module):
     width or an unknown `reduce`.
     """
 
-    uses_degrees, takes_inputs = False, True
+    uses_degrees, takes_inputs, edge_columns = False, True, ()
 
     def __init__(
         self, in_features: int, out_features: int, *, reduce: str = "mean", rngs: nnx.Rngs

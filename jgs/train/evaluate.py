@@ -25,6 +25,7 @@ from jgs.train.evaluate_layer import (
     attend,
     begin,
     combine,
+    combine_edges,
     message,
     nothing,
     stages,
@@ -64,7 +65,7 @@ def exact_inference(
 
     Args:
       model: see `jgs.models.Model`.
-      graph: `jgs.Graph` of `N` nodes.
+      graph: `jgs.Graph` of `N` nodes, with the edge columns that the layers read.
       features: `[N, F]`, a JAX array or `SparseFeatures`.
       memory: bytes; the command's `--eval-memory`.
       scratch: the folder of the unnamed file; None: the system's folder for temporary files.
@@ -77,7 +78,8 @@ def exact_inference(
         them, ids of nodes that it owns, and their outputs. All ranks call this function and
         `infer`, and no other thread may use `comm` meanwhile. A rank fetches the rows of other
         ranks' nodes that its pieces read; all ranks make equally many exchanges. A single rank
-        exchanges nothing and reads rows where they lie.
+        exchanges nothing and reads rows where they lie. An edge's "id" is its position in its
+        rank's graph.
       advance: called with (done, total) after each chunk, which count the rows of all layers on
         this process.
 
@@ -120,7 +122,8 @@ class _Evaluation:
         width = width_of(self.features[0])
         self.stages = stages(model, width)
         widest = max(width, *(max(np.shape(p), default=1) for p in jax.tree.leaves(params)))
-        self.edges = Edges(comm, offsets, graphs, weighted, widest, memory)
+        names = {name for stage in self.stages for name in stage.edge_columns}
+        self.edges = Edges(comm, offsets, graphs, weighted, sorted(names), widest, memory)
         self.exchanges: dict[int, FeatureExchange] = {}
         self._say_where()
 
@@ -191,7 +194,7 @@ class _Evaluation:
         alone, table = self.comm.size == 1, messages[0]
         in_place = alone and isinstance(table, jax.Array) and table.dtype == np.float32
         fetched = 0 if in_place else 2 * stage.message_width
-        size = edges.piece_size(stage.edge_floats + fetched)
+        size = edges.piece_size(stage.edge_floats + fetched, stage.edge_columns)
         own = nnx.split(nnx.merge(self.graphdef, params).layers[layer])
         work = _Work(layer, stage, params, *own, size, in_place, last)
         ranks = list(zip(edges.ranks, targets, strict=True))
@@ -230,25 +233,28 @@ class _Evaluation:
         def add(state: Any, part: Block, table: Any) -> Any:
             if reduce == "attention":
                 return attend(*layer, state, part, table)
+            if work.stage.edge_columns:
+                return combine_edges(*layer, state, part, table)
             return combine(state, part, table, reduce)
 
         for chunk in edges.chunks(targets):
             own = padded(chunk - rank.first, num_rows, rank.num_own)
             x = take(rows, own)
-            state: Any = nothing((num_rows, work.stage.message_width), reduce)
+            state: Any = nothing((num_rows, work.stage.reduced_width), reduce)
             if state is None:
                 state = begin(*layer, x, take(messages, own))
             count = np.zeros(num_rows, np.int64)
-            for row_starts, sources in edges.pieces(rank, chunk, work.size):
+            for row_starts, sources, at in edges.pieces(rank, chunk, work.size):
                 count += np.diff(row_starts)
+                columns = rank.edge_arrays(work.stage.edge_columns, at, work.size)
                 if work.in_place:  # the kernel reads the rows where they lie
-                    part = block(row_starts, sources, edges.num_nodes)
+                    part = block(row_starts, sources, edges.num_nodes, columns)
                     state = add(state, part, messages)
                     continue
                 found, place = np.unique(sources, return_inverse=True)
                 asked = padded(found.astype(np.int32), num_sources, edges.num_nodes)
                 table = take(messages, asked) if alone else (yield asked)
-                part = block(row_starts, place.astype(np.int32), num_sources)
+                part = block(row_starts, place.astype(np.int32), num_sources, columns)
                 state = add(state, part, table)
             ids = padded(chunk, num_rows, edges.num_nodes)
             numbers = (count.astype(np.float32), padded(rank.degree(chunk), num_rows, 0))

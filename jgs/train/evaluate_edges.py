@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.route import check_offsets
 from jgs.errors import InputError
-from jgs.graph import Block, Graph
+from jgs.graph import Block, Graph, as_device
 from jgs.train.evaluate_rows import padded
 
 
 class Rank(NamedTuple):
-    """One local rank: its nodes, `first` to `last - 1`, and the arrays of their in-edges."""
+    """One local rank: its nodes, `first` to `last - 1`, and the arrays of their in-edges.
+    `columns` are the edge columns that layers read, by name, without "id"."""
 
     first: int
     last: int
     indptr: np.ndarray
     indices: np.ndarray
     weight: np.ndarray | None
+    columns: dict[str, np.ndarray]
 
     @property
     def num_own(self) -> int:
@@ -36,12 +40,26 @@ class Rank(NamedTuple):
         """int32: the in-degrees, in the whole graph, of `nodes`, which the rank owns."""
         return (self.indptr[nodes + 1] - self.indptr[nodes]).astype(np.int32)
 
+    def edge_arrays(
+        self, names: Iterable[str], edges: np.ndarray, size: int
+    ) -> dict[str, jax.Array]:
+        """The columns `names`, `[size, ...]`, of the edges at these positions in `indices`, and
+        zeros in padding."""
+        found = {}
+        for name in names:
+            rows = edges if name == "id" else self.columns[name][edges]
+            room = np.zeros((size, *rows.shape[1:]), rows.dtype)
+            room[: len(rows)] = rows
+            found[name] = as_device(room)  # a jitted function would cut 64 bits of NumPy's
+        return found
+
 
 class Edges:
     """The in-edges of the nodes of each local rank, read in chunks of targets.
 
     Args:
       comm, offsets, graphs, weighted: as in `jgs.train.exact_inference`.
+      names: the edge columns that layers read.
       widest: the largest number of floats in the row of a target.
       memory: bytes that a chunk, and a piece of its edges, may take.
 
@@ -58,6 +76,7 @@ class Edges:
         offsets: Any,
         graphs: Sequence[Graph],
         weighted: bool,
+        names: Sequence[str],
         widest: int,
         memory: int,
     ):
@@ -76,6 +95,7 @@ class Edges:
                 np.asarray(graph.indptr),
                 np.asarray(graph.indices),
                 np.asarray(graph.edge_weight) if weighted else None,
+                _columns(graph, names),
             )
             for graph, own in zip(graphs, pairwise(bounds), strict=True)
         ]
@@ -89,15 +109,17 @@ class Edges:
     def chunks(self, nodes: np.ndarray) -> Iterator[np.ndarray]:
         return (nodes[i : i + self.num_rows] for i in range(0, len(nodes), self.num_rows))
 
-    def piece_size(self, floats: int) -> int:
-        """The number of edges in a piece, where each edge takes `floats` floats; equal on all
-        ranks."""
-        fits = self._memory // (32 + 4 * floats)  # 32 bytes for indices
+    def piece_size(self, floats: int, names: Sequence[str] = ()) -> int:
+        """The number of edges in a piece, where each edge takes `floats` floats, and twice its
+        entries in the columns `names`; equal on all ranks."""
+        columns = [self.ranks[0].columns[name] for name in names if name != "id"]
+        entries = sum(column.itemsize * prod(column.shape[1:]) for column in columns)
+        fits = self._memory // (32 + 4 * floats + 2 * entries)  # 32 bytes for indices
         return max(1, min(fits, self._typical, self._num_edges, 1 << 30))
 
     def pieces(
         self, rank: Rank, targets: np.ndarray, size: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """The edges into the chunk `targets`; see the function `pieces`."""
         graph = (rank.indptr, rank.indices, rank.weight)
         return pieces(*graph, targets, self.num_rows, size, self.num_nodes)
@@ -119,7 +141,7 @@ class Edges:
         for mine, rank, asked in zip(found, self.ranks, nodes, strict=True):
             mine[asked] = True
             for targets in self.chunks(asked):
-                for _, sources in self.pieces(rank, targets, self.piece_size(0)):
+                for _, sources, _ in self.pieces(rank, targets, self.piece_size(0)):
                     mine[sources] = True
             mine[self.num_nodes :] = False
         if alone:
@@ -157,9 +179,9 @@ def pieces(
     num_rows: int,
     size: int,
     padding: int,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the edges into `targets`, `size` at a time, as row starts `[num_rows+1]` and
-    sources `[size]`.
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields the edges into `targets`, `size` at a time, as row starts `[num_rows+1]`, sources
+    `[size]`, and the edges' positions in `indices`, without padding.
 
     Every piece has the same rows. The edges of a row that do not fit into a piece are in the
     next ones. With `weight` the edges of weight 0 are left out. Places without an edge hold
@@ -176,10 +198,32 @@ def pieces(
             drawn = weight[edges] > 0
             local, edges = np.r_[0, np.cumsum(drawn)][local], edges[drawn]
         row_starts = padded(local.astype(np.int32), num_rows + 1, local[-1])
-        yield row_starts, padded(indices[edges], size, padding)
+        yield row_starts, padded(indices[edges], size, padding), edges
 
 
-def block(row_starts: np.ndarray, sources: np.ndarray, num_sources: int) -> Block:
-    """A piece as a block. Its sources are rows of a table of `num_sources` rows."""
+def block(
+    row_starts: np.ndarray,
+    sources: np.ndarray,
+    num_sources: int,
+    columns: Mapping[str, jax.Array],
+) -> Block:
+    """A piece as a block with these columns. Its sources are rows of a table of `num_sources`
+    rows."""
     counts = (len(row_starts) - 1, num_sources, row_starts[-1])
-    return Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
+    made = Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
+    return made.with_edge_arrays(columns)
+
+
+def _columns(graph: Graph, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The edge columns `names` of `graph`, but for "id"; raises `InputError` without them."""
+    fields = {"weight": graph.edge_weight, "type": graph.edge_type, "time": graph.edge_time}
+    known = {name: a for name, a in fields.items() if a is not None} | graph.edge_columns
+    for name in names:
+        if name != "id" and name not in known:
+            raise InputError(
+                f"the graph must have the edge column {name!r}, which a layer reads",
+                ", ".join(known) or "no edge columns",
+                f"Make it with edge_columns={{{name!r}: ...}}; weights, types and times have "
+                "arguments of their own.",
+            )
+    return {name: np.asarray(known[name]) for name in names if name != "id"}

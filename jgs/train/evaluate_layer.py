@@ -20,22 +20,27 @@ from flax import nnx
 import jgs.ops
 from jgs.errors import InputError
 from jgs.graph import Block
+from jgs.models.edges import by_edge, on_edges, padded_edges, read_edges
 
 
 class Stage(NamedTuple):
     """What is known of a layer before it is computed.
 
     Fields:
-      reduce: the layer's `reduce`.
+      reduce, edge_columns: the layer's.
       projects_first: whether the layer's messages are computed and stored.
-      message_width: width of a message.
+      message_width: width of a source's message.
+      reduced_width: width of what is reduced; an `EdgeLayer` makes other rows of messages.
       out_width: width of the output's rows after `activate`.
-      edge_floats: floats that an edge takes while it is reduced, without its source's row.
+      edge_floats: floats that an edge takes while it is reduced, without its source's row and
+        its columns.
     """
 
     reduce: str
+    edge_columns: tuple[str, ...]
     projects_first: bool
     message_width: int
+    reduced_width: int
     out_width: int
     edge_floats: int
 
@@ -73,21 +78,29 @@ def stages(model: Any, num_features: int) -> list[Stage]:
 
         def shapes(params, x, layer=layer):
             one, count = np.zeros(1, np.int32), np.zeros(1, np.float32)
-            rows = message(graphdef, params, x, one, layer)
-            state = nothing(rows.shape, model.layers[layer].reduce)
+            rows, conv = message(graphdef, params, x, one, layer), model.layers[layer]
+            state = nothing((1, _reduced_width(conv, rows.shape[1])), conv.reduce)
             if state is None:
                 state = begin(*nnx.split(nnx.merge(graphdef, params).layers[layer]), x, rows)
             return rows, state, update(graphdef, params, x, state, count, one, one, layer)
 
         rows, state, out = jax.eval_shape(shapes, params, x)
-        floats = 0
-        if isinstance(
-            state, Attended
-        ):  # rows gathered for every edge, and what becomes of them
-            floats = rows.shape[1] + sum(a.shape[1] for a in state) + state.total.shape[1]
-        width = out.shape[1]
-        found.append(Stage(conv.reduce, conv.projects_first, rows.shape[1], width, floats))
+        sent, floats, width = rows.shape[1], 0, out.shape[1]
+        reduced = _reduced_width(conv, sent)
+        # Rows gathered for every edge, and what becomes of them.
+        if isinstance(state, Attended):
+            floats = sent + sum(a.shape[1] for a in state) + state.total.shape[1]
+        elif conv.edge_columns:
+            floats = sent + 2 * reduced
+        of_layer = (conv.reduce, conv.edge_columns, conv.projects_first)
+        found.append(Stage(*of_layer, sent, reduced, width, floats))
     return found
+
+
+def _reduced_width(conv: Any, message_width: int) -> int:
+    if conv.edge_columns and conv.reduce != "attention":
+        return conv.message_width
+    return message_width
 
 
 @partial(jax.jit, static_argnames=("graphdef", "layer"))
@@ -147,6 +160,15 @@ def combine(total: jax.Array, block: Block, x: jax.Array, reduce: str) -> jax.Ar
     return jnp.where(here, jnp.maximum(total, jgs.ops.aggregate(block, x, "max")), total)
 
 
+@partial(jax.jit, static_argnames="definition", donate_argnames="total")
+def combine_edges(
+    definition: Any, params: Any, total: jax.Array, block: Block, table: jax.Array
+) -> jax.Array:
+    """The same for a layer whose messages read their edges. `table` has their sources' rows."""
+    conv = nnx.merge(definition, params)
+    return combine(total, *on_edges(conv, block, table), conv.reduce)
+
+
 @partial(jax.jit, static_argnames="definition", donate_argnames="state")
 def attend(
     definition: Any, params: Any, state: Attended, block: Block, table: jax.Array
@@ -157,13 +179,12 @@ def attend(
     target = jnp.searchsorted(block.indptr[1:], edges, side="right")  # R in padding
     rows = jgs.ops.gather(table, block.indices)
     query = state.query.at[target].get(mode="fill", fill_value=0)
-    scores = conv.scores(rows, query)
-    by_target = Block(block.indptr, edges, block.num_targets, block.num_edges, block.num_edges)
+    edge = [read_edges(conv, block)] if conv.edge_columns else []
+    scores = conv.scores(rows, query, *edge)
+    by_target = by_edge(block.with_edge_arrays({}))
 
-    # `x` has a row for each edge; it is padded, as a block has a source for every target.
     def reduced(x: jax.Array, reduce: str) -> jax.Array:
-        short = max(block.target_capacity - x.shape[0], 0)
-        return jgs.ops.aggregate(by_target, jnp.pad(x, ((0, short), (0, 0))), reduce)
+        return jgs.ops.aggregate(by_target, padded_edges(block, x), reduce)
 
     here = jnp.diff(block.indptr)[:, None] > 0
     top = jnp.where(here, jnp.maximum(state.top, reduced(scores, "max")), state.top)

@@ -1,4 +1,4 @@
-"""GCNConv, GATConv and GINConv: their contract, dense references, padding, derivatives."""
+"""The layers beside SAGEConv: their contract, dense references, padding, derivatives."""
 
 import dataclasses
 
@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import networkx
 import numpy as np
 import pytest
+from columns import with_columns
 from flax import nnx
 
 from jgs import Graph, InputError, ops
-from jgs.models import GCN, ConcatConv, GATConv, GCNConv, GINConv
+from jgs.models import GCN, ConcatConv, GATConv, GCNConv, GINConv, GINEConv
 from jgs.sampling import sample_neighbors
 
 NUM_NODES, ISOLATED = 24, 5
@@ -20,6 +21,8 @@ def rngs():
     return nnx.Rngs(3)
 
 
+DIST = {"edge_columns": ("dist", "kind"), "edge_width": 3}
+
 # Widths with which layers project before they aggregate, and widths with which they do not.
 CONVS = {
     "gcn-narrows": lambda: GCNConv(7, 4, rngs=rngs()),
@@ -28,9 +31,12 @@ CONVS = {
     "concat-widens": lambda: ConcatConv(7, 16, rngs=rngs()),
     "gin": lambda: GINConv(7, 4, 9, eps=0.5, rngs=rngs()),
     "gin-eps-narrows": lambda: GINConv(7, 9, 4, eps=0.5, train_eps=True, rngs=rngs()),
+    "gine": lambda: GINEConv(7, 4, 9, eps=0.5, train_eps=True, **DIST, rngs=rngs()),
     "gat1": lambda: GATConv(7, 12, 3, rngs=rngs()),
     "gat1-mean": lambda: GATConv(7, 4, 3, concat=False, self_loops=False, rngs=rngs()),
     "gat2": lambda: GATConv(7, 12, 3, version=2, rngs=rngs()),
+    "gat1-edges": lambda: GATConv(7, 12, 3, **DIST, rngs=rngs()),
+    "gat2-edges": lambda: GATConv(7, 12, 3, version=2, **DIST, rngs=rngs()),
     "gat2-mean": lambda: GATConv(7, 4, 2, version=2, concat=False, rngs=rngs()),
 }
 
@@ -51,16 +57,23 @@ def nx_graph():
 
 @pytest.fixture(scope="module")
 def graph(nx_graph):
-    return Graph.from_networkx(nx_graph.to_directed())
+    """It has edge columns of two numbers and of one, which a logarithm takes."""
+    plain, rng = Graph.from_networkx(nx_graph.to_directed()), np.random.default_rng(8)
+    columns = {
+        "dist": rng.normal(size=(plain.num_edges, 2)).astype(np.float32),
+        "kind": rng.integers(1, 4, plain.num_edges),
+    }
+    return Graph(plain.indptr, plain.indices, edge_columns=columns)
 
 
 def all_neighbours(graph, padding=0, order=None):
-    """A block of all edges into the nodes, in that order; its nodes and their in-degrees."""
+    """A block of all edges into the nodes, in that order; its nodes and their in-degrees. The
+    padding of its columns is NaN."""
     order = np.arange(NUM_NODES) if order is None else order
     seeds = jnp.asarray(np.r_[order, [NUM_NODES] * padding].astype(np.int32))
-    batch = sample_neighbors(jax.random.key(0), graph, seeds, (-1,))
+    batch = sample_neighbors(jax.random.key(0), graph, seeds, (-1,), return_edge_ids=True)
     degree = np.r_[np.diff(graph.indptr), -7].astype(np.int32)
-    return batch.blocks[0], batch.nodes, jnp.asarray(degree)[batch.nodes]
+    return with_columns(graph, batch.blocks[0]), batch.nodes, jnp.asarray(degree)[batch.nodes]
 
 
 def features(width=7, seed=0):
@@ -79,24 +92,31 @@ def softmax(logits):
 
 def reduced(conv, block, x, degree):
     """The messages, reduced one target at a time in NumPy, `[T, ...]`."""
-    indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)
-    targets = range(int(block.num_targets))
-    rows = [indices[indptr[t] : indptr[t + 1]] for t in targets]
-    message = np.asarray(conv.message(x, degree=degree))
+    indptr, num_targets = np.asarray(block.indptr), int(block.num_targets)
+    num_edges, message = int(block.num_edges), conv.message(x, degree=degree)
+    rows, ends = message[block.indices[:num_edges]], indptr[1:num_targets]
+    columns = block.edge_arrays()
+    edge = {name: columns[name][:num_edges] for name in conv.edge_columns}
     if conv.reduce != "attention":
-        totals = np.stack([message[row].sum(0) for row in rows])
-        counts = [[max(len(row), 1)] for row in rows]
+        rows = conv.edge_message(rows, edge) if edge else rows
+        parts = np.split(np.asarray(rows), ends)
+        totals = np.stack([part.sum(0) for part in parts])
+        counts = [[max(len(part), 1)] for part in parts]
         return jnp.asarray(totals / np.float32(counts) if conv.reduce == "mean" else totals)
-    if conv.self_loops:
-        rows = [np.r_[row, [t]] for t, row in zip(targets, rows, strict=True)]
-    lengths = [len(row) for row in rows]
-    sources, ends = np.concatenate(rows), np.cumsum(lengths)[:-1]
-    query = conv.query(x[np.repeat(targets, lengths)])
-    scores = np.split(np.asarray(conv.scores(jnp.asarray(message[sources]), query)), ends)
-    weights = np.concatenate([softmax(s) if len(s) else s for s in scores])
-    values = np.asarray(conv.values(message[sources]))
-    weighted = np.repeat(weights, values.shape[1] // conv.num_heads, axis=1) * values
-    return jnp.asarray(np.stack([part.sum(0) for part in np.split(weighted, ends)]))
+    query = conv.query(x[:num_targets])
+    target = np.repeat(np.arange(num_targets), np.diff(indptr[: num_targets + 1]))
+    scores = conv.scores(rows, query[target], *([edge] if edge else []))
+    scores, values = (np.split(np.asarray(a), ends) for a in (scores, conv.values(rows)))
+    own_message = message[:num_targets]
+    own = np.asarray(conv.scores(own_message, query)), np.asarray(conv.values(own_message))
+    totals = []
+    for t, (of_edges, mine) in enumerate(zip(scores, values, strict=True)):
+        if conv.self_loops:  # a loop has no edge features
+            of_edges, mine = np.vstack([of_edges, own[0][t]]), np.vstack([mine, own[1][t]])
+        weight = softmax(of_edges) if len(of_edges) else of_edges
+        weight = np.repeat(weight, mine.shape[1] // conv.num_heads, axis=1)
+        totals.append((weight * mine).sum(0))
+    return jnp.asarray(np.stack(totals))
 
 
 def test_a_layer_is_its_messages_reduced_and_updated(conv, graph):
@@ -180,11 +200,30 @@ def test_gin_is_an_mlp_of_the_sum(nx_graph, graph, train_eps):
     assert ("eps" in nnx.state(learnt)) == train_eps
 
 
+def test_gine_adds_the_edges_before_the_relu(graph):
+    conv = GINEConv(7, 5, 8, eps=0.5, **DIST, rngs=rngs())
+    conv.edge_bias[...] = jnp.linspace(-1, 1, 7)
+    block, nodes, _ = all_neighbours(graph)
+    src, dst = graph.edge_index()
+    edge = np.hstack([graph.edge_columns["dist"], graph.edge_columns["kind"][:, None]])
+    kernels = (conv.edge_kernel, conv.edge_bias, conv.hidden_kernel, conv.kernel)
+    of_edge, bias, first, second = (np.asarray(k[...]) for k in kernels)
+    total = 1.5 * features()
+    np.add.at(total, dst, np.maximum(features()[src] + edge @ of_edge + bias, 0))
+    want = np.maximum(total @ first, 0) @ second
+    got = conv(block, rows_of(features(), nodes))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("version", [1, 2])
-def test_gat_by_hand_on_a_path_of_three_nodes(version):
-    graph = Graph.from_edges([0, 1, 1, 2], [1, 0, 2, 1], 3)
-    batch = sample_neighbors(jax.random.key(0), graph, jnp.arange(3, dtype=jnp.int32), (-1,))
-    conv = GATConv(1, 1, version=version, rngs=rngs())
+@pytest.mark.parametrize("edges", [{}, {"edge_columns": ("dist",), "edge_width": 1}])
+def test_gat_by_hand_on_a_path_of_three_nodes(version, edges):
+    dist = {(0, 1): 1.5, (1, 0): -0.5, (1, 2): 2.5, (2, 1): 1.0}
+    columns = {"dist": np.array([*dist.values()], np.float32)}
+    graph = Graph.from_edges(*zip(*dist, strict=True), 3, edge_columns=columns)
+    seeds = jnp.arange(3, dtype=jnp.int32)
+    batch = sample_neighbors(jax.random.key(0), graph, seeds, (-1,), return_edge_ids=True)
+    conv = GATConv(1, 1, version=version, **edges, rngs=rngs())
     conv.kernel[...] = jnp.array([[2.0]])
     if version == 1:
         conv.source_attention[...] = jnp.array([[0.5]])
@@ -192,18 +231,25 @@ def test_gat_by_hand_on_a_path_of_three_nodes(version):
     else:
         conv.target_kernel[...] = jnp.array([[-3.0]])
         conv.attention[...] = jnp.array([[0.5]])
+    if edges:
+        conv.edge_kernel[...] = jnp.array([[3.0]])
+        if version == 1:
+            conv.edge_attention[...] = jnp.array([[0.7]])
     x = {0: 1.0, 1: -1.0, 2: 3.0}
     rows = jnp.array([[x.get(int(v), 9.0)] for v in batch.nodes])
     leaky = lambda a: a if a > 0 else 0.2 * a  # noqa: E731
     want = []
     for v, sources in ((0, (0, 1)), (1, (0, 1, 2)), (2, (1, 2))):
+        of_edges = [3 * dist.get((u, v), 0) if edges else 0 for u in sources]  # loops have 0
+        pairs = [(x[u], of_edge) for u, of_edge in zip(sources, of_edges, strict=True)]
         if version == 1:
-            logits = [leaky(0.5 * 2 * x[u] - 1.0 * 2 * x[v]) for u in sources]
+            logits = [leaky(0.5 * 2 * xu - 1.0 * 2 * x[v] + 0.7 * e) for xu, e in pairs]
         else:
-            logits = [0.5 * leaky(2 * x[u] - 3 * x[v]) for u in sources]
+            logits = [0.5 * leaky(2 * xu - 3 * x[v] + e) for xu, e in pairs]
         weights = np.exp(logits) / np.exp(logits).sum()
         want.append([sum(w * 2 * x[u] for w, u in zip(weights, sources, strict=True))])
-    np.testing.assert_allclose(conv(batch.blocks[0], rows), want, rtol=1e-6)
+    block = with_columns(graph, batch.blocks[0])
+    np.testing.assert_allclose(conv(block, rows), want, rtol=1e-6)
 
 
 def loss_of(conv, block, x, real, degree, scale):
@@ -284,8 +330,12 @@ def test_attention_dropout_belongs_to_the_two_nodes_of_an_edge(graph, version):
         (lambda: GCNConv(0, 3, rngs=rngs()), "in_features must"),
         (lambda: ConcatConv(3, 1, rngs=rngs()), "out_features must"),
         (lambda: GINConv(3, 3, 0, rngs=rngs()), "hidden_features must"),
+        (lambda: GINEConv(3, 3, edge_columns=(), edge_width=1, rngs=rngs()), "edge_width must"),
+        (lambda: GINEConv(3, 3, edge_columns="dist", edge_width=1, rngs=rngs()), "a tuple of"),
         (lambda: GATConv(3, 3, 0, rngs=rngs()), "num_heads must"),
         (lambda: GATConv(3, 3, 2, rngs=rngs()), "multiple of num_heads"),
+        (lambda: GATConv(3, 3, edge_columns=("a",), rngs=rngs()), "edge_width must"),
+        (lambda: GATConv(3, 3, edge_width=2, rngs=rngs()), "edge_width must"),
         (lambda: GATConv(3, 4, 2, version=3, rngs=rngs()), "version must be 1 or 2"),
     ],
 )

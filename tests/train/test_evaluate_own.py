@@ -22,7 +22,7 @@ class Attend(nnx.Module):
     """Dot-product attention with several heads; its raw scores overflow an exponential."""
 
     reduce, uses_degrees, takes_inputs, projects_first = "attention", False, False, True
-    num_heads = HEADS
+    edge_columns, num_heads = (), HEADS
 
     def __init__(self, width, out, self_loops, rngs):
         self.in_features, self.out_features, self.self_loops = width, out, self_loops
@@ -49,6 +49,7 @@ class ByDegree(nnx.Module):
     """A sum over the square roots of degrees, as in a GCN: both steps read the degrees."""
 
     reduce, uses_degrees, takes_inputs, projects_first = "sum", True, False, True
+    edge_columns = ()
 
     def __init__(self, width, out, rngs):
         self.in_features, self.out_features = width, out

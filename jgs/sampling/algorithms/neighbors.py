@@ -47,8 +47,8 @@ class Neighbors(ByNode):
         `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
       replace: whether draws are with replacement.
       weighted: whether draws are in proportion to `graph.edge_weight`.
-      window: for seeds with times: only edges at most this much older than the cutoff are drawn,
-        those with `cutoff - window <= time < cutoff`. None: there is no such limit.
+      window: for seeds with times: only edges with `cutoff - window <= time < cutoff` are drawn.
+        None: there is no such limit.
       latest: for seeds with times: whether a node takes the latest of its edges before the
         cutoff, as many as its fanout, in place of random ones.
       edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`.
@@ -200,9 +200,9 @@ def sample_neighbors(
         as many keys (`jax.random.split(key, S)`).
       graph: the graph, of `N` nodes. Under `jax.jit` pass it as an argument, do not close over
         it.
-      seeds: `Seeds`, or integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position: it draws
-        nothing. Each repetition of a seed has a row of its own, with an equal sample; edges
-        from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
+      seeds: `Seeds`, or integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position:
+        it draws nothing. Each repetition of a seed has a row of its own, with an equal sample;
+        edges from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
         super-batches). They are drawn in one call, each separately, and threads wait less for
         each other than in S calls.
       fanouts: the number of neighbours that each node draws, the seeds' hop first: with

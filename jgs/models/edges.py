@@ -1,0 +1,120 @@
+"""What a layer reads of a block's edges: their columns, and a message for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.graph.batch import Control
+from jgs.ops import gather
+
+
+def read_edges(layer: Any, block: Block) -> dict[str, jax.Array]:
+    """The columns `[E, ...]` of `block` that `layer` declares, by name. Padding holds copies of
+    the first edge. Raises `InputError` where the block lacks a column."""
+    found, reader = block.edge_arrays(), type(layer).__name__
+    for name in layer.edge_columns:
+        if name not in found:
+            raise InputError(
+                f"a block must have the edge column {name!r}, which {reader} reads",
+                ", ".join(found) or "no edge columns",
+                f"Ask the sampler for it: edges=({name!r},).",
+            )
+    return {name: _with_finite_padding(block, found[name]) for name in layer.edge_columns}
+
+
+def on_edges(layer: Any, block: Block, message: jax.Array) -> tuple[Block, jax.Array]:
+    """The block and the rows that `layer` reduces, from the sources' rows `message` `[S, P]`.
+    In a layer without edge columns these are `block` and `message` themselves. In an
+    `EdgeLayer` they are a block whose sources are the edges, and the edges' messages."""
+    if not layer.edge_columns:
+        return block, message
+    rows = _with_finite_padding(block, gather(message, block.indices))
+    rows = layer.edge_message(rows, read_edges(layer, block))
+    if rows.shape != (block.edge_capacity, layer.message_width):
+        raise InputError(
+            f"edge_message of {type(layer).__name__} must return the rows that its "
+            f"message_width says, {[block.edge_capacity, layer.message_width]}",
+            f"shape {list(rows.shape)}",
+            "Set message_width to the width of an edge's message.",
+        )
+    if "weight" in layer.edge_columns:  # the layer itself has used the weights
+        block = replace(block, edge_weight=None)
+    if block.control is not None:
+        sources = gather(block.control.sources, block.indices)
+        control = Control(padded_edges(block, sources), block.control.targets)
+        block = replace(block, control=control)
+    return by_edge(block), padded_edges(block, rows)
+
+
+def by_edge(block: Block) -> Block:
+    """The same rows of edges, where each edge is a source of its own. `padded_edges` makes
+    matrices for it."""
+    each = jnp.arange(block.edge_capacity, dtype=jnp.int32)
+    return replace(block, indices=each, num_sources=block.num_edges, source_capacity=None)
+
+
+def padded_edges(block: Block, rows: jax.Array) -> jax.Array:
+    """`rows` `[E, ...]`, with more rows where `block` has more targets than edges, because a
+    matrix has a row for every target."""
+    return jnp.pad(rows, ((0, max(block.target_capacity - rows.shape[0], 0)), (0, 0)))
+
+
+def mean_by_source(block: Block, rows: jax.Array, num_sources: int) -> jax.Array:
+    """float32 `[S, M]`: the mean of `rows` `[E, M]` over the edges from each source."""
+    total = jax.ops.segment_sum(rows, block.indices, num_sources)
+    count = jax.ops.segment_sum(jnp.ones_like(rows[:, :1]), block.indices, num_sources)
+    return total / jnp.maximum(count, 1)
+
+
+def joined(edge: dict[str, jax.Array], width: int) -> jax.Array:
+    """The columns side by side, float32 `[n, width]`; raises `InputError` for another width."""
+    columns = [column.reshape(column.shape[0], -1) for column in edge.values()]
+    found = sum(column.shape[1] for column in columns)
+    if found != width:
+        raise InputError(
+            f"edge_width must be the numbers of an edge in {', '.join(edge)} together, {found}",
+            width,
+            "Build the layer with this edge_width.",
+        )
+    return jnp.hstack([column.astype(jnp.float32) for column in columns])
+
+
+def check_edges(edge_columns: Iterable[str], edge_width: int) -> tuple[str, ...]:
+    """`edge_columns` as a tuple; raises `InputError` unless it has names, of columns with
+    `edge_width` numbers an edge, or neither is given."""
+    if isinstance(edge_columns, str):
+        raise InputError(
+            "edge_columns must be a tuple of names",
+            repr(edge_columns),
+            f"Write ({edge_columns!r},).",
+        )
+    names = tuple(edge_columns)
+    if edge_width < 0 or bool(names) != (edge_width > 0):
+        raise InputError(
+            "edge_width must be how many numbers the edge_columns hold for each edge",
+            f"{edge_width} for {names}",
+            "Give both, as in edge_columns=('dist',), edge_width=1, or neither.",
+        )
+    return names
+
+
+def _with_finite_padding(block: Block, array: jax.Array) -> jax.Array:
+    """`array` `[E, ...]` with copies of the first edge's entry in padding, and 1 if there is no
+    edge.
+
+    What a layer computes of padding gets a gradient of 0, and 0 * NaN would be NaN in a
+    weight's gradient. A function that is finite on the real edges is finite on copies of them;
+    it need not be at 0, as a logarithm is not.
+    """
+    with jax.enable_x64(True):  # positions and times are 64-bit
+        real = jnp.arange(array.shape[0]) < block.num_edges
+        first = array[:1]
+        first = jnp.where(block.num_edges > 0, first, jnp.ones_like(first))
+        return jnp.where(real.reshape(-1, *[1] * (array.ndim - 1)), array, first)

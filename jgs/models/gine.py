@@ -1,0 +1,58 @@
+"""Graph isomorphism network with edge features: Hu et al., "Strategies for Pre-training Graph
+Neural Networks" (2020), in the form that PyG calls `GINEConv`, in Flax NNX."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jgs.models.dense import check_widths, glorot
+from jgs.models.edges import check_edges, joined
+from jgs.models.gin import GINConv
+from jgs.ops import linear
+
+
+class GINEConv(GINConv):
+    """One layer: `MLP((1 + eps) x_v + sum(relu(x_u + W_edge e + b_edge)))`. The sum is over
+    `v`'s neighbours `u`, and `e` are the features of the edge from `u` to `v`.
+
+    It keeps the contract `jgs.models.EdgeLayer`. The MLP, `eps` and the other arguments are
+    those of `GINConv`. `W_edge` is Glorot uniform with a gain of sqrt(2), and `b_edge` is 0.
+
+    Args:
+      edge_columns: the names of the edge columns that together are `e`, as a sampler is asked
+        for them: `Neighbors(..., edges=("dist",))`.
+      edge_width: how many numbers they hold for each edge.
+
+    `conv(block, x)` is as in `GINConv`, with a block that has these columns. Padding in them
+    may hold anything, too. Raises `InputError` where a column is missing or has another width.
+    """
+
+    projects_first = False
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        hidden_features: int | None = None,
+        *,
+        edge_columns: tuple[str, ...],
+        edge_width: int,
+        eps: float = 0.0,
+        train_eps: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(
+            in_features, out_features, hidden_features, eps=eps, train_eps=train_eps, rngs=rngs
+        )
+        check_widths(edge_width=edge_width)
+        self.edge_columns = check_edges(edge_columns, edge_width)
+        self.edge_width, self.message_width = edge_width, in_features
+        self.edge_kernel = glorot(rngs, (edge_width, in_features))
+        self.edge_bias = nnx.Param(jnp.zeros(in_features))
+
+    def edge_message(self, message: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
+        """`relu(x_u + W_edge e + b_edge)`, `[n, in]`."""
+        of_edge, kernel = joined(edge, self.edge_width), self.edge_kernel[...]
+        return linear([of_edge], [kernel], self.edge_bias[...], add=message, relu=True)
