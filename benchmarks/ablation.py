@@ -38,7 +38,6 @@ import jgs
 from benchmarks import graph, inputs
 from benchmarks.__main__ import CACHE, say
 from jgs.sampling import plan_capacity
-from jgs.sampling.base import sample_separately
 from jgs.sampling.matrix import Matrix, MatrixSampler, choose_layout, stack
 
 BATCH, WIDTH = 512, 16
@@ -190,8 +189,8 @@ def _calls(
         return lambda: draw(key_data[0], data, state, seeds[0])
 
     together = jax.jit(
-        lambda key_data, data, state, seeds: sample_separately(
-            program, key_data, data, state, seeds, capacity
+        lambda key_data, data, state, seeds: program.sample_separately(
+            key_data, data, state, seeds, capacity
         )
     )
     calls = {"all on": one(program, state), "layout": one(other, state)}

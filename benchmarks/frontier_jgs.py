@@ -11,7 +11,6 @@ import numpy as np
 import jgs
 from benchmarks import worker
 from jgs.sampling import Frontier, plan_capacity
-from jgs.sampling.base import sample_separately
 
 SEEDS = 1024
 
@@ -26,7 +25,7 @@ def measure(graph: jgs.Graph, setting: dict, threads: int) -> dict:
     @jax.jit
     def draw(step, graph, state, seeds):
         key_data = jax.random.key_data(jax.random.split(jax.random.fold_in(key, step), threads))
-        return sample_separately(sampler, key_data, graph, state, seeds, capacity)
+        return sampler.sample_separately(key_data, graph, state, seeds, capacity)
 
     @jax.jit
     def draw_nodes(step, graph):

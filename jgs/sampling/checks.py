@@ -11,8 +11,8 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.seeds import Seeds
 from jgs.sampling.forked import refuse_forked
+from jgs.sampling.seeds import Seeds
 
 
 def require_int(name: str, value: Any, least: int) -> int:
@@ -137,10 +137,8 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
                 "a graph without edge_time",
                 "Give edge_time when you make the graph.",
             )
-        if (
-            graph.edge_type is not None
-            and len(graph.schema.relations if graph.schema else "12") > 1
-        ):
+        relations = () if graph.schema is None else graph.schema.relations
+        if graph.edge_type is not None and len(relations) != 1:
             raise InputError(
                 "seeds with times need a graph whose rows are sorted by time",
                 "one of several relations, sorted by relation first",

@@ -25,7 +25,7 @@ class Eligible(NamedTuple):
       nodes: int32 `[T]`.
       row: int64 `[T]`, where each row begins among the edges.
       start, length: int64 `[T]`, the stretch's first edge and its number of edges.
-      count: int64 `[T]`, the number of eligible edges; `length` without the holes.
+      num: int64 `[T]`, the number of eligible edges; `length` without the holes.
       cutoff: int64 `[T]`, or None if there are no times.
       excluded: int64 `[X]`, ascending, or None if nothing is excluded.
       first: int64 `[T]`, the index in `excluded` of each stretch's first hole; or None.
@@ -35,7 +35,7 @@ class Eligible(NamedTuple):
     row: jax.Array
     start: jax.Array
     length: jax.Array
-    count: jax.Array
+    num: jax.Array
     cutoff: jax.Array | None = None
     excluded: jax.Array | None = None
     first: jax.Array | None = None
@@ -48,7 +48,7 @@ class Eligible(NamedTuple):
         if self.excluded is None:
             return start + position
         assert self.first is not None
-        first, holes = self.first[at], (self.length - self.count)[at]
+        first, holes = self.first[at], (self.length - self.num)[at]
         holes = jnp.broadcast_to(holes, position.shape)
 
         def before(hole: jax.Array) -> jax.Array:  # the eligible edges before a hole
@@ -58,8 +58,8 @@ class Eligible(NamedTuple):
 
     def along(self, axis: int = 1) -> Eligible:
         """The same rows with one more axis, along which each has several positions."""
-        return Eligible(*(_expanded(a, axis) for a in self[:6]), self.excluded,
-                        _expanded(self.first, axis))  # fmt: skip
+        fields = {name: _expanded(a, axis) for name, a in self._asdict().items()}
+        return Eligible(**fields | {"excluded": self.excluded})
 
 
 def eligible(
@@ -99,7 +99,7 @@ def holes_of(rows: Eligible, excluded: jax.Array | None) -> Eligible:
     first = jnp.searchsorted(excluded, rows.start)
     after = jnp.searchsorted(excluded, rows.start + rows.length)
     count = rows.length - (after - first)
-    return rows._replace(count=count, excluded=excluded, first=first)
+    return rows._replace(num=count, excluded=excluded, first=first)
 
 
 def bad_excluded(excluded: jax.Array, num_edges: int) -> jax.Array:
@@ -109,7 +109,7 @@ def bad_excluded(excluded: jax.Array, num_edges: int) -> jax.Array:
 
 
 class Weights(NamedTuple):
-    """The weights of the eligible edges of `Eligible` rows: parts of the line from 0 to `total`.
+    """The weights of eligible edges, as parts of a line from 0 to `total` for each row.
 
     Fields:
       rows: the rows, `[T]`, or with one more axis (`along`).
@@ -137,7 +137,7 @@ class Weights(NamedTuple):
         if self.hole is not None and self.lost is not None:
             first, hole = rows.first, self.hole
             assert first is not None
-            holes = jnp.broadcast_to(rows.length - rows.count, real.shape)
+            holes = jnp.broadcast_to(rows.length - rows.num, real.shape)
             passed = first_where(
                 lambda h: _get(hole, first + h) - self.base > point, holes, rows
             )
@@ -176,7 +176,7 @@ def weights_of(rows: Eligible, prefix: jax.Array | None, indptr: jax.Array) -> W
     weight = jnp.where(rows.excluded < prefix.shape[0], through - hole, 0)
     lost = jnp.concatenate([jnp.zeros(1, jnp.int64), jnp.cumsum(weight)])
     earlier = lost[rows.first]
-    total = total - (lost[rows.first + rows.length - rows.count] - earlier)
+    total = total - (lost[rows.first + rows.length - rows.num] - earlier)
     return Weights(rows, prefix, total, before - earlier, hole - lost[:-1], lost)
 
 

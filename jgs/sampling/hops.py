@@ -43,10 +43,11 @@ class Spec(Protocol):
 
 
 # draw(graph, key_data, rows, h, room) draws edges with the batch's key `key_data` at the `h`-th
-# of the capacity's hops, from the `Eligible` rows. Rows of padding have no edges. It returns four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none; the
-# target of each slot, int32 `[room]`, ascending; the number of slots needed, int64; and the
-# weight of each slot's edge, float32 `[room]`, or None for the weights of the graph. In place
-# of edges it may return anything that the sampler's `Neighbor` understands.
+# of the capacity's hops, from the `Eligible` rows. Rows of padding have no edges. It returns
+# four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none; the target of each
+# slot, int32 `[room]`, ascending; the number of slots needed, int64; and the weight of each
+# slot's edge, float32 `[room]`, or None for the weights of the graph. In place of edges it may
+# return anything that the sampler's `Neighbor` understands.
 Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
 
 # neighbor(graph, drawn) returns the node that each slot drew, int32; any number in an empty
@@ -157,18 +158,9 @@ def _sample_batch(
     num_targets = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
     overflow, blocks, needed = bad, [], []
     for h in range(len(spec.capacity.edges)):
+        frontier = (nodes, cutoff, num_targets)
         block, nodes, cutoff, need, fits = _hop(
-            key_data,
-            graph,
-            nodes,
-            cutoff,
-            num_targets,
-            seeds,
-            spec,
-            h,
-            draw,
-            neighbor,
-            num_edges,
+            key_data, graph, frontier, seeds, spec, h, draw, neighbor, num_edges
         )
         needed.append(jnp.where(overflow, 0, need))
         overflow |= ~fits
@@ -195,9 +187,7 @@ def _with_an_edge(graph: Graph) -> Graph:
 def _hop(
     key_data: jax.Array,
     graph: Graph,
-    nodes: jax.Array,
-    cutoff: jax.Array | None,
-    num_targets: jax.Array,
+    frontier: tuple[jax.Array, jax.Array | None, jax.Array],
     seeds: Seeds,
     spec: Any,
     h: int,
@@ -205,8 +195,10 @@ def _hop(
     neighbor: Neighbor,
     num_edges: int,
 ) -> tuple[Block, jax.Array, jax.Array | None, jax.Array, jax.Array]:
-    """One hop from the first `num_targets` of `nodes`: its block, the sources and their
-    cutoffs, the numbers of edges and sources that it needed, and whether both fit."""
+    """One hop from the frontier, which is nodes, their cutoffs, and how many of them are real.
+    Returns its block, the sources and their cutoffs, the numbers of edges and sources that it
+    needed, and whether both fit."""
+    nodes, cutoff, num_targets = frontier
     num_nodes = graph.num_nodes
     edge_capacity, source_capacity = spec.capacity.edges[h], spec.capacity.sources[h]
     real = (jnp.arange(nodes.shape[0]) < num_targets) & (nodes < num_nodes)

@@ -55,8 +55,8 @@ class Loader(Shown):
       age: for an adaptive sampler, whose state `update` changes after every step. Batch `t` is
         drawn with the state after step `t - 1 - age`, and at most `age` batches wait. With None
         the state never changes, and `update` is not called.
-      states: by sampler, what its `init` returned for the graph, or other arrays like it. `init`
-        is called for samplers that are not there.
+      states: by sampler, what its `init` returned for the graph, or other arrays like it.
+        `init` is called for samplers that are not there.
 
     Attributes:
       epoch, step: the position; `step` batches of `epoch` have been yielded.

@@ -33,7 +33,7 @@ class Seeds(Shown):
     excluded: Any
 
     def __init__(self, nodes: Any, time: Any = None, excluded: Any = None):
-        self.nodes = _integers("nodes", nodes)
+        self.nodes = _array(nodes)
         self.time = None if time is None else _long("time", time)
         self.excluded = None if excluded is None else _long("excluded", excluded)
 
@@ -65,21 +65,22 @@ class Seeds(Shown):
         return seeds
 
 
-def _integers(name: str, value: Any) -> Any:
-    if not isinstance(value, jax.Array):
-        try:
-            value = np.asarray(value)
-        except ValueError:  # ragged
-            value = np.empty(0)
+def _array(value: Any) -> Any:
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        return np.asarray(value)
+    except ValueError:  # ragged: whoever checks the form refuses it
+        return np.empty(0)
+
+
+def _long(name: str, value: Any) -> jax.Array:
+    value = _array(value)
     if value.size and not jnp.issubdtype(value.dtype, jnp.integer):
         raise InputError(
             f"the {name} of seeds must be an array of integers",
             f"{value.dtype}{list(value.shape)}",
             "Convert it with .astype(int).",
         )
-    return value
-
-
-def _long(name: str, value: Any) -> jax.Array:
     with jax.enable_x64(True):
-        return jnp.array(_integers(name, value), jnp.int64)
+        return jnp.array(value, jnp.int64)

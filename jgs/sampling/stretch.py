@@ -44,7 +44,7 @@ def of_relation(graph: Graph, rows: Eligible, relation: jax.Array | int) -> Elig
     """The rows, which have no holes so far, of which only the edges of `relation` are
     eligible."""
     start, count = stretch(graph, rows.start, rows.length, relation)
-    return rows._replace(start=start, length=count, count=count)
+    return rows._replace(start=start, length=count, num=count)
 
 
 def stretch(

@@ -44,9 +44,9 @@ class Walks(NamedTuple):
 class Walker(Draws):
     """Walks from roots: a pure function of (key, graph, state, roots).
 
-    A walker is a subclass, a frozen dataclass of its hyper-parameters like a `Sampler`. A step goes from a
-    node to one of its in-neighbours, because the walk reads the graph's rows, as messages do.
-    On a symmetric graph that is a step along an edge in either direction.
+    A walker is a subclass, a frozen dataclass of its hyper-parameters like a `Sampler`. A step
+    goes from a node to one of its in-neighbours, because the walk reads the graph's rows, as
+    messages do. On a symmetric graph that is a step along an edge in either direction.
 
     The random bits of a walk depend on the key, its root, the number of earlier roots in the
     batch that are the same node, and the step. So several walks from one root differ, and do so
@@ -199,8 +199,8 @@ def drawn_neighbor(
         weights = weights_of(rows, graph.edge_weight_prefix, graph.indptr)
         total = jnp.maximum(weights.total, 0)
         return neighbor_at(graph, weights.edge(below(bits, total)), total > 0)
-    count = rows.count if latest is None else jnp.minimum(rows.count, latest)
-    edge = rows.edge(rows.count - count + below(bits, count))
+    count = rows.num if latest is None else jnp.minimum(rows.num, latest)
+    edge = rows.edge(rows.num - count + below(bits, count))
     return neighbor_at(graph, edge, count > 0)
 
 

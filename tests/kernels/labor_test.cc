@@ -93,8 +93,8 @@ Sample Run(const Graph& g, const jgs::HubIndex& hubs, jgs::LaborOptions options,
                            threads.emplace_back(std::move(task));
                          }};
   bool overflow = false;
-  const std::string error = jgs::SampleLabor(view, hubs, seeds.data(), 300, options, true,
-                                             hops, nodes.data(), &overflow, executor);
+  const std::string error = jgs::SampleLabor(view, hubs, {seeds.data(), 300}, options, true, hops,
+                                             {nodes.data(), nullptr, &overflow}, executor);
   for (auto& thread : threads) thread.join();
   if (!error.empty()) std::printf("%s\n", error.c_str());
   nodes.insert(nodes.end(), {hops[0].edges_needed, hops[1].edges_needed, hops[1].num_sources});

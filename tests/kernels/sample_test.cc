@@ -91,8 +91,9 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
   jgs::Executor executor{num_threads, [&](std::function<void()> task) {
                            threads.emplace_back(std::move(task));
                          }};
-  s.error = jgs::SampleNeighbors(view, seeds.data(), batch, replace, weighted,
-                                 relabel_inputs, hops, s.nodes.data(), &s.overflow, executor);
+  const jgs::NeighborOptions options{replace, weighted, false, -1, nullptr};
+  s.error = jgs::SampleNeighbors(view, {seeds.data(), batch}, options, relabel_inputs, hops,
+                                 {s.nodes.data(), nullptr, &s.overflow}, executor);
   for (auto& thread : threads) thread.join();
   for (const auto& hop : hops) {
     s.counts.insert(s.counts.end(), {hop.num_targets, hop.num_sources, hop.num_edges});
@@ -164,7 +165,7 @@ bool DrawsAreRight(jgs::Isa isa, int64_t fanout, bool replace, int num_rows) {
   jgs::Draws draws(fanout);
   draws.MakeRoom();
   draws.num_rows = num_rows;
-  jgs::WeightedDraws by_weight(draws, replace);
+  jgs::WeightedDraws<false, false> by_weight(draws, replace);
   std::vector<std::vector<int64_t>> weight(num_rows), prefix(num_rows);
   for (int r = 0; r < num_rows; ++r) {
     draws.node[r] = random() % 1000;
@@ -180,9 +181,9 @@ bool DrawsAreRight(jgs::Isa isa, int64_t fanout, bool replace, int num_rows) {
     by_weight.prefix[r] = prefix[r].data();
   }
   if (replace) {
-    jgs::RunOn(isa, jgs::DrawRows<jgs::Mode::kRepeated>{key, draws});
+    jgs::RunOn(isa, jgs::DrawRows<jgs::Mode::kRepeated, false>{key, draws});
   } else {
-    jgs::RunOn(isa, jgs::DrawRows<jgs::Mode::kDistinct>{key, draws});
+    jgs::RunOn(isa, jgs::DrawRows<jgs::Mode::kDistinct, false>{key, draws});
   }
   for (int r = 0; r < num_rows; ++r) {
     const auto plain = PlainUniform(key, draws.node[r], draws.degree[r], fanout, replace);

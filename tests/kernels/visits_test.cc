@@ -136,9 +136,9 @@ int main() {
   const jgs::VisitGroup groups[] = {{2, few, 2}, {5, more, 6}};
   const uint64_t half = uint64_t{1} << 31;
   const jgs::VisitOptions modes[] = {
-      {70, 6, half, nullptr, nullptr, 0, groups, 2},
-      {9, 3, 0, graph.type.data(), path, 2, groups, 2},
-      {1, 4, 2 * half, graph.type.data(), path, 1, groups, 1},
+      {70, 6, half, nullptr, nullptr, 0, groups, 2, {}},
+      {9, 3, 0, graph.type.data(), path, 2, groups, 2, {}},
+      {1, 4, 2 * half, graph.type.data(), path, 1, groups, 1, {}},
   };
   int runs = 0;
   for (const jgs::VisitOptions& options : modes) {

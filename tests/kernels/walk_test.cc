@@ -81,7 +81,7 @@ Walks Run(const jgs::GraphView& graph, const jgs::WalkOptions& options, int num_
   w.lengths.assign(roots.size(), -7);
   Threads threads;
   const jgs::Executor executor = threads.Get(num_threads);
-  w.error = jgs::SampleWalks(graph, kKey, roots.data(), roots.size(), options, w.nodes.data(),
+  w.error = jgs::SampleWalks(graph, kKey, {roots.data(), static_cast<int64_t>(roots.size())}, options, w.nodes.data(),
                              w.lengths.data(), executor);
   return w;
 }
@@ -151,7 +151,9 @@ int main() {
                                      typed ? graph.stretches.data() : nullptr,
                                      relations.data(),
                                      typed ? 2 : 0,
-                                     first ? nullptr : &rules[mode - 4]};
+                                     first ? nullptr : &rules[mode - 4],
+                                     -1,
+                                     {}};
       const jgs::GraphView view = View(first ? graph : ascending, weighted);
       const Walks one = Run(view, options, 1);
       const int16_t* types = typed ? graph.type.data() : nullptr;

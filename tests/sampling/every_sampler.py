@@ -26,7 +26,6 @@ from jgs.sampling import (
     Thanos,
     worst_case,
 )
-from jgs.sampling.base import of_pairs
 
 N, E, B, SLOTS = 300, 4000, 12, 16
 KEY = jax.random.key(3)
@@ -105,7 +104,7 @@ def padded(seeds):
 
 def seeds_for(sampler, seeds):
     """`seeds`; for a sampler of pairs, each seed with the node of the next number."""
-    if not of_pairs(sampler):
+    if not sampler.pairs:
         return seeds
     return np.stack([seeds, np.where(seeds < N, (seeds + 1) % N, N)], axis=-1)
 

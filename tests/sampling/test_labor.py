@@ -17,7 +17,7 @@ from jgs import Graph, InputError, kernels
 from jgs.sampling import Capacity, Labor, Loader, hops, plan_capacity, worst_case
 from jgs.sampling.algorithms import labor
 from jgs.sampling.algorithms.labor_plain import node_numbers
-from jgs.sampling.base import Sampler, step_keys
+from jgs.sampling.base import Sampler
 
 P_VALUE = 1e-4  # keys are fixed: a correct version always passes
 KEY = jax.random.key(0)
@@ -259,7 +259,7 @@ def test_period_one_is_independent(same_bits, make_graph):
     sampler = Labor((2, 2))
     same_bits(
         sampler.step_keys(key_data, steps),
-        step_keys(jgs.sampling.Neighbors((2,)), key_data, steps),
+        jgs.sampling.Neighbors((2,)).step_keys(key_data, steps),
     )
     batches = list(Loader(graph, np.arange(20), 8, sampler, key=KEY, shuffle=False))
     for step, batch in enumerate(batches):
@@ -295,7 +295,7 @@ def test_dependent_batches_share_nodes(make_graph):
     seen = []
     for period in (1, 16):
         sampler = Labor((3,), period=period)
-        key_data = step_keys(sampler, np.array([1, 2], np.uint32), np.arange(8))
+        key_data = sampler.step_keys(np.array([1, 2], np.uint32), np.arange(8))
         batches = [sampler.sample(jnp.asarray(w), graph, (), seeds, None) for w in key_data]
         kept = [set(np.asarray(b.nodes)[10 : int(b.blocks[0].num_sources)]) for b in batches]
         seen.append(np.mean([len(a & b) / len(a) for a, b in itertools.pairwise(kept)]))

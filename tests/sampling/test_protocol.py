@@ -44,7 +44,7 @@ from jgs.sampling import (
     plan_capacity,
     worst_case,
 )
-from jgs.sampling.base import draws_seeds, sample_separately, update_of
+from jgs.sampling.base import Adaptive, update_of
 from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.samplers import SAMPLERS
 
@@ -63,7 +63,7 @@ def graph(make_graph):
 
 def check_seeds(sampler, batch, given):
     """The batch's seeds are `given`; for a sampler that draws its seeds, those in its nodes."""
-    if draws_seeds(sampler):
+    if sampler.draws_seeds:
         given = np.where(np.isin(batch.nodes, given), batch.nodes, N)
     np.testing.assert_array_equal(batch.seeds, given)
 
@@ -189,7 +189,7 @@ def test_repeated_seeds(sampler, other, graph):
     batch = draw(sampler, graph, np.r_[SEEDS[:5], SEEDS[:2], SEEDS[:1]])
     assert not batch.overflow
     once = edges_of(draw(sampler, graph, SEEDS[:5]))
-    if draws_seeds(sampler):  # the seeds are a set
+    if sampler.draws_seeds:  # the seeds are a set
         assert edges_of(batch) == once
         return
     for rows, alone in zip(edges_of(batch), once, strict=True):
@@ -232,7 +232,7 @@ def test_overflow(sampler, other, graph):
     for field, entry in places:
         sizes = [list(worst.edges), list(worst.sources)]
         sizes[field][entry] = int(needed[field, entry]) - 1
-        if field and sizes[field][entry] < SLOTS and not draws_seeds(sampler):
+        if field and sizes[field][entry] < SLOTS and not sampler.draws_seeds:
             continue  # a capacity always has room for the seeds
         if field:
             sizes[1][:entry] = [min(s, sizes[1][entry]) for s in sizes[1][:entry]]
@@ -317,7 +317,7 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
 
     def separate(keys, graph, state, seeds):
         key_data = jax.random.key_data(keys)
-        return sample_separately(sampler, key_data, graph, state, jnp.asarray(seeds), capacity)
+        return sampler.sample_separately(key_data, graph, state, jnp.asarray(seeds), capacity)
 
     implemented(False)
     plain = jax.device_get(jax.jit(mapped)(*inputs))
@@ -330,12 +330,12 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
         implemented(KERNELS, 1)
         for i, batch in enumerate(jax.jit(separate)(*inputs)):  # each batch in its own arrays
             same_bits(batch, jax.tree.map(lambda a, i=i: a[i], plain))
-        if hasattr(sampler, "sample_separately"):
+        if type(sampler).sample_separately is not Sampler.sample_separately:
             implemented(KERNELS, 2)
             same_bits(jax.jit(mapped)(*inputs), plain)
 
 
-LEARNS = [case for case in EVERY if hasattr(case[0], "update")]
+LEARNS = [case for case in EVERY if isinstance(case[0], Adaptive)]
 
 
 @pytest.mark.parametrize(("sampler", "other"), LEARNS, ids=repr)

@@ -164,7 +164,7 @@ def _entered(
     rows = eligible_of(graph, node, Seeds(node))
     bits = node_bits(key_data, entrance, _SUCCESSOR)
     successor = drawn_neighbor(graph, rows, bits, weighted=False)
-    return successor, jnp.minimum(rows.count, sampler.degree_cap)
+    return successor, jnp.minimum(rows.num, sampler.degree_cap)
 
 
 def _clean(degree: jax.Array) -> tuple[jax.Array, jax.Array]:

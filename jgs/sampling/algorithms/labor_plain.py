@@ -104,7 +104,7 @@ class _Rows(NamedTuple):
 
     @property
     def degree(self) -> jax.Array:
-        return self.edges.count
+        return self.edges.num
 
     def walk(self, look: Callable[[Any, _Candidates], Any], begin: Any) -> Any:
         """A fold over all candidates, a chunk at a time: `look(value, candidates)` returns the
@@ -137,7 +137,7 @@ def _draw(
     """See `jgs.sampling.hops.Draw`."""
     k = spec.fanouts[h]
     eligible, key_data = vary_alike(eligible, key_data)
-    degree = eligible.count
+    degree = eligible.num
     whole = jnp.ones_like(degree, bool) if k == -1 else degree <= k
     rows = _Rows(graph, eligible, whole)
     hop = 0 if spec.layer_dependency else spec.first_hop + h
@@ -166,7 +166,7 @@ def _draw(
 
     nothing = (
         jnp.full(room, -1, jnp.int64),
-        jnp.zeros(room, jnp.int32),
+        jnp.full(room, degree.shape[0], jnp.int32),
         jnp.ones(room, jnp.float32),
         jnp.int64(0),
     )

@@ -47,8 +47,8 @@ class Neighbors(ByNode):
         `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
       replace: whether draws are with replacement.
       weighted: whether draws are in proportion to `graph.edge_weight`.
-      window: for seeds with times: only edges with `cutoff - window <= time < cutoff` are drawn.
-        None: there is no such limit.
+      window: for seeds with times: only edges with `cutoff - window <= time < cutoff` are
+        drawn. None: there is no such limit.
       latest: for seeds with times: whether a node takes the latest of its edges before the
         cutoff, as many as its fanout, in place of random ones.
       edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`.

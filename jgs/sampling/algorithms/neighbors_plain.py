@@ -47,9 +47,9 @@ def _draw(
     key_data = cutoff_keys(key_data, rows.cutoff)
     # A row draws `bound` neighbours, or fewer if draws are weighted.
     if k == -1:
-        bound = rows.count
+        bound = rows.num
     else:
-        bound = jnp.where(rows.count > 0, k, 0) if spec.replace else jnp.minimum(rows.count, k)
+        bound = jnp.where(rows.num > 0, k, 0) if spec.replace else jnp.minimum(rows.num, k)
     ends = jnp.cumsum(bound)
     total = jnp.max(ends, initial=0)
     slot = jnp.arange(room, dtype=jnp.int64)
@@ -72,7 +72,7 @@ def _edges(
     `nth[i]` of target `row[i]`."""
     weighted = spec.weighted and graph.edge_weight_prefix is not None
     latest = spec.latest and k != -1
-    skipped = jnp.maximum(rows.count - k, 0) if latest else jnp.zeros_like(rows.count)
+    skipped = jnp.maximum(rows.num - k, 0) if latest else jnp.zeros_like(rows.num)
     in_order = rows.edge(nth + skipped[row], row)
     everything = jnp.ones(row.shape, bool)
     if weighted:
@@ -85,10 +85,10 @@ def _edges(
         edge, drawn = by_weight(key_data, rows.nodes, weights, k)
     else:
         uniform = draw.repeated if spec.replace else draw.distinct
-        edge = rows.along().edge(uniform(key_data, rows.nodes, rows.count, k))
+        edge = rows.along().edge(uniform(key_data, rows.nodes, rows.num, k))
         drawn = jnp.ones_like(edge, bool)
     at = (row, jnp.clip(nth, 0, k - 1))
     if spec.replace:
         return edge[at], drawn[at]
-    take_all = rows.count[row] <= k
+    take_all = rows.num[row] <= k
     return jnp.where(take_all, in_order, edge[at]), jnp.where(take_all, everything, drawn[at])

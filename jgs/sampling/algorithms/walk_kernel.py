@@ -28,8 +28,9 @@ def call_walks(
     second: tuple[int, ...] = (),
     times: tuple[int | None, int | None] = (None, None),
 ) -> Walks:
-    """The walks of `walker.length` steps from the `seeds`, nodes int32 `[..., B]`, with the keys
-    `key_data` uint32 `[..., 2]`, by weight with `walker.weighted`. `jax.vmap` makes it one call.
+    """The walks of `walker.length` steps from the `seeds`, nodes int32 `[..., B]`, with the
+    keys `key_data` uint32 `[..., 2]`, by weight with `walker.weighted`. `jax.vmap` makes it one
+    call.
 
     Args:
       restart, stop: see `Walk`.

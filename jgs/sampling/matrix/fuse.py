@@ -67,4 +67,4 @@ def sample(
     looked = jnp.where(edges < 0, -1, 0)
     needed = jnp.stack([jnp.stack([looked, edges]), jnp.stack([frontiers, sources])])
     needed = jnp.moveaxis(needed, 1, 2).reshape(2, -1)
-    return list(batch.blocks[::-1]), batch.nodes, batch.overflow, needed
+    return list(batch.blocks[::-1]), batch.nodes, batch.overflow, needed, None

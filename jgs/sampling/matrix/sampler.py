@@ -17,7 +17,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.neighbors import check_fanouts
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_graph, check_seeds
+from jgs.sampling.checks import check_graph, checked_seeds
 from jgs.sampling.hops import Sample, empty_if
 from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
@@ -170,7 +170,7 @@ class MatrixSampler(Sampler):
                 "Return them from arrays(graph); layer(A, frontier, k, state) has them.",
             )
         check_graph(graph, self.weighted)
-        seeds = check_seeds(seeds, graph.num_nodes)
+        seeds = checked_seeds(self, graph, seeds).nodes
         if seeds.ndim != 1:
             raise InputError(
                 "the seeds of one batch must be one-dimensional",
@@ -183,7 +183,7 @@ class MatrixSampler(Sampler):
         capacity = check_capacity(capacity, size, 2 * len(self.sizes))
         given = vary_alike(key_data, graph, seeds, values, arrays)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            blocks, nodes, overflow, needed = _sample(*given, prepared, self, capacity)
+            blocks, nodes, overflow, needed, _ = _sample(*given, prepared, self, capacity)
         blocks = tuple(blocks[::-1])
         return MiniBatch(seeds, nodes, blocks, overflow, graph.num_nodes, needed=needed)
 
@@ -241,7 +241,7 @@ def _sample(
         blocks.append(_finished(block, drawn, sampler))
     blocks = [empty_if(overflow, block, num_edges) for block in blocks]
     need = jnp.where(bad, -1, jnp.stack([jnp.stack(n) for n in needed], axis=1))
-    return blocks, jnp.where(overflow, num_nodes, nodes), overflow, need.astype(jnp.int32)
+    return blocks, jnp.where(overflow, num_nodes, nodes), overflow, need.astype(jnp.int32), None
 
 
 def _program(
