@@ -102,7 +102,7 @@ class RankParts:
         from each of its parts. A sampler that draws the seeds gets those of all parts."""
         parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
         per_part = batch_size // self.per_rank
-        total, longest = sum(seeds), max(seeds)
+        total, longest, shortest = sum(seeds), max(seeds), min(seeds)
         digest = zlib.crc32(parts.parts_id.encode())
         whole = sampler.draws_seeds
         every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
@@ -113,6 +113,7 @@ class RankParts:
                 parts.num_parts,
                 total,
                 longest,
+                shortest,
                 digest,
             )
             for some in self.mine

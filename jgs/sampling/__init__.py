@@ -19,13 +19,15 @@ from jgs.sampling.algorithms.subgraph import Subgraph
 from jgs.sampling.algorithms.thanos import Thanos
 from jgs.sampling.algorithms.vrgcn import VRGCN
 from jgs.sampling.algorithms.walk import Walk
-from jgs.sampling.base import Adaptive, Feedback, Sampler
+from jgs.sampling.base import Adaptive, ByNode, Feedback, Sampler
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.grain import grain_iterator
 from jgs.sampling.induced import induced_subgraph
 from jgs.sampling.loader import Loader
+from jgs.sampling.pairs import draw_negatives, edges_between, join_nodes
 from jgs.sampling.plan import plan_capacity, worst_case
 from jgs.sampling.samplers import SAMPLERS, WALKERS
+from jgs.sampling.seeds import Seeds
 from jgs.sampling.stages import ByEpoch, OnPlateau, SamplerSchedule
 from jgs.sampling.subgraphs import SubgraphSampler
 from jgs.sampling.walks import Walker, Walks
@@ -39,6 +41,7 @@ __all__ = [
     "WALKERS",
     "Adaptive",
     "ByEpoch",
+    "ByNode",
     "Capacity",
     "FastGCN",
     "Feedback",
@@ -56,6 +59,7 @@ __all__ = [
     "Sampler",
     "SamplerSchedule",
     "Seal",
+    "Seeds",
     "Shadow",
     "Subgraph",
     "SubgraphSampler",
@@ -63,8 +67,11 @@ __all__ = [
     "Walk",
     "Walker",
     "Walks",
+    "draw_negatives",
+    "edges_between",
     "grain_iterator",
     "induced_subgraph",
+    "join_nodes",
     "plan_capacity",
     "sample_neighbors",
     "worst_case",

@@ -7,6 +7,7 @@ batches. Fields that change what is returned but not what is drawn are left out 
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -32,9 +33,22 @@ class Draws:
       takes_time: bool; whether `Seeds.time` may be given: a cutoff for each seed.
       pairs: bool; whether seeds are pairs of nodes, int `[B, 2]`, with `N` twice for padding. A
         loader then shuffles whole pairs, and a super-batch has `[S, B, 2]`.
+      later_fields: the names of fields that the class got after checkpoints were written with
+        its `repr`. They are left out of the `repr` where they have their defaults. The class is
+        then a `dataclass(frozen=True, repr=False)`.
     """
 
     pairs: bool = False
+    later_fields: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        def shown(field: dataclasses.Field) -> bool:
+            own = getattr(self, field.name)
+            return field.repr and (field.name not in self.later_fields or own != field.default)
+
+        own: tuple[dataclasses.Field, ...] = dataclasses.fields(self)  # type: ignore[arg-type]
+        texts = [f"{f.name}={getattr(self, f.name)!r}" for f in own if shown(f)]
+        return f"{type(self).__name__}({', '.join(texts)})"
 
     @property
     def takes_excluded(self) -> bool:

@@ -12,8 +12,9 @@ from jgs.graph.shown import Shown
 from jgs.sampling.ahead import Ahead
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.checks import check_seed_ids, require_int
+from jgs.sampling.checks import require_int
 from jgs.sampling.forked import refuse_forked
+from jgs.sampling.items import Stage, check_functions, check_items, check_stages, name_of
 from jgs.sampling.learning import Learning
 from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.source import LocalSource, Source
@@ -33,9 +34,13 @@ class Loader(Shown):
 
     Args:
       graph: the graph `[N]`.
-      seeds: int `[n]` node ids, `n >= batch_size`. A node that is given twice may come twice in
-        one batch. For a sampler of pairs the seeds are int `[n, 2]`.
-      batch_size: `B`, the seeds in a batch. A sampler of subgraphs draws the seeds itself; for
+      seeds: the items that an epoch goes through: int `[n]` node ids, `n >= batch_size`. A node
+        that is given twice may come twice in one batch. For a sampler of pairs int `[n, 2]`.
+        Or `Seeds`, or any pytree of arrays of numbers `[n, ...]`, such as a dict of `src`,
+        `dst`, `time` and `label`: rows are shuffled, padded and dealt whole, and come back as
+        `batch.items`. In rows of padding int32 and int64 arrays hold `N`, others 0. They are
+        copied.
+      batch_size: `B`, the items in a batch. A sampler of subgraphs draws the seeds itself; for
         it `B` only sets the number of batches in an epoch, `n / B` rounded up.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`, or a
         schedule of samplers, `ByEpoch` or `OnPlateau`. With a schedule, each epoch is what a
@@ -44,7 +49,15 @@ class Loader(Shown):
       key: a random key. Batch `i` of epoch `e` is sampled with
         `fold_in(fold_in(key, e), 1 + i)`, or with the `step_keys` of step `i` where the sampler
         has them. The order of the seeds comes from `fold_in(fold_in(key, e), 0)`.
-      shuffle: whether the seeds are shuffled in each epoch. Otherwise they keep their order.
+      before: a stage that makes the seeds of items, or several: pure functions
+        `stage(key, graph, items)` that return `Seeds`, or nodes, or a pair of these and the
+        `batch.items`. Each takes what the one before returned. They run in the program that
+        samples, with keys of their own, under `jax.enable_x64`: integers are 64-bit. None: the
+        items are nodes or pairs, or have `nodes` and perhaps `time`.
+      after: a function that makes of a batch what the loader yields, or several. The background
+        thread calls them, so the caller does not wait for them.
+      shuffle: whether the items are shuffled in each epoch. Otherwise they keep their order.
+      drop_last: whether an epoch leaves out the items that do not fill a batch.
       capacity: None plans one (`plan_capacity`), which draws a few batches.
       prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
         samples in the caller's thread.
@@ -79,7 +92,10 @@ class Loader(Shown):
         sampler: Any = None,
         *,
         key: Any,
+        before: Stage | Sequence[Stage] | None = None,
+        after: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
         shuffle: bool = True,
+        drop_last: bool = False,
         capacity: Capacity | None = None,
         prefetch: int = 2,
         super_batch: int | None = None,
@@ -92,21 +108,29 @@ class Loader(Shown):
         check_alike(samplers, capacity)
         if not isinstance(sampler, SamplerSchedule):
             (sampler,) = samplers
-        seeds = check_seed_ids(seeds, graph.num_nodes, samplers[0].pairs)
+        stages, functions = check_stages(before), check_functions(after)
+        if stages and samplers[0].draws_seeds:
+            raise InputError(
+                "a sampler that draws its seeds takes all of them, and no stage",
+                f"{samplers[0]!r} and before={name_of(before)}",
+                "Leave the stage out, or choose another sampler.",
+            )
+        items = check_items(seeds, graph.num_nodes, samplers[0].pairs, bool(stages))
         # What else decides the batches, so that a state of others is noticed.
-        settings = decided_by(sampler, bool(shuffle), age)
+        settings = decided_by(sampler, bool(shuffle), age, stages=stages)
         prefetch = require_int("prefetch", prefetch, 0)
         if super_batch is not None:
             super_batch = require_int("super_batch", super_batch, 1)
-        sizes, seed_parts = (capacity, super_batch), SeedParts.whole(seeds, graph_digest(graph))
+        sizes, seed_parts = (capacity, super_batch), SeedParts.whole(items, graph_digest(graph))
 
         def make(sampler: Sampler) -> Source:
             own = states[sampler] if states and sampler in states else sampler.init(graph)
             learning, keys = Learning.of(sampler, own, age, graph), sampler.step_keys
             of_seeds: dict[str, Any] = {"step_keys": keys, "whole": sampler.draws_seeds}
             sizes_of = (batch_size, graph.num_nodes, shuffle, settings)
-            schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds)
-            return LocalSource(graph, sampler, own, schedule, seeds, *sizes, read, learning)
+            schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds, drop_last=drop_last)
+            sized = (graph, sampler, own, schedule, items, *sizes, read, learning)
+            return LocalSource(*sized, before=stages, after=functions)
 
         source = source_of(sampler, make)
         self._begin(source, prefetch)
@@ -337,11 +361,15 @@ class Loader(Shown):
         )
 
 
-def decided_by(sampler: Sampler | SamplerSchedule, *others: Any) -> str:
-    """A text of what decides the batches beside key and seeds: the sampler or the schedule, and
-    the `others`. The last of these, the age of the state, counts for adaptive samplers only."""
+def decided_by(
+    sampler: Sampler | SamplerSchedule, *others: Any, stages: Sequence[Stage] = ()
+) -> str:
+    """A text of what decides the batches beside key and items: the sampler or the schedule, the
+    `others`, and the stages. The last of the `others`, the age of the state, counts for
+    adaptive samplers only."""
     learns = isinstance(samplers_of(sampler)[0], Adaptive)
-    return repr((sampler, *(others if learns else others[:-1])))
+    text = repr((sampler, *(others if learns else others[:-1])))
+    return " ".join([text, *map(name_of, stages)])
 
 
 def _each(calls: Iterator[list[Any]]) -> Iterator[Any]:

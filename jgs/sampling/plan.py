@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from jgs import kernels
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, as_device
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import (
     Capacity,
@@ -23,7 +24,19 @@ from jgs.sampling.capacity import (
     until_it_fits,
     with_margin,
 )
-from jgs.sampling.checks import check_graph, check_seed_ids, require_int
+from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.items import (
+    Asked,
+    Stage,
+    check_items,
+    check_stages,
+    default_seeds,
+    num_items,
+    num_seeds_of,
+    padding_of,
+    seeds_of,
+    wide,
+)
 from jgs.sampling.random import as_key_data
 from jgs.sampling.shorthand import as_sampler
 
@@ -61,15 +74,17 @@ def plan_capacity(
     margin: float = 0.05,
     distinct: bool = True,
     state: State | None = None,
+    before: Any = None,
     **options: Any,
 ) -> Capacity:
     """A tight capacity, measured: what `trials` samples needed, plus a margin.
 
     Args:
-      batch_size: int; `B`, the number of seeds in a batch, padding included.
+      batch_size: int; `B`, the number of seeds in a batch, padding included; with `before` the
+        number of items.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`.
       seeds: int `[n]`, the nodes that batches are drawn from. None: all nodes. For a sampler of
-        pairs it is int `[n, 2]`, and required.
+        pairs it is int `[n, 2]`, and required. Or other items, as `Loader` takes them.
       key: a random key. None: `jax.random.key(0)`. The plan is a pure function of it.
       trials: int; the number of batches that are drawn to measure.
       margin: float; what is added to the largest need, as a fraction of it. The sizes are then
@@ -79,6 +94,7 @@ def plan_capacity(
         times among a batch's seeds, as ends of edges do; trials then draw seeds with
         replacement.
       state: what the sampler's `init` returned for the graph. None: it is called here.
+      before: the stages that make seeds of items, as in `Loader`.
 
     A batch that needs more overflows (see `MiniBatch.overflow`) and must be drawn again with
     `Capacity.enlarge`, as `Loader` does. The time that the plan took and the size that it saves
@@ -92,28 +108,29 @@ def plan_capacity(
         raise InputError("margin must be a fraction of at least 0", margin, "0.05 is usual.")
     key_data = as_key_data(jax.random.key(0) if key is None else key)
     key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
+    stages = check_stages(before)
     pool = np.arange(graph.num_nodes) if seeds is None else seeds
-    pool = check_seed_ids(pool, graph.num_nodes, sampler.pairs)
+    pool = check_items(pool, graph.num_nodes, sampler.pairs, bool(stages))
+    distinct = distinct and isinstance(pool, np.ndarray) and not stages
     if distinct:
         pool = np.unique(pool, axis=0)
     began = time.perf_counter()
     state = sampler.init(graph) if state is None else state
     chooser = np.random.default_rng(np.asarray(key_data).tolist())
-    worst = sampler.bound(GraphShape.of(graph, degrees=not distinct), batch_size, distinct)
-    least = 0 if sampler.draws_seeds else batch_size
+    num_seeds, worst = bound_of(sampler, graph, pool, batch_size, distinct, stages)
+    least = 0 if sampler.draws_seeds else num_seeds
     first = modest(worst, least)
-    draw = _draw_on_this_host(sampler)
+    draw = _draw_on_this_host(sampler, stages)
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
     for trial in range(trials):
-        size = min(batch_size, len(pool)) if distinct else batch_size
-        trial_seeds = np.full((batch_size, *pool.shape[1:]), graph.num_nodes, np.int32)
-        trial_seeds[:size] = chooser.choice(pool, size, replace=not distinct)
+        count = num_items(pool)
+        size = min(batch_size, count) if distinct else batch_size
+        rows = chooser.choice(count, size, replace=not distinct)
+        trial_items = jax.tree.map(partial(_chosen, rows, batch_size, graph.num_nodes), pool)
         key_data = as_key_data(jax.random.fold_in(key, trial))
 
-        def attempt(
-            level: int, key_data: Any = key_data, seeds: np.ndarray = trial_seeds
-        ) -> Any:
-            return draw(key_data, graph, state, seeds, enlarged(first, worst, level))
+        def attempt(level: int, key_data: Any = key_data, items: Any = trial_items) -> Any:
+            return draw(key_data, graph, state, items, enlarged(first, worst, level))
 
         needed, level = until_it_fits(attempt, level)
         need = np.maximum(need, np.asarray(needed))
@@ -129,8 +146,35 @@ def plan_capacity(
     return planned
 
 
-def _draw_on_this_host(sampler: Sampler) -> Any:
-    """A function `draw(key_data, graph, state, seeds, capacity)` that returns what the batch
+def bound_of(
+    sampler: Sampler,
+    graph: Graph,
+    items: Any,
+    batch_size: int,
+    distinct: bool,
+    stages: Sequence[Stage] = (),
+) -> tuple[int, Capacity]:
+    """The number of seeds of a batch of `batch_size` items, and a capacity that no such batch
+    exceeds."""
+    num_seeds, timed = batch_size, False
+    if stages:
+        num_seeds, timed = num_seeds_of(stages, graph, items, batch_size)
+    elif isinstance(items, Mapping):
+        timed = "time" in items
+    shape = GraphShape.of(graph, degrees=not distinct)
+    if timed:
+        shape = shape.under(num_seeds)
+    return num_seeds, sampler.bound(shape, num_seeds, distinct)
+
+
+def _chosen(rows: np.ndarray, size: int, num_nodes: int, array: np.ndarray) -> jax.Array:
+    chosen = np.full((size, *array.shape[1:]), padding_of(array, num_nodes), array.dtype)
+    chosen[: rows.size] = array[rows]
+    return as_device(chosen)
+
+
+def _draw_on_this_host(sampler: Sampler, stages: Sequence[Stage]) -> Any:
+    """A function `draw(key_data, graph, state, items, capacity)` that returns what the batch
     needed, and whether it overflowed.
 
     It is compiled for a few sizes and not needed afterwards. JAX keeps everything that it has
@@ -139,14 +183,18 @@ def _draw_on_this_host(sampler: Sampler) -> Any:
 
     @partial(jax.jit, static_argnums=4)
     def draw(
-        key_data: jax.Array, graph: Graph, state: State, seeds: jax.Array, capacity: Capacity
+        key_data: jax.Array, graph: Graph, state: State, items: Any, capacity: Capacity
     ) -> tuple[jax.Array, jax.Array]:
+        if stages:
+            seeds, _ = seeds_of(stages, graph, Asked(items, items, key_data))
+        else:
+            seeds = default_seeds(items)
         batch = sampler.sample(key_data, graph, state, seeds, capacity)
         assert batch.needed is not None, "every sampler says what its batches needed"
         return batch.needed, batch.overflow
 
     def on_this_host(*arguments: Any) -> Any:
-        with kernels.this_host_only():
+        with kernels.this_host_only(), wide(stages):
             return draw(*arguments)
 
     return on_this_host

@@ -12,6 +12,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.checks import require_int
+from jgs.sampling.items import Asked, num_items, padding_of
 from jgs.sampling.random import as_key_data, fold_each, node_bits, step_key_data
 
 _UINT32_MAX = 2**32 - 1
@@ -21,32 +22,38 @@ _DIGEST_ENTRIES = 4096  # the number of entries of each array that enter a graph
 
 
 class SeedParts(NamedTuple):
-    """Seeds divided among the parts of a graph.
+    """Items, which are seeds or what seeds are made of, divided among the parts of a graph.
 
-    Every batch takes the same number of seeds from each part. So the batch of a rank that has
+    Every batch takes the same number of items from each part. So the batch of a rank that has
     all parts is the union of the batches of ranks that share the parts.
 
     Fields:
-      parts: int32 `[n_p]` each, or `[n_p, 2]` for pairs; the seeds of the parts that are
-        sampled here.
+      parts: a pytree of arrays `[n_p, ...]` each (`jgs.sampling.items`); the items of the parts
+        that are sampled here. Seeds are an array int32 `[n_p]`, or `[n_p, 2]` for pairs.
       first: int, the index of the first of these parts among all parts.
-      num_parts, num_seeds: int, the numbers of all parts and of all seeds.
-      longest: int, the largest number of seeds in a part.
-      digest: int, equal wherever the seeds are divided in the same way.
+      num_parts, num_seeds: int, the numbers of all parts and of all items.
+      longest, shortest: int, the largest and the smallest number of items in a part.
+      digest: int, equal wherever the items are divided in the same way.
     """
 
-    parts: Sequence[np.ndarray]
+    parts: Sequence[Any]
     first: int
     num_parts: int
     num_seeds: int
     longest: int
+    shortest: int
     digest: int
 
     @classmethod
-    def whole(cls, seeds: np.ndarray, digest: int = 0) -> SeedParts:
-        """All seeds in one part; `digest` is the digest of the graph."""
-        digest = zlib.crc32(seeds.tobytes(), digest)
-        return cls([seeds], 0, 1, len(seeds), len(seeds), digest)
+    def whole(cls, items: Any, digest: int = 0) -> SeedParts:
+        """All items in one part; `digest` is the digest of the graph."""
+        leaves, form = jax.tree.flatten(items)
+        if len(leaves) > 1 or leaves[0] is not items:
+            digest = zlib.crc32(str(form).encode(), digest)
+        for leaf in leaves:
+            digest = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), digest)
+        count = num_items(items)
+        return cls([items], 0, 1, count, count, count, digest)
 
 
 def graph_digest(graph: Graph) -> int:
@@ -71,7 +78,7 @@ class Schedule:
 
     Args:
       key: a random key.
-      seed_parts: the seeds.
+      seed_parts: the items.
       batch_size: int; the number of seeds of each part in a batch, at most that of the longest
         part. A batch has `batch_size * len(seed_parts.parts)` seeds.
       num_nodes: int; the padding of seeds.
@@ -82,6 +89,7 @@ class Schedule:
       passes: the number of passes over the seeds in an epoch, each in another order.
       whole: whether every batch is given all seeds of its parts, in ascending order, and the
         sampler chooses among them. `batch_size` then only determines the number of batches.
+      drop_last: whether items that do not fill a batch are left out of an epoch.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
 
@@ -102,12 +110,16 @@ class Schedule:
         passes: int = 1,
         whole: bool = False,
         share: tuple[int, int] = (0, 1),
+        drop_last: bool = False,
     ):
         self._key_data = np.asarray(as_key_data(key))
         self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
         self.batch_size = _check_batch_size(batch_size, seed_parts.longest)
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
-        self._share = share
+        self._share, self._drop_last = share, drop_last
+        if drop_last:
+            _check_batch_size(batch_size, seed_parts.shortest)
+            settings = f"{settings} drop_last"
         self._digest = zlib.crc32(settings.encode(), seed_parts.digest)
         self.epoch = self.step = 0
 
@@ -120,16 +132,40 @@ class Schedule:
         return self._seed_parts.num_seeds
 
     def _steps_of_pass(self) -> int:
+        if self._drop_last:
+            return self._seed_parts.shortest // self.batch_size
         return -(-self._seed_parts.longest // self.batch_size)
 
-    def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """The keys and the seeds of the batches of an epoch, and of `more` empty ones.
+    def asked(self, epoch: int, more: int = 0) -> tuple[np.ndarray, Asked]:
+        """The keys of `batches`, and what stages make the seeds of these batches of, with a
+        leading axis `[n]`."""
+        keys, every = self._whole_batches(epoch, more)
+        own = step_key_data(fold_each(self._key_data, [epoch])[0], np.arange(len(keys)))
+        return keys, Asked(self._shared(every), every, own)
+
+    def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, Any]:
+        """The keys and the items of the batches of an epoch, and of `more` empty ones.
 
         Returns uint32 `[n, W]`, the key of each batch, where `n` is `len(self) + more`; and the
-        seeds, int32 `[n, batch_size * len(parts)]`, divided by the number of ranks in `share`.
-        With `whole` the seeds are int32 `[n, num_seeds]`. Pairs have a last axis of 2. Batches
-        after the end of the epoch are all padding.
+        items, `[n, batch_size * len(parts), ...]`, divided by the number of ranks in `share`.
+        With `whole` they are int32 `[n, num_seeds]`. Batches after the end of the epoch are all
+        padding.
         """
+        keys, every = self._whole_batches(epoch, more)
+        return keys, self._shared(every)
+
+    def _shared(self, every: Any) -> Any:
+        rank, ranks = self._share
+        if ranks == 1:
+            return every
+
+        def share(array: np.ndarray) -> np.ndarray:
+            width = array.shape[1] // ranks
+            return np.ascontiguousarray(array[:, rank * width : (rank + 1) * width])
+
+        return jax.tree.map(share, every)
+
+    def _whole_batches(self, epoch: int, more: int) -> tuple[np.ndarray, Any]:
         epoch_key_data = fold_each(self._key_data, [epoch])[0]
         order_key_data = fold_each(epoch_key_data, [0])[0]
         steps, columns = len(self) + more, []
@@ -138,20 +174,25 @@ class Schedule:
             all_seeds = np.sort(np.concatenate(self._seed_parts.parts))
             return keys, np.broadcast_to(all_seeds, (steps, all_seeds.size))
         each = self._steps_of_pass() * self.batch_size
-        for part, seeds in enumerate(self._seed_parts.parts, self._seed_parts.first):
-            pair = seeds.shape[1:]
-            padded = np.full((steps, self.batch_size, *pair), self._num_nodes, np.int32)
+        for part, items in enumerate(self._seed_parts.parts, self._seed_parts.first):
+            count, orders = num_items(items), []
             for i in range(self._passes):
                 draw = i * self._seed_parts.num_parts + part
-                ordered = (
-                    seeds[_order(order_key_data, len(seeds), draw)] if self._shuffle else seeds
-                )
-                padded.reshape(-1, *pair)[i * each :][: len(seeds)] = ordered
-            columns.append(padded)
-        seeds = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        rank, ranks = self._share
-        width = seeds.shape[1] // ranks
-        return keys, np.ascontiguousarray(seeds[:, rank * width : (rank + 1) * width])
+                order = _order(order_key_data, count, draw) if self._shuffle else None
+                orders.append(slice(each) if order is None else order[:each])
+
+            def fill(array: np.ndarray, orders: list = orders) -> np.ndarray:
+                padding, form = padding_of(array, self._num_nodes), array.shape[1:]
+                padded = np.full((steps, self.batch_size, *form), padding, array.dtype)
+                for i, order in enumerate(orders):
+                    ordered = array[order]
+                    padded.reshape(-1, *form)[i * each :][: len(ordered)] = ordered
+                return padded
+
+            columns.append(jax.tree.map(fill, items))
+        if len(columns) == 1:
+            return keys, columns[0]
+        return keys, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *columns)
 
     def state_dict(self) -> dict[str, int]:
         """The position, and what it is a position in: ints that `load_state_dict` takes."""
@@ -168,8 +209,9 @@ class Schedule:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continues from a state: the next batch is the one that was next when it was taken.
 
-        The key is restored too. Raises `InputError` for the state of a loader with other seeds,
-        another batch size or another sampler, whose batches would not be the same.
+        The key of the state is used from then on, so a loader made with another key goes on
+        with the batches of the state's. Raises `InputError` for the state of a loader with
+        other items, another batch size or another sampler, whose batches would not be the same.
         """
         expected = self.state_dict()
         if not isinstance(state, Mapping) or set(state) != set(expected):

@@ -52,9 +52,8 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
             f"{sampler!r}" + (f" without {', '.join(missing)}" if missing else ""),
             "Make its class a subclass of jgs.sampling.Sampler.",
         )
-    return Neighbors(
-        check_fanouts(sampler), **{_OPTIONS[name]: bool(v) for name, v in options.items()}
-    )
+    given: dict[str, Any] = {_OPTIONS[name]: bool(v) for name, v in options.items()}
+    return Neighbors(check_fanouts(sampler), **given)
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from jgs.graph import Graph, MiniBatch
+from jgs.graph import Graph, MiniBatch, as_device
 from jgs.sampling.base import Sampler, State, overflowed
 from jgs.sampling.capacity import (
     Capacity,
-    GraphShape,
     check_capacity,
     enlarged,
     until_it_fits,
 )
+from jgs.sampling.items import Stage, default_seeds, seeds_of, wide
 from jgs.sampling.learning import Learning
-from jgs.sampling.plan import plan_capacity
+from jgs.sampling.plan import bound_of, plan_capacity
 from jgs.sampling.schedule import Schedule
 from jgs.sampling.stages import Stages
 from jgs.sampling.superbatch import choose_super_batch, num_threads
@@ -75,12 +76,15 @@ class LocalSource:
       graph, sampler: the graph and the sampler that draw.
       state: what the sampler's `init` returned for the graph.
       schedule: which seeds each step has.
-      seeds: int32 `[n]`, or `[n, 2]` for pairs; all seeds.
+      items: the items of the schedule, a pytree `[n, ...]`.
       capacity: the capacity; None plans one.
       super_batch: the number of batches that are sampled in one call; None chooses one.
       read: makes of a batch the second of each pair that the loader yields. None: the loader
         yields batches.
       learning: the states of an adaptive sampler, or None.
+      before: the stages that make seeds of items.
+      after: functions that make of a batch what the loader yields, in turn. The background
+        thread calls them.
     """
 
     together = False
@@ -92,22 +96,24 @@ class LocalSource:
         sampler: Sampler,
         state: State,
         schedule: Schedule,
-        seeds: np.ndarray,
+        items: Any,
         capacity: Capacity | None = None,
         super_batch: int | None = None,
         read: Callable[[MiniBatch], Any] | None = None,
         learning: Learning | None = None,
+        before: Sequence[Stage] = (),
+        after: Sequence[Callable[[Any], Any]] = (),
     ):
         self._graph, self._sampler = graph, sampler
         self._state, self.learning = None if learning else state, learning
-        self._read = read
+        self._read, self._before, self._after = read, before, after
         self.schedules, size = [schedule], schedule.batch_size
-        distinct = len(np.unique(seeds, axis=0)) == len(seeds)
+        plain = isinstance(items, np.ndarray) and not before
+        distinct = plain and len(np.unique(items, axis=0)) == len(items)
         if capacity is None:
-            options: dict[str, Any] = {"distinct": distinct, "state": state}
-            capacity = plan_capacity(graph, size, sampler, seeds=seeds, **options)
-        shape = GraphShape.of(graph, degrees=not distinct)
-        self._worst = sampler.bound(shape, size, distinct)
+            options: dict[str, Any] = {"distinct": distinct, "state": state, "before": before}
+            capacity = plan_capacity(graph, size, sampler, seeds=items, **options)
+        size, self._worst = bound_of(sampler, graph, items, size, distinct, before)
         chooses = sampler.draws_seeds
         self.capacity = check_capacity(capacity, 0 if chooses else size, len(self._worst.edges))
         if super_batch is None:
@@ -123,35 +129,52 @@ class LocalSource:
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
         (schedule,) = self.schedules
-        key_data, seeds = schedule.batches(epoch, self.at_once)
+        given = schedule.asked if self._before else schedule.batches
+        key_data, asked = given(epoch, self.at_once)
         learning = self.learning
         before = 0 if learning is None else learning.yielded - first
         for step in range(first, len(schedule), self.at_once):
             steps = slice(step, step + self.at_once)
             began = time.perf_counter()
             state = self._state if learning is None else learning.state_of(before + step)
-            batches = self._sample(key_data[steps], seeds[steps], state)
+            own = jax.tree.map(lambda a, steps=steps: a[steps], asked)
+            batches = self._sample(key_data[steps], own, state)
+            for function in self._after:
+                batches = [function(batch) for batch in batches]
             self.seconds["sampling"] += time.perf_counter() - began
             yield batches[: len(schedule) - step]
 
     def finish(self, item: MiniBatch) -> Any:
         return item if self._read is None else (item, self._read(item))
 
-    def _sample(self, key_data: np.ndarray, seeds: np.ndarray, state: State) -> list[MiniBatch]:
-        def draw(key_data: np.ndarray, seeds: np.ndarray, level: int) -> Any:
+    def _sample(self, key_data: np.ndarray, asked: Any, state: State) -> list[Any]:
+        def draw(key_data: np.ndarray, asked: Any, level: int) -> Any:
             capacity = enlarged(self.capacity, self._worst, level)
-            return self._draw(key_data, self._graph, state, seeds, capacity)
+            of_batches = jax.tree.map(as_device, asked)  # 64-bit arrays stay so
+            with wide(self._before):
+                return self._draw(key_data, self._graph, state, of_batches, capacity)
 
-        batches, overflow = draw(key_data, seeds, 0)
+        batches, overflow = draw(key_data, asked, 0)
         for i in np.flatnonzero(overflow):
-            one = (key_data[i : i + 1], seeds[i : i + 1])
+            one = jax.tree.map(lambda a, i=i: a[i : i + 1], (key_data, asked))
             (batches[i],), level = until_it_fits(partial(draw, *one), 1)
             self.redraws += level
         return jax.block_until_ready(batches)
 
     def _draw_separately(
-        self, key_data: Any, graph: Graph, state: State, seeds: Any, capacity: Capacity
+        self, key_data: Any, graph: Graph, state: State, asked: Any, capacity: Capacity
     ) -> tuple[list[MiniBatch], jax.Array]:
         """The batches, and bool `[S]`: which of them overflowed."""
+        items = asked
+        if self._before:
+            make = partial(seeds_of, self._before, graph)
+            seeds, items = jax.vmap(make)(asked)
+        else:
+            seeds = default_seeds(items)
         batches = self._sampler.sample_separately(key_data, graph, state, seeds, capacity)
+        if not self._sampler.draws_seeds:
+            batches = [
+                replace(batch, items=jax.tree.map(lambda a, i=i: a[i], items))
+                for i, batch in enumerate(batches)
+            ]
         return batches, overflowed(batches)

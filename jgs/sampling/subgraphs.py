@@ -23,6 +23,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.hops import bad_seeds
 from jgs.sampling.induced import induced_blocks, rows_sorted
 from jgs.sampling.normalize import Coefficients, check_error, estimate
@@ -68,6 +69,7 @@ class SubgraphSampler(Sampler):
         See `Coefficients` for its effect. `init` then draws subgraphs until a node is on
         average in `1 / norm_error**2` of them, so that `norm_error` is the relative standard
         error of that count. The paper draws about 50, an error of 0.14.
+      edges: as in `Neighbors`.
       edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
 
     Each rank draws subgraphs of its own, and a seed may be in several of them.
@@ -77,12 +79,14 @@ class SubgraphSampler(Sampler):
     norm_error: float | None = None
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
+    edges: tuple[str, ...] = field(default=(), repr=False)
 
     draws_seeds = True
     takes_excluded = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "norm_error", check_error(self.norm_error))
+        check_edges(self)
 
     @abstractmethod
     def draw_nodes(
@@ -193,7 +197,8 @@ class SubgraphSampler(Sampler):
     ) -> list[MiniBatch]:
         key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            return _batches(key_data, graph, state, seeds, self, capacity)
+            batches = _batches(key_data, graph, state, seeds, self, capacity)
+        return [with_columns(batch, graph, self) for batch in batches]
 
 
 class Drawn(NamedTuple):
@@ -256,7 +261,7 @@ def _batches(
 ) -> list[MiniBatch]:
     bad = [bad_seeds(each, graph.num_nodes, graph.num_edges) for each in seeds]
     excluded = [each.excluded for each in seeds]
-    options = (sampler.edge_ids, ~jnp.stack(bad), excluded)
+    options = (ids_needed(sampler), ~jnp.stack(bad), excluded)
     drawn = _draw(key_data, graph, state, capacity, sampler, *options)
     fields = (drawn, seeds, bad)
     return [_batch(*one, graph, state, capacity) for one in zip(*fields, strict=True)]

@@ -14,6 +14,7 @@ from jgs.dist.comm import Communicator, all_gather_rows
 from jgs.dist.route import check_offsets
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, as_device
+from jgs.sampling.columns import column_of
 from jgs.train.evaluate_rows import padded
 
 
@@ -216,14 +217,4 @@ def block(
 
 def _columns(graph: Graph, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The edge columns `names` of `graph`, but for "id"; raises `InputError` without them."""
-    fields = {"weight": graph.edge_weight, "type": graph.edge_type, "time": graph.edge_time}
-    known = {name: a for name, a in fields.items() if a is not None} | graph.edge_columns
-    for name in names:
-        if name != "id" and name not in known:
-            raise InputError(
-                f"the graph must have the edge column {name!r}, which a layer reads",
-                ", ".join(known) or "no edge columns",
-                f"Make it with edge_columns={{{name!r}: ...}}; weights, types and times have "
-                "arguments of their own.",
-            )
-    return {name: np.asarray(known[name]) for name in names if name != "id"}
+    return {name: np.asarray(column_of(graph, name)) for name in names if name != "id"}

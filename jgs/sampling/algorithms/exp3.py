@@ -20,7 +20,7 @@ def check(sampler: MatrixSampler, rates: tuple[str, ...]) -> None:
     """Makes the fields `rates` floats. Raises `InputError` unless they are in (0, 1], and the
     sampler draws a positive number of each node's neighbours, without edge weights."""
     for name in rates:
-        value = float(getattr(sampler, name))
+        value = float(vars(sampler)[name])
         object.__setattr__(sampler, name, value)
         if not 0 < value <= 1:
             raise InputError(f"{name} must be in (0, 1]", value, "See the docstring.")

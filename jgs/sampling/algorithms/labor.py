@@ -23,6 +23,7 @@ from jgs.sampling.algorithms.neighbors import check_fanouts
 from jgs.sampling.base import ByNode, HopRows
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, checked_seeds, require_int
+from jgs.sampling.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.hops import draw_batches
 from jgs.sampling.random import as_key_data, step_key_data
 from jgs.sampling.seeds import Seeds
@@ -82,6 +83,7 @@ class Labor(ByNode):
       layer_dependency: whether a node has the same number at every hop, that of hop 0.
       period: the number of steps over which a loader's batches depend on each other; 1 makes
         them independent.
+      edges: as in `Neighbors`; `"weight"` stands for the estimate's weights.
       edge_ids: whether the blocks carry `edge_id`.
       edge_weights: whether the blocks carry the estimate's weights.
       unbiased: whether the weights are those of the unbiased estimate.
@@ -99,12 +101,14 @@ class Labor(ByNode):
     edge_weights: bool = field(default=False, repr=False)
     relabel_inputs: bool = field(default=True, repr=False)
     unbiased: bool = field(default=False, repr=False)
+    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
         for name, least in (("importance", -1), ("period", 1)):
             object.__setattr__(self, name, require_int(name, getattr(self, name), least))
         object.__setattr__(self, "layer_dependency", bool(self.layer_dependency))
+        check_edges(self)
         if self.unbiased and not self.edge_weights:
             raise InputError(
                 "an unbiased estimate needs the edges' weights",
@@ -169,7 +173,7 @@ class Labor(ByNode):
         key_data = self._key_data(key, seeds.nodes.shape[:-1])
         drawn_from = self._drawn_from(graph, state)
         (batch,) = _batches(key_data, drawn_from, seeds, self._spec(capacity))
-        return batch
+        return with_columns(batch, graph, self)
 
     def sample_separately(
         self,
@@ -182,7 +186,8 @@ class Labor(ByNode):
         """See `Sampler.sample_separately`: one call of the kernel."""
         spec = self._spec(capacity)._replace(separate=True)
         seeds = checked_seeds(self, graph, seeds)
-        return _batches(key_data, self._drawn_from(graph, state), seeds, spec)
+        batches = _batches(key_data, self._drawn_from(graph, state), seeds, spec)
+        return [with_columns(batch, graph, self) for batch in batches]
 
     def draw_hop(
         self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
@@ -226,7 +231,7 @@ class Labor(ByNode):
             capacity,
             self.importance,
             bool(self.layer_dependency),
-            bool(self.edge_ids),
+            ids_needed(self),
             bool(self.edge_weights),
             bool(self.unbiased),
             bool(self.relabel_inputs),

@@ -28,6 +28,7 @@ from jgs.sampling.checks import (
     check_window,
     checked_seeds,
 )
+from jgs.sampling.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.hops import draw_batches
 from jgs.sampling.random import as_key_data
 from jgs.sampling.seeds import Seeds
@@ -35,7 +36,7 @@ from jgs.sampling.seeds import Seeds
 sample_batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Neighbors(ByNode):
     """Draws, at hop `h`, `fanouts[h]` in-neighbours of every node known so far.
 
@@ -51,6 +52,9 @@ class Neighbors(ByNode):
         drawn. None: there is no such limit.
       latest: for seeds with times: whether a node takes the latest of its edges before the
         cutoff, as many as its fanout, in place of random ones.
+      edges: the names of the columns that the blocks carry of their edges: `"id"`, `"weight"`,
+        `"type"`, `"time"`, and names of `graph.edge_columns`. `edge_ids` and `edge_weights` are
+        the first two.
       edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`.
       relabel_inputs: False: the first block names its sources by node id.
 
@@ -69,14 +73,17 @@ class Neighbors(ByNode):
     relabel_inputs: bool = field(default=True, repr=False)
     window: int | None = field(default=None, kw_only=True)
     latest: bool = field(default=False, kw_only=True)
+    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     by_node = takes_excluded = takes_time = True
+    later_fields = ("window", "latest")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
         names = ("replace", "weighted", "latest", "edge_ids", "edge_weights", "relabel_inputs")
         for name in names:
             object.__setattr__(self, name, bool(getattr(self, name)))
+        check_edges(self)
         if self.window is not None:
             object.__setattr__(self, "window", check_window(self.window))
         if self.latest and (self.replace or self.weighted):
@@ -117,7 +124,7 @@ class Neighbors(ByNode):
         check_timed(self, seeds)
         key_data = as_key_data(key, seeds.nodes.shape[:-1])
         (batch,) = sample_batches(key_data, graph, seeds, self._spec(capacity))
-        return batch
+        return with_columns(batch, graph, self)
 
     def sample_separately(
         self,
@@ -129,7 +136,8 @@ class Neighbors(ByNode):
     ) -> list[MiniBatch]:
         """See `Sampler.sample_separately`: one call of the kernel."""
         spec = self._spec(capacity)._replace(separate=True)
-        return sample_batches(key_data, graph, checked_seeds(self, graph, seeds), spec)
+        batches = sample_batches(key_data, graph, checked_seeds(self, graph, seeds), spec)
+        return [with_columns(batch, graph, self) for batch in batches]
 
     def draw_hop(
         self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
@@ -164,7 +172,7 @@ class Neighbors(ByNode):
             capacity,
             self.replace,
             self.weighted,
-            self.edge_ids,
+            ids_needed(self),
             self.edge_weights,
             self.relabel_inputs,
             window=self.window,
@@ -185,6 +193,7 @@ def sample_neighbors(
     relabel_inputs: bool = True,
     window: int | None = None,
     latest: bool = False,
+    edges: tuple[str, ...] = (),
 ) -> MiniBatch:
     """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks.
 
@@ -220,6 +229,7 @@ def sample_neighbors(
         that reads rows straight from the feature store (see `Block`, `MiniBatch`). The last
         hop's sources then need no capacity. Otherwise the sample is the same, bit for bit.
       window, latest: for seeds with times, see `Neighbors`.
+      edges: the names of the columns of edges that the blocks carry, see `Neighbors`.
 
     Returns:
       A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
@@ -242,6 +252,7 @@ def sample_neighbors(
         bool(relabel_inputs),
         window=window,
         latest=latest,
+        edges=edges,
     )
     return sampler.sample(key, graph, (), seeds, capacity)
 

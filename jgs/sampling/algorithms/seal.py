@@ -16,6 +16,7 @@ from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.compact import compacted
 from jgs.sampling.hops import empty_if
 from jgs.sampling.induced import induced_block, rows_sorted
@@ -38,6 +39,7 @@ class Seal(Sampler):
     Fields:
       fanouts: the number of neighbours that a node draws, the ends' hop first. -1 takes all, as
         in the paper. A draw may be spent on the pair's other end.
+      edges: as in `Neighbors`.
       edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
 
     Beside the block the batch has:
@@ -58,12 +60,14 @@ class Seal(Sampler):
     fanouts: tuple[int, ...] = (-1,)
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
+    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     by_node = True
     pairs = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+        check_edges(self)
         for name in ("edge_ids", "edge_weights"):
             object.__setattr__(self, name, bool(getattr(self, name)))
 
@@ -95,7 +99,8 @@ class Seal(Sampler):
         capacity = check_capacity(capacity, pairs.shape[0], len(self.fanouts) + 1)
         key_data, graph, state, pairs = vary_alike(as_key_data(key), graph, state, pairs)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
-            return _sample(key_data, graph, state, pairs, self, capacity)
+            batch = _sample(key_data, graph, state, pairs, self, capacity)
+        return with_columns(batch, graph, self)
 
 
 @partial(jax.jit, static_argnums=(4, 5))
@@ -119,7 +124,7 @@ def _sample(
         nodes,
         groups,
         capacity.edges[-1],
-        edge_ids=sampler.edge_ids,
+        edge_ids=ids_needed(sampler),
         edge_weight=weight,
         is_sorted=is_sorted,
     )

@@ -16,6 +16,7 @@ from jgs.sampling.algorithms.pinsage import PinSage
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph
+from jgs.sampling.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.induced import induced_block, rows_sorted
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
@@ -51,6 +52,7 @@ class Shadow(Sampler):
         the block, as in the paper and PyG. A node then has a row in each graph that it is in.
         The rows of a seed's graph are consecutive, the seed's own first; the batch's
         `seed_rows` has the first row of each.
+      edges: as in `Neighbors`.
       edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
 
     Disjoint graphs depend on (key, seed) alone if the scope's sampler is by-node. The graphs of
@@ -68,12 +70,14 @@ class Shadow(Sampler):
     disjoint: bool = False
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
+    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         scope = as_sampler(self.scope)
         object.__setattr__(self, "scope", scope)
         for name in ("disjoint", "edge_ids", "edge_weights"):
             object.__setattr__(self, name, bool(getattr(self, name)))
+        check_edges(self)
         if isinstance(scope, Adaptive) or scope.draws_seeds or not scope.relabel_inputs:
             raise InputError(
                 "a scope must be a sampler that does not learn, takes seeds, and has "
@@ -155,7 +159,8 @@ class Shadow(Sampler):
                 graph, drawn, seeds, state.is_sorted, self, capacity
             )
         batch = MiniBatch(nodes, rows, (block,), overflow, graph.num_nodes, square=True)
-        return replace(batch, needed=needed, seed_rows=seed_rows)
+        batch = replace(batch, needed=needed, seed_rows=seed_rows)
+        return with_columns(batch, graph, self)
 
 
 @partial(jax.jit, static_argnums=(4, 5))
@@ -188,7 +193,7 @@ def _induce(
         nodes,
         groups,
         most_edges,
-        edge_ids=sampler.edge_ids,
+        edge_ids=ids_needed(sampler),
         edge_weight=graph.edge_weight if sampler.edge_weights else None,
         is_sorted=is_sorted,
         excluded=seeds.excluded,

@@ -15,6 +15,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
+from jgs.sampling.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.hops import bad_seeds
 from jgs.sampling.induced import induced_block
 from jgs.sampling.random import as_key_data, below, node_bits
@@ -34,6 +35,7 @@ class Subgraph(Sampler):
 
     Fields:
       extra: the number of nodes that are drawn in addition to the seeds.
+      edges: as in `Neighbors`.
       edge_ids, edge_weights: whether the block carries `edge_id` and `edge_weight`.
 
     A capacity has one hop: the block's edges and the batch's nodes.
@@ -42,9 +44,11 @@ class Subgraph(Sampler):
     extra: int = 0
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
+    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", require_int("extra", self.extra, 0))
+        check_edges(self)
         if self.extra >= 2**31:
             raise InputError("extra must be below 2**31", self.extra, "Draw fewer nodes.")
 
@@ -73,9 +77,8 @@ class Subgraph(Sampler):
         key_data, graph, seeds = vary_alike(as_key_data(key), graph, seeds)
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
             block, nodes, overflow, needed = _sample(key_data, graph, seeds, self, capacity)
-        return MiniBatch(
-            seeds.nodes, nodes, (block,), overflow, graph.num_nodes, needed=needed, square=True
-        )
+        made = (seeds.nodes, nodes, (block,), overflow, graph.num_nodes)
+        return with_columns(MiniBatch(*made, needed=needed, square=True), graph, self)
 
 
 @partial(jax.jit, static_argnums=(3, 4))
@@ -93,7 +96,7 @@ def _sample(
         nodes,
         groups,
         most_edges,
-        edge_ids=sampler.edge_ids,
+        edge_ids=ids_needed(sampler),
         edge_weight=weight,
         excluded=seeds.excluded,
     )

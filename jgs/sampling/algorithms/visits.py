@@ -76,7 +76,7 @@ class Spec(NamedTuple):
 def check_fields(sampler: Any) -> None:
     """Checks the fields that these samplers share, and converts them in place."""
     for name in ("num_walks", "length"):
-        object.__setattr__(sampler, name, require_int(name, getattr(sampler, name), 1))
+        object.__setattr__(sampler, name, require_int(name, vars(sampler)[name], 1))
     if sampler.num_walks * sampler.length >= 2**31:
         raise InputError(
             "num_walks times length must be below 2**31",

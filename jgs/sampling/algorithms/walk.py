@@ -29,7 +29,7 @@ from jgs.sampling.walks import (
 JUMPS = 0xFFFFFFFF  # the draw that decides whether a walk stops or goes back to its root
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Walk(Walker):
     """Walks whose every step draws one of the node's in-neighbours.
 
@@ -64,6 +64,7 @@ class Walk(Walker):
     latest: int | None = field(default=None, kw_only=True)
 
     takes_excluded = takes_time = True
+    later_fields = ("window", "latest")
 
     def __post_init__(self) -> None:
         if self.window is not None:

@@ -18,6 +18,7 @@ from jgs.sampling.algorithms.neighbors import check_fanouts
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.hops import Sample, empty_if
 from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
@@ -44,6 +45,7 @@ class MatrixSampler(Sampler):
     Fields:
       sizes: the `k` of every layer, the seeds' hop first.
       weighted: whether the values of `A` are the graph's `edge_weight`; otherwise they are 1.
+      edges: as in `Neighbors`, without `"weight"`.
       edge_ids: whether the blocks carry `edge_id`.
       compact: the layout of slices of `A`, see `Matrix`; `choose_layout` finds the faster one.
         It changes no sample.
@@ -80,11 +82,13 @@ class MatrixSampler(Sampler):
     weighted: bool = False
     edge_ids: bool = field(default=False, repr=False, kw_only=True)
     compact: bool = field(default=False, repr=False, kw_only=True)
+    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     repeats = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", check_sizes(self.sizes))
+        check_edges(self)
         for name in ("weighted", "edge_ids", "compact"):
             object.__setattr__(self, name, bool(getattr(self, name)))
 
@@ -185,7 +189,8 @@ class MatrixSampler(Sampler):
         with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
             blocks, nodes, overflow, needed, _ = _sample(*given, prepared, self, capacity)
         blocks = tuple(blocks[::-1])
-        return MiniBatch(seeds, nodes, blocks, overflow, graph.num_nodes, needed=needed)
+        batch = MiniBatch(seeds, nodes, blocks, overflow, graph.num_nodes, needed=needed)
+        return with_columns(batch, graph, self)
 
 
 @partial(jax.jit, static_argnums=(6, 7))
@@ -207,7 +212,7 @@ def _sample(
         for h in range(len(sampler.sizes))
     ]
     programs = [_program(sampler, h, room, values, arrays) for h, room in enumerate(rooms)]
-    if neighbors := fuse.as_neighbors(programs, graph, key_data, sampler.edge_ids):
+    if neighbors := fuse.as_neighbors(programs, graph, key_data, ids_needed(sampler)):
         return fuse.sample(neighbors, key_data, graph, seeds, capacity)
     nodes = seeds
     bad = jnp.any((nodes < 0) | (nodes > num_nodes))
@@ -302,7 +307,7 @@ def _finished(block: Block, drawn: Matrix, sampler: MatrixSampler) -> Block:
         targets = jnp.arange(count.shape[0], dtype=jnp.int32)
         _, row, _, _ = expand(block.indptr, targets, weight.shape[0])
         weight = weight * count.at[row].get(mode="clip")
-    edge_id = block.edge_id if sampler.edge_ids else None
+    edge_id = block.edge_id if ids_needed(sampler) else None
     return replace(block, edge_weight=weight, edge_id=edge_id)
 
 

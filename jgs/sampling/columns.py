@@ -1,0 +1,83 @@
+"""The columns of a batch's edges that a sampler was asked for: its field `edges`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, MiniBatch
+
+_GIVEN = ("id", "weight")  # columns that samplers fill in themselves
+
+
+def check_edges(sampler: Any) -> None:
+    """Checks the field `edges` of a sampler and makes it a tuple. `"id"` and `"weight"` stand
+    for `edge_ids` and `edge_weights`. Raises `InputError`."""
+    names = sampler.edges
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            "edges must be a tuple of names of columns",
+            repr(names),
+            'Give ("id", "weight", "type", "time") or the names of edge columns.',
+        )
+    object.__setattr__(sampler, "edges", tuple(dict.fromkeys(names)))
+    if "id" in sampler.edges:
+        object.__setattr__(sampler, "edge_ids", True)
+    if "weight" in sampler.edges:
+        if not hasattr(sampler, "edge_weights"):
+            raise InputError(
+                f"blocks of {type(sampler).__name__} have weights of their own",
+                'edges with "weight"',
+                "Leave it out.",
+            )
+        object.__setattr__(sampler, "edge_weights", True)
+
+
+def ids_needed(sampler: Any) -> bool:
+    """Whether the sampler's blocks must have `edge_id` until they have their columns."""
+    return sampler.edge_ids or any(name not in _GIVEN for name in sampler.edges)
+
+
+def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
+    """The batch with the columns `sampler.edges` in its blocks, and without `edge_id` if that
+    was not asked for. Raises `InputError` for a column that the graph does not have."""
+    if not ids_needed(sampler):
+        return batch
+    names = [name for name in sampler.edges if name not in _GIVEN]
+    columns = {name: column_of(graph, name) for name in names}
+    with jax.enable_x64(True):  # ids and times are 64-bit
+        blocks = [_filled(block, columns, sampler.edge_ids) for block in batch.blocks]
+    return replace(batch, blocks=tuple(blocks))
+
+
+def column_of(graph: Graph, name: str) -> jax.Array:
+    """The edge column `name` of a graph, `[E, ...]`: `"weight"`, `"type"`, `"time"`, or the
+    name of one of its `edge_columns`. Raises `InputError`."""
+    fields = {"weight": graph.edge_weight, "type": graph.edge_type, "time": graph.edge_time}
+    found = fields.get(name, graph.edge_columns.get(name))
+    if found is None:
+        known = [n for n, array in fields.items() if array is not None]
+        raise InputError(
+            f"the graph must have an edge column {name!r}",
+            f"columns {', '.join([*known, *graph.edge_columns]) or 'none'}",
+            "Give it when you make the graph: edge_columns={...}, edge_time=...",
+        )
+    return found
+
+
+def _filled(block: Block, columns: dict[str, jax.Array], keep_ids: bool) -> Block:
+    ids = block.edge_id
+    assert ids is not None
+    arrays = block.edge_arrays()
+    for name, column in columns.items():
+        if column.shape[0]:
+            arrays[name] = column.at[ids].get(mode="fill", fill_value=0)
+        else:  # an empty array cannot be indexed
+            arrays[name] = jnp.zeros((*ids.shape, *column.shape[1:]), column.dtype)
+    if not keep_ids:
+        del arrays["id"]
+    return block.with_edge_arrays(arrays)

@@ -1,0 +1,119 @@
+"""What stages of pairs are made of: `edges_between`, `join_nodes`, `draw_negatives`.
+
+All are jittable, and to be called in a stage (`jgs.sampling.items`), or under
+`jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.random import threefry_2x32
+
+from jgs.graph import Graph
+from jgs.kernels.call import vary_alike
+from jgs.sampling.eligible import count_less
+from jgs.sampling.random import as_key_data, below, node_bits
+from jgs.sampling.relabel import relabel
+
+_AT_ONCE = 1 << 14  # edges that are read at a time
+
+
+def edges_between(
+    graph: Graph, src: Any, dst: Any, room: int, *, sorted_rows: bool = False
+) -> jax.Array:
+    """The edges `src[i] -> dst[i]` of a graph, all parallel ones, for `Seeds.excluded`.
+
+    Args:
+      src, dst: int `[P]`, the ends of pairs; a pair with an end that is no node has no edges.
+        Give a pair twice, with its ends in turn, to find the reverse edges too.
+      room: static int; how many edges there is room for, all pairs together.
+      sorted_rows: a promise that every row of the graph is sorted by source, as in
+        `graph.sorted()` of a graph without times and types. Rows are then searched instead of
+        read.
+
+    Returns int64 `[room]`: the positions of the edges, ascending, each once, then `E`. If they
+    do not fit, the first is -1, and samplers refuse it.
+    """
+    num_nodes, num_edges = graph.num_nodes, graph.num_edges
+    with jax.enable_x64(True):
+        src, dst = (jnp.asarray(ends).astype(jnp.int64).reshape(-1) for ends in (src, dst))
+        if num_edges == 0:
+            return jnp.zeros(room, jnp.int64)
+        real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
+        start = jnp.where(real, graph.indptr.at[dst].get(mode="clip"), 0)
+        degree = jnp.where(real, graph.indptr.at[dst + 1].get(mode="clip"), 0) - start
+        if sorted_rows:
+            first, after = (count_less(graph.indices, start, degree, src + i) for i in (0, 1))
+            start, degree = start + first, after - first
+        ends = jnp.cumsum(degree)
+
+        def read(state: tuple) -> tuple:
+            slot, found, count = state
+            at = slot + jnp.arange(_AT_ONCE, dtype=jnp.int64)
+            pair = jnp.minimum(jnp.searchsorted(ends, at, side="right"), ends.shape[0] - 1)
+            edge = start[pair] + at - (ends - degree)[pair]
+            same = graph.indices.at[edge].get(mode="clip") == src[pair]
+            kept = same & (at < ends[-1])
+            place = jnp.where(kept, count + jnp.cumsum(kept) - 1, room)
+            found = found.at[place].set(edge, mode="drop")
+            return slot + _AT_ONCE, found, count + jnp.sum(kept)
+
+        begin = (jnp.int64(0), jnp.full(room, num_edges, jnp.int64), jnp.int64(0))
+        begin = vary_alike(*begin, src, dst, graph)[:3]
+        _, found, count = jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)
+        ordered = jnp.sort(found)  # pairs that are given twice find their edges twice
+        again = jnp.concatenate([jnp.zeros(1, bool), ordered[1:] == ordered[:-1]])
+        once = jnp.sort(jnp.where(again, num_edges, ordered))
+        return once.at[0].set(jnp.where(count > room, -1, once[0]))
+
+
+def join_nodes(
+    graph: Graph, nodes: Any, time: Any = None
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+    """The distinct nodes, each to be a seed once.
+
+    Args:
+      nodes: int `[...]`, `N` for padding.
+      time: int `[...]`, a cutoff for each, or None. Two are one where both are equal.
+
+    Returns int32 `[B]`, the nodes in order of first appearance, then `N`, where `B` is the
+    number of entries of `nodes`; int64 `[B]`, their cutoffs, or None; and int32 of the shape of
+    `nodes`, the index of each in the first. The index of padding is `B`.
+    """
+    with jax.enable_x64(True):
+        ids = jnp.asarray(nodes).astype(jnp.int32)
+        flat, size = ids.reshape(-1), ids.size
+        cutoff = none = None
+        if time is not None:
+            cutoff = jnp.broadcast_to(jnp.asarray(time).astype(jnp.int64), ids.shape).reshape(
+                -1
+            )
+            none = jnp.zeros(0, jnp.int64)
+        real = (flat >= 0) & (flat < graph.num_nodes)
+        nobody, zero = jnp.zeros(0, jnp.int32), jnp.int32(0)
+        found, _, rows, cutoffs = relabel(
+            nobody, zero, flat, real, size, graph.num_nodes, none, cutoff
+        )
+        return found, cutoffs, rows.reshape(ids.shape)
+
+
+def draw_negatives(key: Any, graph: Graph, src: Any, dst: Any, num: int) -> jax.Array:
+    """int32 `[P, num]`: uniform nodes for each pair `src[i]`, `dst[i]`, int `[P]`; `N` for a
+    pair with an end that is no node.
+
+    The bits belong to (key, pair, draw number), so a pair draws the same in any batch and on
+    any rank. A drawn node may be joined to the pair's ends.
+    """
+    num_nodes = graph.num_nodes
+    with jax.enable_x64(True):
+        src, dst = (jnp.asarray(ends).reshape(-1) for ends in (src, dst))
+        real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
+        ends = jnp.concatenate([src.astype(jnp.uint32), dst.astype(jnp.uint32)])
+        keys = threefry_2x32(as_key_data(key), ends).reshape(2, -1).T
+        keys = jnp.broadcast_to(keys[:, None], (src.shape[0], num, 2))
+        number = jnp.broadcast_to(jnp.arange(num, dtype=jnp.int32), (src.shape[0], num))
+        drawn = below(node_bits(keys, number, 0), jnp.full(number.shape, num_nodes, jnp.int64))
+        return jnp.where(real[:, None], drawn, num_nodes).astype(jnp.int32)
