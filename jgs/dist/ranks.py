@@ -31,9 +31,10 @@ from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, round_up
+from jgs.sampling.items import Stage, check_items, check_stages
 from jgs.sampling.learning import Learning
 from jgs.sampling.loader import Loader, decided_by
-from jgs.sampling.plan import plan_capacity
+from jgs.sampling.plan import bound_of, plan_capacity
 from jgs.sampling.schedule import Schedule, SeedParts
 from jgs.sampling.source import Source
 from jgs.sampling.staged import source_of
@@ -124,6 +125,25 @@ class RankParts:
             for seed_parts in seed_parts_of_ranks
         ]
 
+    def schedules_of(
+        self,
+        comm: Communicator,
+        items: Any,
+        key: Any,
+        batch_size: int,
+        shuffle: bool,
+        settings: str,
+        sampler: Sampler,
+        staged: bool,
+    ) -> list[Schedule]:
+        """For each local rank the schedule of its share of batches of `items`."""
+        digest = zlib.crc32(self.parts.parts_id.encode())
+        ranks = range(comm.rank, comm.rank + comm.num_local)
+        sizes = (batch_size * comm.size, self.parts.num_nodes, shuffle, settings)
+        options: dict[str, Any] = {"step_keys": sampler.step_keys, "staged": staged}
+        whole = SeedParts.whole(items, digest)
+        return [Schedule(key, whole, *sizes, **options, share=(r, comm.size)) for r in ranks]
+
 
 def rank_loader(
     comm: Communicator,
@@ -142,6 +162,8 @@ def rank_loader(
     age: int | None = 0,
     in_place: bool = False,
     states: Mapping[Sampler, State] | None = None,
+    items: Any = None,
+    before: Stage | Sequence[Stage] | None = None,
     **options: Any,
 ) -> Loader:
     """Batches of `batch_size` seeds a rank, and the features of their nodes.
@@ -178,6 +200,10 @@ def rank_loader(
         the state is the same everywhere.
       in_place: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
         `FeatureExchange`.
+      items, before: what batches are drawn for in place of the parts' training nodes, and the
+        stages that make seeds of it, as in `Loader`; in hybrid mode. All ranks have all items,
+        and each draws its share of a batch. The edges that are left out are those of the whole
+        batch.
       states: by sampler, what its `init` returned for `graphs[0]`. It is called for samplers
         that are not there.
 
@@ -191,9 +217,18 @@ def rank_loader(
     graphs = ranks.graphs(mode) if graphs is None else graphs
     samplers = samplers_of(sampler, **options)
     check_alike(samplers, None)
-    states = dict(states or {})
+    states, stages = dict(states or {}), check_stages(before)
+    if items is not None:
+        if mode != "hybrid":
+            raise InputError(
+                "a loader of items must have every rank's topology whole",
+                f"mode={mode!r}",
+                'Use mode="hybrid".',
+            )
+        items = check_items(items, graphs[0].num_nodes, samplers[0].pairs, bool(stages))
     for each in samplers:
-        ranks.check(batch_size, each, mode)
+        if items is None:
+            ranks.check(batch_size, each, mode)
         if each not in states:
             states[each] = each.init(graphs[0])
     if not isinstance(sampler, SamplerSchedule):
@@ -201,16 +236,23 @@ def rank_loader(
     background = comm.clone()
     # Draws that do not belong to a node differ between ranks.
     draws_by = None if all(each.by_node for each in samplers) else comm.size
-    settings = decided_by(sampler, bool(shuffle), draws_by, age)
+    settings = decided_by(sampler, bool(shuffle), draws_by, age, stages=stages)
     cache = "none" if comm.size == 1 else cache  # one rank has no remote rows
     cache_memory //= len(set(samplers))
 
     def make(sampler: Sampler) -> Source:
-        schedules = ranks.schedules(key, batch_size, shuffle, settings, sampler)
-        draws = _hybrid if mode == "hybrid" else _vanilla
-        drawing = draws(
-            background, ranks, graphs, schedules, batch_size, sampler, states[sampler]
-        )
+        order = (key, batch_size, shuffle, settings, sampler)
+        drawing: RankSampler
+        if items is not None:
+            schedules = ranks.schedules_of(comm, items, *order, staged=bool(stages))
+            of = (items, batch_size, sampler, states[sampler], stages)
+            drawing = _hybrid_of(background, graphs[0], *of)
+        else:
+            schedules = ranks.schedules(*order)
+            draws = _hybrid if mode == "hybrid" else _vanilla
+            drawing = draws(
+                background, ranks, graphs, schedules, batch_size, sampler, states[sampler]
+            )
         remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
         num_steps = len(schedules[0])
         capacity = request_capacity(remote, 0, num_steps)
@@ -296,6 +338,25 @@ def _hybrid(
 
     capacity = largest(comm, everywhere(comm, plan))
     return HybridSampler(comm, graphs[0], batch_size, sampler, capacity, state=state)
+
+
+def _hybrid_of(
+    comm: Communicator,
+    graph: Graph,
+    items: Any,
+    batch_size: int,
+    sampler: Sampler,
+    state: State,
+    stages: Sequence[Stage],
+) -> RankSampler:
+    """As `_hybrid`, for batches of items."""
+    options: dict[str, Any] = {"seeds": items, "state": state, "before": stages}
+    plan = partial(plan_capacity, graph, batch_size, sampler, distinct=False, **options)
+    (planned,) = everywhere(comm, lambda: [plan()])
+    capacity = largest(comm, [planned] * comm.num_local)
+    _, worst = bound_of(sampler, graph, items, batch_size, False, stages)
+    of = (sampler, capacity, state, stages, worst)
+    return HybridSampler(comm, graph, batch_size, *of)
 
 
 def _vanilla(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -14,6 +15,7 @@ from jgs.dist.phases import phase
 from jgs.graph import Graph
 from jgs.sampling.base import State
 from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
+from jgs.sampling.items import Stage, default_seeds, seeds_of, wide
 from jgs.sampling.learning import Learning
 from jgs.sampling.random import fold_keys
 from jgs.sampling.schedule import Schedule
@@ -48,11 +50,14 @@ class HybridSampler:
     Args:
       comm: the communicator.
       graph: the graph, equal on all ranks.
-      batch_size: `B`, a rank's seeds in a batch, which must be distinct.
+      batch_size: `B`, a rank's seeds in a batch; they must be distinct unless `worst` is given.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`. A
         sampler that is not by-node draws by the key folded with the rank's number.
       capacity: that of the batches, equal on all ranks; by default the sampler's bound.
       state: what the sampler's `init` returned for the graph. None: it is called here.
+      before: the stages that make seeds of items, as in `Loader`. Then it is called with an
+        `OWN` `jgs.sampling.items.Asked` in place of seeds.
+      worst: a capacity that no batch exceeds; by default the bound for distinct seeds.
 
     Attributes:
       graph: the graph, `SAME`.
@@ -70,12 +75,15 @@ class HybridSampler:
         sampler: Any = None,
         capacity: Capacity | None = None,
         state: State | None = None,
+        before: Sequence[Stage] = (),
+        worst: Capacity | None = None,
         **options: Any,
     ):
+        self._before = before
         self._sampler = as_sampler(sampler, **options)
         self._comm, self.graph = comm, comm.same(graph)
         self.state = comm.same(self._sampler.init(graph) if state is None else state)
-        self._worst = self._sampler.bound(GraphShape.of(graph), batch_size, True)
+        self._worst = worst or self._sampler.bound(GraphShape.of(graph), batch_size, True)
         self._capacity = capacity or self._worst
         self._programs: list[Callable] = []
 
@@ -83,15 +91,20 @@ class HybridSampler:
         while len(self._programs) <= level:
             self._programs.append(self._program(len(self._programs)))
         key_data = self._comm.same(key_data)
-        return self._programs[level](key_data, self.graph, self.state, seeds)
+        with wide(self._before):
+            return self._programs[level](key_data, self.graph, self.state, seeds)
 
     def _program(self, level: int) -> Callable:
         capacity = enlarged(self._capacity, self._worst, level)
 
-        def sample(key_data, graph, state, seeds):
+        def sample(key_data, graph, state, asked):
+            seeds, items = default_seeds(asked), asked
+            if self._before:
+                seeds, items = seeds_of(self._before, graph, asked)
             if not self._sampler.by_node and self._comm.size > 1:
                 key_data = fold_keys(key_data, self._comm.index())
-            return self._sampler.sample(key_data, graph, state, seeds, capacity)
+            batch = self._sampler.sample(key_data, graph, state, seeds, capacity)
+            return batch if self._sampler.draws_seeds else replace(batch, items=items)
 
         return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)
 

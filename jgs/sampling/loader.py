@@ -127,8 +127,9 @@ class Loader(Shown):
             own = states[sampler] if states and sampler in states else sampler.init(graph)
             learning, keys = Learning.of(sampler, own, age, graph), sampler.step_keys
             of_seeds: dict[str, Any] = {"step_keys": keys, "whole": sampler.draws_seeds}
+            of_seeds |= {"staged": bool(stages), "drop_last": bool(drop_last)}
             sizes_of = (batch_size, graph.num_nodes, shuffle, settings)
-            schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds, drop_last=drop_last)
+            schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds)
             sized = (graph, sampler, own, schedule, items, *sizes, read, learning)
             return LocalSource(*sized, before=stages, after=functions)
 

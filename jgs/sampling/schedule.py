@@ -89,6 +89,7 @@ class Schedule:
       passes: the number of passes over the seeds in an epoch, each in another order.
       whole: whether every batch is given all seeds of its parts, in ascending order, and the
         sampler chooses among them. `batch_size` then only determines the number of batches.
+      staged: whether stages make the seeds of a batch of its items.
       drop_last: whether items that do not fill a batch are left out of an epoch.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
@@ -110,13 +111,14 @@ class Schedule:
         passes: int = 1,
         whole: bool = False,
         share: tuple[int, int] = (0, 1),
+        staged: bool = False,
         drop_last: bool = False,
     ):
         self._key_data = np.asarray(as_key_data(key))
         self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
         self.batch_size = _check_batch_size(batch_size, seed_parts.longest)
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
-        self._share, self._drop_last = share, drop_last
+        self._share, self._staged, self._drop_last = share, staged, drop_last
         if drop_last:
             _check_batch_size(batch_size, seed_parts.shortest)
             settings = f"{settings} drop_last"
@@ -136,23 +138,19 @@ class Schedule:
             return self._seed_parts.shortest // self.batch_size
         return -(-self._seed_parts.longest // self.batch_size)
 
-    def asked(self, epoch: int, more: int = 0) -> tuple[np.ndarray, Asked]:
-        """The keys of `batches`, and what stages make the seeds of these batches of, with a
-        leading axis `[n]`."""
-        keys, every = self._whole_batches(epoch, more)
-        own = step_key_data(fold_each(self._key_data, [epoch])[0], np.arange(len(keys)))
-        return keys, Asked(self._shared(every), every, own)
-
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, Any]:
         """The keys and the items of the batches of an epoch, and of `more` empty ones.
 
         Returns uint32 `[n, W]`, the key of each batch, where `n` is `len(self) + more`; and the
         items, `[n, batch_size * len(parts), ...]`, divided by the number of ranks in `share`.
         With `whole` they are int32 `[n, num_seeds]`. Batches after the end of the epoch are all
-        padding.
+        padding. If `staged` it is an `Asked` instead, with a leading axis `[n]`.
         """
         keys, every = self._whole_batches(epoch, more)
-        return keys, self._shared(every)
+        if not self._staged:
+            return keys, self._shared(every)
+        own = step_key_data(fold_each(self._key_data, [epoch])[0], np.arange(len(keys)))
+        return keys, Asked(self._shared(every), every, own)
 
     def _shared(self, every: Any) -> Any:
         rank, ranks = self._share

@@ -129,8 +129,7 @@ class LocalSource:
 
     def drawn(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
         (schedule,) = self.schedules
-        given = schedule.asked if self._before else schedule.batches
-        key_data, asked = given(epoch, self.at_once)
+        key_data, asked = schedule.batches(epoch, self.at_once)
         learning = self.learning
         before = 0 if learning is None else learning.yielded - first
         for step in range(first, len(schedule), self.at_once):
