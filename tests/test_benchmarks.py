@@ -4,6 +4,7 @@ import importlib
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,15 +24,18 @@ from benchmarks import (
     faults,
     graph,
     harmed,
+    kernels_in_turn,
     network,
     programs,
     replay,
+    revision,
     subgraph_runs,
     subgraph_training,
     superbatch,
     table,
     worker,
 )
+from jgs import kernels
 from jgs.dist.comm import OWN
 from jgs.dist.mesh import Mesh
 
@@ -370,3 +374,78 @@ def test_a_row_of_the_fault_table_says_what_is_wrong():
         assert faults.problems(cell, found, text) == []
         found.statuses = [1, 1]
         assert len(faults.problems(cell, found, "error: full")) == 1
+
+
+def test_another_revision_is_compiled_under_another_namespace(tmp_path):
+    """A small library in place of the kernels."""
+    pytest.importorskip("cmake")
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler")
+    (tmp_path / "a.cc").write_text("namespace jgs { int Answer() { return 42; } }")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(kernels LANGUAGES CXX)\n"
+        "add_library(jgs_kernels SHARED a.cc)\n"
+    )
+    revision.build(tmp_path, tmp_path / "build")
+    symbols = (tmp_path / "libjgs_kernels.so").read_bytes()
+    assert b"_ZN10jgs_before6AnswerEv" in symbols
+
+
+def test_two_builds_draw_in_turn(tmp_path, monkeypatch):
+    """The other build is this one under the other name."""
+    if not kernels.available():
+        pytest.skip("no kernels")
+    package = revision.renamed(Path(jgs.__file__).parent, tmp_path)
+    shutil.copy(kernels.library(), package / "kernels/libjgs_kernels.so")
+    before = revision.imported(package)
+    assert before.kernels.library().parent == package / "kernels"
+    assert all(target.startswith("jgs_before_") for target in before.kernels.HANDLERS)
+    assert before.Graph is not jgs.Graph
+    called, ffi_call = set(), jax.ffi.ffi_call
+
+    def noted(target, *arguments, **options):
+        call = ffi_call(target, *arguments, **options)
+        return lambda *operands, num_threads, **attributes: (
+            called.add((target, int(num_threads)))
+            or call(*operands, num_threads=num_threads, **attributes)
+        )
+
+    monkeypatch.setattr(jax.ffi, "ffi_call", noted)
+    data, threads = jgs.Graph(*graph.rmat(SIZE)), kernels.NUM_THREADS
+    what, nodes = ("uniform", "walk", "excluded"), np.arange(1 << SIZE.scale)
+    lines = list(kernels_in_turn.measure(before, data, nodes, what, draws=2))
+    assert {line.count("|") for line in lines} == {7}
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+    assert [row[1] for row in cells] == ["1", "2"] * 3
+    assert [row[-1] for row in cells] == ["yes"] * 4 + [""] * 2
+    targets = [
+        f"{name}_{t}" for name in ("jgs", "jgs_before") for t in ("sample_neighbors", "walk")
+    ]
+    assert called >= set(itertools.product(targets, (1, 2)))
+    assert threads == kernels.NUM_THREADS
+
+
+def test_two_builds_never_draw_the_same_batch_in_a_turn():
+    drawn = []
+    draws = [lambda number, build=build: drawn.append((build, number)) for build in range(2)]
+    times = kernels_in_turn.in_turn(*draws, 5)
+    assert [len(some) for some in times] == [5, 5]
+    turns = np.array(drawn[2:]).reshape(5, 2, 2)  # the first draws compile
+    assert turns[:, 0, 0].tolist() == [0, 1, 0, 1, 0]
+    assert (turns[:, 0, 1] != turns[:, 1, 1]).all()
+    for build in range(2):
+        assert sorted(n for b, n in drawn[2:] if b == build) == [0, 1, 2, 3, 4]
+
+
+def test_pairs_exclude_every_edge_between_their_ends():
+    data = jgs.Graph(*graph.rmat(graph.Size(14, 60_000)))
+    seeds = kernels_in_turn.pairs(data, 3)
+    excluded = np.asarray(seeds.excluded)
+    assert seeds.nodes.shape == excluded.shape == (3 * 1024,)
+    excluded = excluded[excluded < data.num_edges]
+    target = np.repeat(np.arange(data.num_nodes), np.diff(data.indptr))
+    ends = np.sort([np.asarray(data.indices), target], axis=0)
+    pair = ends[0] * data.num_nodes + ends[1]
+    np.testing.assert_array_equal(excluded, np.flatnonzero(np.isin(pair, pair[excluded])))
+    assert 900 < np.unique(pair[excluded]).size <= 1024
+    assert np.isin(ends[:, excluded], seeds.nodes).all()
