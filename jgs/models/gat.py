@@ -179,7 +179,7 @@ class GATConv(nnx.Module):
         as in `jgs.ops.linear`."""
         if not self.concat:
             aggregated = aggregated.reshape(-1, self.num_heads, self._head_width).mean(1)
-        return finish(aggregated + self.bias[...], num_targets, relu, drop)
+        return finish(aggregated + self.bias[...][None], num_targets, relu, drop)
 
     @property
     def _head_width(self) -> int:
@@ -191,7 +191,7 @@ class GATConv(nnx.Module):
     def _scores_kernel(self, attention: jax.Array) -> jax.Array:
         """The matrix `[in, H]` that turns `x` into `attention . W x` of each head."""
         kernel = self.kernel[...].reshape(self.in_features, *attention.shape)
-        return jnp.sum(kernel * attention, axis=-1)
+        return jnp.sum(kernel * attention[None], axis=-1)
 
     def _leaky(self, logits: jax.Array) -> jax.Array:
         return jax.nn.leaky_relu(logits, self.negative_slope)

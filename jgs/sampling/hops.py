@@ -14,6 +14,7 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.relabel import relabel
+from jgs.settings import exact_integers
 
 # (blocks, nodes, overflow, needed): these fields of a `MiniBatch`, but the seeds' block first.
 Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array]
@@ -72,7 +73,7 @@ def draw_batches(
     of a module.
     """
     key_data, graph, seeds = vary_alike(key_data, graph, seeds)
-    with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+    with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
         samples = _samples(kernel, plain, key_data, graph, seeds, spec)
     rows = [seeds[i] for i in range(seeds.shape[0])] if spec.separate else [seeds]
     return [

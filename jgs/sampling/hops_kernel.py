@@ -15,6 +15,7 @@ from jgs import kernels
 from jgs.graph import Block, Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.hops import Sample, relabels
+from jgs.settings import exact_integers
 
 T = TypeVar("T")
 # call(key_data, graph, seeds): the samples of `seeds` int32 `[..., B]` with the keys `key_data`
@@ -29,7 +30,7 @@ def call_once(call: Call[T], key_data: jax.Array, graph: Any, seeds: jax.Array) 
 
     def one_call(key_data, seeds, *arrays):
         # Set here too: under a transformation this is traced outside the caller's x64 context.
-        with jax.enable_x64(True):
+        with exact_integers():
             return call(key_data, jax.tree.unflatten(of_graph, arrays), seeds)
 
     once = custom_vmap(one_call)

@@ -139,10 +139,11 @@ class LocalSource:
     def _sample(self, key_data: np.ndarray, seeds: np.ndarray, state: State) -> list[MiniBatch]:
         def draw(key_data: np.ndarray, seeds: np.ndarray, level: int) -> Any:
             capacity = enlarged(self.capacity, self._worst, level)
+            key_data, seeds = jax.device_put((key_data, seeds))
             return self._draw(key_data, self._graph, state, seeds, capacity)
 
         batches, overflow = draw(key_data, seeds, 0)
-        for i in np.flatnonzero(overflow):
+        for i in np.flatnonzero(jax.device_get(overflow)):
             one = (key_data[i : i + 1], seeds[i : i + 1])
             (batches[i],), level = until_it_fits(partial(draw, *one), 1)
             self.redraws += level

@@ -26,6 +26,7 @@ from jgs.sampling.induced import induced_blocks, rows_sorted
 from jgs.sampling.normalize import Coefficients, check_error, estimate
 from jgs.sampling.random import as_key_data
 from jgs.sampling.schedule import graph_digest
+from jgs.settings import exact_integers
 
 _KIND = "jgs-normalization"
 # The state of each sampler, by graph.
@@ -194,7 +195,7 @@ class SubgraphSampler:
         capacity: Capacity,
     ) -> list[MiniBatch]:
         key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
-        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             return _batches(key_data, graph, state, seeds, self, capacity)
 
 

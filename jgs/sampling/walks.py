@@ -21,6 +21,7 @@ from jgs.sampling import draw
 from jgs.sampling.base import State
 from jgs.sampling.checks import check_graph, check_seeds
 from jgs.sampling.random import as_key_data, below
+from jgs.settings import exact_integers
 
 
 class Walks(NamedTuple):
@@ -104,7 +105,7 @@ def sample_walks(
     roots = check_seeds(seeds, graph.num_nodes)
     key_data = as_key_data(key, roots.shape[:-1])
     key_data, graph, state, roots = vary_alike(key_data, graph, state, roots)
-    with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+    with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
         return _walks(kernel, plain, key_data, graph, state, roots, walker)
 
 

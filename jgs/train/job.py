@@ -15,6 +15,7 @@ from jgs.dist.degrees import all_degrees
 from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.sampling.base import is_adaptive
+from jgs.sampling.random import threefry
 from jgs.sampling.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.data import Data
@@ -52,7 +53,7 @@ class Job:
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
         self._samplers = samplers_of(make_sampler(config))
         if is_adaptive(self._samplers[0]):
-            _ = self.model(jax.random.key(0)).message_widths  # refuses layers with attention
+            _ = self.model(threefry(0)).message_widths  # refuses layers with attention
         self._scratch = scratch_folder(config.scratch) if config.scratch else None
         for sampler in self._samplers:
             if config.resume and config.run_dir and hasattr(sampler, "recall"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +19,8 @@ from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph
 from jgs.sampling.matrix import Matrix, MatrixSampler
 from jgs.sampling.project import FEATURES, features_of, project
+from jgs.sampling.random import threefry
+from jgs.settings import usual_promotion
 
 
 class Sized(NamedTuple):
@@ -111,8 +114,12 @@ class ASGCN(MatrixSampler):
 
     def init(self, graph: Graph) -> Sized:
         check_graph(graph, False)
-        shape = (features_of(graph).shape[1], 1)
-        weight = jax.nn.initializers.glorot_uniform()(jax.random.key(0), shape)[:, 0]
+        return self._first(threefry(0), features_of(graph).shape[1])
+
+    @partial(jax.jit, static_argnums=(0, 2))
+    def _first(self, key: jax.Array, width: int) -> Sized:
+        glorot = jax.nn.initializers.glorot_uniform(dtype=jnp.float32)
+        weight = glorot(key, (width, 1))[:, 0]
         return Sized(weight, optax.adam(self.learning_rate).init(weight))
 
     def sample(
@@ -120,6 +127,7 @@ class ASGCN(MatrixSampler):
     ) -> MiniBatch:
         return self.drawn(key, graph, (), seeds, capacity, learned=state.weight)
 
+    @usual_promotion()
     def update(
         self, state: Sized, batch: MiniBatch, feedback: Feedback, graph: Graph | None = None
     ) -> Sized:

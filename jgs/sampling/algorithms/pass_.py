@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +19,8 @@ from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, stack
 from jgs.sampling.project import FEATURES, features_of, project
+from jgs.sampling.random import threefry
+from jgs.settings import usual_promotion
 
 _LEAST = 1e-9  # added to every bias, so that none is 0
 
@@ -124,10 +127,14 @@ class PASS(MatrixSampler):
 
     def init(self, graph: Graph) -> Learned:
         check_graph(graph, False)
+        return self._first(threefry(0), features_of(graph).shape[1])
+
+    @partial(jax.jit, static_argnums=(0, 2))
+    def _first(self, key: jax.Array, width: int) -> Learned:
         glorot = jax.nn.initializers.variance_scaling(2.0, "fan_avg", "uniform")
-        shape = (features_of(graph).shape[1], self.width)
-        both = [glorot(key, shape) for key in jax.random.split(jax.random.key(0))]
-        policy = Policy(jnp.concatenate(both, axis=1), jnp.array([0.01, 0.01, 1.0]))
+        both = [glorot(k, (width, self.width), jnp.float32) for k in jax.random.split(key)]
+        attention = jnp.array([0.01, 0.01, 1.0], jnp.float32)
+        policy = Policy(jnp.concatenate(both, axis=1), attention)
         return Learned(policy, optax.adam(self.learning_rate).init(policy))
 
     def sample(
@@ -135,6 +142,7 @@ class PASS(MatrixSampler):
     ) -> MiniBatch:
         return self.drawn(key, graph, (), seeds, capacity, learned=state.policy)
 
+    @usual_promotion()
     def update(
         self, state: Learned, batch: MiniBatch, feedback: Feedback, graph: Graph | None = None
     ) -> Learned:

@@ -18,6 +18,7 @@ from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.induced import induced_block, rows_sorted
 from jgs.sampling.shorthand import as_sampler
+from jgs.settings import exact_integers
 
 
 class ShadowState(NamedTuple):
@@ -147,7 +148,7 @@ class Shadow:
             return self.scope.sample(key, graph, state.scope, seeds, room)
 
         drawn = jax.vmap(draw)(seeds[:, None]) if self.disjoint else draw(seeds)
-        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             block, nodes, overflow, needed, rows = _induce(
                 graph, drawn, seeds, state.is_sorted, self, capacity
             )

@@ -17,6 +17,7 @@ from jgs.sampling.checks import check_call, check_graph, require_int
 from jgs.sampling.induced import induced_block
 from jgs.sampling.random import as_key_data, below, node_bits
 from jgs.sampling.relabel import relabel
+from jgs.settings import exact_integers
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Subgraph:
                 "Draw several under jax.vmap, with a key each.",
             )
         key_data, graph, seeds = vary_alike(as_key_data(key), graph, seeds)
-        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             block, nodes, overflow, needed = _sample(key_data, graph, seeds, self, capacity)
         return MiniBatch(
             seeds, nodes, (block,), overflow, graph.num_nodes, needed=needed, square=True
