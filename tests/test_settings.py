@@ -35,6 +35,7 @@ from jgs.sampling import (
     Walk,
     plan_capacity,
 )
+from jgs.sampling.ahead import Ahead
 from jgs.train import exact_inference
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
@@ -239,6 +240,48 @@ def test_all_at_once_from_the_environment_and_without_kernels(usual, tmp_path):
     for piece in pieces:
         with np.load(tmp_path / f"{piece}.npz") as saved:
             check_same(piece, list(saved.values()), usual(piece))
+
+
+THREADS = {  # the values that contexts of JAX give to one thread
+    "default_matmul_precision": "float32",
+    "numpy_rank_promotion": "raise",
+    "numpy_dtype_promotion": "strict",
+    "default_prng_impl": "rbg",
+    "legacy_prng_key": "error",
+    "transfer_guard": "disallow",
+    "enable_x64": True,
+    "debug_nans": True,
+    "disable_jit": True,
+    "check_tracer_leaks": True,
+}
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_the_loaders_thread_has_the_settings_of_its_maker(name):
+    names = [n for n in dir(jax.config) if n.startswith("jax_")]
+
+    def seen():
+        yield {n: getattr(jax.config, n) for n in names}
+
+    with getattr(jax, name)(THREADS[name]):
+        here = next(seen())
+        ahead = Ahead(seen(), 1)
+    there = next(ahead)
+    ahead.stop()
+    if name == "transfer_guard":  # the three guards that it sets say all
+        del here["jax_transfer_guard"], there["jax_transfer_guard"]
+    assert there == here
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_lie_where_their_graph_lies(prefetch):
+    (src, dst), device = np.random.default_rng(1).integers(0, N, (2, 2, E))[0], jax.devices()[1]
+    key = data()[-1]
+    with jax.default_device(device):
+        graph = jgs.Graph.from_edges(src, dst, N)
+        found = list(Loader(graph, SEEDS, 8, (2,), key=key, prefetch=prefetch))
+    devices = {d for leaf in jax.tree.leaves((graph, found)) for d in leaf.devices()}
+    assert devices == {device}
 
 
 if __name__ == "__main__":
