@@ -162,7 +162,9 @@ def check_ids(ids: Any, num_rows: int) -> jax.Array:
             f"{ids.dtype}{list(ids.shape)}",
             "Convert it with .astype(numpy.int32).",
         )
+    if isinstance(ids, np.ndarray):  # a copy, as the caller may change it afterwards
+        return jax.device_put(np.clip(ids, -1, num_rows).astype(np.int32))
     if ids.dtype == np.int64:
         with exact_integers():
             return jnp.clip(ids, -1, num_rows).astype(jnp.int32)
-    return jnp.asarray(ids)
+    return ids

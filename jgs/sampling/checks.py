@@ -61,8 +61,8 @@ def _seeds_error(seeds: np.ndarray, num_nodes: int) -> InputError | None:
 
 
 def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
-    """`seeds` as int32 `[B]` or `[S, B]`. Values are checked only if they are known while
-    tracing. Raises `InputError`."""
+    """`seeds` as int32 `[B]` or `[S, B]`; those in NumPy are copied. Values are checked only if
+    they are known while tracing. Raises `InputError`."""
     if not isinstance(seeds, jax.Array):
         seeds = np.asarray(seeds)
     integers = jnp.issubdtype(seeds.dtype, jnp.integer)
@@ -77,6 +77,8 @@ def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
         error := _seeds_error(np.asarray(seeds), num_nodes)
     ):
         raise error
+    if isinstance(seeds, np.ndarray):  # a copy, as the caller may change it afterwards
+        return jax.device_put(seeds.astype(np.int32))
     if not jnp.can_cast(seeds.dtype, jnp.int32):  # wide ids must not wrap into the range
         seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
     # jax.vmap of a NumPy int64 array says int32, but the array is int64 until it is copied.

@@ -39,7 +39,7 @@ def as_key_data(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
             )
         return jax.random.key_data(key)
     if getattr(key, "shape", None) == (*shape, 2) and key.dtype == jnp.uint32:
-        return key if isinstance(key, jax.Array) else jax.device_put(key)
+        return key if isinstance(key, jax.Array) else jax.device_put(np.array(key))
     raise InputError(
         "the first argument must be a JAX random key",
         f"{type(key).__name__} {_seen(key)}",
