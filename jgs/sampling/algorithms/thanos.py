@@ -110,6 +110,8 @@ class Thanos(MatrixSampler):
     def update(self, state: Weights, batch: MiniBatch, feedback: Feedback) -> Weights:
         block, ids, messages = exp3.first_layer(batch, feedback)
         k, num_edges = self.sizes[-1], state.edges.shape[0]
+        if num_edges == 0:
+            return state
         targets = batch.target_nodes(0)
         n = state.degrees.at[targets].get(mode="fill", fill_value=1)[:, None]
         learns = (n > k) & _first(targets)[:, None]

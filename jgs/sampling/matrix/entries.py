@@ -171,7 +171,11 @@ class Entries:
     def with_edges(self, edges: Edges, at: jax.Array, needs: Needs) -> Self:
         """A built matrix with other edges; edge `i` of them is edge `at[i]` of this one."""
         with exact_integers():  # else the positions would be cut to int32
-            stored = None if self.stored is None else self.stored.at[at].get(**FILL)
+            stored = self.stored
+            if stored is not None and stored.shape[0] == 0:  # nothing can be read of it
+                stored = jnp.zeros(at.shape + stored.shape[1:], stored.dtype)
+            elif stored is not None:
+                stored = stored.at[at].get(**FILL)
             probs = None
             if self.edge_probs is not None:
                 probs = self.edge_probs.at[at].get(mode="fill", fill_value=1)
