@@ -34,6 +34,7 @@ _JAX = {
     "jax_threefry_partitionable": True,
     "jax_numpy_dtype_promotion": "standard",
     "jax_numpy_rank_promotion": "allow",
+    "jax_transfer_guard": "allow",
 }
 # What errors of XLA's allocator and of Python's threads say. They have no class of their own.
 _NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "can't start new thread")
@@ -166,7 +167,7 @@ def configure_jax() -> None:
     """Sets the options of JAX that jgs rests on, whatever the environment variables say.
 
     This is for commands, which share JAX with no other program. Keys are Threefry, with
-    today's bits. Dtypes, and arrays of different ranks, are promoted.
+    today's bits. Dtypes, and arrays of different ranks, are promoted, and transfers allowed.
     """
     import jax  # a slow import
 

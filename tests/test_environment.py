@@ -34,6 +34,7 @@ def test_settings_of_jax_and_matplotlib_change_nothing(tmp_path, capsys):
         tmp_path / "other",
         JAX_NUMPY_DTYPE_PROMOTION="strict",
         JAX_NUMPY_RANK_PROMOTION="raise",
+        JAX_TRANSFER_GUARD="disallow",
         JAX_DEFAULT_PRNG_IMPL="rbg",
         JAX_THREEFRY_PARTITIONABLE="0",
         MPLBACKEND="bogus",

@@ -11,7 +11,7 @@ import jgs
 JGS = Path(jgs.__file__).parent
 # From the bottom up; packages on one line may not import each other.
 LAYERS = (
-    ("errors", "allocator", "interrupts"),
+    ("errors", "allocator", "interrupts", "settings"),
     ("command",),
     ("kernels",),
     ("files",),

@@ -85,6 +85,10 @@ class Dataset(Shown):
     ) -> Dataset:
         """A data set of a user's own arrays: NumPy's, or any that have `__array__` or DLPack.
 
+        Labels, splits and sparse features are copied. Other features may be large: aligned
+        float16 and float32 arrays on the CPU are used in place, so do not change them
+        afterwards.
+
         Args:
           graph: `jgs.Graph` of `N` nodes.
           features: numbers `[N, F]`, a SciPy sparse matrix, or `SparseFeatures`.
@@ -101,6 +105,7 @@ class Dataset(Shown):
         Raises `InputError` for arguments that break the rules of `Dataset`.
         """
         numbers, found = class_labels(name, labels)
+        numbers = np.array(numbers)
         named = class_names if found is None else found
         if num_classes is None and named is not None:
             num_classes = len(named)

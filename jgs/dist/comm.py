@@ -22,6 +22,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from jgs.dist import phases
+from jgs.settings import exact_integers
 
 AXIS = "rank"
 OWN, SAME = PartitionSpec(AXIS), PartitionSpec()
@@ -219,7 +220,7 @@ class Alone(OneLocal):
 
 def as_jax_arrays(value: Any) -> Any:
     """A pytree whose NumPy arrays are JAX's, of the same dtype; see `Communicator.own`."""
-    with jax.enable_x64(True):  # without it int64 offsets would be cut to int32
+    with exact_integers():  # without it int64 offsets would be cut to int32
         return jax.tree.map(
             lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a,
             value,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jgs.dist.comm import OWN, SAME, Communicator
 from jgs.sampling.base import State
+from jgs.settings import exact_integers
 
 
 def update_program(
@@ -32,7 +33,7 @@ def update_program(
 def _gathered(comm: Communicator, tree: Any) -> Any:
     """`tree` with a leading axis of ranks, by one `all_gather` of its bits."""
     leaves, structure = jax.tree.flatten(tree)
-    with jax.enable_x64(True):  # without it 64-bit edge ids would be cut
+    with exact_integers():  # without it 64-bit edge ids would be cut
         words = [_to_words(leaf) for leaf in leaves]
         every = comm.all_gather(jnp.concatenate(words))
         found, begin = [], 0

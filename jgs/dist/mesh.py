@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jgs.dist.comm import AXIS, OWN, SAME, Counted, Spec
+from jgs.settings import exact_integers
 
 
 class Mesh(Counted):
@@ -104,7 +105,7 @@ class Mesh(Counted):
 
     def _assemble(self, shape: tuple[int, ...], spec: Spec, arrays: Sequence[Any]) -> jax.Array:
         sharding = NamedSharding(self._mesh, spec)
-        with jax.enable_x64(True):  # without it int64 offsets would be cut to int32
+        with exact_integers():  # without it int64 offsets would be cut to int32
             pieces = [
                 jax.device_put(a, d, may_alias=True)
                 for a, d in zip(arrays, self._local, strict=True)

@@ -33,6 +33,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.hops import empty_if, relabels
 from jgs.sampling.relabel_kernel import relabel_edges
 from jgs.sampling.shorthand import as_sampler
+from jgs.settings import exact_integers
 
 
 class RowCapacity(NamedTuple):
@@ -199,7 +200,7 @@ class VanillaSampler:
         self._check_seeds(seeds)
         operands = (self._comm.same(key_data), self._graph, self._offsets, self._held, seeds)
         while True:
-            with jax.enable_x64(True):  # edge offsets are 64-bit
+            with exact_integers():  # edge offsets are 64-bit
                 batch, need = self._program(capacity, rows)(*operands)
             need = np.asarray(need)  # it is the same on all ranks, and so is what follows
             if (need <= np.array(rows).T[: len(need)]).all():  # one rank alone needs none

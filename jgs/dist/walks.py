@@ -15,6 +15,7 @@ from jgs.models.skipgram import WalkBatch, draw_pairs, noise_prefix
 from jgs.sampling import Loader, Walker
 from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.stages import Stages
+from jgs.settings import exact_integers
 
 _WALKS_AT_ONCE = 1 << 11  # drawn in one call: a call costs as much for few walks as for many
 
@@ -84,7 +85,7 @@ class WalkSource:
         """The stacked batches of the roots int32 `[S, B]`, drawn by the keys uint32 `[S,
         2]`."""
         walks = self._walker.sample(key_data, graph, state, roots)
-        with jax.enable_x64(True):
+        with exact_integers():
             draw = jax.vmap(lambda key, nodes: draw_pairs(key, nodes, prefix, *self._pairs))
             return draw(key_data, walks.nodes)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from jgs.graph.features import SparseFeatures
 from jgs.ops import gather
+from jgs.settings import exact_integers
 
 
 class Wire(Protocol):
@@ -79,7 +80,7 @@ class SparseWire:
         self.words = self._entries + self._entries // self._in_word
 
     def pack(self, own: SparseFeatures, ids: jax.Array) -> jax.Array:
-        with jax.enable_x64(True):  # entries are counted in 64 bits
+        with exact_integers():  # entries are counted in 64 bits
             real = (ids >= 0) & (ids < own.shape[0])
             start = own.indptr[jnp.where(real, ids, 0)]
             stop = jnp.where(real, own.indptr[jnp.where(real, ids, 0) + 1], start)
@@ -114,7 +115,7 @@ class SparseWire:
     def _unpacked(self, sent: jax.Array) -> SparseFeatures:
         columns, bits = sent[:, : self._entries], sent[:, self._entries :]
         values = jax.lax.bitcast_convert_type(bits, self.dtype).astype(jnp.float32)
-        with jax.enable_x64(True):
+        with exact_integers():
             indptr = jnp.arange(sent.shape[0] + 1, dtype=jnp.int64) * self._entries
         fixed = (self.width, self._entries)
         return SparseFeatures(indptr, columns.reshape(-1), values.reshape(-1), *fixed)

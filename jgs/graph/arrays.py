@@ -21,6 +21,7 @@ from jgs.files.verified import Verify
 from jgs.graph.checks import check_arrays
 from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.schema import Schema, check_schema
+from jgs.settings import exact_integers
 
 # Every field and the dtypes that it may have. All but `indptr` have one entry for each edge.
 _FIELDS = {
@@ -91,7 +92,7 @@ class GraphArrays:
 
     def degrees(self) -> jax.Array:
         """int32 `[N]`: each node's number of in-edges."""
-        with jax.enable_x64(True):  # the offsets are 64-bit
+        with exact_integers():  # the offsets are 64-bit
             return jnp.diff(self.indptr).astype(jnp.int32)
 
     # -- arrays of the edges: code that copies a part of a graph copies them by these methods --

@@ -8,13 +8,14 @@ import jax
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.settings import exact_integers
 
 _ALIGNED = 64  # bytes, the alignment that XLA needs to use an array in place
 
 
 def as_device(array: Any) -> jax.Array:
     """`array` on the default device. An aligned NumPy array on the CPU is not copied."""
-    with jax.enable_x64(True):  # else int64 offsets would be cut to int32
+    with exact_integers():  # else int64 offsets would be cut to int32
         return jax.device_put(array, may_alias=True)
 
 

@@ -11,6 +11,7 @@ import scipy
 
 from jgs.errors import InputError
 from jgs.graph.rows import row_of_edges
+from jgs.settings import exact_integers
 
 if TYPE_CHECKING:
     from jax.experimental import sparse
@@ -31,7 +32,7 @@ def edge_targets(num_slots, indptr, num_targets, num_edges):
         total_repeat_length=num_slots,
     )
     # `repeat` assigns the remaining slots to the last row.
-    real = jnp.arange(num_slots) < jnp.minimum(num_edges, indptr[-1])
+    real = jnp.arange(num_slots, dtype=jnp.int32) < jnp.minimum(num_edges, indptr[-1])
     real &= row < num_targets
     return jnp.where(real, row, num_rows), real
 
@@ -129,7 +130,7 @@ def graphs_tuple(batch: Any, x: Any) -> Any:
         columns.append(column | {"layer": jnp.full(block.edge_capacity, layer, jnp.int32)})
     is_real = jnp.concatenate(real)
     order = jnp.argsort(~is_real, stable=True)  # real edges of all blocks before padding
-    with jax.enable_x64(True):  # `edge_id` is 64-bit
+    with exact_integers():  # `edge_id` is 64-bit
         edges = jax.tree.map(lambda *parts: jnp.concatenate(parts)[order], *columns)
     senders, receivers = jnp.concatenate(ends, axis=1)[:, order]
 

@@ -121,14 +121,15 @@ class Graph(Shown, GraphArrays):
     # -- columns of the nodes ----------------------------------------------------------------
 
     def with_node_columns(self, **columns: Any) -> Self:
-        """The same graph with these node columns added; nothing is copied.
+        """The same graph with these node columns added.
 
         Args:
           columns: by name, arrays of numbers `[N, ...]` or `SparseFeatures` of `N` rows.
 
-        Some samplers read node columns. The columns pass with the graph through jitted
-        functions. `save` does not write them, and methods that change the edges drop them.
-        Raises `InputError`.
+        Nothing is copied: aligned NumPy arrays on the CPU are used in place, so do not change
+        them afterwards. Some samplers read node columns. The columns pass with the graph
+        through jitted functions. `save` does not write them, and methods that change the edges
+        drop them. Raises `InputError`.
         """
         checked = {n: check_node_column(n, c, self.num_nodes) for n, c in columns.items()}
         return self._with_nodes(self.node_columns | jax.tree.map(as_device, checked))

@@ -28,7 +28,7 @@ class NodeIds:
     """
 
     def __init__(self, ids: Any):
-        self.values = id_column("the ids of nodes", ids)
+        self.values = np.array(id_column("the ids of nodes", ids))
         if self.values.dtype == object:
             distinct = len(self._places)
         else:

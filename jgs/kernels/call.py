@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs import kernels
+from jgs.settings import usual_promotion
 
 REDUCTIONS = ("sum", "mean", "max")  # a reduction's position is its code in the kernels
 # A read at an index out of bounds gives 0. A negative index is out of bounds too.
@@ -19,6 +20,7 @@ def kernel_or_plain(num_threads, kernel, plain, *operands):
     """`kernel(*operands)` on a CPU, and `plain(*operands)` elsewhere or where `num_threads` is
     None. Derivatives, in both modes, are those of `plain`, for XLA cannot differentiate a
     kernel."""
+    plain = usual_promotion()(plain)
     if num_threads is None:
         return plain(*operands)
 
@@ -36,6 +38,7 @@ def kernel_or_plain(num_threads, kernel, plain, *operands):
 def on_cpu(kernel, plain, *operands):
     """`kernel(*operands)` on a CPU where there are kernels, and `plain(*operands)` elsewhere.
     It is for functions without derivatives."""
+    plain = usual_promotion()(plain)
     if not kernels.available():
         return plain(*operands)
     if kernels.host_only():

@@ -123,7 +123,7 @@ def sort_pool(h: jax.Array, groups: jax.Array, num_rows: int) -> jax.Array:
     group = jnp.searchsorted(groups, row, side="right")
     key = -jax.lax.stop_gradient(h[:, -1])
     order = jax.lax.sort((group, key, row), num_keys=2)[-1]
-    slot = groups[:-1, None] + jnp.arange(num_rows, dtype=jnp.int32)
+    slot = groups[:-1, None] + jnp.arange(num_rows, dtype=jnp.int32)[None]
     real = slot < groups[1:, None]
     place = order.at[slot].get(mode="clip")
     return jnp.where(real[:, :, None], h[place], 0)

@@ -13,6 +13,7 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.batch import Control
 from jgs.ops import gather
+from jgs.settings import exact_integers
 
 
 def read_edges(layer: Any, block: Block) -> dict[str, jax.Array]:
@@ -113,7 +114,7 @@ def _with_finite_padding(block: Block, array: jax.Array) -> jax.Array:
     weight's gradient. A function that is finite on the real edges is finite on copies of them;
     it need not be at 0, as a logarithm is not.
     """
-    with jax.enable_x64(True):  # positions and times are 64-bit
+    with exact_integers():  # positions and times are 64-bit
         real = jnp.arange(array.shape[0]) < block.num_edges
         first = array[:1]
         first = jnp.where(block.num_edges > 0, first, jnp.ones_like(first))

@@ -205,7 +205,7 @@ class GATConv(nnx.Module):
         as in `jgs.ops.linear`."""
         if not self.concat:
             aggregated = aggregated.reshape(-1, self.num_heads, self._head_width).mean(1)
-        return finish(aggregated + self.bias[...], num_targets, relu, drop)
+        return finish(aggregated + self.bias[...][None], num_targets, relu, drop)
 
     @property
     def _head_width(self) -> int:
@@ -228,7 +228,7 @@ class GATConv(nnx.Module):
 def _scores_kernel(kernel: jax.Array, attention: jax.Array) -> jax.Array:
     """The matrix `[in, H]` that turns `x` into `attention . W x` of each head; `kernel` is `W`
     `[in, H * D]`."""
-    return jnp.sum(kernel.reshape(-1, *attention.shape) * attention, axis=-1)
+    return jnp.sum(kernel.reshape(-1, *attention.shape) * attention[None], axis=-1)
 
 
 def _beside_ones(numbers: jax.Array, place: int) -> jax.Array:

@@ -60,7 +60,8 @@ def _reduced(reduce: str, rows: jax.Array, target: jax.Array, count: jax.Array) 
         top = jax.ops.segment_max(rows, target, count.shape[0])
         return jnp.where(count[:, None] > 0, top, 0)
     total = jax.ops.segment_sum(rows, target, count.shape[0])
-    return total / jnp.maximum(count, 1)[:, None] if reduce == "mean" else total
+    count = jnp.maximum(count, 1).astype(total.dtype)
+    return total / count[:, None] if reduce == "mean" else total
 
 
 def _attended(

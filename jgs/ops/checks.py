@@ -12,6 +12,7 @@ from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.features import SparseFeatures
 from jgs.kernels.call import REDUCTIONS
+from jgs.settings import exact_integers
 
 
 def check_reduce(reduce: Any) -> None:
@@ -78,7 +79,7 @@ def check_count(name: str, count: Any) -> jax.Array | np.ndarray:
             "Give the number as an integer, e.g. jax.numpy.int32(3).",
         )
     if count.dtype != np.int32:
-        with jax.enable_x64(True):
+        with exact_integers():
             count = jnp.clip(count.astype(jnp.int64), -1, 2**31 - 1).astype(jnp.int32)
     return count
 
@@ -161,7 +162,9 @@ def check_ids(ids: Any, num_rows: int) -> jax.Array:
             f"{ids.dtype}{list(ids.shape)}",
             "Convert it with .astype(numpy.int32).",
         )
+    if isinstance(ids, np.ndarray):  # a copy, as the caller may change it afterwards
+        return jax.device_put(np.clip(ids, -1, num_rows).astype(np.int32))
     if ids.dtype == np.int64:
-        with jax.enable_x64(True):
+        with exact_integers():
             return jnp.clip(ids, -1, num_rows).astype(jnp.int32)
-    return jnp.asarray(ids)
+    return ids

@@ -44,7 +44,7 @@ class Mask:
     def keep(self, num_units: int) -> jax.Array:
         """bool `[K, num_units]`: True for the units that are kept."""
         units = jnp.arange(num_units, dtype=jnp.uint32) * np.uint32(GOLDEN)
-        bits = _mix(_mix(units + self.low[:, None]) ^ self.high[:, None])
+        bits = _mix(_mix(units[None] + self.low[:, None]) ^ self.high[:, None])
         return bits >= np.uint32(self.threshold)
 
 

@@ -127,4 +127,4 @@ def _forward_plain(slope, x, y, attention, indptr, indices, num_targets, num_edg
 def leaky_scores(total: jax.Array, attention: jax.Array, negative_slope: float) -> jax.Array:
     """`attention . LeakyReLU(total)`, `[n, H]` from `[n, H * D]` and `[H, D]`."""
     parts = jax.nn.leaky_relu(total, negative_slope).reshape(-1, *attention.shape)
-    return jnp.sum(parts * attention, axis=-1)
+    return jnp.sum(parts * attention[None], axis=-1)

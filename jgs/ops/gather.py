@@ -13,6 +13,7 @@ from jgs import kernels
 from jgs.graph.features import SparseFeatures
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_features, check_ids, check_tables
+from jgs.settings import exact_integers
 
 
 def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: Any) -> jax.Array:
@@ -89,7 +90,7 @@ def _gather_sparse_plain(features, ids):
     out = jnp.zeros((ids.shape[0], num_features), jnp.float32)
     if features.max_row == 0 or num_rows == 0:
         return out
-    with jax.enable_x64(True):  # entries are counted in 64 bits
+    with exact_integers():  # entries are counted in 64 bits
         real = (ids >= 0) & (ids < num_rows)
         safe = jnp.where(real, ids, 0)
         start = features.indptr[safe]

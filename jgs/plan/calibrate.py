@@ -20,6 +20,7 @@ from jgs.ops import gather
 from jgs.plan.cost import Constants, Draw, Workload, step_flops
 from jgs.sampling import plan_capacity
 from jgs.sampling.capacity import until_it_fits
+from jgs.sampling.random import threefry
 from jgs.train.step import init_state, make_optimizer, make_train_step
 
 _DEGREE = 24  # mean degree of the generated graph
@@ -104,7 +105,7 @@ def _step_seconds(work: Workload, batch: Any, x: jax.Array, num_nodes: int) -> f
     state = [init_state(params, optimizer)]  # a step donates its state's buffers
 
     def one(_: int) -> Any:
-        state[0] = step(state[0], jax.random.key(0), batch, x, labels)
+        state[0] = step(state[0], threefry(0), batch, x, labels)
         return state[0].step
 
     return _median(one)

@@ -13,6 +13,7 @@ from jgs.graph import Graph, MiniBatch
 from jgs.plan.cost import Draw, Workload
 from jgs.sampling import plan_capacity, worst_case
 from jgs.sampling.capacity import enlarged, until_it_fits
+from jgs.sampling.random import threefry
 
 _RANKS = 4  # batches are drawn for at most so many ranks
 _TRIALS = 8  # batches for each of these ranks
@@ -107,7 +108,10 @@ def _batches(
     order = np.random.default_rng(rank).permutation(seeds)
     sampler, size = work.sampler, work.batch_size
     sample = jax.jit(sampler.sample, static_argnums=4)
-    key, state = jax.random.fold_in(jax.random.key(0), rank), sampler.init(graph)
+    key, state = (
+        jax.random.fold_in(threefry(0), rank),
+        sampler.init(graph),
+    )
     worst = worst_case(graph, size, sampler, distinct=True)
     for number, begin in enumerate(range(0, min(order.size, most * size), size)):
         some = np.full(size, work.num_nodes, np.int32)

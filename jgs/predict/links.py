@@ -17,6 +17,7 @@ from jgs.models import DGCNN
 from jgs.predict.saved import PARAMS, columns, facts
 from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
+from jgs.sampling.random import threefry
 from jgs.train.config import Config
 from jgs.train.links import Scores, make_pair_sampler, open_links
 
@@ -84,7 +85,7 @@ class LinkRun(Shown):
         comm, sampler = Alone(), make_pair_sampler(self.config)
         draws = PairDraws(comm, graph, features, self.config.batch_size, sampler, ids)
         scores = Scores(comm, draws, nnx.graphdef(self.model))
-        key = jax.random.key(self.config.seed, impl="threefry2x32")
+        key = threefry(self.config.seed)
         logits = scores(nnx.state(self.model), ids, key)
         return np.asarray(jax.nn.sigmoid(logits))
 

@@ -18,6 +18,7 @@ from jgs.predict.embeddings import EmbedRun
 from jgs.predict.links import LinkRun
 from jgs.predict.run import Run
 from jgs.predict.saved import PARAMS, fitting, read_run
+from jgs.sampling.random import threefry
 from jgs.train.config import Config
 from jgs.train.links import make_dgcnn
 from jgs.train.model import make_model
@@ -80,11 +81,16 @@ def open_run(
 
 def _model_of_nodes(config: Config, shape: dict[str, Any]) -> GNN:
     widths = (shape["num_features"], shape["num_classes"], shape["sparse"])
-    return make_model(config, *widths, jax.random.key(0))
+    return make_model(config, *widths, threefry(0))
 
 
 def _model_of_links(config: Config, shape: dict[str, Any]) -> DGCNN:
-    return make_dgcnn(config, shape["num_features"], shape["pool_rows"], jax.random.key(0))
+    return make_dgcnn(
+        config,
+        shape["num_features"],
+        shape["pool_rows"],
+        threefry(0),
+    )
 
 
 _MODELS = {"links": _model_of_links}

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 from flax import nnx
 
@@ -25,6 +24,7 @@ from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
 from jgs.predict.saved import PARAMS, columns, facts
 from jgs.predict.source import SPLITS, Source, of_graph, of_run
 from jgs.sampling import Neighbors
+from jgs.sampling.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluate import exact_inference
 from jgs.train.evaluate_edges import check_nodes
@@ -248,7 +248,7 @@ class Run(Shown):
         return neighbor_sampler(self.model, fanouts, **own, **options)
 
     def _key(self, key: Any) -> Any:
-        return jax.random.key(self.config.seed, impl="threefry2x32") if key is None else key
+        return threefry(self.config.seed) if key is None else key
 
     def _on_one_machine(
         self, nodes: Any, graph: Graph | None, features: Any

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jgs import kernels
+from jgs.settings import as_in, of_this_thread
 
 
 class Ahead:
     """Runs an iterator in a background thread, at most `size` items ahead.
 
-    The thread traces as the thread that made it: see `jgs.kernels.this_host_only`.
+    The thread traces and computes as the thread that made it: with the same settings of JAX,
+    such as `jax.default_device`, and as `jgs.kernels.this_host_only` says.
     """
 
     def __init__(self, items: Iterator[Any], size: int):
@@ -25,7 +27,8 @@ class Ahead:
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=_fill,
-            args=(items, self._ready, self._free, self._stopping, kernels.host_only()),
+            args=(items, self._ready, self._free, self._stopping),
+            kwargs={"host_only": kernels.host_only(), "settings": of_this_thread()},
             name="jgs-loader",
             daemon=True,
         )
@@ -59,8 +62,9 @@ def _fill(
     free: threading.Semaphore,
     stopping: threading.Event,
     host_only: bool,
+    settings: dict[str, Any],
 ) -> None:
-    with kernels.this_host_only(host_only):
+    with as_in(settings), kernels.this_host_only(host_only):
         while True:
             free.acquire()
             if stopping.is_set():

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
 from jgs.errors import InputError
@@ -152,6 +153,6 @@ def until_it_fits(draw: Callable[[int], tuple[T, Any]], level: int = 0) -> tuple
     """
     for attempt in range(level, level + _MOST_LEVELS):
         drawn, overflow = draw(attempt)
-        if not overflow:
+        if not jax.device_get(overflow):
             return drawn, attempt
     raise AssertionError("a capacity enlarged 64 times exceeds every bound")

@@ -81,6 +81,8 @@ def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
         error := _seeds_error(np.asarray(seeds), num_nodes)
     ):
         raise error
+    if isinstance(seeds, np.ndarray):  # a copy, as the caller may change it afterwards
+        return jax.device_put(seeds.astype(np.int32))
     if not jnp.can_cast(seeds.dtype, jnp.int32):  # wide ids must not wrap into the range
         seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
     # jax.vmap of a NumPy int64 array says int32, but the array is int64 until it is copied.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
+from jgs.settings import exact_integers
 
 _GIVEN = ("id", "weight")  # columns that samplers fill in themselves
 
@@ -49,7 +50,7 @@ def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
         return batch
     names = [name for name in sampler.edges if name not in _GIVEN]
     columns = {name: column_of(graph, name) for name in names}
-    with jax.enable_x64(True):  # ids and times are 64-bit
+    with exact_integers():  # ids and times are 64-bit
         blocks = [_filled(block, columns, sampler.edge_ids) for block in batch.blocks]
     return replace(batch, blocks=tuple(blocks))
 

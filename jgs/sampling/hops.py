@@ -17,6 +17,7 @@ from jgs.sampling.compact import compacted
 from jgs.sampling.eligible import bad_excluded, eligible
 from jgs.sampling.relabel import relabel
 from jgs.sampling.seeds import Seeds
+from jgs.settings import exact_integers
 
 # (blocks, nodes, overflow, needed, cutoff): these fields of a `MiniBatch`, but the seeds' block
 # first.
@@ -76,7 +77,7 @@ def draw_batches(
     of a module.
     """
     key_data, graph, seeds = vary_alike(key_data, graph, seeds)
-    with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+    with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
         samples = _samples(kernel, plain, key_data, graph, seeds, spec)
     rows = [*seeds.nodes] if spec.separate else [seeds.nodes]
     return [

@@ -16,6 +16,7 @@ from jgs.graph import Block, Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.hops import Sample, relabels
 from jgs.sampling.seeds import Seeds
+from jgs.settings import exact_integers
 
 T = TypeVar("T")
 # call(key_data, graph, seeds): the samples of `seeds`, `Seeds` or nodes int32 `[..., B]`, with
@@ -33,7 +34,7 @@ def call_once(call: Call[T], key_data: jax.Array, graph: Any, seeds: Any) -> T:
     def one_call(*arrays):
         key_data, seeds = jax.tree.unflatten(form, arrays[:own])
         # Set here too: under a transformation this is traced outside the caller's x64 context.
-        with jax.enable_x64(True):
+        with exact_integers():
             return call(key_data, jax.tree.unflatten(of_graph, arrays[own:]), seeds)
 
     once = custom_vmap(one_call)

@@ -21,6 +21,7 @@ from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
 from jgs.sampling.compact import without_edges
 from jgs.sampling.hops_kernel import call_once
+from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 15  # edges that the plain form reads at a time
 _CHECKED_AT_ONCE = 1 << 24  # edges that are checked at a time on the host
@@ -97,7 +98,7 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
         )
     groups = np.array([0, nodes.size], np.int32)
     # A first guess: in most graphs fewer than a third of the edges that are read are kept.
-    with jax.enable_x64(True):
+    with exact_integers():
         degrees = graph.indptr.at[nodes + 1].get() - graph.indptr.at[nodes].get()
     room = min(round_up(int(np.asarray(degrees).sum()) // 3 + (1 << 10)), _INT32_MAX)
     while True:
@@ -114,7 +115,7 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
 @partial(jax.jit, static_argnums=4)
 def _whole(graph: Graph, nodes: Any, groups: Any, sorted_rows: Any, room: int) -> Any:
     weight = graph.edge_weight
-    with jax.enable_x64(True):
+    with exact_integers():
         return induced_block(
             graph, nodes, groups, room, edge_ids=True, edge_weight=weight, is_sorted=sorted_rows
         )
@@ -220,8 +221,8 @@ def rows_sorted(graph: Graph) -> jax.Array:
         falls = first + 1 + np.flatnonzero(sources[1:] < sources[:-1])
         # The sources may fall where a new row begins.
         if falls.size and not np.array_equal(indptr[np.searchsorted(indptr, falls)], falls):
-            return jnp.array(False)
-    return jnp.array(True)
+            return jax.device_put(np.False_)
+    return jax.device_put(np.True_)
 
 
 def _arrays(

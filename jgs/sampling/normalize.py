@@ -19,6 +19,7 @@ from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, enlarged, modest, until_it_fits, with_margin
 from jgs.sampling.random import fold_each
 from jgs.sampling.superbatch import num_threads
+from jgs.settings import exact_integers
 
 _KEY_DATA = np.zeros(2, np.uint32)  # the key of these subgraphs; batches have other keys
 
@@ -89,7 +90,7 @@ def estimate(
 
     def attempt(level: int, key_data: np.ndarray) -> tuple[list[Any], bool]:
         capacity = enlarged(room, bound, level)
-        with jax.enable_x64(True), kernels.this_host_only():
+        with exact_integers(), kernels.this_host_only():
             drawn = program(key_data, graph, state, capacity)
         return drawn, not all(_fits(each, capacity) for each in drawn)
 

@@ -17,6 +17,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.eligible import count_less
 from jgs.sampling.random import as_key_data, below, node_bits
 from jgs.sampling.relabel import relabel
+from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 14  # edges that are read at a time
 
@@ -38,7 +39,7 @@ def edges_between(
     do not fit, the first is -1, and samplers refuse it.
     """
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
-    with jax.enable_x64(True):
+    with exact_integers():
         src, dst = (jnp.asarray(ends).astype(jnp.int64).reshape(-1) for ends in (src, dst))
         if num_edges == 0:
             return jnp.zeros(room, jnp.int64)
@@ -83,7 +84,7 @@ def join_nodes(
     number of entries of `nodes`; int64 `[B]`, their cutoffs, or None; and int32 of the shape of
     `nodes`, the index of each in the first. The index of padding is `B`.
     """
-    with jax.enable_x64(True):
+    with exact_integers():
         ids = jnp.asarray(nodes).astype(jnp.int32)
         flat, size = ids.reshape(-1), ids.size
         cutoff = none = None
@@ -108,7 +109,7 @@ def draw_negatives(key: Any, graph: Graph, src: Any, dst: Any, num: int) -> jax.
     any rank. A drawn node may be joined to the pair's ends.
     """
     num_nodes = graph.num_nodes
-    with jax.enable_x64(True):
+    with exact_integers():
         src, dst = (jnp.asarray(ends).reshape(-1) for ends in (src, dst))
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
         ends = jnp.concatenate([src.astype(jnp.uint32), dst.astype(jnp.uint32)])

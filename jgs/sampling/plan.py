@@ -37,7 +37,7 @@ from jgs.sampling.items import (
     seeds_of,
     wide,
 )
-from jgs.sampling.random import as_key_data
+from jgs.sampling.random import as_key_data, fold_each
 from jgs.sampling.shorthand import as_sampler
 
 
@@ -85,7 +85,7 @@ def plan_capacity(
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`.
       seeds: int `[n]`, the nodes that batches are drawn from. None: all nodes. For a sampler of
         pairs it is int `[n, 2]`, and required. Or other items, as `Loader` takes them.
-      key: a random key. None: `jax.random.key(0)`. The plan is a pure function of it.
+      key: a Threefry key. None: that of seed 0. The plan is a pure function of it.
       trials: int; the number of batches that are drawn to measure.
       margin: float; what is added to the largest need, as a fraction of it. The sizes are then
         rounded up to one of 16 steps between powers of two, so that few shapes exist, and
@@ -106,8 +106,7 @@ def plan_capacity(
     trials = require_int("trials", trials, 1)
     if not 0 <= margin < math.inf:
         raise InputError("margin must be a fraction of at least 0", margin, "0.05 is usual.")
-    key_data = as_key_data(jax.random.key(0) if key is None else key)
-    key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
+    key_data = np.zeros(2, np.uint32) if key is None else jax.device_get(as_key_data(key))
     stages = check_stages(before)
     pool = np.arange(graph.num_nodes) if seeds is None else seeds
     pool = check_items(pool, graph.num_nodes, sampler.pairs, bool(stages))
@@ -116,24 +115,27 @@ def plan_capacity(
         pool = np.unique(pool, axis=0)
     began = time.perf_counter()
     state = sampler.init(graph) if state is None else state
-    chooser = np.random.default_rng(np.asarray(key_data).tolist())
+    chooser = np.random.default_rng(key_data.tolist())
     num_seeds, worst = bound_of(sampler, graph, pool, batch_size, distinct, stages)
     least = 0 if sampler.draws_seeds else num_seeds
     first = modest(worst, least)
     draw = _draw_on_this_host(sampler, stages)
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
+    trial_keys = fold_each(key_data, np.arange(trials))
     for trial in range(trials):
         count = num_items(pool)
         size = min(batch_size, count) if distinct else batch_size
         rows = chooser.choice(count, size, replace=not distinct)
         trial_items = jax.tree.map(partial(_chosen, rows, batch_size, graph.num_nodes), pool)
-        key_data = as_key_data(jax.random.fold_in(key, trial))
 
-        def attempt(level: int, key_data: Any = key_data, items: Any = trial_items) -> Any:
+        given = jax.device_put(trial_keys[trial]), trial_items
+
+        def attempt(level: int, given: Any = given) -> Any:
+            key_data, items = given
             return draw(key_data, graph, state, items, enlarged(first, worst, level))
 
         needed, level = until_it_fits(attempt, level)
-        need = np.maximum(need, np.asarray(needed))
+        need = np.maximum(need, jax.device_get(needed))
     planned = with_margin(need, margin, least, worst)
     log = logging.getLogger("jgs")
     log.info(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Graph, SparseFeatures
 from jgs.ops import gather
+from jgs.settings import exact_integers
 
 FEATURES = "features"  # the name of the node column
 
@@ -82,7 +83,7 @@ def _entries(
 ) -> tuple[jax.Array, jax.Array]:
     """The `j`-th entry of each node's row: its column, int32 `[n]`, and its value, float32
     `[n]`. Where a row has no such entry they are `F` and 0."""
-    with jax.enable_x64(True):  # entries are counted in 64 bits
+    with exact_integers():  # entries are counted in 64 bits
         start, length = _rows(features, nodes)
         at = jnp.where(j < length, start + j, features.values.shape[0])
         column = features.indices.at[at].get(mode="fill", fill_value=features.num_features)
@@ -91,7 +92,7 @@ def _entries(
 
 def _longest(features: SparseFeatures, nodes: jax.Array) -> jax.Array:
     """int32: the largest number of entries in a row of these nodes."""
-    with jax.enable_x64(True):
+    with exact_integers():
         return jnp.max(_rows(features, nodes)[1], initial=0).astype(jnp.int32)
 
 

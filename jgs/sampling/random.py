@@ -19,6 +19,11 @@ from jax.extend.random import threefry_2x32
 from jgs.errors import InputError
 
 
+def threefry(seed: int) -> jax.Array:
+    """The Threefry key of `seed`, below 2**32, whatever `jax_default_prng_impl` is."""
+    return jax.random.key(jax.device_put(np.uint32(seed)), impl="threefry2x32")
+
+
 def as_key_data(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
     """The key data uint32 `[2]` of a Threefry key, typed (`jax.random.key`) or raw (`PRNGKey`).
 
@@ -34,11 +39,11 @@ def as_key_data(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
             )
         return jax.random.key_data(key)
     if getattr(key, "shape", None) == (*shape, 2) and key.dtype == jnp.uint32:
-        return jnp.asarray(key)
+        return key if isinstance(key, jax.Array) else jax.device_put(np.array(key))
     raise InputError(
         "the first argument must be a JAX random key",
         f"{type(key).__name__} {_seen(key)}",
-        "Make one with jax.random.key(seed).",
+        'Make one with jax.random.key(seed, impl="threefry2x32").',
     )
 
 
@@ -70,8 +75,8 @@ def fold_each(key_data: Any, data: Any) -> np.ndarray:
     """uint32 `[n, 2]`, on the host: `fold` of one key with each element of `data` `[n]`."""
     data = np.asarray(data, np.uint32)
     counter = np.concatenate([np.zeros_like(data), data])
-    bits = threefry_2x32(np.asarray(key_data), counter)
-    return np.ascontiguousarray(np.asarray(bits).reshape(2, -1).T)
+    bits = threefry_2x32(*jax.device_put((np.asarray(key_data), counter)))
+    return np.ascontiguousarray(jax.device_get(bits).reshape(2, -1).T)
 
 
 def step_key_data(epoch_key_data: Any, steps: Any) -> np.ndarray:

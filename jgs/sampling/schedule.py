@@ -14,9 +14,11 @@ from jgs.graph import Graph
 from jgs.sampling.checks import require_int
 from jgs.sampling.items import Asked, num_items, padding_of
 from jgs.sampling.random import as_key_data, fold_each, node_bits, step_key_data
+from jgs.settings import exact_integers
 
 _UINT32_MAX = 2**32 - 1
 _node_bits = jax.jit(node_bits)
+_read = jax.jit(lambda array, at: array[at])
 StepKeys = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _DIGEST_ENTRIES = 4096  # the number of entries of each array that enter a graph's digest
 
@@ -63,10 +65,14 @@ def graph_digest(graph: Graph) -> int:
     for array in (graph.indptr, graph.indices):
         at = np.linspace(0, array.size - 1, min(array.size, _DIGEST_ENTRIES)).astype(np.int64)
         on_host = next(iter(array.devices())).platform == "cpu"
-        with jax.enable_x64(True):  # else offsets and positions would be cut to int32
-            entries = np.asarray(array)[at] if on_host else np.asarray(array[at])
+        with exact_integers():  # else offsets and positions would be cut to int32
+            entries = np.asarray(array)[at] if on_host else _entries(array, at)
         digest = zlib.crc32(entries.tobytes(), digest)
     return digest
+
+
+def _entries(array: jax.Array, at: np.ndarray) -> np.ndarray:
+    return jax.device_get(_read(array, jax.device_put(at)))
 
 
 class Schedule:
@@ -114,7 +120,7 @@ class Schedule:
         staged: bool = False,
         drop_last: bool = False,
     ):
-        self._key_data = np.asarray(as_key_data(key))
+        self._key_data = jax.device_get(as_key_data(key))
         self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
         self.batch_size = _check_batch_size(batch_size, seed_parts.longest)
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
@@ -242,9 +248,10 @@ class Schedule:
 
 def _order(key_data: np.ndarray, n: int, part: int) -> np.ndarray:
     """A permutation of `n` positions, sorted by 64 random bits that the key gives to each."""
-    with jax.enable_x64(True):
-        bits = _node_bits(key_data, np.arange(n, dtype=np.int32), np.uint32(part))
-        return np.argsort(np.asarray(bits), kind="stable")
+    with exact_integers():
+        given = (key_data, np.arange(n, dtype=np.int32), np.uint32(part))
+        bits = _node_bits(*jax.device_put(given))
+        return np.argsort(jax.device_get(bits), kind="stable")
 
 
 def _check_batch_size(batch_size: Any, num_seeds: int) -> int:

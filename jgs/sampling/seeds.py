@@ -10,6 +10,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph.shown import Shown
+from jgs.settings import exact_integers
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -82,5 +83,7 @@ def _long(name: str, value: Any) -> jax.Array:
             f"{value.dtype}{list(value.shape)}",
             "Convert it with .astype(int).",
         )
-    with jax.enable_x64(True):
-        return jnp.array(value, jnp.int64)
+    with exact_integers():
+        if isinstance(value, np.ndarray):  # a copy, as the caller may change it afterwards
+            return jax.device_put(value.astype(np.int64))
+        return value.astype(jnp.int64)

@@ -149,12 +149,12 @@ class LocalSource:
     def _sample(self, key_data: np.ndarray, asked: Any, state: State) -> list[Any]:
         def draw(key_data: np.ndarray, asked: Any, level: int) -> Any:
             capacity = enlarged(self.capacity, self._worst, level)
-            of_batches = jax.tree.map(as_device, asked)  # 64-bit arrays stay so
+            key_data, of_batches = jax.tree.map(as_device, (key_data, asked))
             with wide(self._before):
                 return self._draw(key_data, self._graph, state, of_batches, capacity)
 
         batches, overflow = draw(key_data, asked, 0)
-        for i in np.flatnonzero(overflow):
+        for i in np.flatnonzero(jax.device_get(overflow)):
             one = jax.tree.map(lambda a, i=i: a[i : i + 1], (key_data, asked))
             (batches[i],), level = until_it_fits(partial(draw, *one), 1)
             self.redraws += level

@@ -30,6 +30,7 @@ from jgs.sampling.normalize import Coefficients, check_error, estimate
 from jgs.sampling.random import as_key_data
 from jgs.sampling.schedule import graph_digest
 from jgs.sampling.seeds import Seeds
+from jgs.settings import exact_integers
 
 _KIND = "jgs-normalization"
 
@@ -196,7 +197,7 @@ class SubgraphSampler(Sampler):
         capacity: Capacity,
     ) -> list[MiniBatch]:
         key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
-        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             batches = _batches(key_data, graph, state, seeds, self, capacity)
         return [with_columns(batch, graph, self) for batch in batches]
 

@@ -23,6 +23,7 @@ from jgs.sampling.checks import check_graph, checked_seeds
 from jgs.sampling.eligible import Eligible, bad_excluded, eligible, weights_of
 from jgs.sampling.random import as_key_data, below, cutoff_keys
 from jgs.sampling.seeds import Seeds
+from jgs.settings import exact_integers
 
 
 class Walks(NamedTuple):
@@ -108,7 +109,7 @@ def sample_walks(
     seeds = checked_seeds(walker, graph, seeds)
     key_data = as_key_data(key, seeds.nodes.shape[:-1])
     key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
-    with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+    with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
         return _walks(kernel, plain, key_data, graph, state, seeds, walker)
 
 

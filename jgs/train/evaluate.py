@@ -149,6 +149,7 @@ class _Evaluation:
     ) -> list[np.ndarray]:
         depth = len(self.stages) if num_layers is None else num_layers
         ids = everywhere(self.comm, lambda: self._checked(nodes, depth))
+        params = jax.device_put(params)
         unique = [np.unique(asked, return_inverse=True) for asked in ids]
         wanted = [[ids for ids, _ in unique]]  # the nodes whose output each layer computes
         for _ in range(depth - 1):
@@ -231,6 +232,7 @@ class _Evaluation:
         reduce = work.stage.reduce
 
         def add(state: Any, part: Block, table: Any) -> Any:
+            part = jax.device_put(part)
             if reduce == "attention":
                 return attend(*layer, state, part, table)
             if work.stage.edge_columns:
@@ -258,9 +260,10 @@ class _Evaluation:
                 state = add(state, part, table)
             ids = padded(chunk, num_rows, edges.num_nodes)
             numbers = (count.astype(np.float32), padded(rank.degree(chunk), num_rows, 0))
-            h = update(self.graphdef, work.params, x, state, *numbers, ids, work.layer)
+            given = jax.device_put((*numbers, ids))
+            h = update(self.graphdef, work.params, x, state, *given, work.layer)
             at = np.arange(done, done + chunk.size) if work.last else chunk - rank.first
-            output[at] = np.asarray(h)[: chunk.size]
+            output[at] = jax.device_get(h)[: chunk.size]
             done += chunk.size
             self.done += chunk.size
             if self.advance is not None:
@@ -277,8 +280,8 @@ class _Evaluation:
             for chunk in self.edges.chunks(asked):
                 x = take(own, padded(chunk - rank.first, self.edges.num_rows, rank.num_own))
                 degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
-                m = message(self.graphdef, params, x, degree, layer)
-                output[chunk - rank.first] = np.asarray(m)[: chunk.size]
+                m = message(self.graphdef, params, x, jax.device_put(degree), layer)
+                output[chunk - rank.first] = jax.device_get(m)[: chunk.size]
         return [self._settled(output) for output in outputs]
 
     def _empty(self, sizes: Sequence[int], width: int) -> list[np.ndarray]:

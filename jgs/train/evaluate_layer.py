@@ -129,11 +129,16 @@ def update(
     return model.activate(layer, conv.update(x, aggregated, **_degree(conv, degree)), ids, None)
 
 
+@partial(jax.jit, static_argnums=(0, 1))
+def _full(shape: tuple[int, ...], value: float) -> jax.Array:
+    return jnp.full(shape, value, jnp.float32)
+
+
 def nothing(shape: tuple[int, ...], reduce: str) -> jax.Array | None:
     """The state `[R, M]` before the first edge; None for attention, where `begin` makes it."""
     if reduce == "attention":
         return None
-    return jnp.full(shape, -jnp.inf if reduce == "max" else 0, jnp.float32)
+    return _full(shape, -jnp.inf if reduce == "max" else 0)
 
 
 @partial(jax.jit, static_argnames="definition")
@@ -213,7 +218,7 @@ def _finished(state: jax.Array | Attended, count: jax.Array, reduce: str) -> jax
             jnp.where(state.weight > 0, state.weight, 1), state.total
         )
     if reduce == "mean":
-        return state / jnp.maximum(count, 1)[:, None]
+        return state / jnp.maximum(count, 1)[:, None].astype(state.dtype)
     return jnp.where(count[:, None] > 0, state, 0)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import jgs.ops
@@ -43,9 +42,10 @@ def take(rows: Rows, ids: np.ndarray) -> jax.Array:
     """float32 `[len(ids), F]`: the rows of `ids`; zeros for ids that are not below the number
     of rows."""
     if not isinstance(rows, np.ndarray):
-        return _gather(rows, ids)
+        return _gather(rows, jax.device_put(ids))
     real = ids < len(rows)
-    return jnp.asarray(np.where(real[:, None], rows[np.where(real, ids, 0)], 0), jnp.float32)
+    found = np.where(real[:, None], rows[np.where(real, ids, 0)], np.float32(0))
+    return jax.device_put(found.astype(np.float32, copy=False))
 
 
 def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:

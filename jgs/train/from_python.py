@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
+
 import jgs
 from jgs.allocator import keep_freed_memory
 from jgs.train import folder, loop
@@ -27,4 +29,5 @@ def run(config: Config) -> Any:
     if config.keep_memory:
         keep_freed_memory()
     settings = folder.configure(dataclasses.asdict(config))
-    return jgs.open_run(loop.run(settings)["run_dir"])
+    with jax.transfer_guard("allow"):  # Flax makes parameters of Python's numbers
+        return jgs.open_run(loop.run(settings)["run_dir"])

@@ -15,6 +15,7 @@ from jgs.dist.degrees import all_degrees
 from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.sampling.base import Adaptive
+from jgs.sampling.random import threefry
 from jgs.sampling.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.data import Data
@@ -52,7 +53,7 @@ class Job:
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
         self._samplers = samplers_of(make_sampler(config))
         if isinstance(self._samplers[0], Adaptive):
-            _ = self.model(jax.random.key(0)).message_widths  # refuses layers with attention
+            _ = self.model(threefry(0)).message_widths  # refuses layers with attention
         self._scratch = scratch_folder(config.scratch) if config.scratch else None
         kept = Path(config.run_dir) / KEPT if config.resume and config.run_dir else None
         self._states = {one: data.state_of(one, kept) for one in self._samplers}

@@ -20,6 +20,7 @@ from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.models import DGCNN
 from jgs.sampling import Loader, Sampler, Seal
+from jgs.sampling.random import threefry
 from jgs.train.config import Config
 from jgs.train.fingerprint import fingerprint_features, fingerprint_pairs, fingerprint_plain
 from jgs.train.hold_out import HeldOut, hold_out, is_link
@@ -60,7 +61,7 @@ def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
     with loading():
         plain = load_plain(config.dataset, config.root, **config.data_arguments())
     comm = comm or Alone()
-    key = jax.random.fold_in(jax.random.key(config.seed, impl="threefry2x32"), 1)
+    key = jax.random.fold_in(threefry(config.seed), 1)
     held = hold_out(plain.graph, key, config.test_share, config.val_share)
     pairs = (held.train, held.val, held.test)
     digests = fingerprint_plain(plain) | {
@@ -79,7 +80,8 @@ class Links:
         logits = jnp.where(mask, outputs[:, 0], 0)
         own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
         loss = optax.sigmoid_binary_cross_entropy(logits, own)
-        return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
+        count = jnp.sum(mask).astype(loss.dtype)
+        return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)
 
 
 class LinkJob:

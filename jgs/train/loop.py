@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jgs.command import say
@@ -21,6 +20,7 @@ from jgs.dist.comm import all_gather_rows
 from jgs.dist.phases import WAITING, enter, phase
 from jgs.errors import InputError
 from jgs.interrupts import WORDS, status_of
+from jgs.sampling.random import threefry
 from jgs.train import checkpoint, curve, folder
 from jgs.train.config import Config
 from jgs.train.interrupt import stop_flag, terminated_flag
@@ -92,7 +92,7 @@ def run(
                 folder.keep_config(run_dir, config)
 
         run_dir = everywhere(job.comm, claim)
-        learner = make_learner(job, jax.random.key(config.seed, impl="threefry2x32"), run_dir)
+        learner = make_learner(job, threefry(config.seed), run_dir)
         stack.callback(job.close)
         training = _Training(config, run_dir, job, learner, started)
         training.at_step, training.at_checkpoint = at_step, at_checkpoint

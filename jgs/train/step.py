@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jax.flatten_util import ravel_pytree
@@ -14,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jgs.dist.comm import OWN, SAME, Communicator
 from jgs.graph import MiniBatch
 from jgs.sampling.base import Feedback
+from jgs.settings import usual_promotion
 from jgs.train.tasks import TASKS, Task
 
 
@@ -64,8 +66,8 @@ def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainSta
 def start_epoch(state: TrainState) -> TrainState:
     """The state at the start of an epoch: the sums of the loss are 0 again."""
     # Three distinct arrays, because a step donates each.
-    fresh = {name: jnp.zeros((), jnp.float32) for name in ("loss_sum", "num_seeds", "stop")}
-    return state._replace(**fresh)
+    fresh = {name: np.float32(0) for name in ("loss_sum", "num_seeds", "stop")}
+    return state._replace(**jax.device_put(fresh))
 
 
 def make_train_step(
@@ -99,7 +101,7 @@ def make_train_step(
 
     def train_step(state, key, batch, x, labels, stop=0.0):
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-            key = jax.random.wrap_key_data(key)
+            key = jax.random.wrap_key_data(key, impl="threefry2x32")
         dropout_key = jax.random.fold_in(key, state.step)
         mask = batch.seed_mask
 
@@ -123,7 +125,8 @@ def make_train_step(
         count, stop = jnp.sum(mask, dtype=jnp.float32), jnp.asarray(stop, jnp.float32)
         if ranks is not None:
             loss, gradients, count, stop = _over_ranks(ranks, loss, gradients, count, stop)
-        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        with usual_promotion():  # Optax needs it
+            updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         new = TrainState(
             optax.apply_updates(state.params, updates),
             opt_state,

@@ -54,4 +54,5 @@ def masked_loss(
         loss = optax.sigmoid_binary_cross_entropy(logits, labels).mean(axis=-1)
     if weight is not None:
         loss = loss * weight
-    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
+    count = jnp.sum(mask).astype(loss.dtype)
+    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)

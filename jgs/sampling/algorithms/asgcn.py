@@ -16,6 +16,8 @@ from jgs.ops import edge_dot
 from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.matrix import Matrix, MatrixSampler
 from jgs.sampling.project import FEATURES, features_of, project
+from jgs.sampling.random import threefry
+from jgs.settings import usual_promotion
 
 
 class Sized(NamedTuple):
@@ -108,9 +110,11 @@ class ASGCN(MatrixSampler, Adaptive):
 
     def arrays(self, graph: Graph) -> Sized:
         shape = (features_of(graph).shape[1], 1)
-        weight = jax.nn.initializers.glorot_uniform()(jax.random.key(0), shape)[:, 0]
+        glorot = jax.nn.initializers.glorot_uniform(dtype=jnp.float32)
+        weight = glorot(threefry(0), shape)[:, 0]
         return Sized(weight, optax.adam(self.learning_rate).init(weight))
 
+    @usual_promotion()
     def update(
         self, state: Sized, batch: MiniBatch, feedback: Feedback, graph: Graph | None = None
     ) -> Sized:

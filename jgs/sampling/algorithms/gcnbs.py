@@ -7,13 +7,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jgs.graph import Graph, MiniBatch
+from jgs.graph import Graph, MiniBatch, as_device
 from jgs.sampling.algorithms import exp3
 from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph
 from jgs.sampling.matrix import Matrix, MatrixSampler
+from jgs.settings import exact_integers
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class GCNBS(MatrixSampler, Adaptive):
 
     def init(self, graph: Graph) -> jax.Array:
         check_graph(graph, False)
-        return jnp.zeros(graph.num_edges)
+        return as_device(np.zeros(graph.num_edges, np.float32))
 
     def sample(
         self, key: Any, graph: Graph, state: jax.Array, seeds: Any, capacity: Capacity | None
@@ -83,5 +85,5 @@ class GCNBS(MatrixSampler, Adaptive):
         assert weight is not None
         norms = exp3.of_sources(block, jnp.sum(messages**2, axis=1))
         reward = norms * weight**2 / self.sizes[-1]
-        with jax.enable_x64(True):
+        with exact_integers():
             return state.at[ids].add(jnp.minimum(self.delta * reward * weight, 1), mode="drop")

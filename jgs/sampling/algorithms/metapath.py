@@ -28,6 +28,7 @@ from jgs.sampling.walks import (
     step_bits,
     walk,
 )
+from jgs.settings import exact_integers
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Metapath(Walker):
         node's edges of that relation begin, and their number."""
         check_graph(graph, self.weighted)
         path = _path(self, graph)
-        with jax.enable_x64(True):
+        with exact_integers():
             return _stretches(graph, tuple(dict.fromkeys(path)))
 
     def sample(

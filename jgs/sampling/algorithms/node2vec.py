@@ -83,7 +83,7 @@ class Node2Vec(Walker):
         `InputError` if they are not sorted."""
         check_graph(graph, self.weighted)
         _check_sorted(np.asarray(graph.indptr), np.asarray(graph.indices))
-        return jnp.array(True)
+        return jax.device_put(np.True_)
 
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None

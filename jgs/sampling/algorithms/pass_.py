@@ -17,6 +17,8 @@ from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.checks import require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, stack
 from jgs.sampling.project import FEATURES, features_of, project
+from jgs.sampling.random import threefry
+from jgs.settings import usual_promotion
 
 _LEAST = 1e-9  # added to every bias, so that none is 0
 
@@ -124,10 +126,12 @@ class PASS(MatrixSampler, Adaptive):
     def arrays(self, graph: Graph) -> Learned:
         glorot = jax.nn.initializers.variance_scaling(2.0, "fan_avg", "uniform")
         shape = (features_of(graph).shape[1], self.width)
-        both = [glorot(key, shape) for key in jax.random.split(jax.random.key(0))]
-        policy = Policy(jnp.concatenate(both, axis=1), jnp.array([0.01, 0.01, 1.0]))
+        both = [glorot(key, shape, jnp.float32) for key in jax.random.split(threefry(0))]
+        attention = jnp.array([0.01, 0.01, 1.0], jnp.float32)
+        policy = Policy(jnp.concatenate(both, axis=1), attention)
         return Learned(policy, optax.adam(self.learning_rate).init(policy))
 
+    @usual_promotion()
     def update(
         self, state: Learned, batch: MiniBatch, feedback: Feedback, graph: Graph | None = None
     ) -> Learned:

@@ -21,6 +21,7 @@ from jgs.sampling.compact import compacted
 from jgs.sampling.hops import empty_if
 from jgs.sampling.induced import induced_block, rows_sorted
 from jgs.sampling.random import as_key_data
+from jgs.settings import exact_integers
 
 _NONE = (1 << 62) - 1  # marks an empty slot among the numbers of (pair, node)
 _FAR = 1 << 29  # the distance of a row that was not reached
@@ -98,7 +99,7 @@ class Seal(Sampler):
             capacity = self.bound(GraphShape.of(graph), pairs.shape[0])
         capacity = check_capacity(capacity, pairs.shape[0], len(self.fanouts) + 1)
         key_data, graph, state, pairs = vary_alike(as_key_data(key), graph, state, pairs)
-        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             batch = _sample(key_data, graph, state, pairs, self, capacity)
         return with_columns(batch, graph, self)
 

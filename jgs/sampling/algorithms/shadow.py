@@ -20,6 +20,7 @@ from jgs.sampling.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.induced import induced_block, rows_sorted
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
+from jgs.settings import exact_integers
 
 
 class ShadowState(NamedTuple):
@@ -154,7 +155,7 @@ class Shadow(Sampler):
             return self.scope.sample(key, graph, state.scope, seeds_of_scope, room)
 
         drawn = jax.vmap(draw)(nodes[:, None]) if self.disjoint else draw(nodes)
-        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             block, rows, overflow, needed, seed_rows = _induce(
                 graph, drawn, seeds, state.is_sorted, self, capacity
             )

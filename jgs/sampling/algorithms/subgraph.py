@@ -21,6 +21,7 @@ from jgs.sampling.induced import induced_block
 from jgs.sampling.random import as_key_data, below, node_bits
 from jgs.sampling.relabel import relabel
 from jgs.sampling.seeds import Seeds
+from jgs.settings import exact_integers
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Subgraph(Sampler):
                 "Draw several under jax.vmap, with a key each.",
             )
         key_data, graph, seeds = vary_alike(as_key_data(key), graph, seeds)
-        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             block, nodes, overflow, needed = _sample(key_data, graph, seeds, self, capacity)
         made = (seeds.nodes, nodes, (block,), overflow, graph.num_nodes)
         return with_columns(MiniBatch(*made, needed=needed, square=True), graph, self)

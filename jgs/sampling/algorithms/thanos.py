@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jgs.graph import Graph, MiniBatch
+from jgs.graph import Graph, MiniBatch, as_device
 from jgs.ops import aggregate, edge_dot
 from jgs.sampling.algorithms import exp3
 from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler
+from jgs.settings import exact_integers, usual_promotion
 
 
 class Weights(NamedTuple):
@@ -96,16 +98,20 @@ class Thanos(MatrixSampler, Adaptive):
     def init(self, graph: Graph) -> Weights:
         check_graph(graph, False)
         degrees = graph.degrees().astype(jnp.int32)
-        return Weights(jnp.zeros(graph.num_edges), _log(degrees), degrees, jnp.int32(0))
+        edges, steps = as_device((np.zeros(graph.num_edges, np.float32), np.int32(0)))
+        return Weights(edges, _log(degrees), degrees, steps)
 
     def sample(
         self, key: Any, graph: Graph, state: Weights, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
         return self.drawn(key, graph, (), seeds, capacity, values=state.edges)
 
+    @usual_promotion()
     def update(self, state: Weights, batch: MiniBatch, feedback: Feedback) -> Weights:
         block, ids, messages = exp3.first_layer(batch, feedback)
         k, num_edges = self.sizes[-1], state.edges.shape[0]
+        if num_edges == 0:
+            return state
         targets = batch.target_nodes(0)
         n = state.degrees.at[targets].get(mode="fill", fill_value=1)[:, None]
         learns = (n > k) & _first(targets)[:, None]
@@ -116,7 +122,7 @@ class Thanos(MatrixSampler, Adaptive):
             """`[T, k]`: the values of a column `[E]` for the targets' draws, in their order."""
             return jnp.where(drawn, column.at[place].get(mode="clip"), 0)
 
-        with jax.enable_x64(True):
+        with exact_integers():
             edges = jnp.where(drawn, ids.at[place].get(mode="clip"), num_edges)
             log_weight = state.edges.at[edges].get(mode="fill", fill_value=0)
         sums = state.sums.at[targets].get(mode="fill", fill_value=0)
@@ -132,7 +138,7 @@ class Thanos(MatrixSampler, Adaptive):
         reward = jnp.where(drawn, -of_draws(difference) / n.astype(jnp.float32) ** 2, 0)
         gain = jnp.clip(self.eta * reward * times, -1, 1)
         growth = jnp.log1p(jnp.sum(share * jnp.expm1(gain), axis=1))
-        with jax.enable_x64(True):
+        with exact_integers():
             new = state.edges.at[edges].add(gain, mode="drop")
         grown = state.sums.at[targets].add(growth, mode="drop")
         steps = state.steps + 1
@@ -144,6 +150,7 @@ class Thanos(MatrixSampler, Adaptive):
         return Weights(new, grown, state.degrees, steps)
 
 
+@jax.jit
 def _log(degrees: jax.Array) -> jax.Array:
     return jnp.log(jnp.maximum(degrees, 1).astype(jnp.float32))
 

@@ -7,15 +7,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import Block, Control, Graph, MiniBatch
+from jgs.graph import Block, Control, Graph, MiniBatch, as_device
 from jgs.ops import gather, gather_aggregate
 from jgs.sampling.base import Adaptive, Feedback
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, Room
 from jgs.sampling.matrix.edges import distinct, places
+from jgs.settings import exact_integers
 
 History = tuple[jax.Array, ...]
 
@@ -75,7 +77,8 @@ class VRGCN(MatrixSampler, Adaptive):
 
     def init(self, graph: Graph) -> History:
         check_graph(graph, False)
-        return tuple(jnp.zeros((graph.num_nodes, width)) for width in self.widths)
+        rows = (np.zeros((graph.num_nodes, width), np.float32) for width in self.widths)
+        return tuple(map(as_device, rows))
 
     def sample(
         self, key: Any, graph: Graph, state: History, seeds: Any, capacity: Capacity | None
@@ -106,7 +109,7 @@ def _neighbor_means(
     padding. `targets` int32 `[T]` may have at most `columns` distinct nodes, with `looked`
     edges."""
     num_nodes = graph.num_nodes
-    with jax.enable_x64(True):
+    with exact_integers():
         frontier = distinct(targets, columns, num_nodes)
         A = Matrix(graph.unweighted(), room=Room(looked=max(looked, 1)))
         edges = A[:, frontier].built().edges

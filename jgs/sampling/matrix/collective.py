@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jgs import kernels
 from jgs.kernels.call import call, floats, kernel_or_plain
 from jgs.sampling.random import node_bits
+from jgs.settings import exact_integers
 
 
 def smallest_ranks(
@@ -49,7 +50,7 @@ def _plain(
     key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
     slots = nodes.shape[0]
-    with jax.enable_x64(True):
+    with exact_integers():
         uniform = ((node_bits(key_data, nodes, 0) >> 12).astype(jnp.float64) + 0.5) * 2.0**-52
         rank = jnp.where(weight > 0, uniform / weight.astype(jnp.float64), jnp.inf)
         slot = jnp.arange(slots, dtype=jnp.int32)

@@ -15,6 +15,7 @@ from jgs.sampling.matrix import chain
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.edges import Edges, clipped, compact, expand, extract, keep
 from jgs.sampling.matrix.needs import Needs, Room, more
+from jgs.settings import exact_integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ class Entries:
         room = self.room.looked
         if room is None or self.columns is None:
             room = max(graph.num_edges, 1)
-        with jax.enable_x64(True):
+        with exact_integers():
             if self.rows is None:
                 edges, needed = self._all_edges(columns, room)
                 needs = self.needs
@@ -151,7 +152,7 @@ class Entries:
     def kept(self, which: jax.Array, padding: int) -> Self:
         """The edges of a built matrix where `which` is True; padding gets the row `padding`."""
         assert self.edges is not None
-        with jax.enable_x64(True):
+        with exact_integers():
             have = self.edges.row.shape[0]
             room = have if self.room.selected is None else min(self.room.selected, have)
             place = jnp.arange(have, dtype=jnp.int32)
@@ -169,8 +170,12 @@ class Entries:
 
     def with_edges(self, edges: Edges, at: jax.Array, needs: Needs) -> Self:
         """A built matrix with other edges; edge `i` of them is edge `at[i]` of this one."""
-        with jax.enable_x64(True):  # else the positions would be cut to int32
-            stored = None if self.stored is None else self.stored.at[at].get(**FILL)
+        with exact_integers():  # else the positions would be cut to int32
+            stored = self.stored
+            if stored is not None and stored.shape[0] == 0:  # nothing can be read of it
+                stored = jnp.zeros(at.shape + stored.shape[1:], stored.dtype)
+            elif stored is not None:
+                stored = stored.at[at].get(**FILL)
             probs = None
             if self.edge_probs is not None:
                 probs = self.edge_probs.at[at].get(mode="fill", fill_value=1)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jgs import kernels
 from jgs.kernels.call import call, floats, on_cpu
+from jgs.settings import exact_integers
 
 _BITS = 30  # bits of a slot's largest value: 2**31 such values still fit in 64 bits
 
@@ -37,7 +38,7 @@ def _kernel(values: jax.Array, slot: jax.Array, num_slots: int) -> jax.Array:
 
 def _plain(values: jax.Array, slot: jax.Array, num_slots: int) -> jax.Array:
     shape = (num_slots, *values.shape[1:])
-    with jax.enable_x64(True):
+    with exact_integers():
         largest = jnp.zeros(shape, jnp.float32).at[slot].max(jnp.abs(values), mode="drop")
         good = jnp.isfinite(largest)
         shift = _BITS - exponent(jnp.where(good, largest, 0))

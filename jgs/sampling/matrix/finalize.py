@@ -9,6 +9,7 @@ from jgs.graph import Block
 from jgs.sampling.matrix.edges import places, rearrange
 from jgs.sampling.matrix.entries import Entries
 from jgs.sampling.relabel_kernel import relabel_edges
+from jgs.settings import exact_integers
 
 
 def to_block(
@@ -37,7 +38,7 @@ def to_block(
             node = built.rows.at[edges.row].get(mode="fill", fill_value=num_nodes)
     else:
         slot = places(built.column(), targets, num_nodes)
-        with jax.enable_x64(True):
+        with exact_integers():
             indptr, at, node, edge_id, needed = rearrange(
                 edges, built.rows, slot, num_nodes, matrix.graph.num_edges
             )

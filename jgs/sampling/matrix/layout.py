@@ -15,6 +15,7 @@ from jgs.graph import Graph
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.matrix.sampler import MatrixSampler
 from jgs.sampling.plan import plan_capacity
+from jgs.sampling.random import threefry
 
 T = TypeVar("T", bound=MatrixSampler)
 
@@ -49,7 +50,7 @@ def choose_layout(
 
 def _faster(graph: Graph, batch_size: int, sampler: T, seeds: Any, key: Any) -> bool:
     capacity = plan_capacity(graph, batch_size, sampler, seeds=seeds, key=key, trials=3)
-    key = jax.random.key(0) if key is None else key
+    key = threefry(0) if key is None else key
     pool = np.arange(graph.num_nodes) if seeds is None else np.unique(seeds)
     padded = np.full(batch_size, graph.num_nodes, np.int32)
     chosen = np.random.default_rng(0).permutation(pool)[:batch_size]

@@ -20,6 +20,7 @@ from jgs import kernels
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, on_cpu, or_empty
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.entries import Entries, check_axis
+from jgs.settings import exact_integers
 
 T = TypeVar("T", bound=Entries)
 
@@ -126,7 +127,7 @@ def _sum(matrix: Entries, axis: int) -> jax.Array:
     vectors = (operand.astype(jnp.float32) for operand in matrix.operands)
     arrays = (graph.indptr, graph.indices, columns, weight, *vectors)
     slots = graph.num_nodes if axis else columns.shape[0]
-    with jax.enable_x64(True):
+    with exact_integers():
         out = [floats((slots,)), jax.ShapeDtypeStruct((), jnp.int64)]
         result, needed = call("jgs_sum_chain", out, arrays, kernels.NUM_THREADS, **attributes)
         bad = jnp.any((columns < 0) | (columns > graph.num_nodes))

@@ -25,6 +25,7 @@ from jgs.sampling.matrix.edges import clipped, distinct, expand
 from jgs.sampling.matrix.matrix import Matrix
 from jgs.sampling.matrix.needs import Room, more
 from jgs.sampling.random import as_key_data
+from jgs.settings import exact_integers
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class MatrixSampler(Sampler):
         check_graph(graph, self.weighted)
         if (arrays := self.arrays(graph)) is not None:
             return jax.tree.map(jnp.asarray, arrays)
-        with jax.enable_x64(True):
+        with exact_integers():
             state = _prepared(graph, self)
         return () if not jax.tree.leaves(state) else _shared(state)
 
@@ -186,7 +187,7 @@ class MatrixSampler(Sampler):
             capacity = self.bound(GraphShape.of(graph), size)
         capacity = check_capacity(capacity, size, 2 * len(self.sizes))
         given = vary_alike(key_data, graph, seeds, values, arrays)
-        with jax.enable_x64(True):  # edge offsets are 64-bit, whatever the caller's setting
+        with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             blocks, nodes, overflow, needed, _ = _sample(*given, prepared, self, capacity)
         blocks = tuple(blocks[::-1])
         batch = MiniBatch(seeds, nodes, blocks, overflow, graph.num_nodes, needed=needed)

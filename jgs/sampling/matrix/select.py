@@ -25,6 +25,7 @@ from jgs.sampling.matrix.reduce_kernel import count
 from jgs.sampling.matrix.slicing import of_rows, onto_rows
 from jgs.sampling.random import as_key_data, fold
 from jgs.sampling.seeds import Seeds
+from jgs.settings import exact_integers
 
 T = TypeVar("T", bound=Entries)
 
@@ -101,7 +102,7 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
     column = jnp.where(real, column, columns.shape[0])
     edges = Edges(block.indptr, column, block.indices, block.edge_id)
     needs = more(matrix.needs, selected=needed[0, 0], overflow=batch.overflow)
-    with jax.enable_x64(True):
+    with exact_integers():
         start, end = (graph.indptr.at[columns + i].get(mode="clip") for i in (0, 1))
         degree = jnp.where(columns < graph.num_nodes, end - start, 0)
         weight = None
@@ -131,7 +132,7 @@ def _from_edges(
     assert edges is not None
     num_columns, have = columns.shape[0], edges.row.shape[0]
     bad = jnp.zeros((), bool)
-    with jax.enable_x64(True):
+    with exact_integers():
         start = edges.indptr[:-1].astype(jnp.int64)
         degree = jnp.diff(edges.indptr).astype(jnp.int64)
         prefix = fixed = total = None

@@ -12,6 +12,7 @@ from jgs.sampling.matrix import chain
 from jgs.sampling.matrix.edges import Edges, clipped, expand, places
 from jgs.sampling.matrix.entries import Entries, num_slots
 from jgs.sampling.matrix.needs import more
+from jgs.settings import exact_integers
 
 T = TypeVar("T", bound=Entries)
 
@@ -26,7 +27,7 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
     assert built.edges is not None
     slot = places(built.column(), columns, matrix.graph.num_nodes)
     room = max(built.edges.row.shape[0], matrix.room.looked or 0)
-    with jax.enable_x64(True):
+    with exact_integers():
         indptr, column, at, needed = expand(built.edges.indptr, slot, room)
         real = column < columns.shape[0]
         edges = Edges(

@@ -1,0 +1,132 @@
+"""Every sampler, and every task, on graphs of almost nothing."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from every_sampler import EVERY
+
+from jgs import Graph, InputError, Schema
+from jgs.data import Dataset
+from jgs.graph.drawn import drawn_edges
+from jgs.sampling import GCNBS, Feedback, Ladies, Node2Vec, Saint, Thanos, Walk
+from jgs.sampling.base import of_pairs
+from jgs.sampling.capacity import GraphShape
+from jgs.train import Config, run
+
+N = 4
+EDGES = {  # sources and targets
+    "no edges": ([], []),
+    "one node": ([], []),
+    "one edge": ([0], [1]),
+    "self-loops": (range(N), range(N)),
+    "parallel edges": ([0] * N, [1] * N),
+}
+SAMPLERS = [*(sampler for sampler, _ in EVERY), Ladies((3,), weighted=True)]
+# Compiled without optimisation, which takes half the time.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def tiny(name):
+    src, dst = (np.array(ends, np.int32) for ends in EDGES[name])
+    n = 1 if name == "one node" else N
+    made = Graph.from_edges(src, dst, n, np.ones(src.size, np.float32))
+    schema = Schema((("a", n // 2), ("b", n - n // 2)))
+    graph = Graph(made.indptr, made.indices, made.edge_weight, schema=schema)
+    return graph.with_node_columns(features=np.ones((n, 3), np.float32))
+
+
+GRAPHS = {name: tiny(name) for name in EDGES}
+
+
+def draw(sampler, graph):
+    seeds = np.arange(min(graph.num_nodes, 2), dtype=np.int32)
+    if of_pairs(sampler):
+        seeds = np.stack([seeds, seeds[::-1]], axis=1)
+    # Graphs of one shape share a program.
+    capacity = sampler.bound(
+        GraphShape.of(graph)._replace(max_degree=graph.num_edges), len(seeds)
+    )
+    sample = jax.jit(sampler.sample, static_argnums=4, compiler_options=QUICK)
+    return sample(jax.random.key(0), graph, sampler.init(graph), seeds, capacity)
+
+
+def drawn_or_refused(sampler, name):
+    """The batch; None where the sampler says, in one line, that it needs edges."""
+    if isinstance(sampler, Saint) and sampler.mode in ("node", "edge") and not EDGES[name][0]:
+        with pytest.raises(InputError, match="needs a graph with edges; got 0 edges"):
+            sampler.init(GRAPHS[name])
+        return None
+    return draw(sampler, GRAPHS[name])
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_a_sampler_draws_edges_of_the_graph(sampler):
+    for name in GRAPHS:
+        if (batch := drawn_or_refused(sampler, name)) is None:
+            continue
+        assert not batch.overflow, name
+        drawn = drawn_edges(batch)
+        edges = set(zip(*map(list, EDGES[name]), strict=True))
+        assert set(zip(drawn.src.tolist(), drawn.dst.tolist(), strict=True)) <= edges, name
+        weights = [b.edge_weight for b in batch.blocks if b.edge_weight is not None]
+        assert all(np.isfinite(weight).all() for weight in weights), name
+
+
+@pytest.mark.parametrize("sampler", [GCNBS((3,)), Thanos((3,))], ids=repr)
+def test_a_bandit_learns_nothing_without_edges(sampler, same_bits):
+    graph = GRAPHS["no edges"]
+    (block,) = (batch := draw(sampler, graph)).blocks
+    sizes = (block.source_capacity, block.target_capacity)
+    feedback = Feedback(*((np.ones((size, 2), np.float32),) for size in sizes))
+    state = sampler.init(graph)
+    update = jax.jit(sampler.update, compiler_options=QUICK)
+    same_bits(update(state, batch, feedback), state)
+
+
+@pytest.mark.parametrize("walker", [Walk(3), Node2Vec(3, 2, 0.5)], ids=repr)
+def test_a_walk_follows_edges(walker):
+    for name, graph in GRAPHS.items():
+        seeds = np.arange(min(graph.num_nodes, 2), dtype=np.int32)
+        walk = jax.jit(walker.sample, compiler_options=QUICK)
+        walks = walk(jax.random.key(0), graph, walker.init(graph), seeds)
+        edges = {(u, v) for v, u in zip(*map(list, EDGES[name]), strict=True)}
+        for walk in walks.nodes.tolist():
+            steps = {(u, v) for u, v in itertools.pairwise(walk) if v < graph.num_nodes}
+            assert steps <= edges, name
+
+
+TASKS = {
+    "nodes": {"fanouts": (2,), "hidden": 2},
+    "embed": {"sampler": "walk", "walk_length": 2, "dim": 2},
+    "links": {"sampler": "seal", "fanouts": (2,), "hidden": 2},
+}
+REFUSED = {("nodes", "one node"): "the val split must not be empty"}
+REFUSED |= {
+    ("links", name): "a graph to learn links from must have at least 3" for name in EDGES
+}
+
+
+@pytest.mark.parametrize("name", ["no edges", "one node", "parallel edges"])
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_trains_or_says_what_it_needs(task, name, tmp_path):
+    graph = GRAPHS[name]
+    n = graph.num_nodes
+    splits = {"train": [0], "val": [2], "test": [3]} if n > 1 else {"train": [0]}
+    data = Dataset.from_arrays(graph, np.ones((n, 3), np.float32), np.arange(n) % 2, splits)
+    data.save(tmp_path / "data")
+    config = Config(
+        dataset=str(tmp_path / "data"),
+        task=task,
+        batch_size=1,
+        epochs=1,
+        run_dir=str(tmp_path / "run"),
+        progress=False,
+        **TASKS[task],
+    )
+    if (task, name) in REFUSED:
+        with pytest.raises(InputError, match=REFUSED[task, name]):
+            run(config)
+    else:
+        assert run(config).config.epochs == 1

@@ -1,0 +1,289 @@
+"""The library under JAX's own settings, which a user may have turned on: every sample has the
+same bits, and other results are the same to rounding.
+
+Run as a program, this file computes the pieces that it is given and saves their arrays.
+"""
+
+import contextlib
+import functools
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jgs
+from jgs import ops
+from jgs.models import MODELS
+from jgs.sampling import (
+    ASGCN,
+    PASS,
+    Labor,
+    Ladies,
+    Loader,
+    Neighbors,
+    Node2Vec,
+    PinSage,
+    Saint,
+    Seal,
+    Shadow,
+    Thanos,
+    Walk,
+    plan_capacity,
+)
+from jgs.sampling.ahead import Ahead
+from jgs.train import exact_inference
+from jgs.train.step import init_state, make_optimizer, make_train_step
+
+N, E, F, C = 40, 200, 5, 3
+SEEDS = np.arange(16, dtype=np.int32)
+SAMPLERS = {
+    "uniform": Neighbors((3, 2), edge_ids=True),
+    "weighted": Neighbors((3, 2), weighted=True, edge_weights=True),
+    "repeated": Neighbors((3, 2), replace=True),
+    "labor": Labor((3, 2)),
+    "ladies": Ladies((8, 8)),
+    "shadow": Shadow((3, 2)),
+    "seal": Seal((3, 2)),
+    "saint": Saint("walk", 5, length=2),
+    "pinsage": PinSage((3, 2), 10, 4),
+}
+WALKERS = {"walk": Walk(3), "node2vec": Node2Vec(3, 2.0, 0.5)}
+LEARNERS = {"asgcn": ASGCN((8,)), "pass": PASS((3,), width=4), "thanos": Thanos((3,))}
+
+
+@functools.cache
+def data():
+    """The graph, features, labels, and a Threefry key."""
+    rng = np.random.default_rng(0)
+    ends, weight = rng.integers(0, N, (2, E)), rng.random(E).astype(np.float32)
+    features, labels = rng.normal(size=(N, F)).astype(np.float32), rng.integers(0, C, N)
+    graph = jgs.Graph.from_edges(*ends, N, weight).sorted().with_node_columns(features=features)
+    arrays = jax.device_put((features, labels.astype(np.int32)))
+    return graph, *arrays, jax.random.key(3, impl="threefry2x32")
+
+
+def loader(sampler, **options):
+    graph, *_, key = data()
+    seeds = np.stack([SEEDS, SEEDS[::-1]], axis=1) if isinstance(sampler, Seal) else SEEDS
+    return Loader(graph, seeds, 8, sampler, key=key, prefetch=0, **options)
+
+
+def batches(sampler):
+    return lambda: list(loader(sampler, super_batch=2))
+
+
+def walks(walker):
+    def draw():
+        graph, *_, key = data()
+        state = walker.init(graph)
+        return jax.jit(walker.sample)(key, graph, state, jax.device_put(SEEDS))
+
+    return draw
+
+
+def plan():
+    return plan_capacity(data()[0], 8, Neighbors((3, 2)))
+
+
+def operations():
+    """Reductions of gathered rows, and their derivatives."""
+    _, features, *_ = data()
+    batch = next(iter(loader(SAMPLERS["weighted"])))
+
+    @jax.jit
+    @functools.partial(jax.value_and_grad, has_aux=True)
+    def both(features):
+        x = ops.gather(features, batch.nodes)
+        found = [ops.aggregate(batch.blocks[0], x, reduce) for reduce in ops.REDUCTIONS]
+        return sum(jnp.sum(rows**2) for rows in found), found
+
+    return both(features)
+
+
+def model_of(name, key, in_features=F):
+    """Flax makes parameters of Python's numbers, which no transfer guard lets pass."""
+    widths = {"heads": 2} if name.startswith("gat") else {}
+    with jax.transfer_guard("allow"):
+        rngs = nnx.Rngs(key)
+        return MODELS[name](
+            in_features, 4, C, 2, dropout=0.5, norm="layer", rngs=rngs, **widths
+        )
+
+
+def training(name):
+    """Two steps, and exact evaluation after them."""
+
+    def train():
+        graph, features, labels, key = data()
+        model = model_of(name, key)
+        graphdef, params = nnx.split(model)
+        optimizer = make_optimizer(0.01)
+        state, step = init_state(params, optimizer), make_train_step(graphdef, optimizer)
+        for batch in loader(SAMPLERS["uniform"]):
+            batch = batch.with_degrees(graph.degrees())
+            x = ops.gather(features, batch.nodes)
+            state = step(state, key, batch, x, labels)
+        return state.loss_sum, exact_inference(model, graph, features)(state.params, SEEDS)
+
+    return train
+
+
+def learning(sampler):
+    """What an adaptive sampler has learned from one step."""
+
+    def learn():
+        _, features, labels, key = data()
+        with jax.transfer_guard("allow"):
+            rngs = nnx.Rngs(key)
+            model = jgs.models.GNN([jgs.models.SAGEConv(F, C, rngs=rngs)], rngs=rngs)
+        graphdef, params = nnx.split(model)
+        optimizer = make_optimizer(0.01)
+        step = make_train_step(graphdef, optimizer, feedback=True)
+        drawn = loader(sampler)
+        batch = next(iter(drawn))
+        x = ops.gather(features, batch.nodes)
+        _, feedback = step(init_state(params, optimizer), key, batch, x, labels)
+        drawn.source.learning.next()
+        drawn.update(batch, feedback)
+        return drawn.sampler_state
+
+    return learn
+
+
+SAMPLES = {name: batches(sampler) for name, sampler in SAMPLERS.items()}
+SAMPLES |= {name: walks(walker) for name, walker in WALKERS.items()} | {"plan": plan}
+VALUES = {"operations": operations} | {name: training(name) for name in MODELS}
+VALUES |= {name: learning(sampler) for name, sampler in LEARNERS.items()}
+PIECES = SAMPLES | VALUES
+FEW = ("uniform", "ladies", "walk", "operations", "sage")
+
+SETTINGS = {  # each with the pieces that run under it
+    "nothing is promoted": (
+        lambda: _all(jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict")),
+        PIECES,
+    ),
+    "no implicit transfers": (lambda: jax.transfer_guard("disallow"), PIECES),
+    "64 bits": (lambda: jax.enable_x64(True), [*SAMPLES, "operations"]),
+    "keys of another kind": (
+        lambda: _all(jax.default_prng_impl("rbg"), jax.legacy_prng_key("error")),
+        [*FEW, "plan", "pass"],
+    ),
+    "checks": (lambda: _all(jax.debug_nans(True), jax.enable_checks(True)), FEW),
+    "leaks": (jax.checking_leaks, FEW),
+    "no compilation": (jax.disable_jit, ("uniform", "weighted", "labor", "operations")),
+}
+ENVIRONMENT = {
+    "JGS_KERNELS": "off",
+    "JAX_NUMPY_RANK_PROMOTION": "raise",
+    "JAX_NUMPY_DTYPE_PROMOTION": "strict",
+    "JAX_DEFAULT_PRNG_IMPL": "rbg",
+    "JAX_LEGACY_PRNG_KEY": "error",
+    "JAX_CHECK_TRACER_LEAKS": "1",
+}
+
+
+@contextlib.contextmanager
+def _all(*contexts):
+    with contextlib.ExitStack() as stack:
+        for each in contexts:
+            stack.enter_context(each)
+        yield
+
+
+def arrays_of(piece):
+    leaves = jax.tree.leaves(PIECES[piece]())
+    return [np.asarray(leaf) for leaf in jax.device_get(leaves)]
+
+
+@pytest.fixture(scope="module")
+def usual():
+    """The arrays of a piece under JAX's defaults."""
+    return functools.cache(arrays_of)
+
+
+def check_same(piece, found, usual):
+    assert len(found) == len(usual)
+    for array, expected in zip(found, usual, strict=True):
+        if piece in SAMPLES:
+            assert array.dtype == expected.dtype
+            np.testing.assert_array_equal(array, expected)
+        else:
+            np.testing.assert_allclose(array, expected, rtol=1e-3, atol=1e-5)
+
+
+CASES = [(setting, piece) for setting, (_, pieces) in SETTINGS.items() for piece in pieces]
+
+
+@pytest.mark.parametrize(("setting", "piece"), CASES)
+def test_a_setting_changes_nothing(setting, piece, usual):
+    expected = usual(piece)
+    with SETTINGS[setting][0]():
+        found = arrays_of(piece)
+    check_same(piece, found, expected)
+
+
+def test_all_at_once_from_the_environment_and_without_kernels(usual, tmp_path):
+    pieces = ["uniform", "weighted", "walk", "operations", "sage"]
+    done = subprocess.run(
+        [sys.executable, __file__, str(tmp_path), *pieces],
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    for piece in pieces:
+        with np.load(tmp_path / f"{piece}.npz") as saved:
+            check_same(piece, list(saved.values()), usual(piece))
+
+
+THREADS = {  # the values that contexts of JAX give to one thread
+    "default_matmul_precision": "float32",
+    "numpy_rank_promotion": "raise",
+    "numpy_dtype_promotion": "strict",
+    "default_prng_impl": "rbg",
+    "legacy_prng_key": "error",
+    "transfer_guard": "disallow",
+    "enable_x64": True,
+    "debug_nans": True,
+    "disable_jit": True,
+    "check_tracer_leaks": True,
+}
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_the_loaders_thread_has_the_settings_of_its_maker(name):
+    names = [n for n in dir(jax.config) if n.startswith("jax_")]
+
+    def seen():
+        yield {n: getattr(jax.config, n) for n in names}
+
+    with getattr(jax, name)(THREADS[name]):
+        here = next(seen())
+        ahead = Ahead(seen(), 1)
+    there = next(ahead)
+    ahead.stop()
+    if name == "transfer_guard":  # the three guards that it sets say all
+        del here["jax_transfer_guard"], there["jax_transfer_guard"]
+    assert there == here
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_lie_where_their_graph_lies(prefetch):
+    (src, dst), device = np.random.default_rng(1).integers(0, N, (2, 2, E))[0], jax.devices()[1]
+    key = data()[-1]
+    with jax.default_device(device):
+        graph = jgs.Graph.from_edges(src, dst, N)
+        found = list(Loader(graph, SEEDS, 8, (2,), key=key, prefetch=prefetch))
+    devices = {d for leaf in jax.tree.leaves((graph, found)) for d in leaf.devices()}
+    assert devices == {device}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        np.savez(f"{sys.argv[1]}/{name}.npz", *arrays_of(name))

@@ -1,0 +1,92 @@
+"""Arrays that the user changes after a call: jgs has copies of the small ones, and says of the
+large ones that it reads them in place."""
+
+import jax
+import numpy as np
+import pytest
+
+from jgs import Graph, NodeIds, ops
+from jgs.data import Dataset
+from jgs.graph.device import aligned_empty
+from jgs.sampling import FastGCN, Labor, Neighbors, PinSage, Seal, Shadow, Subgraph, Walk
+
+N = 30
+KEY = jax.random.key(0)
+
+
+def aligned(values, dtype=np.int32):
+    """The values in a buffer that JAX can use without a copy."""
+    values = np.asarray(values, dtype)
+    array = aligned_empty(values.size, dtype).reshape(values.shape)
+    array[...] = values
+    return array
+
+
+@pytest.fixture(scope="module")
+def graph(make_graph):
+    return make_graph(N, 200)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        Neighbors((2,)),
+        Labor((2,)),
+        PinSage((2,), 2, 2),
+        FastGCN((4,)),
+        Subgraph(9),
+        Shadow((2,)),
+        Seal((2,)),
+        Walk(2),
+    ],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_a_batch_keeps_its_seeds(sampler, dtype, graph):
+    given = np.arange(16).reshape((8, 2) if isinstance(sampler, Seal) else 16)
+    buffer = aligned(given, dtype)
+    room = () if isinstance(sampler, Walk) else (None,)
+    drawn = sampler.sample(KEY, graph, sampler.init(graph), buffer, *room)
+    roots = drawn.nodes[:, 0] if isinstance(sampler, Walk) else drawn.seeds
+    buffer[...] = 7
+    np.testing.assert_array_equal(roots, given)
+
+
+def test_a_raw_key_and_ids_are_read_before_the_call_returns(graph):
+    key, ids = aligned([3, 4], np.uint32), aligned(np.arange(N))
+    sampler, rows = Neighbors((2,)), ops.gather(jax.numpy.eye(N), ids)
+    batch = sampler.sample(key, graph, (), ids, None)
+    key[...], ids[...] = 0, 0
+    np.testing.assert_array_equal(rows, np.eye(N))
+    again = sampler.sample(np.array([3, 4], np.uint32), graph, (), np.arange(N), None)
+    np.testing.assert_array_equal(batch.nodes, again.nodes)
+
+
+def test_a_data_set_has_labels_splits_and_names_of_its_own(graph):
+    labels, names = aligned(np.arange(N) % 3), aligned(np.arange(N), np.int64)
+    train, val = aligned([1, 2, 3]), aligned(np.arange(N) == 5, bool)
+    data = Dataset.from_arrays(
+        graph,
+        np.ones((N, 2), np.float32),
+        labels,
+        {"train": train, "val": val},
+        node_ids=NodeIds(names),
+    )
+    labels[...], names[...], train[...], val[...] = 0, 0, 0, False
+    np.testing.assert_array_equal(data.labels, np.arange(N) % 3)
+    np.testing.assert_array_equal(data.node_ids.values, np.arange(N))
+    assert (data.train_idx.tolist(), data.val_idx.tolist()) == ([1, 2, 3], [5])
+
+
+def test_large_arrays_are_read_in_place_and_only_read(graph):
+    features = aligned(np.ones((N, 4)), np.float32)
+    data = Dataset.from_arrays(graph, features, np.zeros(N, int), {"train": [0]})
+    with_columns = graph.with_node_columns(features=features)
+    for array in (data.features, with_columns.node_columns["features"]):
+        assert np.shares_memory(array, features)
+        assert not np.asarray(array).flags.writeable
+    assert features.flags.writeable
+    for documented in (Dataset.from_arrays, Graph.with_node_columns, Graph):
+        text = " ".join(documented.__doc__.split())
+        assert "used in place" in text
+        assert "do not change them afterwards" in text
