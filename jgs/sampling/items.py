@@ -122,6 +122,12 @@ def seeds_of(stages: Sequence[Stage], graph: Graph, asked: Asked) -> tuple[Seeds
             seeds, items = value
         else:
             seeds = value
+        if not isinstance(seeds, Seeds | jax.Array | np.ndarray):
+            raise InputError(
+                "a stage must return Seeds, or an array of nodes",
+                type(seeds).__name__,
+                "Return jgs.sampling.Seeds(nodes, time, excluded).",
+            )
         return Seeds.of(seeds), items
 
     seeds, items = made(asked.items)
