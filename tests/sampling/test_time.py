@@ -18,7 +18,7 @@ def messages(data_folder):
 
 @pytest.fixture(scope="module")
 def graph(messages):
-    (src, dst), time, _ = messages
+    (src, dst), time, num_nodes = messages
     return Graph.from_edges(src, dst, num_nodes, edge_time=time)
 
 
