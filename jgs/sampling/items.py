@@ -88,7 +88,16 @@ def _rows(items: Any) -> Any:
             ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "nothing",
             "Give arrays of one length.",
         )
-    return found
+    return jax.tree.map(_narrow, found)
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    """64-bit integers as int32 where they fit, as JAX has them outside x64."""
+    limit = np.iinfo(np.int32)
+    wide_integers = array.dtype.kind in "iu" and array.dtype.itemsize == 8
+    if wide_integers and limit.min <= array.min() and array.max() < limit.max:
+        return array.astype(np.int32)
+    return array
 
 
 def num_items(items: Any) -> int:

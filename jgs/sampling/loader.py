@@ -38,8 +38,8 @@ class Loader(Shown):
         that is given twice may come twice in one batch. For a sampler of pairs int `[n, 2]`.
         Or `Seeds`, or any pytree of arrays of numbers `[n, ...]`, such as a dict of `src`,
         `dst`, `time` and `label`: rows are shuffled, padded and dealt whole, and come back as
-        `batch.items`. In rows of padding int32 and int64 arrays hold `N`, others 0. They are
-        copied.
+        `batch.items`. They are copied; 64-bit integers become int32 where they all fit. In rows
+        of padding int32 and int64 arrays hold `N`, others 0.
       batch_size: `B`, the items in a batch. A sampler of subgraphs draws the seeds itself; for
         it `B` only sets the number of batches in an epoch, `n / B` rounded up.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`, or a

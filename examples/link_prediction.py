@@ -1,0 +1,105 @@
+"""Link prediction in your own loop: neighbours of pairs, by a stage before the sampler.
+
+    python examples/link_prediction.py [EPOCHS] [GRAPH.npz] [SEEDS]
+
+A tenth of the edges is held out. The stage `links` makes the seeds of a batch of edges: their
+ends and a uniform negative each. It leaves the edges themselves, their reverses and parallel
+ones out of every hop, so no message passes along what is to be predicted. The score of a pair
+is the dot product of two rows of GraphSAGE, plus a bias of each node.
+"""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+import jgs
+from jgs.sampling import Loader, Neighbors, Seeds, draw_negatives, edges_between, join_nodes
+
+
+def links(key, graph, items):
+    """Seeds of positive and negative pairs, without their edges (`jgs.sampling.Loader`)."""
+    src, dst = items["src"], items["dst"]
+    fake = draw_negatives(key, graph, src, dst, 1)[:, 0]
+    nodes, _, rows = join_nodes(graph, jnp.stack([src, dst, fake]))
+    both = jnp.concatenate([src, dst]), jnp.concatenate([dst, src])
+    excluded = edges_between(graph, *both, room=2 * len(src), sorted_rows=True)
+    return Seeds(nodes, excluded=excluded), items | {"rows": rows}
+
+
+class Scorer(nnx.Module):
+    def __init__(self, width, num_nodes, rngs):
+        options = {"dropout": 0.3, "rngs": rngs}
+        self.gnn = jgs.models.GraphSAGE(width, 64, 64, num_layers=2, **options)
+        self.bias = nnx.Param(jnp.zeros(num_nodes))
+
+
+def loss_of(scorer, batch, x, key):
+    h, rows = scorer.gnn(batch, x, key=key), batch.items["rows"]
+    bias = jnp.take(scorer.bias[...], batch.seeds, mode="fill", fill_value=0)
+    source, target, fake = jnp.take(h, rows, axis=0, mode="clip")
+    real, wrong = (source * target).sum(1), (source * fake).sum(1)
+    real, wrong = real + bias[rows[1]], wrong + bias[rows[2]]  # the source's counts in both
+    each = nnx.softplus(-real) + nnx.softplus(wrong)
+    return jnp.where(batch.items["src"] < batch.num_nodes, each, 0).sum() / len(each)
+
+
+@nnx.jit
+def train_step(scorer, optimizer, batch, x, key):
+    loss, gradients = nnx.value_and_grad(loss_of)(scorer, batch, x, key)
+    optimizer.update(scorer, gradients)
+    return loss
+
+
+def positions(graph, width=32):
+    """Features of nodes that have none: eigenvectors of the adjacency, and degrees."""
+    degree = np.maximum(np.asarray(graph.degrees()), 1)
+    matrix = graph.to_scipy().toarray() / np.sqrt(degree * degree[:, None])
+    values, vectors = np.linalg.eigh(matrix)
+    largest = np.argsort(-np.abs(values))[:width]
+    vectors = vectors[:, largest] * values[largest] * np.sqrt(graph.num_nodes)
+    return jnp.asarray(np.c_[vectors, np.log(degree)], jnp.float32)
+
+
+def held_out_auc(pairs, num_nodes, seed, epochs):
+    rng = np.random.default_rng(seed)
+    held, train = np.split(rng.permutation(pairs), [len(pairs) // 10])
+    graph = jgs.Graph.from_edges(*train.T, num_nodes, symmetric=True)  # rows sorted by source
+    features = positions(graph)
+    scorer = Scorer(features.shape[1], num_nodes, nnx.Rngs(seed))
+    optimizer = nnx.Optimizer(scorer, optax.adam(1e-2), wrt=nnx.Param)
+    items, key = {"src": train[:, 0], "dst": train[:, 1]}, jax.random.key(seed)
+    loader = Loader(graph, items, 512, Neighbors((15, 15)), before=links, key=key)
+    for epoch in range(epochs):
+        for batch in loader:
+            x, step = jgs.ops.gather(features, batch.nodes), epoch * len(loader) + loader.step
+            train_step(scorer, optimizer, batch, x, jax.random.fold_in(key, step))
+    infer = jgs.train.exact_inference(scorer.gnn, graph, features)
+    h, bias = infer(nnx.state(scorer.gnn), np.arange(num_nodes)), np.asarray(scorer.bias[...])
+
+    def scores(some):
+        return (h[some[:, 0]] * h[some[:, 1]]).sum(1) + bias[some].sum(1)
+
+    known = {*map(tuple, pairs.tolist())}
+    absent = np.sort(rng.integers(0, num_nodes, (4 * len(held), 2)), axis=1)
+    absent = [p for p in absent.tolist() if p[0] < p[1] and tuple(p) not in known]
+    real, wrong = scores(held), scores(np.array(absent))
+    return np.mean(real[:, None] > wrong) + np.mean(real[:, None] == wrong) / 2
+
+
+if __name__ == "__main__":
+    epochs, seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 20, 1
+    if len(sys.argv) > 2:
+        with np.load(sys.argv[2]) as file:
+            ends, num_nodes = file["edge_index"], int(file["num_nodes"])
+        seeds = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    else:  # 10 communities, in which most edges are
+        num_nodes, rng = 300, np.random.default_rng(0)
+        ends = rng.integers(0, num_nodes, (2, 2000))
+        ends[1] = np.where(rng.random(2000) < 0.8, ends[0] // 30 * 30 + ends[1] % 30, ends[1])
+    pairs = np.unique(np.sort(ends.T[ends[0] != ends[1]], axis=1), axis=0)
+    found = [held_out_auc(pairs, num_nodes, seed, epochs) for seed in range(seeds)]
+    print(f"AUC of held-out links: {np.mean(found):.4f}, seeds: {np.round(found, 4).tolist()}")
