@@ -129,12 +129,15 @@ class Neighbors(ByNode):
     ) -> list[MiniBatch]:
         """See `Sampler.sample_separately`: one call of the kernel."""
         spec = self._spec(capacity)._replace(separate=True)
-        return sample_batches(key_data, graph, checked_seeds(self, graph, seeds), spec)
+        seeds = checked_seeds(self, graph, seeds)
+        check_timed(self, seeds)
+        return sample_batches(key_data, graph, seeds, spec)
 
     def draw_hop(
         self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
         """See `jgs.sampling.base.ByNode`."""
+        check_timed(self, Seeds(nodes))
         spec = Spec(
             fanouts=self.fanouts[hop : hop + 1],
             capacity=Capacity((num_edges,), nodes.shape[-1:]),
