@@ -1,6 +1,7 @@
 """Draws fit the law of the eligible edges: those that a cutoff, a window and holes leave.
 
 Plain JAX draws, and the kernel must draw the same bits where it is installed. Keys are fixed.
+Each docstring says which deliberate mistakes in jgs/sampling/eligible.py make the test fail.
 """
 
 import dataclasses
@@ -119,7 +120,9 @@ def law_of(edges, weight, k, replace):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("replace", [False, True])
 def test_neighbors_follow_the_law(replace, weighted, limits, implemented, same_bits):
-    """Two edges of each row, also where one or none is left."""
+    """Two edges of each row, also where one or none is left. It fails if a hole is not stepped
+    over, if the cutoff lets in a tie, if a hole's weight stays in the total, and if it is not
+    stepped over among the weights."""
     (cutoff, window), graph, k = LIMITS[limits], graph_of(), 2
     sampler = Neighbors((k,), replace, weighted, edge_ids=True, window=window)
     seeds = Seeds(NODES, cutoff, EXCLUDED)
@@ -132,7 +135,8 @@ def test_neighbors_follow_the_law(replace, weighted, limits, implemented, same_b
 
 
 def test_labor_takes_each_with_probability_k_of_those_left(implemented, same_bits):
-    """`k / (d - holes)`, and all where at most `k` are left."""
+    """`k / (d - holes)`, and all where at most `k` are left. It fails if a hole is not stepped
+    over."""
     graph, k = graph_of(), 3
     rows = drawn_often(
         Labor((k,), edge_ids=True),
@@ -160,7 +164,8 @@ def test_labor_takes_each_with_probability_k_of_those_left(implemented, same_bit
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("mode", ["uniform", "weighted", "latest"])
 def test_walks_follow_the_law(mode, limits, implemented, same_bits):
-    """Both steps of a walk are under its root's cutoff."""
+    """Both steps of a walk are under its root's cutoff. It fails by the mistakes that those of
+    `Neighbors` fail by."""
     (cutoff, window), graph, copies = LIMITS[limits], graph_of(), 3000
     latest = 3 if mode == "latest" and cutoff is not None else None
     walker = Walk(2, mode == "weighted", window=window, latest=latest)
@@ -189,6 +194,7 @@ def test_walks_follow_the_law(mode, limits, implemented, same_bits):
 
 
 def test_the_latest_are_the_last_eligible_edges(implemented, same_bits):
+    """It fails if a hole is not stepped over, and if the cutoff lets in a tie."""
     (cutoff, window), k = LIMITS["window"], 3
     sampler = Neighbors((k,), edge_ids=True, window=window, latest=True)
     seeds = Seeds(NODES, cutoff, EXCLUDED)
@@ -245,8 +251,8 @@ def test_draws_are_those_of_the_graph_without_the_other_edges(sampler, same_bits
 
 def test_two_cutoffs_make_two_nodes(implemented, same_bits):
     """Whole rows of two hops: each node has the edges before its own cutoff, and one row for
-    each cutoff that leads to it. Equal cutoffs share rows; the two seeds that are one node do
-    not."""
+    each cutoff that leads to it. It fails if neighbours lose their target's cutoff, if equal
+    nodes are merged whatever their cutoffs, and if the cutoff lets in a tie."""
     graph = graph_of()
     nodes = np.array([0, 0, 1, N, 4], np.int32)
     time = np.array([-2, -4, -2, 77, -2])
@@ -294,7 +300,8 @@ number = st.integers(0, SMALL - 1)
     st.integers(0, 5),
 )
 def test_no_drawn_edge_is_excluded_or_late(implemented, edges, excluded, seeds, key):
-    """Random multigraphs, with self-loops and parallel edges, and rows that are full."""
+    """Random multigraphs, with self-loops and parallel edges, and rows that are full. It fails
+    if a hole is not stepped over, and if the cutoff lets in a tie."""
     implemented(False)
     graph = Graph.from_edges(*np.array(edges)[:, :2].T, SMALL, edge_time=np.array(edges)[:, 2])
     holes = np.array([*sorted(excluded), *[EDGES] * (6 - len(excluded))])

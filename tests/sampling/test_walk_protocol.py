@@ -219,9 +219,8 @@ def test_cutoffs(walker, other, make_graph, same_bits, implemented):
     and kernel are equal."""
     made = make_graph(N, E)
     indptr = np.asarray(made.indptr)
-    time = (
-        np.arange(E) - np.repeat(indptr[:-1], np.diff(indptr))
-    ) // 2 - 3  # every two edges of a row have the same
+    # Every two edges of a row have the same time.
+    time = (np.arange(E) - np.repeat(indptr[:-1], np.diff(indptr))) // 2 - 3
     graph = Graph(made.indptr, made.indices, made.edge_weight, edge_time=time)
     cutoffs = np.resize([0, 3, 40], 20)
     cutoffs[[3, 7, 11]] = cutoffs[0], 3, 3  # of roots that are the same node
