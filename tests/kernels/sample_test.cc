@@ -21,13 +21,14 @@ struct Sample {
   std::vector<std::vector<int64_t>> edge_id;
   std::vector<std::vector<float>> edge_weight;
   std::vector<int32_t> nodes, counts;
+  std::vector<int64_t> cutoff;
   bool overflow = false;
   std::string error;
 
   bool operator==(const Sample& o) const {
     return indptr == o.indptr && indices == o.indices && edge_id == o.edge_id &&
            edge_weight == o.edge_weight && nodes == o.nodes && counts == o.counts &&
-           overflow == o.overflow && error == o.error;
+           cutoff == o.cutoff && overflow == o.overflow && error == o.error;
   }
 };
 
@@ -35,7 +36,14 @@ struct Graph {
   std::vector<int64_t> indptr{0}, prefix;
   std::vector<int32_t> indices;
   std::vector<float> weight;
+  std::vector<int64_t> time, excluded;  // 20 times in each row; a third of the edges, and padding
 };
+
+// What limits the rows of a batch: see jgs::Limits.
+struct Limited {
+  bool holes = false, timed = false, latest = false;
+};
+constexpr int64_t kWindow = 12;
 
 Graph RandomGraph(int num_nodes, int mean_degree) {
   std::mt19937 random(1);
@@ -48,27 +56,37 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
       const int weight = random() % 3;
       graph.weight.push_back(weight);
       graph.prefix.push_back(sum += weight);
+      graph.time.push_back(20 * i / degree);
     }
     graph.indptr.push_back(graph.indices.size());
   }
+  const int64_t num_edges = graph.indices.size();
+  for (int64_t e = 0; e < num_edges; ++e) {
+    if (random() % 3 == 0) graph.excluded.push_back(e);
+  }
+  graph.excluded.insert(graph.excluded.end(), 5, num_edges);
   return graph;
 }
 
 Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool replace,
-           bool weighted, bool relabel_inputs, int64_t edge_limit, int num_threads) {
+           bool weighted, bool relabel_inputs, int64_t edge_limit, int num_threads,
+           const Limited& limited = {}) {
   const int64_t num_nodes = g.indptr.size() - 1;
   const jgs::GraphView view{g.indptr.data(), num_nodes, g.indices.data(),
                             static_cast<int64_t>(g.indices.size()), g.prefix.data(),
                             g.weight.data()};
   std::vector<int32_t> seeds;
   for (int i = 0; i < batch; ++i) seeds.push_back((i * 7) % (num_nodes + 1));
+  std::vector<int64_t> time;  // a node may have a row for each of four cutoffs
+  for (int i = 0; limited.timed && i < batch; ++i) time.push_back(5 + i % 4 * 5);
+  const int64_t copies = limited.timed ? 4 : 1;
   Sample s;
   std::vector<jgs::Hop> hops;
   int64_t targets = batch;
   for (size_t h = 0; h < fanouts.size(); ++h) {
     const int64_t edges = std::min(
         edge_limit, fanouts[h] < 0 ? 2 * static_cast<int64_t>(g.indices.size()) : targets * fanouts[h]);
-    const int64_t sources = std::min(targets + edges, num_nodes + batch);
+    const int64_t sources = std::min(targets + edges, copies * num_nodes + batch);
     s.indptr.emplace_back(targets + 1, -7);
     s.indices.emplace_back(edges, -7);
     s.edge_id.emplace_back(edges, -7);
@@ -87,13 +105,21 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
     targets = sources;
   }
   s.nodes.assign(relabel_inputs ? targets : hops.back().target_capacity, -7);
+  s.cutoff.assign(limited.timed ? s.nodes.size() : 0, -7);
   std::vector<std::thread> threads;
   jgs::Executor executor{num_threads, [&](std::function<void()> task) {
                            threads.emplace_back(std::move(task));
                          }};
-  const jgs::NeighborOptions options{replace, weighted, false, -1, nullptr};
-  s.error = jgs::SampleNeighbors(view, {seeds.data(), batch}, options, relabel_inputs, hops,
-                                 {s.nodes.data(), nullptr, &s.overflow}, executor);
+  const jgs::NeighborOptions options{replace, weighted, limited.latest,
+                                     limited.timed ? kWindow : -1,
+                                     limited.timed ? g.time.data() : nullptr};
+  const jgs::Seeds of{seeds.data(), batch, limited.timed ? time.data() : nullptr,
+                      g.excluded.data(),
+                      limited.holes ? static_cast<int64_t>(g.excluded.size()) : 0};
+  s.error = jgs::SampleNeighbors(view, of, options, relabel_inputs, hops,
+                                 {s.nodes.data(), limited.timed ? s.cutoff.data() : nullptr,
+                                  &s.overflow},
+                                 executor);
   for (auto& thread : threads) thread.join();
   for (const auto& hop : hops) {
     s.counts.insert(s.counts.end(), {hop.num_targets, hop.num_sources, hop.num_edges});
@@ -110,7 +136,43 @@ Sample WithoutInputs(Sample relabelled, int32_t num_nodes) {
   s.nodes.resize(s.indptr.back().size() - 1);
   std::fill(s.nodes.begin() + counts[0], s.nodes.end(), num_nodes);
   if (!s.overflow) counts[1] = num_nodes;
+  if (!s.cutoff.empty()) {
+    s.cutoff.resize(s.nodes.size());
+    std::fill(s.cutoff.begin() + counts[0], s.cutoff.end(), 0);
+  }
   return relabelled;
+}
+
+// Whether every drawn edge is eligible for its target, and neighbours have its cutoff. A row
+// that must draw `fanout` distinct edges has as many as it can.
+bool IsEligible(const Graph& g, const Sample& s, const Limited& limited, int64_t fanout,
+                bool full) {
+  for (size_t h = 0; h < s.indptr.size(); ++h) {
+    const int32_t num_targets = s.counts[3 * h];
+    for (int32_t t = 0; t < num_targets; ++t) {
+      const int32_t node = s.nodes[t];
+      if (node + 1 == static_cast<int32_t>(g.indptr.size())) continue;  // padding among seeds
+      const auto left = [&](int64_t e) {
+        const int64_t age = limited.timed ? s.cutoff[t] - g.time[e] : 1;
+        const bool hole = std::binary_search(g.excluded.begin(), g.excluded.end(), e);
+        return age > 0 && age <= kWindow && !(limited.holes && hole);
+      };
+      int64_t most = 0;
+      for (int64_t e = g.indptr[node]; full && h == 0 && e < g.indptr[node + 1]; ++e) {
+        most += left(e);
+      }
+      const int32_t begin = s.indptr[h][t], end = s.indptr[h][t + 1];
+      if (full && h == 0 && end - begin != (fanout < 0 ? most : std::min(most, fanout))) {
+        return false;
+      }
+      for (int32_t i = begin; i < end; ++i) {
+        const int64_t e = s.edge_id[h][i];
+        if (e < g.indptr[node] || e >= g.indptr[node + 1] || !left(e)) return false;
+        if (limited.timed && s.cutoff[s.indices[h][i]] != s.cutoff[t]) return false;
+      }
+    }
+  }
+  return true;
 }
 
 // The 64 bits of one random draw of a row.
@@ -241,6 +303,31 @@ int main() {
           runs += 2;
           if (!(run(true, threads) == one) || !(run(false, threads) == other)) {
             std::printf("mode %d, %d threads: another sample\n", mode, threads);
+            return EXIT_FAILURE;
+          }
+        }
+      }
+    }
+  }
+  // Rows with holes, cutoffs and windows. A node has a row for each of its cutoffs.
+  for (const auto& fanouts : std::vector<std::vector<int64_t>>{{5, 6}, {-1, 2}, {100}}) {
+    for (int mode = 0; mode < 4; ++mode) {
+      for (const Limited& limited : std::vector<Limited>{
+               {true, false, false}, {false, true, false}, {true, true, mode == 0}}) {
+        const auto run = [&](bool relabel_inputs, int threads) {
+          return Run(graph, 1000, fanouts, mode & 1, mode & 2, relabel_inputs, int64_t{1} << 40,
+                     threads, limited);
+        };
+        const Sample one = run(true, 1), other = WithoutInputs(one, 20000);
+        if (!one.error.empty() || one.overflow ||
+            !IsEligible(graph, one, limited, fanouts[0], mode == 0)) {
+          std::printf("limits, mode %d: %s, overflow %d\n", mode, one.error.c_str(), one.overflow);
+          return EXIT_FAILURE;
+        }
+        for (int threads : {2, 3, 8}) {
+          runs += 2;
+          if (!(run(true, threads) == one) || !(run(false, threads) == other)) {
+            std::printf("limits, mode %d, %d threads: another sample\n", mode, threads);
             return EXIT_FAILURE;
           }
         }

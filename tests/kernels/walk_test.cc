@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "draw_weighted.h"
@@ -21,7 +22,10 @@ struct Graph {
   std::vector<int32_t> indices;  // ascending within each stretch of a row
   std::vector<int16_t> type;
   std::vector<int64_t> stretches;  // those of types 0 and 2
+  std::vector<int64_t> time, excluded;  // ascending in each row; a third of the edges
 };
+
+constexpr int64_t kWindow = 12;
 
 // Rows of three types; every 50th is long, every 7th empty, and some weigh nothing.
 Graph RandomGraph(int num_nodes, int mean_degree) {
@@ -40,7 +44,12 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
       }
     }
     graph.indptr.push_back(graph.indices.size());
+    for (int64_t e = graph.indptr[v], end = graph.indptr[v + 1]; e < end; ++e) {
+      graph.time.push_back(20 * (e - graph.indptr[v]) / (end - graph.indptr[v]));
+      if (random() % 3 == 0) graph.excluded.push_back(e);
+    }
   }
+  graph.excluded.insert(graph.excluded.end(), 5, graph.indices.size());
   for (int16_t wanted : {0, 2}) {
     for (int v = 0; v < num_nodes; ++v) {
       const auto row = graph.type.begin() + graph.indptr[v];
@@ -63,6 +72,13 @@ struct Walks {
 constexpr jgs::Key kKey{{3, 4}};
 constexpr int kLength = 12;
 
+// The cutoff of each root, of four.
+std::vector<int64_t> Cutoffs() {
+  std::vector<int64_t> cutoffs;
+  for (int i = 0; i < 3000; ++i) cutoffs.push_back(5 + i % 4 * 5);
+  return cutoffs;
+}
+
 std::vector<int32_t> Roots(int32_t num_nodes) {
   std::vector<int32_t> roots;
   for (int i = 0; i < 3000; ++i) roots.push_back((i * 7) % (i % 3 == 0 ? 10 : num_nodes + 1));
@@ -76,23 +92,36 @@ jgs::GraphView View(const Graph& g, bool weighted) {
 
 Walks Run(const jgs::GraphView& graph, const jgs::WalkOptions& options, int num_threads) {
   const std::vector<int32_t> roots = Roots(graph.num_nodes);
+  const std::vector<int64_t> cutoffs = Cutoffs();
+  const jgs::Seeds seeds{roots.data(), static_cast<int64_t>(roots.size()),
+                         options.limits.time != nullptr ? cutoffs.data() : nullptr};
   Walks w;
   w.nodes.assign(roots.size() * (kLength + 1), -7);
   w.lengths.assign(roots.size(), -7);
   Threads threads;
   const jgs::Executor executor = threads.Get(num_threads);
-  w.error = jgs::SampleWalks(graph, kKey, {roots.data(), static_cast<int64_t>(roots.size())}, options, w.nodes.data(),
-                             w.lengths.data(), executor);
+  w.error = jgs::SampleWalks(graph, kKey, seeds, options, w.nodes.data(), w.lengths.data(),
+                             executor);
   return w;
 }
 
 // A walk of first order, step by step. With `types` it follows types 2 and 0 in turn.
 Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options, const int16_t* types) {
   Walks w;
-  std::map<int32_t, uint32_t> walks_of;
+  const jgs::Limits& limits = options.limits;
+  const int64_t* const excluded = limits.excluded;
+  std::map<std::pair<int32_t, int64_t>, uint32_t> walks_of;
+  const std::vector<int64_t> cutoffs = Cutoffs();
+  size_t number = 0;
   for (int32_t root : Roots(g.num_nodes)) {
-    jgs::Key key{{static_cast<uint32_t>(root), walks_of[root]++}};
-    jgs::Threefry(kKey, key.word[0], key.word[1]);
+    const int64_t cutoff = limits.time != nullptr ? cutoffs[number++] : 0;
+    // Padding has no cutoff, and makes no step.
+    jgs::Key of_call = kKey, key{{static_cast<uint32_t>(root), walks_of[{root, cutoff}]++}};
+    if (limits.time != nullptr) {
+      of_call = {{0, static_cast<uint32_t>(cutoff)}};
+      jgs::Threefry(kKey, of_call.word[0], of_call.word[1]);
+    }
+    jgs::Threefry(of_call, key.word[0], key.word[1]);
     int32_t here = root, length = 0;
     w.nodes.push_back(root);
     for (uint32_t step = 1; step <= kLength; ++step) {
@@ -104,9 +133,16 @@ Walks Plain(const jgs::GraphView& g, const jgs::WalkOptions& options, const int1
         std::vector<int64_t> edges, sums{0};
         for (int64_t e = g.indptr[here]; e < g.indptr[here + 1]; ++e) {
           if (types != nullptr && types[e] != (step % 2 == 1 ? 2 : 0)) continue;
+          const int64_t age = limits.time != nullptr ? cutoff - limits.time[e] : 1;
+          if (age <= 0 || age > kWindow) continue;
+          if (std::binary_search(excluded, excluded + limits.num_excluded, e)) continue;
           const int64_t before = e > g.indptr[here] && g.weight_prefix ? g.weight_prefix[e - 1] : 0;
           edges.push_back(e);
           sums.push_back(sums.back() + (g.weight_prefix ? g.weight_prefix[e] - before : 1));
+        }
+        if (options.latest >= 0 && static_cast<int64_t>(edges.size()) > options.latest) {
+          edges.erase(edges.begin(), edges.end() - options.latest);
+          sums.resize(options.latest + 1);
         }
         const int64_t point = jgs::Below(static_cast<uint64_t>(high) << 32 | low, sums.back());
         for (size_t i = 0; i < edges.size() && there < 0; ++i) {
@@ -167,6 +203,25 @@ int main() {
           std::printf("mode %d, %d threads: other walks\n", static_cast<int>(mode), threads);
           return EXIT_FAILURE;
         }
+      }
+    }
+  }
+  // Rows with holes, cutoffs and windows.
+  for (int mode = 0; mode < 12; ++mode) {
+    const bool weighted = mode & 1, timed = mode >= 4, holes = mode < 4 || mode >= 8;
+    jgs::WalkOptions options{kLength, mode & 2 ? half / 2 : 0, 0, nullptr, nullptr, 0, nullptr,
+                             timed && !weighted ? 7 : -1, {}};
+    options.limits.excluded = graph.excluded.data();
+    options.limits.num_excluded = holes ? graph.excluded.size() - 5 : 0;
+    if (timed) options.limits.time = graph.time.data();
+    if (timed) options.limits.window = kWindow;
+    const jgs::GraphView view = View(graph, weighted);
+    const Walks one = Plain(view, options, nullptr);
+    for (int threads : {1, 3, 8}) {
+      ++runs;
+      if (!(Run(view, options, threads) == one)) {
+        std::printf("limits %d, %d threads: other walks\n", mode, threads);
+        return EXIT_FAILURE;
       }
     }
   }

@@ -26,9 +26,14 @@ from jgs.sampling import (
     Thanos,
     worst_case,
 )
+from jgs.sampling.seeds import Seeds
 
 N, E, B, SLOTS = 300, 4000, 12, 16
 KEY = jax.random.key(3)
+# For each of three batches, ascending positions of edges. The last batch excludes none.
+HOLES = np.full((3, E // 3 + 2), E)
+for _i, _count in enumerate((E // 3, E // 5)):
+    HOLES[_i, :_count] = np.sort(np.random.default_rng(_i).permutation(E)[:_count])
 SEEDS = np.random.default_rng(1).permutation(N)[:B].astype(np.int32)
 # For each sampler: settings to test, and other settings that draw differently.
 CASES = {
@@ -109,13 +114,14 @@ def seeds_for(sampler, seeds):
     return np.stack([seeds, np.where(seeds < N, (seeds + 1) % N, N)], axis=-1)
 
 
-def draw(sampler, graph, seeds, key=KEY, capacity=None):
+def draw(sampler, graph, seeds, key=KEY, capacity=None, excluded=None):
     """A batch of `seeds` padded to `SLOTS`, so that most tests share one compiled program. A
     given `capacity` is compiled for this host alone."""
     program, _ = program_of(sampler)
     with contextlib.nullcontext() if capacity is None else kernels.this_host_only():
         capacity = room_of(sampler, graph) if capacity is None else capacity
         slots = seeds_for(sampler, padded(seeds))
+        slots = slots if excluded is None else Seeds(slots, excluded=excluded)
         return program(key, graph, state_of(sampler, graph), slots, capacity)
 
 

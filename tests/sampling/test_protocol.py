@@ -16,6 +16,7 @@ import pytest
 from every_sampler import (
     CASES,
     EVERY,
+    HOLES,
     KEY,
     SEEDS,
     SLOTS,
@@ -47,6 +48,7 @@ from jgs.sampling import (
 from jgs.sampling.base import Adaptive, update_of
 from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.samplers import SAMPLERS
+from jgs.sampling.seeds import Seeds
 
 KERNELS = kernels.available()
 each = pytest.mark.parametrize(("sampler", "other"), EVERY, ids=repr)
@@ -105,6 +107,12 @@ def test_the_parts_of_the_contract(sampler, other, graph):
         draw(sampler, graph, SEEDS, capacity=Capacity((1,) * 9, (1,) * 9))
     with pytest.raises(InputError):
         sampler.init(None)
+    nodes, state = seeds_for(sampler, SEEDS), state_of(sampler, graph)
+    for takes, name in ((sampler.takes_excluded, "excluded"), (sampler.takes_time, "time")):
+        if not takes:  # what it does not know is refused, not ignored
+            seeds = Seeds(nodes, **{name: SEEDS.astype(int)})
+            with pytest.raises(InputError, match=f"{type(sampler).__name__} must .* {name}"):
+                sampler.sample(KEY, graph, state, seeds, None)
 
 
 def check_weighted_neighbors(graph, block, target, neighbor):
@@ -279,14 +287,18 @@ def test_the_loader_redraws_and_knows_a_sampler_by_its_repr(sampler, other, grap
 @each
 def test_two_ranks_draw_what_one_does(sampler, other, graph):
     comm, key_data = Mesh(jax.devices()[:2]), np.asarray(jax.random.key_data(KEY))
-    half = HybridSampler(comm, graph, B // 2, sampler)
-    seeds = seeds_for(sampler, SEEDS.reshape(2, B // 2))
+    half, excluded = HybridSampler(comm, graph, B // 2, sampler), None
+    seeds = given = seeds_for(sampler, SEEDS.reshape(2, B // 2))
+    if sampler.takes_excluded:  # edges that are excluded from the global batch
+        excluded = HOLES[0]
+        given = [Seeds(own, excluded=excluded) for own in seeds]
     with kernels.this_host_only():
-        batches = comm.local(half(key_data, comm.own(list(seeds))))
+        batches = comm.local(half(key_data, comm.own(list(given))))
     for batch, own in zip(batches, seeds, strict=True):
         check_seeds(sampler, batch, own)
     if sampler.by_node:
-        whole = edges_of(draw(sampler, graph, SEEDS))
+        room = room_of(sampler, graph)
+        whole = edges_of(draw(sampler, graph, SEEDS, KEY, room, excluded))
         for batch in batches:
             for rows, every in zip(edges_of(batch), whole, strict=True):
                 for node, drawn in rows.items():  # a node may have a row in many groups
@@ -294,7 +306,7 @@ def test_two_ranks_draw_what_one_does(sampler, other, graph):
                     assert batch.groups is not None or drawn == every[node]
     else:  # each rank draws with its own key
         alone = HybridSampler(Mesh(jax.devices()[:1]), graph, B // 2, sampler)
-        first = alone._comm.own([seeds[0]])
+        first = alone._comm.own([given[0]])
         with kernels.this_host_only():
             (same,) = alone._comm.local(alone(key_data, first))
         assert edges_of(same) != edges_of(batches[0])
@@ -302,26 +314,35 @@ def test_two_ranks_draw_what_one_does(sampler, other, graph):
 
 @each
 def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemented):
-    """Also one batch, `vmap` and super-batches, with 4, 2 and 1 threads, each compiled once."""
-    keys, seeds = jax.random.split(KEY, 3), np.stack([SEEDS, SEEDS[::-1], np.roll(SEEDS, 3)])
-    seeds[1, 4:] = N
-    seeds = seeds_for(sampler, seeds)
+    """Also one batch, `vmap` and super-batches, with 4, 2 and 1 threads, each compiled once. If
+    the sampler can, each batch excludes edges of its own, and the last one none."""
+    keys, nodes = jax.random.split(KEY, 3), np.stack([SEEDS, SEEDS[::-1], np.roll(SEEDS, 3)])
+    nodes[1, 4:] = N
+    excluded = HOLES if sampler.takes_excluded else None
+    seeds = Seeds(seeds_for(sampler, nodes), excluded=excluded)
     inputs = (keys, graph, state_of(sampler, graph), seeds)
     capacity = worst_case(graph, B, sampler)
 
     def one(keys, graph, state, seeds):
-        return sampler.sample(keys[0], graph, state, seeds[0], capacity)
+        return sampler.sample(keys[0], graph, state, seeds.batch(0), capacity)
 
     def mapped(keys, graph, state, seeds):
         return jax.vmap(lambda k, s: sampler.sample(k, graph, state, s, capacity))(keys, seeds)
 
     def separate(keys, graph, state, seeds):
         key_data = jax.random.key_data(keys)
-        return sampler.sample_separately(key_data, graph, state, jnp.asarray(seeds), capacity)
+        return sampler.sample_separately(key_data, graph, state, seeds, capacity)
 
     implemented(False)
     plain = jax.device_get(jax.jit(mapped)(*inputs))
-    first = jax.tree.map(lambda a: a[0], plain)
+    first, _, last = [jax.tree.map(lambda a, i=i: a[i], plain) for i in range(3)]
+    if sampler.takes_excluded:
+        assert edges_of(last) == edges_of(draw(sampler, graph, nodes[2], keys[2]))
+        assert edges_of(first) != edges_of(draw(sampler, graph, nodes[0], keys[0]))
+        for block in plain.blocks:
+            for i, holes in enumerate(HOLES if block.edge_id is not None else ()):
+                drawn = block.edge_id[i, : block.num_edges[i]]
+                assert not np.isin(drawn, holes).any()
     if not isinstance(sampler, MatrixSampler):
         same_bits(jax.jit(one)(*inputs), first)
     with kernels.this_host_only():
@@ -333,6 +354,56 @@ def test_plain_and_kernel_are_equal(sampler, other, graph, same_bits, implemente
         if type(sampler).sample_separately is not Sampler.sample_separately:
             implemented(KERNELS, 2)
             same_bits(jax.jit(mapped)(*inputs), plain)
+
+
+TIMED = [case for case in EVERY if case[0].takes_time]
+
+
+@pytest.mark.parametrize(("sampler", "other"), TIMED, ids=repr)
+def test_cutoffs(sampler, other, make_graph, same_bits, implemented):
+    """Every edge is before its target's cutoff, at every hop, also among equal times. What a
+    node draws depends on its cutoff alone: a batch of all cutoffs has the rows of batches of
+    one. Plain and kernel are equal, with 4, 2 and 1 threads."""
+    made = make_graph(N, E)
+    indptr = np.asarray(made.indptr)
+    # Every two edges of a row have the same time.
+    time = (np.arange(E) - np.repeat(indptr[:-1], np.diff(indptr))) // 2 - 3
+    timed = Graph(made.indptr, made.indices, made.edge_weight, edge_time=time)
+    keys, cutoffs = jax.random.split(KEY, 2), np.resize([-2, 0, 3, 40], (3, B))
+    cutoffs[2] = 3
+    at = np.array([0, 1, 0])  # the third batch has the first one's key, seeds and holes
+    seeds = Seeds(np.stack([SEEDS, SEEDS[0].repeat(B), SEEDS]), cutoffs, HOLES[at])
+    capacity = worst_case(timed, 4 * B, sampler)
+
+    def separate(keys, graph, seeds):
+        return sampler.sample_separately(keys, graph, (), seeds, capacity)
+
+    inputs = jax.random.key_data(keys)[at], timed, seeds
+    implemented(False)
+    plain = jax.device_get(jax.jit(separate)(*inputs))
+    with kernels.this_host_only():
+        for threads in (1, 2, 4) if KERNELS else ():
+            implemented(True, threads)
+            same_bits(jax.jit(separate)(*inputs), plain)
+    found = []
+    for batch, own, holes in zip(plain, cutoffs, HOLES[at], strict=True):
+        assert not batch.overflow
+        np.testing.assert_array_equal(batch.cutoff[:B], own)
+        rows = {}
+        for layer, block in enumerate(batch.blocks):
+            for t in range(int(block.num_targets)):
+                row = slice(block.indptr[t], block.indptr[t + 1])
+                ids = block.edge_id[row]
+                assert (time[ids] < batch.cutoff[t]).all()
+                assert not np.isin(ids, holes).any()
+                assert (batch.cutoff[block.indices[row]] == batch.cutoff[t]).all()
+                of = layer, int(batch.nodes[t]), int(batch.cutoff[t])
+                assert rows.setdefault(of, ids.tolist()) == ids.tolist()
+        found.append(rows)
+    assert {c for _, _, c in found[0]} == {c for _, _, c in found[1]} == {-2, 0, 3, 40}
+    common = found[0].keys() & found[2].keys()
+    assert len(common) > B // 4
+    assert all(found[0][of] == found[2][of] for of in common)
 
 
 LEARNS = [case for case in EVERY if isinstance(case[0], Adaptive)]

@@ -13,10 +13,12 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
+from every_sampler import HOLES
 
 from jgs import Graph, InputError, Schema, kernels
 from jgs.sampling import Metapath, Node2Vec, Walk, Walker, Walks, algorithms
 from jgs.sampling.samplers import WALKERS
+from jgs.sampling.seeds import Seeds
 
 N, E, SLOTS, LENGTH = 300, 4000, 24, 9
 KERNELS = kernels.available()
@@ -104,6 +106,11 @@ def test_the_parts_of_the_contract(walker, other, graph):
     for wrong in (None, graph.indptr):
         with pytest.raises(InputError):
             walker.init(wrong)
+    for takes, name in ((walker.takes_excluded, "excluded"), (walker.takes_time, "time")):
+        if not takes:  # what it does not know is refused, not ignored
+            seeds = Seeds(ROOTS, **{name: ROOTS.astype(int)})
+            with pytest.raises(InputError, match=f"{type(walker).__name__} must .* {name}"):
+                walker.sample(KEY, graph, walker.init(graph), seeds)
 
 
 @each
@@ -154,29 +161,84 @@ def test_jit_traces_once_and_lowers_everywhere(walker, other, graph):
         assert "jgs_" not in text  # the program has no kernel of this host
 
 
+def assert_follows(walker, graph, roots, nodes, left):
+    """Whether every step of the walks `nodes` follows an edge that is `left`, bool `[E]`, or
+    jumps back to its root."""
+    target = np.repeat(np.arange(N), np.diff(np.asarray(graph.indptr)))[left]
+    edges = set(zip(target.tolist(), np.asarray(graph.indices)[left].tolist(), strict=True))
+    for root, row in zip(roots.tolist(), np.asarray(nodes).tolist(), strict=True):
+        for here, there in itertools.pairwise(row):
+            back = there == root and getattr(walker, "restart", 0) > 0
+            assert there == N or back or (here, there) in edges
+
+
 @each
 def test_plain_and_kernel_are_equal(walker, other, graph, same_bits, implemented):
-    """Also one batch, `vmap` and several batches; each implementation compiles them once."""
+    """Also one batch, `vmap` and several batches; each implementation compiles them once. If
+    the walker can, each batch excludes edges of its own, and the last one none."""
     keys, roots = jax.random.split(KEY, 3), np.stack([ROOTS, ROOTS[::-1], np.roll(ROOTS, 3)])
     roots[1, 4:] = N
-    inputs = (keys, graph, walker.init(graph), roots)
+    seeds = Seeds(roots, excluded=HOLES if walker.takes_excluded else None)
+    inputs = (keys, graph, walker.init(graph), seeds)
 
-    def one(keys, graph, state, roots):
-        return walker.sample(keys[0], graph, state, roots[0])
+    def one(keys, graph, state, seeds):
+        return walker.sample(keys[0], graph, state, seeds.batch(0))
 
-    def separate(keys, graph, state, roots):
-        return walker.sample(keys, graph, state, roots)
+    def separate(keys, graph, state, seeds):
+        return walker.sample(keys, graph, state, seeds)
 
-    def mapped(keys, graph, state, roots):
-        return jax.vmap(lambda k, r: walker.sample(k, graph, state, r))(keys, roots)
+    def mapped(keys, graph, state, seeds):
+        return jax.vmap(lambda k, s: walker.sample(k, graph, state, s))(keys, seeds)
 
     implemented(False)
     plain = jax.jit(separate)(*inputs)
     first = jax.tree.map(lambda a: a[0], plain)
     same_bits(jax.jit(one)(*inputs), first)
+    if walker.takes_excluded:
+        for i, holes in enumerate(HOLES):
+            assert_follows(walker, graph, roots[i], plain.nodes[i], ~np.isin(range(E), holes))
+        np.testing.assert_array_equal(
+            plain.nodes[2], of(draw(walker, graph, roots[2], keys[2]), 20)
+        )
+        assert (plain.nodes[0] != of(draw(walker, graph, roots[0], keys[0]), 20)).any()
     for threads in (1, 2, 4) if KERNELS else ():
         implemented(True, threads)
         same_bits(jax.jit(one)(*inputs), first)
     implemented(KERNELS, 2)
     same_bits(jax.jit(separate)(*inputs), plain)
     same_bits(jax.jit(mapped)(*inputs), plain)
+
+
+TIMED = [case for case in EVERY if case[0].takes_time]
+
+
+@pytest.mark.parametrize(("walker", "other"), TIMED, ids=repr)
+def test_cutoffs(walker, other, make_graph, same_bits, implemented):
+    """Every step follows an edge before the root's cutoff, also among equal times. A walk
+    depends on the number of earlier roots that are the same node with the same cutoff. Plain
+    and kernel are equal."""
+    made = make_graph(N, E)
+    indptr = np.asarray(made.indptr)
+    # Every two edges of a row have the same time.
+    time = (np.arange(E) - np.repeat(indptr[:-1], np.diff(indptr))) // 2 - 3
+    graph = Graph(made.indptr, made.indices, made.edge_weight, edge_time=time)
+    cutoffs = np.resize([0, 3, 40], 20)
+    cutoffs[[3, 7, 11]] = cutoffs[0], 3, 3  # of roots that are the same node
+
+    def sample(graph, seeds):
+        return walker.sample(KEY, graph, (), seeds)
+
+    implemented(False)
+    plain = jax.jit(sample)(graph, Seeds(ROOTS, cutoffs, HOLES[0]))
+    for threads in (1, 2, 4) if KERNELS else ():
+        implemented(True, threads)
+        same_bits(jax.jit(sample)(graph, Seeds(ROOTS, cutoffs, HOLES[0])), plain)
+    for cutoff in (0, 3, 40):
+        own = cutoffs == cutoff
+        left = (time < cutoff) & ~np.isin(range(E), HOLES[0])
+        assert_follows(walker, graph, ROOTS[own], np.asarray(plain.nodes)[own], left)
+    nodes = np.asarray(plain.nodes)
+    assert len({tuple(nodes[i]) for i in (0, 3, 7, 11)}) > 2  # more than cutoffs
+    apart = np.r_[7, 11, np.delete(np.arange(20), [7, 11])]
+    moved = jax.jit(sample)(graph, Seeds(ROOTS[apart], cutoffs[apart], HOLES[0]))
+    np.testing.assert_array_equal(moved.nodes, nodes[apart])

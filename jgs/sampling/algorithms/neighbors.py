@@ -136,13 +136,16 @@ class Neighbors(ByNode):
     ) -> list[MiniBatch]:
         """See `Sampler.sample_separately`: one call of the kernel."""
         spec = self._spec(capacity)._replace(separate=True)
-        batches = sample_batches(key_data, graph, checked_seeds(self, graph, seeds), spec)
+        checked = checked_seeds(self, graph, seeds)
+        check_timed(self, checked)
+        batches = sample_batches(key_data, graph, checked, spec)
         return [with_columns(batch, graph, self) for batch in batches]
 
     def draw_hop(
         self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
     ) -> HopRows:
         """See `jgs.sampling.base.ByNode`."""
+        check_timed(self, Seeds(nodes))
         spec = Spec(
             fanouts=self.fanouts[hop : hop + 1],
             capacity=Capacity((num_edges,), nodes.shape[-1:]),
