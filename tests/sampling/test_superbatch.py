@@ -10,6 +10,7 @@ from jgs import InputError, kernels
 from jgs.sampling import Capacity, sample_neighbors
 from jgs.sampling.algorithms.neighbors_kernel import sample_kernel
 from jgs.sampling.algorithms.neighbors_plain import Spec, sample_plain
+from jgs.sampling.seeds import Seeds
 
 KEYS = jax.random.split(jax.random.key(8), 5)
 BOTH = pytest.mark.parametrize("name", ["plain", "kernel"])
@@ -214,7 +215,7 @@ def test_batches_apart(name, monkeypatch, same_bits, make_graph):
 
     def sample(key_data, seeds, spec):
         implementation = sample_plain if name == "plain" else sample_kernel
-        return implementation(key_data, graph, seeds, spec)
+        return implementation(key_data, graph, Seeds(seeds), spec)
 
     with jax.enable_x64(True):
         (expected,) = jax.jit(sample, static_argnums=2)(key_data, seeds, together)
