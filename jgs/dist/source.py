@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -104,7 +104,8 @@ class HybridSampler:
             if not self._sampler.by_node and self._comm.size > 1:
                 key_data = fold_keys(key_data, self._comm.index())
             batch = self._sampler.sample(key_data, graph, state, seeds, capacity)
-            return batch if self._sampler.draws_seeds else replace(batch, items=items)
+            named = self._before or isinstance(items, Mapping)
+            return replace(batch, items=items) if named else batch
 
         return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)
 

@@ -184,7 +184,8 @@ class MiniBatch(Shown):
         drawn, for seeds that have times. A node that two seeds reach under two cutoffs is
         twice in `nodes`. In padding 0.
       items: the rows of the loader's items that the batch is for, a pytree of arrays `[B, ...]`
-        (`Loader`); None in a batch that no loader made.
+        (`Loader`). None where the items are ids or pairs, which are `seeds`, or no loader made
+        the batch.
       extras: `Extras`; what only the batches of some algorithms have. Its fields can also be
         read from the batch itself, as `batch.seed_weight`.
       direct_inputs: bool, static; whether the first block names its sources by node id

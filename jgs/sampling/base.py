@@ -81,6 +81,11 @@ class Sampler(Draws):
     node_columns: tuple[str, ...] = ()
     relabel_inputs: bool = True
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "update" in vars(cls) and not any(c.__name__ == "Adaptive" for c in cls.__mro__):
+            raise TypeError(f"{cls.__name__} has update: name Adaptive as a base class too")
+
     @property
     def by_node(self) -> bool:
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -171,7 +171,7 @@ class LocalSource:
         else:
             seeds = default_seeds(items)
         batches = self._sampler.sample_separately(key_data, graph, state, seeds, capacity)
-        if not self._sampler.draws_seeds:
+        if self._before or isinstance(items, Mapping):  # ids and pairs are the seeds
             batches = [
                 replace(batch, items=jax.tree.map(lambda a, i=i: a[i], items))
                 for i, batch in enumerate(batches)

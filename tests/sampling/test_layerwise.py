@@ -13,6 +13,7 @@ from scipy import stats
 from jgs import Graph, InputError, kernels
 from jgs.ops import aggregate
 from jgs.sampling import (
+    Adaptive,
     Capacity,
     FastGCN,
     Feedback,
@@ -276,7 +277,7 @@ def test_arrays_elsewhere_are_refused():
 
 
 @dataclasses.dataclass(frozen=True)
-class Learns(ByScore):
+class Learns(ByScore, Adaptive):
     def update(self, state, batch, feedback):
         return {"score": jnp.zeros_like(state["score"]).at[2].set(1)}
 

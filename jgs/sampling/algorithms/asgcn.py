@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -109,9 +110,12 @@ class ASGCN(MatrixSampler, Adaptive):
         return sample.div(sample.row_probs, axis=1)
 
     def arrays(self, graph: Graph) -> Sized:
-        shape = (features_of(graph).shape[1], 1)
+        return self._first(threefry(0), features_of(graph).shape[1])
+
+    @partial(jax.jit, static_argnums=(0, 2))
+    def _first(self, key: jax.Array, width: int) -> Sized:
         glorot = jax.nn.initializers.glorot_uniform(dtype=jnp.float32)
-        weight = glorot(threefry(0), shape)[:, 0]
+        weight = glorot(key, (width, 1))[:, 0]
         return Sized(weight, optax.adam(self.learning_rate).init(weight))
 
     @usual_promotion()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -124,9 +125,12 @@ class PASS(MatrixSampler, Adaptive):
         return sub.individual_sample(k, bias, replace=True)
 
     def arrays(self, graph: Graph) -> Learned:
+        return self._first(threefry(0), features_of(graph).shape[1])
+
+    @partial(jax.jit, static_argnums=(0, 2))
+    def _first(self, key: jax.Array, width: int) -> Learned:
         glorot = jax.nn.initializers.variance_scaling(2.0, "fan_avg", "uniform")
-        shape = (features_of(graph).shape[1], self.width)
-        both = [glorot(key, shape, jnp.float32) for key in jax.random.split(threefry(0))]
+        both = [glorot(k, (width, self.width), jnp.float32) for k in jax.random.split(key)]
         attention = jnp.array([0.01, 0.01, 1.0], jnp.float32)
         policy = Policy(jnp.concatenate(both, axis=1), attention)
         return Learned(policy, optax.adam(self.learning_rate).init(policy))
