@@ -9,7 +9,6 @@ where a line begins with `no`.
 from __future__ import annotations
 
 from jgs import interrupts
-from jgs.sampling.random import threefry
 
 if __name__ == "__main__":
     interrupts.end_at_once()  # before the imports that take their time
@@ -251,7 +250,7 @@ def trial() -> None:
             return jax.numpy.where(batch.seed_mask, loss, 0).sum()
 
         step = jax.jit(jax.value_and_grad(loss_of))
-        loader = Loader(data.graph, data.train_idx, 300, sampler, key=threefry(0))
+        loader = Loader(data.graph, data.train_idx, 300, sampler, key=jax.random.key(0, impl="threefry2x32"))
         for batch in loader:
             for leaf in jax.tree.leaves((batch.nodes, batch.blocks)):
                 digest.update(np.asarray(leaf).tobytes())
