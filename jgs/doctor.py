@@ -250,7 +250,9 @@ def trial() -> None:
             return jax.numpy.where(batch.seed_mask, loss, 0).sum()
 
         step = jax.jit(jax.value_and_grad(loss_of))
-        loader = Loader(data.graph, data.train_idx, 300, sampler, key=jax.random.key(0, impl="threefry2x32"))
+        loader = Loader(
+            data.graph, data.train_idx, 300, sampler, key=jax.random.key(0, impl="threefry2x32")
+        )
         for batch in loader:
             for leaf in jax.tree.leaves((batch.nodes, batch.blocks)):
                 digest.update(np.asarray(leaf).tobytes())
