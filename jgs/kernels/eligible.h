@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "isa.h"
 
@@ -61,12 +62,20 @@ struct Limits {
   int64_t num_excluded = 0;
   const int64_t* time = nullptr;  // of the graph's edges; null: there are no cutoffs
   int64_t window = -1;            // the oldest edges drawn, before the cutoff; -1: any
+  // [stretches + 1] the excluded edges before each stretch of 2^shift edges. Most rows are in
+  // stretches without any, so that a row costs one look and no search.
+  std::vector<int32_t> before;
+  int shift = 0;
 
   bool any() const { return num_excluded > 0 || time != nullptr; }
 
   Holes In(int64_t start, int64_t length) const {
+    if (num_excluded == 0) return {};
+    const uint64_t last = before.size() - 2;  // also for a bad `start`, which others report
+    const int32_t* const near = &before[std::min(static_cast<uint64_t>(start) >> shift, last)];
     const int64_t* const end = excluded + num_excluded;
-    const int64_t* const first = std::lower_bound(excluded, end, start);
+    const int64_t* const first =
+        std::lower_bound(excluded + near[0], excluded + near[1], start);
     if (first == end || *first >= start + length) return {};
     return {first, static_cast<int32_t>(std::lower_bound(first, end, start + length) - first)};
   }
@@ -84,10 +93,21 @@ struct Limits {
       length = std::max<int64_t>(std::lower_bound(row, row + length, cutoff) - row - begin, 0);
       start += begin;
     }
-    const Holes holes = num_excluded > 0 ? In(start, length) : Holes{};
+    const Holes holes = In(start, length);
     return {start, static_cast<int32_t>(length) - holes.num, holes};
   }
 };
+
+// Fills `before` and `shift` of the limits of a graph with `num_edges` edges.
+inline void IndexExcluded(Limits& limits, int64_t num_edges) {
+  constexpr int64_t kStretches = 8;  // for each excluded edge, so that few have one
+  while (num_edges >> limits.shift > kStretches * limits.num_excluded) ++limits.shift;
+  limits.before.resize((num_edges >> limits.shift) + 2);
+  for (int64_t i = 0, stretch = 0, size = limits.before.size(); stretch < size; ++stretch) {
+    while (i < limits.num_excluded && limits.excluded[i] >> limits.shift < stretch) ++i;
+    limits.before[stretch] = static_cast<int32_t>(i);
+  }
+}
 
 // The limits of a batch of a graph with `num_edges` edges; sets `error` if they are invalid.
 inline Limits LimitsOf(const Seeds& seeds, const int64_t* edge_time, int64_t num_edges,
@@ -108,8 +128,9 @@ inline Limits LimitsOf(const Seeds& seeds, const int64_t* edge_time, int64_t num
             " that ascend without repetition, then " + std::to_string(num_edges) +
             " for padding; got " + std::to_string(seeds.excluded[i]) + " at position " +
             std::to_string(i) + ". Use numpy.unique";
-    break;
+    return limits;
   }
+  if (limits.num_excluded > 0) IndexExcluded(limits, num_edges);
   return limits;
 }
 

@@ -11,7 +11,6 @@ from jgs import Graph, InputError, Schema
 from jgs.data import Dataset
 from jgs.graph.drawn import drawn_edges
 from jgs.sampling import GCNBS, Feedback, Ladies, Node2Vec, Saint, Thanos, Walk
-from jgs.sampling.base import of_pairs
 from jgs.sampling.capacity import GraphShape
 from jgs.train import Config, run
 
@@ -42,7 +41,7 @@ GRAPHS = {name: tiny(name) for name in EDGES}
 
 def draw(sampler, graph):
     seeds = np.arange(min(graph.num_nodes, 2), dtype=np.int32)
-    if of_pairs(sampler):
+    if sampler.pairs:
         seeds = np.stack([seeds, seeds[::-1]], axis=1)
     # Graphs of one shape share a program.
     capacity = sampler.bound(

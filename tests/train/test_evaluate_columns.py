@@ -137,7 +137,7 @@ def test_numbers_and_types_of_edges():
 
 def test_a_graph_without_the_column_is_refused():
     plain = Graph(GRAPH.indptr, GRAPH.indices, GRAPH.edge_weight)
-    said = "the graph must have the edge column 'dist', which a layer reads; got weight. Make"
+    said = "the graph must have an edge column 'dist'; got columns weight. Give it"
     with pytest.raises(InputError, match=said) as error:
         exact_inference(edge_model("mean"), plain, jnp.asarray(X))
     assert "\n" not in str(error.value)
