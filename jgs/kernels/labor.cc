@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <type_traits>
 
 #include "labor_hubs.h"
 #include "labor_importance.h"
@@ -14,14 +15,15 @@ namespace {
 
 // The Rows of a HopSampler. All rows are drawn before the first edge is placed, because their
 // number of edges is not known before.
+template <bool kLimited>  // whether edges are excluded
 class LaborRows {
  public:
   static constexpr bool kTimed = false;
 
   LaborRows(const GraphView& graph, const Limits& limits, const HubIndex& hubs,
             LaborOptions options, Team& team, Workspace& work)
-      : graph_(graph), options_(options), limited_(limits.any()), team_(team), w_(work),
-        s_(work.labor), importances_(graph, limited_, team, work),
+      : graph_(graph), options_(options), team_(team), w_(work),
+        s_(work.labor), importances_(graph, team, work),
         hubs_(hubs, graph, limits, work.labor.hubs) {}
 
   bool Bound(const Hop& hop, const Targets& targets) {
@@ -68,7 +70,7 @@ class LaborRows {
  private:
   bool Whole(const Hop& hop, int64_t t) const { return TakesAll(hop, w_.degree[t]); }
 
-  Holes HolesOf(int64_t t) const { return limited_ ? w_.holes[t] : Holes{}; }
+  Holes HolesOf(int64_t t) const { return kLimited ? w_.holes[t] : Holes{}; }
 
   // The number of target t among the hubs that the sieve has drawn for, or -1.
   int64_t HubOf(const Targets& targets, int64_t t) const {
@@ -244,11 +246,10 @@ class LaborRows {
 
   const GraphView& graph_;
   const LaborOptions options_;
-  const bool limited_;
   Team& team_;
   Workspace& w_;
   LaborScratch& s_;
-  Importances importances_;
+  Importances<kLimited> importances_;
   const Isa isa_ = BestIsa();
   bool by_importance_ = false;
   Sieve sieve_{};  // the sieve of this hop
@@ -263,10 +264,13 @@ std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const Seed
   std::string error = CheckHubs(hubs, graph);
   const Limits limits = LimitsOf(seeds, nullptr, graph.num_edges, -1, error);
   if (!error.empty()) return error;
-  return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor,
-                    [&](Team& team, Workspace& work) {
-                      return LaborRows(graph, limits, hubs, options, team, work);
-                    });
+  const auto sample = [&](auto limited) {
+    return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor,
+                      [&](Team& team, Workspace& work) {
+                        return LaborRows<limited.value>(graph, limits, hubs, options, team, work);
+                      });
+  };
+  return limits.any() ? sample(std::true_type{}) : sample(std::false_type{});
 }
 
 }  // namespace jgs

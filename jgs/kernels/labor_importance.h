@@ -59,10 +59,11 @@ inline bool TakesAll(const Hop& hop, int64_t degree) {
 }
 
 // 1 / c of every target and 1 / pi of every candidate, in the Workspace.
+template <bool kLimited>  // whether edges are excluded
 class Importances {
  public:
-  Importances(const GraphView& graph, bool limited, Team& team, Workspace& work)
-      : graph_(graph), limited_(limited), team_(team), w_(work), s_(work.labor) {}
+  Importances(const GraphView& graph, Team& team, Workspace& work)
+      : graph_(graph), team_(team), w_(work), s_(work.labor) {}
 
   // Sets each target's rate and each candidate's rarity in `rounds` rounds (-1: until they
   // converge). False if a neighbour is not a node.
@@ -113,7 +114,7 @@ class Importances {
   template <typename Look>
   void ForParts(int64_t t, const Look& look) const {
     const int32_t* node = graph_.indices + w_.row_start[t];
-    if (!limited_) return look(node, w_.degree[t]);
+    if (!kLimited) return look(node, w_.degree[t]);
     const Holes holes = w_.holes[t];
     int64_t begin = 0;
     for (int32_t hole = 0; hole < holes.num; ++hole) {
@@ -178,7 +179,6 @@ class Importances {
   }
 
   const GraphView& graph_;
-  const bool limited_;
   Team& team_;
   Workspace& w_;
   LaborScratch& s_;

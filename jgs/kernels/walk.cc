@@ -53,6 +53,7 @@ std::vector<int32_t> WalkNumbers(const int32_t* roots, int64_t num_roots) {
 
 // Walks of first order, a step of every lane in turn. Each stage prefetches, for all lanes,
 // what the next one reads, so that the reads of one walk overlap with those of the others.
+template <bool kLimited>  // whether edges are excluded or there are cutoffs
 class Lanes {
  public:
   Lanes(Walkers& walkers, int64_t begin, int64_t end)
@@ -113,7 +114,7 @@ class Lanes {
       inside_[r] = false;
       if (o_.stretches == nullptr) {
         row_[r] = RowOf(g_, here_[r], w_.bad);
-        if (limited_) Limit(r);
+        if (kLimited) Limit(r);
         continue;
       }
       const int64_t* stretch = Stretch(r);
@@ -162,7 +163,7 @@ class Lanes {
       const uint64_t n = static_cast<uint64_t>(row_[r].count), carry = low_[r] * n >> 32;
       const int64_t position = static_cast<int64_t>((high_[r] * n + carry) >> 32);
       const int64_t edge =
-          limited_ ? holes_[r].Edge(edge_[r], skipped_[r] + position) : edge_[r] + position;
+          kLimited ? holes_[r].Edge(edge_[r], skipped_[r] + position) : edge_[r] + position;
       edge_[r] = edge_[r] < 0 ? edge_[r] : edge;
       if (edge_[r] >= 0) PrefetchEdge(edge_[r]);
     }
@@ -172,7 +173,7 @@ class Lanes {
   int64_t WeightOf(int r, int64_t before, int64_t length) const {
     const int64_t* prefix = g_.weight_prefix + edge_[r];
     int64_t total = Minus(prefix[length - 1], before);
-    for (int32_t hole = 0; limited_ && hole < holes_[r].num; ++hole) {
+    for (int32_t hole = 0; kLimited && hole < holes_[r].num; ++hole) {
       const int64_t at = holes_[r].edge[hole] - edge_[r];
       total = Minus(total, Minus(prefix[at], at == 0 ? before : prefix[at - 1]));
     }
@@ -183,7 +184,7 @@ class Lanes {
   int64_t InRow(int r, int64_t before, int64_t point) const {
     const int64_t* prefix = g_.weight_prefix + edge_[r];
     int64_t real = Plus(before, point);
-    for (int32_t hole = 0; limited_ && hole < holes_[r].num; ++hole) {
+    for (int32_t hole = 0; kLimited && hole < holes_[r].num; ++hole) {
       const int64_t at = holes_[r].edge[hole] - edge_[r];
       const int64_t begin = at == 0 ? before : prefix[at - 1];
       if (begin > real) break;
@@ -196,7 +197,7 @@ class Lanes {
     const int64_t* prefix = g_.weight_prefix;
     int64_t length[kLanes];
     for (int r = 0; r < num_; ++r) {
-      length[r] = row_[r].count + (limited_ ? holes_[r].num : 0);
+      length[r] = row_[r].count + (kLimited ? holes_[r].num : 0);
       if (edge_[r] >= 0) __builtin_prefetch(&prefix[edge_[r] + length[r] - 1]);
       if (edge_[r] >= 0 && inside_[r]) __builtin_prefetch(&prefix[edge_[r] - 1]);
     }
@@ -280,7 +281,6 @@ class Lanes {
   const GraphView& g_;
   const WalkOptions& o_;
   const Isa isa_ = BestIsa();
-  const bool limited_ = o_.limits.any();
   int64_t next_;  // the first walk that has had no lane
   const int64_t end_;
   int num_ = 0;  // lanes in use, which come first
@@ -318,7 +318,8 @@ std::string SampleWalks(const GraphView& graph, Key key, const Seeds& seeds,
   ParallelFor(executor, (num_roots + size - 1) / size, [&](int64_t task) {
     const int64_t begin = task * size, end = std::min(begin + size, num_roots);
     if (options.second != nullptr) return WalkSecondOrder(walkers, begin, end);
-    Lanes(walkers, begin, end).Run();
+    if (options.limits.any()) return Lanes<true>(walkers, begin, end).Run();
+    Lanes<false>(walkers, begin, end).Run();
   });
   return walkers.bad.load() ? DamagedGraph(graph.num_nodes) : "";
 }
