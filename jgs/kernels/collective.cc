@@ -23,10 +23,25 @@ struct Ranked {
   }
 };
 
+// See `exponential` in jgs/sampling/random.py.
+JGS_INLINE double Exponential(uint64_t bits, const int32_t* logarithms) {
+  constexpr uint64_t kOne = uint64_t{1} << 53;
+  constexpr int64_t kLog2 = 97551793252584;  // in units of 2**-47
+  const uint64_t left = kOne - (bits >> 11 | 1);
+  const int halved = __builtin_clzll(left) - 11;
+  const uint64_t t = kOne - (left << halved);
+  const int64_t part = static_cast<int64_t>(t >> 11 & 0x7FFFFFFF);
+  const int64_t first = logarithms[t >> 42], second = logarithms[(t >> 42) + 1];
+  const int64_t slope = first + ((second - first) * part >> 31);
+  const double product = static_cast<double>(t) * static_cast<double>(slope);
+  return product * 0x1p-83 + static_cast<double>(halved * kLog2) * 0x1p-47;
+}
+
 struct Rank {
   Key key;
   const int32_t* node;
   const float* weight;
+  const int32_t* logarithms;
   int64_t num;
   double* rank;
   JGS_INLINE void operator()() const {
@@ -37,9 +52,8 @@ struct Rank {
       high[i] = x0, low[i] = x1;
     }
     for (int64_t i = 0; i < num; ++i) {
-      const uint64_t bits = (static_cast<uint64_t>(high[i]) << 32 | low[i]) >> 12;
-      const double uniform = (static_cast<double>(static_cast<int64_t>(bits)) + 0.5) * 0x1p-52;
-      rank[i] = uniform / static_cast<double>(weight[i]);
+      const uint64_t bits = static_cast<uint64_t>(high[i]) << 32 | low[i];
+      rank[i] = Exponential(bits, logarithms) / static_cast<double>(weight[i]);
     }
   }
 };
@@ -69,7 +83,7 @@ void RankChunk(const Candidates& c, int64_t begin, int64_t end, int64_t k,
       weight[num] = c.weight[i];
       num += c.weight[i] > 0;
     }
-    RunOn(BestIsa(), Rank{c.key, node, weight, num, rank});
+    RunOn(BestIsa(), Rank{c.key, node, weight, c.logarithms, num, rank});
     const double limit = bound.load(std::memory_order_relaxed);
     for (int64_t i = 0; i < num; ++i) {
       if (rank[i] <= limit) found.push_back({rank[i], node[i], slot[i]});
@@ -87,8 +101,7 @@ void RankChunk(const Candidates& c, int64_t begin, int64_t end, int64_t k,
 
 }  // namespace
 
-void SmallestRanks(const Candidates& c, int64_t k, int32_t* slot, float* probs,
-                   const Executor& executor) {
+double SmallestRanks(const Candidates& c, int64_t k, int32_t* slot, const Executor& executor) {
   const int64_t num_chunks = (c.num + kChunk - 1) / kChunk;
   std::vector<std::vector<Ranked>> found(num_chunks);
   std::atomic<double> bound{std::numeric_limits<double>::infinity()};
@@ -99,25 +112,19 @@ void SmallestRanks(const Candidates& c, int64_t k, int32_t* slot, float* probs,
   std::vector<Ranked> all;
   for (const auto& some : found) all.insert(all.end(), some.begin(), some.end());
   KeepSmallest(all, k + 1);
-  const bool more = static_cast<int64_t>(all.size()) > k;
-  double threshold = 0;
-  if (more) {
+  double least = std::numeric_limits<double>::infinity();
+  if (static_cast<int64_t>(all.size()) > k) {
     std::nth_element(all.begin(), all.begin() + k, all.end());
-    threshold = all[k].rank;
+    least = all[k].rank;
     all.resize(k);
   }
   std::sort(all.begin(), all.end(), [](const Ranked& a, const Ranked& b) {
     return std::tie(a.node, a.rank, a.slot) < std::tie(b.node, b.rank, b.slot);
   });
-  const FlushSubnormals flush;
   const int64_t num = static_cast<int64_t>(all.size());
-  for (int64_t i = 0; i < num; ++i) {
-    slot[i] = all[i].slot;
-    const double share = static_cast<double>(c.weight[all[i].slot]) * threshold;
-    probs[i] = more ? static_cast<float>(std::min(share, 1.0)) : 1.0f;
-  }
+  for (int64_t i = 0; i < num; ++i) slot[i] = all[i].slot;
   std::fill(slot + num, slot + k, static_cast<int32_t>(c.num));
-  std::fill(probs + num, probs + k, 1.0f);
+  return least;
 }
 
 }  // namespace jgs

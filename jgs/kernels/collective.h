@@ -14,14 +14,15 @@ struct Candidates {
   const int32_t* nodes;  // [num]
   const float* weight;   // [num]; only nodes with a positive weight can be drawn
   int64_t num;
+  const int32_t* logarithms;  // [1026] -log(1 - t) / t, see `exponential` in sampling/random.py
 };
 
-// The rank of a candidate is (its 52 random bits + 1/2) / 2**52 / weight. The candidates of the
-// k smallest ranks are drawn; among equal ranks the smaller node comes first. In the order of
-// their nodes, `slot` gets their positions, and `probs` their probabilities of inclusion,
-// min(1, weight * the k+1-st smallest rank). The rest of `slot` is `num`, and of `probs` 1.
-void SmallestRanks(const Candidates& candidates, int64_t k, int32_t* slot, float* probs,
-                   const Executor& executor);
+// The rank of a candidate is an exponential number over its weight. The candidates of the k
+// smallest ranks are drawn; among equal ranks the smaller node comes first. In the order of
+// their nodes, `slot` gets their positions. The rest of it is `num`. Returns the k+1-st smallest
+// rank; infinity if there is none.
+double SmallestRanks(const Candidates& candidates, int64_t k, int32_t* slot,
+                     const Executor& executor);
 
 }  // namespace jgs
 

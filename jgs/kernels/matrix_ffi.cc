@@ -17,6 +17,7 @@ using Ints = ffi::Buffer<ffi::S32, 1>;
 using Longs = ffi::Buffer<ffi::S64, 1>;
 using Floats = ffi::Buffer<ffi::F32, 1>;
 using Long = ffi::BufferR0<ffi::S64>;
+using Double = ffi::BufferR0<ffi::F64>;
 
 constexpr char kShapes[] = "jgs: the buffers of a kernel must have matching shapes";
 
@@ -25,16 +26,17 @@ int64_t Size(const Buffer& buffer) {
   return static_cast<int64_t>(buffer.element_count());
 }
 
-ffi::Error Ranks(ffi::ThreadPool pool, Words words, Ints nodes, Floats weight,
-                 ffi::Result<Ints> slot, ffi::Result<Floats> probs, int64_t num_threads) {
+ffi::Error Ranks(ffi::ThreadPool pool, Words words, Ints nodes, Floats weight, Ints logarithms,
+                 ffi::Result<Ints> slot, ffi::Result<Double> least, int64_t num_threads) {
   return Guarded([&]() -> std::string {
-    if (Size(words) != 2 || Size(nodes) != Size(weight) || Size(*slot) != Size(*probs)) {
+    if (Size(words) != 2 || Size(nodes) != Size(weight) || Size(logarithms) != 1026) {
       return kShapes;
     }
     const uint32_t* word = words.typed_data();
-    SmallestRanks({{{word[0], word[1]}}, nodes.typed_data(), weight.typed_data(), Size(nodes)},
-                  Size(*slot), slot->typed_data(), probs->typed_data(),
-                  PoolExecutor(pool, num_threads));
+    const Candidates candidates{{{word[0], word[1]}}, nodes.typed_data(), weight.typed_data(),
+                                Size(nodes), logarithms.typed_data()};
+    *least->typed_data() = SmallestRanks(candidates, Size(*slot), slot->typed_data(),
+                                         PoolExecutor(pool, num_threads));
     return "";
   });
 }
@@ -220,8 +222,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSmallestRanks, jgs::Ranks,
                                   .Arg<jgs::Words>()   // words
                                   .Arg<jgs::Ints>()    // nodes
                                   .Arg<jgs::Floats>()  // weight
+                                  .Arg<jgs::Ints>()    // logarithms
                                   .Ret<jgs::Ints>()    // slot
-                                  .Ret<jgs::Floats>()  // probs
+                                  .Ret<jgs::Double>()  // least
                                   .Attr<int64_t>("num_threads"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsExpand, jgs::ExpandColumns,
                               ffi::Ffi::Bind()

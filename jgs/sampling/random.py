@@ -119,3 +119,31 @@ def below(bits: jax.Array, n: jax.Array) -> jax.Array:
     middle = a * d + ((b * d) >> half)  # at most (2**32-1)**2 + 2**32-1, so below 2**64
     carry = b * c + (middle & mask)
     return (a * c + (middle >> half) + (carry >> half)).astype(jnp.int64)
+
+
+def _logarithms() -> np.ndarray:
+    """int32 `[1026]`: `-log(1 - t) / t` in units of 2**-30, for `t` a multiple of 2**-11."""
+    t = np.arange(1, 1026) * 2.0**-11
+    return np.rint(np.r_[1, -np.log1p(-t) / t] * 2.0**30).astype(np.int32)
+
+
+LOGARITHMS = _logarithms()
+_LOG_2 = 97_551_793_252_584  # in units of 2**-47
+
+
+def exponential(bits: jax.Array) -> jax.Array:
+    """float64, the shape of `bits` uint64: numbers with the exponential distribution of mean 1.
+
+    It is `-log(1 - u)` with `u` in (0, 1) made of the upper 52 bits, to a relative error of
+    2**-22. No function of a mathematical library is used, and no sum of a product that is not
+    exact. So the result is the same to the bit on every platform.
+    """
+    one = 1 << 53
+    left = one - (bits >> 11 | 1).astype(jnp.int64)  # 1 - u, in units of 2**-53
+    halved = jax.lax.clz(left) - 11  # 1 - u is (1 - t) / 2**halved, with t at most 1/2
+    t = one - (left << halved)
+    at, part = t >> 42, t >> 11 & 0x7FFFFFFF
+    first, second = (jnp.asarray(LOGARITHMS)[at + i].astype(jnp.int64) for i in (0, 1))
+    slope = first + ((second - first) * part >> 31)
+    product = t.astype(jnp.float64) * slope.astype(jnp.float64)
+    return product * 2.0**-83 + (halved * _LOG_2).astype(jnp.float64) * 2.0**-47

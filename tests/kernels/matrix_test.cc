@@ -21,7 +21,7 @@ constexpr int32_t kNodes = 3000, kRows = 200, kDrawn = 100;
 
 struct Input {
   std::vector<int64_t> indptr{0};
-  std::vector<int32_t> indices, columns, rows, nodes;
+  std::vector<int32_t> indices, columns, rows, nodes, logarithms{1 << 30};
   std::vector<float> weight, by_row, by_column;
 };
 
@@ -40,6 +40,9 @@ Input Make() {
   in.columns[3] = in.columns[9] = 17;
   for (int i = 0; i < kRows; ++i) in.rows.push_back(random() % (kNodes + 1));
   in.by_column.assign(in.columns.size(), 3);
+  for (double t = 0x1p-11; in.logarithms.size() < 1026; t += 0x1p-11) {
+    in.logarithms.push_back(static_cast<int32_t>(std::lround(-std::log1p(-t) / t * 0x1p30)));
+  }
   return in;
 }
 
@@ -47,12 +50,13 @@ struct Result {
   std::vector<int32_t> slot, indptr, column, row, count, offsets, expanded, back_offsets, back_at,
       back_node;
   std::vector<int64_t> edge_id, at, back_id;
-  std::vector<float> probs, by_row, by_column, by_column_alone, sums;
+  std::vector<float> by_row, by_column, by_column_alone, sums;
   int64_t selected = 0;
+  double least = 0;
   bool operator==(const Result& o) const {
     return slot == o.slot && indptr == o.indptr && column == o.column && row == o.row &&
            count == o.count && offsets == o.offsets && expanded == o.expanded &&
-           edge_id == o.edge_id && at == o.at && probs == o.probs && by_row == o.by_row &&
+           edge_id == o.edge_id && at == o.at && least == o.least && by_row == o.by_row &&
            by_column == o.by_column && by_column_alone == o.by_column_alone && sums == o.sums &&
            selected == o.selected && back_offsets == o.back_offsets && back_at == o.back_at &&
            back_node == o.back_node && back_id == o.back_id;
@@ -65,9 +69,10 @@ Result Run(const Input& in, int64_t num_threads) {
   Result r;
   Threads threads;
   const jgs::Executor executor = threads.Get(num_threads);
-  r.slot.resize(kDrawn), r.probs.resize(kDrawn);
-  jgs::SmallestRanks({{{1, 2}}, in.nodes.data(), in.weight.data(), kNodes}, kDrawn,
-                     r.slot.data(), r.probs.data(), executor);
+  r.slot.resize(kDrawn);
+  r.least = jgs::SmallestRanks({{{1, 2}}, in.nodes.data(), in.weight.data(), kNodes,
+                                in.logarithms.data()},
+                               kDrawn, r.slot.data(), executor);
   r.offsets.resize(columns + 1), r.expanded.resize(room), r.at.resize(room);
   jgs::Expand(slice, {room, r.offsets.data(), r.expanded.data(), r.at.data()}, executor);
   r.indptr.resize(columns + 1), r.column.resize(room), r.row.resize(room);

@@ -5,28 +5,27 @@ import numpy as np
 
 
 def inclusion(weight, k):
-    """float64 `[R]`: the probability that each row is among the `k` smallest `U / weight`.
+    """float64 `[R]`: the probability that each row is among `k` successive draws in proportion
+    to `weight`.
 
-    Row `u` is drawn at the rank `t` if fewer than `k` others have smaller ranks. Between two
-    of the points `1 / weight` this is a polynomial in `t`, which Gauss's rule integrates
-    exactly.
+    The draws are those of the `k` smallest of numbers that have the exponential distribution
+    with the rates `weight`. Row `u` is drawn at `t` if fewer than `k` others are below `t`.
     """
     weight = np.asarray(weight, np.float64)
     real = np.flatnonzero(weight > 0)
     w = weight[real]
-    ends = np.unique(np.r_[0, 1 / w])
-    x, share = np.polynomial.legendre.leggauss(w.size // 2 + 1)
-    half = np.diff(ends)[:, None] / 2
-    t, share = (ends[:-1, None] + half * (x + 1)).ravel(), (half * share).ravel()
-    below = np.minimum(w[:, None] * t, 1)  # P(the rank of a row is below t)
+    x, share = np.polynomial.legendre.leggauss(400)
+    passed, share = (x + 1) / 2, share / 2  # the probability that row u is below t
     found = np.zeros(weight.shape)
     for u in range(w.size):
-        number = np.zeros((k, t.size))  # P(so many of the others are below t), fewer than k
+        others = np.delete(w, u)
+        below = 1 - (1 - passed) ** (others[:, None] / w[u])
+        number = np.zeros((k, passed.size))  # P(so many of the others are below t), up to k - 1
         number[0] = 1
-        for other in np.delete(below, u, axis=0):
-            fewer = np.r_[np.zeros((1, t.size)), number[:-1]]
+        for other in below:
+            fewer = np.r_[np.zeros((1, passed.size)), number[:-1]]
             number = number * (1 - other) + fewer * other
-        found[real[u]] = share[t < 1 / w[u]] @ number.sum(axis=0)[t < 1 / w[u]] * w[u]
+        found[real[u]] = share @ number.sum(axis=0)
     return found
 
 

@@ -1,5 +1,8 @@
 """Rows drawn jointly are drawn as often as their law says: z-tests with fixed keys."""
 
+from decimal import Decimal, localcontext
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from rows_law import assert_included, inclusion
 from jgs import Graph
 from jgs.sampling import ASGCN, FastGCN, Ladies
 from jgs.sampling.matrix import Matrix
+from jgs.sampling.random import LOGARITHMS, exponential
 
 # Nodes 0 to 10, and 11 without edges. Node 0 has 9 of the 18 out-edges, the next nine have one.
 HUB = Graph.from_edges(np.r_[[0] * 9, 1:10], np.r_[0:9, [10] * 9], 12)
@@ -43,9 +47,8 @@ SELECTIONS = {
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_by_default_rows_are_drawn_by_their_number_of_edges(name, compact, k):
     """gSampler's default is a bias of 1 an edge, summed over each row (section 3.1). In the
-    whole graph node 0 has half of all edges, and is drawn first with a chance of 0.62, by the
-    ranks `u / 9` and `u / 1`. If all rows were equally likely, it would have 0.1. The edges'
-    values change nothing."""
+    whole graph node 0 has half of all edges, and is drawn first half of the time. If all rows
+    were equally likely, it would have 0.1. The edges' values change nothing."""
     part, edges = SELECTIONS[name]
 
     def draw(key):
@@ -133,3 +136,29 @@ def test_asgcn_draws_rows_by_their_norms_and_their_features():
     size = 1 + np.abs(FEATURES @ weight)
     bias = size * np.sqrt((by_degree(False)[:, :6] ** 2).sum(axis=1))
     assert_included(sources_of(sampler, graph, state), inclusion(bias, 4))
+
+
+def test_exponential_numbers_are_logarithms():
+    """From bits of all sizes, the smallest and the largest among them."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 64, 200_000, np.uint64) >> rng.integers(0, 64, 200_000).astype(
+        "u8"
+    )
+    bits = np.r_[bits, ~bits, np.uint64(0), ~np.uint64(0)]
+    with jax.enable_x64(True):
+        found = np.asarray(jax.jit(exponential)(jnp.asarray(bits)))
+    u = ((bits >> np.uint64(12)).astype(float) + 0.5) * 2.0**-52
+    left = ((~bits >> np.uint64(12)).astype(float) + 0.5) * 2.0**-52  # 1 - u, exactly
+    exact = np.where(u < 0.5, -np.log1p(-u), -np.log(left))
+    np.testing.assert_allclose(found, exact, rtol=2.0**-22, atol=0)
+
+
+def test_no_logarithm_of_the_table_depends_on_the_mathematical_library():
+    """Each entry is the exact one, rounded, and none is so near to a half that a library whose
+    last bit is wrong would round it to another."""
+    with localcontext() as context:
+        context.prec = 40
+        for i in range(1, LOGARITHMS.size):
+            t = Decimal(i) / 2048
+            exact = -(1 - t).ln() / t * 2**30
+            assert abs(exact - int(LOGARITHMS[i])) < Decimal(1) / 2 - Decimal(2) ** -20

@@ -54,13 +54,14 @@ class ASGCN(MatrixSampler, Adaptive):
 
     and the gradient by `W` is estimated by
 
-        - n / (n - 1) sum over u of (s[u] - mean of s) d log(1 + |W x[u]|)
+        - n / (n - 1) sum over u of c[u] (s[u] - mean of s) d log(1 + |W x[u]|)
 
-    over the `n` drawn nodes whose probability is below 1. The mean is subtracted because
-    `sizes[h]` nodes are drawn whatever `W` is: `d log p[u]` is `d log(1 + |W x[u]|)` minus its
-    mean over these nodes. The part of the loss holds the draws fixed, as the authors' code
-    does. (The expected loss has no first-order derivative in `W`, for the estimate is
-    unbiased.) The part of the variance estimates the gradient of the variance.
+    over the drawn nodes, where `c[u] = -log(1 - p[u]) (1 - p[u]) / p[u]` is the change of
+    `log p[u]` by that of the logarithm of its bias: 1 for a small `p[u]`, and 0 where it is 1.
+    The mean is weighted by `c`, and `n` is the sum of `c`. The mean is subtracted because
+    `sizes[h]` nodes are drawn whatever `W` is. The part of the loss holds the draws fixed, as
+    the authors' code does. (The expected loss has no first-order derivative in `W`, for the
+    estimate is unbiased.) The part of the variance estimates the gradient of the variance.
 
     Differences from the paper: nodes are drawn without replacement, and `p` is the probability
     of inclusion (`Matrix.collective_sample`). The square root of squares and the 1 come from
@@ -169,8 +170,9 @@ class ASGCN(MatrixSampler, Adaptive):
         counts += self.variance / jnp.maximum(block.num_targets, 1) * weight**2 * norm
         none = jnp.zeros(messages.shape[0])
         count = none.at[block.indices].add(counts, mode="drop")
-        # A node that is drawn with probability 1 has no derivative.
-        may_be = none.at[block.indices].max(inclusion < 1 - 1e-5, mode="drop") > 0
-        n = jnp.sum(may_be)
-        mean = jnp.sum(count, where=may_be) / jnp.maximum(n, 1)
-        return jnp.where(may_be, mean - count, 0) * n / jnp.maximum(n - 1, 1)
+        missed = jnp.clip(1 - inclusion, 0, 1)
+        change = -jnp.log(jnp.maximum(missed, 1e-5)) * missed / inclusion
+        change = none.at[block.indices].max(change, mode="drop")
+        n = jnp.sum(change)
+        mean = jnp.sum(change * count) / jnp.maximum(n, 1e-5)
+        return change * (mean - count) * n / jnp.maximum(n - 1, 1)

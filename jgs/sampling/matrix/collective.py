@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from jgs import kernels
-from jgs.kernels.call import call, floats, kernel_or_plain
-from jgs.sampling.random import node_bits
+from jgs.kernels.call import call, kernel_or_plain
+from jgs.sampling.random import LOGARITHMS, exponential, node_bits
 from jgs.settings import exact_integers
 
 
 def smallest_ranks(
     key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Sequential Poisson sampling, see `Matrix.collective_sample`.
+    """Successive draws without replacement, see `Matrix.collective_sample`.
 
     Args:
       key_data: uint32 `[2]`, the key.
@@ -28,42 +28,47 @@ def smallest_ranks(
     Returns:
       int32 `[k]`, the drawn slots in the order of their nodes, `R` where there are fewer; and
       float32 `[k]`, the probabilities of inclusion, 1 in padding. Ranks are float64 quotients
-      of 52 random bits and the weight. Among equal ranks the smaller node comes first.
+      of an exponential number and the weight. Among equal ranks the smaller node comes first.
     """
     kernel, plain = (partial(f, k=k) for f in (_kernel, _plain))
     threads = kernels.NUM_THREADS if kernels.available() else None
-    return kernel_or_plain(threads, kernel, plain, key_data, nodes, weight)
+    slot, least = kernel_or_plain(threads, kernel, plain, key_data, nodes, weight)
+    return slot, _probs(weight, slot, least)
+
+
+@jax.jit
+def _probs(weight: jax.Array, slot: jax.Array, least: jax.Array) -> jax.Array:
+    with exact_integers():
+        drawn_weight = weight.at[slot].get(mode="fill", fill_value=0).astype(jnp.float64)
+        probs = -jnp.expm1(-drawn_weight * least)
+        certain = (slot == weight.shape[0]) | (least == jnp.inf)
+        return jnp.where(certain, 1, probs).astype(jnp.float32)
 
 
 def _kernel(
     key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
-    out = [jax.ShapeDtypeStruct((k,), jnp.int32), floats((k,))]
-    slot, probs = call(
-        "jgs_smallest_ranks", out, (key_data, nodes, weight), kernels.NUM_THREADS
-    )
-    return slot, probs
+    with exact_integers():
+        out = [jax.ShapeDtypeStruct((k,), jnp.int32), jax.ShapeDtypeStruct((), jnp.float64)]
+        operands = (key_data, nodes, weight, jnp.asarray(LOGARITHMS))
+        slot, least = call("jgs_smallest_ranks", out, operands, kernels.NUM_THREADS)
+    return slot, least
 
 
 @partial(jax.jit, static_argnames="k")  # one equation, like the kernel: see `prepare`
 def _plain(
     key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
 ) -> tuple[jax.Array, jax.Array]:
+    """The drawn slots, and float64, the `k + 1`-st smallest rank; infinite if there is none."""
     slots = nodes.shape[0]
     with exact_integers():
-        uniform = ((node_bits(key_data, nodes, 0) >> 12).astype(jnp.float64) + 0.5) * 2.0**-52
-        rank = jnp.where(weight > 0, uniform / weight.astype(jnp.float64), jnp.inf)
+        number = exponential(node_bits(key_data, nodes, 0))
+        rank = jnp.where(weight > 0, number / weight.astype(jnp.float64), jnp.inf)
         slot = jnp.arange(slots, dtype=jnp.int32)
         rank, _, slot = jax.lax.sort((rank, nodes, slot), num_keys=2)
         rank = jnp.pad(rank, (0, max(0, k + 1 - slots)), constant_values=jnp.inf)
         slot = jnp.pad(slot, (0, max(0, k - slots)), constant_values=slots)[:k]
-        drawn = rank[:k] < jnp.inf
-        slot = jnp.where(drawn, slot, slots)
-        drawn_weight = weight.at[slot].get(mode="fill", fill_value=0).astype(jnp.float64)
-        threshold = rank[k]
-        probs = jnp.where(threshold < jnp.inf, jnp.minimum(drawn_weight * threshold, 1), 1)
-        probs = jnp.where(drawn, probs, 1).astype(jnp.float32)
-        last = jnp.iinfo(jnp.int32).max
-        node = nodes.at[slot].get(mode="fill", fill_value=last)
-        _, slot, probs = jax.lax.sort((node, slot, probs), num_keys=1)
-    return slot, probs
+        slot = jnp.where(rank[:k] < jnp.inf, slot, slots)
+        node = nodes.at[slot].get(mode="fill", fill_value=jnp.iinfo(jnp.int32).max)
+        _, slot = jax.lax.sort((node, slot), num_keys=1)
+    return slot, rank[k]

@@ -303,13 +303,12 @@ class Matrix(Entries):
     def collective_sample(self, k: int, node_probs: Any = None, *, key: Any = None) -> Matrix:
         """Selects `k` of the rows jointly, without replacement, and their edges.
 
-        Row `u` has one number `r_u`, uniform in (0, 1), a function of `(key, layer, u)`. The
-        rows with the `k` smallest `r_u / node_probs[u]` are taken (sequential Poisson sampling:
-        Ohlsson 1998; priority sampling: Duffield, Lund and Thorup, JACM 2007). Let `t` be the
-        `k + 1`-st smallest. The probability of inclusion is then `min(1, node_probs[u] * t)`,
-        and dividing by it gives unbiased sums. Over all keys, a row's chance is close to `k`
-        times its share of the sum of `node_probs`. It is higher for a row that alone has much
-        of the sum: a row with half of it is drawn first about 62 times in 100.
+        Row `u` has one exponential number `r_u`, a function of `(key, layer, u)`. The rows with
+        the `k` smallest `r_u / node_probs[u]` are taken. So they are successive draws in
+        proportion to `node_probs` among the rows left (Efraimidis and Spirakis 2006), as those
+        of gSampler are. Let `t` be the `k + 1`-st smallest. Given `t`, a row is taken with the
+        probability `1 - exp(-node_probs[u] * t)`, and dividing by it gives unbiased sums
+        (Cohen and Kaplan 2007).
 
         Args:
           k: int; all rows are taken where there are at most `k` of positive probability.
@@ -321,7 +320,7 @@ class Matrix(Entries):
         Returns:
           The matrix of these `k` rows (in the order of their nodes, padded with `N`), with room
           for `room.selected` edges. `row_probs` float32 `[k]` are the probabilities of
-          inclusion, 1 in padding.
+          inclusion given `t`, 1 in padding.
         """
         return select.collective_sample(self, k, node_probs, key)
 
