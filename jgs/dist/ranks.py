@@ -31,14 +31,14 @@ from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, round_up
-from jgs.sampling.items import Stage, check_items, check_stages
+from jgs.sampling.items import Stage, check_asked
 from jgs.sampling.learning import Learning
 from jgs.sampling.loader import Loader, decided_by
 from jgs.sampling.plan import bound_of, plan_capacity
 from jgs.sampling.schedule import Schedule, SeedParts
 from jgs.sampling.source import Source
 from jgs.sampling.staged import source_of
-from jgs.sampling.stages import SamplerSchedule, check_alike, samplers_of
+from jgs.sampling.stages import SamplerSchedule, check_alike, check_states, samplers_of
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
 
@@ -103,7 +103,7 @@ class RankParts:
         from each of its parts. A sampler that draws the seeds gets those of all parts."""
         parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
         per_part = batch_size // self.per_rank
-        total, longest, shortest = sum(seeds), max(seeds), min(seeds)
+        total, longest = sum(seeds), max(seeds)
         digest = zlib.crc32(parts.parts_id.encode())
         whole = sampler.draws_seeds
         every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
@@ -114,7 +114,6 @@ class RankParts:
                 parts.num_parts,
                 total,
                 longest,
-                shortest,
                 digest,
             )
             for some in self.mine
@@ -141,8 +140,10 @@ class RankParts:
         ranks = range(comm.rank, comm.rank + comm.num_local)
         sizes = (batch_size * comm.size, self.parts.num_nodes, shuffle, settings)
         options: dict[str, Any] = {"step_keys": sampler.step_keys, "staged": staged}
-        whole = SeedParts.whole(items, digest)
-        return [Schedule(key, whole, *sizes, **options, share=(r, comm.size)) for r in ranks]
+        options["whole"] = sampler.draws_seeds  # all ranks choose among all seeds
+        every = SeedParts.whole(items, digest)
+        shares = [(0, 1) if sampler.draws_seeds else (rank, comm.size) for rank in ranks]
+        return [Schedule(key, every, *sizes, **options, share=share) for share in shares]
 
 
 def rank_loader(
@@ -217,7 +218,14 @@ def rank_loader(
     graphs = ranks.graphs(mode) if graphs is None else graphs
     samplers = samplers_of(sampler, **options)
     check_alike(samplers, None)
-    states, stages = dict(states or {}), check_stages(before)
+    states = check_states(states, samplers)
+    stages: tuple[Stage, ...] = ()
+    if items is None and before is not None:
+        raise InputError(
+            "stages must be given the items of which they make seeds",
+            "before without items",
+            "Give items, e.g. the ids of the training nodes.",
+        )
     if items is not None:
         if mode != "hybrid":
             raise InputError(
@@ -225,7 +233,7 @@ def rank_loader(
                 f"mode={mode!r}",
                 'Use mode="hybrid".',
             )
-        items = check_items(items, graphs[0].num_nodes, samplers[0].pairs, bool(stages))
+        items, stages = check_asked(items, before, samplers, graphs[0].num_nodes)
     for each in samplers:
         if items is None:
             ranks.check(batch_size, each, mode)

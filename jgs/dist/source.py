@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from jgs.dist.phases import phase
 from jgs.graph import Graph
 from jgs.sampling.base import State
 from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
-from jgs.sampling.items import Stage, default_seeds, seeds_of, wide
+from jgs.sampling.items import Stage, seeds_of, wide
 from jgs.sampling.learning import Learning
 from jgs.sampling.random import fold_keys
 from jgs.sampling.schedule import Schedule
@@ -98,14 +98,11 @@ class HybridSampler:
         capacity = enlarged(self._capacity, self._worst, level)
 
         def sample(key_data, graph, state, asked):
-            seeds, items = default_seeds(asked), asked
-            if self._before:
-                seeds, items = seeds_of(self._before, graph, asked)
+            seeds, items = seeds_of(self._before, graph, asked)
             if not self._sampler.by_node and self._comm.size > 1:
                 key_data = fold_keys(key_data, self._comm.index())
             batch = self._sampler.sample(key_data, graph, state, seeds, capacity)
-            named = self._before or isinstance(items, Mapping)
-            return replace(batch, items=items) if named else batch
+            return replace(batch, items=items)
 
         return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)
 
@@ -233,4 +230,7 @@ def steps(
     """Yields the key and the `OWN` seeds of each of these steps of an epoch."""
     batches = [schedule.batches(epoch) for schedule in schedules]
     for step in which:
-        yield batches[0][0][step], comm.own([seeds[step] for _, seeds in batches])
+        own = [
+            jax.tree.map(lambda array, step=step: array[step], asked) for _, asked in batches
+        ]
+        yield batches[0][0][step], comm.own(own)

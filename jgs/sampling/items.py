@@ -13,6 +13,7 @@ Times and positions of edges are 64-bit, so the program with a stage is called u
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -24,6 +25,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.sampling.base import Sampler
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.random import fold
 from jgs.sampling.seeds import Seeds
@@ -78,24 +80,32 @@ def check_items(items: Any, num_nodes: int, pairs: bool, staged: bool) -> Any:
 
 
 def _rows(items: Any) -> Any:
-    found = jax.tree.map(lambda leaf: np.array(leaf), items)
+    def is_column(node: Any) -> bool:  # a list of numbers, not one of arrays
+        return isinstance(node, list) and bool(node) and isinstance(node[0], int | float | str)
+
+    found = jax.tree.map(np.array, items, is_leaf=is_column)
     leaves = jax.tree.leaves(found)
-    shapes = sorted({leaf.shape[:1] for leaf in leaves})
-    numbers = all(leaf.dtype.kind in "biuf" for leaf in leaves)
-    if not numbers or len(shapes) != 1 or shapes[0] in ((), (0,)):
+    if words := [leaf for leaf in leaves if leaf.dtype.kind not in "biuf"]:
         raise InputError(
-            "items must be arrays of numbers with one row for each item, and at least one item",
-            ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "nothing",
+            "items must be arrays of numbers",
+            f"{words[0].dtype}{list(words[0].shape)}",
+            "Number the values, e.g. by numpy.unique(values, return_inverse=True).",
+        )
+    shapes = sorted({leaf.shape[:1] for leaf in leaves})
+    if len(shapes) != 1 or shapes[0] in ((), (0,)):
+        raise InputError(
+            "items must be arrays with one row for each item, and at least one item",
+            ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves[:9]) or "nothing",
             "Give arrays of one length.",
         )
     return jax.tree.map(_narrow, found)
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:
-    """64-bit integers as int32 where they fit, as JAX has them outside x64."""
+    """Integers of 16 bits and more as int32 where they fit, so that padding is known by `N`."""
     limit = np.iinfo(np.int32)
-    wide_integers = array.dtype.kind in "iu" and array.dtype.itemsize == 8
-    if wide_integers and limit.min <= array.min() and array.max() < limit.max:
+    integers = array.dtype.kind in "iu" and array.dtype.itemsize > 1
+    if integers and limit.min <= array.min() and array.max() < limit.max:
         return array.astype(np.int32)
     return array
 
@@ -110,15 +120,15 @@ def padding_of(array: np.ndarray, num_nodes: int) -> int:
     return num_nodes if array.dtype in (np.int32, np.int64) else 0
 
 
-def default_seeds(items: Any) -> Any:
-    """The seeds of items that need no stage."""
-    if not isinstance(items, Mapping):
-        return items
-    return Seeds(items["nodes"], items.get("time"))
+def seeds_of(stages: Sequence[Stage], graph: Graph, asked: Any) -> tuple[Any, Any]:
+    """The seeds of a batch, and the items that come back with it.
 
-
-def seeds_of(stages: Sequence[Stage], graph: Graph, asked: Asked) -> tuple[Seeds, Any]:
-    """The seeds that the stages make, and the items that come back with the batch."""
+    `asked` is an `Asked` of which the stages make seeds. Without stages it is the items; then
+    ids and pairs are the seeds themselves, and None comes back.
+    """
+    if not stages:
+        named = isinstance(asked, Mapping)
+        return (Seeds(asked["nodes"], asked.get("time")), asked) if named else (asked, None)
 
     def made(items: Any) -> tuple[Seeds, Any]:
         value = items
@@ -128,13 +138,14 @@ def seeds_of(stages: Sequence[Stage], graph: Graph, asked: Asked) -> tuple[Seeds
             )
             value = stage(key, graph, value)
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
-            seeds, items = value
+            seeds, items = value if len(value) == 2 else (value, None)
         else:
             seeds = value
         if not isinstance(seeds, Seeds | jax.Array | np.ndarray):
+            several = f" of {len(seeds)}" if isinstance(seeds, tuple) else ""
             raise InputError(
-                "a stage must return Seeds, or an array of nodes",
-                type(seeds).__name__,
+                "a stage must return Seeds, or an array of nodes, or a pair of these and items",
+                f"{type(seeds).__name__}{several}",
                 "Return jgs.sampling.Seeds(nodes, time, excluded).",
             )
         return Seeds.of(seeds), items
@@ -177,7 +188,26 @@ def num_seeds_of(
 
 def check_stages(stages: Any) -> tuple[Stage, ...]:
     """A stage, or a sequence of them, or None, as a tuple; raises `InputError`."""
-    return check_functions(stages, "a stage must be a function of (key, graph, items)")
+    found = check_functions(stages, "a stage must be a function of (key, graph, items)")
+    for each in found:
+        name_of(each)
+    return found
+
+
+def check_asked(
+    items: Any, before: Any, samplers: Sequence[Sampler], num_nodes: int
+) -> tuple[Any, tuple[Stage, ...]]:
+    """The items and the stages of a loader with these samplers; raises `InputError`."""
+    stages = check_stages(before)
+    items = check_items(items, num_nodes, samplers[0].pairs, bool(stages))
+    own = [sampler for sampler in samplers if sampler.draws_seeds]
+    if own and (stages or not isinstance(items, np.ndarray)):
+        raise InputError(
+            "a sampler that draws its seeds takes node ids alone",
+            f"{own[0]!r} with {'a stage' if stages else 'named items'}",
+            "Give an array of ids and no stage, or choose another sampler.",
+        )
+    return items, stages
 
 
 def check_functions(functions: Any, rule: str = "after must be functions") -> tuple[Any, ...]:
@@ -193,9 +223,37 @@ def check_functions(functions: Any, rule: str = "after must be functions") -> tu
 
 def name_of(stage: Any) -> str:
     """A text that is equal for equal stages, in any process: the `repr` of an object, the name
-    of a function."""
-    if isinstance(stage, partial):
-        return f"partial({name_of(stage.func)}, {stage.args!r}, {stage.keywords!r})"
-    if hasattr(stage, "__qualname__"):
-        return f"{stage.__module__}.{stage.__qualname__}"
-    return repr(stage)
+    of a function and what it has enclosed. Raises `InputError` for an object without one."""
+    text = _named(stage, ())
+    if text is None:
+        raise InputError(
+            "a stage must have a repr, by which a loader's state knows it",
+            f"an object of {type(stage).__qualname__}",
+            "Make its class a frozen dataclass, or give it a __repr__.",
+        )
+    return text
+
+
+def _named(value: Any, inside: tuple[Any, ...]) -> str | None:
+    """The name of a stage, or of a value that it has; None for an object without a `repr`."""
+
+    def named(part: Any) -> str:
+        if any(part is outer for outer in inside):  # a function that encloses itself
+            return "..."
+        return _named(part, (*inside, value)) or type(part).__qualname__
+
+    if isinstance(value, partial):
+        given = [
+            *map(named, value.args),
+            *(f"{k}={named(v)}" for k, v in value.keywords.items()),
+        ]
+        return f"partial({', '.join([named(value.func), *given])})"
+    if inspect.ismethod(value):
+        return f"{named(value.__self__)}.{value.__name__}"
+    if hasattr(value, "__qualname__"):
+        cells = getattr(value, "__closure__", None) or ()
+        enclosed = (
+            f"({', '.join(named(cell.cell_contents) for cell in cells)})" if cells else ""
+        )
+        return f"{value.__module__}.{value.__qualname__}{enclosed}"
+    return None if type(value).__repr__ is object.__repr__ else repr(value)

@@ -14,12 +14,12 @@ from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import require_int
 from jgs.sampling.forked import refuse_forked
-from jgs.sampling.items import Stage, check_functions, check_items, check_stages, name_of
+from jgs.sampling.items import Stage, check_asked, check_functions, name_of
 from jgs.sampling.learning import Learning
 from jgs.sampling.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.source import LocalSource, Source
 from jgs.sampling.staged import source_of
-from jgs.sampling.stages import SamplerSchedule, check_alike, samplers_of
+from jgs.sampling.stages import SamplerSchedule, check_alike, check_states, samplers_of
 
 
 class Loader(Shown):
@@ -38,8 +38,9 @@ class Loader(Shown):
         that is given twice may come twice in one batch. For a sampler of pairs int `[n, 2]`.
         Or `Seeds`, or any pytree of arrays of numbers `[n, ...]`, such as a dict of `src`,
         `dst`, `time` and `label`: rows are shuffled, padded and dealt whole, and come back as
-        `batch.items`. They are copied; 64-bit integers become int32 where they all fit. In rows
-        of padding int32 and int64 arrays hold `N`, others 0.
+        `batch.items`. They are copied. Integers of 16 bits and more become int32 where all of
+        a column fit. In rows of padding int32 and int64 arrays hold `N`, others 0. A stage gets
+        `Seeds` as a dict of `nodes` and `time`.
       batch_size: `B`, the items in a batch. A sampler of subgraphs draws the seeds itself; for
         it `B` only sets the number of batches in an epoch, `n / B` rounded up.
       sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`, or a
@@ -108,14 +109,8 @@ class Loader(Shown):
         check_alike(samplers, capacity)
         if not isinstance(sampler, SamplerSchedule):
             (sampler,) = samplers
-        stages, functions = check_stages(before), check_functions(after)
-        if stages and samplers[0].draws_seeds:
-            raise InputError(
-                "a sampler that draws its seeds takes all of them, and no stage",
-                f"{samplers[0]!r} and before={name_of(before)}",
-                "Leave the stage out, or choose another sampler.",
-            )
-        items = check_items(seeds, graph.num_nodes, samplers[0].pairs, bool(stages))
+        items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
+        functions, states = check_functions(after), check_states(states, samplers)
         # What else decides the batches, so that a state of others is noticed.
         settings = decided_by(sampler, bool(shuffle), age, stages=stages)
         prefetch = require_int("prefetch", prefetch, 0)
@@ -124,7 +119,7 @@ class Loader(Shown):
         sizes, seed_parts = (capacity, super_batch), SeedParts.whole(items, graph_digest(graph))
 
         def make(sampler: Sampler) -> Source:
-            own = states[sampler] if states and sampler in states else sampler.init(graph)
+            own = states[sampler] if sampler in states else sampler.init(graph)
             learning, keys = Learning.of(sampler, own, age, graph), sampler.step_keys
             of_seeds: dict[str, Any] = {"step_keys": keys, "whole": sampler.draws_seeds}
             of_seeds |= {"staged": bool(stages), "drop_last": bool(drop_last)}

@@ -30,7 +30,6 @@ from jgs.sampling.items import (
     Stage,
     check_items,
     check_stages,
-    default_seeds,
     num_items,
     num_seeds_of,
     padding_of,
@@ -187,10 +186,8 @@ def _draw_on_this_host(sampler: Sampler, stages: Sequence[Stage]) -> Any:
     def draw(
         key_data: jax.Array, graph: Graph, state: State, items: Any, capacity: Capacity
     ) -> tuple[jax.Array, jax.Array]:
-        if stages:
-            seeds, _ = seeds_of(stages, graph, Asked(items, items, key_data))
-        else:
-            seeds = default_seeds(items)
+        asked = Asked(items, items, key_data) if stages else items
+        seeds, _ = seeds_of(stages, graph, asked)
         batch = sampler.sample(key_data, graph, state, seeds, capacity)
         assert batch.needed is not None, "every sampler says what its batches needed"
         return batch.needed, batch.overflow

@@ -34,7 +34,7 @@ class SeedParts(NamedTuple):
         that are sampled here. Seeds are an array int32 `[n_p]`, or `[n_p, 2]` for pairs.
       first: int, the index of the first of these parts among all parts.
       num_parts, num_seeds: int, the numbers of all parts and of all items.
-      longest, shortest: int, the largest and the smallest number of items in a part.
+      longest: int, the largest number of items in a part.
       digest: int, equal wherever the items are divided in the same way.
     """
 
@@ -43,7 +43,6 @@ class SeedParts(NamedTuple):
     num_parts: int
     num_seeds: int
     longest: int
-    shortest: int
     digest: int
 
     @classmethod
@@ -55,7 +54,7 @@ class SeedParts(NamedTuple):
         for leaf in leaves:
             digest = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), digest)
         count = num_items(items)
-        return cls([items], 0, 1, count, count, count, digest)
+        return cls([items], 0, 1, count, count, digest)
 
 
 def graph_digest(graph: Graph) -> int:
@@ -96,7 +95,7 @@ class Schedule:
       whole: whether every batch is given all seeds of its parts, in ascending order, and the
         sampler chooses among them. `batch_size` then only determines the number of batches.
       staged: whether stages make the seeds of a batch of its items.
-      drop_last: whether items that do not fill a batch are left out of an epoch.
+      drop_last: whether items that do not fill a batch are left out of an epoch; with one part.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
 
@@ -126,7 +125,6 @@ class Schedule:
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
         self._share, self._staged, self._drop_last = share, staged, drop_last
         if drop_last:
-            _check_batch_size(batch_size, seed_parts.shortest)
             settings = f"{settings} drop_last"
         self._digest = zlib.crc32(settings.encode(), seed_parts.digest)
         self.epoch = self.step = 0
@@ -141,7 +139,7 @@ class Schedule:
 
     def _steps_of_pass(self) -> int:
         if self._drop_last:
-            return self._seed_parts.shortest // self.batch_size
+            return self._seed_parts.longest // self.batch_size
         return -(-self._seed_parts.longest // self.batch_size)
 
     def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, Any]:
@@ -239,8 +237,8 @@ class Schedule:
                     f"the state's {name} must be the loader's, {expected[name]}",
                     state[name],
                     "Make the loader as it was when the state was taken: the same graph, "
-                    "seeds, batch size and sampler, and, unless that is by-node, as many "
-                    "ranks.",
+                    "seeds, batch size, stages, drop_last and sampler, and, unless that is "
+                    "by-node, as many ranks.",
                 )
         self._key_data = np.array([state["key_0"], state["key_1"]], np.uint32)
         self.epoch, self.step = int(state["epoch"]), int(state["step"])

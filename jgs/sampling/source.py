@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from jgs.sampling.capacity import (
     enlarged,
     until_it_fits,
 )
-from jgs.sampling.items import Stage, default_seeds, seeds_of, wide
+from jgs.sampling.items import Stage, seeds_of, wide
 from jgs.sampling.learning import Learning
 from jgs.sampling.plan import bound_of, plan_capacity
 from jgs.sampling.schedule import Schedule
@@ -137,11 +137,11 @@ class LocalSource:
             began = time.perf_counter()
             state = self._state if learning is None else learning.state_of(before + step)
             own = jax.tree.map(lambda a, steps=steps: a[steps], asked)
-            batches = self._sample(key_data[steps], own, state)
+            batches = self._sample(key_data[steps], own, state)[: len(schedule) - step]
             for function in self._after:
                 batches = [function(batch) for batch in batches]
             self.seconds["sampling"] += time.perf_counter() - began
-            yield batches[: len(schedule) - step]
+            yield batches
 
     def finish(self, item: MiniBatch) -> Any:
         return item if self._read is None else (item, self._read(item))
@@ -164,16 +164,10 @@ class LocalSource:
         self, key_data: Any, graph: Graph, state: State, asked: Any, capacity: Capacity
     ) -> tuple[list[MiniBatch], jax.Array]:
         """The batches, and bool `[S]`: which of them overflowed."""
-        items = asked
-        if self._before:
-            make = partial(seeds_of, self._before, graph)
-            seeds, items = jax.vmap(make)(asked)
-        else:
-            seeds = default_seeds(items)
+        seeds, items = jax.vmap(partial(seeds_of, self._before, graph))(asked)
         batches = self._sampler.sample_separately(key_data, graph, state, seeds, capacity)
-        if self._before or isinstance(items, Mapping):  # ids and pairs are the seeds
-            batches = [
-                replace(batch, items=jax.tree.map(lambda a, i=i: a[i], items))
-                for i, batch in enumerate(batches)
-            ]
+        batches = [
+            replace(batch, items=jax.tree.map(lambda a, i=i: a[i], items))
+            for i, batch in enumerate(batches)
+        ]
         return batches, overflowed(batches)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.sampling.base import Adaptive, Sampler
+from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.checks import require_int
 from jgs.sampling.shorthand import as_sampler
 
@@ -215,6 +215,20 @@ class Stages:
         best = float(np.int64(found["best"]).view(np.float64))
         self.progress = Progress(**found)._replace(best=best)
         return rest
+
+
+def check_states(
+    states: Mapping[Any, Any] | None, samplers: Sequence[Sampler]
+) -> dict[Sampler, State]:
+    """The states that a loader of these samplers was given. Raises `InputError`."""
+    found = {as_sampler(sampler): state for sampler, state in (states or {}).items()}
+    if other := [sampler for sampler in found if sampler not in samplers]:
+        raise InputError(
+            f"states must be by sampler, of {', '.join(map(repr, samplers))}",
+            repr(other[0]),
+            "Give {sampler: state} with the loader's own sampler.",
+        )
+    return found
 
 
 def check_alike(samplers: Sequence[Sampler], capacity: Any) -> None:

@@ -78,7 +78,11 @@ class Job:
         config, data = self.config, self.data
         direct = data.direct and model.input_reduce is not None
         sampler = make_sampler(config, direct, lambda: model.message_widths)
-        self.loader = data.loader(sampler, key, model.input_reduce, self._states)
+        # What is drawn is the same, and so is the state, but for the widths of messages.
+        known = {repr(each): state for each, state in self._states.items()}
+        alike = [each for each in samplers_of(sampler) if repr(each) in known]
+        states = {each: known[repr(each)] for each in alike}
+        self.loader = data.loader(sampler, key, model.input_reduce, states)
 
         def keep() -> None:
             for each, state in self._states.items():

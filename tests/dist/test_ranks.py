@@ -16,7 +16,18 @@ from jgs.dist.exchange import FeatureExchange
 from jgs.dist.mesh import Mesh
 from jgs.dist.source import HybridSampler
 from jgs.partition.folder import write_parts
-from jgs.sampling import Labor, Saint, Subgraph, grain_iterator
+from jgs.sampling import (
+    Labor,
+    Loader,
+    Neighbors,
+    Saint,
+    Seeds,
+    Subgraph,
+    draw_negatives,
+    edges_between,
+    grain_iterator,
+    join_nodes,
+)
 
 N = 3000
 
@@ -195,3 +206,74 @@ def test_ranks_draw_subgraphs_of_their_own_whose_seeds_are_of_all_parts(parts):
         rest = [comm.local(batch) for batch, _ in again]
     for one, other in zip(steps[1:], rest, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def links(key, graph, items):
+    """Seeds of pairs and of a negative each, without the pairs' edges."""
+    src, dst = items["src"], items["dst"]
+    fake = draw_negatives(key, graph, src, dst, 1)[:, 0]
+    nodes, _, rows = join_nodes(graph, jnp.stack([src, dst, fake]))
+    both = jnp.concatenate([src, dst]), jnp.concatenate([dst, src])
+    excluded = edges_between(graph, *both, room=6 * len(src))
+    return Seeds(nodes, excluded=excluded), {**items, "rows": rows}
+
+
+def test_ranks_draw_for_items_what_a_loader_does(parts):
+    """Each cache; two ranks, and one that takes over the state of two."""
+    whole, comm = parts(20000), Mesh(jax.devices()[:2])
+    dst = np.repeat(np.arange(N), np.diff(np.asarray(whole.graph.indptr)))
+    events = {"src": np.asarray(whole.graph.indices)[:105], "dst": dst[:105]}
+    of_items = {"items": events, "before": links}
+    sampler = Neighbors((3, 3), edge_ids=True)
+    want = list(Loader(whole.graph, events, 20, sampler, before=links, key=jax.random.key(3)))
+
+    def edges(batch):
+        found, nodes = set(), np.asarray(batch.nodes)
+        for hop, block in enumerate(batch.blocks):
+            ids = np.asarray(block.edge_id)[: int(block.num_edges)]
+            ends = np.repeat(
+                np.arange(block.target_capacity), np.diff(np.asarray(block.indptr))
+            )
+            found |= {(hop, int(nodes[t]), int(e)) for t, e in zip(ends, ids, strict=False)}
+        return found
+
+    for cache in ("none", "trial", "planned"):
+        with loader(comm, whole, sampler=sampler, cache=cache, **of_items) as batches:
+            assert len(batches) == len(want) == 6
+            for i, (drawn, one) in enumerate(zip(batches, want, strict=True)):
+                local = comm.local(drawn.batch)
+                src = np.concatenate([batch.items["src"] for batch in local])
+                np.testing.assert_array_equal(src, one.items["src"])
+                assert edges(local[0]) | edges(local[1]) == edges(one)
+                if i == 1:
+                    state = batches.state_dict()
+    with loader(Alone(), whole, 20, sampler, **of_items) as alone:
+        alone.load_state_dict(state)
+        for drawn, one in zip(alone, want[2:], strict=True):
+            assert edges(drawn.batch) == edges(one)
+    named = {"nodes": events["dst"], "label": np.arange(105)}
+    with loader(comm, whole, items=named) as batches:
+        for drawn in batches:
+            for batch in comm.local(drawn.batch):
+                np.testing.assert_array_equal(batch.items["nodes"], batch.seeds[:10])
+    ids, saint = np.arange(100), Saint("node", 50)
+    drawn = [
+        [np.asarray(batch.seeds) for batch in one]
+        for one in (
+            Loader(whole.graph, ids, 10, saint, key=jax.random.key(3)),
+            (b.batch for b in loader(Alone(), whole, 10, saint, items=ids)),
+        )
+    ]
+    np.testing.assert_array_equal(*drawn)
+
+
+def test_items_of_ranks_that_are_refused(parts):
+    whole, comm = parts(20000), Mesh(jax.devices()[:2])
+    for options, said in (
+        ({"before": links}, "must be given the items"),
+        ({"items": np.arange(50), "mode": "vanilla"}, "topology whole"),
+        ({"items": np.arange(50), "before": links, "sampler": Saint("node", 9)}, "no stage"),
+        ({"states": {Neighbors((4,)): ()}}, "states must be by sampler"),
+    ):
+        with pytest.raises(InputError, match=said):
+            loader(comm, whole, **options)

@@ -141,6 +141,85 @@ def test_stages_are_composed_and_what_follows_too():
         np.testing.assert_array_equal(seeds[:5], seeds[:4:-1])
 
 
+class Shift:
+    """A stage without a `repr`."""
+
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, key, graph, items):
+        return (items + self.by) % graph.num_nodes
+
+    def method(self, key, graph, items):
+        return self(key, graph, items)
+
+
+class Known(Shift):
+    def __repr__(self):
+        return f"Known({self.by})"
+
+
+def test_a_stage_is_known_by_what_it_holds():
+    """By what a function encloses, and by the object of a method. An object must have a
+    `repr`."""
+
+    def enclosing(by):
+        def stage(key, graph, items):
+            return (items + by) % graph.num_nodes
+
+        return stage
+
+    forms = (
+        enclosing,
+        Known,
+        lambda by: Known(by).method,
+        lambda by: functools.partial(Known(by)),
+    )
+    for form in forms:
+        one, equal, other = (loader(np.arange(20), 5, before=form(by)) for by in (1, 1, 2))
+        equal.load_state_dict(one.state_dict())
+        with pytest.raises(InputError, match=r"digest.*stages"):
+            other.load_state_dict(one.state_dict())
+    with pytest.raises(InputError, match=r"a stage must have a repr.*Shift"):
+        loader(np.arange(20), 5, before=Shift(1))
+
+
+def test_after_is_called_for_the_batches_of_the_epoch_alone():
+    called = []
+    after = lambda batch: called.append(int(batch.seed_mask.sum())) or batch  # noqa: E731
+    batches = loader(np.arange(60), 18, before=None, super_batch=3, after=after)
+    assert len(list(batches)) == 4
+    assert called == [18, 18, 18, 6]
+
+
+def test_padding_is_known_by_integers_of_any_size():
+    for dtype in ("int16", "uint16", "uint32", "int64", "uint64"):
+        events = {"src": SRC[:20].astype(dtype), "dst": DST[:20].astype(dtype)}
+        *_, last = loader(events, 16)
+        assert (np.asarray(last.items["src"]) < N).sum() == 4
+        assert (np.asarray(last.items["fake"]) < N).sum() == 4
+
+
+def test_the_state_of_a_class_that_is_no_sampler():
+    """It is found by the object that the user gave."""
+
+    class Own:
+        by_node = False
+
+        def init(self, graph):
+            raise AssertionError("the state was given")
+
+        def sample(self, key, graph, state, seeds, capacity):
+            return Neighbors((3,)).sample(key, graph, (), (seeds + state) % N, capacity)
+
+        def bound(self, shape, batch_size, distinct=False):
+            return Neighbors((3,)).bound(shape, batch_size, distinct)
+
+    own, ids = Own(), np.arange(20)
+    (batch,) = loader(ids, 20, own, before=None, shuffle=False, states={own: 7})
+    np.testing.assert_array_equal(batch.seeds, ids + 7)
+
+
 def test_items_without_a_stage():
     ids = loader(np.arange(20), 6, before=None)
     assert all(b.items is None for b in ids)  # they are the seeds
@@ -246,6 +325,13 @@ def test_negatives_belong_to_their_pair():
         ({"before": "links"}, "a function of"),
         ({"before": lambda key, graph, items: items["label"]}, "must return Seeds"),
         ({"sampler": Saint("node", 9)}, "and no stage"),
+        (
+            {"sampler": Saint("node", 9), "before": None, "items": {"nodes": DST}},
+            "node ids alone",
+        ),
+        ({"before": lambda key, graph, items: (items["src"], items, 1)}, "tuple of 3"),
+        ({"items": {"src": ["a", "b"]}}, "arrays of numbers"),
+        ({"states": {Neighbors((5,)): ()}}, "states must be by sampler"),
         ({"size": 71}, "batch size"),
     ],
 )
