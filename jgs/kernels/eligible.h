@@ -63,7 +63,7 @@ struct Limits {
   const int64_t* time = nullptr;  // of the graph's edges; null: there are no cutoffs
   int64_t window = -1;            // the oldest edges drawn, before the cutoff; -1: any
   // [stretches + 1] the excluded edges before each stretch of 2^shift edges. Most rows are in
-  // stretches without any, so that a row costs one look and no search.
+  // stretches without any, so that a row costs one look and no search. See IndexExcluded.
   std::vector<int32_t> before;
   int shift = 0;
 

@@ -213,6 +213,7 @@ int main() {
                              timed && !weighted ? 7 : -1, {}};
     options.limits.excluded = graph.excluded.data();
     options.limits.num_excluded = holes ? graph.excluded.size() - 5 : 0;
+    if (holes) jgs::IndexExcluded(options.limits, static_cast<int64_t>(graph.time.size()));
     if (timed) options.limits.time = graph.time.data();
     if (timed) options.limits.window = kWindow;
     const jgs::GraphView view = View(graph, weighted);
