@@ -29,7 +29,7 @@ def links(key, graph, items):
     fake = draw_negatives(key, graph, src, dst, 1)[:, 0]
     nodes, _, rows = join_nodes(graph, jnp.stack([src, dst, fake]))
     both = jnp.concatenate([src, dst]), jnp.concatenate([dst, src])
-    excluded = edges_between(graph, *both, room=2 * len(src), sorted_rows=True)
+    excluded = edges_between(graph, *both, room=2 * len(src))
     return Seeds(nodes, excluded=excluded), items | {"rows": rows}
 
 
@@ -70,7 +70,7 @@ def positions(graph, width=32):
 def held_out_auc(pairs, num_nodes, seed, epochs):
     rng = np.random.default_rng(seed)
     held, train = np.split(rng.permutation(pairs), [len(pairs) // 10])
-    graph = jgs.Graph.from_edges(*train.T, num_nodes, symmetric=True)  # rows sorted by source
+    graph = jgs.Graph.from_edges(*train.T, num_nodes, symmetric=True)
     features = positions(graph)
     scorer = Scorer(features.shape[1], num_nodes, nnx.Rngs(seed))
     optimizer = nnx.Optimizer(scorer, optax.adamw(1e-2, weight_decay=0.1), wrt=nnx.Param)

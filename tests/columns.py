@@ -97,8 +97,7 @@ def edge_graph(num_nodes=50, seed=0):
 
 
 def edge_model(reduce, widths=(6, 8, 4), **options):
-    """A layer of each kind, `Near` and a `GINEConv`. Both read the weights: those of a block
-    multiply the messages of layers that do not."""
+    """A layer of each kind, `Near` and a `GINEConv`. Both read the weights."""
     rngs = nnx.Rngs(0)
     near = Near(*widths[:2], reduce, rngs)
     gine = GINEConv(*widths[1:], 5, edge_columns=("dist", "weight"), edge_width=2, rngs=rngs)

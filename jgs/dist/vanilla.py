@@ -63,10 +63,11 @@ def check_vanilla(sampler: Sampler) -> None:
             repr(sampler),
             "Use hybrid mode, in which every rank has the whole topology.",
         )
-    if sampler.edge_ids or sampler.edge_weights:
+    if sampler.edge_ids or sampler.edge_weights or sampler.edges:
         raise InputError(
-            "vanilla mode must have a sampler that returns neither ids nor weights of edges",
-            f"edge_ids={sampler.edge_ids}, edge_weights={sampler.edge_weights}",
+            "vanilla mode must have a sampler that returns no ids, weights or columns of edges",
+            f"edge_ids={sampler.edge_ids}, edge_weights={sampler.edge_weights}, "
+            f"edges={sampler.edges}",
             "Leave these out, or use hybrid mode.",
         )
 
@@ -106,7 +107,7 @@ class VanillaSampler:
       num_edges: `E` of the whole graph.
       batch_size: `B`, a rank's seeds in a batch, which must be distinct.
       sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
-        `options` of `sample_neighbors`. Blocks carry neither ids nor weights of edges.
+        `options` of `sample_neighbors`. Blocks carry no ids, weights or columns of edges.
       capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound.
       held: `OWN` bool `[N]`: the nodes that are not the rank's own and whose in-edges it has,
         such as other ranks' nodes among its seeds, and halo nodes. None: there are none.

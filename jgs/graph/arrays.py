@@ -34,8 +34,9 @@ _FIELDS = {
     "edge_time": (np.int64,),
 }
 _COLUMNS, _NODES, _SCHEMA = "edge_columns", "node_columns", "schema"
+_SORTED = "sorted_by_source"
 _PREFIX = f"{_COLUMNS}."  # before the name of a user's column, in dicts of arrays and in files
-TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA}  # names that a user's column cannot have
+TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA, _SORTED}  # names that a user's column cannot have
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -52,6 +53,7 @@ class GraphArrays:
     edge_columns: dict[str, jax.Array]
     node_columns: dict[str, Any]
     schema: Schema | None
+    sorted_by_source: bool = False
 
     @property
     def num_nodes(self) -> int:
@@ -67,15 +69,18 @@ class GraphArrays:
 
     def tree_flatten_with_keys(self):
         names = (*_FIELDS, _COLUMNS, _NODES)
-        return [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names], self.schema
+        keyed = [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names]
+        return keyed, (self.schema, self.sorted_by_source)
 
     def tree_flatten(self):  # faster, without names: each call of a jitted function flattens
         fields = vars(self)
-        return [fields[name] for name in (*_FIELDS, _COLUMNS, _NODES)], self.schema
+        leaves = [fields[name] for name in (*_FIELDS, _COLUMNS, _NODES)]
+        return leaves, (self.schema, self.sorted_by_source)
 
     @classmethod
-    def tree_unflatten(cls, schema, leaves) -> Self:
-        return cls._unchecked(*leaves, schema=schema)
+    def tree_unflatten(cls, static, leaves) -> Self:
+        schema, sorted_by_source = static
+        return cls._unchecked(*leaves, schema=schema)._knowing(sorted_by_source)
 
     @classmethod
     def _unchecked(cls, *fields: Any, schema: Schema | None = None) -> Self:
@@ -89,6 +94,11 @@ class GraphArrays:
         for at, name in enumerate((_COLUMNS, _NODES), len(_FIELDS)):
             if len(fields) <= at:
                 vars(self)[name] = {}
+
+    def _knowing(self, sorted_by_source: bool) -> Self:
+        """This graph, which was just made, with `sorted_by_source`."""
+        vars(self)[_SORTED] = sorted_by_source
+        return self
 
     def degrees(self) -> jax.Array:
         """int32 `[N]`: each node's number of in-edges."""
@@ -111,7 +121,9 @@ class GraphArrays:
         return self._of(arrays, self.schema)._with_nodes(self.node_columns)
 
     def _of(self, arrays: Mapping[str, Any], schema: Schema | None) -> Self:
-        return self.from_edge_arrays(self.indptr, arrays, schema=schema)
+        """This graph with other arrays of the same edges in the same order."""
+        made = self.from_edge_arrays(self.indptr, arrays, schema=schema)
+        return made._knowing(self.sorted_by_source)
 
     @staticmethod
     def is_edge_array(name: str) -> bool:
@@ -150,7 +162,8 @@ class GraphArrays:
 
     def _with_nodes(self, columns: dict[str, Any]) -> Self:
         fields = [getattr(self, name) for name in (*_FIELDS, _COLUMNS)]
-        return self._unchecked(*fields, columns, schema=self.schema)
+        made = self._unchecked(*fields, columns, schema=self.schema)
+        return made._knowing(self.sorted_by_source)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -184,6 +197,8 @@ class GraphArrays:
         check_arrays("the graph", arrays, _FIELDS, "Make it again from what it was made of.")
         if self.schema is not None:
             arrays[_SCHEMA] = self.schema.as_bytes()
+        if self.sorted_by_source:  # without entries; older versions pass over it
+            arrays[_SORTED] = np.empty((self.num_edges, 0), bool)
         return arrays
 
     @classmethod
@@ -195,4 +210,5 @@ class GraphArrays:
         check_arrays(owner, arrays, _FIELDS, "Write the folder again with `save`.")
         schema = Schema.from_bytes(owner, named)
         check_schema(schema, arrays["indptr"].size - 1, "edge_type" in arrays)
-        return cls.from_edge_arrays(arrays["indptr"], arrays, schema=schema)
+        made = cls.from_edge_arrays(arrays["indptr"], arrays, schema=schema)
+        return made._knowing(_SORTED in arrays)

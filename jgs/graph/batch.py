@@ -17,12 +17,7 @@ from jgs.graph.device import reduce_arrays
 from jgs.graph.export import edge_index_of_block, graphs_tuple
 from jgs.graph.shown import Shown, real
 
-EDGE_FIELDS = (
-    "id",
-    "weight",
-    "type",
-    "time",
-)  # columns of a block that are fields of their own
+EDGE_FIELDS = ("id", "type", "time")  # columns of a block that are fields of their own
 
 
 class Control(NamedTuple):
@@ -58,14 +53,16 @@ class Block(Shown):
         the graph's number of edges, one past the last row of any edge column, so that
         `jgs.ops.gather(column, edge_id)` reads zeros there. None also where the neighbours are
         not joined by edges of the graph, as with `PinSage`.
-      edge_weight: float32 `[E]` or None; each edge's weight, 0 in padding.
+      edge_weight: float32 `[E]` or None; what multiplies each edge's message, 0 in padding:
+        weights of the graph, or those of a sampler's estimate. Layers do not read it.
       control: `Control` or None; control variates for a mean over the block.
       source_capacity: int, static; `S`, the number of rows that a source matrix must have. None
         in a block made by hand: the number of rows is then not checked.
       edge_type: int16 `[E]` or None; the number of each edge's relation, 0 in padding.
       edge_time: int64 `[E]` or None; each edge's time, 0 in padding.
       edge_columns: dict of arrays `[E, ...]` by name; the rows of the graph's edge columns that
-        were asked for, 0 in padding. `{}` if there are none.
+        were asked for, 0 in padding. `{}` if there are none. `"weight"` is the graph's
+        `edge_weight`, which layers read. It multiplies nothing.
 
     A block has the columns that its sampler was asked for (`jgs.sampling.Sampler`, `edges`).
 
@@ -108,13 +105,14 @@ class Block(Shown):
 
     def edge_arrays(self) -> dict[str, jax.Array]:
         """The block's columns, arrays `[E, ...]`, by the names under which a sampler is asked
-        for them: `"id"`, `"weight"`, `"type"`, `"time"`, and the names of edge columns. A layer
-        that reads edges gets this (`jgs.models.EdgeLayer`)."""
+        for them: `"id"`, `"type"`, `"time"`, and the names in `edge_columns`. A layer that
+        reads edges gets this (`jgs.models.EdgeLayer`)."""
         fields = {name: getattr(self, f"edge_{name}") for name in EDGE_FIELDS}
         return {n: a for n, a in fields.items() if a is not None} | self.edge_columns
 
     def with_edge_arrays(self, arrays: Mapping[str, jax.Array]) -> Block:
-        """The same block with exactly these columns, named as in `edge_arrays`."""
+        """The same block with exactly these columns, named as in `edge_arrays`. `edge_weight`
+        stays."""
         fields: dict[str, Any] = {f"edge_{name}": arrays.get(name) for name in EDGE_FIELDS}
         columns = {name: a for name, a in arrays.items() if name not in EDGE_FIELDS}
         return replace(self, **fields, edge_columns=columns)

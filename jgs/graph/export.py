@@ -124,10 +124,10 @@ def graphs_tuple(batch: Any, x: Any) -> Any:
         )
         ends.append(jnp.where(is_real, jnp.stack([block.indices, target]), first.num_sources))
         real.append(is_real)
-        own = block.edge_arrays()
-        # Fields of a block keep their names, as in a graph.
-        column = {f"edge_{n}" if hasattr(block, f"edge_{n}") else n: a for n, a in own.items()}
-        columns.append(column | {"layer": jnp.full(block.edge_capacity, layer, jnp.int32)})
+        names = ("edge_id", "edge_weight", "edge_type", "edge_time")
+        own = {name: a for name in names if (a := getattr(block, name)) is not None}
+        number = {"layer": jnp.full(block.edge_capacity, layer, jnp.int32)}
+        columns.append(own | block.edge_columns | number)
     is_real = jnp.concatenate(real)
     order = jnp.argsort(~is_real, stable=True)  # real edges of all blocks before padding
     with exact_integers():  # `edge_id` is 64-bit

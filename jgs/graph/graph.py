@@ -80,6 +80,8 @@ class Graph(Shown, GraphArrays):
       schema: `Schema` or None, static; the names of the node types and of the relations. The
         ids of a node type are a range (one range in each part of a partitioned graph). See
         `from_relations`.
+      sorted_by_source: bool, static; True: every row is sorted by source. False: that is not
+        known. Graphs from `sorted` and `symmetrized` know it, if they have no types and times.
 
     `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays, and `edge_type`,
     `edge_time` and `schema` if they are given, and raises `InputError`. Arrays are moved to the
@@ -406,12 +408,14 @@ class Graph(Shown, GraphArrays):
         while. A reverse edge belongs to no relation, so node types are kept and edge types are
         dropped (`from_relations` can add reverse relations).
         """
-        return self._without_edge_types()._edited(edits.both_ways)
+        made = self._without_edge_types()._edited(edits.both_ways)
+        return made._knowing(self.edge_time is None)
 
     def sorted(self) -> Self:
         """The graph with each row sorted by edge type and by time, if edges have them, and then
         by source; parallel edges keep their order."""
-        return self._edited(edits.sorted_rows)
+        known = self.edge_type is None and self.edge_time is None
+        return self._edited(edits.sorted_rows)._knowing(known)
 
     def with_self_loops(self) -> Self:
         """The graph with a self-loop at the end of each row that has none.

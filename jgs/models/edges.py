@@ -45,8 +45,6 @@ def on_edges(layer: Any, block: Block, message: jax.Array) -> tuple[Block, jax.A
             f"shape {list(rows.shape)}",
             "Set message_width to the width of an edge's message.",
         )
-    if "weight" in layer.edge_columns:  # the layer itself has used the weights
-        block = replace(block, edge_weight=None)
     if block.control is not None:
         sources = gather(block.control.sources, block.indices)
         control = Control(padded_edges(block, sources), block.control.targets)

@@ -109,8 +109,8 @@ class EdgeLayer(Layer, Protocol):
     Each source's `message` is computed first, once for all its edges. (A source has many edges,
     so products belong there.) If there is nothing to compute it is `x` itself, and
     `projects_first` is False. `edge_message` then makes the message of every edge, and these
-    are reduced. With "weight" among `edge_columns` they are not multiplied by the block's
-    weights.
+    are reduced. Where the block has `edge_weight`, they are multiplied by it, as all messages
+    are. The column "weight" is only read.
 
     Fields:
       message_width: the width `M` of the rows that `edge_message` returns and `update` takes.

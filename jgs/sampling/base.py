@@ -215,10 +215,12 @@ class ByNode(Sampler):
     Attributes:
       num_hops: int; `L`.
       edge_ids, edge_weights: bool; whether the blocks carry `edge_id` and `edge_weight`.
+      edges: the names of the columns of edges that the blocks carry.
     """
 
     edge_ids: bool
     edge_weights: bool
+    edges: tuple[str, ...] = ()
 
     @property
     @abstractmethod

@@ -12,12 +12,10 @@ from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.settings import exact_integers
 
-_GIVEN = ("id", "weight")  # columns that samplers fill in themselves
-
 
 def check_edges(sampler: Any) -> None:
-    """Checks the field `edges` of a sampler and makes it a tuple. `"id"` and `"weight"` stand
-    for `edge_ids` and `edge_weights`. Raises `InputError`."""
+    """Checks the field `edges` of a sampler and makes it a tuple. `"id"` stands for `edge_ids`.
+    Raises `InputError`."""
     names = sampler.edges
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise InputError(
@@ -28,19 +26,11 @@ def check_edges(sampler: Any) -> None:
     object.__setattr__(sampler, "edges", tuple(dict.fromkeys(names)))
     if "id" in sampler.edges:
         object.__setattr__(sampler, "edge_ids", True)
-    if "weight" in sampler.edges:
-        if not hasattr(sampler, "edge_weights"):
-            raise InputError(
-                f"blocks of {type(sampler).__name__} have weights of their own",
-                'edges with "weight"',
-                "Leave it out.",
-            )
-        object.__setattr__(sampler, "edge_weights", True)
 
 
 def ids_needed(sampler: Any) -> bool:
     """Whether the sampler's blocks must have `edge_id` until they have their columns."""
-    return sampler.edge_ids or any(name not in _GIVEN for name in sampler.edges)
+    return sampler.edge_ids or bool(sampler.edges)
 
 
 def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
@@ -48,8 +38,7 @@ def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
     was not asked for. Raises `InputError` for a column that the graph does not have."""
     if not ids_needed(sampler):
         return batch
-    names = [name for name in sampler.edges if name not in _GIVEN]
-    columns = {name: column_of(graph, name) for name in names}
+    columns = {name: column_of(graph, name) for name in sampler.edges if name != "id"}
     with exact_integers():  # ids and times are 64-bit
         blocks = [_filled(block, columns, sampler.edge_ids) for block in batch.blocks]
     return replace(batch, blocks=tuple(blocks))
@@ -59,15 +48,14 @@ def column_of(graph: Graph, name: str) -> jax.Array:
     """The edge column `name` of a graph, `[E, ...]`: `"weight"`, `"type"`, `"time"`, or the
     name of one of its `edge_columns`. Raises `InputError`."""
     fields = {"weight": graph.edge_weight, "type": graph.edge_type, "time": graph.edge_time}
-    found = fields.get(name, graph.edge_columns.get(name))
-    if found is None:
-        known = [n for n, array in fields.items() if array is not None]
+    known = graph.edge_columns | {n: a for n, a in fields.items() if a is not None}
+    if name not in known:
         raise InputError(
             f"the graph must have an edge column {name!r}",
-            f"columns {', '.join([*known, *graph.edge_columns]) or 'none'}",
-            "Give it when you make the graph: edge_columns={...}, edge_time=...",
+            f"columns {', '.join(known) or 'none'}",
+            "Give it when you make the graph: edge_columns={...}, edge_weight=...",
         )
-    return found
+    return known[name]
 
 
 def _filled(block: Block, columns: dict[str, jax.Array], keep_ids: bool) -> Block:

@@ -22,18 +22,16 @@ from jgs.settings import exact_integers
 _AT_ONCE = 1 << 14  # edges that are read at a time
 
 
-def edges_between(
-    graph: Graph, src: Any, dst: Any, room: int, *, sorted_rows: bool = False
-) -> jax.Array:
+def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
     """The edges `src[i] -> dst[i]` of a graph, all parallel ones, for `Seeds.excluded`.
 
     Args:
       src, dst: int `[P]`, the ends of pairs; a pair with an end that is no node has no edges.
         Give a pair twice, with its ends in turn, to find the reverse edges too.
       room: static int; how many edges there is room for, all pairs together.
-      sorted_rows: a promise that every row of the graph is sorted by source, as in
-        `graph.sorted()` of a graph without times and types. Rows are then searched instead of
-        read.
+
+    The rows of the targets are read. Where the graph is `sorted_by_source` they are searched,
+    which is much faster in long rows.
 
     Returns int64 `[room]`: the positions of the edges, ascending, each once, then `E`. If they
     do not fit, the first is -1, and samplers refuse it.
@@ -46,7 +44,7 @@ def edges_between(
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
         start = jnp.where(real, graph.indptr.at[dst].get(mode="clip"), 0)
         degree = jnp.where(real, graph.indptr.at[dst + 1].get(mode="clip"), 0) - start
-        if sorted_rows:
+        if graph.sorted_by_source:
             first, after = (count_less(graph.indices, start, degree, src + i) for i in (0, 1))
             start, degree = start + first, after - first
         ends = jnp.cumsum(degree)

@@ -1,5 +1,7 @@
 """Graphs made from other graphs, against NetworkX, SciPy, or results by hand."""
 
+import pickle
+
 import jax
 import networkx
 import numpy as np
@@ -63,6 +65,18 @@ def test_sorted(edges, csc):
     assert [(d, s, i) for s, d, _, i in edges_of(found)] == expected
     assert [w for _, _, w, _ in edges_of(found)] == [i % 3 + 1 for _, _, i in expected]
     check_order(found, graph)
+
+
+@pytest.mark.parametrize("num_edges", [0, 40])
+def test_a_graph_that_knows_its_order_keeps_knowing_it(num_edges, tmp_path, same_bits):
+    src, dst = np.random.default_rng(0).integers(0, 7, (2, num_edges))
+    for i, graph in enumerate((Graph.from_edges(src, dst, 7), made([]).symmetrized())):
+        for j, one in enumerate((graph, graph.sorted(), graph.symmetrized())):
+            assert one.sorted_by_source == (i == 1 or j > 0)
+            one.save(tmp_path / f"{i}{j}")
+            same_bits(Graph.open(tmp_path / f"{i}{j}"), one)
+            same_bits(pickle.loads(pickle.dumps(one)), one)
+            same_bits(jax.jit(lambda g: g)(one), one)
 
 
 @settings(max_examples=30, deadline=None)

@@ -14,7 +14,7 @@ from jgs import InputError
 from jgs.graph import Control
 from jgs.models import GNN, GINEConv, Placed, SAGEConv, read_inputs
 from jgs.ops import gather
-from jgs.sampling import sample_neighbors
+from jgs.sampling import Labor, Ladies, Neighbors, sample_neighbors
 
 N, WIDTHS = 50, (6, 8, 4)
 GRAPH = edge_graph(N)
@@ -208,17 +208,30 @@ def test_control_variates_are_those_of_the_edges_sources():
     np.testing.assert_allclose(got, known + layer(block, x) - np.stack(means), atol=1e-5)
 
 
-def test_weights_multiply_the_messages_of_layers_that_do_not_read_them():
-    rngs, batch = nnx.Rngs(0), batch_of(np.arange(N), (-1,))
-    layer = GINEConv(8, 4, edge_columns=("dist",), edge_width=1, rngs=rngs)
-    block, x = batch.blocks[0], jnp.asarray(np.random.default_rng(2).normal(size=(N, 8)))
-    x = x.astype(jnp.float32)[batch.nodes]
-    src, dst = GRAPH.edge_index()
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        Neighbors((-1,), edge_weights=True),
+        Labor((3,), edge_weights=True, unbiased=True),
+        Ladies((20,)),
+    ],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_a_blocks_weights_multiply_and_the_column_weight_is_the_graphs(sampler, same_bits):
+    layer = GINEConv(6, 4, edge_columns=("dist", "weight"), edge_width=2, rngs=nnx.Rngs(0))
+    asked = replace(sampler, edges=("id", *layer.edge_columns))
+    draw = lambda one: one.sample(jax.random.key(0), GRAPH, (), np.arange(N), None)  # noqa: E731
+    batch = draw(asked)
+    block, x = batch.blocks[0], gather(jnp.asarray(X), batch.nodes)
+    same_bits(block.edge_weight, draw(sampler).blocks[0].edge_weight)
+    num = int(block.num_edges)
+    ids, weight = np.asarray(block.edge_id[:num]), np.asarray(block.edge_weight[:num])
+    edge = {"dist": GRAPH.edge_columns["dist"][ids], "weight": GRAPH.edge_weight[ids]}
+    same_bits(block.edge_columns["weight"][:num], edge["weight"])
+    rows = layer.edge_message(x[block.indices[:num]], edge) * weight[:, None]
+    want = np.zeros((block.target_capacity, 6), np.float32)
+    np.add.at(want, np.repeat(np.arange(len(want)), np.diff(block.indptr)), rows)
     layer.update = lambda own, rows, *_, **options: rows
-    edge = {"dist": GRAPH.edge_columns["dist"]}
-    rows = np.asarray(layer.edge_message(x[src], edge)) * GRAPH.edge_weight[:, None]
-    want = np.zeros((N, 8), np.float32)
-    np.add.at(want, dst, rows)
     np.testing.assert_allclose(layer(block, x), want, rtol=1e-4, atol=1e-3)
 
 

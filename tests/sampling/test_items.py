@@ -280,20 +280,37 @@ def test_two_ranks_leave_out_what_one_does(same_bits):
         assert own == {node: every[node] for node in own}
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_edges_between_are_all_parallel_edges(given):
-    graph = Graph.from_edges(SRC, DST, N).sorted() if given else GRAPH
-    src, dst = RNG.integers(0, N + 1, (2, 40))
-    src[:9], dst[:9] = SRC[:9], DST[:9]
-    find = jax.jit(edges_between, static_argnames=("room", "sorted_rows"))
-    found = np.asarray(find(graph, src, dst, room=50, sorted_rows=given))
-    target = np.repeat(np.arange(N), np.asarray(graph.degrees()))
+PLAIN = Graph.from_edges(SRC, DST, N)
+TYPED = {("a", kind, "a"): (SRC[i::2], DST[i::2]) for i, kind in enumerate("xy")}
+EVERY_ORDER = {
+    "as given": (PLAIN, False),
+    "timed": (GRAPH.sorted(), False),
+    "typed": (Graph.from_relations({"a": N}, TYPED).sorted(), False),
+    "looped": (PLAIN.sorted().with_self_loops(), False),
+    "renumbered": (PLAIN.sorted().subgraph(np.arange(N)[::-1]), False),
+    "symmetric, timed": (GRAPH.symmetrized(), False),
+    "symmetric": (Graph.from_edges(SRC, DST, N, SRC, symmetric=True), True),
+    "sorted": (PLAIN.sorted(), True),
+    "another's nodes": (PLAIN.sorted().with_node_columns(x=np.arange(N)), True),
+    "unweighted": (Graph.from_edges(SRC, DST, N, SRC).sorted().unweighted(), True),
+}
+
+
+@pytest.mark.parametrize("name", EVERY_ORDER)
+def test_edges_between_are_all_parallel_edges_in_any_order(name):
+    """Only rows that are sorted by source alone are searched."""
+    graph, known = EVERY_ORDER[name]
+    assert graph.sorted_by_source == known
+    num = graph.num_edges
+    src, dst = np.random.default_rng(3).integers(0, N + 1, (2, 40))
+    src[:9], dst[:9], dst[9:12] = SRC[:9], DST[:9], src[9:12]  # edges, and self-loops
+    find = jax.jit(edges_between, static_argnames="room")
+    found = np.asarray(find(graph, src, dst, room=50))
     pairs = set(zip(src.tolist(), dst.tolist(), strict=True))
-    edges = zip(np.asarray(graph.indices).tolist(), target.tolist(), strict=True)
-    want = [i for i, edge in enumerate(edges) if edge in pairs]
+    want = [i for i, edge in enumerate(graph.edge_index().T.tolist()) if tuple(edge) in pairs]
     assert found.dtype == np.int64
-    assert found.tolist() == want + [500] * (50 - len(want))
-    short = find(graph, src, dst, room=len(want) - 1, sorted_rows=given)
+    assert found.tolist() == want + [num] * (50 - len(want))
+    short = find(graph, src, dst, room=len(want) - 1)
     assert np.asarray(short)[0] == -1
     with pytest.raises(InputError, match="excluded edges must be positions"):
         Neighbors((2,)).sample(KEY, graph, (), Seeds(src, excluded=short), None)

@@ -12,10 +12,10 @@ from flax import nnx
 from jgs import Graph, InputError
 from jgs.dist.comm import Alone
 from jgs.dist.mesh import Mesh
-from jgs.models import GNN, GraphSAGE
+from jgs.models import GNN, GATConv, GINEConv, GraphSAGE, SAGEConv
 from jgs.models.dense import pass_messages
 from jgs.ops import gather
-from jgs.sampling import sample_neighbors
+from jgs.sampling import Neighbors, sample_neighbors
 from jgs.train import evaluate_edges, exact_inference
 
 N = 50
@@ -72,6 +72,30 @@ def test_edges_of_weight_0_are_left_out_with_their_columns(kind):
         infer = exact_inference(model, graph, jnp.asarray(X), memory, weighted=True)
         got = infer(nnx.state(model), np.arange(N))
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
+
+
+def reads_weight(conv, width, out):
+    options = {"edge_columns": ("weight",), "edge_width": 1, "rngs": nnx.Rngs(0)}
+    return conv(width, out, **options)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("first", [SAGEConv, GINEConv, GATConv])
+@pytest.mark.parametrize("last", [SAGEConv, GINEConv, GATConv])
+def test_a_column_of_weights_that_a_layer_reads_changes_no_other_layer(first, last, weighted):
+    weight = np.random.default_rng(3).choice([0, 0.5, 3], GRAPH.num_edges)
+    graph = Graph(GRAPH.indptr, GRAPH.indices, weight)
+    layers = [
+        conv(*width, rngs=nnx.Rngs(1)) if conv is SAGEConv else reads_weight(conv, *width)
+        for conv, width in ((first, (6, 8)), (last, (8, 4)))
+    ]
+    model = GNN(layers, rngs=nnx.Rngs(0))
+    sampler = Neighbors((-1, -1), weighted=weighted, edges=model.edge_columns)
+    batch = sampler.sample(jax.random.key(0), graph, (), np.arange(N), None)
+    got = np.asarray(model(batch, gather(jnp.asarray(X), batch.nodes)))
+    exact = exact_inference(model, graph, jnp.asarray(X), weighted=weighted)
+    want = exact(nnx.state(model), np.arange(N))
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("kind", ["mean", "version 1"])

@@ -83,7 +83,7 @@ class Labor(ByNode):
       layer_dependency: whether a node has the same number at every hop, that of hop 0.
       period: the number of steps over which a loader's batches depend on each other; 1 makes
         them independent.
-      edges: as in `Neighbors`; `"weight"` stands for the estimate's weights.
+      edges: as in `Neighbors`.
       edge_ids: whether the blocks carry `edge_id`.
       edge_weights: whether the blocks carry the estimate's weights.
       unbiased: whether the weights are those of the unbiased estimate.

@@ -53,9 +53,10 @@ class Neighbors(ByNode):
       latest: for seeds with times: whether a node takes the latest of its edges before the
         cutoff, as many as its fanout, in place of random ones.
       edges: the names of the columns that the blocks carry of their edges: `"id"`, `"weight"`,
-        `"type"`, `"time"`, and names of `graph.edge_columns`. `edge_ids` and `edge_weights` are
-        the first two.
-      edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`.
+        `"type"`, `"time"`, and names of `graph.edge_columns`. `edge_ids` is the first.
+        `"weight"` is a column that layers read, in the blocks' `edge_columns`.
+      edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`, which
+        multiplies messages.
       relabel_inputs: False: the first block names its sources by node id.
 
     Seeds with times (`Seeds.time`): what a node draws depends on (key, hop, node, cutoff). Two

@@ -46,7 +46,7 @@ class MatrixSampler(Sampler):
     Fields:
       sizes: the `k` of every layer, the seeds' hop first.
       weighted: whether the values of `A` are the graph's `edge_weight`; otherwise they are 1.
-      edges: as in `Neighbors`, without `"weight"`.
+      edges: as in `Neighbors`.
       edge_ids: whether the blocks carry `edge_id`.
       compact: the layout of slices of `A`, see `Matrix`; `choose_layout` finds the faster one.
         It changes no sample.
