@@ -74,12 +74,13 @@ def held_out_auc(pairs, num_nodes, seed, epochs):
     features = positions(graph)
     scorer = Scorer(features.shape[1], num_nodes, nnx.Rngs(seed))
     optimizer = nnx.Optimizer(scorer, optax.adamw(1e-2, weight_decay=0.1), wrt=nnx.Param)
-    items, key = {"src": train[:, 0], "dst": train[:, 1]}, jax.random.key(seed)
+    items = {"src": train[:, 0], "dst": train[:, 1]}
+    key, drop = jax.random.split(jax.random.key(seed))
     loader = Loader(graph, items, 512, Neighbors((15, 15)), before=links, key=key)
     for epoch in range(epochs):
         for batch in loader:
             x, step = jgs.ops.gather(features, batch.nodes), epoch * len(loader) + loader.step
-            train_step(scorer, optimizer, batch, x, jax.random.fold_in(key, step))
+            train_step(scorer, optimizer, batch, x, jax.random.fold_in(drop, step))
     infer = jgs.train.exact_inference(scorer.gnn, graph, features)
     h, bias = infer(nnx.state(scorer.gnn), np.arange(num_nodes)), np.asarray(scorer.bias[...])
 

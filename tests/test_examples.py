@@ -1,11 +1,13 @@
 """Every code block of the README and of the pages, and every file in examples/, runs."""
 
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 
@@ -74,3 +76,31 @@ def test_example(path, tmp_path):
         ).execute()
     else:
         run(sys.executable, str(path), "1", cwd=tmp_path)
+
+
+def test_the_example_of_links_learns_and_sees_no_target(data_folder, neighbors_of, monkeypatch):
+    """60 epochs of seed 1 on USAir give an AUC of 0.931. It is 0.42 without training, 0.66 with
+    negated products of rows and 0.069 with negated scores. Without `excluded` it is 0.948: the
+    AUC does not show whether target edges are left out, so the drawn edges of the first batches
+    are compared with their pairs.
+    """
+    path = REPOSITORY / "examples" / "link_prediction.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    step, drawn = example.train_step, []
+
+    def watched(scorer, optimizer, batch, x, key):
+        if len(drawn) < 8:
+            ends = np.stack([batch.items["src"], batch.items["dst"]], axis=1)
+            hops = neighbors_of(batch)
+            drawn.append({(u, v) for hop in hops for v, row in hop.items() for u in row})
+            assert drawn[-1].isdisjoint(map(tuple, np.r_[ends, ends[:, ::-1]].tolist()))
+        return step(scorer, optimizer, batch, x, key)
+
+    monkeypatch.setattr(example, "train_step", watched)
+    with np.load(data_folder / "usair.npz") as file:
+        ends, num_nodes = file["edge_index"], int(file["num_nodes"])
+    pairs = np.unique(np.sort(ends.T, axis=1), axis=0)
+    assert example.held_out_auc(pairs, num_nodes, seed=1, epochs=60) > 0.88
+    assert min(map(len, drawn)) > 1000

@@ -322,6 +322,14 @@ def widths_of(
 def _check_layers(layers: Sequence[Layer]) -> None:
     if not layers:
         raise InputError("a GNN must have at least one layer", "none", "Give one a hop.")
+    for i, layer in enumerate(layers):
+        names = getattr(layer, "edge_columns", None)
+        if not isinstance(names, tuple):
+            raise InputError(
+                "a layer must say which edge columns it reads: edge_columns, a tuple of names",
+                f"{names!r} in {type(layer).__name__}, layer {i}",
+                "Write edge_columns = () if it reads none, or edge_columns = ('dist',).",
+            )
     for i, (one, other) in enumerate(pairwise(layers)):
         if one.out_features != other.in_features:
             raise InputError(

@@ -133,8 +133,9 @@ def enlarged(capacity: Capacity, worst: Capacity, level: int) -> Capacity:
         if capacity == worst:
             raise InputError(
                 "a batch must fit the bound of its sampler",
-                "an overflow there: seeds that are no nodes, or repeated ones",
-                "Give node ids; where seeds repeat, plan with distinct=False.",
+                "an overflow there: seeds that are no nodes or repeat, or wrong excluded edges",
+                "Give node ids; where seeds repeat, plan with distinct=False; where edges are "
+                "excluded, give edges_between more room.",
             )
         capacity = capacity.enlarge(worst)
     return capacity

@@ -175,11 +175,14 @@ def _check_excluded(excluded: np.ndarray, num_edges: int) -> None:
     outside = (excluded < 0) | (excluded > num_edges)
     if falls.any() or outside.any():
         wrong = excluded[..., 1:][falls] if falls.any() else excluded[outside]
+        remedy = "Use numpy.unique, or jgs.sampling.edges_between."
+        if (excluded[..., :1] == -1).any():
+            remedy = "The edges between pairs did not fit: give edges_between more room."
         raise InputError(
             f"excluded edges must be positions below {num_edges} that ascend without "
             f"repetition, then {num_edges} for padding",
             f"{int(wrong[0])}" + (" after one that is not less" if falls.any() else ""),
-            "Use numpy.unique, or jgs.sampling.edges_between.",
+            remedy,
         )
 
 

@@ -14,6 +14,7 @@ from jax.extend.random import threefry_2x32
 
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
+from jgs.sampling.checks import require_int
 from jgs.sampling.eligible import count_less
 from jgs.sampling.random import as_key_data, below, node_bits
 from jgs.sampling.relabel import relabel
@@ -28,14 +29,15 @@ def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
     Args:
       src, dst: int `[P]`, the ends of pairs; a pair with an end that is no node has no edges.
         Give a pair twice, with its ends in turn, to find the reverse edges too.
-      room: static int; how many edges there is room for, all pairs together.
+      room: static int, at least 1; how many edges there is room for, all pairs together.
 
     The rows of the targets are read. Where the graph is `sorted_by_source` they are searched,
     which is much faster in long rows.
 
     Returns int64 `[room]`: the positions of the edges, ascending, each once, then `E`. If they
-    do not fit, the first is -1, and samplers refuse it.
+    do not fit, the first is -1, and samplers refuse it. Raises `InputError` for another `room`.
     """
+    room = require_int("the room of edges_between", room, 1)
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     with exact_integers():
         src, dst = (jnp.asarray(ends).astype(jnp.int64).reshape(-1) for ends in (src, dst))

@@ -116,6 +116,13 @@ def test_what_a_stack_refuses():
         GNN([], rngs=rngs)
     with pytest.raises(InputError, match="5 after 4, layer 1"):
         GNN([SAGEConv(3, 4, rngs=rngs), SAGEConv(5, 4, rngs=rngs)], rngs=rngs)
+    older = type("Older", (), {"in_features": 4, "out_features": 4})()
+    named = SAGEConv(4, 4, rngs=rngs)
+    named.edge_columns = "dist"
+    for layer, found in ((older, "None in Older"), (named, "'dist' in SAGEConv")):
+        said = f"edge_columns, a tuple of names; got {found}, layer 1. Write edge_columns"
+        with pytest.raises(InputError, match=said):
+            GNN([SAGEConv(3, 4, rngs=rngs), layer], rngs=rngs)
     for options in ({"activation": "gelu"}, {"attention_dropout": 1.0}):
         with pytest.raises(InputError, match=next(iter(options))):
             GNN([SAGEConv(3, 4, rngs=rngs)], **options, rngs=rngs)

@@ -312,8 +312,21 @@ def test_edges_between_are_all_parallel_edges_in_any_order(name):
     assert found.tolist() == want + [num] * (50 - len(want))
     short = find(graph, src, dst, room=len(want) - 1)
     assert np.asarray(short)[0] == -1
-    with pytest.raises(InputError, match="excluded edges must be positions"):
+    with pytest.raises(InputError, match=r"got -1\. .* give edges_between more room"):
         Neighbors((2,)).sample(KEY, graph, (), Seeds(src, excluded=short), None)
+    with pytest.raises(InputError, match=r"room of edges_between must be .* at least 1; got 0"):
+        find(graph, src, dst, room=0)
+
+
+def test_a_plain_loader_says_that_edges_between_needs_more_room(implemented):
+    implemented(False)
+
+    def tight(key, graph, items):
+        src, dst = items["src"], items["dst"]
+        return Seeds(src[:1], excluded=edges_between(graph, src, dst, room=3))
+
+    with pytest.raises(InputError, match="excluded, give edges_between more room"):
+        next(iter(loader(before=tight)))
 
 
 def test_negatives_belong_to_their_pair():
