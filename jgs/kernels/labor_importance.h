@@ -74,8 +74,15 @@ class Importances {
       s_.least.resize(graph_.num_nodes, kNever);
     }
     std::atomic<bool> good{true};
-    ForCandidates(targets, [&](int64_t, int64_t, int32_t node) {
-      if (node < 0 || node >= graph_.num_nodes) good.store(false, std::memory_order_relaxed);
+    team_.For(targets.num_chunks, [&](int64_t chunk) {  // of excluded edges too
+      for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
+        const int32_t* node = graph_.indices + w_.row_start[t];
+        const int32_t length = w_.degree[t] + (kLimited ? w_.holes[t].num : 0);
+        const bool all = std::all_of(node, node + length, [&](int32_t u) {
+          return u >= 0 && u < graph_.num_nodes;
+        });
+        if (!all) good.store(false, std::memory_order_relaxed);
+      }
     });
     if (!good.load()) return false;
     const float per_k = 1.0f / static_cast<float>(hop.fanout);

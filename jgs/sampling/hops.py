@@ -152,7 +152,7 @@ def _sample_batch(
     bad = bad_seeds(seeds, num_nodes, num_edges)
     nodes, cutoff = seeds.nodes, seeds.time
     if num_edges == 0:  # one edge that is in no row, since an empty array cannot be indexed
-        graph = _with_an_edge(graph)
+        graph, seeds = _with_an_edge(graph), seeds.replace(excluded=None)
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     if cutoff is not None:
         cutoff = jnp.where(nodes < num_nodes, cutoff, 0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -223,24 +224,18 @@ def check_functions(functions: Any, rule: str = "after must be functions") -> tu
 
 def name_of(stage: Any) -> str:
     """A text that is equal for equal stages, in any process: the `repr` of an object, the name
-    of a function and what it has enclosed. Raises `InputError` for an object without one."""
-    text = _named(stage, ())
-    if text is None:
-        raise InputError(
-            "a stage must have a repr, by which a loader's state knows it",
-            f"an object of {type(stage).__qualname__}",
-            "Make its class a frozen dataclass, or give it a __repr__.",
-        )
-    return text
+    of a function with its defaults and what it has enclosed. Raises `InputError` for an object
+    without a `repr`."""
+    return _named(stage, ())
 
 
-def _named(value: Any, inside: tuple[Any, ...]) -> str | None:
-    """The name of a stage, or of a value that it has; None for an object without a `repr`."""
+def _named(value: Any, inside: tuple[Any, ...]) -> str:
+    """The name of a stage, or of a value that it has."""
 
     def named(part: Any) -> str:
         if any(part is outer for outer in inside):  # a function that encloses itself
             return "..."
-        return _named(part, (*inside, value)) or type(part).__qualname__
+        return _named(part, (*inside, value))
 
     if isinstance(value, partial):
         given = [
@@ -250,10 +245,21 @@ def _named(value: Any, inside: tuple[Any, ...]) -> str | None:
         return f"partial({', '.join([named(value.func), *given])})"
     if inspect.ismethod(value):
         return f"{named(value.__self__)}.{value.__name__}"
+    if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer):
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        array = np.ascontiguousarray(jax.device_get(value))
+        return f"{array.dtype}{list(array.shape)}{zlib.crc32(array.tobytes())}"
     if hasattr(value, "__qualname__"):
-        cells = getattr(value, "__closure__", None) or ()
-        enclosed = (
-            f"({', '.join(named(cell.cell_contents) for cell in cells)})" if cells else ""
+        value = inspect.unwrap(value)  # what jax.jit was given
+        held = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+        held += getattr(value, "__defaults__", None) or ()
+        held += (getattr(value, "__kwdefaults__", None) or {}).values()
+        return f"{value.__module__}.{value.__qualname__}({', '.join(map(named, held))})"
+    if type(value).__repr__ is object.__repr__:
+        raise InputError(
+            "a stage, and what it holds, must have a repr: a loader's state knows it by that",
+            f"an object of {type(value).__qualname__}",
+            "Make its class a frozen dataclass, or give it a __repr__.",
         )
-        return f"{value.__module__}.{value.__qualname__}{enclosed}"
-    return None if type(value).__repr__ is object.__repr__ else repr(value)
+    return repr(value)

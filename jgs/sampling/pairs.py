@@ -77,7 +77,8 @@ def join_nodes(
     """The distinct nodes, each to be a seed once.
 
     Args:
-      nodes: int `[...]`, `N` for padding.
+      nodes: int `[...]`, `N` for padding. If another number is no node, all seeds are -1, which
+        samplers refuse.
       time: int `[...]`, a cutoff for each, or None. Two are one where both are equal.
 
     Returns int32 `[B]`, the nodes in order of first appearance, then `N`, where `B` is the
@@ -85,7 +86,9 @@ def join_nodes(
     `nodes`, the index of each in the first. The index of padding is `B`.
     """
     with exact_integers():
-        ids = jnp.asarray(nodes).astype(jnp.int32)
+        given = jnp.asarray(nodes).astype(jnp.int64)
+        bad = jnp.any((given < 0) | (given > graph.num_nodes))
+        ids = given.astype(jnp.int32)
         flat, size = ids.reshape(-1), ids.size
         cutoff = none = None
         if time is not None:
@@ -98,6 +101,7 @@ def join_nodes(
         found, _, rows, cutoffs = relabel(
             nobody, zero, flat, real, size, graph.num_nodes, none, cutoff
         )
+        found = jnp.where(bad, -1, found)  # which samplers refuse
         return found, cutoffs, rows.reshape(ids.shape)
 
 

@@ -70,7 +70,7 @@ def _array(value: Any) -> Any:
     if isinstance(value, jax.Array):
         return value
     try:
-        return np.asarray(value)
+        return np.array(value)  # a copy, as the caller may change it afterwards
     except ValueError:  # ragged: whoever checks the form refuses it
         return np.empty(0)
 
@@ -83,7 +83,17 @@ def _long(name: str, value: Any) -> jax.Array:
             f"{value.dtype}{list(value.shape)}",
             "Convert it with .astype(int).",
         )
+    if value.ndim == 0:
+        raise InputError(
+            f"the {name} of seeds must be an array of integers",
+            f"one number, {value}",
+            "Put it into a list.",
+        )
+    if isinstance(value, np.ndarray) and (value > np.iinfo(np.int64).max).any():
+        raise InputError(
+            f"the {name} of seeds must be 64-bit integers", value.max(), "Give signed ones."
+        )
     with exact_integers():
-        if isinstance(value, np.ndarray):  # a copy, as the caller may change it afterwards
+        if isinstance(value, np.ndarray):
             return jax.device_put(value.astype(np.int64))
         return value.astype(jnp.int64)

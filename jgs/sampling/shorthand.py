@@ -23,6 +23,9 @@ _OPTIONS = {
     "return_edge_ids": "edge_ids",
     "return_edge_weights": "edge_weights",
     "relabel_inputs": "relabel_inputs",
+    "window": "window",
+    "latest": "latest",
+    "edges": "edges",
 }
 
 
@@ -52,7 +55,7 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
             f"{sampler!r}" + (f" without {', '.join(missing)}" if missing else ""),
             "Make its class a subclass of jgs.sampling.Sampler.",
         )
-    given: dict[str, Any] = {_OPTIONS[name]: bool(v) for name, v in options.items()}
+    given: dict[str, Any] = {_OPTIONS[name]: v for name, v in options.items()}
     return Neighbors(check_fanouts(sampler), **given)
 
 

@@ -64,6 +64,9 @@ class SubgraphSampler(Sampler):
     The number of seeds and a loader's `batch_size` determine only the number of batches in an
     epoch. A capacity has one hop: the block's edges and the subgraph's nodes.
 
+    The edges `Seeds.excluded` are left out of the block. Which nodes are drawn does not depend
+    on them: a walk or an edge that draws nodes may be an excluded one.
+
     Fields:
       norm_error: None, or a float that switches on GraphSAINT's normalisation (Zeng et al.,
         "GraphSAINT: Graph Sampling Based Inductive Learning Method", ICLR 2020, section 3.2).

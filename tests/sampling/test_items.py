@@ -169,19 +169,37 @@ def test_a_stage_is_known_by_what_it_holds():
 
         return stage
 
+    def default(by):
+        def stage(key, graph, items, by=by):
+            return (items + by) % graph.num_nodes
+
+        return stage
+
     forms = (
         enclosing,
         Known,
         lambda by: Known(by).method,
         lambda by: functools.partial(Known(by)),
+        lambda by: jax.jit(enclosing(by)),
+        lambda by: enclosing(np.r_[np.zeros(5000, int), by, np.zeros(5000, int)][5000]),
+        default,
     )
     for form in forms:
         one, equal, other = (loader(np.arange(20), 5, before=form(by)) for by in (1, 1, 2))
         equal.load_state_dict(one.state_dict())
         with pytest.raises(InputError, match=r"digest.*stages"):
             other.load_state_dict(one.state_dict())
-    with pytest.raises(InputError, match=r"a stage must have a repr.*Shift"):
+    with pytest.raises(InputError, match=r"must have a repr.*Shift"):
         loader(np.arange(20), 5, before=Shift(1))
+    with pytest.raises(InputError, match=r"must have a repr.*Shift"):
+        loader(np.arange(20), 5, before=Shift(1).method)
+
+
+def test_join_nodes_refuses_what_is_no_node():
+    for bad in (-1, N + 1, 2**32 + 5):
+        nodes, _, _ = join_nodes(GRAPH, np.array([bad, 0, 3]))
+        with pytest.raises(InputError, match="seeds"):
+            Neighbors((2,)).sample(KEY, GRAPH, (), nodes, None)
 
 
 def test_after_is_called_for_the_batches_of_the_epoch_alone():
@@ -369,3 +387,13 @@ def test_bad_items_are_refused_in_one_line(change, words):
     with pytest.raises(InputError, match=words) as error:
         loader(**change)
     assert "\n" not in str(error.value)
+
+
+def test_a_tuple_of_fanouts_takes_every_option():
+    options = {"window": 50, "latest": True, "edges": ("time",)}
+    events = {"nodes": DST[:20], "time": np.arange(20) + 80}
+    (batch,) = loader(events, 20, (3, 2), before=None, **options)
+    sampler = Neighbors((3, 2), window=50, latest=True, edges=("time",))
+    (want,) = loader(events, 20, sampler, before=None)
+    np.testing.assert_array_equal(batch.nodes, want.nodes)
+    np.testing.assert_array_equal(batch.blocks[1].edge_time, want.blocks[1].edge_time)

@@ -87,6 +87,9 @@ def test_each_batch_excludes_edges_of_its_own():
         ),
         (lambda: Neighbors((2,), replace=True, latest=True), "without replacement"),
         (lambda: Walk(2, window=0), "the window must be an int of at least 1; got 0"),
+        (lambda: Neighbors((3,), latest=2), "latest must be True or False"),
+        (lambda: Seeds([1, 2], excluded=5), "must be an array of integers; got one number"),
+        (lambda: Seeds([1], time=np.array([2**63 + 5], np.uint64)), "64-bit integers"),
         (lambda: Walk(2, latest=0), "latest must be an int of at least 1; got 0"),
         (lambda: Walk(2, weighted=True, latest=1), "without weights; got latest=1"),
     ],
@@ -165,3 +168,37 @@ def test_wrong_exclusions_inside_jit(sampler, implemented):
         found, error = outcome(program, good)
         assert not error
         assert isinstance(sampler, Walk) or not found.overflow
+
+
+def test_a_damaged_edge_that_is_excluded_is_found():
+    """LABOR's importances are computed of whole rows, holes too."""
+    if not kernels.available():
+        pytest.skip("the plain form reads no memory of others")
+    indices = np.zeros(64, np.int32)
+    graph = Graph.from_edges(indices, indices, 3)
+    bad = np.asarray(graph.indices).copy()
+    bad[10] = -(2**31)
+    damaged = object.__new__(Graph)
+    vars(damaged).update(vars(graph) | {"indices": jnp.asarray(bad)})
+    sampler = Labor((4,), importance=1)
+    capacity = Capacity((64,), (3,))
+    with pytest.raises(RUNTIME_ERRORS, match="must be valid"):
+        sampler.sample(KEY, damaged, (), Seeds([0], excluded=[10, 64]), capacity)
+
+
+def test_seeds_are_copied():
+    nodes = np.array([1, 2], np.int32)
+    seeds = Seeds(nodes)
+    nodes[:] = 3
+    np.testing.assert_array_equal(seeds.nodes, [1, 2])
+
+
+def test_nothing_is_excluded_where_there_are_no_edges(implemented):
+    graph = Graph.from_edges([], [], 3)
+    for sampler in (PinSage((2,), 5, 2), Neighbors((2,))):
+        for kernel in (True, False):
+            implemented(kernel and kernels.available())
+            seeds = Seeds([0, 1], excluded=[0, 0, 0])
+            batch = sampler.sample(KEY, graph, sampler.init(graph), seeds, None)
+            assert int(batch.blocks[0].num_edges) == 0
+            assert not batch.overflow

@@ -81,6 +81,12 @@ class Neighbors(ByNode):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+        if not isinstance(self.latest, bool | np.bool_):
+            raise InputError(
+                "latest must be True or False: the fanouts say how many edges are taken",
+                repr(self.latest),
+                "Give latest=True, and the number as a fanout.",
+            )
         names = ("replace", "weighted", "latest", "edge_ids", "edge_weights", "relabel_inputs")
         for name in names:
             object.__setattr__(self, name, bool(getattr(self, name)))
