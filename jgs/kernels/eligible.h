@@ -127,7 +127,9 @@ inline Limits LimitsOf(const Seeds& seeds, const int64_t* edge_time, int64_t num
     error = "excluded edges must be positions below " + std::to_string(num_edges) +
             " that ascend without repetition, then " + std::to_string(num_edges) +
             " for padding; got " + std::to_string(seeds.excluded[i]) + " at position " +
-            std::to_string(i) + ". Use numpy.unique";
+            std::to_string(i) +
+            (seeds.excluded[i] == -1 ? ". If edges_between made them, give it more room"
+                                     : ". Use numpy.unique");
     return limits;
   }
   if (limits.num_excluded > 0) IndexExcluded(limits, num_edges);
