@@ -41,8 +41,8 @@ def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     with exact_integers():
         src, dst = (jnp.asarray(ends).astype(jnp.int64).reshape(-1) for ends in (src, dst))
-        if num_edges == 0:
-            return jnp.zeros(room, jnp.int64)
+        if num_edges == 0 or src.shape[0] == 0:
+            return jnp.full(room, num_edges, jnp.int64)
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
         start = jnp.where(real, graph.indptr.at[dst].get(mode="clip"), 0)
         degree = jnp.where(real, graph.indptr.at[dst + 1].get(mode="clip"), 0) - start

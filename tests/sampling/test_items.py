@@ -195,6 +195,11 @@ def test_a_stage_is_known_by_what_it_holds():
         loader(np.arange(20), 5, before=Shift(1).method)
 
 
+def test_no_pairs_have_no_edges_between():
+    none = np.zeros(0, np.int32)
+    np.testing.assert_array_equal(edges_between(GRAPH, none, none, 3), [500] * 3)
+
+
 def test_join_nodes_refuses_what_is_no_node():
     for bad in (-1, N + 1, 2**32 + 5):
         nodes, _, _ = join_nodes(GRAPH, np.array([bad, 0, 3]))
