@@ -67,7 +67,7 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
             raise InputError(
                 "the name of an edge column must be an identifier, and no field of Graph",
                 repr(name),
-                "Choose another, such as 'time'.",
+                "Choose another, such as 'dist'.",
             )
         form = "sequences of unequal lengths"
         try:

@@ -22,14 +22,6 @@ inline int64_t Below(uint64_t bits, uint64_t n) {
   return static_cast<int64_t>((static_cast<unsigned __int128>(bits) * n) >> 64);
 }
 
-// Sums that may wrap around: damaged prefix sums give a wrong draw, not undefined behaviour.
-JGS_INLINE inline int64_t Plus(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-}
-JGS_INLINE inline int64_t Minus(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
-}
-
 // Draws by weight for the rows of a batch_.
 //
 // Without replacement these are successive draws, each in proportion to the weights not yet
@@ -44,11 +36,11 @@ class WeightedDraws {
  public:
   WeightedDraws(Draws& batch, bool replace) : batch_(batch), replace_(replace) {}
 
-  // The stretch of a row: its first edge, the weight in the row before it, and its holes.
-  void Limit(int row, int64_t start, int64_t base, Holes holes) {
+  // The stretch of a row: its first edge, its holes and their weights.
+  void Limit(int row, int64_t start, const Holes& holes, const HoleWeights& weights) {
     start_[row] = start;
-    base_[row] = base;
     holes_[row] = holes;
+    weights_[row] = weights;
   }
 
   // Draws for the batch's rows, whose prefix sums are at `prefix`, into its `position`.
@@ -61,7 +53,8 @@ class WeightedDraws {
       count[r] = 0;
       left_[r] = r < batch_.num_rows ? prefix[r][batch_.degree[r] - 1] : 0;
       if (limited && r < batch_.num_rows) {
-        left_[r] = Minus(Minus(left_[r], base_[r]), Lost(r, holes_[r].num));
+        const HoleWeights& holes = weights_[r];
+        left_[r] = Minus(Minus(left_[r], holes.base), holes.Lost(holes.num));
       }
       per_weight_[r] = left_[r] > 0 ? batch_.degree[r] / static_cast<double>(left_[r]) : 0;
     }
@@ -73,7 +66,7 @@ class WeightedDraws {
       }
       if (!replace_) RunOn(isa, StepOver{*this, i});
       if constexpr (limited) {
-        for (int r = 0; r < batch_.num_rows; ++r) point_[r] = InRow(r, point_[r]);
+        for (int r = 0; r < batch_.num_rows; ++r) point_[r] = weights_[r].InRow(point_[r]);
       }
       num_searching_ = 0;
       for (int r = 0; r < batch_.num_rows; ++r) {
@@ -145,41 +138,18 @@ class WeightedDraws {
     }
   };
 
-  // The weight of a hole of a row.
-  int64_t HoleWeight(int r, int32_t hole) const {
-    const int64_t at = holes_[r].edge[hole] - start_[r];
-    return Minus(prefix[r][at], at == 0 ? base_[r] : prefix[r][at - 1]);
-  }
-
-  // The weight of the first `num` holes of a row.
-  int64_t Lost(int r, int32_t num) const {
-    int64_t lost = 0;
-    for (int32_t hole = 0; hole < num; ++hole) lost = Plus(lost, HoleWeight(r, hole));
-    return lost;
-  }
-
-  // The point of the whole row that a point of its eligible edges is.
-  int64_t InRow(int r, int64_t point) const {
-    int64_t real = Plus(point, base_[r]);
-    for (int32_t hole = 0; hole < holes_[r].num; ++hole) {
-      const int64_t at = holes_[r].edge[hole] - start_[r];
-      if ((at == 0 ? base_[r] : prefix[r][at - 1]) > real) break;
-      real = Plus(real, HoleWeight(r, hole));
-    }
-    return real;
-  }
-
   // Finds the interval of each position drawn, and subtracts its weight from what is left.
   void Take(const int32_t* position) {
     for (int r = 0; r < kLanes; ++r) {
       begin_[r] = std::numeric_limits<int64_t>::max();
       weight_[r] = 0;
       if (left_[r] <= 0) continue;
-      begin_[r] = position[r] == 0 ? (limited ? base_[r] : 0) : prefix[r][position[r] - 1];
+      begin_[r] = position[r] == 0 ? (limited ? weights_[r].base : 0) : prefix[r][position[r] - 1];
       weight_[r] = Minus(prefix[r][position[r]], begin_[r]);
       if constexpr (limited) {
-        const int64_t lost = Lost(r, holes_[r].Before(start_[r] + position[r]));
-        begin_[r] = Minus(begin_[r], Plus(base_[r], lost));
+        const HoleWeights& holes = weights_[r];
+        const int64_t lost = holes.Lost(holes_[r].Before(start_[r] + position[r]));
+        begin_[r] = Minus(begin_[r], Plus(holes.base, lost));
       }
       left_[r] = Minus(left_[r], weight_[r]);
     }
@@ -212,8 +182,9 @@ class WeightedDraws {
 
   Draws& batch_;
   const bool replace_;
-  int64_t start_[limited ? kLanes : 1], base_[limited ? kLanes : 1];
+  int64_t start_[limited ? kLanes : 1];
   Holes holes_[limited ? kLanes : 1];
+  HoleWeights weights_[limited ? kLanes : 1];
   int64_t left_[kLanes];       // the weight not yet drawn
   double per_weight_[kLanes];  // the mean number of positions for a unit of weight
   int64_t point_[kLanes], begin_[kLanes], weight_[kLanes];

@@ -47,6 +47,42 @@ struct Holes {
   }
 };
 
+// Sums that may wrap around: damaged prefix sums give a wrong draw, not undefined behaviour.
+JGS_INLINE inline int64_t Plus(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+JGS_INLINE inline int64_t Minus(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+
+// The weights of the holes of a stretch. See Limits::WeightsOf.
+struct HoleWeights {
+  int64_t base;  // the weight in the row before the stretch
+  int32_t num = 0;
+  int64_t extra = 0;  // what `lost` counts too little for the first hole
+  const int64_t *begin = nullptr, *lost = nullptr;  // of the stretch's first hole on
+
+  // The weight of the first `count` holes.
+  int64_t Lost(int32_t count) const {
+    return count == 0 ? 0 : Plus(Minus(lost[count], lost[0]), extra);
+  }
+
+  // The point of the row that a point of its eligible edges is: it steps over the holes before.
+  int64_t InRow(int64_t point) const {
+    int32_t low = 0, high = num;
+    while (low < high) {  // the first hole with more eligible weight before it than the point
+      const int32_t middle = low + (high - low) / 2;
+      const int64_t before = middle == 0 ? Minus(begin[0], extra) : begin[middle];
+      if (Minus(Minus(before, base), Lost(middle)) > point) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return Plus(Plus(point, base), Lost(low));
+  }
+};
+
 // Part of a row: `count` eligible edges and the holes among them, from `start` on.
 struct Stretch {
   int64_t start;
@@ -66,6 +102,10 @@ struct Limits {
   // stretches without any, so that a row costs one look and no search. See IndexExcluded.
   std::vector<int32_t> before;
   int shift = 0;
+  // If draws are by weight: [num_excluded] the prefix sum of the edge before each excluded one,
+  // and [num_excluded + 1] the sum of all excluded edges before. Sums are of a row, so for a
+  // row's first edge these are of the row before.
+  std::vector<int64_t> begin, lost;
 
   bool any() const { return num_excluded > 0 || time != nullptr; }
 
@@ -78,6 +118,14 @@ struct Limits {
         std::lower_bound(excluded + near[0], excluded + near[1], start);
     if (first == end || *first >= start + length) return {};
     return {first, static_cast<int32_t>(std::lower_bound(first, end, start + length) - first)};
+  }
+
+  // The weights of the holes of a stretch from `start` on, `base` after its row's begin.
+  HoleWeights WeightsOf(const Holes& holes, int64_t start, int64_t base) const {
+    if (holes.num == 0) return {base};
+    const int64_t first = holes.edge - excluded;
+    const int64_t extra = holes.edge[0] == start ? Minus(begin[first], base) : 0;
+    return {base, holes.num, extra, &begin[first], &lost[first]};
   }
 
   // The eligible edges of a row of `length` edges from `start` on.
@@ -109,9 +157,22 @@ inline void IndexExcluded(Limits& limits, int64_t num_edges) {
   }
 }
 
+// Fills `begin` and `lost` of the limits of a graph with these prefix sums.
+inline void WeighExcluded(Limits& limits, const int64_t* weight_prefix) {
+  limits.begin.resize(limits.num_excluded);
+  limits.lost.assign(limits.num_excluded + 1, 0);
+  for (int64_t i = 0; i < limits.num_excluded; ++i) {
+    const int64_t edge = limits.excluded[i];
+    limits.begin[i] = edge == 0 ? 0 : weight_prefix[edge - 1];
+    limits.lost[i + 1] =
+        Plus(limits.lost[i], Minus(weight_prefix[edge], limits.begin[i]));
+  }
+}
+
 // The limits of a batch of a graph with `num_edges` edges; sets `error` if they are invalid.
+// `weight_prefix` is null where no draw is by weight.
 inline Limits LimitsOf(const Seeds& seeds, const int64_t* edge_time, int64_t num_edges,
-                       int64_t window, std::string& error) {
+                       const int64_t* weight_prefix, int64_t window, std::string& error) {
   Limits limits;
   limits.time = seeds.time != nullptr ? edge_time : nullptr;
   limits.window = window;
@@ -133,6 +194,7 @@ inline Limits LimitsOf(const Seeds& seeds, const int64_t* edge_time, int64_t num
     return limits;
   }
   if (limits.num_excluded > 0) IndexExcluded(limits, num_edges);
+  if (weight_prefix != nullptr) WeighExcluded(limits, weight_prefix);
   return limits;
 }
 

@@ -262,7 +262,7 @@ std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const Seed
                         LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
                         const SampledNodes& sampled, const Executor& executor) {
   std::string error = CheckHubs(hubs, graph);
-  const Limits limits = LimitsOf(seeds, nullptr, graph.num_edges, -1, error);
+  const Limits limits = LimitsOf(seeds, nullptr, graph.num_edges, nullptr, -1, error);
   if (!error.empty()) return error;
   const auto sample = [&](auto limited) {
     return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor,

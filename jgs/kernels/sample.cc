@@ -19,8 +19,9 @@ class NeighborRows {
  public:
   static constexpr bool kTimed = timed;
 
-  NeighborRows(const GraphView& graph, const NeighborOptions& options, Workspace& work)
-      : graph_(graph), replace_(options.replace), weighted_(options.weighted),
+  NeighborRows(const GraphView& graph, const Limits& limits, const NeighborOptions& options,
+               Workspace& work)
+      : graph_(graph), limits_(limits), replace_(options.replace), weighted_(options.weighted),
         latest_(options.latest), w_(work) {}
 
   bool Bound(const Hop& hop, const Targets& targets) {
@@ -73,8 +74,9 @@ class NeighborRows {
           by_weight.prefix[row] = graph_.weight_prefix + w_.row_start[last];
           if constexpr (limited) {
             draws.degree[row] += static_cast<uint32_t>(w_.holes[last].num);
-            by_weight.Limit(row, w_.row_start[last], Base(targets.nodes[last], last),
-                            w_.holes[last]);
+            const int64_t start = w_.row_start[last], base = Base(targets.nodes[last], last);
+            by_weight.Limit(row, start, w_.holes[last],
+                            limits_.WeightsOf(w_.holes[last], start, base));
           }
         }
         for (; weighted_ && ahead < std::min(last + 2 * kLanes, end); ++ahead) {
@@ -183,6 +185,7 @@ class NeighborRows {
   }
 
   const GraphView& graph_;
+  const Limits& limits_;
   const bool replace_, weighted_, latest_;
   Workspace& w_;
   std::vector<Key> keys_;  // of this hop, one for each cutoff
@@ -197,23 +200,24 @@ std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
                             const Executor& executor) {
   std::string error;
   const Limits limits =
-      LimitsOf(seeds, options.edge_time, graph.num_edges, options.window, error);
+      LimitsOf(seeds, options.edge_time, graph.num_edges,
+               options.weighted ? graph.weight_prefix : nullptr, options.window, error);
   if (!error.empty()) return error;
   const auto sample = [&](auto make) {
     return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor, make);
   };
   if (limits.time != nullptr) {
     return sample([&](Team&, Workspace& work) {
-      return NeighborRows<true, true>(graph, options, work);
+      return NeighborRows<true, true>(graph, limits, options, work);
     });
   }
   if (limits.any()) {
     return sample([&](Team&, Workspace& work) {
-      return NeighborRows<true, false>(graph, options, work);
+      return NeighborRows<true, false>(graph, limits, options, work);
     });
   }
   return sample([&](Team&, Workspace& work) {
-    return NeighborRows<false, false>(graph, options, work);
+    return NeighborRows<false, false>(graph, limits, options, work);
   });
 }
 

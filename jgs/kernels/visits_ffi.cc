@@ -44,7 +44,7 @@ ffi::Error Visits(ffi::ThreadPool pool, ffi::BufferR1<ffi::U32> key, ffi::Buffer
     std::string error;
     const Seeds of{nullptr, 0, nullptr, excluded.typed_data(),
                    static_cast<int64_t>(excluded.element_count())};
-    const Limits limits = LimitsOf(of, nullptr, graph.num_edges, -1, error);
+    const Limits limits = LimitsOf(of, nullptr, graph.num_edges, nullptr, -1, error);
     if (!error.empty()) return error;
     const VisitOptions options{num_walks,
                                length,

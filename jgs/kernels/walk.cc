@@ -169,30 +169,6 @@ class Lanes {
     }
   }
 
-  // The total weight of the eligible edges of a lane's stretch; `length` is with the holes.
-  int64_t WeightOf(int r, int64_t before, int64_t length) const {
-    const int64_t* prefix = g_.weight_prefix + edge_[r];
-    int64_t total = Minus(prefix[length - 1], before);
-    for (int32_t hole = 0; kLimited && hole < holes_[r].num; ++hole) {
-      const int64_t at = holes_[r].edge[hole] - edge_[r];
-      total = Minus(total, Minus(prefix[at], at == 0 ? before : prefix[at - 1]));
-    }
-    return total;
-  }
-
-  // The point of the row that a point of its eligible edges is.
-  int64_t InRow(int r, int64_t before, int64_t point) const {
-    const int64_t* prefix = g_.weight_prefix + edge_[r];
-    int64_t real = Plus(before, point);
-    for (int32_t hole = 0; kLimited && hole < holes_[r].num; ++hole) {
-      const int64_t at = holes_[r].edge[hole] - edge_[r];
-      const int64_t begin = at == 0 ? before : prefix[at - 1];
-      if (begin > real) break;
-      real = Plus(real, Minus(prefix[at], begin));
-    }
-    return real;
-  }
-
   void DrawByWeight() {
     const int64_t* prefix = g_.weight_prefix;
     int64_t length[kLanes];
@@ -206,13 +182,16 @@ class Lanes {
     for (int r = 0; r < num_; ++r) {
       if (edge_[r] < 0) continue;
       const int64_t before = inside_[r] ? prefix[edge_[r] - 1] : 0;
-      const int64_t total = WeightOf(r, before, length[r]);
+      HoleWeights holes{before};
+      if (kLimited) holes = o_.limits.WeightsOf(holes_[r], edge_[r], before);
+      const int64_t last = prefix[edge_[r] + length[r] - 1];
+      const int64_t total = Minus(Minus(last, before), holes.Lost(holes.num));
       if (total <= 0) {
         edge_[r] = kNone;
         continue;
       }
       const uint64_t bits = static_cast<uint64_t>(high_[r]) << 32 | low_[r];
-      const int64_t point = InRow(r, before, Below(bits, static_cast<uint64_t>(total)));
+      const int64_t point = holes.InRow(Below(bits, static_cast<uint64_t>(total)));
       sums_[r].Begin(prefix + edge_[r], static_cast<int32_t>(length[r]) - 1, Plus(point, 1),
                      before > 0 ? 0 : length[r] / static_cast<double>(total));
       open[num_open++] = static_cast<uint8_t>(r);

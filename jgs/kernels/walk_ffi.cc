@@ -76,7 +76,8 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
                         excluded.typed_data() + batch * num_excluded, num_excluded};
       WalkOptions options = of_all;
       options.limits =
-          LimitsOf(seeds, edge_time.typed_data(), graph.num_edges, window, errors[batch]);
+          LimitsOf(seeds, edge_time.typed_data(), graph.num_edges, graph.weight_prefix, window,
+                   errors[batch]);
       if (errors[batch].empty()) {
         errors[batch] = SampleWalks(graph, key, seeds, options,
                                     nodes->typed_data() + first * (length + 1),

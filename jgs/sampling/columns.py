@@ -13,6 +13,9 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.settings import exact_integers
 
 
+_OWN = ("id", "weight", "type", "time")  # columns that are the graph's own fields
+
+
 def check_edges(sampler: Any) -> None:
     """Checks the field `edges` of a sampler and makes it a tuple. `"id"` stands for `edge_ids`.
     Raises `InputError`."""
@@ -38,6 +41,7 @@ def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
     was not asked for. Raises `InputError` for a column that the graph does not have."""
     if not ids_needed(sampler):
         return batch
+    _refuse_two(graph, "id" if "id" in sampler.edges else "")
     columns = {name: column_of(graph, name) for name in sampler.edges if name != "id"}
     with exact_integers():  # ids and times are 64-bit
         blocks = [_filled(block, columns, sampler.edge_ids) for block in batch.blocks]
@@ -47,6 +51,7 @@ def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
 def column_of(graph: Graph, name: str) -> jax.Array:
     """The edge column `name` of a graph, `[E, ...]`: `"weight"`, `"type"`, `"time"`, or the
     name of one of its `edge_columns`. Raises `InputError`."""
+    _refuse_two(graph, name)
     fields = {"weight": graph.edge_weight, "type": graph.edge_type, "time": graph.edge_time}
     known = graph.edge_columns | {n: a for n, a in fields.items() if a is not None}
     if name not in known:
@@ -56,6 +61,16 @@ def column_of(graph: Graph, name: str) -> jax.Array:
             "Give it when you make the graph: edge_columns={...}, edge_weight=...",
         )
     return known[name]
+
+
+def _refuse_two(graph: Graph, name: str) -> None:
+    """Raises `InputError` if a column of the graph's own has the name of one of the user's."""
+    if name in _OWN and name in graph.edge_columns:
+        raise InputError(
+            f"the edge column {name!r} that a sampler is asked for must be the graph's own",
+            f"one of that name among the graph's edge_columns ({', '.join(graph.edge_columns)})",
+            "Rename it; or give times as edge_time= and weights as edge_weight=.",
+        )
 
 
 def _filled(block: Block, columns: dict[str, jax.Array], keep_ids: bool) -> Block:

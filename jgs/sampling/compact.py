@@ -1,4 +1,4 @@
-"""`compacted`: rows of edges without those that are not kept. Blocks and matrices share it."""
+"""Rows of edges without those that are not kept. Blocks and matrices share `compacted`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,19 @@ def compacted(
     return before[indptr], [move(*column) for column in columns], needed
 
 
+def with_edges(block: Block, keep: jax.Array, num_edges: int) -> Block:
+    """The block with those of its edges alone for which `keep` bool `[E]` is True, and with
+    their columns. `num_edges` is the graph's, the padding of `edge_id`."""
+    arrays = block.edge_arrays()
+    columns = [(block.indices, block.source_capacity), (block.edge_weight, 0)]
+    columns += [(array, num_edges if name == "id" else 0) for name, array in arrays.items()]
+    keep &= jnp.arange(block.edge_capacity) < block.num_edges
+    indptr, (indices, weight, *moved), _ = compacted(block.indptr, keep, columns)
+    kept = {"indptr": indptr, "indices": indices, "num_edges": indptr[-1]}
+    block = replace(block, **kept, edge_weight=weight)
+    return block.with_edge_arrays(dict(zip(arrays, moved, strict=True)))
+
+
 def without_edges(block: Block, excluded: jax.Array | None, num_edges: int) -> Block:
     """The block, which has `edge_id`, without the edges `excluded` int64 `[X]` (see
     `jgs.sampling.Seeds`) of a graph of `num_edges` edges; traced under x64."""
@@ -53,13 +66,4 @@ def without_edges(block: Block, excluded: jax.Array | None, num_edges: int) -> B
     ids = block.edge_id
     assert ids is not None
     at = jnp.searchsorted(excluded, ids)
-    gone = excluded.at[at].get(mode="clip") == ids
-    real = jnp.arange(block.edge_capacity) < block.num_edges
-    columns = [
-        (block.indices, block.source_capacity),
-        (ids, num_edges),
-        (block.edge_weight, 0),
-    ]
-    indptr, (indices, ids, weight), _ = compacted(block.indptr, real & ~gone, columns)
-    kept = {"indptr": indptr, "indices": indices, "num_edges": indptr[-1]}
-    return replace(block, **kept, edge_id=ids, edge_weight=weight)
+    return with_edges(block, excluded.at[at].get(mode="clip") != ids, num_edges)

@@ -12,7 +12,9 @@ from flax import nnx
 import jgs
 from jgs import InputError, ops
 from jgs.models import GraphSAGE
-from jgs.sampling import Capacity, Loader, Walk, plan_capacity, sample_neighbors
+from jgs.sampling import Capacity, Loader, Neighbors, Walk, plan_capacity, sample_neighbors
+from jgs.sampling.compact import with_edges
+from jgs.settings import exact_integers
 
 KEY = jax.random.key(0)
 
@@ -105,6 +107,29 @@ def test_edge_features_line_up(graph):
     known = {(s, d): f for s, d, f in zip(src, dst, map(tuple, feat), strict=True)}
     for row, edge in zip(rows, zip(source, target, strict=True), strict=False):
         assert tuple(row) == known[edge] or list(zip(src, dst, strict=True)).count(edge) > 1
+
+
+@pytest.mark.parametrize("name", ["id", "time", "type", "weight"])
+def test_a_users_column_does_not_pass_for_the_graphs_own(name):
+    mine = jgs.Graph([0, 2, 2], [1, 0], edge_columns={name: np.array([7, 5])})
+    said = f"the edge column '{name}' .* must be the graph's own; got one .* Rename it"
+    with pytest.raises(InputError, match=said):
+        Neighbors((2,), edges=(name,)).sample(KEY, mine, (), np.array([0]), None)
+
+
+def test_edges_that_are_left_out_take_their_columns_along():
+    columns = {"feat": np.arange(8, dtype=np.float32).reshape(4, 2)}
+    mine = jgs.Graph(
+        [0, 3, 4], [1, 0, 1, 0], edge_time=np.array([4, 5, 6, 7]), edge_columns=columns
+    )
+    sampler = Neighbors((-1,), edges=("id", "time", "feat"))
+    (block,) = sampler.sample(KEY, mine, (), np.array([0, 1]), None).blocks
+    with exact_integers():
+        left = with_edges(block, block.edge_id != 1, 4)
+    assert np.asarray(left.indptr).tolist() == [0, 2, 3]
+    assert np.asarray(left.edge_id)[:4].tolist() == [0, 2, 3, 4]
+    assert np.asarray(left.edge_time)[:4].tolist() == [4, 6, 7, 0]
+    assert np.asarray(left.edge_columns["feat"])[:4].tolist() == [[0, 1], [4, 5], [6, 7], [0, 0]]
 
 
 def test_a_loader_is_not_copied(graph):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
 from jgs.sampling.columns import check_edges, ids_needed, with_columns
-from jgs.sampling.compact import compacted
+from jgs.sampling.compact import with_edges
 from jgs.sampling.hops import empty_if
 from jgs.sampling.induced import induced_block, rows_sorted
 from jgs.sampling.random import as_key_data
@@ -243,14 +243,7 @@ def _without_targets(
     joins = real & (end[row] >= 0) & (end[source] >= 0)
     joins &= (row != source) | ~two[pair]
     labels = jnp.zeros(two.shape[0], jnp.int32).at[pair].max(joins.astype(jnp.int32))
-    columns = [
-        (block.indices, group.shape[0]),
-        (block.edge_id, num_edges),
-        (block.edge_weight, 0),
-    ]
-    indptr, (indices, edge_id, weight), _ = compacted(block.indptr, real & ~joins, columns)
-    kept = {"indptr": indptr, "indices": indices, "num_edges": indptr[-1]}
-    return replace(block, **kept, edge_id=edge_id, edge_weight=weight), labels
+    return with_edges(block, ~joins, num_edges), labels
 
 
 def double_radius_labels(block: Block, end: jax.Array) -> jax.Array:
