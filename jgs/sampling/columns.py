@@ -12,7 +12,6 @@ from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.settings import exact_integers
 
-
 _OWN = ("id", "weight", "type", "time")  # columns that are the graph's own fields
 
 
@@ -68,7 +67,7 @@ def _refuse_two(graph: Graph, name: str) -> None:
     if name in _OWN and name in graph.edge_columns:
         raise InputError(
             f"the edge column {name!r} that a sampler is asked for must be the graph's own",
-            f"one of that name among the graph's edge_columns ({', '.join(graph.edge_columns)})",
+            f"one of that name in its edge_columns ({', '.join(graph.edge_columns)})",
             "Rename it; or give times as edge_time= and weights as edge_weight=.",
         )
 
