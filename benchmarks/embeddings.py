@@ -21,9 +21,9 @@ import scipy.sparse
 import jgs.data
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
-from jgs.train import loop
 from jgs.train.config import Config, of_task, parse
-from jgs.train.probe import probe
+from jgs.train.evaluation.probe import probe
+from jgs.train.loop import training as loop
 
 SAMPLERS = {
     "DeepWalk": "--sampler walk",

@@ -21,10 +21,10 @@ import scipy.sparse
 
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
-from jgs.train import loop
 from jgs.train.config import Config, of_task, parse
-from jgs.train.hold_out import HeldOut, is_link
-from jgs.train.links import auc, open_links
+from jgs.train.loop import training as loop
+from jgs.train.tasks.hold_out import HeldOut, is_link
+from jgs.train.tasks.links import auc, open_links
 
 
 class Bar(NamedTuple):

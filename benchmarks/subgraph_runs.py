@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from jgs.train.config import Config, parse
-from jgs.train.jobs import make_learner, open_job
-from jgs.train.progress import Meter
+from jgs.train.loop.progress import Meter
+from jgs.train.tasks.jobs import make_learner, open_job
 
 
 class Step(NamedTuple):

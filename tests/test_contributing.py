@@ -29,7 +29,7 @@ import jgs
 from jgs.data.__main__ import ABOUT
 from jgs.sampling import Loader
 from jgs.sampling.matrix import MatrixSampler
-from jgs.train.tasks import TASKS
+from jgs.train.tasks.nodes import TASKS
 
 HERE = Path(__file__).parent
 assert Path(jgs.__file__).is_relative_to(HERE)

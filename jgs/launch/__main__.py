@@ -43,7 +43,8 @@ from jgs.launch import hosts as hosts_of
 from jgs.launch import start
 from jgs.launch.hosts import Host
 from jgs.launch.remote import RemoteShell, every
-from jgs.train import config, folder
+from jgs.train import config
+from jgs.train.loop import folder
 
 # Flags that `jgs.launch` itself gives to each rank.
 _GIVEN = ("partition", "comm", "coordinator", "num_processes", "process_id", "interface")

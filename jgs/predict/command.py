@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from jgs.allocator import keep_freed_memory
-from jgs.dist.broadcast import broadcast_arrays, broadcast_text, everywhere
-from jgs.dist.comm import Communicator
-from jgs.dist.start import Watch
-from jgs.dist.together import together
+from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
+from jgs.dist.communicators.comm import Communicator
+from jgs.dist.communicators.start import Watch
+from jgs.dist.communicators.together import together
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds

@@ -19,7 +19,7 @@ import numpy as np
 
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.random import step_key_data
+from jgs.sampling.edges.random import step_key_data
 
 State = Any  # a pytree of arrays; () if the sampler has no state
 

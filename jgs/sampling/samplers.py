@@ -1,24 +1,24 @@
 """`SAMPLERS` and `WALKERS`: all of them by name. The tests of the contracts try each."""
 
-from jgs.sampling.algorithms.asgcn import ASGCN
-from jgs.sampling.algorithms.fastgcn import FastGCN
-from jgs.sampling.algorithms.frontier import Frontier
-from jgs.sampling.algorithms.gcnbs import GCNBS
-from jgs.sampling.algorithms.hetgnn import HetGNN
-from jgs.sampling.algorithms.labor import Labor
-from jgs.sampling.algorithms.ladies import Ladies
-from jgs.sampling.algorithms.metapath import Metapath
-from jgs.sampling.algorithms.neighbors import Neighbors
-from jgs.sampling.algorithms.node2vec import Node2Vec
-from jgs.sampling.algorithms.pass_ import PASS
-from jgs.sampling.algorithms.pinsage import PinSage
-from jgs.sampling.algorithms.saint import Saint
-from jgs.sampling.algorithms.seal import Seal
-from jgs.sampling.algorithms.shadow import Shadow
-from jgs.sampling.algorithms.subgraph import Subgraph
-from jgs.sampling.algorithms.thanos import Thanos
-from jgs.sampling.algorithms.vrgcn import VRGCN
-from jgs.sampling.algorithms.walk import Walk
+from jgs.sampling.algorithms.layerwise.asgcn import ASGCN
+from jgs.sampling.algorithms.layerwise.fastgcn import FastGCN
+from jgs.sampling.algorithms.layerwise.ladies import Ladies
+from jgs.sampling.algorithms.nodewise.gcnbs import GCNBS
+from jgs.sampling.algorithms.nodewise.labor import Labor
+from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
+from jgs.sampling.algorithms.nodewise.pass_ import PASS
+from jgs.sampling.algorithms.nodewise.thanos import Thanos
+from jgs.sampling.algorithms.nodewise.vrgcn import VRGCN
+from jgs.sampling.algorithms.subgraphs.frontier import Frontier
+from jgs.sampling.algorithms.subgraphs.saint import Saint
+from jgs.sampling.algorithms.subgraphs.seal import Seal
+from jgs.sampling.algorithms.subgraphs.shadow import Shadow
+from jgs.sampling.algorithms.subgraphs.subgraph import Subgraph
+from jgs.sampling.algorithms.walks.hetgnn import HetGNN
+from jgs.sampling.algorithms.walks.metapath import Metapath
+from jgs.sampling.algorithms.walks.node2vec import Node2Vec
+from jgs.sampling.algorithms.walks.pinsage import PinSage
+from jgs.sampling.algorithms.walks.walk import Walk
 
 SAMPLERS = {
     "neighbors": Neighbors,

@@ -23,12 +23,12 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
-from jgs.sampling.columns import check_edges, ids_needed, with_columns
-from jgs.sampling.hops import bad_seeds
-from jgs.sampling.induced import induced_blocks, rows_sorted
-from jgs.sampling.normalize import Coefficients, check_error, estimate
-from jgs.sampling.random import as_key_data
-from jgs.sampling.schedule import graph_digest
+from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.edges.hops import bad_seeds
+from jgs.sampling.edges.induced import induced_blocks, rows_sorted
+from jgs.sampling.edges.normalize import Coefficients, check_error, estimate
+from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.loading.schedule import graph_digest
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 

@@ -20,8 +20,8 @@ from jgs.graph import Graph
 from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.base import Draws, State
 from jgs.sampling.checks import check_graph, checked_seeds
-from jgs.sampling.eligible import Eligible, bad_excluded, eligible, weights_of
-from jgs.sampling.random import as_key_data, below, cutoff_keys
+from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible, weights_of
+from jgs.sampling.edges.random import as_key_data, below, cutoff_keys
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from jgs.command import Parser, option_values
 from jgs.errors import InputError
-from jgs.train import embed_flags, learning_flags, link_flags, subgraph_flags
-from jgs.train.embed_flags import EmbedFlags
+from jgs.train import learning_flags, subgraph_flags
 from jgs.train.flags import setting as _flag
 from jgs.train.learning_flags import LearningFlags
-from jgs.train.link_flags import LinkFlags
 from jgs.train.rank_flags import RankFlags
 from jgs.train.subgraph_flags import SubgraphFlags
+from jgs.train.tasks import embed_flags, link_flags
+from jgs.train.tasks.embed_flags import EmbedFlags
+from jgs.train.tasks.link_flags import LinkFlags
 
 _INT32 = 2**31 - 1
 _TOGETHER = ("batch_size", "ranks")

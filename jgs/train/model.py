@@ -44,7 +44,7 @@ def make_model(
 
 def shape_of(job: Any) -> dict[str, Any]:
     """What `make_model`, and readers of the model's outputs, must know about a
-    `jgs.train.job.Job` beside its configuration."""
+    `jgs.train.loop.job.Job` beside its configuration."""
     names = ("num_features", "num_classes", "sparse", "class_names")
     found = {name: getattr(job.data, name) for name in names}
     return found | {"multilabel": job.data.host_labels.ndim == 2}

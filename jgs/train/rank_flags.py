@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jgs.dist.start import START_TIMEOUT
+from jgs.dist.communicators.start import START_TIMEOUT
 from jgs.files.verified import Verify
 from jgs.train.flags import setting
 

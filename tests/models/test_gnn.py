@@ -11,7 +11,7 @@ from flax import nnx
 
 import jgs
 from jgs import InputError
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.mesh import Mesh
 from jgs.models import GNN, MODELS, GATConv, GINConv, SAGEConv, read_inputs
 from jgs.ops import gather
 from jgs.sampling import sample_neighbors

@@ -33,8 +33,8 @@ from every_sampler import (
 )
 
 from jgs import Graph, InputError, Schema, kernels
-from jgs.dist.mesh import Mesh
-from jgs.dist.source import HybridSampler
+from jgs.dist.batches.source import HybridSampler
+from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import (
     Capacity,
     Feedback,

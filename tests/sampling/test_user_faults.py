@@ -13,7 +13,7 @@ import jgs
 from jgs import InputError, ops
 from jgs.models import GraphSAGE
 from jgs.sampling import Capacity, Loader, Neighbors, Walk, plan_capacity, sample_neighbors
-from jgs.sampling.compact import with_edges
+from jgs.sampling.edges.compact import with_edges
 from jgs.settings import exact_integers
 
 KEY = jax.random.key(0)
@@ -129,7 +129,12 @@ def test_edges_that_are_left_out_take_their_columns_along():
     assert np.asarray(left.indptr).tolist() == [0, 2, 3]
     assert np.asarray(left.edge_id)[:4].tolist() == [0, 2, 3, 4]
     assert np.asarray(left.edge_time)[:4].tolist() == [4, 6, 7, 0]
-    assert np.asarray(left.edge_columns["feat"])[:4].tolist() == [[0, 1], [4, 5], [6, 7], [0, 0]]
+    assert np.asarray(left.edge_columns["feat"])[:4].tolist() == [
+        [0, 1],
+        [4, 5],
+        [6, 7],
+        [0, 0],
+    ]
 
 
 def test_a_loader_is_not_copied(graph):

@@ -8,8 +8,10 @@ import pytest
 from jgs import InputError
 from jgs.data.parts import write_manifest
 from jgs.sampling import SAMPLERS, WALKERS
-from jgs.train import embed, folder, links, samplers
+from jgs.train import samplers
 from jgs.train.config import Config, flag, parse
+from jgs.train.loop import folder
+from jgs.train.tasks import embed, links
 
 
 def test_the_command_line_has_every_field_and_round_trips():

@@ -11,9 +11,10 @@ import jgs
 from jgs import InputError
 from jgs.data.plain import load_plain
 from jgs.predict.__main__ import main as predict
-from jgs.train import embed, folder
 from jgs.train.__main__ import main
-from jgs.train.probe import fit, probe
+from jgs.train.evaluation.probe import fit, probe
+from jgs.train.loop import folder
+from jgs.train.tasks import embed
 
 FLAGS = """
     --task embed --dim 8 --walk-length 10 --num-walks 4 --window 3 --batch-size 16 --epochs 3

@@ -12,9 +12,10 @@ from small_runs import SMALL, metrics, same_run, train
 
 import jgs
 from jgs import InputError
-from jgs.train import Config, curve, folder, job, learner, log
+from jgs.train import Config
 from jgs.train.config import parse
-from jgs.train.schedules import SCHEDULES, learning_rate
+from jgs.train.loop import curve, folder, job, learner, log
+from jgs.train.loop.schedules import SCHEDULES, learning_rate
 
 STEPS = 40
 

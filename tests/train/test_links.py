@@ -11,18 +11,19 @@ from small_runs import arrays, same_run
 
 import jgs
 from jgs import Graph, InputError
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
-from jgs.dist.pairs import PairDraws
+from jgs.dist.batches.pairs import PairDraws
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.models import DGCNN
 from jgs.predict.__main__ import main as predict
 from jgs.sampling import Seal
-from jgs.train import folder, learner, loop
 from jgs.train.__main__ import main
 from jgs.train.config import Config, of_task
-from jgs.train.hold_out import hold_out, is_link
-from jgs.train.jobs import open_job
-from jgs.train.links import auc, open_links
+from jgs.train.loop import folder, learner
+from jgs.train.loop import training as loop
+from jgs.train.tasks.hold_out import hold_out, is_link
+from jgs.train.tasks.jobs import open_job
+from jgs.train.tasks.links import auc, open_links
 
 FLAGS = """
     --task links --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3 --no-progress

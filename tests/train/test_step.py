@@ -9,9 +9,10 @@ import jgs.ops
 from jgs import Graph
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader, sample_neighbors
-from jgs.train import step, tasks
-from jgs.train.step import init_state, make_optimizer, make_train_step
-from jgs.train.tasks import masked_loss
+from jgs.train.loop import step
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
+from jgs.train.tasks import nodes as tasks
+from jgs.train.tasks.nodes import masked_loss
 
 
 @pytest.fixture(scope="module")
