@@ -33,8 +33,8 @@ from jgs.dist.communicators.emulate import Emulated
 from jgs.dist.communicators.launch import connect
 from jgs.graph import as_device
 from jgs.train.config import Config
+from jgs.train.loop.model import make_model
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
-from jgs.train.model import make_model
 
 
 def measure(task: dict) -> dict:

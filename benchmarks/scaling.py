@@ -91,9 +91,9 @@ def one_rank(folder: Path, mode: str) -> None:
     from jgs.dist.communicators.mpi import Mpi
     from jgs.train.config import Config
     from jgs.train.loop.job import open_job
+    from jgs.train.loop.model import make_model
     from jgs.train.loop.progress import Meter
     from jgs.train.loop.step import init_state, make_optimizer, make_train_step
-    from jgs.train.model import make_model
 
     keep_freed_memory()
     comm = Mpi()

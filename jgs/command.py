@@ -242,13 +242,14 @@ class Parser(argparse.ArgumentParser):
     """A parser of flags. Flags that are not given are absent from its result. Raises
     `InputError` for a command line that does not parse."""
 
-    def __init__(self, prog: str, description: str):
+    def __init__(self, prog: str, description: str, **options: Any):
         super().__init__(
             prog=prog.replace("python -m jgs.", PREFIX),
             description=description,
             argument_default=argparse.SUPPRESS,
             formatter_class=_Formatter,
             allow_abbrev=False,
+            **options,
         )
 
     def add_data_options(self) -> None:

@@ -17,12 +17,12 @@ from jgs.dist.communicators.together import together
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds
+from jgs.options import flag
 from jgs.predict.embeddings import EmbedRun
 from jgs.predict.links import LinkRun
 from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
 from jgs.predict.run import Run
-from jgs.train.config import flag
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 

@@ -19,7 +19,7 @@ from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
-from jgs.train.tasks.links import Scores, make_pair_sampler, open_links
+from jgs.train.tasks.links import Scores, open_links
 
 
 class LinkRun(Shown):
@@ -82,7 +82,7 @@ class LinkRun(Shown):
                 "Give the features that it was trained with.",
             )
         ids = check_seed_ids(pairs, graph.num_nodes, pairs=True)
-        comm, sampler = Alone(), make_pair_sampler(self.config)
+        comm, sampler = Alone(), self.config.made("sampler")
         draws = PairDraws(comm, graph, features, self.config.batch_size, sampler, ids)
         scores = Scores(comm, draws, nnx.graphdef(self.model))
         key = threefry(self.config.seed)

@@ -20,7 +20,7 @@ from jgs.predict.run import Run
 from jgs.predict.saved import PARAMS, fitting, read_run
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
-from jgs.train.model import make_model
+from jgs.train.loop.model import make_model
 from jgs.train.tasks.links import make_dgcnn
 
 

@@ -244,7 +244,7 @@ class Run(Shown):
         return out
 
     def _sampler(self, fanouts: Any, **options: Any) -> Neighbors:
-        own = {"replace": self.config.replace, "weighted": self.config.weighted}
+        own = {name: self.config.options.get(name, False) for name in ("replace", "weighted")}
         return neighbor_sampler(self.model, fanouts, **own, **options)
 
     def _key(self, key: Any) -> Any:
@@ -294,7 +294,7 @@ class Run(Shown):
             source.features,
             self._memory,
             None,
-            self.config.weighted,
+            self.config.options.get("weighted", False),
             comm=source.comm,
             offsets=source.offsets,
             advance=lambda done, total: self._advance(done, total),

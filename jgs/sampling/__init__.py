@@ -28,10 +28,10 @@ from jgs.sampling.loading.stages import ByEpoch, OnPlateau, SamplerSchedule
 from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.pairs import draw_negatives, edges_between, join_nodes
 from jgs.sampling.plan import plan_capacity, worst_case
-from jgs.sampling.samplers import SAMPLERS, WALKERS
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.subgraphs import SubgraphSampler
 from jgs.sampling.walks import Walker, Walks
+from jgs.tables import SAMPLERS, WALKERS
 
 __all__ = [
     "ASGCN",

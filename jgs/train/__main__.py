@@ -16,7 +16,8 @@ from typing import Any
 from jgs import command
 from jgs.allocator import keep_freed_memory
 from jgs.dist.communicators.start import watching
-from jgs.train import config
+from jgs.train.config import Config
+from jgs.train.flags import parse
 from jgs.train.loop import folder
 
 # Environment variables that launchers of several processes set.
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
     with watching(sys.argv[1:] if argv is None else argv) as watch:
         with _unmet():
-            given = config.parse(argv)
+            given = parse(argv)
             if several := _several(given):
                 with interrupts.starting():
                     from jgs.train.loop import launched  # a slow import
@@ -67,7 +68,7 @@ def _unmet() -> AbstractContextManager[None]:
     return unmet()
 
 
-def _run(settings: config.Config) -> dict[str, Any] | int:
+def _run(settings: Config) -> dict[str, Any] | int:
     if settings.keep_memory:
         keep_freed_memory()
     with interrupts.starting():

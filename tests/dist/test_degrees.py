@@ -11,9 +11,9 @@ from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.rows.degrees import all_degrees
 from jgs.train.config import Config
+from jgs.train.loop.model import make_model
 from jgs.train.loop.progress import Meter
-from jgs.train.model import make_model
-from jgs.train.tasks.jobs import open_job
+from jgs.train.tasks.task import open_job
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,10 @@ from jgs.plan.shapes import Degrees, expected_draw, lognormal_degrees
 from jgs.plan.trial import measured_draw
 from jgs.sampling import Neighbors
 from jgs.train.config import Config
+from jgs.train.loop.model import make_model
 from jgs.train.loop.progress import Meter
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step
-from jgs.train.model import make_model
-from jgs.train.tasks.jobs import open_job
+from jgs.train.tasks.task import open_job
 
 N, F, C, SEEDS, BATCH, FANOUTS, HIDDEN = 4000, 16, 5, 1200, 100, (4, 3, 3), 8
 SPLITS = ("train", "val", "test")

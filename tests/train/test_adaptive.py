@@ -13,7 +13,7 @@ from jgs.train.__main__ import main
 from jgs.train.config import Config
 from jgs.train.loop import learner
 from jgs.train.loop import training as loop
-from jgs.train.tasks.jobs import open_job
+from jgs.train.tasks.task import open_job
 
 LEARNS = ("--sampler", "vrgcn", "--fanouts", "2", "2", "--epochs", "2")
 

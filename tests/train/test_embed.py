@@ -103,11 +103,14 @@ def test_one_command_begins_the_run_and_goes_on_with_it(data, whole, tmp_path, m
     ("flags", "words"),
     [
         ("--hidden 7", "--hidden must be for --task nodes"),
-        ("--fanouts 7", "--fanouts must be for --task nodes"),
+        ("--fanouts 7", "--fanouts must be for --sampler neighbors or labor"),
         ("--partition p", "data alone"),
-        ("--sampler labor", "that walks"),
+        ("--sampler labor", "--sampler labor must be for --task nodes"),
         ("--sampler walk --p 2", "--p must be for --sampler node2vec"),
-        ("--sampler walk --relations a", "--relations must be for --sampler metapath"),
+        (
+            "--sampler walk --relations a",
+            "--relations must be for --sampler pinsage or metapath",
+        ),
         ("--sampler metapath", "must have --relations"),
         ("--sampler metapath --relations a", "a typed graph"),
         ("--weighted", "weight"),

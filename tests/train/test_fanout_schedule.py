@@ -22,7 +22,7 @@ from jgs.train.__main__ import main
 from jgs.train.config import Config
 from jgs.train.loop import learner
 from jgs.train.loop import training as loop
-from jgs.train.tasks.jobs import open_job
+from jgs.train.tasks.task import open_job
 
 DATA = Path(os.environ.get("JGS_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 GROWS = ("--fanout-schedule", "1:4,3", "2:4,2")

@@ -48,8 +48,8 @@ class Coefficients(NamedTuple):
 
 
 def check_error(error: Any) -> float | None:
-    """`error` as a float above 0, or None; raises `InputError`."""
-    if error is None:
+    """`error` as a float above 0, or None, which 0 is too; raises `InputError`."""
+    if error is None or (type(error) in (int, float) and error == 0):
         return None
     if isinstance(error, bool) or not isinstance(error, int | float) or not 1e-4 <= error <= 1:
         raise InputError(

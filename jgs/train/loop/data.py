@@ -264,7 +264,7 @@ def _refuse_empty(data: Any, *splits: str) -> None:
 
 
 def _refuse_unweighted(config: Config, graph: Graph, name: str) -> None:
-    if config.weighted and graph.edge_weight is None:
+    if config.options.get("weighted") and graph.edge_weight is None:
         raise InputError(
             "--weighted must have a graph with edge weights", name, "Leave it out."
         )

@@ -26,7 +26,8 @@ from typing import Any
 
 from jgs.errors import InputError
 from jgs.files.writing import locked, refusal, write_whole, writing
-from jgs.train.config import Config, as_typed, flag, of_task
+from jgs.options import as_typed, flag
+from jgs.train.config import OWNERS, SETTINGS, Config
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 RESULT = "result.json"
@@ -41,17 +42,17 @@ def configure(given: dict[str, Any]) -> Config:
     from the folder's `config.json`, and those that are given must agree with it; but `epochs`
     may grow. Nothing in the folder is changed. Raises `InputError`.
     """
-    asked = Config(**of_task(given))
-    _check_name(asked.run_dir or "runs")
-    if asked.run_dir is None:
-        if asked.resume:
+    run_dir, resume = given.get("run_dir"), given.get("resume", False)
+    _check_name(run_dir or "runs")
+    if not run_dir:
+        if resume:
             raise InputError(
                 "--resume must know which run to continue",
                 "no --run-dir",
                 "Give its --run-dir.",
             )
-        return _of_its_data(asked)
-    folder = Path(asked.run_dir)
+        return _of_its_data(Config(**given))
+    folder = Path(run_dir)
     if folder.exists() and not folder.is_dir():
         raise InputError("--run-dir must be a folder", folder, "Choose another.")
     # Names with a dot are the temporary files of a run that was killed.
@@ -60,8 +61,8 @@ def configure(given: dict[str, Any]) -> Config:
     except FileNotFoundError:
         held = []
     if not held:
-        return _of_its_data(asked)
-    if not asked.resume:
+        return _of_its_data(Config(**given))
+    if not resume:
         raise InputError(
             "the run folder of a new run must be empty",
             f"{folder} with {', '.join(held[:4])}",
@@ -71,15 +72,7 @@ def configure(given: dict[str, Any]) -> Config:
         raise InputError(
             f"the folder of a run must hold {CONFIG}", folder, "Choose another --run-dir."
         )
-    try:
-        text = (folder / CONFIG).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{folder / CONFIG} must be a readable text file",
-            error,
-            "Choose another --run-dir.",
-        ) from None
-    saved = Config.from_json(text)
+    saved = Config.from_json(_text(folder))
     config = dataclasses.replace(saved, **_shared(saved, given))
     if different := config.differs_from(saved):
         raise InputError(
@@ -102,6 +95,27 @@ def configure(given: dict[str, Any]) -> Config:
             "Leave it out to keep it.",
         )  # fmt: skip
     return config if config.partition else _of_its_data(config)
+
+
+def saved_owners(run_dir: str) -> dict[str, Any]:
+    """The task, the sampler and the model that a run's `config.json` names, as far as it can be
+    read."""
+    try:
+        saved = json.loads(_text(Path(run_dir)))
+        return {name: saved[name] for name in OWNERS if isinstance(saved.get(name), str)}
+    except (InputError, ValueError, RecursionError, AttributeError):
+        return {}
+
+
+def _text(folder: Path) -> str:
+    try:
+        return (folder / CONFIG).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{folder / CONFIG} must be a readable text file",
+            error,
+            "Choose another --run-dir.",
+        ) from None
 
 
 def _check_name(folder: str) -> None:
@@ -127,7 +141,7 @@ def _of_its_data(config: Config) -> Config:
             config, dataset=read_manifest(Path(config.partition))["dataset"]
         )
     for name in _FOR_PARTS:
-        if (value := getattr(config, name)) != getattr(Config, name):
+        if (value := getattr(config, name)) != SETTINGS[name].default:
             raise InputError(
                 f"{', '.join(map(flag, _FOR_PARTS))} must have parts that ranks share",
                 f"{flag(name)} {as_typed(value)} and no --partition",

@@ -22,11 +22,11 @@ from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.metrics import make_metric
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
+from jgs.train.loop.losses import Loss, node_loss
+from jgs.train.loop.model import make_model, shape_of
 from jgs.train.loop.progress import Meter, timed
+from jgs.train.loop.sampler import make_sampler
 from jgs.train.loop.schedules import check_schedule
-from jgs.train.model import make_model, own_options, shape_of
-from jgs.train.samplers import make_sampler
-from jgs.train.tasks.nodes import TASKS
 
 KEPT = "normalization"  # a folder in the run folder
 
@@ -37,7 +37,7 @@ class Job:
     Fields:
       data: the `Data`.
       comm: the communicator of the ranks for the training step, which nothing else uses.
-      task: the `jgs.train.tasks.nodes.Task`, which has the loss.
+      loss: the `jgs.train.loop.losses.Loss`.
       batch_size: seeds in a step, of all ranks together.
       num_seeds: seeds in an epoch, of all ranks together.
       loader: the loader; there after `start`.
@@ -45,10 +45,9 @@ class Job:
 
     def __init__(self, config: Config, data: Data):
         self.config, self.data, self.comm = config, data, data.comm
-        self.task = TASKS["nodes"]
+        self.loss: Loss = node_loss
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
         # Here errors reach all ranks. In `start` the other ranks may wait for this one.
-        own_options(config)
         check_schedule(config, data.num_steps)
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
         self._samplers = samplers_of(make_sampler(config))
@@ -102,7 +101,7 @@ class Job:
             data.features,
             config.eval_memory << 20,
             self._scratch or scratch,
-            config.weighted,
+            config.options.get("weighted", False),
             comm=self.comm,
             offsets=data.offsets,
         )

@@ -13,10 +13,12 @@ from jgs.dist.communicators.start import Watch
 from jgs.dist.communicators.together import together
 from jgs.dist.supervision.watchdog import Watchdog
 from jgs.interrupts import status_of
-from jgs.train.config import Config, as_typed, flag
+from jgs.options import as_typed, flag
+from jgs.train.config import Config
 from jgs.train.loop import folder
 from jgs.train.loop import training as loop
-from jgs.train.tasks.jobs import Job, open_job
+from jgs.train.loop.job import Job
+from jgs.train.tasks.task import open_job
 
 # Fields that may differ between ranks: paths, which are of other machines, and the rank.
 _OWN = ("partition", "root", "run_dir", "scratch", "process_id", "interface", "progress")

@@ -82,7 +82,7 @@ class ModelLearner:
         self.key = job.comm.same(jax.random.key_data(dropout_key))
         self.metric = job.metric_name
         self._step = make_train_step(
-            graphdef, optimizer, True, job.comm, job.task, job.loader.learns
+            graphdef, optimizer, True, job.comm, job.loss, job.loader.learns
         )
 
     @property

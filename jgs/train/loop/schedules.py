@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import optax
 
 from jgs.errors import InputError
-from jgs.train.config import Config, as_typed, flag
+from jgs.options import as_typed, flag
+from jgs.train.config import SETTINGS, Config
 
 Rate: TypeAlias = float | Callable[[Any], Any]  # the second: an `optax.Schedule`
 
@@ -47,7 +48,7 @@ def check_schedule(config: Config, steps_per_epoch: int) -> None:
     """Raises `InputError` for flags of another schedule, and where `learning_rate` does."""
     for name in ("lr_end", "warmup_steps"):
         value = getattr(config, name)
-        if name not in SCHEDULES[config.lr_schedule].flags and value != getattr(Config, name):
+        if name not in SCHEDULES[config.lr_schedule].flags and value != SETTINGS[name].default:
             takers = [each for each, entry in SCHEDULES.items() if name in entry.flags]
             raise InputError(
                 f"{flag(name)} must be for --lr-schedule {' or '.join(takers)}",

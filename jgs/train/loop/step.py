@@ -16,7 +16,7 @@ from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import MiniBatch
 from jgs.sampling.base import Feedback
 from jgs.settings import usual_promotion
-from jgs.train.tasks.nodes import TASKS, Task
+from jgs.train.loop.losses import Loss, node_loss
 
 
 class TrainState(NamedTuple):
@@ -75,7 +75,7 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     jit: bool = True,
     comm: Communicator | None = None,
-    task: Task = TASKS["nodes"],
+    loss: Loss = node_loss,
     feedback: bool = False,
 ) -> TrainStep:
     """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
@@ -107,31 +107,31 @@ def make_train_step(
 
         def loss_of(params):
             model = nnx.merge(graphdef, params)
-            return task.loss(model(batch, x, key=dropout_key), batch, labels)
+            return loss(model(batch, x, key=dropout_key), batch, labels)
 
         def observed_loss_of(params, probes):
             model = nnx.merge(graphdef, params)
             outputs, messages = model.observed(batch, x, probes, key=dropout_key)
-            return task.loss(outputs, batch, labels), messages
+            return loss(outputs, batch, labels), messages
 
         if feedback:
             widths = nnx.merge(graphdef, state.params).message_widths
             probes = _probes(batch, widths)
             both = jax.value_and_grad(observed_loss_of, argnums=(0, 1), has_aux=True)
-            (loss, messages), (gradients, of_rows) = both(state.params, probes)
+            (value, messages), (gradients, of_rows) = both(state.params, probes)
             reported = Feedback(messages, of_rows)
         else:
-            loss, gradients = jax.value_and_grad(loss_of)(state.params)
+            value, gradients = jax.value_and_grad(loss_of)(state.params)
         count, stop = jnp.sum(mask, dtype=jnp.float32), jnp.asarray(stop, jnp.float32)
         if ranks is not None:
-            loss, gradients, count, stop = _over_ranks(ranks, loss, gradients, count, stop)
+            value, gradients, count, stop = _over_ranks(ranks, value, gradients, count, stop)
         with usual_promotion():  # Optax needs it
             updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         new = TrainState(
             optax.apply_updates(state.params, updates),
             opt_state,
             state.step + 1,
-            state.loss_sum + loss * count,
+            state.loss_sum + value * count,
             state.num_seeds + count,
             stop,
         )

@@ -27,7 +27,7 @@ from jgs.train.loop.interrupt import stop_flag, terminated_flag
 from jgs.train.loop.learner import Learner
 from jgs.train.loop.log import Log, check_log, open_log
 from jgs.train.loop.progress import EXPLANATION, Bar, Meter
-from jgs.train.tasks.jobs import make_learner, open_job
+from jgs.train.tasks.task import make_learner, open_job
 
 
 class Interrupted(Exception):

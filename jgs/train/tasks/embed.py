@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,51 +21,71 @@ from jgs.errors import InputError
 from jgs.files.writing import writing
 from jgs.graph import Graph
 from jgs.models.skipgram import WalkBatch, count_runs, damped_sgd, first_row, skipgram
-from jgs.sampling import Metapath, Node2Vec, Walk, Walker
-from jgs.train.config import Config, as_typed, flag
+from jgs.options import Option
+from jgs.sampling import Walker
+from jgs.train.config import Config
 from jgs.train.evaluation.probe import probe
 from jgs.train.loop.fingerprint import fingerprint_plain
-from jgs.train.loop.learner import digest
+from jgs.train.loop.learner import Learner, digest
 from jgs.train.loop.progress import Meter, timed
+from jgs.train.tasks.task import Task
 
 EMBEDDINGS = "embeddings.npy"
 _MOST_NODES = (1 << 30) - 1
 _LEAST_RATE = 1e-4  # as a fraction of the first learning rate, as in word2vec
 
 
-class Entry(NamedTuple):
-    """A walker of the command.
+@dataclass(frozen=True)
+class Embed(Task):
+    """Embeddings of nodes from walks, by skip-gram with negative sampling (DeepWalk, node2vec,
+    metapath2vec). SGD's first rate is --lr; it falls linearly over all --epochs, each of which
+    is --num-walks passes over all nodes."""
 
-    Fields:
-      make: makes the walker of a configuration.
-      flags: the configuration's fields that belong to this walker.
-      by_source: whether the walker needs every row of the graph sorted by source.
-    """
+    dim: Annotated[int, Option("width of the embeddings", least=1, most=1 << 14)] = 128
+    num_walks: Annotated[
+        int, Option("walks from each node in an epoch", least=1, most=1 << 16)
+    ] = 10
+    window: Annotated[
+        int,
+        Option(
+            "the widest window; each center draws its own, from 1 to this",
+            least=1,
+            most=1 << 16,
+        ),
+    ] = 10
+    negatives: Annotated[
+        int,
+        Option(
+            "how many negatives count for each pair of a center and a context",
+            least=1,
+            most=1 << 10,
+        ),
+    ] = 5
+    shared_negatives: Annotated[
+        int,
+        Option(
+            "so many centers in a row share equally many drawn negatives",
+            least=1,
+            most=1 << 16,
+        ),
+    ] = 16
 
-    make: Callable[[Config], Walker]
-    flags: tuple[str, ...]
-    by_source: bool = False
+    like = "embed"
+    defaults: ClassVar[dict[str, Any]] = {
+        "sampler": "walk",
+        "epochs": 3,
+        "batch_size": 32,
+        "lr": 0.025,
+    }
 
+    def check(self, config: Config) -> None:
+        config.made("sampler")  # refuses what it cannot be made of
 
-def _metapath(config: Config) -> Walker:
-    if not config.relations:
-        raise InputError(
-            "--sampler metapath must have --relations, those that its steps go along in turn",
-            "none",
-            "Give e.g. --relations rev_buys buys.",
-        )
-    return Metapath(config.relations, config.walk_length, config.weighted)
+    def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
+        return EmbedJob(config, open_walks(config, comm))
 
-
-WALKERS = {
-    "walk": Entry(lambda config: Walk(config.walk_length, config.weighted), ()),
-    "node2vec": Entry(
-        lambda config: Node2Vec(config.walk_length, config.p, config.q, config.weighted),
-        ("p", "q"),
-        by_source=True,
-    ),
-    "metapath": Entry(_metapath, ("relations",)),
-}
+    def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
+        return EmbedLearner(job, key, run_dir)
 
 
 class WalkData(NamedTuple):
@@ -93,27 +114,6 @@ def open_walks(config: Config, comm: Communicator | None = None) -> WalkData:
     return WalkData(plain, comm or Alone(), fingerprint_plain(plain))
 
 
-def make_walker(config: Config) -> Walker:
-    """The walker of a configuration. Raises `InputError` for a sampler that is no walker, and
-    for flags of another walker."""
-    if config.sampler not in WALKERS:
-        raise InputError(
-            f"--task embed must have a --sampler that walks: {' or '.join(WALKERS)}",
-            config.sampler,
-            "Choose one of them.",
-        )
-    for name in sorted({n for entry in WALKERS.values() for n in entry.flags}):
-        value, own = getattr(config, name), WALKERS[config.sampler].flags
-        if name not in own and value != getattr(Config, name):
-            takers = [n for n, entry in WALKERS.items() if name in entry.flags]
-            raise InputError(
-                f"{flag(name)} must be for --sampler {' or '.join(takers)}",
-                f"{flag(name)} {as_typed(value)} for --sampler {config.sampler}",
-                "Leave it out, or choose such a sampler.",
-            )
-    return WALKERS[config.sampler].make(config)
-
-
 class EmbedJob:
     """The job of `--task embed`, with the methods of `jgs.train.loop.job.Job` that the loop
     calls. All ranks make it and call it alike."""
@@ -135,9 +135,9 @@ class EmbedJob:
                 f"{self.batch_size} for {num_nodes} nodes",
                 "Lower --batch-size.",
             )
-        self.walker = make_walker(config)
+        self.walker: Walker = config.made("sampler")
         self.graph: Graph = data.plain.graph
-        if WALKERS[config.sampler].by_source:
+        if self.walker.by_source:
             self.graph = self.graph.sorted()
         self.state = self.walker.init(self.graph)  # not in `start`: here errors reach all ranks
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,8 @@ from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator, all_gath
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.models import DGCNN
-from jgs.sampling import Loader, Sampler, Seal
+from jgs.options import Option
+from jgs.sampling import Loader
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.metrics import auc
@@ -28,11 +30,12 @@ from jgs.train.loop.fingerprint import (
     fingerprint_pairs,
     fingerprint_plain,
 )
+from jgs.train.loop.learner import Learner, ModelLearner
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.schedules import check_schedule
 from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
+from jgs.train.tasks.task import Task
 
-PAIR_SAMPLERS = {"seal": lambda config: Seal(config.fanouts)}  # the command's, by name
 _MEASURED = 1000  # the sizes of so many subgraphs choose the number of rows to pool
 _LEAST_ROWS = 10  # the smallest `pool_rows` of `DGCNN`
 
@@ -75,17 +78,55 @@ def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
     return LinkData(plain, held, comm, digests, comm.same(np.zeros(0, np.int32)))
 
 
-class Links:
-    """The `jgs.train.tasks.nodes.Task` of links: binary cross-entropy of the pairs' logits `[B,
+def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
+    """The `jgs.train.loop.losses.Loss` of links: binary cross-entropy of the pairs' logits `[B,
     1]`."""
+    mask = batch.seed_mask
+    logits = jnp.where(mask, outputs[:, 0], 0)
+    own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
+    loss = optax.sigmoid_binary_cross_entropy(logits, own)
+    count = jnp.sum(mask).astype(loss.dtype)
+    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)
 
-    def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-        mask = batch.seed_mask
-        logits = jnp.where(mask, outputs[:, 0], 0)
-        own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
-        loss = optax.sigmoid_binary_cross_entropy(logits, own)
-        count = jnp.sum(mask).astype(loss.dtype)
-        return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)
+
+@dataclass(frozen=True)
+class Links(Task):
+    """Whether a link joins two nodes, by SEAL (Zhang and Chen 2018)."""
+
+    test_share: Annotated[
+        float, Option("the share of links held out for the test", above=0, below=1)
+    ] = 0.1
+    val_share: Annotated[
+        float,
+        Option("the share of links for validation; they stay in the graph", above=0, below=1),
+    ] = 0.05
+    pool_share: Annotated[
+        float,
+        Option(
+            "rows to pool are the number of nodes that this share of the subgraphs does not "
+            "exceed",
+            above=0,
+            below=1,
+        ),
+    ] = 0.6
+
+    like = "links"
+    defaults: ClassVar[dict[str, Any]] = {
+        "sampler": "seal",
+        "batch_size": 50,
+        "epochs": 20,
+        "lr": 1e-3,
+        "hidden": 32,
+    }
+
+    def check(self, config: Config) -> None:
+        config.made("sampler")  # refuses what it cannot be made of
+
+    def open(self, config: Config, comm: Communicator | None = None) -> LinkJob:
+        return LinkJob(config, open_links(config, comm))
+
+    def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
+        return ModelLearner(job, key, run_dir)
 
 
 class LinkJob:
@@ -96,10 +137,10 @@ class LinkJob:
 
     def __init__(self, config: Config, data: LinkData):
         self.config, self.data, self.comm = config, data, data.comm
-        self.task = Links()
+        self.loss = pair_loss
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = len(data.held.train)
-        self.sampler = make_pair_sampler(config)
+        self.sampler = config.made("sampler")
         if self.batch_size > self.num_seeds:
             raise InputError(
                 "the pairs of a step must be at most those to train on",
@@ -177,17 +218,6 @@ def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array
     )
     jax.block_until_ready(nnx.state(model))
     return model
-
-
-def make_pair_sampler(config: Config) -> Sampler:
-    """The sampler of a configuration. Raises `InputError` for one that does not take pairs."""
-    if config.sampler not in PAIR_SAMPLERS:
-        raise InputError(
-            f"--task links must have a --sampler of pairs: {' or '.join(PAIR_SAMPLERS)}",
-            config.sampler,
-            "Choose one of them.",
-        )
-    return PAIR_SAMPLERS[config.sampler](config)
 
 
 class Scores:

@@ -1,58 +1,51 @@
-"""What a run learns: a task says the loss of a model's outputs."""
+"""`--task nodes`: classes of nodes, by a graph network that is trained on sampled batches."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-import optax
 
-from jgs.graph import MiniBatch
-
-
-class Task(Protocol):
-    """The contract of a task, as the training step uses it."""
-
-    def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-        """The mean loss of the batch, float32; 0 for a batch without seeds. `outputs` `[B, C]`
-        are the model's, and `labels` are those of all nodes. Padding may hold anything, even
-        NaN."""
-
-
-class Nodes:
-    """The task of classifying nodes. Labels are int `[N]`, one class each, or `[N, C]` of 0 and
-    1, any number of classes each."""
-
-    def loss(self, outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-        own = jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)
-        return masked_loss(outputs, own, batch.seed_mask, batch.seed_weight)
+from jgs.dist.communicators.comm import Communicator
+from jgs.errors import InputError
+from jgs.sampling.base import Adaptive
+from jgs.sampling.loading.stages import samplers_of
+from jgs.train.config import Config
+from jgs.train.loop.data import open_data
+from jgs.train.loop.job import Job
+from jgs.train.loop.learner import Learner, ModelLearner
+from jgs.train.loop.model import check_model
+from jgs.train.loop.sampler import make_sampler
+from jgs.train.tasks.task import Task
 
 
-TASKS: dict[str, Task] = {"nodes": Nodes()}
+@dataclass(frozen=True)
+class Nodes(Task):
+    """Classes of nodes, one each or any number each."""
 
+    like = "nodes"
 
-def masked_loss(
-    logits: jax.Array, labels: jax.Array, mask: jax.Array, weight: jax.Array | None = None
-) -> jax.Array:
-    """The mean loss over the rows where `mask` holds, float32; 0 where it holds nowhere.
+    def check(self, config: Config) -> None:
+        sampler = samplers_of(make_sampler(config))[0]
+        if config.layers is not None and sampler.num_hops:
+            raise InputError(
+                "--layers must be for samplers of subgraphs; others have a layer a fanout or "
+                "size",
+                f"--layers {config.layers} for --sampler {config.sampler}",
+                "Leave it out, or choose such a sampler.",
+            )
+        if config.state_age and not isinstance(sampler, Adaptive):
+            raise InputError(
+                "--state-age must be for a sampler that learns",
+                f"--state-age {config.state_age} for --sampler {config.sampler}",
+                "Leave it out, or choose such a sampler.",
+            )
+        check_model(config)
 
-    Args:
-      logits: float `[B, C]`; rows where the mask is False may hold anything, even NaN.
-      labels: int `[B]`, class ids: softmax cross-entropy; or float `[B, C]` of 0 and 1:
-        sigmoid cross-entropy, averaged over the classes.
-      mask: bool `[B]`.
-      weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1.
-    """
-    # Masked before the loss, not only after: the derivative of a NaN times 0 is NaN.
-    logits = jnp.where(mask[:, None], logits, 0)
-    if labels.ndim == 1:
-        labels = jnp.where(mask, labels, 0)
-        loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    else:
-        labels = jnp.where(mask[:, None], labels, 0)
-        loss = optax.sigmoid_binary_cross_entropy(logits, labels).mean(axis=-1)
-    if weight is not None:
-        loss = loss * weight
-    count = jnp.sum(mask).astype(loss.dtype)
-    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)
+    def open(self, config: Config, comm: Communicator | None = None) -> Job:
+        return Job(config, open_data(config, comm))
+
+    def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
+        return ModelLearner(job, key, run_dir)

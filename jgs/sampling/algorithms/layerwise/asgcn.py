@@ -14,7 +14,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets
 from jgs.ops import edge_dot
-from jgs.sampling.base import Adaptive, Feedback
+from jgs.sampling.base import Adaptive, Feedback, Sizes
 from jgs.sampling.edges.project import FEATURES, features_of, project
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.matrix import Matrix, MatrixSampler
@@ -82,7 +82,7 @@ class ASGCN(MatrixSampler, Adaptive):
     The state has `W`, float32 `[F]`, Glorot uniform at first, and the state of Adam.
     """
 
-    sizes: tuple[int, ...] = (128, 128)
+    sizes: Sizes = (128, 128)
     variance: float = 0.5
     learning_rate: float = 1e-3
     compact: bool = field(default=True, repr=False, kw_only=True)  # reads features of few nodes

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import jax
 
+from jgs.sampling.base import Sizes
 from jgs.sampling.matrix import Matrix, MatrixSampler
 
 
@@ -30,7 +31,7 @@ class FastGCN(MatrixSampler):
         for Cora.
     """
 
-    sizes: tuple[int, ...] = (400, 400)
+    sizes: Sizes = (400, 400)
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
         P = A.div(A.count(axis=0), axis=0)

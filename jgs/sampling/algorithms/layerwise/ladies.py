@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import jax
 
+from jgs.sampling.base import Sizes
 from jgs.sampling.matrix import Matrix, MatrixSampler
 
 
@@ -30,7 +31,7 @@ class Ladies(MatrixSampler):
         less. False: the unbiased estimate.
     """
 
-    sizes: tuple[int, ...] = (512, 512)
+    sizes: Sizes = (512, 512)
     normalize: bool = True
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jgs.graph import Graph, MiniBatch, as_device
 from jgs.sampling.algorithms.nodewise import exp3
-from jgs.sampling.base import Adaptive, Feedback
+from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph
 from jgs.sampling.matrix import Matrix, MatrixSampler
@@ -51,7 +51,7 @@ class GCNBS(MatrixSampler, Adaptive):
     The state is float32 `[E]`, the logarithm of each edge's weight; zeros at first.
     """
 
-    sizes: tuple[int, ...] = (10, 10)
+    sizes: Fanouts = (10, 10)
     eta: float = 0.4
     delta: float = 0.01
     edge_ids: bool = field(default=True, repr=False, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,12 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
+from jgs.options import INT32, Option
 from jgs.sampling.algorithms.nodewise.labor_index import HubEdges, Hubs, LaborGraph, hubs_of
 from jgs.sampling.algorithms.nodewise.labor_kernel import sample_kernel
 from jgs.sampling.algorithms.nodewise.labor_plain import Spec, sample_plain
 from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
-from jgs.sampling.base import ByNode, HopRows
+from jgs.sampling.base import ByNode, Fanouts, HopRows
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, checked_seeds, require_int
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
@@ -93,10 +94,26 @@ class Labor(ByNode):
     all targets of the hop. Raises `InputError` for fields that break these rules.
     """
 
-    fanouts: tuple[int, ...]
-    importance: int = 0
-    layer_dependency: bool = False
-    period: int = 1
+    fanouts: Fanouts
+    importance: Annotated[
+        int,
+        Option(
+            "rounds of importance sampling, for fewer distinct nodes; -1: all",
+            least=-1,
+            most=1000,
+        ),
+    ] = 0
+    layer_dependency: Annotated[
+        bool, Option("a node has the same random number at every hop")
+    ] = False
+    period: Annotated[
+        int,
+        Option(
+            "for how many steps batches share most of their nodes; 1: not at all",
+            least=1,
+            most=INT32,
+        ),
+    ] = 1
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
     relabel_inputs: bool = field(default=True, repr=False)

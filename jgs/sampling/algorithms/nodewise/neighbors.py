@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,10 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
+from jgs.options import Option
 from jgs.sampling.algorithms.nodewise.neighbors_kernel import sample_kernel
 from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec, sample_plain
-from jgs.sampling.base import ByNode, HopRows
+from jgs.sampling.base import ByNode, Fanouts, HopRows, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import (
     check_call,
@@ -66,9 +67,9 @@ class Neighbors(ByNode):
     Raises `InputError` for invalid fanouts, and for `latest` with `replace` or `weighted`.
     """
 
-    fanouts: tuple[int, ...]
-    replace: bool = False
-    weighted: bool = False
+    fanouts: Fanouts
+    replace: Annotated[bool, Option("draw neighbours with replacement")] = False
+    weighted: Weighted = False
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
     relabel_inputs: bool = field(default=True, repr=False)

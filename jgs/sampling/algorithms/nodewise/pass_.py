@@ -14,7 +14,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets
 from jgs.ops import edge_dot
-from jgs.sampling.base import Adaptive, Feedback
+from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.project import FEATURES, features_of, project
 from jgs.sampling.edges.random import threefry
@@ -88,7 +88,7 @@ class PASS(MatrixSampler, Adaptive):
     (0.01, 0.01, 1) at first, and the state of Adam.
     """
 
-    sizes: tuple[int, ...] = (5, 5)
+    sizes: Fanouts = (5, 5)
     width: int = 64
     learning_rate: float = 1e-3
     compact: bool = field(default=True, repr=False, kw_only=True)  # reads features of few nodes

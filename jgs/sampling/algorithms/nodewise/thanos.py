@@ -12,7 +12,7 @@ import numpy as np
 from jgs.graph import Graph, MiniBatch, as_device
 from jgs.ops import aggregate, edge_dot
 from jgs.sampling.algorithms.nodewise import exp3
-from jgs.sampling.base import Adaptive, Feedback
+from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler
@@ -80,7 +80,7 @@ class Thanos(MatrixSampler, Adaptive):
     The state is `Weights`; it belongs to a graph with the same edges.
     """
 
-    sizes: tuple[int, ...] = (10, 10)
+    sizes: Fanouts = (10, 10)
     gamma: float = 0.2
     eta: float = 0.1
     restart: int = 2000

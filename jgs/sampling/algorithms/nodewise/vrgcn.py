@@ -12,7 +12,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Block, Control, Graph, MiniBatch, as_device
 from jgs.ops import gather, gather_aggregate
-from jgs.sampling.base import Adaptive, Feedback
+from jgs.sampling.base import Adaptive, Fanouts, Feedback
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler, Room
@@ -51,7 +51,7 @@ class VRGCN(MatrixSampler, Adaptive):
     The state is float32 `[N, M]` for each layer, the input side first; zeros at first.
     """
 
-    sizes: tuple[int, ...] = (2, 2)
+    sizes: Fanouts = (2, 2)
     widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,13 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import on_cpu, vary_alike
+from jgs.options import INT32, Option
 from jgs.sampling.algorithms.subgraphs.frontier_kernel import draw_kernel
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import below, node_bits
 from jgs.sampling.seeds import Seeds
-from jgs.sampling.subgraphs import SubgraphSampler
+from jgs.sampling.subgraphs import BUDGET, SubgraphSampler
 from jgs.sampling.walks import drawn_neighbor, eligible_of
 
 UNITS = 1024  # `enlargement` is a multiple of 1 / UNITS
@@ -64,10 +65,23 @@ class Frontier(SubgraphSampler):
     (`m * degree_cap * enlargement`), and for a graph without nodes.
     """
 
-    m: int = 1000
-    budget: int = 8000
+    m: Annotated[
+        int,
+        Option(
+            "the number of nodes the frontier starts from",
+            name="frontier_size",
+            least=1,
+            most=INT32,
+        ),
+    ] = 1000
+    budget: Annotated[int, BUDGET] = 8000
     enlargement: float = 2.0
-    degree_cap: int = 30
+    degree_cap: Annotated[
+        int,
+        Option(
+            "nodes of more neighbours are popped as if they had so many", least=1, most=INT32
+        ),
+    ] = 30
 
     def __post_init__(self) -> None:
         super().__post_init__()

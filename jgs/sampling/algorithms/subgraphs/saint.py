@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.device import as_device
 from jgs.graph.rows import row_chunks, row_of_edges
+from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk import Walk
 from jgs.sampling.base import State
 from jgs.sampling.capacity import GraphShape
@@ -21,7 +22,7 @@ from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import find
 from jgs.sampling.edges.random import below, fold, node_bits
 from jgs.sampling.matrix.edges import distinct
-from jgs.sampling.subgraphs import SubgraphSampler
+from jgs.sampling.subgraphs import BUDGET, NORM_ERROR, SubgraphSampler
 from jgs.sampling.walks import rows_of
 
 MODES = ("node", "degree", "edge", "walk")
@@ -63,6 +64,27 @@ class Saint(SubgraphSampler):
     mode: str
     budget: int
     length: int | None = None
+
+    @classmethod
+    def from_options(
+        cls,
+        draw: Annotated[
+            str,
+            Option(
+                "what is drawn: nodes by the norm of their column (node) or by their degree "
+                "(degree), edges, or walks",
+                choices=MODES,
+            ),
+        ] = "walk",
+        budget: Annotated[int, BUDGET] = 8000,
+        walk_steps: Annotated[
+            int, Option("for --draw walk: the steps of a walk", least=1, most=1 << 16)
+        ] = 2,
+        norm_error: Annotated[float, NORM_ERROR] = 0.0,
+    ) -> Saint:
+        """How a command makes the sampler."""
+        length = walk_steps if draw == "walk" else None
+        return cls(draw, budget, length, norm_error=norm_error)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import vary_alike
+from jgs.options import INT32, Option
 from jgs.sampling.algorithms.nodewise.neighbors import Neighbors, check_fanouts
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
@@ -58,7 +59,15 @@ class Seal(Sampler):
     a pair is padding.
     """
 
-    fanouts: tuple[int, ...] = (-1,)
+    fanouts: Annotated[
+        tuple[int, ...],
+        Option(
+            "neighbours to draw per node in each hop from a pair's ends; -1: all",
+            default=(100, 20),
+            least=-1,
+            most=INT32,
+        ),
+    ] = (-1,)
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)

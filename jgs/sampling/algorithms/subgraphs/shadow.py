@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
+from jgs.options import INT32, Option
 from jgs.sampling.algorithms.walks.pinsage import PinSage
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
@@ -86,6 +87,35 @@ class Shadow(Sampler):
                 repr(scope),
                 "Give a tuple of fanouts, Neighbors, Labor, PinSage or Ladies.",
             )
+
+    @classmethod
+    def from_options(
+        cls,
+        fanouts: Annotated[
+            tuple[int, ...],
+            Option(
+                "neighbours to draw per node in each hop from the seeds; -1: all",
+                least=-1,
+                most=INT32,
+            ),
+        ] = (10, 10),
+        scope_size: Annotated[
+            int,
+            Option(
+                "take so many nodes around each seed, those of the largest personalised "
+                "PageRank (0: the nodes that --fanouts draw)",
+                least=0,
+                most=INT32,
+            ),
+        ] = 0,
+        disjoint: Annotated[
+            bool, Option("a graph for each seed by itself, not one for all seeds")
+        ] = False,
+    ) -> Shadow:
+        """How a command makes the sampler."""
+        if scope_size:
+            return cls.ppr(scope_size, disjoint=disjoint)
+        return cls(as_sampler(fanouts), disjoint)
 
     @classmethod
     def ppr(

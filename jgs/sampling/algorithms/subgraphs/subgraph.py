@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
+from jgs.options import INT32, Option
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
@@ -42,7 +43,15 @@ class Subgraph(Sampler):
     A capacity has one hop: the block's edges and the batch's nodes.
     """
 
-    extra: int = 0
+    extra: Annotated[
+        int,
+        Option(
+            "nodes to draw beside the seeds, on each rank",
+            name="extra_nodes",
+            least=0,
+            most=INT32,
+        ),
+    ] = 0
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)

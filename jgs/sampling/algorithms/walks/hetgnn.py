@@ -8,12 +8,15 @@ from typing import Any
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch, Schema
 from jgs.sampling.algorithms.walks.visits import (
+    Restart,
+    WalkCounts,
     check_fields,
     check_sizes,
+    check_walks,
     sample_visits,
     visit_bound,
 )
-from jgs.sampling.base import Sampler
+from jgs.sampling.base import Fanouts, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph
 
@@ -48,6 +51,17 @@ class HetGNN(Sampler):
     counts: bool = field(default=False, repr=False)
 
     by_node = takes_excluded = True
+
+    @classmethod
+    def from_options(
+        cls, fanouts: Fanouts, walks: WalkCounts = (200, 10), restart: Restart = 0.5
+    ) -> HetGNN:
+        """How a command makes the sampler."""
+        return cls(fanouts, *check_walks(walks), restart)
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.sizes)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", check_sizes(self.sizes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +14,15 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import Relation
+from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import Eligible
 from jgs.sampling.edges.stretch import relation_path, stretch
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
+    LENGTH,
     Walker,
     Walks,
     drawn_neighbor,
@@ -55,6 +58,24 @@ class Metapath(Walker):
     relations: tuple[str | Relation, ...]
     length: int = None  # type: ignore[assignment]  # always an int after __post_init__
     weighted: bool = False
+
+    @classmethod
+    def from_options(
+        cls,
+        relations: Annotated[
+            tuple[str, ...], Option("relations that the steps go along in turn")
+        ] = (),
+        length: Annotated[int, LENGTH] = 80,
+        weighted: Weighted = False,
+    ) -> Metapath:
+        """How a command makes the walker."""
+        if not relations:
+            raise InputError(
+                "--sampler metapath must have --relations, which its steps go along in turn",
+                "none",
+                "Give e.g. --relations rev_buys buys.",
+            )
+        return cls(relations, length, weighted)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", _check_relations(self.relations))

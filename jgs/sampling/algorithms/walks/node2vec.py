@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,15 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.rows import row_chunks
 from jgs.kernels.call import vary_alike
+from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import count_less, find, row_weight
 from jgs.sampling.edges.random import below
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
+    LENGTH,
     Walker,
     Walks,
     rows_of,
@@ -59,10 +62,12 @@ class Node2Vec(Walker):
     length below 1 and for `p` or `q` out of range.
     """
 
-    length: int
-    p: float = 1.0
-    q: float = 1.0
-    weighted: bool = False
+    length: Annotated[int, LENGTH]
+    p: Annotated[float, Option("the larger, the less likely a step back is", above=0)] = 1.0
+    q: Annotated[float, Option("the larger, the less likely a step away is", above=0)] = 1.0
+    weighted: Weighted = False
+
+    by_source = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", require_int("length", self.length, 1))

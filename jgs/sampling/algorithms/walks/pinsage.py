@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
+from jgs.options import Option
 from jgs.sampling.algorithms.walks.visits import (
+    Restart,
+    WalkCounts,
     check_fields,
     check_sizes,
+    check_walks,
     sample_visits,
     visit_bound,
 )
-from jgs.sampling.base import Sampler
+from jgs.sampling.base import Fanouts, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph
 from jgs.sampling.edges.stretch import relation_path
@@ -63,6 +67,24 @@ class PinSage(Sampler):
     counts: bool = field(default=False, repr=False)
 
     by_node = takes_excluded = True
+
+    @classmethod
+    def from_options(
+        cls,
+        fanouts: Fanouts,
+        walks: WalkCounts = (200, 10),
+        restart: Restart = 0.5,
+        relations: Annotated[
+            tuple[str, ...],
+            Option("relations that steps go along in turn, e.g. rev_buys buys"),
+        ] = (),
+    ) -> PinSage:
+        """How a command makes the sampler."""
+        return cls(fanouts, *check_walks(walks), restart, relations or None)
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.sizes)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", check_sizes(self.sizes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.kernels.call import vary_alike
+from jgs.options import INT32, Option
 from jgs.sampling.algorithms.walks.visits_kernel import visit_kernel
 from jgs.sampling.algorithms.walks.walk import JUMPS
 from jgs.sampling.capacity import Capacity, GraphShape
@@ -34,6 +35,14 @@ from jgs.sampling.walks import (
     walker_keys,
 )
 
+# Options of the samplers by visits.
+WalkCounts = Annotated[
+    tuple[int, ...],
+    Option("walks from each node, and steps of each walk", least=1, most=INT32),
+]
+Restart = Annotated[
+    float, Option("probability that a walk ends before each later step", least=0, most=1)
+]
 _VISITS_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 
 
@@ -85,6 +94,17 @@ def check_fields(sampler: Any) -> None:
         )
     object.__setattr__(sampler, "restart", check_probability("restart", sampler.restart))
     object.__setattr__(sampler, "counts", bool(sampler.counts))
+
+
+def check_walks(walks: tuple[int, ...]) -> tuple[int, int]:
+    """The two numbers of the option `walks`. Raises `InputError`."""
+    if len(walks) != 2:
+        raise InputError(
+            "--walks must be two ints, how many and of how many steps",
+            " ".join(map(str, walks)) or "none",
+            "Give e.g. --walks 200 10.",
+        )
+    return walks[0], walks[1]
 
 
 def check_sizes(sizes: Any) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,11 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, check_timed, check_window, require_int
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
+    LENGTH,
     Walker,
     Walks,
     check_probability,
@@ -56,8 +58,8 @@ class Walk(Walker):
     below 1, for a number that is not a probability, and for `latest` with `weighted`.
     """
 
-    length: int
-    weighted: bool = False
+    length: Annotated[int, LENGTH]
+    weighted: Weighted = False
     restart: float = 0.0
     stop: float = 0.0
     window: int | None = field(default=None, kw_only=True)

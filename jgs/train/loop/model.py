@@ -8,12 +8,9 @@ import jax
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.models import GNN, MODELS
-from jgs.train.config import Config, as_typed, flag
-from jgs.train.samplers import num_layers
-
-# For each option that only some models take: which models.
-OPTIONS = {"reduce": ("sage",), "heads": ("gat", "gatv2"), "concat": ("gcn",)}
+from jgs.models import GNN
+from jgs.train.config import Config
+from jgs.train.loop.sampler import num_layers
 
 
 def make_model(
@@ -28,15 +25,16 @@ def make_model(
     input_dropout = config.input_dropout
     if input_dropout is None:  # bags of words are redundant, dense features seldom are
         input_dropout = config.dropout if sparse else 0.0
-    widths = (num_features, config.hidden, num_classes)
-    model = MODELS[config.model](
-        *widths,
-        num_layers(config),
+    model = config.made(
+        "model",
+        in_features=num_features,
+        hidden_features=config.hidden,
+        out_features=num_classes,
+        num_layers=num_layers(config),
         dropout=config.dropout,
         input_dropout=input_dropout,
         norm=config.norm,
         rngs=nnx.Rngs(key),
-        **own_options(config),
     )
     jax.block_until_ready(nnx.state(model))
     return model
@@ -50,24 +48,12 @@ def shape_of(job: Any) -> dict[str, Any]:
     return found | {"multilabel": job.data.host_labels.ndim == 2}
 
 
-def own_options(config: Config) -> dict[str, Any]:
-    """The configuration's options for its model alone, as keyword arguments. Raises
-    `InputError` for options of another model."""
-    own = {}
-    for name, models in OPTIONS.items():
-        value = getattr(config, name)
-        if config.model in models:
-            own[name] = value
-        elif value != getattr(Config, name):
-            raise InputError(
-                f"{flag(name)} must be for --model {' or '.join(models)}",
-                f"{flag(name)} {as_typed(value)} for --model {config.model}",
-                "Leave it out, or choose such a model.",
-            )
-    if "heads" in own and num_layers(config) > 1 and config.hidden % config.heads:
+def check_model(config: Config) -> None:
+    """Raises `InputError` for heads that do not share the width of a hidden layer."""
+    heads = config.options.get("heads", 1)
+    if num_layers(config) > 1 and config.hidden % heads:
         raise InputError(
             "--hidden must be a multiple of --heads",
-            f"{config.hidden} for {config.heads}",
+            f"{config.hidden} for {heads}",
             "Give the width of all heads together.",
         )
-    return own
