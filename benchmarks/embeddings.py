@@ -21,9 +21,10 @@ import scipy.sparse
 import jgs.data
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
-from jgs.train import loop
-from jgs.train.config import Config, of_task, parse
-from jgs.train.probe import probe
+from jgs.train.config import Config
+from jgs.train.evaluation.probe import probe
+from jgs.train.flags import parse
+from jgs.train.loop import training as loop
 
 SAMPLERS = {
     "DeepWalk": "--sampler walk",
@@ -85,7 +86,7 @@ def main() -> None:
             flags = f"--task embed --root {arguments.root} --dataset {run.data} --seed {seed}"
             flags += f" {SAMPLERS[run.method]} {run.flags}"
             with tempfile.TemporaryDirectory() as folder:
-                given = of_task(parse([*flags.split(), "--run-dir", folder]))
+                given = parse([*flags.split(), "--run-dir", folder])
                 config = Config(**given, progress=False)
                 found = loop.run(config)
                 embeddings = np.load(found["embeddings"])

@@ -22,15 +22,15 @@ LATE = 3.0  # seconds
 # A module, a function in it, and which call of it; without a function, the module's import.
 MOMENTS = {
     "import": ("flax", "", 1),
-    "meeting": ("jgs.dist.launch", "connect", 1),
+    "meeting": ("jgs.dist.communicators.launch", "connect", 1),
     "parts": ("jgs.data.parts", "open_parts", 1),
-    "first": ("jgs.train.learner", "ModelLearner.step", 1),
-    "middle": ("jgs.train.learner", "ModelLearner.step", 8),
-    "evaluation": ("jgs.train.learner", "ModelLearner.evaluate", 2),
-    "checkpoint": ("jgs.train.loop", "_Training.save", 2),
-    "result": ("jgs.train.learner", "ModelLearner.result", 1),
+    "first": ("jgs.train.loop.learner", "ModelLearner.step", 1),
+    "middle": ("jgs.train.loop.learner", "ModelLearner.step", 8),
+    "evaluation": ("jgs.train.loop.learner", "ModelLearner.evaluate", 2),
+    "checkpoint": ("jgs.train.loop.training", "_Training.save", 2),
+    "result": ("jgs.train.loop.learner", "ModelLearner.result", 1),
 }
-_WRITING = ("jgs.train.checkpoint", "reserve", 2)  # rank 0 has begun to write a checkpoint
+_WRITING = ("jgs.train.loop.checkpoint", "reserve", 2)  # rank 0 has begun to write a checkpoint
 
 
 def fill(disk: Path) -> None:

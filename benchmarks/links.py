@@ -21,10 +21,11 @@ import scipy.sparse
 
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
-from jgs.train import loop
-from jgs.train.config import Config, of_task, parse
-from jgs.train.hold_out import HeldOut, is_link
-from jgs.train.links import auc, open_links
+from jgs.train.config import Config
+from jgs.train.flags import parse
+from jgs.train.loop import training as loop
+from jgs.train.tasks.hold_out import HeldOut, is_link
+from jgs.train.tasks.links import auc, open_links
 
 
 class Bar(NamedTuple):
@@ -64,7 +65,7 @@ def main() -> None:
             flags = f"--task links --root {arguments.root} --dataset {data} --seed {seed}"
             with tempfile.TemporaryDirectory() as folder:
                 words = [*flags.split(), *arguments.flags.split(), "--run-dir", folder]
-                given = of_task(parse(words))
+                given = parse(words)
                 config = Config(**given, progress=False)
                 one = loop.run(config)
             found.append(one["test_accuracy"])

@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
-from jgs.train import loop
-from jgs.train.config import Config, parse
+from jgs.train.config import Config
+from jgs.train.flags import parse
+from jgs.train.loop import training as loop
 
 POINTS = 1.5  # how far a sampler may lie below neighbour sampling
 BESIDE = "neighbors"

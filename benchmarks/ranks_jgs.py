@@ -26,15 +26,15 @@ import jgs
 from benchmarks import replay, wire, worker
 from benchmarks.replay import Recorded
 from jgs.data.parts import open_parts
-from jgs.dist.comm import Alone
-from jgs.dist.emulate import Emulated
-from jgs.dist.launch import connect
-from jgs.dist.ranks import RankParts, rank_loader
-from jgs.dist.vanilla import VanillaSampler
+from jgs.dist.batches.ranks import RankParts, rank_loader
+from jgs.dist.batches.vanilla import VanillaSampler
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.emulate import Emulated
+from jgs.dist.communicators.launch import connect
 from jgs.graph import as_device
 from jgs.train.config import Config
-from jgs.train.model import make_model
-from jgs.train.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.model import make_model
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 
 def measure(task: dict) -> dict:

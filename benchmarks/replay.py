@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.dist.comm import OWN, Communicator
+from jgs.dist.communicators.comm import OWN, Communicator
 
 _REPEATS = 20
 

@@ -88,12 +88,12 @@ def one_rank(folder: Path, mode: str) -> None:
     from flax import nnx
 
     from jgs.allocator import keep_freed_memory
-    from jgs.dist.mpi import Mpi
+    from jgs.dist.communicators.mpi import Mpi
     from jgs.train.config import Config
-    from jgs.train.job import open_job
-    from jgs.train.model import make_model
-    from jgs.train.progress import Meter
-    from jgs.train.step import init_state, make_optimizer, make_train_step
+    from jgs.train.loop.job import open_job
+    from jgs.train.loop.model import make_model
+    from jgs.train.loop.progress import Meter
+    from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
     keep_freed_memory()
     comm = Mpi()

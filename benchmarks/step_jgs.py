@@ -14,7 +14,7 @@ import jgs
 from benchmarks import worker
 from jgs.models import GraphSAGE, read_inputs
 from jgs.sampling import Loader
-from jgs.train.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 
 def measure(task: dict, setting: dict) -> dict:

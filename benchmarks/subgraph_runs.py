@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jgs.train.config import Config, parse
-from jgs.train.jobs import make_learner, open_job
-from jgs.train.progress import Meter
+from jgs.train.config import Config
+from jgs.train.flags import parse
+from jgs.train.loop.progress import Meter
+from jgs.train.tasks.task import make_learner, open_job
 
 
 class Step(NamedTuple):

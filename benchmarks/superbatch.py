@@ -4,7 +4,8 @@
 
 All loaders run in one process. For every batch size and fanouts, loaders that differ only in
 `super_batch` run through the same seeds in turn, `--rounds` times. Nothing is done with their
-batches. `jgs.sampling.superbatch` chooses by these figures, and the last column is its choice.
+batches. `jgs.sampling.loading.superbatch` chooses by these figures, and the last column is its
+choice.
 """
 
 from __future__ import annotations

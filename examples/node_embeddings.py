@@ -1,7 +1,7 @@
 """Nodes without features: every node's input row is learned, in your own Flax loop.
 
-A table of rows is pulled from and pushed to as on many ranks (`jgs.dist.embedding`); `Alone()`
-is the communicator of one. Adam touches only the rows that a batch read.
+A table of rows is pulled from and pushed to as on many ranks (`jgs.dist.rows.embedding`);
+`Alone()` is the communicator of one. Adam touches only the rows that a batch read.
 
 python examples/node_embeddings.py [EPOCHS]
 """

@@ -8,6 +8,8 @@ from jgs.errors import InputError
 
 if TYPE_CHECKING:
     from jgs.graph import Block, Graph, MiniBatch, NodeIds, Schema, SparseFeatures
+    from jgs.predict.open import open_run
+    from jgs.sampling import Loader, Neighbors
 
 __version__ = "0.2.0"
 
@@ -15,7 +17,9 @@ __all__ = [
     "Block",
     "Graph",
     "InputError",
+    "Loader",
     "MiniBatch",
+    "Neighbors",
     "NodeIds",
     "Schema",
     "SparseFeatures",
@@ -24,6 +28,11 @@ __all__ = [
 ]
 
 _GRAPHS = ("Block", "Graph", "MiniBatch", "NodeIds", "Schema", "SparseFeatures")
+_PLACES = {name: "jgs.graph" for name in _GRAPHS} | {
+    "Loader": "jgs.sampling",
+    "Neighbors": "jgs.sampling",
+    "open_run": "jgs.predict.open",
+}
 _SUBMODULES = (
     "data",
     "dist",
@@ -38,17 +47,15 @@ _SUBMODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the graph classes, the subpackages and `jgs.open_run` when they are first used.
+    """Imports the classes, the subpackages and `jgs.open_run` when they are first used.
 
     Importing JAX takes most of a second, and Flax another. A command that has not yet imported
     them answers `--help` and Ctrl-C at once.
     """
-    if name in _GRAPHS:
-        return getattr(importlib.import_module("jgs.graph"), name)
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
     if name in _SUBMODULES:
         return importlib.import_module(f"jgs.{name}")
-    if name == "open_run":
-        return importlib.import_module("jgs.predict.open").open_run
     raise AttributeError(f"module 'jgs' has no attribute {name!r}")
 
 

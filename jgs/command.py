@@ -104,7 +104,8 @@ def run(
                     return _stop(interruption, stopped)
                 if (problem := _explained(error, disk, memory)) is None:
                     raise
-                # Which of several ranks the error is of; see `jgs.dist.broadcast`.
+                # Which of several ranks the error is of; see
+                # `jgs.dist.communicators.broadcast`.
                 place = f"{where}: " if (where := getattr(error, "place", "")) else ""
                 say(f"error: {place}{' '.join(str(problem).split())}")
                 return 2
@@ -147,7 +148,7 @@ def print_out(text: str, what: str, remedy: str) -> None:
 def loading() -> Iterator[None]:
     """A block that loads data: if memory runs out in it, the data set is too large.
 
-    Raises `InputError` then, with the attribute `told` of `jgs.dist.broadcast`.
+    Raises `InputError` then, with the attribute `told` of `jgs.dist.communicators.broadcast`.
     """
     try:
         yield
@@ -241,13 +242,14 @@ class Parser(argparse.ArgumentParser):
     """A parser of flags. Flags that are not given are absent from its result. Raises
     `InputError` for a command line that does not parse."""
 
-    def __init__(self, prog: str, description: str):
+    def __init__(self, prog: str, description: str, **options: Any):
         super().__init__(
             prog=prog.replace("python -m jgs.", PREFIX),
             description=description,
             argument_default=argparse.SUPPRESS,
             formatter_class=_Formatter,
             allow_abbrev=False,
+            **options,
         )
 
     def add_data_options(self) -> None:

@@ -62,7 +62,7 @@ def _everything(shtab: Any) -> argparse.ArgumentParser:
     from jgs.partition.__main__ import parser as partition
     from jgs.plan.options import parser as plan
     from jgs.predict.__main__ import parser as predict
-    from jgs.train.config import parser as train
+    from jgs.train.flags import parser as train
 
     parsers = {"train": train, "predict": predict, "partition": partition, "plan": plan}
     parsers |= {"launch": launch, "data": data, "doctor": doctor.parser, "completion": parser}

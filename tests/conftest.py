@@ -22,8 +22,8 @@ from xdist.scheduler import LoadFileScheduling
 
 import jgs
 from jgs import kernels
-from jgs.sampling import hops
-from jgs.sampling.algorithms import neighbors
+from jgs.sampling.algorithms.nodewise import neighbors
+from jgs.sampling.edges import hops
 
 REPOSITORY = Path(__file__).parents[1]
 # Tracing makes millions of small objects that live on: fewer searches among them for cycles.

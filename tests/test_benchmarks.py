@@ -36,8 +36,8 @@ from benchmarks import (
     worker,
 )
 from jgs import kernels
-from jgs.dist.comm import OWN
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.comm import OWN
+from jgs.dist.communicators.mesh import Mesh
 
 SIZE = graph.Size(10, 9_001)
 

@@ -15,7 +15,6 @@ PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text()
 
 # Run beside a copy of the package to which all diffs were applied.
 CHECK = '''
-import dataclasses
 import importlib.machinery
 import sys
 from pathlib import Path
@@ -28,8 +27,9 @@ import numpy as np
 import jgs
 from jgs.data.__main__ import ABOUT
 from jgs.sampling import Loader
-from jgs.sampling.matrix import MatrixSampler
-from jgs.train.tasks import TASKS
+from jgs.tables import SAMPLERS, TASKS
+from jgs.train.flags import help_page
+from jgs.train.loop.losses import node_loss
 
 HERE = Path(__file__).parent
 assert Path(jgs.__file__).is_relative_to(HERE)
@@ -39,8 +39,8 @@ def layer_and_task():
     """One run of both, whose layer is evaluated as it is trained."""
     options = ("num_nodes=400", "num_edges=3000", "num_features=6", "num_classes=3")
     config = jgs.train.Config(
-        task="balanced", model="pool", data_options=options, fanouts=(-1, -1), hidden=8,
-        batch_size=20, epochs=2, progress=False, run_dir=str(HERE / "run"),
+        task="balanced", power=0.5, model="pool", data_options=options, fanouts=(-1, -1),
+        hidden=8, batch_size=20, epochs=2, progress=False, run_dir=str(HERE / "run"),
     )
     run = jgs.train.run(config)
     nodes = np.arange(50)
@@ -52,16 +52,16 @@ def layer_and_task():
 
 def weights_of_classes():
     """A class of one node weighs as much as one of three."""
-    from jgs.train.balanced import Balanced
-
     graph = jgs.Graph.from_edges([0], [1], num_nodes=5)
     labels = jax.numpy.array([0, 0, 0, 1, -1])
     batch = jgs.sampling.sample_neighbors(jax.random.key(0), graph, np.arange(5)[:4], (1,))
     outputs = jax.numpy.array([[4.0, 0.0]] * 4)
     own = np.log1p(np.exp(-4.0)), np.log1p(np.exp(4.0))  # of a node of each class
-    found = Balanced().loss(outputs, batch, labels)
+    found = TASKS["balanced"]().loss(outputs, batch, labels)
     np.testing.assert_allclose(found, (own[0] + own[1]) / 2, rtol=1e-5)
-    assert found != TASKS["nodes"].loss(outputs, batch, labels)
+    assert found != node_loss(outputs, batch, labels)
+    plain = TASKS["balanced"](power=0.0).loss(outputs, batch, labels)
+    np.testing.assert_allclose(plain, node_loss(outputs, batch, labels), rtol=1e-6)
 
 
 def data_set():
@@ -90,13 +90,16 @@ def data_set():
 
 
 def sampler():
-    names = {"dataclasses": dataclasses, "MatrixSampler": MatrixSampler}
-    exec((HERE / "sampler.py").read_text(), names)
+    made = SAMPLERS["bydegree"]((10, 10), power=0.5)
     src, dst = np.random.default_rng(0).integers(0, 90, (2, 900))
     graph = jgs.Graph.from_edges(src, dst, num_nodes=90)
-    with Loader(graph, np.arange(60), 30, names["sampler"], key=jax.random.key(0)) as loader:
+    with Loader(graph, np.arange(60), 30, made, key=jax.random.key(0)) as loader:
         for batch in loader:
             assert np.diff(batch.blocks[-1].indptr).max() == 10
+    config = jgs.train.Config(sampler="bydegree", sizes=(4,), power=2.0)
+    assert config.made("sampler").power == 2
+    assert "--power" in help_page("bydegree")
+    assert "bydegree" in help_page()
 
 
 for check in (layer_and_task, weights_of_classes, data_set, sampler):
@@ -114,7 +117,7 @@ def test_what_the_page_adds_works(tmp_path):
         REPOSITORY / "jgs", tmp_path / "jgs", ignore=shutil.ignore_patterns("__*__")
     )
     diffs = blocks("diff")
-    assert len(diffs) == 3
+    assert len(diffs) == 4
     for diff in diffs:
         done = subprocess.run(
             ["git", "apply", "--unidiff-zero", "--verbose"],
@@ -131,8 +134,6 @@ def test_what_the_page_adds_works(tmp_path):
             [*ruff, *words, "jgs"], cwd=tmp_path, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout
-    (own,) = blocks("python")
-    (tmp_path / "sampler.py").write_text(own)
     (tmp_path / "check.py").write_text(CHECK)
     library = {"JGS_KERNELS": str(kernels.library() or "off")}
     done = subprocess.run(

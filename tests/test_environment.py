@@ -82,7 +82,7 @@ def test_commands_answer_before_jax_is_imported():
         "assert 'jax' not in sys.modules\n"
         "assert 'Graph' in dir(jgs) and jgs.Graph is jgs.graph.Graph\n"
         "from jgs import Block, MiniBatch, SparseFeatures\n"
-        "import jgs.train.jobs\n"
+        "import jgs.train.tasks.task\n"
         # `import scipy` is quick: SciPy imports its own packages when they are first used.
         "assert 'scipy.sparse' not in sys.modules and 'scipy.special' not in sys.modules"
     )

@@ -12,7 +12,8 @@ JGS = Path(jgs.__file__).parent
 # From the bottom up; packages on one line may not import each other.
 LAYERS = (
     ("errors", "allocator", "interrupts", "settings"),
-    ("command",),
+    ("command", "options"),
+    ("tables",),
     ("kernels",),
     ("files",),
     ("graph",),

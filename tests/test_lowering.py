@@ -10,8 +10,8 @@ from columns import batch_with_columns, edge_graph, edge_model
 from flax import nnx
 
 from jgs import kernels, ops
-from jgs.dist.route import route
-from jgs.dist.rows import route_rows
+from jgs.dist.rows.picked import route_rows
+from jgs.dist.rows.route import route
 from jgs.models import GAT, GCN, GraphSAGE, read_inputs
 from jgs.sampling import (
     Ladies,
@@ -24,7 +24,7 @@ from jgs.sampling import (
     sample_neighbors,
 )
 from jgs.sampling.matrix import MatrixSampler
-from jgs.train.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 KEY = jax.random.key(0)
 

@@ -13,7 +13,7 @@ import sys, jax, jax.numpy as jnp, numpy as np, jgs
 from flax import nnx
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader
-from jgs.train.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 def anonymous():  # bytes of memory that are not file pages
     with open("/proc/self/status") as status:

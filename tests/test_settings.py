@@ -35,9 +35,9 @@ from jgs.sampling import (
     Walk,
     plan_capacity,
 )
-from jgs.sampling.ahead import Ahead
+from jgs.sampling.loading.ahead import Ahead
 from jgs.train import exact_inference
-from jgs.train.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 N, E, F, C = 40, 200, 5, 3
 SEEDS = np.arange(16, dtype=np.int32)

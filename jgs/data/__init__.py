@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from jgs.data import npz, ogb, planetoid, snap, synthetic, tables, typed
 from jgs.data.dataset import Dataset
+from jgs.data.formats import npz, ogb, planetoid, snap, synthetic, tables, typed
 from jgs.errors import InputError
 from jgs.files.storage import MANIFEST
 
@@ -40,10 +40,11 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
 
     Args:
       name: a name in `LOADERS`; or a path, relative to the working directory or to `root`, of
-        an `.npz` archive (`jgs.data.npz`, or `jgs.data.typed` for node types), of an edge
-        list of SNAP or KONECT (`jgs.data.snap`), or of a folder. A folder is one that
-        `Dataset.save` wrote, one with tables of nodes and edges (`jgs.data.tables`), or one in
-        SNAP's, OGB's or Planetoid's layout. Its files decide which one it is.
+        an `.npz` archive (`jgs.data.formats.npz`, or `jgs.data.formats.typed` for node types),
+        of an edge list of SNAP or KONECT (`jgs.data.formats.snap`), or of a folder. A folder is
+        one that `Dataset.save` wrote, one with tables of nodes and edges
+        (`jgs.data.formats.tables`), or one in SNAP's, OGB's or Planetoid's layout. Its files
+        decide which one it is.
       root: the folder with data sets, to which they are also downloaded. `synthetic` needs
         none.
       options: options of the loader, for instance `num_nodes`, `seed` and `noise` of

@@ -10,8 +10,8 @@ import numpy as np
 
 from jgs.data import LOADERS, load, path_of
 from jgs.data.edges import simple_symmetric_graph
-from jgs.data.snap import is_edge_list, read_edges
-from jgs.data.typed import is_typed
+from jgs.data.formats.snap import is_edge_list, read_edges
+from jgs.data.formats.typed import is_typed
 from jgs.data.values import as_labels
 from jgs.errors import InputError
 from jgs.files import storage
@@ -43,8 +43,8 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
     """The graph of the data set `name`, with its labels and its split if it has them.
 
     It may be any data set of `jgs.data.load`. Here it may also be an `.npz` archive as in
-    `jgs.data.npz` without features or without a split, or an edge list without arrays beside
-    it, whose edges then all go both ways, once. Raises `InputError`.
+    `jgs.data.formats.npz` without features or without a split, or an edge list without arrays
+    beside it, whose edges then all go both ways, once. Raises `InputError`.
     """
     path = None if os.fspath(name) in LOADERS else path_of(os.fspath(name), Path(root))
     if path is not None and not options:

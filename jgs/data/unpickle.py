@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy
 
-from jgs.data.npz import csr
+from jgs.data.formats.npz import csr
 from jgs.errors import InputError
 from jgs.files.npy import plain_file
 

@@ -3,10 +3,11 @@
 How a row gets from its owner to a reader: the reader sends the row's id to the rank that owns
 it, in one round, and that rank sends the row back in a second.
 
-`jgs.dist.owners` knows who owns a row, and asks for it. Two things read rows through it.
+`jgs.dist.rows.owners` knows who owns a row, and asks for it. Two things read rows through it.
 `FeatureExchange` has rows that do not change: they are cached, and read where they lie.
-`jgs.dist.split` has a table whose rows are also changed by id: a tensor of a `TensorStore` is
-one, and a `ShardedEmbedding` has one. Labels are not split: every rank maps those of all nodes.
+`jgs.dist.rows.split` has a table whose rows are also changed by id: a tensor of a `TensorStore`
+is one, and a `ShardedEmbedding` has one. Labels are not split: every rank maps those of all
+nodes.
 """
 
 import importlib
@@ -14,30 +15,30 @@ from typing import Any
 
 # Where each public name is. It is imported when first used, because MPI need not be installed.
 _PLACES = {
-    "Alone": "jgs.dist.comm",
-    "Communicator": "jgs.dist.comm",
-    "OWN": "jgs.dist.comm",
-    "SAME": "jgs.dist.comm",
-    "Mesh": "jgs.dist.mesh",
-    "Mpi": "jgs.dist.mpi",
-    "Emulated": "jgs.dist.emulate",
-    "agree": "jgs.dist.launch",
-    "connect": "jgs.dist.launch",
-    "Watchdog": "jgs.dist.watchdog",
+    "Alone": "jgs.dist.communicators.comm",
+    "Communicator": "jgs.dist.communicators.comm",
+    "OWN": "jgs.dist.communicators.comm",
+    "SAME": "jgs.dist.communicators.comm",
+    "Mesh": "jgs.dist.communicators.mesh",
+    "Mpi": "jgs.dist.communicators.mpi",
+    "Emulated": "jgs.dist.communicators.emulate",
+    "agree": "jgs.dist.communicators.launch",
+    "connect": "jgs.dist.communicators.launch",
+    "Watchdog": "jgs.dist.supervision.watchdog",
     "Part": "jgs.data.parts",
     "Parts": "jgs.data.parts",
     "open_parts": "jgs.data.parts",
     "partition_nodes": "jgs.partition.nodes",
     "write_parts": "jgs.partition.folder",
-    "RankSource": "jgs.dist.source",
-    "RankParts": "jgs.dist.ranks",
-    "rank_loader": "jgs.dist.ranks",
-    "HybridSampler": "jgs.dist.source",
-    "VanillaSampler": "jgs.dist.vanilla",
-    "FeatureExchange": "jgs.dist.exchange",
-    "ShardedEmbedding": "jgs.dist.embedding",
-    "TensorStore": "jgs.dist.store",
-    "broadcast_arrays": "jgs.dist.broadcast",
+    "RankSource": "jgs.dist.batches.source",
+    "RankParts": "jgs.dist.batches.ranks",
+    "rank_loader": "jgs.dist.batches.ranks",
+    "HybridSampler": "jgs.dist.batches.source",
+    "VanillaSampler": "jgs.dist.batches.vanilla",
+    "FeatureExchange": "jgs.dist.rows.exchange",
+    "ShardedEmbedding": "jgs.dist.rows.embedding",
+    "TensorStore": "jgs.dist.rows.store",
+    "broadcast_arrays": "jgs.dist.communicators.broadcast",
 }
 __all__ = sorted(_PLACES)
 

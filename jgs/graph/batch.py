@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph.device import reduce_arrays
-from jgs.graph.export import edge_index_of_block, graphs_tuple
+from jgs.graph.formats.export import edge_index_of_block, graphs_tuple
 from jgs.graph.shown import Shown, real
 
 EDGE_FIELDS = ("id", "type", "time")  # columns of a block that are fields of their own

@@ -27,7 +27,8 @@ from jgs.graph.checks import (
     node_count,
     node_ids,
 )
-from jgs.graph.convert import (
+from jgs.graph.device import as_device
+from jgs.graph.formats.convert import (
     Edges,
     igraph_edges,
     index_edges,
@@ -36,14 +37,18 @@ from jgs.graph.convert import (
     scipy_edges,
     tuple_edges,
 )
-from jgs.graph.device import as_device
-from jgs.graph.export import bcoo_matrix, edge_index_of_graph, networkx_graph, scipy_matrix
+from jgs.graph.formats.export import (
+    bcoo_matrix,
+    edge_index_of_graph,
+    networkx_graph,
+    scipy_matrix,
+)
+from jgs.graph.formats.tables import table_edges
 from jgs.graph.grouping import group_values
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.relations import typed_edges
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown, graph_facts
-from jgs.graph.tables import table_edges
 from jgs.graph.times import check_ascending, check_times
 from jgs.graph.weights import check_weights, weight_prefix_sums
 

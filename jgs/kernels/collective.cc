@@ -23,7 +23,7 @@ struct Ranked {
   }
 };
 
-// See `exponential` in jgs/sampling/random.py.
+// See `exponential` in jgs/sampling/edges/random.py.
 inline double Exponential(uint64_t bits, const int32_t* logarithms) {
   constexpr uint64_t kOne = uint64_t{1} << 53;
   constexpr int64_t kLog2 = 97551793252584;  // in units of 2**-47

@@ -14,7 +14,7 @@ struct Candidates {
   const int32_t* nodes;  // [num]
   const float* weight;   // [num]; only nodes with a positive weight can be drawn
   int64_t num;
-  const int32_t* logarithms;  // [1026] -log(1 - t) / t, see `exponential` in sampling/random.py
+  const int32_t* logarithms;  // [1026] -log(1 - t) / t, see `exponential` in jgs/sampling/edges/random.py
 };
 
 // The rank of a candidate is an exponential number over its weight. The candidates of the k

@@ -1,5 +1,5 @@
 // The neighbours that a node draws: positions within its row, by integer arithmetic only.
-// jgs/sampling/draw.py defines the results; draws by weight are in draw_weighted.h.
+// jgs/sampling/edges/draw.py defines the results; draws by weight are in draw_weighted.h.
 //
 // 64 rows are drawn at a time, lane by lane, so that the compiler turns every loop over lanes
 // into vector instructions.

@@ -1,5 +1,5 @@
 // Draws by weight: a random point below a row's total weight, and the position whose part of
-// the row has the point. jgs/sampling/draw.py defines the results.
+// the row has the point. jgs/sampling/edges/draw.py defines the results.
 //
 // 64 rows are drawn at a time, and their searches run side by side, so that the reads of one
 // row's prefix sums overlap with those of the others.

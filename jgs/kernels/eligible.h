@@ -1,5 +1,5 @@
 // The edges that a row may be drawn from: a stretch of the row, without the holes in it.
-// jgs/sampling/eligible.py defines the results.
+// jgs/sampling/edges/eligible.py defines the results.
 #ifndef JGS_KERNELS_ELIGIBLE_H_
 #define JGS_KERNELS_ELIGIBLE_H_
 

@@ -1,4 +1,4 @@
-// The XLA binding of InducedBlock. Its Python side is jgs/sampling/induced.py.
+// The XLA binding of InducedBlock. Its Python side is jgs/sampling/edges/induced.py.
 #include <algorithm>
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// The XLA binding of SampleLabor. Its Python side is jgs/sampling/algorithms/labor_kernel.py.
+// The XLA binding of SampleLabor. Its Python side is jgs/sampling/algorithms/nodewise/labor_kernel.py.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// The XLA bindings of rows.h. Their Python side is jgs/dist/rows.py.
+// The XLA bindings of rows.h. Their Python side is jgs/dist/rows/picked.py.
 #include <cstdint>
 #include <string>
 

@@ -1,5 +1,5 @@
 // Neighbour sampling straight into compressed sparse columns, all hops in one call.
-// jgs/sampling/algorithms/neighbors.py defines the results; this is faster and equal bit for
+// jgs/sampling/algorithms/nodewise/neighbors.py defines the results; this is faster and equal bit for
 // bit.
 #ifndef JGS_KERNELS_SAMPLE_H_
 #define JGS_KERNELS_SAMPLE_H_

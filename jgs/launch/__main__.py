@@ -42,8 +42,12 @@ from jgs.errors import InputError
 from jgs.launch import hosts as hosts_of
 from jgs.launch import start
 from jgs.launch.hosts import Host
+from jgs.launch.parts import PartsHere
 from jgs.launch.remote import RemoteShell, every
-from jgs.train import config, folder
+from jgs.options import flag
+from jgs.train.config import SETTINGS
+from jgs.train.flags import parse
+from jgs.train.loop import folder
 
 # Flags that `jgs.launch` itself gives to each rank.
 _GIVEN = ("partition", "comm", "coordinator", "num_processes", "process_id", "interface")
@@ -63,17 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _launch(argv: list[str]) -> int:
     options, training = _parse(argv)
-    hosts, given = _hosts(options), config.parse(training)
-    if wrong := [config.flag(name) for name in _GIVEN if name in given]:
+    hosts, given = _hosts(options), parse(training)
+    if wrong := [flag(name) for name in _GIVEN if name in given]:
         raise InputError(
             "jgs.launch tells the ranks itself where the parts are and how they meet",
             f"{', '.join(wrong)} after --",
             "Give --parts, --comm, --coordinator or --interface before the --.",
         )
-    with interrupts.starting():
-        # A slow import, of JAX: the errors above do not wait for it.
-        from jgs.launch.parts import PartsHere
-
     remote = RemoteShell.from_text(options.get("ssh", "ssh"))
     comm = options.get("comm") or ("mpi" if start.has_mpi() else "jax")
     mpiexec = start.find_mpiexec() if comm == "mpi" else ""
@@ -159,7 +159,7 @@ def _mode(given: dict[str, Any]) -> str:
     if given.get("resume") and "run_dir" in given:
         with suppress(OSError, ValueError):
             saved = json.loads(Path(given["run_dir"], folder.CONFIG).read_text("utf-8"))
-    return given.get("mode") or saved.get("mode", config.Config.mode)
+    return given.get("mode") or saved.get("mode", SETTINGS["mode"].default)
 
 
 def _check(

@@ -5,7 +5,7 @@ second process, forked before anything else, attends the rank:
 
 - It puts `[NUMBER] ` in front of each line that the rank writes to standard error, and passes
   the lines on whole. It passes on the last lines of a killed rank too, and what the rank's
-  guard says of its end (see `jgs.dist.guard`).
+  guard says of its end (see `jgs.dist.supervision.guard`).
 - With `--control` as the first argument it obeys lines on standard input: `INT` and `TERM` send
   the rank that signal. Standard input ends when `jgs.launch` or its connection ends. The rank
   is then terminated, and killed `GRACE` seconds later, so no rank outlives its run.

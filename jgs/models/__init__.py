@@ -11,7 +11,8 @@ from jgs.models.gnn import GNN
 from jgs.models.inputs import Inputs, Placed, read_inputs
 from jgs.models.layer import AttentionLayer, EdgeLayer, Layer, Model
 from jgs.models.sage import SAGEConv
-from jgs.models.stacked import GAT, GCN, GIN, MODELS, GraphSAGE
+from jgs.models.stacked import GAT, GCN, GIN, GraphSAGE
+from jgs.tables import MODELS
 
 __all__ = [
     "DGCNN",

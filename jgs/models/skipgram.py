@@ -26,7 +26,7 @@ from jax.extend.random import threefry_2x32
 from jgs import kernels
 from jgs.graph import Graph
 from jgs.kernels.call import floats, on_cpu, vary_alike
-from jgs.sampling.random import below, fold
+from jgs.sampling.edges.random import below, fold
 from jgs.sampling.walks import walk_numbers, walker_keys
 
 _PAIRS = 0x70616972  # folded into the step's key, with which the walks are drawn

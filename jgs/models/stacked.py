@@ -1,4 +1,4 @@
-"""Models that stack one kind of layer, and the table of their names.
+"""Models that stack one kind of layer.
 
 Each is a `GNN`. All of them take these arguments, and some take more:
 
@@ -9,9 +9,8 @@ Each is a `GNN`. All of them take these arguments, and some take more:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from flax import nnx
 
@@ -21,7 +20,8 @@ from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.layer import Layer
-from jgs.models.sage import SAGEConv
+from jgs.models.sage import REDUCTIONS, SAGEConv
+from jgs.options import Option
 
 
 class GraphSAGE(GNN):
@@ -34,7 +34,9 @@ class GraphSAGE(GNN):
         out_features: int,
         num_layers: int,
         *,
-        reduce: str = "mean",
+        reduce: Annotated[
+            str, Option("how a node combines its neighbours", choices=REDUCTIONS)
+        ] = "mean",
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -60,7 +62,10 @@ class GCN(GNN):
         out_features: int,
         num_layers: int,
         *,
-        concat: bool = False,
+        concat: Annotated[
+            bool,
+            Option("a node's own row and its neighbours' mean side by side, as in gcn-ipdps19"),
+        ] = False,
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -89,7 +94,9 @@ class GAT(GNN):
         out_features: int,
         num_layers: int,
         *,
-        heads: int = 8,
+        heads: Annotated[
+            int, Option("the number of heads of every hidden layer", least=1, most=1 << 10)
+        ] = 8,
         out_heads: int = 1,
         version: int = 1,
         dropout: float = 0.5,
@@ -128,11 +135,4 @@ class GIN(GNN):
         super().__init__(layers, rngs=rngs, **options)
 
 
-# Each takes (in_features, hidden_features, out_features, num_layers, rngs=..., **options).
-MODELS: dict[str, Callable[..., GNN]] = {
-    "sage": GraphSAGE,
-    "gcn": GCN,
-    "gat": GAT,
-    "gatv2": partial(GAT, version=2),
-    "gin": GIN,
-}
+GATv2 = partial(GAT, version=2)

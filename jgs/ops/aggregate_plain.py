@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jgs.graph.export import edge_targets
+from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL
 
 # A padded edge has target T and source S, one past the last row: a read gives zeros there, and

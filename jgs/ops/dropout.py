@@ -10,7 +10,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.graph.export import edge_targets
+from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL
 
 GOLDEN = 0x9E3779B9  # 2**32 divided by the golden ratio: multiples of it are far apart

@@ -11,7 +11,7 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.graph.export import edge_targets
+from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_block, check_rows
 

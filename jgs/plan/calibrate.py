@@ -11,17 +11,17 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.dist.comm import Alone
-from jgs.dist.source import HybridSampler
-from jgs.dist.vanilla import VanillaSampler
+from jgs.dist.batches.source import HybridSampler
+from jgs.dist.batches.vanilla import VanillaSampler
+from jgs.dist.communicators.comm import Alone
 from jgs.graph import Graph, as_device
 from jgs.models import GraphSAGE
 from jgs.ops import gather
 from jgs.plan.cost import Constants, Draw, Workload, step_flops
 from jgs.sampling import plan_capacity
 from jgs.sampling.capacity import until_it_fits
-from jgs.sampling.random import threefry
-from jgs.train.step import init_state, make_optimizer, make_train_step
+from jgs.sampling.edges.random import threefry
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
 
 _DEGREE = 24  # mean degree of the generated graph
 _FEATURE_BYTES = 512 << 20  # of the generated features: more than any cache holds

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from jgs.dist.demand import demanded
+from jgs.dist.rows.demand import demanded
 from jgs.graph import Graph, MiniBatch
 from jgs.plan.cost import Draw, Workload
 from jgs.sampling import plan_capacity, worst_case
 from jgs.sampling.capacity import enlarged, until_it_fits
-from jgs.sampling.random import threefry
+from jgs.sampling.edges.random import threefry
 
 _RANKS = 4  # batches are drawn for at most so many ranks
 _TRIALS = 8  # batches for each of these ranks

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jgs import command
-from jgs.dist.start import START_TIMEOUT, watching
+from jgs.dist.communicators.start import START_TIMEOUT, watching
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
     with watching(sys.argv[1:] if argv is None else argv) as watch:
         with interrupts.starting():
-            from jgs.dist.launch import unmet  # a slow import
+            from jgs.dist.communicators.launch import unmet  # a slow import
         with unmet():
             given = vars(parser().parse_args(argv))
             with interrupts.starting():
@@ -46,7 +46,7 @@ def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
 
 
 def parser() -> command.Parser:
-    from jgs.dist.launch import KINDS  # a slow import
+    from jgs.dist.communicators.launch import KINDS  # a slow import
 
     found = command.Parser(
         "python -m jgs.predict",

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from jgs.allocator import keep_freed_memory
-from jgs.dist.broadcast import broadcast_arrays, broadcast_text, everywhere
-from jgs.dist.comm import Communicator
-from jgs.dist.start import Watch
-from jgs.dist.together import together
+from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
+from jgs.dist.communicators.comm import Communicator
+from jgs.dist.communicators.start import Watch
+from jgs.dist.communicators.together import together
 from jgs.errors import InputError
 from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds
+from jgs.options import flag
 from jgs.predict.embeddings import EmbedRun
 from jgs.predict.links import LinkRun
 from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
 from jgs.predict.run import Run
-from jgs.train.config import flag
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from jgs.data.plain import load_plain
-from jgs.dist.comm import Communicator
+from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import NodeIds
 from jgs.graph.shown import Shown
 from jgs.predict.saved import columns, facts
 from jgs.predict.source import check_digests
 from jgs.train.config import Config
-from jgs.train.evaluate_edges import check_nodes
-from jgs.train.fingerprint import fingerprint_plain
+from jgs.train.evaluation.edges import check_nodes
+from jgs.train.loop.fingerprint import fingerprint_plain
 
 
 class EmbedRun(Shown):

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jgs.dist.comm import Alone, Communicator
-from jgs.dist.pairs import PairDraws
+from jgs.dist.batches.pairs import PairDraws
+from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.graph.shown import Shown
@@ -17,9 +17,9 @@ from jgs.models import DGCNN
 from jgs.predict.saved import PARAMS, columns, facts
 from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
-from jgs.sampling.random import threefry
+from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
-from jgs.train.links import Scores, make_pair_sampler, open_links
+from jgs.train.tasks.links import Scores, open_links
 
 
 class LinkRun(Shown):
@@ -82,7 +82,7 @@ class LinkRun(Shown):
                 "Give the features that it was trained with.",
             )
         ids = check_seed_ids(pairs, graph.num_nodes, pairs=True)
-        comm, sampler = Alone(), make_pair_sampler(self.config)
+        comm, sampler = Alone(), self.config.made("sampler")
         draws = PairDraws(comm, graph, features, self.config.batch_size, sampler, ids)
         scores = Scores(comm, draws, nnx.graphdef(self.model))
         key = threefry(self.config.seed)

@@ -10,18 +10,18 @@ from typing import Any
 import jax
 from flax import nnx
 
-from jgs.dist.broadcast import broadcast_arrays, broadcast_text, everywhere
-from jgs.dist.comm import Alone, Communicator
+from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
+from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
 from jgs.models import DGCNN, GNN
 from jgs.predict.embeddings import EmbedRun
 from jgs.predict.links import LinkRun
 from jgs.predict.run import Run
 from jgs.predict.saved import PARAMS, fitting, read_run
-from jgs.sampling.random import threefry
+from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
-from jgs.train.links import make_dgcnn
-from jgs.train.model import make_model
+from jgs.train.loop.model import make_model
+from jgs.train.tasks.links import make_dgcnn
 
 
 def open_run(

@@ -28,7 +28,7 @@ def best_class(logits: np.ndarray) -> np.ndarray:
     step = max(1, (1 << 22) // logits.shape[1])  # bounds the temporaries
     for begin in range(0, len(logits), step):
         some = logits[begin : begin + step]
-        best = np.argmax(some, axis=1)  # as in `jgs.train.metrics.confusion`
+        best = np.argmax(some, axis=1)  # as in `jgs.train.evaluation.metrics.confusion`
         top = np.take_along_axis(some, best[:, None], axis=1)
         probability = 1 / np.exp(some - top).sum(axis=1)
         found[begin : begin + step, 0] = best

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from flax import nnx
 
-from jgs.dist.broadcast import everywhere
-from jgs.dist.collect import rows_of_all
-from jgs.dist.comm import Communicator
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import rows_of_all
+from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.graph.shown import Shown
@@ -24,11 +24,11 @@ from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
 from jgs.predict.saved import PARAMS, columns, facts
 from jgs.predict.source import SPLITS, Source, of_graph, of_run
 from jgs.sampling import Neighbors
-from jgs.sampling.random import threefry
+from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
-from jgs.train.evaluate import exact_inference
-from jgs.train.evaluate_edges import check_nodes
-from jgs.train.evaluate_rows import empty
+from jgs.train.evaluation.edges import check_nodes
+from jgs.train.evaluation.exact import exact_inference
+from jgs.train.evaluation.rows import empty
 
 
 class Run(Shown):
@@ -244,7 +244,7 @@ class Run(Shown):
         return out
 
     def _sampler(self, fanouts: Any, **options: Any) -> Neighbors:
-        own = {"replace": self.config.replace, "weighted": self.config.weighted}
+        own = {name: self.config.options.get(name, False) for name in ("replace", "weighted")}
         return neighbor_sampler(self.model, fanouts, **own, **options)
 
     def _key(self, key: Any) -> Any:
@@ -294,7 +294,7 @@ class Run(Shown):
             source.features,
             self._memory,
             None,
-            self.config.weighted,
+            self.config.options.get("weighted", False),
             comm=source.comm,
             offsets=source.offsets,
             advance=lambda done, total: self._advance(done, total),

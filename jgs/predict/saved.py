@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.train import checkpoint, folder
 from jgs.train.config import Config
+from jgs.train.loop import checkpoint, folder
 
 PARAMS = ("best", "last")
 

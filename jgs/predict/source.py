@@ -11,14 +11,14 @@ import numpy as np
 
 import jgs.data
 from jgs.data.parts import open_parts
-from jgs.dist.broadcast import everywhere
-from jgs.dist.collect import rows_on_all
-from jgs.dist.comm import Alone, Communicator
-from jgs.dist.ranks import RankParts
+from jgs.dist.batches.ranks import RankParts
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import rows_on_all
+from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.train.config import Config
-from jgs.train.fingerprint import fingerprint
+from jgs.train.loop.fingerprint import fingerprint
 
 SPLITS = ("train", "val", "test")
 

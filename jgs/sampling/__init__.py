@@ -1,36 +1,37 @@
 """Sampling: from a graph and seeds to the mini-batches that a model is trained on."""
 
-from jgs.sampling.algorithms.asgcn import ASGCN
-from jgs.sampling.algorithms.fastgcn import FastGCN
-from jgs.sampling.algorithms.frontier import Frontier
-from jgs.sampling.algorithms.gcnbs import GCNBS
-from jgs.sampling.algorithms.hetgnn import HetGNN
-from jgs.sampling.algorithms.labor import Labor
-from jgs.sampling.algorithms.ladies import Ladies
-from jgs.sampling.algorithms.metapath import Metapath
-from jgs.sampling.algorithms.neighbors import Neighbors, sample_neighbors
-from jgs.sampling.algorithms.node2vec import Node2Vec
-from jgs.sampling.algorithms.pass_ import PASS
-from jgs.sampling.algorithms.pinsage import PinSage
-from jgs.sampling.algorithms.saint import Saint
-from jgs.sampling.algorithms.seal import Seal
-from jgs.sampling.algorithms.shadow import Shadow
-from jgs.sampling.algorithms.subgraph import Subgraph
-from jgs.sampling.algorithms.thanos import Thanos
-from jgs.sampling.algorithms.vrgcn import VRGCN
-from jgs.sampling.algorithms.walk import Walk
+from jgs.sampling.algorithms.layerwise.asgcn import ASGCN
+from jgs.sampling.algorithms.layerwise.fastgcn import FastGCN
+from jgs.sampling.algorithms.layerwise.ladies import Ladies
+from jgs.sampling.algorithms.nodewise.gcnbs import GCNBS
+from jgs.sampling.algorithms.nodewise.labor import Labor
+from jgs.sampling.algorithms.nodewise.neighbors import Neighbors, sample_neighbors
+from jgs.sampling.algorithms.nodewise.pass_ import PASS
+from jgs.sampling.algorithms.nodewise.thanos import Thanos
+from jgs.sampling.algorithms.nodewise.vrgcn import VRGCN
+from jgs.sampling.algorithms.subgraphs.frontier import Frontier
+from jgs.sampling.algorithms.subgraphs.saint import Saint
+from jgs.sampling.algorithms.subgraphs.seal import Seal
+from jgs.sampling.algorithms.subgraphs.shadow import Shadow
+from jgs.sampling.algorithms.subgraphs.subgraph import Subgraph
+from jgs.sampling.algorithms.walks.hetgnn import HetGNN
+from jgs.sampling.algorithms.walks.metapath import Metapath
+from jgs.sampling.algorithms.walks.node2vec import Node2Vec
+from jgs.sampling.algorithms.walks.pinsage import PinSage
+from jgs.sampling.algorithms.walks.walk import Walk
 from jgs.sampling.base import Adaptive, ByNode, Feedback, Sampler
-from jgs.sampling.capacity import Capacity
-from jgs.sampling.grain import grain_iterator
-from jgs.sampling.induced import induced_subgraph
-from jgs.sampling.loader import Loader
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.edges.induced import induced_subgraph
+from jgs.sampling.loading.grain import grain_iterator
+from jgs.sampling.loading.loader import Loader
+from jgs.sampling.loading.stages import ByEpoch, OnPlateau, SamplerSchedule
+from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.pairs import draw_negatives, edges_between, join_nodes
 from jgs.sampling.plan import plan_capacity, worst_case
-from jgs.sampling.samplers import SAMPLERS, WALKERS
 from jgs.sampling.seeds import Seeds
-from jgs.sampling.stages import ByEpoch, OnPlateau, SamplerSchedule
 from jgs.sampling.subgraphs import SubgraphSampler
 from jgs.sampling.walks import Walker, Walks
+from jgs.tables import SAMPLERS, WALKERS
 
 __all__ = [
     "ASGCN",
@@ -46,10 +47,12 @@ __all__ = [
     "FastGCN",
     "Feedback",
     "Frontier",
+    "GraphShape",
     "HetGNN",
     "Labor",
     "Ladies",
     "Loader",
+    "MatrixSampler",
     "Metapath",
     "Neighbors",
     "Node2Vec",

@@ -11,17 +11,45 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch
+from jgs.options import INT32, Option
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.random import step_key_data
+from jgs.sampling.edges.random import step_key_data
 
 State = Any  # a pytree of arrays; () if the sampler has no state
+
+# Options that several samplers have.
+Fanouts = Annotated[
+    tuple[int, ...],
+    Option(
+        "neighbours to draw per node in each layer, seeds' hop first; -1: all, where the "
+        "sampler can",
+        default=(10, 10),
+        name="fanouts",
+        least=-1,
+        most=INT32,
+    ),
+]
+Sizes = Annotated[
+    tuple[int, ...],
+    Option(
+        "nodes to draw per layer, seeds' hop first",
+        default=(512, 512),
+        name="sizes",
+        least=1,
+        most=INT32,
+    ),
+]
+Weighted = Annotated[
+    bool,
+    Option("draw in proportion to edge weights; evaluation leaves out edges of weight 0"),
+]
 
 
 class Draws:
@@ -73,6 +101,8 @@ class Sampler(Draws):
         also be split over the ranks.
       draws_seeds: bool; whether the sampler chooses a batch's seeds among all those of the data
         set, which it is given (`SubgraphSampler`).
+      num_hops: int; the number of blocks of a batch, one for each layer of a model. None: it
+        has one square block for all layers.
       node_columns: the names of the node columns that it reads (`Graph.with_node_columns`).
       relabel_inputs: bool; whether the last hop's sources get local ids.
     """
@@ -89,6 +119,10 @@ class Sampler(Draws):
     @property
     def by_node(self) -> bool:
         return False
+
+    @property
+    def num_hops(self) -> int | None:
+        return None
 
     @abstractmethod
     def init(self, graph: Graph) -> State:

@@ -11,7 +11,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.forked import refuse_forked
+from jgs.sampling.loading.forked import refuse_forked
 from jgs.sampling.seeds import Seeds
 
 

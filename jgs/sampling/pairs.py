@@ -1,6 +1,6 @@
 """What stages of pairs are made of: `edges_between`, `join_nodes`, `draw_negatives`.
 
-All are jittable, and to be called in a stage (`jgs.sampling.items`), or under
+All are jittable, and to be called in a stage (`jgs.sampling.loading.items`), or under
 `jax.enable_x64(True)`.
 """
 
@@ -15,9 +15,9 @@ from jax.extend.random import threefry_2x32
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
-from jgs.sampling.eligible import count_less
-from jgs.sampling.random import as_key_data, below, node_bits
-from jgs.sampling.relabel import relabel
+from jgs.sampling.edges.eligible import count_less
+from jgs.sampling.edges.random import as_key_data, below, node_bits
+from jgs.sampling.edges.relabel import relabel
 from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 14  # edges that are read at a time

@@ -25,7 +25,8 @@ from jgs.sampling.capacity import (
     with_margin,
 )
 from jgs.sampling.checks import check_graph, require_int
-from jgs.sampling.items import (
+from jgs.sampling.edges.random import as_key_data, fold_each
+from jgs.sampling.loading.items import (
     Asked,
     Stage,
     check_items,
@@ -36,7 +37,6 @@ from jgs.sampling.items import (
     seeds_of,
     wide,
 )
-from jgs.sampling.random import as_key_data, fold_each
 from jgs.sampling.shorthand import as_sampler
 
 

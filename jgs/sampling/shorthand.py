@@ -10,7 +10,7 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.sampling.algorithms.neighbors import Neighbors, check_fanouts
+from jgs.sampling.algorithms.nodewise.neighbors import Neighbors, check_fanouts
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,19 +20,32 @@ from jgs.files.storage import open_arrays, save_arrays
 from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.graph.device import as_device
 from jgs.kernels.call import vary_alike
+from jgs.options import INT32, Option
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
-from jgs.sampling.columns import check_edges, ids_needed, with_columns
-from jgs.sampling.hops import bad_seeds
-from jgs.sampling.induced import induced_blocks, rows_sorted
-from jgs.sampling.normalize import Coefficients, check_error, estimate
-from jgs.sampling.random import as_key_data
-from jgs.sampling.schedule import graph_digest
+from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.edges.hops import bad_seeds
+from jgs.sampling.edges.induced import induced_blocks, rows_sorted
+from jgs.sampling.edges.normalize import Coefficients, check_error, estimate
+from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.loading.schedule import graph_digest
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
 _KIND = "jgs-normalization"
+NORM_ERROR = Option(
+    "GraphSAINT's normalisation, estimated before training from enough subgraphs that its "
+    "relative error is at most this, e.g. 0.15; 0: no normalisation. On sparse graphs give "
+    "--norm layer too",
+    default=0.0,
+)
+BUDGET = Option(
+    "how many nodes, edges or roots of walks are drawn for a subgraph, on each rank",
+    default=8000,
+    least=1,
+    most=INT32,
+)
 
 
 class SubgraphState(NamedTuple):
@@ -80,7 +93,7 @@ class SubgraphSampler(Sampler):
     """
 
     _: KW_ONLY
-    norm_error: float | None = None
+    norm_error: Annotated[float | None, NORM_ERROR] = None
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
     edges: tuple[str, ...] = field(default=(), repr=False)

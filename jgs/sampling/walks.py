@@ -18,12 +18,15 @@ from jax.extend.random import threefry_2x32
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import on_cpu, vary_alike
+from jgs.options import Option
 from jgs.sampling.base import Draws, State
 from jgs.sampling.checks import check_graph, checked_seeds
-from jgs.sampling.eligible import Eligible, bad_excluded, eligible, weights_of
-from jgs.sampling.random import as_key_data, below, cutoff_keys
+from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible, weights_of
+from jgs.sampling.edges.random import as_key_data, below, cutoff_keys
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
+
+LENGTH = Option("steps of a walk", default=80, name="walk_length", least=1, most=1 << 16)
 
 
 class Walks(NamedTuple):
@@ -56,10 +59,12 @@ class Walker(Draws):
     Attributes:
       length: int; `L`, the largest number of steps of a walk.
       weighted: bool; whether steps draw by weight.
+      by_source: bool; whether every row of the graph must be sorted by source.
     """
 
     length: int
     weighted: bool
+    by_source: bool = False
 
     @abstractmethod
     def init(self, graph: Graph) -> State:

@@ -6,8 +6,9 @@ from typing import Any
 # Where each public name is. It is imported when first used, so the command starts without JAX.
 _PLACES = {
     "Config": "jgs.train.config",
-    "exact_inference": "jgs.train.evaluate",
-    "run": "jgs.train.from_python",
+    "Interrupted": "jgs.train.loop.training",
+    "exact_inference": "jgs.train.evaluation.exact",
+    "run": "jgs.train.loop.from_python",
 }
 __all__ = sorted(_PLACES)
 

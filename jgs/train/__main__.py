@@ -15,8 +15,10 @@ from typing import Any
 
 from jgs import command
 from jgs.allocator import keep_freed_memory
-from jgs.dist.start import watching
-from jgs.train import config, folder
+from jgs.dist.communicators.start import watching
+from jgs.train.config import Config
+from jgs.train.flags import parse
+from jgs.train.loop import folder
 
 # Environment variables that launchers of several processes set.
 _LAUNCHERS = (
@@ -45,16 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
     with watching(sys.argv[1:] if argv is None else argv) as watch:
         with _unmet():
-            given = config.parse(argv)
+            given = parse(argv)
             if several := _several(given):
                 with interrupts.starting():
-                    from jgs.train import launched  # a slow import
+                    from jgs.train.loop import launched  # a slow import
         if not several:
             settings = folder.configure(given)
             if settings.partition is None:
                 return _run(settings)
             with interrupts.starting():
-                from jgs.train import launched
+                from jgs.train.loop import launched
         return launched.train(given, watch)
 
 
@@ -62,17 +64,17 @@ def _unmet() -> AbstractContextManager[None]:
     if not _launched():
         return nullcontext()
     with interrupts.starting():
-        from jgs.dist.launch import unmet  # a slow import
+        from jgs.dist.communicators.launch import unmet  # a slow import
     return unmet()
 
 
-def _run(settings: config.Config) -> dict[str, Any] | int:
+def _run(settings: Config) -> dict[str, Any] | int:
     if settings.keep_memory:
         keep_freed_memory()
     with interrupts.starting():
         # A slow import, of a second: the errors above need nothing of it.
         from jgs import kernels
-        from jgs.train import loop
+        from jgs.train.loop import training as loop
 
     command.configure_jax()
 
@@ -84,7 +86,8 @@ def _run(settings: config.Config) -> dict[str, Any] | int:
 
 
 def _several(given: dict[str, Any]) -> bool:
-    """Whether this run may have other processes; `jgs.dist.launch` finds out if it has."""
+    """Whether this run may have other processes; `jgs.dist.communicators.launch` finds out if
+    it has."""
     if given.get("comm") == "none":
         return False
     asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id", "interface"}

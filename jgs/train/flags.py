@@ -1,12 +1,142 @@
-"""`setting`: a field of a configuration that describes its own command-line flag."""
+"""The command line of `python -m jgs.train`: its flags and its pages of help."""
 
 from __future__ import annotations
 
-import dataclasses
+import argparse
+import inspect
+import textwrap
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jgs.command import Parser
+from jgs.errors import InputError
+from jgs.options import Known, as_typed, flag, options_of
+from jgs.train.config import OWNERS, PAGES, SETTINGS
+from jgs.train.loop.folder import saved_owners
 
-def setting(default: Any, help: str, **metadata: Any) -> Any:
-    """A field of a configuration with the default `default`. `help` and `metadata` (such as
-    `choices` and `metavar`) describe its command-line flag."""
-    return dataclasses.field(default=default, metadata={"help": help, **metadata})
+_ABOUT = "Train a graph neural network, or embeddings, from samples."
+_NAMING_DATA = ("dataset", "data_options")
+_WIDTH = 80
+# What most runs need: the pages that --help begins with, and the options of a sampler.
+_FIRST, _SAMPLER = ("data", "task", "run", "model"), "neighbors"
+
+
+def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """The flags given on a command line, by name. Flags that are not given are absent.
+
+    Raises `InputError` for flags or values that do not parse. `--help` exits.
+    """
+    first = Parser("python -m jgs.train", _ABOUT, add_help=False)
+    first.add_argument("-h", "--help", nargs="?", const="")
+    first.add_argument("--resume", action="store_true")
+    for name in ("run_dir", *OWNERS):
+        first.add_argument(flag(name), dest=name)
+    chosen = vars(first.parse_known_args(argv)[0])
+    if "help" in chosen:
+        print(help_page(chosen["help"]))
+        raise SystemExit(0)
+    saved = saved_owners(chosen["run_dir"]) if {"resume", "run_dir"} <= chosen.keys() else {}
+    named = {owner: SETTINGS[owner].default for owner in OWNERS} | saved | chosen
+    if not {"sampler"} & (saved | chosen).keys():
+        defaults = OWNERS["task"].find(named["task"]).defaults
+        named["sampler"] = defaults.get("sampler", named["sampler"])
+    options = [table.options(named[owner]) for owner, table in OWNERS.items()]
+    own = dict(ChainMap(*options))
+    found = _parser(own)
+    if found.parse_known_args(argv)[1]:  # perhaps a flag of another sampler, model or task
+        found = parser(own)
+    given = vars(found.parse_args(argv))
+    if "partition" in given and (others := [flag(n) for n in _NAMING_DATA if n in given]):
+        raise InputError(
+            "--partition must name the data alone",
+            f"{' and '.join(others)} beside it",
+            "Leave that out: the parts are of one data set.",
+        )
+    return given
+
+
+def parser(own: Mapping[str, Known] | None = None) -> Parser:
+    """The parser of all flags: of the settings, of each task, sampler and model of jgs, and of
+    the options `own`."""
+    every = [table.options(name) for table in OWNERS.values() for name in table]
+    return _parser(dict(ChainMap(dict(own or {}), *every)))
+
+
+def _parser(own: Mapping[str, Known]) -> Parser:
+    found = Parser("python -m jgs.train", _ABOUT)
+    for name, one in {**own, **SETTINGS}.items():
+        if one.option.flag:
+            _add(found, name, one)
+    return found
+
+
+def help_page(topic: str = "") -> str:
+    """A page of `--help`: that of a page of settings, of a sampler, a model or a task, or the
+    first page. Raises `InputError` for a topic that there is not."""
+    prog = Parser("python -m jgs.train", "").prog
+    if not topic:
+        pages = {page: options_of(PAGES[page]) for page in _FIRST}
+        sampler = OWNERS["sampler"].options(_SAMPLER)
+        groups = {**pages, f"sampler {_SAMPLER}": sampler}
+        more = {"pages": [p for p in PAGES if p not in _FIRST]}
+        more |= {f"{owner}s": list(table) for owner, table in OWNERS.items()}
+        lines = [f"{what}: {', '.join(names)}" for what, names in more.items()]
+        lines = [line for text in lines for line in _wrapped(text)]
+        return "\n".join(
+            [
+                f"usage: {prog} [--help [NAME]] [flags]",
+                *("", _ABOUT, *_groups(groups), ""),
+                *(f"{prog} --help NAME tells more. It knows", *lines),
+            ]
+        )
+    if topic in PAGES:
+        about, known = inspect.getdoc(PAGES[topic]) or "", options_of(PAGES[topic])
+        return "\n".join([about, *_groups({topic: known})])
+    for owner, table in OWNERS.items():
+        if topic in table or (":" in topic and table.takes(topic)):
+            maker = table.find(topic)
+            about = (inspect.getdoc(getattr(maker, "func", maker)) or "").split("\n\n")[0]
+            known = table.options(topic)
+            shown = _groups({f"--{owner} {topic}": known}) if known else ["", "No flags."]
+            return "\n".join([*_wrapped(about), "", *shown])
+    raise InputError("--help must name a topic that it has", topic, f"See {prog} --help.")
+
+
+def _groups(groups: Mapping[str, Mapping[str, Known]]) -> list[str]:
+    """The flags of each group, as lines."""
+    lines = []
+    for title, known in groups.items():
+        one = argparse.ArgumentParser(add_help=False, usage="", formatter_class=_Formatter)
+        group = one.add_argument_group(title)
+        for name, each in known.items():
+            if each.option.flag:
+                _add(group, name, each)
+        lines += one.format_help().rstrip().split("\n")[1:]
+    return lines
+
+
+class _Formatter(argparse.HelpFormatter):
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=26, width=_WIDTH)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), _WIDTH, subsequent_indent="  ")
+
+
+def _add(found: Any, name: str, known: Known) -> None:
+    """Adds the flag of an option to a parser or to one of its groups."""
+    option, kind = known.option, known.item
+    options: dict[str, Any] = {"help": option.help.replace("%", "%%"), "dest": name}
+    if kind is bool:
+        options["action"] = argparse.BooleanOptionalAction if known.default else "store_true"
+    else:
+        options |= {"type": kind, "metavar": option.metavar or kind.__name__.upper()}
+        if known.many:
+            options["nargs"] = "+"
+        if option.choices:
+            options |= {"choices": option.choices, "metavar": None}
+        if known.default not in (None, (), inspect.Parameter.empty):
+            options["help"] += f" (default: {as_typed(known.default)})"
+    found.add_argument(flag(name), default=argparse.SUPPRESS, **options)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jgs import InputError
-from jgs.data import ogb, planetoid
+from jgs.data.formats import ogb, planetoid
 
 
 @pytest.fixture(autouse=True)

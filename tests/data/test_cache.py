@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from jgs import InputError
-from jgs.data import load, snap
+from jgs.data import load
+from jgs.data.formats import snap
 
 
 @pytest.fixture

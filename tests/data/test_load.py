@@ -104,6 +104,6 @@ def test_a_folder_with_two_layouts_is_not_guessed(arrays, tmp_path):
 
 
 def test_too_large_for_memory_is_told_of_the_data_set(monkeypatch):
-    monkeypatch.setattr("jgs.data.synthetic._check_memory", lambda *sizes: None)
+    monkeypatch.setattr("jgs.data.formats.synthetic._check_memory", lambda *sizes: None)
     with pytest.raises(InputError, match=r"synthetic must fit in memory .*Unable"):
         load("synthetic", num_nodes=100, num_edges=10, num_features=2**45)

@@ -3,7 +3,8 @@ import pytest
 import scipy.sparse
 
 from jgs import InputError, SparseFeatures
-from jgs.data import load, npz
+from jgs.data import load
+from jgs.data.formats import npz
 
 
 def dense(features: SparseFeatures) -> np.ndarray:

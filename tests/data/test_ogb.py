@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jgs import InputError
-from jgs.data import load, ogb
+from jgs.data import load
+from jgs.data.formats import ogb
 
 NODES, FEATURES = 30, 4
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import scipy.sparse
 
 from jgs import InputError
 from jgs.data import load
-from jgs.data.planetoid import PARTS
+from jgs.data.formats.planetoid import PARTS
 
 
 def write_raw(folder, name, features, labels, edges, num_train, num_other, test_idx):

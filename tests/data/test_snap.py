@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jgs import InputError
-from jgs.data import load, snap
+from jgs.data import load
+from jgs.data.formats import snap
 from jgs.data.plain import load_plain
 
 TEXT = "# Directed graph\n# FromNodeId\tToNodeId\n0\t1\n1\t2\n2\t1\n3\t3\n"

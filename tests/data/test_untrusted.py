@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError
-from jgs.data import load, snap
+from jgs.data import load
 from jgs.data.archive import extract
-from jgs.data.npz import open_npy
+from jgs.data.formats import snap
+from jgs.data.formats.npz import open_npy
 from jgs.data.text import read_rows
 from jgs.files import storage
 

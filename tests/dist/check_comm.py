@@ -11,11 +11,11 @@ import pytest
 import scipy.sparse
 from ranks import connect_here
 
-from jgs.dist.broadcast import FailedElsewhere
-from jgs.dist.comm import OWN, SAME, all_gather_rows
-from jgs.dist.emulate import Emulated
-from jgs.dist.exchange import FeatureExchange
-from jgs.dist.launch import agree
+from jgs.dist.communicators.broadcast import FailedElsewhere
+from jgs.dist.communicators.comm import OWN, SAME, all_gather_rows
+from jgs.dist.communicators.emulate import Emulated
+from jgs.dist.communicators.launch import agree
+from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
 from jgs.graph.features import SparseFeatures
 

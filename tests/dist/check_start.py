@@ -24,8 +24,8 @@ class Finder:
     def find_spec(name, *_):
         if name == "jax" and moment == "import":
             come_to_harm()
-        if name == "jgs.dist.together" and moment == "connected":
-            from jgs.dist import launch
+        if name == "jgs.dist.communicators.together" and moment == "connected":
+            from jgs.dist.communicators import launch
 
             def connect(*args, connect=launch.connect, **kwargs):
                 connect(*args, **kwargs)

@@ -15,9 +15,9 @@ from jgs import kernels
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader
 from jgs.train.config import Config
-from jgs.train.jobs import open_job
-from jgs.train.progress import Meter
-from jgs.train.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.progress import Meter
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
+from jgs.train.tasks.task import open_job
 
 STEPS, SEEDS, FANOUTS = 20, 12, (3, 2)
 

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from ranks import connect_here
 
-from jgs.dist.comm import OWN, SAME
-from jgs.dist.watchdog import Watchdog
+from jgs.dist.communicators.comm import OWN, SAME
+from jgs.dist.supervision.watchdog import Watchdog
 
 harm, harmed = sys.argv[1], int(sys.argv[2])
 comm = connect_here()

@@ -98,7 +98,7 @@ def needs_mpi() -> None:
 
 def connect_here():
     """The communicator of the kind that `run_ranks` chose."""
-    from jgs.dist.launch import connect
+    from jgs.dist.communicators.launch import connect
 
     kind, *where = os.environ["JGS_TEST_COMM"].split()
     if not where:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from ranks import run_ranks
 
-from jgs.dist.comm import OWN, SAME, Alone
-from jgs.dist.emulate import Emulated
+from jgs.dist.communicators.comm import OWN, SAME, Alone
+from jgs.dist.communicators.emulate import Emulated
 
 
 @pytest.mark.parametrize(

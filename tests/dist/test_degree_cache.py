@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jgs.dist.plan import degree_cache
+from jgs.dist.batches.plan import degree_cache
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 37, 5000])

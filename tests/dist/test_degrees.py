@@ -6,14 +6,14 @@ import pytest
 from launched import make_parts
 
 from jgs.data.parts import open_parts
-from jgs.dist.comm import Alone
-from jgs.dist.degrees import all_degrees
-from jgs.dist.mesh import Mesh
-from jgs.dist.ranks import RankParts
+from jgs.dist.batches.ranks import RankParts
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
+from jgs.dist.rows.degrees import all_degrees
 from jgs.train.config import Config
-from jgs.train.jobs import open_job
-from jgs.train.model import make_model
-from jgs.train.progress import Meter
+from jgs.train.loop.model import make_model
+from jgs.train.loop.progress import Meter
+from jgs.train.tasks.task import open_job
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jgs.dist.demand import Demand, demanded, rounded
+from jgs.dist.rows.demand import Demand, demanded, rounded
 
 
 @pytest.mark.parametrize("trials", [5, 16, 54])

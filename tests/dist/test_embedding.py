@@ -9,10 +9,10 @@ from flax import nnx
 
 import jgs
 from jgs import InputError, kernels
-from jgs.dist import embedding
-from jgs.dist.comm import Alone
-from jgs.dist.embedding import ShardedEmbedding, Table
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
+from jgs.dist.rows import embedding
+from jgs.dist.rows.embedding import ShardedEmbedding, Table
 from jgs.models import GraphSAGE
 from jgs.sampling import Loader, sample_neighbors
 

@@ -10,11 +10,11 @@ import pytest
 import scipy.sparse
 
 from jgs import InputError, kernels
-from jgs.dist import tables as module
-from jgs.dist.comm import Alone
-from jgs.dist.exchange import FeatureExchange
-from jgs.dist.mesh import Mesh
-from jgs.dist.route import route
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
+from jgs.dist.rows import tables as module
+from jgs.dist.rows.exchange import FeatureExchange
+from jgs.dist.rows.route import route
 from jgs.graph.features import SparseFeatures
 from jgs.models import Placed
 
@@ -254,7 +254,7 @@ def test_bad_input_is_refused():
 
 @pytest.mark.parametrize("implementation", ["kernel"], indirect=True)
 def test_route_is_its_plain_twin():
-    from jgs.dist import route as module
+    from jgs.dist.rows import route as module
 
     static = ("capacity", "num_own", "num_cached")
     fast, plain = (jax.jit(f, static_argnames=static) for f in (route, module._plain))

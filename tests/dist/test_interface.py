@@ -8,7 +8,7 @@ import pytest
 from two_hosts import INTERFACE, NotPermitted, hosts
 
 import jgs
-from jgs.dist import interface, launch
+from jgs.dist.communicators import interface, launch
 
 # The ranks' sum, and the address that gloo was given.
 RANK = """
@@ -20,8 +20,8 @@ def told(**kwargs):
     return make(**kwargs)
 jaxlib._jax.make_gloo_tcp_collectives = told
 import numpy as np
-from jgs.dist.comm import all_gather_rows
-from jgs.dist.launch import connect
+from jgs.dist.communicators.comm import all_gather_rows
+from jgs.dist.communicators.launch import connect
 comm = connect("jax", timeout=30, **eval(sys.argv[1]))
 print(all_gather_rows(comm, [np.array([comm.rank + 1], np.int32)])[:, 0].tolist())
 """

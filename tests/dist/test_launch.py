@@ -10,9 +10,9 @@ import pytest
 from ranks import MPIEXEC, needs_mpi
 
 import jgs
-from jgs.dist import launch
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators import launch
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_an_mpi4jax_that_this_jax_breaks(tmp_path, monkeypatch):
 # Each rank writes its line in a single write, because all ranks share the output.
 CONNECT = """
 import sys
-from jgs.dist.launch import connect
+from jgs.dist.communicators.launch import connect
 from jgs.errors import InputError
 try:
     comm = connect(*sys.argv[1:2], **eval(sys.argv[2]))
@@ -154,8 +154,8 @@ def test_an_mpiexec_of_another_mpi_is_noticed():
 
 UNMET = """
 import os, signal, sys
-from jgs.dist.broadcast import FailedElsewhere
-from jgs.dist.launch import unmet
+from jgs.dist.communicators.broadcast import FailedElsewhere
+from jgs.dist.communicators.launch import unmet
 
 def harm():
     os.kill(os.getpid(), signal.SIGINT)

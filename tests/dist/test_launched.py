@@ -19,9 +19,9 @@ from ranks import MPIEXEC, needs_mpi
 from ssh_servers import ssh_servers
 from two_hosts import MPICH, NotPermitted, hosts, two_hosts
 
-from jgs.dist.watchdog import LOST
-from jgs.train import checkpoint, folder
+from jgs.dist.supervision.watchdog import LOST
 from jgs.train.__main__ import main
+from jgs.train.loop import checkpoint, folder
 
 EPOCHS = 6  # each of 10 steps
 FLAGS = [*LAUNCHED, "--metric", "auc"]  # ranks exchange more than counts for this metric

@@ -12,7 +12,7 @@ import pytest
 from launched import FLAGS, LIMIT, finish, make_parts
 from ranks import MPIEXEC, needs_mpi, run_ranks
 
-from jgs.dist.watchdog import Watchdog
+from jgs.dist.supervision.watchdog import Watchdog
 from jgs.files.writing import locked
 from jgs.partition.__main__ import main as partition
 
@@ -214,7 +214,7 @@ def test_a_refused_resume_leaves_the_run_as_it_was(parts, tmp_path, capsys):
 
 
 def test_resume_keeps_the_watchdog_s_patience(parts, tmp_path, monkeypatch):
-    from jgs.dist import together
+    from jgs.dist.communicators import together
     from jgs.train.__main__ import main
 
     made = []

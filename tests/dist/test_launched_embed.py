@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from launched import result
 
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
-from jgs.train import checkpoint, folder, loop
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.train.__main__ import main
-from jgs.train.config import parse
-from jgs.train.jobs import open_job
+from jgs.train.flags import parse
+from jgs.train.loop import checkpoint, folder
+from jgs.train.loop import training as loop
+from jgs.train.tasks.task import open_job
 
 FLAGS = """
     --task embed --sampler node2vec --p 0.5 --q 2 --dim 4 --walk-length 6 --num-walks 2

@@ -11,10 +11,10 @@ from orbax.checkpoint.experimental import v1 as ocp
 from jgs import Graph, InputError
 from jgs.data import Dataset
 from jgs.dist import RankParts, open_parts, rank_loader
-from jgs.dist.comm import Alone
-from jgs.dist.exchange import FeatureExchange
-from jgs.dist.mesh import Mesh
-from jgs.dist.source import HybridSampler
+from jgs.dist.batches.source import HybridSampler
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
+from jgs.dist.rows.exchange import FeatureExchange
 from jgs.partition.folder import write_parts
 from jgs.sampling import (
     Labor,

@@ -11,8 +11,9 @@ import pytest
 from launched import finish
 from ranks import MPIEXEC, needs_mpi
 
-from jgs.dist import lost, start
-from jgs.dist.guard import LOST
+from jgs.dist.communicators import start
+from jgs.dist.supervision import lost
+from jgs.dist.supervision.guard import LOST
 
 SCRIPT = Path(__file__).with_name("check_start.py")
 HEALTHY = [sys.executable, "-m", "jgs.train"]

@@ -6,7 +6,7 @@ import pytest
 
 from jgs import InputError
 from jgs.dist import Alone, Mesh, TensorStore
-from jgs.train import checkpoint
+from jgs.train.loop import checkpoint
 
 N, E = 40, 90
 OFFSETS = {1: [0, N], 3: [0, 9, 9, N]}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jgs import kernels
-from jgs.dist.table_rows import add_equal, put_rows
+from jgs.dist.rows.table_rows import add_equal, put_rows
 
 pytestmark = pytest.mark.parametrize(
     "with_kernels",

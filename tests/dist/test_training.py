@@ -12,8 +12,8 @@ import pytest
 from ranks import run_ranks
 
 from jgs.data.parts import open_parts
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.partition.__main__ import main as partition
 
 SCRIPT = Path(__file__).with_name("check_training.py")

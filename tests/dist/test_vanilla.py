@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError, kernels
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
-from jgs.dist.plan import planned_vanilla
-from jgs.dist.vanilla import RowCapacity, VanillaSampler, hold_rows
+from jgs.dist.batches.plan import planned_vanilla
+from jgs.dist.batches.vanilla import RowCapacity, VanillaSampler, hold_rows
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import (
     Capacity,
     Labor,
@@ -18,7 +18,7 @@ from jgs.sampling import (
     sample_neighbors,
     worst_case,
 )
-from jgs.sampling.schedule import Schedule, SeedParts
+from jgs.sampling.loading.schedule import Schedule, SeedParts
 
 N, E, B = 300, 4000, 12
 CUTS = {1: [0, N], 2: [0, 120, N], 3: [0, 40, 40, N], 4: [0, 1, 90, 200, N]}

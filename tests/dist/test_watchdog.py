@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from ranks import run_ranks
 
-from jgs.dist.comm import Alone
-from jgs.dist.rendezvous import names
-from jgs.dist.watchdog import LOST, Watchdog
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.rendezvous import names
+from jgs.dist.supervision.watchdog import LOST, Watchdog
 
 SCRIPT = Path(__file__).with_name("check_watchdog.py")
 SAID = {

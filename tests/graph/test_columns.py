@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from jgs import Graph, InputError, SparseFeatures
-from jgs.dist.vanilla import hold_rows
+from jgs.dist.batches.vanilla import hold_rows
 from jgs.sampling import sample_neighbors
 
 RNG = np.random.default_rng(3)

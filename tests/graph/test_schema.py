@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError, Schema
-from jgs.dist.vanilla import hold_rows
+from jgs.dist.batches.vanilla import hold_rows
 from jgs.files import storage
 
 COUNTS = {"author": 3, "paper": 4}  # authors 0 to 2, papers 3 to 6

@@ -16,7 +16,7 @@ from jgs.models.skipgram import (
     skipgram_plain,
 )
 from jgs.sampling import Walk
-from jgs.sampling.random import as_key_data
+from jgs.sampling.edges.random import as_key_data
 
 NUM_NODES, WIDTH, WEIGHT = 30, 5, 3.0
 

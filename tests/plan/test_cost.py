@@ -12,7 +12,7 @@ from flax import nnx
 import jgs
 import jgs.plan.__main__ as plan
 from jgs.data import Dataset
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.mesh import Mesh
 from jgs.graph import as_device
 from jgs.partition.folder import write_parts
 from jgs.plan import cost
@@ -21,10 +21,10 @@ from jgs.plan.shapes import Degrees, expected_draw, lognormal_degrees
 from jgs.plan.trial import measured_draw
 from jgs.sampling import Neighbors
 from jgs.train.config import Config
-from jgs.train.jobs import open_job
-from jgs.train.model import make_model
-from jgs.train.progress import Meter
-from jgs.train.step import init_state, make_optimizer, make_train_step
+from jgs.train.loop.model import make_model
+from jgs.train.loop.progress import Meter
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step
+from jgs.train.tasks.task import open_job
 
 N, F, C, SEEDS, BATCH, FANOUTS, HIDDEN = 4000, 16, 5, 1200, 100, (4, 3, 3), 8
 SPLITS = ("train", "val", "test")

@@ -9,7 +9,7 @@ from flax import nnx
 
 import jgs
 from jgs import InputError
-from jgs.dist.comm import Alone
+from jgs.dist.communicators.comm import Alone
 from jgs.models import MODELS, GraphSAGE
 from jgs.predict import Run
 from jgs.train.config import Config

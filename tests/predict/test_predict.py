@@ -18,17 +18,18 @@ from flax import nnx
 import jgs
 import jgs.data
 from jgs import InputError
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.models import GraphSAGE
 from jgs.partition.__main__ import main as partition
 from jgs.predict import Run, progress
 from jgs.predict.__main__ import main as predict
 from jgs.predict.output import write
-from jgs.train import checkpoint, exact_inference, folder
+from jgs.train import exact_inference
 from jgs.train.__main__ import main as train
 from jgs.train.config import Config
-from jgs.train.learner import digest
+from jgs.train.loop import checkpoint, folder
+from jgs.train.loop.learner import digest
 
 DATA = ["num_nodes=300", "num_edges=2500", "num_features=8", "num_classes=3"]
 FLAGS = [

@@ -1,7 +1,8 @@
 """Draws fit the law of the eligible edges: those that a cutoff, a window and holes leave.
 
 Plain JAX draws, and the kernel must draw the same bits where it is installed. Keys are fixed.
-Each docstring says which deliberate mistakes in jgs/sampling/eligible.py make the test fail.
+Each docstring says which deliberate mistakes in jgs/sampling/edges/eligible.py make the test
+fail.
 """
 
 import dataclasses

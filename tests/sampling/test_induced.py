@@ -12,8 +12,8 @@ import pytest
 from jgs import Graph, InputError, kernels
 from jgs.ops import aggregate
 from jgs.sampling import Loader, SubgraphSampler, induced_subgraph, subgraphs
-from jgs.sampling.induced import induced_block, induced_blocks, rows_sorted
-from jgs.sampling.random import node_bits
+from jgs.sampling.edges.induced import induced_block, induced_blocks, rows_sorted
+from jgs.sampling.edges.random import node_bits
 
 N, E = 200, 4000
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError
-from jgs.dist.mesh import Mesh
-from jgs.dist.source import HybridSampler
+from jgs.dist.batches.source import HybridSampler
+from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import (
     Loader,
     Neighbors,
@@ -23,8 +23,8 @@ from jgs.sampling import (
     join_nodes,
     plan_capacity,
 )
-from jgs.sampling.items import Asked
-from jgs.sampling.schedule import Schedule, SeedParts
+from jgs.sampling.loading.items import Asked
+from jgs.sampling.loading.schedule import Schedule, SeedParts
 
 N, KEY = 60, jax.random.key(5)
 RNG = np.random.default_rng(2)

@@ -14,10 +14,11 @@ from scipy import stats
 
 import jgs
 from jgs import Graph, InputError, kernels
-from jgs.sampling import Capacity, Labor, Loader, hops, plan_capacity, worst_case
-from jgs.sampling.algorithms import labor
-from jgs.sampling.algorithms.labor_plain import node_numbers
+from jgs.sampling import Capacity, Labor, Loader, plan_capacity, worst_case
+from jgs.sampling.algorithms.nodewise import labor
+from jgs.sampling.algorithms.nodewise.labor_plain import node_numbers
 from jgs.sampling.base import Sampler
+from jgs.sampling.edges import hops
 
 P_VALUE = 1e-4  # keys are fixed: a correct version always passes
 KEY = jax.random.key(0)

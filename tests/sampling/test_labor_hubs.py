@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError, kernels
-from jgs.dist.mesh import Mesh
-from jgs.dist.source import HybridSampler
+from jgs.dist.batches.source import HybridSampler
+from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import Capacity, Labor, Loader
-from jgs.sampling.algorithms import labor_index
+from jgs.sampling.algorithms.nodewise import labor_index
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="no compiled kernels")
 

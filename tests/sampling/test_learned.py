@@ -12,8 +12,8 @@ from jgs import Graph, InputError
 from jgs.graph import SparseFeatures
 from jgs.ops import aggregate, gather
 from jgs.sampling import ASGCN, PASS, Feedback, worst_case
-from jgs.sampling.algorithms.pass_ import Policy
-from jgs.sampling.project import project
+from jgs.sampling.algorithms.nodewise.pass_ import Policy
+from jgs.sampling.edges.project import project
 
 N, F, M = 40, 3, 2
 

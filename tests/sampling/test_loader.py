@@ -14,7 +14,8 @@ import pytest
 
 import jgs
 from jgs import InputError
-from jgs.sampling import Capacity, Loader, Walk, sample_neighbors, schedule
+from jgs.sampling import Capacity, Loader, Walk, sample_neighbors
+from jgs.sampling.loading import schedule
 
 KEY = jax.random.key(1)
 SEEDS = np.random.default_rng(0).permutation(300)[:100]

@@ -1,6 +1,6 @@
 """The contract of `jgs.sampling.base`, for every sampler: a sampler that is missing here fails.
 
-A new sampler needs a line in `jgs.sampling.samplers.SAMPLERS` and one in `every_sampler.CASES`.
+A new sampler needs a line in `jgs.tables.SAMPLERS` and one in `every_sampler.CASES`.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ from every_sampler import (
 )
 
 from jgs import Graph, InputError, Schema, kernels
-from jgs.dist.mesh import Mesh
-from jgs.dist.source import HybridSampler
+from jgs.dist.batches.source import HybridSampler
+from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import (
     Capacity,
     Feedback,
@@ -47,8 +47,8 @@ from jgs.sampling import (
 )
 from jgs.sampling.base import Adaptive, update_of
 from jgs.sampling.matrix import MatrixSampler
-from jgs.sampling.samplers import SAMPLERS
 from jgs.sampling.seeds import Seeds
+from jgs.tables import SAMPLERS
 
 KERNELS = kernels.available()
 each = pytest.mark.parametrize(("sampler", "other"), EVERY, ids=repr)

@@ -10,8 +10,8 @@ from rows_law import assert_included, inclusion
 
 from jgs import Graph
 from jgs.sampling import ASGCN, FastGCN, Ladies
+from jgs.sampling.edges.random import LOGARITHMS, exponential
 from jgs.sampling.matrix import Matrix
-from jgs.sampling.random import LOGARITHMS, exponential
 
 # Nodes 0 to 10, and 11 without edges. Node 0 has 9 of the 18 out-edges, the next nine have one.
 HUB = Graph.from_edges(np.r_[[0] * 9, 1:10], np.r_[0:9, [10] * 9], 12)

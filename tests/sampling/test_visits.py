@@ -8,7 +8,7 @@ import pytest
 
 from jgs import Graph, InputError, Schema, kernels
 from jgs.sampling import HetGNN, PinSage, Walk
-from jgs.sampling.algorithms import visits
+from jgs.sampling.algorithms.walks import visits
 
 KEY = jax.random.key(5)
 BUYS, LIKES = ("user", "buys", "item"), ("user", "likes", "item")

@@ -17,8 +17,8 @@ from every_sampler import HOLES
 
 from jgs import Graph, InputError, Schema, kernels
 from jgs.sampling import Metapath, Node2Vec, Walk, Walker, Walks, algorithms
-from jgs.sampling.samplers import WALKERS
 from jgs.sampling.seeds import Seeds
+from jgs.tables import WALKERS
 
 N, E, SLOTS, LENGTH = 300, 4000, 24, 9
 KERNELS = kernels.available()

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from jgs.train import checkpoint, folder
 from jgs.train.__main__ import main
+from jgs.train.loop import checkpoint, folder
 
 SMALL = """
     --data-options num_nodes=400 num_edges=3000 num_features=8 num_classes=3 --fanouts 3 3

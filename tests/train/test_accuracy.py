@@ -9,7 +9,7 @@ import pytest
 
 import jgs
 from jgs.train.__main__ import main
-from jgs.train.probe import probe
+from jgs.train.evaluation.probe import probe
 
 DATA = Path(os.environ.get("JGS_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

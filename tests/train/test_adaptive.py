@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from small_runs import arrays, metrics, same_run, train
 
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.mesh import Mesh
 from jgs.partition.__main__ import main as partition
-from jgs.train import learner, loop
 from jgs.train.__main__ import main
 from jgs.train.config import Config
-from jgs.train.jobs import open_job
+from jgs.train.loop import learner
+from jgs.train.loop import training as loop
+from jgs.train.tasks.task import open_job
 
 LEARNS = ("--sampler", "vrgcn", "--fanouts", "2", "2", "--epochs", "2")
 

@@ -6,7 +6,7 @@ import orbax.checkpoint
 import pytest
 
 from jgs import InputError
-from jgs.train import checkpoint
+from jgs.train.loop import checkpoint
 
 
 def arrays(value=0.0):

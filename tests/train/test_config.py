@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
@@ -7,43 +8,68 @@ import pytest
 
 from jgs import InputError
 from jgs.data.parts import write_manifest
+from jgs.options import flag, options_of
 from jgs.sampling import SAMPLERS, WALKERS
-from jgs.train import embed, folder, links, samplers
-from jgs.train.config import Config, flag, parse
+from jgs.tables import TASKS
+from jgs.train.config import OWNERS, PAGES, SETTINGS, Config
+from jgs.train.flags import help_page, parse
+from jgs.train.loop import folder
+from jgs.train.loop.sampler import make_sampler, num_layers
+
+COMMANDS = """
+    --dataset cora --root r --data-options num_nodes=5 noise=0.5 fast=true name=x
+    --model gat --heads 2 --fanouts 5 -1 --replace --weighted --hidden 8 --norm layer
+    --dropout 0.25 --input-dropout 0.1 --batch-size 4 --epochs 2 --lr 0.5 --weight-decay 1e-3
+    --seed 9 --eval-memory 7 --scratch e --run-dir d --resume --checkpoint-every 3 --keep 2
+    --prefetch 1 --no-keep-memory --no-progress --lr-schedule warmup_cosine --lr-end 0.5
+    --warmup-steps 5 --patience 6 --metric f1_macro --log tensorboard
+    --fanout-schedule 3:9,9 --plateau-fraction 0.5 --plateau-epochs 2
+
+    --partition p --comm mpi --coordinator a:1 --num-processes 2 --process-id 1 --interface lo
+    --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
+    --start-timeout 8 --phase-timeout 7 --verify never
+
+    --sampler labor --importance 1 --layer-dependency --period 4 --reduce max
+    --sampler ladies --sizes 7 8 --model gcn --concat
+    --sampler gcnbs --state-age 2
+    --sampler pinsage --walks 20 3 --restart 0.25 --relations rev_buys buys
+    --sampler subgraph --extra-nodes 5 --layers 3
+    --sampler frontier --budget 60 --frontier-size 7 --degree-cap 9 --norm-error 0.5
+    --sampler saint --draw edge --walk-steps 4
+    --sampler shadow --scope-size 3 --disjoint
+    --task embed --sampler node2vec --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6
+        --window 7 --negatives 8 --shared-negatives 9
+    --task links --test-share 0.2 --val-share 0.3 --pool-share 0.4
+"""
+OPTIONS = {n: k for t in OWNERS.values() for name in t for n, k in t.options(name).items()}
 
 
-def test_the_command_line_has_every_field_and_round_trips():
-    argv = """
-        --dataset cora --root r --data-options num_nodes=5 noise=0.5 fast=true name=x
-        --sampler labor --importance 1 --layer-dependency --period 4
-        --extra-nodes 5 --layers 3 --sizes 7 8 --state-age 2 --model gat --heads 2
-        --walks 20 3 --restart 0.25 --relations rev_buys buys --concat
-        --budget 60 --frontier-size 7 --degree-cap 9 --draw edge --walk-steps 4
-        --norm-error 0.5 --scope-size 3 --disjoint
-        --fanouts 5 -1 --hidden 8 --reduce max --norm layer --dropout 0.25
-        --input-dropout 0.1 --replace --weighted --batch-size 4 --epochs 2 --lr 0.5
-        --weight-decay 1e-3 --seed 9 --eval-memory 7 --scratch e --run-dir d --resume
-        --checkpoint-every 3 --keep 2 --prefetch 1 --no-keep-memory --no-progress
-        --comm mpi --coordinator a:1 --num-processes 2 --process-id 1 --interface lo
-        --fanout-schedule 3:9,9 --plateau-fraction 0.5 --plateau-epochs 2
-        --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
-        --start-timeout 8 --phase-timeout 7 --verify never
-        --task embed --p 2 --q 3 --dim 4 --walk-length 5 --num-walks 6 --window 7
-        --lr-schedule warmup_cosine --lr-end 0.5 --warmup-steps 5 --patience 6
-        --metric f1_macro --log tensorboard
-        --negatives 8 --shared-negatives 9 --test-share 0.2 --val-share 0.3 --pool-share 0.4
-    """
-    argv = argv.split()
-    given = parse(argv) | parse(["--partition", "p"])  # no --dataset with --partition
-    config = Config(**given)
-    fields = [f for f in dataclasses.fields(Config) if f.metadata.get("flag", True)]
-    assert set(given) == {f.name for f in fields}
-    assert all(getattr(config, f.name) != f.default for f in fields)
-    assert config.fanouts == (5, -1)
+def commands():
+    """The commands of `COMMANDS` as lists of words; some take several lines."""
+    found, begins = [], ("--dataset", "--partition", "--sampler", "--task")
+    for line in COMMANDS.split("\n"):
+        if line.strip().startswith(begins):
+            found.append([])
+        found[-1:] and found[-1].extend(line.split())
+    return found
+
+
+def test_every_flag_makes_a_setting_that_is_saved_and_read():
+    seen = set()
+    for argv in commands():
+        given = parse(argv)
+        config = Config(**given)
+        defaults = Config(**{name: given[name] for name in OWNERS if name in given})
+        for name in given.keys() - OWNERS.keys():
+            assert getattr(config, name) != getattr(defaults, name), name
+        seen |= given.keys()
+        unsaved = {n: k.default for n, k in SETTINGS.items() if not k.option.saved}
+        assert Config.from_json(config.to_json()) == dataclasses.replace(config, **unsaved)
+    wanted = {n for n, k in (SETTINGS | OPTIONS).items() if k.option.flag}
+    assert seen == wanted
+    config = Config(**parse(commands()[0]))
+    assert (config.fanouts, config.heads) == ((5, -1), 2)
     assert config.data_arguments() == {"num_nodes": 5, "noise": 0.5, "fast": True, "name": "x"}
-    saved = Config.from_json(config.to_json())
-    unsaved = {f.name: f.default for f in fields if not f.metadata.get("saved", True)}
-    assert saved == dataclasses.replace(config, **unsaved)
 
 
 def test_flags_that_are_not_given_are_absent():
@@ -51,38 +77,82 @@ def test_flags_that_are_not_given_are_absent():
     assert parse(["--seed", "3"]) == {"seed": 3}
 
 
-def test_the_tables_of_samplers_agree():
-    """The samplers' names are written twice: `--help` must not wait for their import."""
-    (field,) = (f for f in dataclasses.fields(Config) if f.name == "sampler")
-    assert list(field.metadata["choices"]) == [
-        *samplers.SAMPLERS,
-        *embed.WALKERS,
-        *links.PAIR_SAMPLERS,
-    ]
-    assert list(embed.WALKERS) == list(WALKERS)
-    for name, entry in embed.WALKERS.items():
-        needed = {"relations": ("buys",)} if "relations" in entry.flags else {}
-        config = Config(task="embed", sampler=name, **needed)
-        assert type(embed.make_walker(config)) is WALKERS[name]
-    for name, make in links.PAIR_SAMPLERS.items():
-        assert type(make(Config(task="links", sampler=name))) is SAMPLERS[name]
-    for name, entry in samplers.SAMPLERS.items():
-        config = Config(sampler=name)
-        assert type(samplers.make_sampler(config)) is SAMPLERS[name]
-        assert samplers.num_layers(config) == 2
-        assert all(hasattr(config, own) for own in entry.flags)
+@pytest.mark.parametrize("name", [*SAMPLERS, *WALKERS])
+def test_the_command_makes_each_sampler(name):
+    task = "embed" if name in WALKERS else "links" if name == "seal" else "nodes"
+    needed = {"relations": ("buys",)} if name == "metapath" else {}
+    config = Config(task=task, sampler=name, **needed)
+    made = config.made("sampler") if task == "embed" else make_sampler(config)
+    assert type(made) is {**SAMPLERS, **WALKERS}[name]
+    assert task == "embed" or num_layers(config) == 2
+    other = next(other for other in TASKS if other != task)
+    with pytest.raises(InputError, match=f"--sampler {name} must be for --task {task}"):
+        Config(task=other, sampler=name, **needed)
 
 
-def test_help_describes_every_flag(capsys):
+def test_an_option_has_one_type_and_no_settings_name():
+    """Whatever a flag belongs to, it is parsed alike."""
+    for table in OWNERS.values():
+        for name in table:
+            for option, known in table.options(name).items():
+                assert option not in SETTINGS
+                assert (known.item, known.many) == (OPTIONS[option].item, OPTIONS[option].many)
+
+
+def test_help_fits_a_screen_and_each_name_has_a_page(capsys):
     with pytest.raises(SystemExit) as stop:
         parse(["--help"])
     assert stop.value.code == 0
-    shown = capsys.readouterr().out
-    for field in dataclasses.fields(Config):
-        if not field.metadata.get("flag", True):
-            continue
-        assert flag(field.name) in shown
-        assert field.metadata["help"]
+    first = capsys.readouterr().out.splitlines()
+    assert len(first) <= 60
+    heads = [line for line in first if line.endswith(":") and line[0] != " "]
+    assert heads[:3] == ["data:", "task:", "run:"]
+    pages = {
+        name: help_page(name) for name in (*PAGES, *(n for t in OWNERS.values() for n in t))
+    }
+    for page in ("\n".join(first), *pages.values()):
+        assert all(len(line) <= 80 for line in page.splitlines())
+    for name in pages:
+        assert re.search(rf"\b{name}\b", "\n".join(first)), name
+    for owner, table in OWNERS.items():
+        for name in table:
+            assert pages[name].strip(), f"{owner} {name} says what it is"
+            for option, known in table.options(name).items():
+                assert flag(option) in pages[name]
+                assert known.option.help
+    for page, group in PAGES.items():
+        for name, known in options_of(group).items():
+            assert not known.option.flag or (flag(name) in pages[page] and known.option.help)
+    with pytest.raises(InputError, match="--help must name a topic"):
+        help_page("labour")
+
+
+def test_configurations_of_earlier_versions_are_read():
+    """They have the options of all samplers, those of others with their defaults."""
+    old = {
+        "task": "nodes",
+        "sampler": "labor",
+        "model": "sage",
+        "fanouts": [4, 3],
+        "sizes": [512, 512],
+    }
+    old |= {
+        "importance": 2,
+        "walks": [200, 10],
+        "relations": [],
+        "layers": None,
+        "p": 1.0,
+        "dim": 128,
+    }
+    old |= {"norm_error": 0.0, "draw": "walk", "heads": 8, "reduce": "max", "test_share": 0.1}
+    config = Config.from_json(json.dumps(old))
+    assert (config.fanouts, config.importance, config.reduce) == ((4, 3), 2, "max")
+    assert "sizes" not in config.options
+    for wrong in ({"sizes": [5, 5]}, {"no_such": 1}, {"hidden": "x"}):
+        with pytest.raises(
+            InputError, match=r"this version of jgs can read; got .*Resume with"
+        ):
+            Config.from_json(json.dumps(old | wrong))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import jgs
 from jgs import InputError
 from jgs.data.plain import load_plain
 from jgs.predict.__main__ import main as predict
-from jgs.train import embed, folder
 from jgs.train.__main__ import main
-from jgs.train.probe import fit, probe
+from jgs.train.evaluation.probe import fit, probe
+from jgs.train.loop import folder
+from jgs.train.tasks import embed
 
 FLAGS = """
     --task embed --dim 8 --walk-length 10 --num-walks 4 --window 3 --batch-size 16 --epochs 3
@@ -102,11 +103,14 @@ def test_one_command_begins_the_run_and_goes_on_with_it(data, whole, tmp_path, m
     ("flags", "words"),
     [
         ("--hidden 7", "--hidden must be for --task nodes"),
-        ("--fanouts 7", "--fanouts must be for --task nodes"),
+        ("--fanouts 7", "--fanouts must be for --sampler neighbors or labor"),
         ("--partition p", "data alone"),
-        ("--sampler labor", "that walks"),
+        ("--sampler labor", "--sampler labor must be for --task nodes"),
         ("--sampler walk --p 2", "--p must be for --sampler node2vec"),
-        ("--sampler walk --relations a", "--relations must be for --sampler metapath"),
+        (
+            "--sampler walk --relations a",
+            "--relations must be for --sampler pinsage or metapath",
+        ),
         ("--sampler metapath", "must have --relations"),
         ("--sampler metapath --relations a", "a typed graph"),
         ("--weighted", "weight"),

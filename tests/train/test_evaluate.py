@@ -10,8 +10,10 @@ from jgs import Graph
 from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE
 from jgs.sampling import sample_neighbors
-from jgs.train import evaluate_edges, evaluate_layer, exact_inference
-from jgs.train.metrics import measured
+from jgs.train import exact_inference
+from jgs.train.evaluation import edges as evaluate_edges
+from jgs.train.evaluation import layer as evaluate_layer
+from jgs.train.evaluation.metrics import measured
 
 N = 50
 

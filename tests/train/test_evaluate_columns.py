@@ -10,13 +10,14 @@ from columns import attention_model, batch_with_columns, dense_model, edge_graph
 from flax import nnx
 
 from jgs import Graph, InputError
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.models import GNN, GATConv, GINEConv, GraphSAGE, SAGEConv
 from jgs.models.dense import pass_messages
 from jgs.ops import gather
 from jgs.sampling import Neighbors, sample_neighbors
-from jgs.train import evaluate_edges, exact_inference
+from jgs.train import exact_inference
+from jgs.train.evaluation import edges as evaluate_edges
 
 N = 50
 GRAPH = edge_graph(N)

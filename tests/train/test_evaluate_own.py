@@ -11,8 +11,8 @@ import pytest
 from flax import nnx
 
 from jgs import Graph, InputError
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.train import exact_inference
 
 N, WIDTHS, HEADS = 60, (5, 6, 4, 3), 2

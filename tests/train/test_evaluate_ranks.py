@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse
 from flax import nnx
 
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.graph.features import SparseFeatures
 from jgs.models import GraphSAGE
 from jgs.train import exact_inference

@@ -13,14 +13,16 @@ from flax import nnx
 from small_runs import metrics, same_run, train
 
 import jgs
-from jgs.dist.mesh import Mesh
+from jgs.dist.communicators.mesh import Mesh
 from jgs.models import GraphSAGE
 from jgs.partition.__main__ import main as partition
 from jgs.sampling import ByEpoch, Loader, OnPlateau
-from jgs.train import exact_inference, learner, loop
+from jgs.train import exact_inference
 from jgs.train.__main__ import main
 from jgs.train.config import Config
-from jgs.train.jobs import open_job
+from jgs.train.loop import learner
+from jgs.train.loop import training as loop
+from jgs.train.tasks.task import open_job
 
 DATA = Path(os.environ.get("JGS_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 GROWS = ("--fanout-schedule", "1:4,3", "2:4,2")

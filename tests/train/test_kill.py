@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from jgs.train import checkpoint, folder
 from jgs.train.__main__ import main
+from jgs.train.loop import checkpoint, folder
 
 COMMAND = """
     --data-options num_nodes=400 num_edges=3000 num_features=8 num_classes=3
@@ -21,7 +21,9 @@ COMMAND = """
 STEPS = 6 * 8  # 80 training nodes
 KILLS = 10
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["jgs.train.loop", "matplotlib.figure", "orbax.checkpoint"])
+PROCESSES.set_forkserver_preload(
+    ["jgs.train.loop.training", "matplotlib.figure", "orbax.checkpoint"]
+)
 
 
 def train(run_dir):

@@ -1,6 +1,5 @@
 """Learning rates, early stopping, what is logged, and training from Python."""
 
-import dataclasses
 import json
 import signal
 import sys
@@ -12,16 +11,17 @@ from small_runs import SMALL, metrics, same_run, train
 
 import jgs
 from jgs import InputError
-from jgs.train import Config, curve, folder, job, learner, log
-from jgs.train.config import parse
-from jgs.train.schedules import SCHEDULES, learning_rate
+from jgs.train import Config
+from jgs.train.config import SETTINGS
+from jgs.train.flags import parse
+from jgs.train.loop import curve, folder, job, learner, log
+from jgs.train.loop.schedules import SCHEDULES, learning_rate
 
 STEPS = 40
 
 
 def test_the_rates_of_every_schedule():
-    (field,) = (f for f in dataclasses.fields(Config) if f.name == "lr_schedule")
-    assert list(field.metadata["choices"]) == list(SCHEDULES)
+    assert list(SETTINGS["lr_schedule"].option.choices) == list(SCHEDULES)
     step = np.arange(0, STEPS + 3)
     falling = np.minimum(step / STEPS, 1)
 

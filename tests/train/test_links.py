@@ -11,18 +11,19 @@ from small_runs import arrays, same_run
 
 import jgs
 from jgs import Graph, InputError
-from jgs.dist.comm import Alone
-from jgs.dist.mesh import Mesh
-from jgs.dist.pairs import PairDraws
+from jgs.dist.batches.pairs import PairDraws
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
 from jgs.models import DGCNN
 from jgs.predict.__main__ import main as predict
 from jgs.sampling import Seal
-from jgs.train import folder, learner, loop
 from jgs.train.__main__ import main
-from jgs.train.config import Config, of_task
-from jgs.train.hold_out import hold_out, is_link
-from jgs.train.jobs import open_job
-from jgs.train.links import auc, open_links
+from jgs.train.config import Config
+from jgs.train.loop import folder, learner
+from jgs.train.loop import training as loop
+from jgs.train.tasks.hold_out import hold_out, is_link
+from jgs.train.tasks.links import auc, open_links
+from jgs.train.tasks.task import open_job
 
 FLAGS = """
     --task links --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3 --no-progress
@@ -124,7 +125,7 @@ def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path,
 def test_two_ranks_learn_what_one_does(data, whole, tmp_path):
     flags = {"hidden": 8, "layers": 2, "batch_size": 10, "epochs": 2, "lr": 5e-3, "ranks": 2}
     shares = {"test_share": 0.2, "val_share": 0.1}
-    given = of_task({"task": "links", "fanouts": (-1,), **flags, **shares})
+    given = {"task": "links", "fanouts": (-1,), **flags, **shares}
     run_dir = str(tmp_path / "run")
     config = Config(**given, dataset=data, run_dir=run_dir, progress=False)
     comm, jobs = Mesh(jax.devices()[:2]), []
@@ -198,10 +199,10 @@ def test_auc_counts_pairs():
     [
         ("--model gcn", "--model must be for --task nodes"),
         ("--dim 8", "--dim must be for --task embed"),
-        ("--sampler labor", "a --sampler of pairs"),
-        ("--test-share 1", "in (0, 1)"),
+        ("--sampler labor", "--sampler labor must be for --task nodes"),
+        ("--test-share 1", "--test-share must be below 1"),
         ("--batch-size 2000", "at most those to train on"),
-        ("--task embed --sampler walk", "--fanouts must be for --task nodes or links"),
+        ("--task embed --sampler walk", "--hidden must be for --task nodes or links"),
     ],
 )
 def test_what_is_refused(data, tmp_path, capsys, flags, words):

@@ -16,13 +16,14 @@ from small_runs import metrics, same_run, train
 
 import jgs.data
 from jgs.models import MODELS, GraphSAGE
-from jgs.train import checkpoint, folder, learner, loop
-from jgs.train import job as job_module
 from jgs.train.__main__ import main
 from jgs.train.config import Config
-from jgs.train.data import open_data
-from jgs.train.job import Job
-from jgs.train.model import make_model
+from jgs.train.loop import checkpoint, folder, learner
+from jgs.train.loop import job as job_module
+from jgs.train.loop import training as loop
+from jgs.train.loop.data import open_data
+from jgs.train.loop.job import Job
+from jgs.train.loop.model import make_model
 
 
 def test_the_run_folder_and_the_result_line(tmp_path, capsys):
@@ -294,7 +295,7 @@ def test_multi_label_data_end_to_end(tmp_path, monkeypatch, capsys):
 
 
 def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch, capsys):
-    from jgs.train.progress import Bar, Meter
+    from jgs.train.loop.progress import Bar, Meter
 
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "xterm")
@@ -315,7 +316,7 @@ def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch, capsys):
 
 
 def test_the_bar_and_its_numbers_fit_80_columns(monkeypatch, capsys):
-    from jgs.train.progress import Bar, Meter
+    from jgs.train.loop.progress import Bar, Meter
 
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jgs import InputError
-from jgs.dist.mesh import Mesh
-from jgs.train.metrics import METRICS, make_metric, measured
+from jgs.dist.communicators.mesh import Mesh
+from jgs.train.evaluation.metrics import METRICS, make_metric, measured
 
 N = 60
 

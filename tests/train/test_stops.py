@@ -19,8 +19,9 @@ from jgs.models import MODELS
 from jgs.partition.__main__ import main as partition
 from jgs.plan.__main__ import main as plan
 from jgs.sampling import Loader
-from jgs.train import checkpoint, folder, interrupt, learner, metrics
-from jgs.train.interrupt import terminated_flag
+from jgs.train.evaluation import metrics
+from jgs.train.loop import checkpoint, folder, interrupt, learner
+from jgs.train.loop.interrupt import terminated_flag
 
 
 def test_ctrl_c_stops_after_the_step_and_keeps_a_checkpoint(

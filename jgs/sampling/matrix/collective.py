@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jgs import kernels
 from jgs.kernels.call import call, kernel_or_plain
-from jgs.sampling.random import LOGARITHMS, exponential, node_bits
+from jgs.sampling.edges.random import LOGARITHMS, exponential, node_bits
 from jgs.settings import exact_integers
 
 

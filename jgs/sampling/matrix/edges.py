@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from jgs.kernels.call import on_cpu, vary_alike
-from jgs.sampling.compact import compacted
+from jgs.sampling.edges.compact import compacted
+from jgs.sampling.edges.relabel_kernel import relabel_edges
 from jgs.sampling.matrix import extract_kernel
-from jgs.sampling.relabel_kernel import relabel_edges
 
 _INT32_MAX = 2**31 - 1
 _UNROLLED = 16  # columns of dense matrices that one loop over the edges multiplies

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Graph
-from jgs.sampling.algorithms.neighbors import Neighbors
+from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.hops import Sample
+from jgs.sampling.edges.hops import Sample
 
 Program = Callable[[Graph, jax.Array, jax.Array], Any]
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from jgs.graph import Graph
 from jgs.sampling.capacity import GraphShape
+from jgs.sampling.edges.random import threefry
 from jgs.sampling.matrix.sampler import MatrixSampler
 from jgs.sampling.plan import plan_capacity
-from jgs.sampling.random import threefry
 
 T = TypeVar("T", bound=MatrixSampler)
 

@@ -14,17 +14,17 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
-from jgs.sampling.algorithms.neighbors import check_fanouts
-from jgs.sampling.base import Sampler
+from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
+from jgs.sampling.base import Sampler, Sizes
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
-from jgs.sampling.columns import check_edges, ids_needed, with_columns
-from jgs.sampling.hops import Sample, empty_if
+from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.edges.hops import Sample, empty_if
+from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
 from jgs.sampling.matrix.matrix import Matrix
 from jgs.sampling.matrix.needs import Room, more
-from jgs.sampling.random import as_key_data
 from jgs.settings import exact_integers
 
 
@@ -79,13 +79,17 @@ class MatrixSampler(Sampler):
     the nodes of the frontier; and the edges that it selects, with the nodes known afterwards.
     """
 
-    sizes: tuple[int, ...]
+    sizes: Sizes
     weighted: bool = False
     edge_ids: bool = field(default=False, repr=False, kw_only=True)
     compact: bool = field(default=False, repr=False, kw_only=True)
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     repeats = False
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.sizes)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", check_sizes(self.sizes))

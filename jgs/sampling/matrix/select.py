@@ -11,11 +11,12 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.kernels.call import FILL
-from jgs.sampling import draw
-from jgs.sampling.algorithms.neighbors import sample_batches
-from jgs.sampling.algorithms.neighbors_plain import Spec
+from jgs.sampling.algorithms.nodewise.neighbors import sample_batches
+from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.eligible import Eligible, row_weight, weights_of
+from jgs.sampling.edges import draw
+from jgs.sampling.edges.eligible import Eligible, row_weight, weights_of
+from jgs.sampling.edges.random import as_key_data, fold
 from jgs.sampling.matrix.collective import smallest_ranks
 from jgs.sampling.matrix.edges import Edges, keep
 from jgs.sampling.matrix.entries import Entries
@@ -23,7 +24,6 @@ from jgs.sampling.matrix.exact import exponent, to_fixed
 from jgs.sampling.matrix.needs import more
 from jgs.sampling.matrix.reduce_kernel import count
 from jgs.sampling.matrix.slicing import of_rows, onto_rows
-from jgs.sampling.random import as_key_data, fold
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 

@@ -1,0 +1,301 @@
+"""OGB's node-property data sets, read from their raw files, which are fetched if missing.
+
+A data set's folder has one of two layouts, recognised by its files:
+  text: `raw/edge.csv.gz`, `raw/node-feat.csv.gz`, `raw/node-label.csv.gz`,
+    `raw/num-node-list.csv.gz` (arxiv, products);
+  binary: `raw/data.npz` with `edge_index`, `node_feat` and `num_nodes_list`, and
+    `raw/node-label.npz` with `node_label`, NaN for nodes without a label (papers100M).
+Both have `split/<kind>/{train,valid,test}.csv.gz`.
+
+The first load parses the files into `<folder>/jgs` (a saved `Graph` and `.npy` files, about the
+size of the data) in bounded memory. Later loads compare these with their checksums, unless
+`verify=False`, and map them into memory.
+
+ogbn-products is undirected and stores each edge once. ogbn-arxiv and ogbn-papers100M are
+citation graphs with an edge from the citing paper to the cited one. By default citations go
+both ways, as in OGB's own examples: `symmetric=True` adds every edge's reverse, keeps each edge
+once and drops self-loops. `symmetric=False` keeps the edges as stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jgs.data import archive, download
+from jgs.data.cache import parsed
+from jgs.data.dataset import Dataset, assemble
+from jgs.data.edges import build_graph
+from jgs.data.formats.npz import open_npy
+from jgs.data.text import read_rows, read_table
+from jgs.data.values import as_features, as_labels, check_finite
+from jgs.errors import InputError
+from jgs.files import storage
+from jgs.files.npy import NOT_ZIP
+from jgs.graph import Graph
+from jgs.graph.checks import MAX_ID
+
+ADDRESS = "http://snap.stanford.edu/ogb/data/nodeproppred"
+_EDGES_AT_ONCE = 1 << 22
+_TEXT = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "num-node-list.csv.gz")
+_BINARY = ("data.npz", "node-label.npz")
+_SPLITS = {"train_idx": "train.csv.gz", "val_idx": "valid.csv.gz", "test_idx": "test.csv.gz"}
+
+_log = logging.getLogger("jgs")
+
+
+class _Published(NamedTuple):
+    zip_name: str
+    folder: str  # the folder that OGB's own package uses
+    num_classes: int
+    directed: bool
+
+
+PUBLISHED = {
+    "ogbn-arxiv": _Published("arxiv.zip", "ogbn_arxiv", 40, True),
+    "ogbn-products": _Published("products.zip", "ogbn_products", 47, False),
+    "ogbn-papers100M": _Published("papers100M-bin.zip", "ogbn_papers100M", 172, True),
+}
+
+
+def load(
+    name: str,
+    root: Path,
+    *,
+    symmetric: bool = True,
+    download: bool = True,
+    cache: str | os.PathLike | None = None,
+    verify: bool = True,
+) -> Dataset:
+    """One of `PUBLISHED`, from a folder or archive in `root`, or downloaded into it.
+
+    This looks for `raw` in `<root>/ogbn_arxiv` (and so on), in `<root>/<name>`, in the
+    archive's own folder, and in `root` itself; then for the zip archive in `root`. Unless
+    `download=False` it then fetches the archive from OGB. `symmetric` is described above.
+    `cache` names another folder for the parsed files. `verify` is that of `load_folder`. Raises
+    `InputError`.
+    """
+    published = PUBLISHED[name]
+    if not symmetric and not published.directed:
+        raise InputError(
+            f"{name} is undirected and stores each edge once: symmetric must be True",
+            symmetric,
+            "Leave the option out.",
+        )
+    return load_folder(
+        _folder(name, root, published, download),
+        name=name,
+        symmetric=symmetric,
+        num_classes=published.num_classes,
+        cache=cache,
+        verify=verify,
+    )
+
+
+def load_folder(
+    folder: Path,
+    *,
+    name: str | None = None,
+    symmetric: bool = True,
+    num_classes: int | None = None,
+    split: str | None = None,
+    cache: str | os.PathLike | None = None,
+    verify: bool = True,
+) -> Dataset:
+    """Any data set in one of the two layouts.
+
+    `split` names the folder below `split/`, and is needed if there are several. `num_classes`
+    None takes the largest label + 1. `verify` reads the parsed files once and compares their
+    checksums (about a second a gigabyte); damaged files are parsed again. Raises `InputError`.
+    """
+    name = name or folder.name
+    raw, binary = folder / "raw", _is_binary(folder)
+    sources = [raw / file for file in (_BINARY if binary else _TEXT)]
+    sources += [_split_folder(folder, split) / file for file in _SPLITS.values()]
+    if missing := [str(s.relative_to(folder)) for s in sources if not s.is_file()]:
+        raise InputError(
+            f"{folder} must hold all of {name}'s raw files",
+            f"no {', '.join(missing)}",
+            "Unpack the data set's archive again.",
+        )
+    kept = Path(cache) if cache else folder / "jgs"
+
+    def build(target: Path) -> None:
+        _log.info("parsing %s into %s, once", folder, kept)
+        labels = (_parse_binary if binary else _parse_text)(name, raw, target, symmetric)
+        np.save(target / "labels.npy", as_labels(name, labels))
+        for field, path in zip(_SPLITS, sources[-3:], strict=True):
+            np.save(target / f"{field}.npy", read_table(path, np.int64, columns=1)[:, 0])
+        _assemble(name, target, num_classes)  # so that data that breaks a rule is not kept
+
+    settings = {"symmetric": symmetric, "num_classes": num_classes}
+    parsed(kept, sources, settings, build, verify)
+    return _assemble(name, kept, num_classes)
+
+
+def _assemble(name: str, kept: Path, num_classes: int | None) -> Dataset:
+    return assemble(
+        name,
+        Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
+        open_npy(kept / "features.npy"),
+        *(np.array(open_npy(kept / f"{field}.npy")) for field in ("labels", *_SPLITS)),
+        num_classes=num_classes,
+        check_values=False,  # checked once, while parsing
+    )
+
+
+def _parse_text(name: str, raw: Path, target: Path, symmetric: bool) -> np.ndarray:
+    num_nodes = _single(raw / _TEXT[3], read_table(raw / _TEXT[3], np.int64).reshape(-1))
+    edges = (
+        (rows[:, 0], rows[:, 1]) for rows in read_rows(raw / _TEXT[0], np.int64, columns=2)
+    )
+    _save_graph(edges, num_nodes, raw / _TEXT[0], target, symmetric)
+    _save_text_features(name, raw / _TEXT[1], num_nodes, target / "features.npy")
+    return read_table(raw / _TEXT[2], np.float64)
+
+
+def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.ndarray:
+    data = raw / _BINARY[0]
+    with storage.open_npz(data) as arrays:
+        if missing := [
+            k for k in ("edge_index", "node_feat", "num_nodes_list") if k not in arrays
+        ]:
+            raise InputError(f"{data} must hold {missing}", sorted(arrays), "Fetch it again.")
+        num_nodes = _single(data, arrays["num_nodes_list"].reshape(-1))
+    # A member of an .npz is an .npy file. Unpacked, it can be mapped, and be larger than RAM.
+    edge_index = _unpack(data, "edge_index", target / "edge_index.npy")
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2 or edge_index.dtype.kind not in "iu":
+        raise InputError(
+            f"edge_index in {data} must be integers [2, E]",
+            f"{edge_index.dtype}{list(edge_index.shape)}",
+            "Fetch it again.",
+        )
+    starts = range(0, edge_index.shape[1], _EDGES_AT_ONCE)
+    edges = (
+        (edge_index[0, i : i + _EDGES_AT_ONCE], edge_index[1, i : i + _EDGES_AT_ONCE])
+        for i in starts
+    )
+    _save_graph(edges, num_nodes, data, target, symmetric)
+    (target / "edge_index.npy").unlink()
+
+    features = _unpack(data, "node_feat", target / "features.npy")
+    ready = as_features(name, features)
+    if ready.dtype != features.dtype or not features.flags.c_contiguous:
+        np.save(target / "converted.npy", ready)
+        (target / "converted.npy").replace(target / "features.npy")
+    check_finite(name, ready)
+    with storage.open_npz(raw / _BINARY[1]) as arrays:
+        return np.array(arrays["node_label"])
+
+
+def _save_graph(edges, num_nodes: int, source: Path, target: Path, symmetric: bool) -> None:
+    workspace = target / "workspace"
+    workspace.mkdir()
+    graph = build_graph(edges, num_nodes, workspace, symmetric=symmetric, what=str(source))
+    graph.save(target / "graph")
+    shutil.rmtree(workspace)
+
+
+def _save_text_features(name: str, source: Path, num_nodes: int, path: Path) -> None:
+    features, filled = np.empty((num_nodes, 0), np.float32), 0
+    for rows in read_rows(source, np.float32):
+        if filled == 0:
+            features = np.lib.format.open_memmap(
+                path, "w+", np.float32, (num_nodes, rows.shape[1])
+            )
+        if filled + rows.shape[0] <= num_nodes:
+            check_finite(name, rows, filled)
+            features[filled : filled + rows.shape[0]] = rows
+        filled += rows.shape[0]
+    if filled != num_nodes or filled == 0:
+        raise InputError(
+            f"{source} must have one row for every node",
+            f"{filled} rows for {num_nodes} nodes",
+            "It is cut short or of another data set: fetch it again.",
+        )
+
+
+def _unpack(path: Path, member: str, target: Path) -> np.ndarray:
+    try:
+        with (
+            zipfile.ZipFile(path) as file,
+            file.open(f"{member}.npy") as source,
+            open(target, "wb") as copy,
+        ):
+            shutil.copyfileobj(source, copy, 1 << 20)
+    except NOT_ZIP as error:
+        raise InputError(
+            f"{member} in {path} must be whole, and fit the disk",
+            " ".join(str(error).split()) or type(error).__name__,
+            "Free space, or fetch the archive again.",
+        ) from None
+    return open_npy(target)
+
+
+def _single(path: Path, num_nodes: np.ndarray) -> int:
+    whole = num_nodes.size == 1 and num_nodes.dtype.kind in "iu"
+    if not whole or not 0 <= num_nodes[0] <= MAX_ID:
+        raise InputError(
+            f"{path} must give the number of nodes of one graph",
+            num_nodes[:5],
+            f"Only data sets of a single graph of at most {MAX_ID} nodes can be read.",
+        )
+    return int(num_nodes[0])
+
+
+def _is_binary(folder: Path) -> bool:
+    text, binary = ((folder / "raw" / f[0]).is_file() for f in (_TEXT, _BINARY))
+    if text == binary:
+        raise InputError(
+            f"{folder} must hold raw/{_TEXT[0]} or raw/{_BINARY[0]}",
+            "both" if text else "neither",
+            "Keep the one layout." if text else "Unpack the data set's archive there.",
+        )
+    return binary
+
+
+def _split_folder(folder: Path, split: str | None) -> Path:
+    found = sorted(p.name for p in (folder / "split").glob("*") if p.is_dir())
+    if split is None and len(found) == 1:
+        return folder / "split" / found[0]
+    if split is None or split not in found:
+        raise InputError(
+            f"{folder / 'split'} must hold one folder, or the option `split` name one",
+            f"{split}, and folders {found}",
+            "Unpack the data set's archive again, or correct the option.",
+        )
+    return folder / "split" / split
+
+
+def _folder(name: str, root: Path, published: _Published, may_download: bool) -> Path:
+    archive_name = published.zip_name.removesuffix(".zip")
+    home = root / published.folder
+    for folder in (home, root / name, root / archive_name, root):
+        if (folder / "raw").is_dir():
+            return folder
+    zipped, url = root / published.zip_name, f"{ADDRESS}/{published.zip_name}"
+    if zipped.is_file():
+        download.verified(zipped)
+    elif may_download:
+        download.fetch(url, zipped)
+    else:
+        raise InputError(
+            f"the data set {name} must be in {root}",
+            f"neither {published.folder}/raw nor {zipped.name} there",
+            f"Put {url} into {root}.",
+        )
+    if home.exists():
+        raise InputError(
+            f"{home} must be the unpacked {zipped.name}, or absent",
+            "a folder without raw/",
+            "Move it away.",
+        )
+    archive.extract(zipped, home)
+    _log.info("unpacked %s as %s; the archive is no longer needed", zipped, home)
+    return home

@@ -1,0 +1,148 @@
+"""Text edge lists of SNAP and KONECT, with features, labels and a split in `.npy` files beside
+them.
+
+The edge list has one edge a line, source and target separated by white space, and `#` comments.
+It may be gzipped. A list that begins with `%` is one of KONECT's: `%` begins comments, and
+weights and times may follow the two ids. They are not read. In the same folder there are:
+  `features.npy` `[N, F]`; float32 and float16 are used without a copy (memory-mapped);
+  `labels.npy` `[N]` (-1: none) or `[N, C]` of 0 and 1; its length is the number of nodes;
+  `train_idx.npy`, `val_idx.npy`, `test_idx.npy`: node ids.
+
+Node ids are rows of these arrays, `[0, N)`: a list with other ids must be renumbered. KONECT's
+ids count from 1, so its arrays need a row 0 that belongs to no node.
+The parsed graph is kept in `<folder>/jgs-<edge list>`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from jgs.data.cache import parsed
+from jgs.data.dataset import Dataset, assemble
+from jgs.data.edges import build_graph
+from jgs.data.formats.npz import open_npy
+from jgs.data.text import first_line, read_rows
+from jgs.errors import InputError
+from jgs.graph import Graph
+
+ENDINGS = (".txt", ".txt.gz", ".edges", ".edges.gz", ".tsv", ".tsv.gz")
+
+
+def load(
+    name: str,
+    root: Path,
+    *,
+    symmetric: bool = True,
+    normalize_features: bool = False,
+    cache: str | os.PathLike | None = None,
+    verify: bool = True,
+) -> Dataset:
+    """The data set in `<root>/<name>` if there is such a folder, else in `root`. The options
+    are those of `load_path`."""
+    folder = root / name
+    return load_path(
+        folder if folder.is_dir() else root,
+        symmetric=symmetric,
+        normalize_features=normalize_features,
+        cache=cache,
+        verify=verify,
+    )
+
+
+def load_path(
+    path: Path,
+    *,
+    symmetric: bool = True,
+    normalize_features: bool = False,
+    cache: str | os.PathLike | None = None,
+    verify: bool = True,
+) -> Dataset:
+    """The data set of the edge list `path`, or of the only one in the folder `path`.
+
+    Args:
+      symmetric: True adds every edge's reverse, keeps each edge once and drops self-loops (an
+        undirected SNAP graph lists each edge once). False keeps the edges as listed.
+      normalize_features: whether to make the rows of the features sum to 1; this copies them.
+      cache: another folder for the parsed graph.
+      verify: whether to read the parsed graph once and compare its checksums (about a second a
+        gigabyte); a damaged graph is parsed again.
+
+    Raises `InputError`.
+    """
+    edges = find_edges(path) if path.is_dir() else path
+    if not edges.is_file():
+        raise InputError(
+            "an edge list must be a file, or in a folder with its arrays",
+            f"{edges}, which is neither",
+            "Correct the path.",
+        )
+    folder = edges.parent
+    arrays = {
+        k: open_npy(folder / f"{k}.npy")
+        for k in ("features", "labels", "train_idx", "val_idx", "test_idx")
+    }
+    if arrays["labels"].ndim == 0:
+        raise InputError(
+            f"{folder}/labels.npy must be [N] or [N, C]", "a scalar", "Correct it."
+        )
+    num_nodes = arrays["labels"].shape[0]
+    kept = Path(cache) if cache else folder / f"jgs-{edges.name}"
+
+    def build(target: Path) -> None:
+        workspace = target / "workspace"
+        workspace.mkdir()
+        chunks = ((r[:, 0], r[:, 1]) for r in read_edges(edges))
+        build_graph(
+            chunks, num_nodes, workspace, symmetric=symmetric, what=str(edges)
+        ).save(target / "graph")  # fmt: skip
+        shutil.rmtree(workspace)
+
+    parsed(kept, [edges], {"symmetric": symmetric, "num_nodes": num_nodes}, build, verify)
+    features = arrays.pop("features")
+    return assemble(
+        folder.name,
+        Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
+        features,
+        *(np.array(a) for a in arrays.values()),
+        normalize_features=normalize_features,
+    )
+
+
+def is_edge_list(path: Path) -> bool:
+    """Whether it is a file with a name of an edge list: a text's, or KONECT's `out.NAME`."""
+    named = path.name.endswith(ENDINGS) or path.name.startswith("out.")
+    return named and path.is_file()
+
+
+def read_edges(path: Path) -> Iterator[np.ndarray]:
+    """The edges in the list `path`, in order, as int64 arrays `[n, 2]`. Raises `InputError`."""
+    first = first_line(path)
+    konect = first.startswith(b"%")
+    if konect and first[1:].split()[:1] == [b"bip"]:
+        raise InputError(
+            "an edge list must join nodes of one kind",
+            f"{path}, which its first line calls bipartite",
+            "Its columns count their nodes separately: write a typed archive "
+            "(jgs.data.formats.typed).",
+        )
+    comments = "%" if konect else "#"
+    return read_rows(path, np.int64, delimiter=None, comments=comments, columns=2, more=konect)
+
+
+def find_edges(folder: Path) -> Path:
+    """The folder's edge list: `edges.txt`, `edges.txt.gz`, or else the only text file."""
+    lists = sorted(p for p in folder.glob("*") if p.is_file() and p.name.endswith(ENDINGS))
+    named = [p for p in lists if p.name in ("edges.txt", "edges.txt.gz")]
+    found = named or lists
+    if len(found) != 1:
+        raise InputError(
+            f"{folder} must hold one edge list, edges.txt[.gz] or another *.txt[.gz]",
+            [p.name for p in found],
+            "Name the edge list itself as the data set.",
+        )
+    return found[0]

@@ -1,0 +1,145 @@
+"""Data sets with node types, in one `.npz` archive such as `acm.npz`.
+
+The archive's arrays, for node types named `a` and `b`:
+  `num_<a>`: integer, the number of nodes of type `a`, for each type.
+  `<a>_<b>` integer `[2, E]`: edges from `a` (row 0) to `b` (row 1); ids count from 0 within
+    each type.
+  for one type, `<a>_labels` `[n]` (-1: none); and `<a>_features` `[n, F]`, or a CSR matrix as
+    `<a>_feature_indptr`, `<a>_feature_indices`, `<a>_feature_values` and `<a>_feature_shape`
+    `[2]`, whose two numbers may be in either order.
+  `train_idx`, `val_idx`, `test_idx`: ids of that type.
+
+The graph has the relation `(a, "a_b", b)` for each array of edges and, with `both_ways`,
+`(b, "rev_a_b", a)`. Types are in the archive's order. Nodes without labels have the label -1,
+and nodes without features have rows of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from jgs.data.dataset import Dataset, assemble
+from jgs.data.formats.npz import archive_path, csr
+from jgs.data.values import as_labels, training_nodes
+from jgs.errors import InputError
+from jgs.files import storage
+from jgs.graph import Graph
+
+_COUNT, _SPLITS = "num_", ("train_idx", "val_idx", "test_idx")
+_CSR = ("values", "indices", "indptr", "shape")
+
+
+def is_typed(path: Path) -> bool:
+    """Whether the archive at `path` has edges between named types; raises `InputError`."""
+    with storage.open_npz(path) as archive:
+        return bool(_pairs(archive))
+
+
+def load(
+    name: str,
+    root: Path,
+    *,
+    normalize_features: bool = False,
+    both_ways: bool = True,
+    split: str = "public",
+) -> Dataset:
+    """The data set in `<root>/<name>.npz`; the options are those of `load_archive`."""
+    return load_archive(
+        archive_path(name, root, "jgs.data.formats.typed"),
+        normalize_features=normalize_features,
+        both_ways=both_ways,
+        split=split,
+    )
+
+
+def load_archive(
+    path: Path,
+    *,
+    normalize_features: bool = False,
+    both_ways: bool = True,
+    split: str = "public",
+) -> Dataset:
+    """The data set in the archive at `path`, in the layout described above.
+
+    `normalize_features` makes the rows of the features sum to 1. `both_ways` adds each
+    relation's reverse. `split="public"` trains on `train_idx`, and "full" on every labelled
+    node that is in neither of the other splits. Raises `InputError`.
+    """
+    with storage.open_npz(path) as archive:
+        edges = {(a, f"{a}_{b}", b): archive[f"{a}_{b}"] for a, b in _pairs(archive)}
+        counts = {name: archive[_COUNT + name] for name in _types(archive)}
+        labelled = [name for name in counts if f"{name}_labels" in archive]
+        if len(labelled) != 1 or any(split not in archive for split in _SPLITS):
+            raise InputError(
+                f"{path} must hold the labels of one type, and {', '.join(_SPLITS)}",
+                f"labels of {', '.join(labelled) or 'none'} and arrays {sorted(archive)}",
+                "Add what is missing to the archive.",
+            )
+        (target,) = labelled
+        target_labels = as_labels(path.stem, archive[f"{target}_labels"])
+        splits = [archive[split] for split in _SPLITS]
+        rows = _features(path, archive, target)
+    for name, count in counts.items():
+        if count.ndim or count.dtype.kind not in "iu":
+            raise InputError(f"{_COUNT}{name} in {path} must be an int", count, "Correct it.")
+    for (_, relation, _), pair in edges.items():
+        if pair.ndim != 2 or pair.shape[0] != 2:
+            raise InputError(f"{relation} must have shape [2, E]", pair.shape, "Transpose it?")
+    given = {name: int(count) for name, count in counts.items()}
+    graph = Graph.from_relations(
+        given, {one: (pair[0], pair[1]) for one, pair in edges.items()}, both_ways=both_ways
+    )
+    assert graph.schema is not None
+    nodes = graph.schema.nodes(target)
+    for what, n in (("labels", target_labels.shape[0]), ("features", rows.shape[0])):
+        if n != len(nodes) or target_labels.ndim != 1:
+            raise InputError(
+                f"the {what} of {target} in {path} must be one for each of {len(nodes)} nodes",
+                n,
+                f"Give every {target} its own.",
+            )
+    labels = np.full(graph.num_nodes, -1, np.int32)
+    labels[nodes] = target_labels
+    splits = [np.asarray(ids) + nodes.start for ids in splits]
+    splits[0] = training_nodes(split, splits[0], np.flatnonzero(labels >= 0), *splits[1:])
+    around = (nodes.start, graph.num_nodes - nodes.stop)
+    features = _placed(rows, *around)
+    return assemble(
+        path.stem, graph, features, labels, *splits, normalize_features=normalize_features
+    )
+
+
+def _types(archive: Mapping[str, Any]) -> list[str]:
+    return [name.removeprefix(_COUNT) for name in archive if name.startswith(_COUNT)]
+
+
+def _pairs(archive: Mapping[str, Any]) -> list[tuple[str, str]]:
+    names = _types(archive)
+    return [(a, b) for a in names for b in names if f"{a}_{b}" in archive]
+
+
+def _features(path: Path, archive: Mapping[str, np.ndarray], target: str) -> Any:
+    if (dense := f"{target}_features") in archive:
+        return archive[dense]
+    names = [f"{target}_feature_{part}" for part in _CSR]
+    if missing := [name for name in names if name not in archive]:
+        raise InputError(
+            f"{path} must hold `{dense}`, or {names}", f"no {missing}", "Add the features."
+        )
+    values, indices, indptr, shape = (archive[name] for name in names)
+    turned = shape.shape == (2,) and shape[0] != indptr.size - 1 == shape[1]
+    return csr(str(path), values, indices, indptr, shape[::-1] if turned else shape)
+
+
+def _placed(rows: Any, before: int, after: int) -> Any:
+    """The features with `before` rows of zeros before them and `after` rows of zeros after."""
+    if not scipy.sparse.issparse(rows):
+        return np.pad(rows, ((before, after), (0, 0)))
+    indptr = np.pad(rows.indptr, (before, after), mode="edge")
+    shape = (before + rows.shape[0] + after, rows.shape[1])
+    return scipy.sparse.csr_matrix((rows.data, rows.indices, indptr), shape=shape)

@@ -1,0 +1,401 @@
+"""`rank_loader`: makes batches with their features from the parts of a graph, on every rank."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy
+
+from jgs.data.parts import Part, Parts
+from jgs.dist.batches.learning import update_program
+from jgs.dist.batches.plan import (
+    RemoteNodes,
+    degree_cache,
+    largest,
+    planned_cache,
+    planned_vanilla,
+    request_capacity,
+    trial_cache,
+)
+from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource
+from jgs.dist.batches.vanilla import check_vanilla
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.dist.rows.exchange import FeatureExchange
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.graph.features import SparseFeatures
+from jgs.sampling.base import Adaptive, Sampler, State
+from jgs.sampling.capacity import Capacity, round_up
+from jgs.sampling.learning import Learning
+from jgs.sampling.loading.items import Stage, check_asked
+from jgs.sampling.loading.loader import Loader, decided_by
+from jgs.sampling.loading.schedule import Schedule, SeedParts
+from jgs.sampling.loading.source import Source
+from jgs.sampling.loading.staged import source_of
+from jgs.sampling.loading.stages import SamplerSchedule, check_alike, check_states, samplers_of
+from jgs.sampling.plan import bound_of, plan_capacity
+
+MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
+
+
+class RankParts:
+    """The parts that the ranks of this process have: rank `r` of `R` has the `r`-th `P / R` of
+    the `P` parts.
+
+    Fields:
+      parts: all parts.
+      per_rank: how many parts a rank has.
+      offsets: int64 `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      mine: for each local rank its `Part`s.
+      features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them.
+
+    Raises `InputError`, for instance where `P` is no multiple of `R`.
+    """
+
+    def __init__(self, comm: Communicator, parts: Parts):
+        if parts.num_parts % comm.size:
+            raise InputError(
+                "the number of parts must be a multiple of the number of ranks",
+                f"{parts.num_parts} parts in {parts.folder} for {comm.size} ranks",
+                f"Start as many ranks as divide {parts.num_parts}, or partition again with "
+                f"--parts {comm.size}.",
+            )
+        self.parts, self.per_rank = parts, parts.num_parts // comm.size
+        self.offsets = parts.offsets[:: self.per_rank]
+        firsts = range(comm.rank, comm.rank + comm.num_local)
+        self.mine = [
+            [parts.part(first * self.per_rank + i) for i in range(self.per_rank)]
+            for first in firsts
+        ]
+        self.features = [_features(some) for some in self.mine]
+
+    def graphs(self, mode: str) -> list[Graph]:
+        """For each local rank its topology: the whole one, or in vanilla mode that of its own
+        nodes."""
+        if mode == "hybrid":
+            return [self.parts.graph] * len(self.mine)
+        ranges = [(some[0].index, some[-1].index + 1) for some in self.mine]
+        return [self.parts.local_graph(*each) for each in ranges]
+
+    def check(self, batch_size: int, sampler: Sampler, mode: str) -> None:
+        """Raises `InputError` if these parts cannot be trained on in this way, on all ranks
+        alike."""
+        least = min(part["seeds"] for part in self.parts.manifest["parts"])
+        if batch_size % self.per_rank or not 0 < batch_size // self.per_rank <= least:
+            raise InputError(
+                "a rank's batch must have as many seeds of each of its parts, at least one and "
+                f"at most the {least} that the smallest part has",
+                f"--batch-size {batch_size} for {self.per_rank} parts a rank",
+                "Choose a multiple of the parts a rank has, within these bounds.",
+            )
+        if mode == "vanilla":
+            check_vanilla(sampler)
+
+    def schedules(
+        self, key: Any, batch_size: int, shuffle: bool, settings: str, sampler: Sampler
+    ) -> list[Schedule]:
+        """For each local rank the schedule of its batches of `batch_size` seeds, equally many
+        from each of its parts. A sampler that draws the seeds gets those of all parts."""
+        parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
+        per_part = batch_size // self.per_rank
+        total, longest = sum(seeds), max(seeds)
+        digest = zlib.crc32(parts.parts_id.encode())
+        whole = sampler.draws_seeds
+        every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
+        seed_parts_of_ranks = [
+            SeedParts(
+                [np.asarray(part.train_idx) for part in every or some],
+                some[0].index,
+                parts.num_parts,
+                total,
+                longest,
+                digest,
+            )
+            for some in self.mine
+        ]
+        sizes, keys = (per_part, parts.num_nodes), sampler.step_keys
+        return [
+            Schedule(key, seed_parts, *sizes, shuffle, settings, step_keys=keys, whole=whole)
+            for seed_parts in seed_parts_of_ranks
+        ]
+
+    def schedules_of(
+        self,
+        comm: Communicator,
+        items: Any,
+        key: Any,
+        batch_size: int,
+        shuffle: bool,
+        settings: str,
+        sampler: Sampler,
+        staged: bool,
+    ) -> list[Schedule]:
+        """For each local rank the schedule of its share of batches of `items`."""
+        digest = zlib.crc32(self.parts.parts_id.encode())
+        ranks = range(comm.rank, comm.rank + comm.num_local)
+        sizes = (batch_size * comm.size, self.parts.num_nodes, shuffle, settings)
+        options: dict[str, Any] = {"step_keys": sampler.step_keys, "staged": staged}
+        options["whole"] = sampler.draws_seeds  # all ranks choose among all seeds
+        every = SeedParts.whole(items, digest)
+        shares = [(0, 1) if sampler.draws_seeds else (rank, comm.size) for rank in ranks]
+        return [Schedule(key, every, *sizes, **options, share=share) for share in shares]
+
+
+def rank_loader(
+    comm: Communicator,
+    ranks: RankParts,
+    batch_size: int,
+    sampler: Any = None,
+    *,
+    key: Any,
+    shuffle: bool = True,
+    mode: str = "hybrid",
+    graphs: Sequence[Graph] | None = None,
+    cache: str = "none",
+    cache_memory: int = 64 << 20,
+    wire: str = "float32",
+    prefetch: int = 2,
+    age: int | None = 0,
+    in_place: bool = False,
+    states: Mapping[Sampler, State] | None = None,
+    items: Any = None,
+    before: Stage | Sequence[Stage] | None = None,
+    **options: Any,
+) -> Loader:
+    """Batches of `batch_size` seeds a rank, and the features of their nodes.
+
+    The batches of all ranks at a step are together what one rank with all parts draws for as
+    many seeds: the number of ranks, the mode and the cache change no sample. All ranks call it
+    and iterate alike.
+
+    Args:
+      comm: the communicator. Its clone is used where two threads may communicate.
+      ranks: this process's parts.
+      batch_size: a multiple of the parts that a rank has. For a sampler that draws the seeds
+        itself, it says how many batches an epoch has.
+      sampler: the `Sampler`, or a tuple of ints with the `options` of
+        `jgs.sampling.sample_neighbors`; or a schedule of samplers, as for `Loader`. A sampler
+        that is not by-node has hybrid mode only, and its batches depend on the number of ranks.
+      key: a random key, equal on all ranks.
+      shuffle: whether seeds are shuffled; otherwise they keep their order.
+      mode: "hybrid": each rank has the whole topology, and a step takes the 2 rounds of the
+        features. "vanilla": each rank has the topology of its own nodes, and drawing takes 2
+        rounds for each hop but the first.
+      graphs: what `ranks.graphs(mode)` returned, if it has been called.
+      cache: which rows of other ranks to keep. "none"; "trial": those that a few batches,
+        drawn at the start, read most, at most as many as a batch reads; "degree": those of the
+        nodes that are most often a neighbour; "planned": those that an epoch's batches read
+        most, which are drawn before the epoch begins.
+      cache_memory: the bytes of rows that a rank may keep. The samplers of a schedule share
+        them.
+      wire: the dtype that rows are rounded to and are sent in; for sparse rows that of the
+        values.
+      prefetch: the steps drawn ahead, where two threads may communicate.
+      age: for an adaptive sampler, as for `Loader`. `update` gathers in one round what the
+        steps of all ranks report. Every rank applies all of it, in the order of the ranks, so
+        the state is the same everywhere.
+      in_place: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
+        `FeatureExchange`.
+      items, before: what batches are drawn for in place of the parts' training nodes, and the
+        stages that make seeds of it, as in `Loader`; in hybrid mode. All ranks have all items,
+        and each draws its share of a batch. The edges that are left out are those of the whole
+        batch.
+      states: by sampler, what its `init` returned for `graphs[0]`. It is called for samplers
+        that are not there.
+
+    Raises `InputError`.
+    """
+    for name, value, choices in (("mode", mode, MODES), ("cache", cache, POLICIES)):
+        if value not in choices:
+            raise InputError(
+                f"{name} must be one of {', '.join(choices)}", repr(value), "Choose one."
+            )
+    graphs = ranks.graphs(mode) if graphs is None else graphs
+    samplers = samplers_of(sampler, **options)
+    check_alike(samplers, None)
+    states = check_states(states, samplers)
+    stages: tuple[Stage, ...] = ()
+    if items is None and before is not None:
+        raise InputError(
+            "stages must be given the items of which they make seeds",
+            "before without items",
+            "Give items, e.g. the ids of the training nodes.",
+        )
+    if items is not None:
+        if mode != "hybrid":
+            raise InputError(
+                "a loader of items must have every rank's topology whole",
+                f"mode={mode!r}",
+                'Use mode="hybrid".',
+            )
+        items, stages = check_asked(items, before, samplers, graphs[0].num_nodes)
+    for each in samplers:
+        if items is None:
+            ranks.check(batch_size, each, mode)
+        if each not in states:
+            states[each] = each.init(graphs[0])
+    if not isinstance(sampler, SamplerSchedule):
+        (sampler,) = samplers
+    background = comm.clone()
+    # Draws that do not belong to a node differ between ranks.
+    draws_by = None if all(each.by_node for each in samplers) else comm.size
+    settings = decided_by(sampler, bool(shuffle), draws_by, age, stages=stages)
+    cache = "none" if comm.size == 1 else cache  # one rank has no remote rows
+    cache_memory //= len(set(samplers))
+
+    def make(sampler: Sampler) -> Source:
+        order = (key, batch_size, shuffle, settings, sampler)
+        drawing: RankSampler
+        if items is not None:
+            schedules = ranks.schedules_of(comm, items, *order, staged=bool(stages))
+            of = (items, batch_size, sampler, states[sampler], stages)
+            drawing = _hybrid_of(background, graphs[0], *of)
+        else:
+            schedules = ranks.schedules(*order)
+            draws = _hybrid if mode == "hybrid" else _vanilla
+            drawing = draws(
+                background, ranks, graphs, schedules, batch_size, sampler, states[sampler]
+            )
+        remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
+        num_steps = len(schedules[0])
+        capacity = request_capacity(remote, 0, num_steps)
+        exchange = FeatureExchange(
+            background, ranks.offsets, ranks.features, capacity, wire, in_place
+        )
+        most = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
+        choose: dict[str, Callable[[int], list[np.ndarray]]] = {
+            "trial": lambda epoch: trial_cache(remote, num_steps, most),
+            "degree": lambda epoch: degree_cache(background, ranks.offsets, graphs, most),
+            "planned": lambda epoch: planned_cache(remote, epoch, num_steps, most),
+        }
+        if cache != "none":
+            keep = _keeper(remote, exchange, num_steps, most, choose[cache])
+            if cache != "planned":
+                keep(0)
+
+        def before_epoch(epoch: int) -> None:
+            if cache == "planned":
+                keep(epoch)
+            exchange.fit_to_demand()
+
+        learning = None
+        if isinstance(sampler, Adaptive):  # the mode is hybrid then
+            assert isinstance(drawing, HybridSampler)
+            # `comm` and not its clone: the caller's thread updates.
+            program = partial(update_program, comm)
+            learning = Learning.of(sampler, drawing.state, age, drawing.graph, program)
+        return RankSource(background, schedules, drawing, exchange, before_epoch, learning)
+
+    return Loader.over(source_of(sampler, make), prefetch if comm.concurrent else 0)
+
+
+def _keeper(
+    remote: RemoteNodes,
+    exchange: FeatureExchange,
+    num_steps: int,
+    most: int,
+    choose: Callable[[int], list[np.ndarray]],
+) -> Callable[[int], None]:
+    """A function that caches for an epoch the rows that `choose(epoch)` names, `most` for each
+    local rank."""
+    room, comm, padding = 0, remote.comm, int(remote.offsets[-1])
+
+    def keep(epoch: int) -> None:
+        nonlocal room
+        first = room == 0
+        nodes = choose(epoch)
+        used = [np.array([(n < padding).sum()], np.int32) for n in nodes]
+        room = min(_grown(room, int(all_gather_rows(comm, used).max())), most)
+        nodes = [n[:room] for n in nodes]
+        if first:  # later on the epochs themselves show what they ask for
+            capacity = request_capacity(remote, epoch, num_steps, nodes)
+            if capacity != exchange.capacity:
+                exchange.resize(capacity)
+        exchange.cache(nodes)
+
+    return keep
+
+
+def _grown(have: int, need: int) -> int:
+    """`have` where it is enough, because programs of that size are compiled; otherwise `need`
+    and some room to spare."""
+    return have if need <= have else round_up(need + need // 8)
+
+
+def _hybrid(
+    comm: Communicator,
+    ranks: RankParts,
+    graphs: Sequence[Graph],
+    schedules: Sequence[Schedule],
+    batch_size: int,
+    sampler: Sampler,
+    state: State,
+) -> RankSampler:
+    seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
+
+    def plan() -> list[Capacity]:
+        return [
+            plan_capacity(graph, batch_size, sampler, seeds=own, state=state)
+            for graph, own in zip(graphs, seeds, strict=True)
+        ]
+
+    capacity = largest(comm, everywhere(comm, plan))
+    return HybridSampler(comm, graphs[0], batch_size, sampler, capacity, state=state)
+
+
+def _hybrid_of(
+    comm: Communicator,
+    graph: Graph,
+    items: Any,
+    batch_size: int,
+    sampler: Sampler,
+    state: State,
+    stages: Sequence[Stage],
+) -> RankSampler:
+    """As `_hybrid`, for batches of items."""
+    options: dict[str, Any] = {"seeds": items, "state": state, "before": stages}
+    plan = partial(plan_capacity, graph, batch_size, sampler, distinct=False, **options)
+    (planned,) = everywhere(comm, lambda: [plan()])
+    capacity = largest(comm, [planned] * comm.num_local)
+    _, worst = bound_of(sampler, graph, items, batch_size, False, stages)
+    of = (sampler, capacity, state, stages, worst)
+    return HybridSampler(comm, graph, batch_size, *of)
+
+
+def _vanilla(
+    comm: Communicator,
+    ranks: RankParts,
+    graphs: Sequence[Graph],
+    schedules: Sequence[Schedule],
+    batch_size: int,
+    sampler: Sampler,
+    state: State,
+) -> RankSampler:
+    held = [np.zeros(ranks.parts.num_nodes, bool) for _ in ranks.mine]
+    for mask, some in zip(held, ranks.mine, strict=True):
+        for part in some:
+            mask[part.train_idx] = True  # some of them are other ranks' nodes
+    sizes = (ranks.parts.num_edges, batch_size, sampler)
+    return planned_vanilla(comm, graphs, ranks.offsets, *sizes, schedules, held=held)
+
+
+def _features(parts: Sequence[Part]) -> Any:
+    """One rank's rows: a matrix for each part, used where it lies; sparse rows are joined."""
+    features = [part.features for part in parts]
+    if not isinstance(features[0], SparseFeatures):
+        return features
+    if len(features) == 1:
+        return features[0]
+    rows = [
+        scipy.sparse.csr_matrix(
+            (np.asarray(f.values), np.asarray(f.indices), np.asarray(f.indptr)), f.shape
+        )
+        for f in features
+        if isinstance(f, SparseFeatures)
+    ]
+    return SparseFeatures.from_scipy(scipy.sparse.vstack(rows))

@@ -1,0 +1,236 @@
+"""`RankSource`: a step's batch and its feature rows, drawn by all ranks together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from jgs.dist.communicators.comm import OWN, SAME, Communicator, Counters
+from jgs.dist.supervision.phases import phase
+from jgs.graph import Graph
+from jgs.sampling.base import State
+from jgs.sampling.capacity import Capacity, GraphShape, enlarged, until_it_fits
+from jgs.sampling.edges.random import fold_keys
+from jgs.sampling.learning import Learning
+from jgs.sampling.loading.items import Stage, seeds_of, wide
+from jgs.sampling.loading.schedule import Schedule
+from jgs.sampling.loading.stages import Stages
+from jgs.sampling.shorthand import as_sampler
+
+
+class RankSampler(Protocol):
+    """Draws the batches of all ranks at one step. See `RankSource` for `extra_rounds`."""
+
+    extra_rounds: int
+
+    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        """The `OWN` MiniBatch of the `OWN` seeds `[B]`, drawn by the key `key_data` uint32
+        `[2]`. Its capacity has been enlarged `level` times. All ranks call it alike."""
+
+
+class Rows(Protocol):
+    """Reads the feature rows of all ranks' batches, as `FeatureExchange` does. See `RankSource`
+    for `extra_rounds`."""
+
+    extra_rounds: int
+
+    def __call__(self, nodes: Any, overflow: Any) -> tuple[Any, bool]:
+        """The `OWN` rows of the `OWN` nodes, and whether the batch of some rank has
+        overflowed."""
+
+
+class HybridSampler:
+    """A `RankSampler` for ranks that each have the whole topology. They do not communicate.
+
+    Args:
+      comm: the communicator.
+      graph: the graph, equal on all ranks.
+      batch_size: `B`, a rank's seeds in a batch; they must be distinct unless `worst` is given.
+      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`. A
+        sampler that is not by-node draws by the key folded with the rank's number.
+      capacity: that of the batches, equal on all ranks; by default the sampler's bound.
+      state: what the sampler's `init` returned for the graph. None: it is called here.
+      before: the stages that make seeds of items, as in `Loader`. Then it is called with an
+        `OWN` `jgs.sampling.loading.items.Asked` in place of seeds.
+      worst: a capacity that no batch exceeds; by default the bound for distinct seeds.
+
+    Attributes:
+      graph: the graph, `SAME`.
+      state: the sampler's state, `SAME`. `RankSource` sets that of an adaptive sampler at every
+        step.
+    """
+
+    extra_rounds = 0
+
+    def __init__(
+        self,
+        comm: Communicator,
+        graph: Graph,
+        batch_size: int,
+        sampler: Any = None,
+        capacity: Capacity | None = None,
+        state: State | None = None,
+        before: Sequence[Stage] = (),
+        worst: Capacity | None = None,
+        **options: Any,
+    ):
+        self._before = before
+        self._sampler = as_sampler(sampler, **options)
+        self._comm, self.graph = comm, comm.same(graph)
+        self.state = comm.same(self._sampler.init(graph) if state is None else state)
+        self._worst = worst or self._sampler.bound(GraphShape.of(graph), batch_size, True)
+        self._capacity = capacity or self._worst
+        self._programs: list[Callable] = []
+
+    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        while len(self._programs) <= level:
+            self._programs.append(self._program(len(self._programs)))
+        key_data = self._comm.same(key_data)
+        with wide(self._before):
+            return self._programs[level](key_data, self.graph, self.state, seeds)
+
+    def _program(self, level: int) -> Callable:
+        capacity = enlarged(self._capacity, self._worst, level)
+
+        def sample(key_data, graph, state, asked):
+            seeds, items = seeds_of(self._before, graph, asked)
+            if not self._sampler.by_node and self._comm.size > 1:
+                key_data = fold_keys(key_data, self._comm.index())
+            batch = self._sampler.sample(key_data, graph, state, seeds, capacity)
+            return replace(batch, items=items)
+
+        return self._comm.program(sample, (SAME, SAME, SAME, OWN), OWN)
+
+
+class Drawn(NamedTuple):
+    """One step's batch and the feature rows `x` of its nodes, both `OWN`."""
+
+    batch: Any
+    x: Any
+
+
+class RankSource:
+    """See `jgs.sampling.loading.source.Source`: yields a `Drawn` a step.
+
+    All ranks draw each step together, so they must iterate alike. Where a batch overflows on
+    one rank, all ranks draw theirs again, by the same key, with a larger capacity.
+
+    Args:
+      comm: the communicator. With a loader's `prefetch` nobody else may use it meanwhile.
+      schedules: one for each local rank, all at the same position.
+      sampler: draws a step's batches.
+      exchange: reads the batches' features.
+      before_epoch: called with each epoch before its first batch, e.g. to plan a cache.
+      learning: that of an adaptive sampler; it then decides the state of `sampler`.
+
+    A step takes 2 rounds in hybrid mode. In vanilla mode it takes 2 more for each hop but the
+    first. There are two exceptions: the capacity that was planned for requests, or the one for
+    batches, is too small for some rank. Both are planned so that less than one step in a
+    thousand is an exception, and are enlarged before the next epoch where an epoch has more.
+
+    Attributes:
+      rounds: the rounds of all steps so far.
+      extra_rounds: those of the rounds that the exceptions took.
+      extra_steps: the steps that were exceptions.
+    """
+
+    at_once, together = 1, True
+    stages: Stages | None = None
+
+    def __init__(
+        self,
+        comm: Communicator,
+        schedules: Sequence[Schedule],
+        sampler: RankSampler,
+        exchange: Rows,
+        before_epoch: Callable[[int], None] | None = None,
+        learning: Learning | None = None,
+    ):
+        self._comm, self.schedules, self.learning = comm, list(schedules), learning
+        self._sampler, self._exchange = sampler, exchange
+        self._before_epoch = before_epoch
+        self.redraws, self.seconds = 0, {"sampling": 0.0, "features": 0.0}
+        self.rounds, self.extra_rounds, self.extra_steps = 0, 0, 0
+        self._level, self._steps, self._settled = 0, 0, 0
+
+    @property
+    def counters(self) -> Counters:
+        """What drawing has sent so far: for sampling, for features, and for planning both."""
+        return self._comm.counters
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """`rounds`, `extra_rounds` and `extra_steps` of all steps so far, by name."""
+        names = ("rounds", "extra_rounds", "extra_steps")
+        return {name: getattr(self, name) for name in names}
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[Drawn]]:
+        begun = 0 if self.learning is None else self.learning.yielded
+        self._take_state(begun)
+        if self._before_epoch is not None:
+            with phase("planning"):
+                self._before_epoch(epoch)
+        if 1000 * (self.redraws - self._settled) > self._steps:
+            self._level += 1
+            self._settled, self._steps = self.redraws, 0
+        which = range(first, len(self.schedules[0]))
+        every = steps(self._comm, self.schedules, epoch, which)
+        for number, (key_data, seeds) in enumerate(every, begun):
+            self._take_state(number)
+            yield [self._draw(key_data, seeds)]
+
+    def finish(self, item: Drawn) -> Drawn:
+        return item
+
+    def _take_state(self, number: int) -> None:
+        if self.learning is not None:
+            self._sampler.state = self.learning.state_of(number)  # type: ignore[attr-defined]
+
+    def _draw(self, key_data: np.ndarray, seeds: Any) -> Drawn:
+        lost, further, begun = 0, self._further_rounds(), self.counters.rounds
+
+        def attempt(level: int) -> tuple[Drawn, bool]:
+            nonlocal lost
+            before, more = self.counters.rounds, self._further_rounds()
+            began = time.perf_counter()
+            with phase("sampling"):
+                batch = jax.block_until_ready(self._sampler(key_data, seeds, level))
+            sampled = time.perf_counter()
+            with phase("exchange"):
+                x, overflow = self._exchange(batch.nodes, batch.overflow)
+                x = jax.block_until_ready(x)
+            self.seconds["sampling"] += sampled - began
+            self.seconds["features"] += time.perf_counter() - sampled
+            if overflow:
+                lost += self.counters.rounds - before - (self._further_rounds() - more)
+            return Drawn(batch, x), overflow
+
+        drawn, level = until_it_fits(attempt, self._level)
+        self.redraws += level - self._level
+        self.rounds += self.counters.rounds - begun
+        extra = lost + self._further_rounds() - further
+        self.extra_rounds += extra
+        self.extra_steps += extra > 0
+        self._steps += 1
+        return drawn
+
+    def _further_rounds(self) -> int:
+        """The rounds so far that requests took because they did not fit."""
+        return self._exchange.extra_rounds + self._sampler.extra_rounds
+
+
+def steps(
+    comm: Communicator, schedules: Sequence[Schedule], epoch: int, which: Sequence[int]
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yields the key and the `OWN` seeds of each of these steps of an epoch."""
+    batches = [schedule.batches(epoch) for schedule in schedules]
+    for step in which:
+        own = [
+            jax.tree.map(lambda array, step=step: array[step], asked) for _, asked in batches
+        ]
+        yield batches[0][0][step], comm.own(own)

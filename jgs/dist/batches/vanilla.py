@@ -1,0 +1,345 @@
+"""Vanilla mode: topology is split over ranks, and a node's owner draws its neighbours.
+
+The sample is that of `sample_neighbors` on the whole graph, bit for bit: what a node draws at
+a hop depends on the key, the hop and the node alone, so it does not matter which rank draws it.
+Every hop after the seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5):
+a rank asks for nodes, and their neighbours come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.communicators.comm import OWN, SAME, Communicator
+from jgs.dist.rows.picked import merge_rows, route_rows
+from jgs.dist.rows.route import check_offsets
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, MiniBatch
+from jgs.sampling.base import ByNode, HopRows, Sampler
+from jgs.sampling.capacity import (
+    Capacity,
+    GraphShape,
+    check_capacity,
+    enlarged,
+    round_up,
+)
+from jgs.sampling.checks import require_int
+from jgs.sampling.edges.hops import empty_if, relabels
+from jgs.sampling.edges.relabel_kernel import relabel_edges
+from jgs.sampling.shorthand import as_sampler
+from jgs.settings import exact_integers
+
+
+class RowCapacity(NamedTuple):
+    """The padded sizes of what two ranks exchange, with an entry for each hop but the first.
+
+    Fields:
+      nodes: the most nodes that one rank asks another for.
+      edges: the most edges of the answer. Of weighted draws, edges without weight count too,
+        although they are left out later.
+    """
+
+    nodes: tuple[int, ...]
+    edges: tuple[int, ...]
+
+
+def check_vanilla(sampler: Sampler) -> None:
+    """Raises `InputError` for a sampler whose batches cannot be drawn by the nodes' owners."""
+    if not sampler.by_node:
+        raise InputError(
+            "vanilla mode must have a sampler whose draws belong to a node",
+            repr(sampler),
+            "Use hybrid mode, in which every rank has the whole topology.",
+        )
+    if not isinstance(sampler, ByNode):
+        raise InputError(
+            "vanilla mode must have a sampler whose nodes draw among their own in-edges",
+            repr(sampler),
+            "Use hybrid mode, in which every rank has the whole topology.",
+        )
+    if sampler.edge_ids or sampler.edge_weights or sampler.edges:
+        raise InputError(
+            "vanilla mode must have a sampler that returns no ids, weights or columns of edges",
+            f"edge_ids={sampler.edge_ids}, edge_weights={sampler.edge_weights}, "
+            f"edges={sampler.edges}",
+            "Leave these out, or use hybrid mode.",
+        )
+
+
+class HopSpec(NamedTuple):
+    """The static settings of a batch (see `jgs.sampling.edges.hops.Spec`)."""
+
+    sampler: ByNode
+    capacity: Capacity
+    relabel_inputs: bool
+
+
+def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> Graph:
+    """The graph of all `N` nodes that has the in-edges of the nodes `held`, bool `[N]`, alone.
+
+    The edges are padded to `num_edges`, where it is given: the ranks of a mesh must have
+    equally many.
+    """
+    degree = np.diff(np.asarray(graph.indptr))
+    keep = np.repeat(held, degree)
+    indptr = np.zeros(held.size + 1, np.int64)
+    np.cumsum(np.where(held, degree, 0), out=indptr[1:])
+    edges = {name: np.asarray(a)[keep] for name, a in graph.edge_arrays().items()}
+    return Graph.from_edge_arrays(indptr, edges, num_edges, graph.schema)
+
+
+class VanillaSampler:
+    """A `RankSampler` for ranks that each have the in-edges of their own nodes only.
+
+    Args:
+      comm: the communicator. A single rank has the whole graph. It draws and relabels each hop
+        in separate calls, which the fused kernel of hybrid mode saves.
+      graph: `OWN` `Graph`s of all `N` nodes, in which the nodes that a rank owns or holds have
+        their in-edges (see `hold_rows`).
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, and
+        `offsets[R]` is `N`.
+      num_edges: `E` of the whole graph.
+      batch_size: `B`, a rank's seeds in a batch, which must be distinct.
+      sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
+        `options` of `sample_neighbors`. Blocks carry no ids, weights or columns of edges.
+      capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound.
+      held: `OWN` bool `[N]`: the nodes that are not the rank's own and whose in-edges it has,
+        such as other ranks' nodes among its seeds, and halo nodes. None: there are none.
+      rows: the sizes of what ranks exchange; by default twice what an even split of the
+        capacity takes. See `plan`.
+
+    Attributes:
+      rows: the planned `RowCapacity`.
+      extra_rounds: the rounds so far beyond the `2 (L-1)` of a batch of `L` hops. Where one
+        rank needs more than `rows`, all ranks see that in what they receive, and draw the batch
+        again with larger `rows`, which they keep: nothing is dropped.
+
+    Every method that samples must be called by all ranks, in the same order. Raises
+    `InputError`.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        graph: Any,
+        offsets: Sequence[int],
+        num_edges: int,
+        batch_size: int,
+        sampler: Any = None,
+        capacity: Capacity | None = None,
+        *,
+        held: Any = None,
+        rows: RowCapacity | None = None,
+        **options: Any,
+    ):
+        sampler = as_sampler(sampler, **options)
+        check_vanilla(sampler)
+        self._comm, self._graph, self._held = comm, graph, held
+        if held is not None:
+            self._held_here = [np.asarray(each) for each in comm.local(held)]
+        self._bounds = check_offsets(offsets, comm.size)
+        self._offsets = comm.same(self._bounds)
+        self._batch_size = require_int("batch_size", batch_size, 1)
+        shape = GraphShape(int(self._bounds[-1]), num_edges)
+        self._worst = sampler.bound(shape, self._batch_size, True)
+        capacity = check_capacity(
+            self._worst if capacity is None else capacity, self._batch_size, sampler.num_hops
+        )
+        self._spec = HopSpec(sampler, capacity, sampler.relabel_inputs)
+        worst = _worst_rows(capacity)
+        share = [[min(w, round_up(-(-2 * w // comm.size))) for w in each] for each in worst]
+        self.rows = rows or RowCapacity(*map(tuple, share))
+        self.extra_rounds = 0
+        self._programs: dict[tuple[Capacity, RowCapacity], Any] = {}
+
+    def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
+        """The `OWN` MiniBatch of the `OWN` seeds int32 `[B]`, drawn by the key `key_data`
+        uint32 `[2]`.
+
+        Its capacity has been enlarged `level` times. Each seed is a node whose in-edges the
+        rank has, or `N` for padding.
+        """
+        capacity = enlarged(self._spec.capacity, self._worst, level)
+        batch, _, rows = self._sample(key_data, seeds, capacity, self.rows)
+        if level == 0:
+            self.rows = rows
+        return batch
+
+    def plan(
+        self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1
+    ) -> RowCapacity:
+        """Sets `rows` to what `batches` need, and a margin. `batches` are pairs of key data and
+        seeds.
+
+        All ranks set the same, because each sees the largest need of all ranks.
+        """
+        capacity, worst = self._spec.capacity, _worst_rows(self._spec.capacity)
+        needs, rows = np.zeros((len(worst.nodes), 2)), self.rows
+        for key_data, seeds in batches:
+            _, need, rows = self._sample(key_data, seeds, capacity, rows)
+            needs = np.maximum(needs, need)
+        planned = [
+            tuple(
+                min(w, round_up(int(n * (1 + margin)) + 1)) for n, w in zip(*both, strict=True)
+            )
+            for both in zip(needs.T, worst, strict=True)
+        ]
+        self.rows = RowCapacity(*planned)
+        return self.rows
+
+    def _sample(
+        self, key_data: np.ndarray, seeds: Any, capacity: Capacity, rows: RowCapacity
+    ) -> tuple[Any, np.ndarray, RowCapacity]:
+        """The batches; int `[L-1, 2]`, how much of `rows` they needed; and the `rows` that were
+        enough."""
+        self._check_seeds(seeds)
+        operands = (self._comm.same(key_data), self._graph, self._offsets, self._held, seeds)
+        while True:
+            with exact_integers():  # edge offsets are 64-bit
+                batch, need = self._program(capacity, rows)(*operands)
+            need = np.asarray(need)  # it is the same on all ranks, and so is what follows
+            if (need <= np.array(rows).T[: len(need)]).all():  # one rank alone needs none
+                return batch, need, rows
+            self.extra_rounds += 2 * len(need)
+            rows = _enlarge(rows, need, _worst_rows(capacity))
+
+    def _program(self, capacity: Capacity, rows: RowCapacity) -> Any:
+        if (capacity, rows) not in self._programs:
+            sample = partial(
+                _sample_rows, self._comm, self._spec._replace(capacity=capacity), rows
+            )
+            self._programs[capacity, rows] = self._comm.program(
+                sample, (SAME, OWN, SAME, OWN, OWN), (OWN, SAME)
+            )
+        return self._programs[capacity, rows]
+
+    def _check_seeds(self, seeds: Any) -> None:
+        """Raises `InputError` unless the rows of all seeds are here: a row that is not here
+        would look empty."""
+        for i, each in enumerate(self._comm.local(seeds)):
+            ids, rank, num_nodes = np.asarray(each), self._comm.rank + i, self._bounds[-1]
+            good = (ids >= self._bounds[rank]) & (ids < self._bounds[rank + 1])
+            good |= ids == num_nodes
+            if self._held is not None:
+                good |= (ids >= 0) & self._held_here[i][np.clip(ids, 0, num_nodes - 1)]
+            if ids.shape != (self._batch_size,) or not good.all():
+                raise InputError(
+                    f"the seeds of rank {rank} must be {self._batch_size} nodes that it owns "
+                    f"or holds, or {num_nodes} for padding",
+                    ids[~good].tolist()[:10] if ids.shape == good.shape else ids.shape,
+                    "Deal each rank seeds whose in-edges its part has.",
+                )
+
+
+def _worst_rows(capacity: Capacity) -> RowCapacity:
+    """The sizes that no batch that fits `capacity` exceeds: one rank is asked for
+    everything."""
+    return RowCapacity(
+        tuple(max(1, c) for c in capacity.sources[:-1]),
+        tuple(max(1, c) for c in capacity.edges[1:]),
+    )
+
+
+def _enlarge(rows: RowCapacity, need: np.ndarray, worst: RowCapacity) -> RowCapacity:
+    """`rows` with every size that was too small enlarged to the need, and at least by half."""
+    grown = [
+        tuple(
+            have if n <= have else min(w, round_up(max(int(n), have + have // 2)))
+            for have, n, w in zip(*each, strict=True)
+        )
+        for each in zip(rows, need.T, worst, strict=True)
+    ]
+    return RowCapacity(*grown)
+
+
+def _sample_rows(
+    comm: Communicator,
+    spec: HopSpec,
+    rows: RowCapacity,
+    key_data: jax.Array,
+    graph: Graph,
+    offsets: jax.Array,
+    held: jax.Array | None,
+    seeds: jax.Array,
+) -> tuple[MiniBatch, jax.Array]:
+    """One rank's mini-batch, and int32 `[L-1, 2]`, how much of `rows` the rank with the largest
+    need has needed. Where that is more than `rows`, the mini-batch is of no use."""
+    nodes, num_nodes = seeds, graph.num_nodes
+    held = jnp.zeros(0, bool) if held is None else held
+    draw, most = partial(spec.sampler.draw_hop, key_data, graph), jnp.iinfo(jnp.int32).max
+    overflow, blocks, needs, needed = jnp.zeros((), bool), [], [], []
+    for h, room in enumerate(spec.capacity.edges):
+        if h == 0 or comm.size == 1:
+            drawn = draw(nodes, h, room)
+            indptr, neighbors = drawn.indptr, drawn.neighbors
+            total = drawn.needed.astype(jnp.int64)
+        else:
+            num, num_asked = rows.nodes[h - 1], rows.edges[h - 1]
+            own, requests, place = route_rows(nodes, offsets, held, comm.index(), num)
+            asked = comm.all_to_all(requests)
+            replies = comm.all_to_all(_reply(draw(asked[:, 1:], h, num_asked)))
+            drawn = draw(own, h, room)
+            total = drawn.needed.astype(jnp.int64) + jnp.sum(replies[:, 1], dtype=jnp.int64)
+            own_rows = (drawn.indptr, drawn.neighbors)
+            indptr, neighbors = merge_rows(place, *own_rows, replies, num, room, num_nodes)
+            # Edges beyond the room are an overflow, not a reason for further rounds.
+            edges = jnp.minimum(jnp.max(replies[:, 0]), max(1, room))
+            needs.append(jnp.stack([jnp.max(asked[:, 0]), edges]))
+        fits = total <= room
+        block, nodes, num_sources = _relabel(nodes, indptr, neighbors, num_nodes, spec, h)
+        need = [jnp.minimum(total, most), jnp.where(fits, num_sources, 0)]
+        needed.append(jnp.where(overflow, 0, jnp.stack(need)))
+        overflow |= ~fits | (num_sources > spec.capacity.sources[h])
+        nodes = jnp.where(overflow, num_nodes, nodes)  # after an overflow nothing is drawn
+        blocks.append(block)
+    blocks = [empty_if(overflow, block, graph.num_edges) for block in blocks]
+    batch = MiniBatch(
+        seeds,
+        nodes,
+        tuple(blocks[::-1]),
+        overflow,
+        num_nodes,
+        needed=jnp.stack(needed, axis=1).astype(jnp.int32),
+        direct_inputs=not spec.relabel_inputs,
+    )
+    return batch, jnp.array(needs, jnp.int32).reshape(-1, 2)
+
+
+def _reply(answers: HopRows) -> jax.Array:
+    """The replies int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank must be
+    sent; the edges that this one must be sent; where the edges of each node end; and the
+    neighbours."""
+    need = answers.needed
+    headers = jnp.stack([jnp.broadcast_to(jnp.max(need), need.shape), need], axis=1)
+    return jnp.concatenate([headers, answers.indptr[:, 1:], answers.neighbors], axis=1)
+
+
+def _relabel(
+    targets: jax.Array,
+    indptr: jax.Array,
+    neighbors: jax.Array,
+    num_nodes: int,
+    spec: HopSpec,
+    h: int,
+) -> tuple[Block, jax.Array, jax.Array]:
+    """The block of hop `h`, the nodes known after it, and their number. It is one more than
+    fits where they do not fit, and 0 where the nodes get no local ids."""
+    slot = jnp.arange(1, targets.shape[0] + 1, dtype=jnp.int32)
+    num_targets = jnp.max(slot, initial=0, where=targets < num_nodes)
+    num_edges = indptr[-1]
+    if not relabels(spec, h):
+        counts = (num_targets, jnp.int32(num_nodes), num_edges)
+        block = Block(indptr, neighbors, *counts, source_capacity=num_nodes)
+        return block, targets, jnp.int32(0)
+    capacity = spec.capacity.sources[h]
+    sources, num_sources, indices = relabel_edges(
+        targets, num_targets, neighbors, num_edges, capacity, num_nodes
+    )
+    counts = (num_targets, num_sources, num_edges)
+    return Block(indptr, indices, *counts, source_capacity=capacity), sources, num_sources

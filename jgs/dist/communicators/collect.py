@@ -1,0 +1,63 @@
+"""What the ranks have, put together: by `rows_of_all` on rank 0, by `rows_on_all` on each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
+
+
+def rows_of_all(
+    comm: Communicator,
+    places: Sequence[np.ndarray],
+    rows: Sequence[np.ndarray],
+    out: np.ndarray | None,
+    memory: int = 64 << 20,
+) -> None:
+    """Sets `out[places] = rows` of every rank, on the process of rank 0. All ranks call it.
+
+    Args:
+      places: int32 `[n_i]` for each local rank: rows of `out`.
+      rows: `[n_i, W]` for each local rank, of 4-byte numbers.
+      out: `[n, W]` of the same dtype on the process of rank 0; elsewhere None.
+      memory: about so many bytes are sent at a time.
+    """
+    if comm.size == 1:
+        assert out is not None
+        out[places[0]] = rows[0]
+        return
+    width = rows[0].shape[1]
+    most = int(all_gather_rows(comm, [np.array([len(p)], np.int32) for p in places]).max())
+    size = max(1, min(most, memory // (4 * (width + 1) * comm.size)))
+    gather = comm.program(comm.all_gather, (OWN,), SAME)
+    for begin in range(0, most, size):
+        mine = []
+        for place, own in zip(places, rows, strict=True):
+            table = np.full((size, 1 + width), -1, np.int32)
+            some = place[begin : begin + size]
+            table[: some.size, 0] = some
+            table[: some.size, 1:] = np.ascontiguousarray(own[begin : begin + size]).view(
+                np.int32
+            )
+            mine.append(table)
+        every = np.asarray(gather(comm.own(mine))).reshape(-1, 1 + width)
+        if out is not None:
+            real = every[every[:, 0] >= 0]
+            out[real[:, 0]] = np.ascontiguousarray(real[:, 1:]).view(out.dtype)
+
+
+def rows_on_all(
+    comm: Communicator, rows: Sequence[np.ndarray], sizes: np.ndarray | None = None
+) -> np.ndarray:
+    """The arrays `[n_r]` of all ranks, one after the other, on every rank. All ranks call it.
+
+    Args:
+      rows: for each local rank its array, of one dtype.
+      sizes: int `[R]`, every `n_r`. Where it is not given, a round more finds it.
+    """
+    if sizes is None:
+        sizes = all_gather_rows(comm, [np.array([own.size], np.int64) for own in rows])[:, 0]
+    every = all_gather_rows(comm, [np.pad(own, (0, sizes.max() - own.size)) for own in rows])
+    return np.concatenate([row[:size] for row, size in zip(every, sizes, strict=True)])

@@ -1,0 +1,251 @@
+"""`Communicator`: what distributed code asks of the network, and its form for one rank.
+
+A *program* is a function that every rank runs at the same time. It is written for one rank, and
+collectives are called inside it. `Communicator.program` compiles it: under MPI with `jax.jit`,
+on a mesh of devices with `jax.shard_map`.
+
+An argument or result of a program is either `OWN`: each rank has its own; or `SAME`: all ranks
+have an equal one. Outside a program an `OWN` value is opaque: on a mesh its arrays have a
+leading axis of ranks, elsewhere they are the rank's own. `own` makes such a value from a list
+that has an item for each rank of this process, and `local` turns it into a list again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from jgs.dist.supervision import phases
+from jgs.settings import exact_integers
+
+AXIS = "rank"
+OWN, SAME = PartitionSpec(AXIS), PartitionSpec()
+Spec = PartitionSpec
+
+
+@dataclass
+class Counters:
+    """What one rank has sent.
+
+    Fields:
+      rounds: the collectives that it took part in.
+      bytes: what it handed to the network for others: with padding, without its own part.
+    """
+
+    rounds: int = 0
+    bytes: int = 0
+
+
+class Communicator(Protocol):
+    """Ranks `rank`, ..., `rank + num_local - 1` of `size` are in this process.
+
+    Collectives may be called inside a program only. Each is one round. They are counted when
+    the program is traced: call them at its top level, not in a loop or in a function with a
+    `jax.jit` of its own.
+
+    `concurrent`: two threads may run programs at once, each with its own `clone`. Where it is
+    False, every process must call all programs in the same order, from one thread.
+
+    `uniform`: the arrays of an `OWN` value must have the same shape on every rank.
+    """
+
+    rank: int
+    size: int
+    num_local: int
+    concurrent: bool
+    uniform: bool
+    counters: Counters
+
+    def clone(self) -> Communicator:
+        """A communicator of the same ranks with its own counters. Every rank calls it, in the
+        same order."""
+
+    def index(self) -> jax.Array:
+        """int32 scalar: the rank that runs this program."""
+
+    def all_to_all(self, x: jax.Array) -> jax.Array:
+        """`x` is `[size, ...]`, and so is the result: row `p` of `x` goes to rank `p`, and row
+        `p` of the result comes from rank `p`."""
+
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        """`all_to_all` without a rank's own part, which need not be copied. On rank `r`,
+        `xs[i]` goes to rank `r+1+i`, and item `i` of the result comes from rank `r-1-i`, both
+        modulo `size`."""
+
+    def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
+        """The sum over ranks (or the maximum, by `op="max"`), with the same bits on each rank.
+        Booleans have no sum."""
+
+    def all_gather(self, x: jax.Array) -> jax.Array:
+        """`[size, ...]`: every rank's `x`."""
+
+    def program(
+        self,
+        function: Callable,
+        in_specs: Sequence[Spec],
+        out_specs: Any,
+        donate: Sequence[int] = (),
+    ) -> Callable:
+        """`function`, compiled. It takes as many positional arguments (pytrees) as there are
+        `in_specs`, each `OWN` or `SAME`. `out_specs` is one of these for all results, or a
+        tuple with one for each result. `donate` has the positions of the arguments whose
+        buffers it may take over.
+
+        Every program is traced anew. `jax.jit` by itself traces one function once, so the
+        counters would see nothing of a second program of it."""
+
+    def own(self, values: Sequence[Any]) -> Any:
+        """The `OWN` value of pytrees of equal structure and shapes, one for each local rank. A
+        NumPy array keeps its dtype, int64 too. It may not be changed afterwards: an array that
+        is aligned, as memory maps are, is not copied."""
+
+    def same(self, value: Any) -> Any:
+        """The `SAME` value of a pytree that is equal on all ranks."""
+
+    def local(self, value: Any) -> list[Any]:
+        """The pytrees of an `OWN` value, one for each local rank."""
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it."""
+
+    def close(self) -> None:
+        """Leaves the communicator. Nothing may be called afterwards."""
+
+
+class Counted:
+    """Counts what programs send, by the shapes that are known when they are traced."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self._traced = Counters()
+
+    def count(self, num_bytes: int) -> None:
+        """Counts a round of so many bytes, in the program that is being traced."""
+        self._traced.rounds += 1
+        self._traced.bytes += num_bytes
+
+    def counting(self, compiled: Any) -> Callable:
+        """`compiled`, a jitted program, adding to `counters` at every call."""
+        costs: dict[Any, Counters] = {}
+
+        def cost(args) -> Counters:
+            shapes = tuple(
+                (np.shape(a), jax.dtypes.result_type(a)) for a in jax.tree.leaves(args)
+            )
+            if shapes not in costs:
+                self._traced = Counters()
+                compiled.trace(*args)  # it is cached: the call traces no second time
+                costs[shapes] = self._traced
+            return costs[shapes]
+
+        def call(*args):
+            added = cost(args)
+            phases.tick()
+            result = compiled(*args)
+            self.counters.rounds += added.rounds
+            self.counters.bytes += added.bytes
+            return result
+
+        def lower(*args):
+            cost(args)  # traces, and so counts, before `lower` does
+            return compiled.lower(*args)
+
+        call.lower = lower  # type: ignore[attr-defined]
+        return call
+
+
+class OneLocal:
+    """Communicators with one rank a process: values outside a program are as inside it."""
+
+    num_local = 1
+
+    def own(self, values: Sequence[Any]) -> Any:
+        (value,) = values
+        return as_jax_arrays(value)
+
+    def same(self, value: Any) -> Any:
+        return as_jax_arrays(value)
+
+    def local(self, value: Any) -> list[Any]:
+        return [value]
+
+
+class Alone(OneLocal):
+    """The communicator of one rank: every collective is the identity, and takes no round."""
+
+    rank, size, concurrent, uniform = 0, 1, True, False
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+
+    def clone(self) -> Alone:
+        return Alone()
+
+    def index(self) -> jax.Array:
+        return jax.numpy.int32(0)
+
+    def all_to_all(self, x: jax.Array) -> jax.Array:
+        return x
+
+    def others(self, xs: Sequence[jax.Array]) -> list[jax.Array]:
+        return list(xs)
+
+    def all_reduce(self, x: jax.Array, op: str = "sum") -> jax.Array:
+        return x
+
+    def all_gather(self, x: jax.Array) -> jax.Array:
+        return x[None]
+
+    def program(
+        self,
+        function: Callable,
+        in_specs: Sequence[Spec],
+        out_specs: Any,
+        donate: Sequence[int] = (),
+    ) -> Callable:
+        return jax.jit(partial(function), donate_argnums=tuple(donate))
+
+    def barrier(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def as_jax_arrays(value: Any) -> Any:
+    """A pytree whose NumPy arrays are JAX's, of the same dtype; see `Communicator.own`."""
+    with exact_integers():  # without it int64 offsets would be cut to int32
+        return jax.tree.map(
+            lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a,
+            value,
+        )
+
+
+_FEW = 4096  # bytes; a row of so few is padded, see `all_gather_rows`
+
+
+@lru_cache(maxsize=16)
+def _gather_program(comm: Communicator) -> Callable:
+    return comm.program(comm.all_gather, (OWN,), SAME)
+
+
+def all_gather_rows(comm: Communicator, rows: Sequence[Any]) -> np.ndarray:
+    """`[size, k]` on the host: every rank's row of `k` numbers, which may have 64 bits. `rows`
+    has one for each local rank."""
+    rows = [np.asarray(row) for row in rows]
+    if comm.size == 1:
+        return np.stack(rows)
+    first, gather = rows[0], _gather_program(comm)  # type: ignore[arg-type]
+    if first.nbytes > _FEW:
+        return np.asarray(gather(comm.own(rows)))
+    # As bytes, of which there are few sizes: each dtype and size would be a program.
+    size = max(_FEW // 16, 1 << (first.nbytes - 1).bit_length())
+    sent = [np.frombuffer(row.tobytes().ljust(size, b"\0"), np.uint8) for row in rows]
+    found = np.ascontiguousarray(np.asarray(gather(comm.own(sent)))[:, : first.nbytes])
+    return found.view(first.dtype).reshape(comm.size, *first.shape)

@@ -1,0 +1,169 @@
+"""`Owners`: which rank owns a row, and how ranks ask each other for rows.
+
+Features (`jgs.dist.rows.exchange`), a user's own tensors (`jgs.dist.rows.store`) and learned
+embeddings (`jgs.dist.rows.embedding`) are all split over the ranks and asked for in this way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.communicators.comm import Communicator
+from jgs.dist.rows.route import check_offsets, route
+from jgs.errors import InputError
+from jgs.ops import gather
+
+VOID = 2**31 - 1  # takes the place of the most rows where the ids of some rank are void
+
+
+class Round(NamedTuple):
+    """What one rank remembers of a round of requests.
+
+    Fields:
+      place: int32 `[S]`, from `route`: where each row is. Own rows come first, then cached
+        ones, then replies.
+      asked: int32 `[R * c]`, which of its own rows each rank in turn asks for; -1 for none.
+        `[0]` on one rank.
+    """
+
+    place: jax.Array
+    asked: jax.Array
+
+
+Token = list[Round]  # `OWN`: all rounds of a request
+
+
+class Owners:
+    """Rank `r` owns the rows from `offsets[r]` to `offsets[r+1]`, of `N` in all.
+
+    A request names rows by id. In a round each rank asks every other rank for at most
+    `capacity` rows. Where some rank needs more, all ranks take further rounds: nothing is
+    dropped.
+
+    Args:
+      comm: the communicator.
+      offsets: int `[R+1]`.
+      capacity: equal on all ranks; by default the most rows that a rank owns.
+
+    Raises `InputError`.
+
+    Attributes:
+      ranges, offsets: `offsets`, in NumPy int32 and as a `SAME` value.
+      num_rows: `N`.
+      num_own: the rows of the rank that owns most.
+      capacity: 1 on one rank, where nobody is asked.
+      first: the number of a request's first round, 0, as a `SAME` value.
+    """
+
+    def __init__(self, comm: Communicator, offsets: Any, capacity: int | None = None):
+        self.comm, self.ranges = comm, check_offsets(offsets, comm.size)
+        self.num_rows, self.num_own = int(self.ranges[-1]), int(np.diff(self.ranges).max())
+        self.resize(max(self.num_own, 1) if capacity is None else int(capacity))
+        self.offsets, self.first = comm.same(self.ranges), comm.same(np.int32(0))
+
+    def resize(self, capacity: int) -> int:
+        """Sets `capacity`, for programs that are made from now on, and returns it."""
+        if capacity < 1:
+            raise InputError("capacity must be at least 1", capacity, "Raise it.")
+        self.capacity = capacity if self.comm.size > 1 else 1
+        return self.capacity
+
+    def local_ranges(self) -> list[tuple[int, int]]:
+        """The rows of each local rank: the first, and one more than the last."""
+        ranks = range(self.comm.rank, self.comm.rank + self.comm.num_local)
+        return [(int(self.ranges[r]), int(self.ranges[r + 1])) for r in ranks]
+
+    def further(self, most: Any) -> list[Any]:
+        """The numbers, `SAME`, of the rounds that a request takes after its first, where one
+        rank is asked for `most` rows."""
+        num = -(-int(most) // self.capacity)
+        return [self.comm.same(np.int32(nth)) for nth in range(1, num)]
+
+    # -- inside a program: one rank ----------------------------------------------------------
+
+    def find(
+        self,
+        ids: jax.Array,
+        offsets: jax.Array,
+        nth: jax.Array,
+        void: jax.Array | None = None,
+        cached: jax.Array | None = None,
+        **sizes: int,
+    ) -> tuple[Round, jax.Array]:
+        """Round `nth` of the request for the rows `ids`: one round of messages.
+
+        Args:
+          ids: int32 `[S]`; what lies outside `[0, N)` is padding.
+          offsets, nth: the attribute `offsets`, and one of the numbers `first` and `further`.
+          void: bool scalar: this rank's ids are of no use.
+          cached: int32 `[N]`, each id's row in a cache, or -1; cached rows are not asked for.
+          sizes: `route`'s, where they differ: `capacity`, `num_own`, and `num_cached`, 0.
+
+        Returns the round, and the most rows that a rank must ask another for, in all rounds;
+        `VOID` where the ids of some rank are void.
+        """
+        if ids.ndim != 1 or ids.dtype != jnp.int32:
+            raise InputError(
+                "nodes must be int32 [S]",
+                f"{ids.dtype}{list(ids.shape)}",
+                "Pass a batch's nodes.",
+            )
+        comm, rank, none = self.comm, self.comm.index(), jnp.zeros(0, jnp.int32)
+        sizes = {"capacity": self.capacity, "num_own": self.num_own, "num_cached": 0} | sizes
+        slots = none if cached is None else cached
+        requests, place = route(ids, offsets, slots, rank, nth, **sizes)
+        most = requests[:, -1]
+        if void is not None:
+            most = jnp.where(void, VOID, most)
+        if comm.size == 1:
+            return Round(place, none), most[0]
+        received = comm.all_to_all(requests if void is None else requests.at[:, -1].set(most))
+        wanted, first = received[:, :-1], offsets[rank]
+        mine = (wanted >= first) & (wanted < offsets[rank + 1])
+        asked = jnp.where(mine, wanted - first, -1).reshape(-1)
+        return Round(place, asked), jnp.max(received[:, -1])
+
+    def fetch(self, table: jax.Array, found: Round) -> jax.Array:
+        """The rows `[S, W]` that a round of `find` brings, of every rank's `table`
+        `[num_own, W]`; zeros for the ids of other rounds. One round of messages."""
+        if self.comm.size == 1:
+            return read(table, found.place)
+        asked = read(table, found.asked).reshape(self.comm.size, self.capacity, -1)
+        replies = self.comm.all_to_all(asked).reshape(-1, table.shape[1])
+        if table.dtype == jnp.float32:
+            return gather((table, replies), found.place)
+        both = read(table, found.place), read(replies, found.place - self.num_own)
+        return jnp.where((found.place < self.num_own)[:, None], *both)
+
+    def deliver(self, token: Token, values: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
+        """What all ranks say of this rank's rows, where `values` `[S, W]` has a row for each
+        id of a request. One round of messages for each round of the request.
+
+        Returns pairs of int32 `[M]`, which of its own rows is meant (-1: none), and `[M, W]`:
+        what this rank says itself, then what each round brings, `R * c` rows in the order of
+        the ranks.
+        """
+        place = token[0].place  # own rows come in the first round only
+        said = [(jnp.where(place < self.num_own, place, -1), values)]
+        if self.comm.size > 1:
+            said += [(one.asked, self._sent(values, one.place)) for one in token]
+        return said
+
+    def _sent(self, values: jax.Array, place: jax.Array) -> jax.Array:
+        num = self.comm.size * self.capacity
+        slot = jnp.where(place >= self.num_own, place - self.num_own, num)
+        batch = jnp.arange(place.shape[0], dtype=jnp.int32)
+        sender = jnp.full(num, -1, jnp.int32).at[slot].set(batch, mode="drop")
+        sent = read(values, sender).reshape(self.comm.size, self.capacity, -1)
+        return self.comm.all_to_all(sent).reshape(num, -1)
+
+
+def read(array: jax.Array, ids: jax.Array) -> jax.Array:
+    """Rows of an array `[n, ...]`; zeros for ids outside."""
+    if array.ndim == 2 and array.dtype == jnp.float32:
+        return gather(array, ids)
+    return array.at[ids].get(mode="fill", fill_value=0, wrap_negative_indices=False)

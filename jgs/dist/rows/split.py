@@ -1,0 +1,145 @@
+"""`SplitRows`: a table whose rows are read and changed by id, on the ranks that own them.
+
+It is what DistDGL's KVStore is (Zheng et al. 2020, section 5.2). The tensors of
+`jgs.dist.rows.store.TensorStore` are such tables, and
+`jgs.dist.rows.embedding.ShardedEmbedding` has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.communicators.collect import rows_of_all
+from jgs.dist.communicators.comm import OWN, SAME
+from jgs.dist.rows.owners import Owners, Token
+from jgs.errors import InputError
+
+
+class SplitRows:
+    """A pytree of arrays `[N, ...]`: each rank has the rows that it owns.
+
+    A pull takes 2 rounds, a find 1, and a change 1. Each further round of a request (see
+    `Owners`) takes as many again. All ranks must call each equally often.
+
+    Args:
+      owners: which rank owns which row.
+      rows: `OWN`: for each rank the pytree, `num_own` rows in every leaf, padding included. A
+        change takes the memory over.
+      shape: of a row of the leaf that is read. The leaf itself is a matrix `[num_own, W]`.
+      read: the leaf of the pytree that is read; by default the pytree is that leaf.
+    """
+
+    def __init__(
+        self,
+        owners: Owners,
+        rows: Any,
+        shape: tuple[int, ...],
+        read: Callable[[Any], Any] = lambda rows: rows,
+    ):
+        self.owners, self.comm, self.rows = owners, owners.comm, rows
+        self.shape, self._read = shape, read
+        slots = [jnp.zeros(owners.num_own, jnp.int32) for _ in range(self.comm.num_local)]
+        self.slots = self.comm.own(slots)
+        program = self.comm.program
+        self._fetch = program(self._one_round, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME))
+        self._find = program(owners.find, (OWN, SAME, SAME), (OWN, SAME))
+
+    def pull(self, ids: Any) -> tuple[Any, Token]:
+        """The rows `[S, ...]` of the ids int32 `[S]`, both `OWN`, and the token of the request.
+        Ids outside `[0, N)` get zeros."""
+        owners = self.owners
+        rows, first, most = self._fetch(self.rows, ids, owners.offsets, owners.first)
+        token = [first]
+        for nth in owners.further(most):
+            more, found, _ = self._fetch(self.rows, ids, owners.offsets, nth)
+            rows = jax.tree.map(jnp.add, rows, more)  # each row comes in one round
+            token.append(found)
+        return rows, token
+
+    def find(self, ids: Any) -> Token:
+        """The token of the request for the ids int32 `[S]`, `OWN`, without the rows."""
+        owners = self.owners
+        first, most = self._find(ids, owners.offsets, owners.first)
+        further = [self._find(ids, owners.offsets, nth)[0] for nth in owners.further(most)]
+        return [first, *further]
+
+    def program(self, change: Callable) -> Any:
+        """`change(rows, slots, token, values)`, compiled for all ranks. It runs on each rank,
+        and returns the rank's new `rows` and `slots`. What all ranks say of the rank's rows it
+        takes from `Owners.deliver`. `slots` is int32 `[num_own]`, to be written to, and holds
+        anything at first."""
+        return self.comm.program(change, (OWN, OWN, OWN, OWN), OWN, donate=(0, 1))
+
+    def change(self, program: Any, token: Token, values: Any) -> None:
+        """Replaces the rows by what `program` makes of them and of `values` `[S, ...]`, `OWN`,
+        which have a row for each id of the token."""
+        self.rows, self.slots = program(self.rows, self.slots, token, values)
+
+    def local(self) -> list[Any]:
+        """NumPy copies of each local rank's own rows: pytrees of `[n_r, ...]`."""
+        ranges = self.owners.local_ranges()
+        return [
+            jax.tree.map(lambda a, n=stop - begin: np.array(a[:n]), rows)
+            for rows, (begin, stop) in zip(self.comm.local(self.rows), ranges, strict=True)
+        ]
+
+    def whole(self) -> np.ndarray:
+        """The leaf that is read, `[N, ...]`: its values on the process of rank 0, elsewhere
+        zeros. All ranks call it."""
+        tables = [np.asarray(self._read(rows)) for rows in self.comm.local(self.rows)]
+        whole = np.zeros((self.owners.num_rows, tables[0].shape[1]), tables[0].dtype)
+        places = [np.arange(*own, dtype=np.int32) for own in self.owners.local_ranges()]
+        rows = [table[: at.size] for table, at in zip(tables, places, strict=True)]
+        rows_of_all(self.comm, places, rows, whole if self.comm.rank == 0 else None)
+        return whole.reshape(len(whole), *self.shape)
+
+    def load(self, whole: Any) -> None:
+        """Replaces the rows by those of a pytree of arrays `[N, ...]` that `check_saved` has
+        passed. A rank reads its own rows alone, e.g. of memory maps."""
+        ranges = [slice(*each) for each in self.owners.local_ranges()]
+        own = [jax.tree.map(lambda leaf, of=rank: leaf[of], whole) for rank in ranges]
+        self.rows = own_tables(self.owners, own)
+
+    # -- inside a program: one rank ----------------------------------------------------------
+
+    def _one_round(
+        self, rows: Any, ids: jax.Array, offsets: jax.Array, nth: jax.Array
+    ) -> tuple[jax.Array, Any, jax.Array]:
+        table = self._read(rows)
+        token, most = self.owners.find(ids, offsets, nth)
+        found = self.owners.fetch(table, token)
+        return found.reshape(-1, *self.shape), token, most
+
+
+def own_tables(owners: Owners, rows: Sequence[Any]) -> Any:
+    """The `OWN` pytree of `num_own` rows in every leaf, from each local rank's own rows. It is
+    a copy: a program may take its memory over."""
+
+    def padded(own: Any) -> jax.Array:
+        table = np.zeros((owners.num_own, *own.shape[1:]), own.dtype)
+        table[: len(own)] = own
+        return jnp.asarray(table)
+
+    return owners.comm.own([jax.tree.map(padded, own) for own in rows])
+
+
+def check_saved(whole: Any, num_rows: int, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raises `InputError` unless `whole` has `num_rows` rows of this shape and dtype."""
+    if whole.shape != (num_rows, *shape) or whole.dtype != dtype:
+        raise InputError(
+            f"the state must have {num_rows} rows of {dtype}{list(shape)}",
+            f"{whole.dtype}{list(whole.shape)}",
+            "Load what was saved of the same graph and of rows as wide; join the states of "
+            "several ranks in their order.",
+        )
+
+
+def flat(rows: Any) -> Any:
+    """Rows `[n, ...]` as a matrix `[n, W]`."""
+    return rows.reshape(rows.shape[0], math.prod(rows.shape[1:]))

@@ -1,0 +1,1 @@
+"""What notices a lost or hanging rank, and ends the others."""

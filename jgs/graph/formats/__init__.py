@@ -1,0 +1,1 @@
+"""Graphs in the formats of other libraries and of tables."""

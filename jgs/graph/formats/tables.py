@@ -1,0 +1,147 @@
+"""Columns of tables: of Parquet and CSV files, and of pandas, Polars and Arrow, whose types are
+recognised by duck typing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph.device import as_numpy
+from jgs.graph.formats.convert import Edges, count_nodes
+from jgs.graph.node_ids import NodeIds, id_column
+
+ENDINGS = (".parquet", ".csv", ".csv.gz")
+_WEIGHT = "edge_weight"
+
+
+def table_edges(
+    table: Any,
+    num_nodes: int | None,
+    ids: NodeIds | None,
+    src: str,
+    dst: str,
+    weight: str | None,
+    columns: Iterable[str] | None,
+) -> tuple[Edges, dict[str, np.ndarray]]:
+    """See `Graph.from_table`; also the edge columns."""
+    name = table_name(table)
+    # A CSV file says of no column whether 07 is text, which it is beside ids that are text.
+    text = ids is not None and ids.values.dtype == object
+    found = read_columns(table, [src, dst] if text else [])
+    weight = weight or (_WEIGHT if _WEIGHT in found else None)
+    special = [src, dst, *([] if weight is None else [weight])]
+    needed = special if columns is None else [*special, *columns]
+    require(name, found, needed)
+    ends = found[src], found[dst]
+    if ids is not None:
+        if num_nodes is None:
+            num_nodes = len(ids)
+        ends = ids.nodes(ends[0], f"{src} in {name}"), ids.nodes(ends[1], f"{dst} in {name}")
+    else:
+        ends = id_column(f"{src} in {name}", ends[0]), id_column(f"{dst} in {name}", ends[1])
+        if any(end.size and end.dtype == object for end in ends):
+            raise InputError(
+                f"{src} and {dst} in {name} must be node ids, integers from 0",
+                "text",
+                "Map them: ids = jgs.NodeIds.of_edges(src, dst), and give ids=ids.",
+            )
+    if num_nodes is None:
+        num_nodes = count_nodes(*ends)
+    others = [c for c in found if c not in special] if columns is None else list(columns)
+    edges = Edges(*ends, num_nodes, None if weight is None else found[weight])
+    return edges, {column: found[column] for column in others}
+
+
+def require(name: str, found: Mapping[str, Any], needed: Iterable[str]) -> None:
+    """Raises `InputError` unless the table `name` has the columns `needed`."""
+    if missing := [column for column in needed if column not in found]:
+        raise InputError(
+            f"{name} must have a column {' and a column '.join(map(repr, missing))}",
+            f"columns {', '.join(map(repr, found)) or 'none'}",
+            "Rename the right one, or say which it is.",
+        )
+
+
+def table_name(table: Any) -> str:
+    """What error messages call a table: its path, or its type."""
+    if isinstance(table, str | os.PathLike):
+        return os.fspath(table)
+    return f"the {type(table).__name__}"
+
+
+def read_columns(table: Any, text: Iterable[str] = ()) -> dict[str, np.ndarray]:
+    """The columns of a table by name, in order, each `[n]`; a column of equally long lists is
+    `[n, k]`.
+
+    Args:
+      table: the path of a Parquet or CSV file, for which pyarrow must be installed; a data
+        frame of pandas or Polars; an Arrow table; or a dict of arrays.
+      text: the columns that are text in a CSV file, whatever they look like.
+
+    Raises `InputError`.
+    """
+    if isinstance(table, str | os.PathLike):
+        table = _read_file(Path(table), text)
+    names = getattr(table, "column_names", None)  # Arrow
+    if names is None:
+        names = list(table) if isinstance(table, Mapping) else getattr(table, "columns", None)
+    if names is None or not hasattr(table, "__getitem__"):
+        raise InputError(
+            "a table must be a path, a data frame, an Arrow table or a dict of columns",
+            f"a {type(table).__name__}",
+            "Give one of them.",
+        )
+    names = list(names)
+    if len({str(name) for name in names}) < len(names):
+        raise InputError("columns must have different names", names, "Rename one.")
+    return {str(name): _column(table[name]) for name in names}
+
+
+def _column(values: Any) -> np.ndarray:
+    array = values.to_numpy() if hasattr(values, "to_numpy") else as_numpy(values)
+    lists = array.dtype == object and array.ndim == 1 and array.size > 0
+    if lists and all(isinstance(each, np.ndarray | list) for each in array):
+        try:
+            return np.stack([np.asarray(each) for each in array])
+        except ValueError:
+            pass  # lists of unequal lengths: whoever reads the column refuses it
+    return array
+
+
+def _read_file(path: Path, text: Iterable[str]) -> Any:
+    if not path.name.endswith(ENDINGS):
+        raise InputError(
+            f"a table's file must end in {', '.join(ENDINGS)}", path, "Convert or rename it."
+        )
+    try:
+        # Optional, and a slow import.
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            f"pyarrow must be installed to read {path}",
+            "no such module",
+            "Install it with pip install 'jgs[tables]'.",
+        ) from None
+    try:
+        if path.suffix == ".parquet":
+            with open(path, "rb") as file:
+                return pyarrow.parquet.read_table(file)
+        types = dict.fromkeys(text, pyarrow.string())
+        options = pyarrow.csv.ConvertOptions(column_types=types)
+        return pyarrow.csv.read_csv(path, convert_options=options)
+    except FileNotFoundError:
+        raise InputError(f"{path} must exist", "no such file", "Correct the path.") from None
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+        raise InputError(
+            f"{path} must be a whole {kind} file",
+            " ".join(str(error).split()).rstrip("."),
+            "Write it again.",
+        ) from None

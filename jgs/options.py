@@ -1,0 +1,274 @@
+"""Options: the arguments of a class that a command makes flags of.
+
+A class, or a function, says in its annotations which of its arguments are options:
+
+    @dataclass(frozen=True)
+    class Labor:
+        importance: Annotated[int, Option("rounds of importance sampling", least=-1)] = 0
+
+Flags, their help, completion, refusals and saved configurations are all made of that. A class
+of the user's, named `package.module:Class`, needs no such annotations: each of its arguments of
+a plain type is an option.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from jgs.errors import InputError
+
+INT32 = 2**31 - 1
+_PLAIN = (bool, int, float, str)
+_NONE = inspect.Parameter.empty
+
+
+class Option(NamedTuple):
+    """What a command must know about an argument.
+
+    Fields:
+      help: what `--help` says.
+      default: the command's default, where the argument has none or another.
+      name: the option's name, where it is not the argument's. `--batch-size` is `batch_size`.
+      least, most: the bounds of a number, or of every number of a tuple.
+      above, below: bounds that it may not reach.
+      choices: the values that there are.
+      metavar: what stands for the value in `--help`.
+      tasks: the tasks of `jgs train` that take the option; (): all.
+      identity: whether it decides what a run learns. A run may be resumed with other values of
+        the rest.
+      saved: whether it is in a run's `config.json`.
+      flag: whether it has a flag.
+    """
+
+    help: str = ""
+    default: Any = _NONE
+    name: str = ""
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+    metavar: str = ""
+    tasks: tuple[str, ...] = ()
+    identity: bool = True
+    saved: bool = True
+    flag: bool = True
+
+
+class Known(NamedTuple):
+    """An option of a class: the argument that it sets, its type, and its default, which is
+    `inspect.Parameter.empty` where it must be given."""
+
+    argument: str
+    kind: Any
+    default: Any
+    option: Option
+
+    @property
+    def item(self) -> type:
+        """The type of a value, or of each value of a tuple."""
+        kinds = get_args(self.kind) or (self.kind,)
+        return next(kind for kind in kinds if kind in _PLAIN)
+
+    @property
+    def many(self) -> bool:
+        return get_origin(self.kind) is tuple
+
+    def checked(self, name: str, value: Any) -> Any:
+        """`value` as the option's type: lists become tuples, ints floats. Raises `InputError`
+        for a value that the option `name` may not have."""
+        value = _typed(name, value, self.kind)
+        if value is None:
+            return None
+        for one in value if self.many else (value,):
+            if self.option.choices and one not in self.option.choices:
+                raise InputError(
+                    f"{flag(name)} must be one of {', '.join(self.option.choices)}",
+                    repr(one),
+                    "Choose one of them.",
+                )
+            if self.item in (int, float) and (rule := self._broken(one)):
+                raise InputError(f"{flag(name)} must be {rule}", one, "See --help.")
+        return value
+
+    def _broken(self, number: float) -> str | None:
+        """The rule that a number breaks."""
+        least, most, above, below = self.option[3:7]
+        rules = [
+            (least is None or number >= least, f"at least {least}"),
+            (most is None or number <= most, f"at most {most}"),
+            (above is None or number > above, f"above {above}"),
+            (below is None or number < below, f"below {below}"),
+            (number == number and abs(number) != float("inf"), "a finite number"),
+        ]
+        return next((rule for holds, rule in rules if not holds), None)
+
+
+class Table(Mapping[str, Any]):
+    """Classes by name, each of which is imported when it is first used. A name that is not in
+    the table may be `package.module:Class`, for a class of the user's.
+
+    Args:
+      what: the name of the option that chooses a class, such as "sampler".
+      places: `package.module:Class` by name.
+      has: what each class has, by which a user's is known.
+      given: arguments of a user's class that are no options.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        places: Mapping[str, str],
+        has: Sequence[str],
+        given: Sequence[str] = (),
+    ):
+        self.what, self.places, self.has, self.given = what, dict(places), has, given
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, attribute = self.places[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def find(self, name: str) -> Any:
+        """The class of this name or place. Raises `InputError`."""
+        if name in self:
+            return self[name]
+        found = _of_user(self, name)
+        if lacks := [attribute for attribute in self.has if not hasattr(found, attribute)]:
+            raise InputError(
+                f"the class of {flag(self.what)} must be a {self.what}, see the docs",
+                f"{name}, which has no {lacks[0]}",
+                f"Name a class of jgs's contract of a {self.what}.",
+            )
+        return found
+
+    def takes(self, place: str) -> bool:
+        """Whether the user's class at `package.module:Class` is one for this table."""
+        found = _of_user(self, place)
+        return all(hasattr(found, attribute) for attribute in self.has)
+
+    def options(self, name: str) -> dict[str, Known]:
+        """The options of the class of this name or place. Raises `InputError`."""
+        if name in self:
+            return options_of(self[name])
+        known = options_of(self.find(name), every=True)
+        return {n: one for n, one in known.items() if one.argument not in self.given}
+
+
+def options_of(maker: Any, every: bool = False) -> dict[str, Known]:
+    """The options of a class or a function, by name. Those of a class with a method
+    `from_options` are that method's arguments.
+
+    With `every`, each argument of a plain type is an option: int, float, bool, str, a tuple of
+    them, or None in their place.
+    """
+    made = getattr(maker, "from_options", maker)
+    inner, fixed = (made.func, made.keywords) if isinstance(made, partial) else (made, {})
+    if isinstance(inner, type) and not dataclasses.is_dataclass(inner):
+        own: Any = inner.__init__  # type: ignore[misc]
+        inner = partial(own, None)  # a metaclass may hide the arguments
+    hints = get_type_hints(getattr(inner, "func", inner), include_extras=True)
+    found = {}
+    for argument, parameter in inspect.signature(inner).parameters.items():
+        hint = hints.get(argument)
+        kind, option = hint, None
+        if get_origin(hint) is Annotated:
+            kind, *extras = get_args(hint)
+            option = next((extra for extra in extras if isinstance(extra, Option)), None)
+        if option is None:
+            if not (every and _is_plain(kind)) or argument in fixed:
+                continue
+            option = Option(f"see {maker.__name__}")
+        default = parameter.default if option.default is _NONE else option.default
+        found[option.name or argument] = Known(argument, kind, default, option)
+    return found
+
+
+def make(
+    maker: Any, options: Mapping[str, Known], values: Mapping[str, Any], **others: Any
+) -> Any:
+    """What a class or a function makes of the values of its options, and of other arguments."""
+    arguments = {known.argument: values[name] for name, known in options.items()}
+    if missing := [name for name, value in arguments.items() if value is _NONE]:
+        raise InputError(
+            f"{maker.__name__} must have a value for each option",
+            f"no {flag(missing[0])}",
+            "Give it.",
+        )
+    return getattr(maker, "from_options", maker)(**arguments, **others)
+
+
+def flag(name: str) -> str:
+    """The command-line flag of an option, e.g. `--batch-size`."""
+    return "--" + name.replace("_", "-")
+
+
+def as_typed(value: Any) -> str:
+    """An option's value as it is written on the command line."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _is_plain(kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        item, *more = get_args(kind)
+        return item in _PLAIN and more == [...]
+    kinds = get_args(kind) or (kind,)
+    return set(kinds) <= {*_PLAIN, type(None)} and kinds != (type(None),)
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    if get_origin(kind) is tuple:
+        item = get_args(kind)[0]
+        if isinstance(value, list | tuple):
+            return tuple(_typed(name, v, item) for v in value)
+    elif type(value) is int and kind in (float, float | None):
+        return float(value)
+    elif isinstance(value, os.PathLike):
+        return _typed(name, os.fspath(value), kind)
+    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    kind_name = getattr(kind, "__name__", str(kind))
+    raise InputError(f"{flag(name)} must be {kind_name}", repr(value), "See --help.")
+
+
+def _of_user(table: Table, name: str) -> Callable[..., Any]:
+    """The user's class at `package.module:Class`."""
+    module, colon, attribute = name.partition(":")
+    if not (colon and module and attribute):
+        raise InputError(
+            f"{flag(table.what)} must be {', '.join(table)}, or package.module:Class",
+            repr(name),
+            "Choose one of them.",
+        )
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:  # the module is the user's: anything may happen in it
+        raise InputError(
+            f"{flag(table.what)} must name a module that can be imported",
+            f"{name} ({type(error).__name__}: {error})",
+            "Start in the folder with the module, or set PYTHONPATH.",
+        ) from None
+    if not callable(found):
+        raise InputError(
+            f"{flag(table.what)} must name a class of its module",
+            f"{name}, which is {'no class' if found is not None else 'not there'}",
+            f"Correct the name behind {module}:",
+        )
+    return found

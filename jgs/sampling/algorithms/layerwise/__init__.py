@@ -1,0 +1,1 @@
+"""Samplers that draw the nodes of a layer together."""

@@ -1,0 +1,1 @@
+"""Samplers that draw the neighbours of each node."""

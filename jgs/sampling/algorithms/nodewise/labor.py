@@ -1,0 +1,255 @@
+"""Layer-neighbour sampling: `Labor`.
+
+`labor_plain.py` defines what it draws. On CPU devices a fused C++ kernel (`labor_kernel.py`)
+draws the same bits in one call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch
+from jgs.options import INT32, Option
+from jgs.sampling.algorithms.nodewise.labor_index import HubEdges, Hubs, LaborGraph, hubs_of
+from jgs.sampling.algorithms.nodewise.labor_kernel import sample_kernel
+from jgs.sampling.algorithms.nodewise.labor_plain import Spec, sample_plain
+from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
+from jgs.sampling.base import ByNode, Fanouts, HopRows
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.checks import check_call, check_graph, checked_seeds, require_int
+from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.edges.hops import draw_batches
+from jgs.sampling.edges.random import as_key_data, step_key_data
+from jgs.sampling.seeds import Seeds
+
+_batches = partial(draw_batches, sample_kernel, sample_plain)
+
+
+@dataclass(frozen=True)
+class Labor(ByNode):
+    """Layer-neighbour sampling: targets share their neighbours' random numbers.
+
+    LABOR (Balin and Catalyurek, "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in
+    GNNs", NeurIPS 2023, section 3): at hop `h` every node `u` has one random number `r_u` in
+    [0, 1), a function of `(key, h, u)`. Target `t` takes its in-neighbour `u` if
+    `r_u < c_t pi_u`, independently for each neighbour. So targets with common neighbours take
+    the same ones, and a batch has fewer distinct nodes than with `Neighbors`.
+
+    LABOR-0 (`importance=0`): `pi = 1`, and `c_t = k / d` for a target with `d` neighbours and
+    the fanout `k`. The target draws `k` neighbours on average, and all `d` if `d` is at most
+    `k`.
+
+    LABOR-i makes `i` rounds of the paper's fixed-point iteration. A round multiplies `pi_u` by
+    the largest `c_t` of the targets that have the neighbour `u`. It then solves for every `c_t`
+    so that the estimate's variance stays that of LABOR-0:
+    `sum over u of 1 / min(1, c_t pi_u) = d**2 / k`. So a target draws `k` or more on average,
+    and the batch has fewer distinct nodes. The iteration ends early once the expected number of
+    distinct nodes falls by less than 0.01 %.
+
+    Random numbers are 64-bit integers. LABOR-0 compares them with `k / d` in units of 2**-64,
+    rounded down. In LABOR-i, `1 / c` and `1 / pi` are float32, and their sums are integers in
+    units of 2**-12, so no result depends on an order of summation.
+
+    Estimates: with LABOR-0 the plain mean of what was drawn, `aggregate(block, x, "mean")`, is
+    the paper's estimate (Hajek's) of the mean over all neighbours. It is a ratio, so it is
+    slightly biased. With `edge_weights=True` the blocks carry weights that make `aggregate`
+    Hajek's estimate for any `importance`: `1 / p_u` with `p_u = min(1, c_t pi_u)`, times a
+    factor that makes the weights of a row sum to their number. With `unbiased=True` too the
+    estimate is that of Horvitz and Thompson, `sum over drawn u of x_u / (p_u d)`, which is
+    unbiased and varies more. The graph's `edge_weight` is not used.
+
+    Dependent batches (Balin, LaSalle and Catalyurek, "Cooperative Minibatching in Graph Neural
+    Networks", arXiv 2310.12403, section 3.2): with `period=k` a node keeps its number for about
+    `k` steps, so consecutive batches share most of their nodes, and caches hit more often.
+    Steps come in groups of `k`, and each group has its own key; the first step of an epoch
+    begins a group. At step `s` of group `g` node `u` has the number of group `g + 1` if
+    `(s mod k) / k` has passed a uniform random number of `(g, u)`, and the number of group `g`
+    otherwise. The paper instead mixes Gaussian quantiles of the two numbers by `cos` and `sin`.
+    That moves every number a little: about `0.8 / k` of the nodes drawn with probability 0.1
+    change in a step. Here `1 / k` of all numbers change, whatever the probability. The numbers
+    are exactly uniform at every step, and decided in integers, so they are equal on every
+    device.
+
+    Fields:
+      fanouts: the number of neighbours that each node draws on average, the seeds' hop first.
+        -1 takes all.
+      importance: the `i` of LABOR-i. -1 iterates until convergence, which is LABOR-*.
+      layer_dependency: whether a node has the same number at every hop, that of hop 0.
+      period: the number of steps over which a loader's batches depend on each other; 1 makes
+        them independent.
+      edges: as in `Neighbors`.
+      edge_ids: whether the blocks carry `edge_id`.
+      edge_weights: whether the blocks carry the estimate's weights.
+      unbiased: whether the weights are those of the unbiased estimate.
+      relabel_inputs: False: the first block names its sources by node id.
+
+    With LABOR-0 what a node draws depends on (key, hop, node) alone; with LABOR-i it depends on
+    all targets of the hop. Raises `InputError` for fields that break these rules.
+    """
+
+    fanouts: Fanouts
+    importance: Annotated[
+        int,
+        Option(
+            "rounds of importance sampling, for fewer distinct nodes; -1: all",
+            least=-1,
+            most=1000,
+        ),
+    ] = 0
+    layer_dependency: Annotated[
+        bool, Option("a node has the same random number at every hop")
+    ] = False
+    period: Annotated[
+        int,
+        Option(
+            "for how many steps batches share most of their nodes; 1: not at all",
+            least=1,
+            most=INT32,
+        ),
+    ] = 1
+    edge_ids: bool = field(default=False, repr=False)
+    edge_weights: bool = field(default=False, repr=False)
+    relabel_inputs: bool = field(default=True, repr=False)
+    unbiased: bool = field(default=False, repr=False)
+    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+        for name, least in (("importance", -1), ("period", 1)):
+            object.__setattr__(self, name, require_int(name, getattr(self, name), least))
+        object.__setattr__(self, "layer_dependency", bool(self.layer_dependency))
+        check_edges(self)
+        if self.unbiased and not self.edge_weights:
+            raise InputError(
+                "an unbiased estimate needs the edges' weights",
+                "unbiased=True, edge_weights=False",
+                "Give edge_weights=True too.",
+            )
+
+    takes_excluded = True
+
+    @property
+    def by_node(self) -> bool:
+        return self.importance == 0
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.fanouts)
+
+    def init(self, graph: Graph) -> Hubs:
+        """See `Sampler`. For LABOR-0 the state of a graph with nodes of many neighbours is an
+        index of their edges, `jgs.sampling.algorithms.nodewise.labor_index.HubEdges`. With ()
+        in its place the draws are the same, and take more time."""
+        check_graph(graph, False)
+        return hubs_of(graph) if self.by_node else ()
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        # A row may draw all its neighbours, whatever its fanout.
+        repeated = 0 if distinct else batch_size - 1
+        most = shape.num_edges + repeated * (shape.max_degree or 0)
+        edges, sources, targets = [], [], batch_size
+        for _ in self.fanouts:
+            if shape.max_degree is not None:
+                most = min(most, targets * shape.max_degree)
+            edges.append(most)
+            targets = min(targets + most, shape.num_nodes + batch_size)
+            sources.append(targets)
+            most = shape.num_edges + repeated * (shape.max_degree or 0)
+        return Capacity(tuple(edges), tuple(sources))
+
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        """See `jgs.sampling.base.ByNode`."""
+        k = self.fanouts[hop]
+        return degree if k == -1 else np.minimum(k, degree)
+
+    def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """See `Sampler.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
+        of the step's group, the key of the next group, and the part of the period that has
+        passed, in units of 2**-32."""
+        if self.period == 1:
+            return step_key_data(epoch_key_data, steps)
+        group, passed = np.divmod(np.asarray(steps, np.int64), self.period)
+        phase = ((passed << 32) // self.period).astype(np.uint32)
+        now, after = (step_key_data(epoch_key_data, group + i) for i in (0, 1))
+        return np.concatenate([now, after, phase[:, None]], axis=1)
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        """See `jgs.sampling.base.Sampler`. `key` may be one of the `step_keys`. With any other
+        key the batch depends on no other batch, whatever the period."""
+        check_graph(graph, False)
+        seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
+        key_data = self._key_data(key, seeds.nodes.shape[:-1])
+        drawn_from = self._drawn_from(graph, state)
+        (batch,) = _batches(key_data, drawn_from, seeds, self._spec(capacity))
+        return with_columns(batch, graph, self)
+
+    def sample_separately(
+        self,
+        key_data: jax.Array,
+        graph: Graph,
+        state: Any,
+        seeds: Any,
+        capacity: Capacity,
+    ) -> list[MiniBatch]:
+        """See `Sampler.sample_separately`: one call of the kernel."""
+        spec = self._spec(capacity)._replace(separate=True)
+        seeds = checked_seeds(self, graph, seeds)
+        batches = _batches(key_data, self._drawn_from(graph, state), seeds, spec)
+        return [with_columns(batch, graph, self) for batch in batches]
+
+    def draw_hop(
+        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+    ) -> HopRows:
+        """See `jgs.sampling.base.ByNode`; for LABOR-0."""
+        spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]))._replace(
+            fanouts=self.fanouts[hop : hop + 1],
+            edge_ids=False,
+            edge_weights=False,
+            unbiased=False,
+            relabel_inputs=False,
+            first_hop=hop,
+        )
+        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], key_data.shape[-1]))
+        (batch,) = _batches(key_data, LaborGraph(graph, ()), Seeds(nodes), spec)
+        block = batch.blocks[0]
+        assert batch.needed is not None
+        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
+
+    def _drawn_from(self, graph: Graph, state: Any) -> LaborGraph:
+        if not isinstance(state, HubEdges):
+            return LaborGraph(graph, ())
+        if state.indptr.shape != graph.indptr.shape:
+            raise InputError(
+                "the state must be what init returned for this graph",
+                f"one of {state.indptr.shape[-1] - 1:,} nodes, and a graph of "
+                f"{graph.num_nodes:,}",
+                "Call sampler.init(graph).",
+            )
+        return LaborGraph(graph, state if self.by_node else ())
+
+    def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+        is_step_key = self.period > 1 and getattr(key, "shape", None) == (*shape, 5)
+        if is_step_key and key.dtype == jnp.uint32:
+            return jnp.asarray(key)
+        return as_key_data(key, shape)
+
+    def _spec(self, capacity: Capacity) -> Spec:
+        return Spec(
+            self.fanouts,
+            capacity,
+            self.importance,
+            bool(self.layer_dependency),
+            ids_needed(self),
+            bool(self.edge_weights),
+            bool(self.unbiased),
+            bool(self.relabel_inputs),
+        )

@@ -1,0 +1,296 @@
+"""What `Labor` draws, in plain JAX: a pass over all candidates decides about each separately.
+
+The candidates of a hop are all neighbours of all targets. Their number is not static, so a pass
+goes over them in a loop, a chunk at a time. Sums are of integers, so that their order does not
+matter, and no float is added to another: so a compiler cannot round differently here and in the
+kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.graph import Graph
+from jgs.kernels.call import vary_alike
+from jgs.sampling.algorithms.nodewise.labor_index import LaborGraph
+from jgs.sampling.capacity import Capacity
+from jgs.sampling.edges.eligible import Eligible
+from jgs.sampling.edges.hops import Sample, sample_hops
+from jgs.sampling.edges.random import fold, node_bits
+from jgs.sampling.seeds import Seeds
+
+_CHUNK = 1 << 12  # candidates in a chunk
+_UNIT = 1 << 12  # 1.0 in the fixed-point sums of inverse importances
+_NODE_UNIT = 1 << 30  # 1.0 in the fixed-point expected number of nodes
+_TOLERANCE = 10_000  # LABOR-* has converged when the nodes fall by less than one part in this
+_MOST_RARE = 2.0**20  # the largest inverse of an importance
+_MOST_INVERSE = 2.0**31  # the largest inverse of a probability
+
+
+class Spec(NamedTuple):
+    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.Spec`; each value
+    has its own compiled program. Other fields are those of
+    `jgs.sampling.algorithms.nodewise.labor.Labor`."""
+
+    fanouts: tuple[int, ...]
+    capacity: Capacity
+    importance: int
+    layer_dependency: bool
+    edge_ids: bool
+    edge_weights: bool
+    unbiased: bool
+    relabel_inputs: bool
+    separate: bool = False
+    first_hop: int = 0
+    window: None = None
+
+
+def sample_plain(
+    key_data: jax.Array, graph: LaborGraph, seeds: Seeds, spec: Spec
+) -> list[Sample]:
+    """See `jgs.sampling.edges.hops.sample_hops`."""
+    return sample_hops(key_data, graph.graph, seeds, spec, partial(_draw, spec))
+
+
+def node_numbers(key_data: jax.Array, hop: int, node: jax.Array) -> jax.Array:
+    """uint64, the shape of `node`: each node's random number at `hop`, which all targets share.
+
+    With a key of two words it is draw number 0 of the node. A key of five words comes from
+    `Labor.step_keys`: two keys and a phase. The number is then draw 0 with the second key if
+    the phase exceeds the upper half of draw number 1 with the first key, else draw 0 with the
+    first.
+    """
+    now = fold(key_data[:2], hop)
+    bits = node_bits(now, node, 0)
+    if key_data.shape[0] == 2:
+        return bits
+    moved = (node_bits(now, node, 1) >> jnp.uint64(32)) < key_data[4].astype(jnp.uint64)
+    return jnp.where(moved, node_bits(fold(key_data[2:4], hop), node, 0), bits)
+
+
+class _Candidates(NamedTuple):
+    """A chunk of a hop's candidates.
+
+    Fields:
+      row: the index of each candidate's target.
+      edge: int64, the edge.
+      neighbor: the edge's source.
+      real: bool; False in slots without a candidate.
+    """
+
+    row: jax.Array
+    edge: jax.Array
+    neighbor: jax.Array
+    real: jax.Array
+
+
+class _Rows(NamedTuple):
+    """The `T` rows that a hop draws from, see `jgs.sampling.edges.hops.Draw`.
+
+    Fields:
+      graph: the graph.
+      edges: the eligible edges.
+      whole: bool `[T]`, whether all neighbours are taken.
+    """
+
+    graph: Graph
+    edges: Eligible
+    whole: jax.Array
+
+    @property
+    def degree(self) -> jax.Array:
+        return self.edges.num
+
+    def walk(self, look: Callable[[Any, _Candidates], Any], begin: Any) -> Any:
+        """A fold over all candidates, a chunk at a time: `look(value, candidates)` returns the
+        next value, and `begin` is the first. Returns the last value."""
+        ends = jnp.cumsum(self.degree)
+        total = jnp.max(ends, initial=0)
+
+        def body(state: tuple) -> tuple:
+            first, value = state
+            slot = first + jnp.arange(_CHUNK, dtype=jnp.int64)
+            row = jnp.searchsorted(ends, slot, side="right").astype(jnp.int32)
+            row = jnp.minimum(row, ends.shape[0] - 1)
+            edge = self.edges.edge(slot - (ends - self.degree)[row], row)
+            neighbor = self.graph.indices.at[edge].get(mode="clip")
+            return first + _CHUNK, look(value, _Candidates(row, edge, neighbor, slot < total))
+
+        # jax.shard_map requires the loop's state to vary over the same axes as what it reads.
+        begin, *_ = vary_alike((jnp.int64(0), begin), self)
+        return jax.lax.while_loop(lambda state: state[0] < total, body, begin)[1]
+
+
+def _draw(
+    spec: Spec,
+    graph: Graph,
+    key_data: jax.Array,
+    eligible: Eligible,
+    h: int,
+    room: int,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    """See `jgs.sampling.edges.hops.Draw`."""
+    k = spec.fanouts[h]
+    eligible, key_data = vary_alike(eligible, key_data)
+    degree = eligible.num
+    whole = jnp.ones_like(degree, bool) if k == -1 else degree <= k
+    rows = _Rows(graph, eligible, whole)
+    hop = 0 if spec.layer_dependency else spec.first_hop + h
+    by_importance = spec.importance != 0 and k != -1
+    if by_importance:
+        rate, rarity = _importances(rows, k, spec.importance)
+    else:
+        limit = _fraction(k, degree)
+
+    def take(drawn: tuple, chunk: _Candidates) -> tuple:
+        edges, row, inverses, count = drawn
+        if by_importance:
+            inverse = _inverse(rate[chunk.row], rarity[chunk.neighbor])
+            sure = inverse <= 1
+            below = ((1 / jnp.where(sure, 2, inverse)) * 2.0**64).astype(jnp.uint64)
+        else:
+            inverse, sure, below = jnp.float32(1), whole[chunk.row], limit[chunk.row]
+        taken = chunk.real & (sure | (node_numbers(key_data, hop, chunk.neighbor) < below))
+        place = jnp.where(taken, count + jnp.cumsum(taken) - 1, room)
+        return (
+            edges.at[place].set(chunk.edge, mode="drop"),
+            row.at[place].set(chunk.row, mode="drop"),
+            inverses.at[place].set(inverse, mode="drop"),
+            count + jnp.sum(taken),
+        )
+
+    nothing = (
+        jnp.full(room, -1, jnp.int64),
+        jnp.full(room, degree.shape[0], jnp.int32),
+        jnp.ones(room, jnp.float32),
+        jnp.int64(0),
+    )
+    edges, row, inverse, total = rows.walk(take, nothing)
+    weight = None
+    if spec.edge_weights:
+        row_of_real = jnp.where(edges >= 0, row, degree.shape[0])
+        weight = _weights(row_of_real, inverse, degree, k, spec)
+    return edges, row, total, weight
+
+
+def _fraction(k: int, degree: jax.Array) -> jax.Array:
+    """uint64: `k / degree` in units of 2**-64, rounded down, for degrees above `k`."""
+    half, low = jnp.uint64(32), jnp.uint64(0xFFFFFFFF)
+    d = jnp.maximum(degree, 1).astype(jnp.uint64)
+    upper = jnp.uint64(max(k, 0)) << half
+    return ((upper // d) << half) | ((((upper % d) << half) // d) & low)
+
+
+def _inverse(rate: jax.Array, rarity: jax.Array) -> jax.Array:
+    """float32: one over the probability that a target takes a neighbour; at most 1 if
+    certain."""
+    return jnp.minimum(rate * rarity, _MOST_INVERSE)
+
+
+def _importances(rows: _Rows, k: int, rounds: int) -> tuple[jax.Array, jax.Array]:
+    """One over each target's `c`, float32 `[T]`, and one over each node's `pi`, float32 `[N]`.
+
+    A round multiplies `pi` of every candidate by the largest `c` of its targets, and solves for
+    `c` again; see `Labor`. With `rounds` -1 they go on until the expected number of nodes has
+    converged.
+    """
+    num_nodes = rows.graph.num_nodes
+    rarity = jnp.ones(num_nodes, jnp.float32)
+    # A product with the inverse, for XLA turns a division by a constant into one, with
+    # rounding.
+    rate = jnp.maximum(rows.degree.astype(jnp.float32) * (np.float32(1) / np.float32(k)), 1)
+    rate = jnp.where(rows.whole, 1, rate)
+
+    def again(state: tuple) -> tuple:
+        done, rate, rarity, before, _ = state
+
+        def least_of(least: jax.Array, chunk: _Candidates) -> jax.Array:
+            at = jnp.where(chunk.real, chunk.neighbor, num_nodes)
+            return least.at[at].min(rate[chunk.row], mode="drop")
+
+        least = rows.walk(least_of, jnp.full(num_nodes, jnp.inf, jnp.float32))
+        known = least < jnp.inf
+        rarity = jnp.where(known, jnp.minimum(rarity * least, _MOST_RARE), rarity)
+        chance = ((1 / rarity) * _NODE_UNIT).astype(jnp.int64)
+        expected = jnp.sum(jnp.where(known, chance, 0))
+        converged = before - expected <= before // _TOLERANCE
+        return done + 1, _solve(rows, k, rarity, rate), rarity, expected, converged
+
+    def more(state: tuple) -> jax.Array:
+        done, _, _, _, converged = state
+        return ~converged if rounds == -1 else (done < rounds) & ~converged
+
+    most = jnp.iinfo(jnp.int64).max
+    begin = (jnp.int32(0), rate, rarity, jnp.int64(most), jnp.bool(False))
+    begin, *_ = vary_alike(begin, rows)
+    _, rate, rarity, _, _ = jax.lax.while_loop(more, again, begin)
+    return rate, rarity
+
+
+def _solve(rows: _Rows, k: int, rarity: jax.Array, rate: jax.Array) -> jax.Array:
+    """The rate `y` of each target that does not take all its neighbours, float32 `[T]`, at
+    least 1. It solves `sum(max(1, y * rarity)) = degree**2 / k`.
+
+    The sum is convex and piecewise linear in `y`. Newton's method starts where no term is 1. It
+    then descends to the solution, and every step makes more terms 1.
+    """
+    num_rows, degree = rate.shape[0], rows.degree
+
+    def step(state: tuple) -> tuple:
+        rate, sure, _ = state
+
+        def count(sums: tuple, chunk: _Candidates) -> tuple:
+            sure, rest = sums
+            neighbor_rarity = rarity[chunk.neighbor]
+            one = _inverse(rate[chunk.row], neighbor_rarity) <= 1
+            row = jnp.where(chunk.real & ~rows.whole[chunk.row], chunk.row, num_rows)
+            parts = jnp.where(one, 0, (neighbor_rarity * _UNIT).astype(jnp.int64))
+            return (
+                sure.at[row].add(one.astype(jnp.int64), mode="drop"),
+                rest.at[row].add(parts, mode="drop"),
+            )
+
+        zeros = jnp.zeros(num_rows, jnp.int64)
+        now, rest = rows.walk(count, (zeros, zeros))
+        moves = (now > sure) & (rest > 0) & ~rows.whole
+        left = (degree * degree - k * now).astype(jnp.float32)
+        parts = rest.astype(jnp.float32) * jnp.float32(1 / _UNIT) * jnp.float32(k)
+        solved = jnp.maximum(left / jnp.where(moves, parts, 1), 1)
+        return jnp.where(moves, solved, rate), jnp.where(moves, now, sure), jnp.any(moves)
+
+    # With an infinite rate no term is 1, so that is the start.
+    begin = (
+        jnp.where(rows.whole, rate, jnp.inf),
+        jnp.full(num_rows, -1, jnp.int64),
+        jnp.bool(True),
+    )
+    begin, *_ = vary_alike(begin, rows)
+    return jax.lax.while_loop(lambda state: state[2], step, begin)[0]
+
+
+def _weights(
+    row: jax.Array, inverse: jax.Array, degree: jax.Array, k: int, spec: Spec
+) -> jax.Array:
+    """float32, the shape of `row`: the weight of each slot's edge, see `Labor`. `row` is the
+    target of each slot, `T` where the slot is empty."""
+    num_rows = degree.shape[0]
+    count = jnp.zeros(num_rows, jnp.int64).at[row].add(1, mode="drop")
+    if spec.unbiased:
+        # LABOR-0 takes a neighbour with probability k / degree, or 1 if degree is at most k.
+        all_of = degree if spec.importance != 0 or k == -1 else jnp.minimum(degree, k)
+        over = all_of.astype(jnp.float32)
+    elif spec.importance != 0:
+        parts = (inverse * _UNIT).astype(jnp.int64)
+        sums = jnp.zeros(num_rows, jnp.int64).at[row].add(parts, mode="drop")
+        over = sums.astype(jnp.float32) * jnp.float32(1 / _UNIT)
+    else:
+        over = jnp.maximum(count, 1).astype(jnp.float32)
+    factor = count.astype(jnp.float32) / jnp.where(over > 0, over, 1)
+    at = jnp.minimum(row, num_rows - 1)
+    return jnp.where(row < num_rows, inverse * factor[at], 0)

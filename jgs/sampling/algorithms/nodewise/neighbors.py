@@ -1,0 +1,286 @@
+"""Neighbour sampling: `Neighbors`, and `sample_neighbors` for one call.
+
+`neighbors_plain.py` defines what it draws. On CPU devices a fused C++ kernel
+(`neighbors_kernel.py`) draws the same bits in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch
+from jgs.options import Option
+from jgs.sampling.algorithms.nodewise.neighbors_kernel import sample_kernel
+from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec, sample_plain
+from jgs.sampling.base import ByNode, Fanouts, HopRows, Weighted
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.checks import (
+    check_call,
+    check_graph,
+    check_timed,
+    check_window,
+    checked_seeds,
+)
+from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.edges.hops import draw_batches
+from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.seeds import Seeds
+
+sample_batches = partial(draw_batches, sample_kernel, sample_plain)
+
+
+@dataclass(frozen=True, repr=False)
+class Neighbors(ByNode):
+    """Draws, at hop `h`, `fanouts[h]` in-neighbours of every node known so far.
+
+    This is Algorithm 2 of GraphSAGE (Hamilton et al. 2017), sampled straight into CSC as in
+    Algorithm 1 of FastSample (2023). `sample_neighbors` specifies what it draws and returns.
+
+    Fields:
+      fanouts: the number of neighbours that each node draws, the seeds' hop first: with
+        `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
+      replace: whether draws are with replacement.
+      weighted: whether draws are in proportion to `graph.edge_weight`.
+      window: for seeds with times: only edges with `cutoff - window <= time < cutoff` are
+        drawn. None: there is no such limit.
+      latest: for seeds with times: whether a node takes the latest of its edges before the
+        cutoff, as many as its fanout, in place of random ones.
+      edges: the names of the columns that the blocks carry of their edges: `"id"`, `"weight"`,
+        `"type"`, `"time"`, and names of `graph.edge_columns`. `edge_ids` is the first.
+        `"weight"` is a column that layers read, in the blocks' `edge_columns`.
+      edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`, which
+        multiplies messages.
+      relabel_inputs: False: the first block names its sources by node id.
+
+    Seeds with times (`Seeds.time`): what a node draws depends on (key, hop, node, cutoff). Two
+    seeds' samples share a node where their cutoffs are equal. Excluded edges (`Seeds.excluded`)
+    are stepped over: fanouts stay full, and the draws fit the law of the edges that are left.
+
+    Raises `InputError` for invalid fanouts, and for `latest` with `replace` or `weighted`.
+    """
+
+    fanouts: Fanouts
+    replace: Annotated[bool, Option("draw neighbours with replacement")] = False
+    weighted: Weighted = False
+    edge_ids: bool = field(default=False, repr=False)
+    edge_weights: bool = field(default=False, repr=False)
+    relabel_inputs: bool = field(default=True, repr=False)
+    window: int | None = field(default=None, kw_only=True)
+    latest: bool = field(default=False, kw_only=True)
+    edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
+
+    by_node = takes_excluded = takes_time = True
+    later_fields = ("window", "latest")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+        if not isinstance(self.latest, bool | np.bool_):
+            raise InputError(
+                "latest must be True or False: the fanouts say how many edges are taken",
+                repr(self.latest),
+                "Give latest=True, and the number as a fanout.",
+            )
+        names = ("replace", "weighted", "latest", "edge_ids", "edge_weights", "relabel_inputs")
+        for name in names:
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        check_edges(self)
+        if self.window is not None:
+            object.__setattr__(self, "window", check_window(self.window))
+        if self.latest and (self.replace or self.weighted):
+            raise InputError(
+                "the latest edges must be taken without replacement and without weights",
+                f"latest=True, replace={self.replace}, weighted={self.weighted}",
+                "Leave these out.",
+            )
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.fanouts)
+
+    def init(self, graph: Graph) -> tuple[()]:
+        check_graph(graph, self.weighted, self.edge_weights)
+        return ()
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        repeated = 0 if distinct else batch_size - 1
+        edges, sources, targets = [], [], batch_size
+        for k in self.fanouts:
+            if k == -1:
+                most = shape.num_edges + repeated * (shape.max_degree or 0)
+            elif self.replace:
+                most = targets * k
+            else:
+                most = min(targets * k, shape.num_edges + repeated * k)
+            edges.append(most)
+            targets = min(targets + most, shape.num_nodes + batch_size)
+            sources.append(targets)
+        return Capacity(tuple(edges), tuple(sources))
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        check_graph(graph, self.weighted, self.edge_weights)
+        seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
+        check_timed(self, seeds)
+        key_data = as_key_data(key, seeds.nodes.shape[:-1])
+        (batch,) = sample_batches(key_data, graph, seeds, self._spec(capacity))
+        return with_columns(batch, graph, self)
+
+    def sample_separately(
+        self,
+        key_data: jax.Array,
+        graph: Graph,
+        state: Any,
+        seeds: Any,
+        capacity: Capacity,
+    ) -> list[MiniBatch]:
+        """See `Sampler.sample_separately`: one call of the kernel."""
+        spec = self._spec(capacity)._replace(separate=True)
+        checked = checked_seeds(self, graph, seeds)
+        check_timed(self, checked)
+        batches = sample_batches(key_data, graph, checked, spec)
+        return [with_columns(batch, graph, self) for batch in batches]
+
+    def draw_hop(
+        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+    ) -> HopRows:
+        """See `jgs.sampling.base.ByNode`."""
+        check_timed(self, Seeds(nodes))
+        spec = Spec(
+            fanouts=self.fanouts[hop : hop + 1],
+            capacity=Capacity((num_edges,), nodes.shape[-1:]),
+            replace=self.replace,
+            weighted=self.weighted,
+            edge_ids=False,
+            edge_weights=False,
+            relabel_inputs=False,
+            first_hop=hop,
+        )
+        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], 2))
+        (batch,) = sample_batches(key_data, graph, Seeds(nodes), spec)
+        block = batch.blocks[0]
+        assert batch.needed is not None
+        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
+
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        """See `jgs.sampling.base.ByNode`."""
+        k = self.fanouts[hop]
+        if k == -1:
+            return degree
+        return np.where(degree > 0, k, 0) if self.replace else np.minimum(k, degree)
+
+    def _spec(self, capacity: Capacity) -> Spec:
+        return Spec(
+            self.fanouts,
+            capacity,
+            self.replace,
+            self.weighted,
+            ids_needed(self),
+            self.edge_weights,
+            self.relabel_inputs,
+            window=self.window,
+            latest=self.latest,
+        )
+
+
+def sample_neighbors(
+    key: Any,
+    graph: Graph,
+    seeds: Any,
+    fanouts: Sequence[int],
+    capacity: Capacity | None = None,
+    replace: bool = False,
+    weighted: bool = False,
+    return_edge_ids: bool = False,
+    return_edge_weights: bool = False,
+    relabel_inputs: bool = True,
+    window: int | None = None,
+    latest: bool = False,
+    edges: tuple[str, ...] = (),
+) -> MiniBatch:
+    """Sample the in-neighbourhood of `seeds`, hop by hop, as message-passing blocks.
+
+    At hop `h` every node known so far (the seeds and all neighbours drawn before) draws
+    `fanouts[h]` of its in-neighbours (GraphSAGE, Hamilton et al. 2017, Algorithm 2; sampled
+    straight into CSC as in FastSample 2023, Algorithm 1). What node `v` draws at hop `h`
+    depends on `(key, h, v)` alone: not on the other seeds, their order, the padding, the
+    device or the number of threads. The function is jittable; `fanouts` and all arguments after
+    it are static.
+
+    Args:
+      key: a Threefry key (`jax.random.key(0)`), used once. For several batches an array of
+        as many keys (`jax.random.split(key, S)`).
+      graph: the graph, of `N` nodes. Under `jax.jit` pass it as an argument, do not close over
+        it.
+      seeds: `Seeds`, or integer `[B]` node ids, `B >= 1`. `N` marks padding, at any position:
+        it draws nothing. Each repetition of a seed has a row of its own, with an equal sample;
+        edges from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
+        super-batches). They are drawn in one call, each separately, and threads wait less for
+        each other than in S calls.
+      fanouts: the number of neighbours that each node draws, the seeds' hop first: with
+        `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
+      capacity: static sizes, from `plan_capacity`. None takes the worst case, which is large. A
+        sample that does not fit comes back empty with `overflow` set.
+      replace: False: the drawn neighbours are distinct. Every subset of `fanout` neighbours is
+        equally likely, and all are taken where there are at most `fanout`. True: `fanout`
+        independent draws wherever there is a neighbour.
+      weighted: whether to draw in proportion to `graph.edge_weight` (without replacement: by
+        successive draws among those left). Edges of weight 0 are never drawn, not even by -1.
+      return_edge_ids, return_edge_weights: whether the blocks carry `edge_id` and
+        `edge_weight`.
+      relabel_inputs: False: the first block names its sources by node id, for a first layer
+        that reads rows straight from the feature store (see `Block`, `MiniBatch`). The last
+        hop's sources then need no capacity. Otherwise the sample is the same, bit for bit.
+      window, latest: for seeds with times, see `Neighbors`.
+      edges: the names of the columns of edges that the blocks carry, see `Neighbors`.
+
+    Returns:
+      A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
+      arrays have a leading axis S: `jax.tree.map(lambda a: a[i], batch)` is batch `i`. It
+      equals, bit for bit and `overflow` included, the result of a call with that batch's key
+      and seeds.
+
+    Raises:
+      InputError: for arguments that break these rules. Seeds out of range are noticed where
+        their values are known. Under `jax.jit` on a CPU the kernel fails with the same message
+        (a `jax.errors.JaxRuntimeError`). The plain form, which cannot fail, returns an empty
+        batch with `overflow` set and with -1 for `needed`.
+    """
+    sampler = Neighbors(
+        check_fanouts(fanouts),
+        bool(replace),
+        bool(weighted),
+        bool(return_edge_ids),
+        bool(return_edge_weights),
+        bool(relabel_inputs),
+        window=window,
+        latest=latest,
+        edges=edges,
+    )
+    return sampler.sample(key, graph, (), seeds, capacity)
+
+
+def check_fanouts(fanouts: Any) -> tuple[int, ...]:
+    """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
+    rule = "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop"
+    remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
+    if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
+        raise InputError(rule, fanouts, remedy)
+    if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
+        raise InputError(rule, fanouts, remedy)
+    for k in fanouts:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer):
+            raise InputError(rule, fanouts, remedy)
+        if not (0 < k < 2**31 or k == -1):
+            raise InputError(rule, fanouts, remedy)
+    if not len(fanouts):
+        raise InputError(rule, fanouts, remedy)
+    return tuple(int(k) for k in fanouts)

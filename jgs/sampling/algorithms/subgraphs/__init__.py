@@ -1,0 +1,1 @@
+"""Samplers whose batches are subgraphs."""

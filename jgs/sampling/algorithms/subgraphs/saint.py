@@ -1,0 +1,270 @@
+"""`Saint`: GraphSAINT's node, edge and random-walk samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.graph.device import as_device
+from jgs.graph.rows import row_chunks, row_of_edges
+from jgs.options import Option
+from jgs.sampling.algorithms.walks.walk import Walk
+from jgs.sampling.base import State
+from jgs.sampling.capacity import GraphShape
+from jgs.sampling.checks import require_int
+from jgs.sampling.edges.eligible import find
+from jgs.sampling.edges.random import below, fold, node_bits
+from jgs.sampling.matrix.edges import distinct
+from jgs.sampling.subgraphs import BUDGET, NORM_ERROR, SubgraphSampler
+from jgs.sampling.walks import rows_of
+
+MODES = ("node", "degree", "edge", "walk")
+_RUN = 64  # edges for which one prefix sum is stored
+_PART = _RUN << 16  # edges handled at once, to bound the temporaries
+
+
+@dataclass(frozen=True)
+class Saint(SubgraphSampler):
+    """The graph that drawn nodes induce (Zeng et al., "GraphSAINT: Graph Sampling Based
+    Inductive Learning Method", ICLR 2020, section 3.4 and Algorithm 2).
+
+    All draws are independent, with replacement, and decided in integers, so that every node and
+    edge can be drawn, also the last one. Draw number `i` depends on (key, `i`) alone.
+
+    Fields:
+      mode: how the nodes are drawn. `d(v)` is an in-degree and `o(u)` an out-degree.
+        "node": `budget` nodes, `u` in proportion to the squared norm of its column in the
+          normalised adjacency `D^-1 A`: the sum of `1 / d(v)**2` over the edges `u -> v`. Each
+          parallel edge counts.
+        "degree": `budget` nodes in proportion to `d(u)`. The authors' program and DGL's
+          `SAINTSampler` draw this way where the paper has "node".
+        "edge": `budget` edges, `u -> v` in proportion to `1 / d(v) + 1 / o(u)`. The nodes are
+          the ends of all of them. On a symmetric graph, which has every edge in both
+          directions, that is the paper's `1 / deg(u) + 1 / deg(v)`.
+        "walk": `budget` roots, uniform among all nodes, and from each a walk of `length` steps
+          by `Walk(length)`, which goes along in-edges and ends at a node without any. The
+          nodes are all that were visited.
+      budget: the number of nodes, edges or walks. It may exceed the number of nodes.
+      length: the number of steps of a walk; None for the other modes.
+      norm_error, edge_ids, edge_weights: see `SubgraphSampler`.
+
+    The graph must have an edge, unless the mode is "walk". The state of "node" is int64 `[N]`.
+    The state of "edge" is `EdgeSums`: int32 `[n]`, int64 `[N]`, and an int64 for each 64 edges.
+    The other modes have an empty state. Making it reads the graph's edges once or twice. Raises
+    `InputError` for fields that break these rules.
+    """
+
+    mode: str
+    budget: int
+    length: int | None = None
+
+    @classmethod
+    def from_options(
+        cls,
+        draw: Annotated[
+            str,
+            Option(
+                "what is drawn: nodes by the norm of their column (node) or by their degree "
+                "(degree), edges, or walks",
+                choices=MODES,
+            ),
+        ] = "walk",
+        budget: Annotated[int, BUDGET] = 8000,
+        walk_steps: Annotated[
+            int, Option("for --draw walk: the steps of a walk", least=1, most=1 << 16)
+        ] = 2,
+        norm_error: Annotated[float, NORM_ERROR] = 0.0,
+    ) -> Saint:
+        """How a command makes the sampler."""
+        length = walk_steps if draw == "walk" else None
+        return cls(draw, budget, length, norm_error=norm_error)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mode not in MODES:
+            raise InputError(
+                f"mode must be one of {', '.join(MODES)}", repr(self.mode), "Choose one."
+            )
+        object.__setattr__(self, "budget", require_int("budget", self.budget, 1))
+        if self.mode == "walk":
+            object.__setattr__(self, "length", require_int("length", self.length, 1))
+        elif self.length is not None:
+            raise InputError(
+                'a length goes with mode="walk"',
+                f"length={self.length!r}, mode={self.mode!r}",
+                "Leave it out.",
+            )
+        if self._most_draws >= 2**31:
+            raise InputError(
+                "a subgraph must have fewer than 2**31 nodes", self._most_draws, "Draw fewer."
+            )
+
+    @property
+    def _most_draws(self) -> int:
+        per = {"edge": 2, "walk": 1 + (self.length or 0)}.get(self.mode, 1)
+        return self.budget * per
+
+    def most_nodes(self, shape: GraphShape) -> int:
+        """See `SubgraphSampler`."""
+        return min(self._most_draws, shape.num_nodes)
+
+    def node_state(self, graph: Graph) -> State:
+        """See `SubgraphSampler`."""
+        if self.mode == "walk":
+            return Walk(self.length or 1).init(graph)
+        if graph.num_edges == 0:
+            raise InputError(
+                f'mode="{self.mode}" needs a graph with edges', "0 edges", 'Draw by "walk".'
+            )
+        if self.mode == "degree":
+            return ()
+        return _column_norms(graph) if self.mode == "node" else _edge_sums(graph)
+
+    def draw_nodes(
+        self, key_data: jax.Array, graph: Graph, state: State, room: int
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `SubgraphSampler`."""
+        if self.mode == "walk":
+            drawn = self._walked(key_data, graph)
+        else:
+            drawn = jax.vmap(lambda key: _DRAWS[self.mode](key, graph, state, self.budget))(
+                key_data
+            )
+        most = min(drawn.shape[1], graph.num_nodes)
+        nodes = jax.vmap(lambda ids: distinct(ids, most, graph.num_nodes))(drawn)
+        count = jnp.sum(nodes < graph.num_nodes, axis=1, dtype=jnp.int32)
+        wider = ((0, 0), (0, max(room - most, 0)))
+        return jnp.pad(nodes, wider, constant_values=graph.num_nodes)[:, :room], count
+
+    def _walked(self, key_data: jax.Array, graph: Graph) -> jax.Array:
+        """int32 `[S, K]`: the nodes of all walks, `N` after a walk's end."""
+        num_nodes = jnp.full(self.budget, graph.num_nodes, jnp.int64)
+        keys = jax.vmap(lambda key: jnp.stack([fold(key, 0), fold(key, 1)]))(key_data)
+        roots = jax.vmap(lambda key: below(_bits(key, self.budget), num_nodes))(keys[:, 0])
+        walks = Walk(self.length or 1).sample(keys[:, 1], graph, (), roots.astype(jnp.int32))
+        return walks.nodes.reshape(key_data.shape[0], -1)
+
+
+def _bits(key_data: jax.Array, budget: int, number: int = 0) -> jax.Array:
+    """uint64 `[budget]`: the bits of each draw; another `number` gives other bits."""
+    return node_bits(key_data, jnp.arange(budget, dtype=jnp.int32), number)
+
+
+def _column_norms(graph: Graph) -> jax.Array:
+    """int64 `[N]`: inclusive prefix sums of the nodes' weights in mode "node".
+
+    The weights are float64, multiplied by a power of two so that their sum is below 2**61, and
+    rounded; a positive weight becomes at least 1. That changes a probability by about `2**-60`.
+    """
+    norm, degree = np.zeros(graph.num_nodes), np.diff(np.asarray(graph.indptr)).astype(float)
+    for sources, targets in _parts(graph):
+        norm += np.bincount(sources, degree[targets] ** -2.0, graph.num_nodes)
+    units = np.rint(np.ldexp(norm, 61 - np.frexp(norm.sum())[1]))
+    return as_device(np.cumsum(np.maximum(units, norm > 0).astype(np.int64)))
+
+
+def _by_weight(key_data: jax.Array, graph: Graph, prefix: jax.Array, budget: int) -> jax.Array:
+    """int32 `[budget]`: nodes drawn by the prefix sums of their weights."""
+    return _found(prefix, below(_bits(key_data, budget), prefix[-1])).astype(jnp.int32)
+
+
+def _by_degree(key_data: jax.Array, graph: Graph, state: Any, budget: int) -> jax.Array:
+    """int32 `[budget]`: the targets of uniformly drawn edges."""
+    edges = jnp.full(budget, graph.num_edges, jnp.int64)
+    return _target(graph, below(_bits(key_data, budget), edges))
+
+
+class EdgeSums(NamedTuple):
+    """The state of mode "edge".
+
+    An edge is drawn in one of two ways: as a uniform in-edge of a uniform target, or as a
+    uniform out-edge of a uniform source. The choice is in proportion to the numbers of targets
+    and of sources.
+
+    Fields:
+      targets: int32 `[n]`, the nodes with in-edges, ascending.
+      num_sources: int64 `[]`, the number of nodes with out-edges.
+      share: int64 `[N]`, the weight of each out-edge of a node: `unit // o(u)`, where the unit
+        is a power of two that keeps the weight of all edges below 2**62.
+      prefix: int64 `[ceil(E / 64)]`, inclusive prefix sums of the weights of 64 edges each.
+    """
+
+    targets: jax.Array
+    num_sources: jax.Array
+    share: jax.Array
+    prefix: jax.Array
+
+
+def _edge_sums(graph: Graph) -> EdgeSums:
+    num_nodes, indices = graph.num_nodes, np.asarray(graph.indices)
+    degree = np.diff(np.asarray(graph.indptr))
+    out_degree = np.zeros(num_nodes, np.int64)
+    for part, _ in _parts(graph):
+        out_degree += np.bincount(part, minlength=num_nodes)
+    share = (1 << (62 - num_nodes.bit_length())) // np.maximum(out_degree, 1)
+    sums = []
+    for at in range(0, indices.size, _PART):
+        weight = share[indices[at : at + _PART]]
+        sums.append(np.add.reduceat(weight, np.arange(0, weight.size, _RUN)))
+    return EdgeSums(
+        as_device(np.flatnonzero(degree).astype(np.int32)),
+        as_device(np.count_nonzero(out_degree, keepdims=True).astype(np.int64)[0]),
+        as_device(share),
+        as_device(np.cumsum(np.concatenate(sums))),
+    )
+
+
+def _ends(key_data: jax.Array, graph: Graph, sums: EdgeSums, budget: int) -> jax.Array:
+    """int32 `[2 * budget]`: the ends of the drawn edges."""
+    num_targets = sums.targets.shape[0]
+    num_ends = jnp.full(budget, num_targets + sums.num_sources)
+    number, bits = below(_bits(key_data, budget), num_ends), _bits(key_data, budget, 1)
+
+    target = sums.targets.at[number].get(mode="clip")
+    start, degree = rows_of(graph, target)
+    of_target = start + below(bits, degree)
+
+    point = below(bits, sums.prefix[-1])
+    run = _found(sums.prefix, point)
+    before = jnp.where(run > 0, sums.prefix.at[run - 1].get(mode="clip"), 0)
+    edges = run[:, None] * _RUN + jnp.arange(_RUN)
+    weight = sums.share[graph.indices.at[edges].get(mode="clip")]
+    weight = jnp.where(edges < graph.num_edges, weight, 0)
+    passed = jnp.cumsum(weight, axis=1) <= (point - before)[:, None]
+    of_source = run * _RUN + jnp.sum(passed, axis=1)
+
+    edge = jnp.where(number < num_targets, of_target, of_source)
+    return jnp.concatenate([graph.indices[edge], _target(graph, edge)])
+
+
+_DRAWS: dict[str, Callable[..., jax.Array]] = {
+    "node": _by_weight,
+    "degree": _by_degree,
+    "edge": _ends,
+}
+
+
+def _found(prefix: jax.Array, point: jax.Array) -> jax.Array:
+    """int64, the shape of `point`: the first position whose prefix sum exceeds `point`."""
+    return find(prefix, jnp.zeros_like(point), jnp.full_like(point, prefix.shape[0]), point)
+
+
+def _target(graph: Graph, edge: jax.Array) -> jax.Array:
+    """int32, the shape of `edge`: the node whose row has the edge."""
+    num_nodes = jnp.full_like(edge, graph.num_nodes)
+    return find(graph.indptr, jnp.ones_like(edge), num_nodes, edge).astype(jnp.int32)
+
+
+def _parts(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The sources and the targets of all edges, some million edges at a time."""
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    for first, stop in row_chunks(indptr):
+        rows = row_of_edges(indptr[first : stop + 1])
+        yield indices[indptr[first] : indptr[stop]], first + rows

@@ -1,0 +1,1 @@
+"""Random walks, and samplers that count their visits."""

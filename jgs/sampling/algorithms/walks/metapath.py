@@ -1,0 +1,161 @@
+"""`Metapath`: walks on a typed graph that follow a sequence of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.graph.schema import Relation
+from jgs.options import Option
+from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.sampling.base import Weighted
+from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.edges.eligible import Eligible
+from jgs.sampling.edges.stretch import relation_path, stretch
+from jgs.sampling.seeds import Seeds
+from jgs.sampling.walks import (
+    LENGTH,
+    Walker,
+    Walks,
+    drawn_neighbor,
+    rows_of,
+    sample_walks,
+    step_bits,
+    walk,
+)
+from jgs.settings import exact_integers
+
+
+@dataclass(frozen=True)
+class Metapath(Walker):
+    """Walks whose steps draw among the neighbours along a relation (metapath2vec, Dong et al.
+    2017, section 3.2.2).
+
+    A step along the relation `(a, name, b)` goes from a node of type `b` to one of type `a`,
+    because a node's row has the sources of its in-edges. With `both_ways` in
+    `Graph.from_relations` the way back is the relation `(b, "rev_" + name, a)`. A walk from a
+    node whose type is not the target type of the first relation ends at once. Returns `Walks`;
+    `Walker` says what a walk depends on.
+
+    Fields:
+      relations: the relation of each step, in the forms of `Schema.relation`: triples, or names
+        that only one relation has. Longer walks repeat the sequence.
+      length: the largest number of steps of a walk. None: the number of relations.
+      weighted: whether a step draws in proportion to `graph.edge_weight` instead of uniformly.
+
+    `init` and `sample` raise `InputError` for a graph without a schema, for relations that it
+    does not have, and for a relation that does not continue where the one before it leads.
+    """
+
+    relations: tuple[str | Relation, ...]
+    length: int = None  # type: ignore[assignment]  # always an int after __post_init__
+    weighted: bool = False
+
+    @classmethod
+    def from_options(
+        cls,
+        relations: Annotated[
+            tuple[str, ...], Option("relations that the steps go along in turn")
+        ] = (),
+        length: Annotated[int, LENGTH] = 80,
+        weighted: Weighted = False,
+    ) -> Metapath:
+        """How a command makes the walker."""
+        if not relations:
+            raise InputError(
+                "--sampler metapath must have --relations, which its steps go along in turn",
+                "none",
+                "Give e.g. --relations rev_buys buys.",
+            )
+        return cls(relations, length, weighted)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relations", _check_relations(self.relations))
+        length = len(self.relations) if self.length is None else self.length
+        object.__setattr__(self, "length", require_int("length", length, 1))
+        object.__setattr__(self, "weighted", bool(self.weighted))
+
+    def init(self, graph: Graph) -> jax.Array:
+        """int64 `[U, N, 2]`: for each of the `U` different relations and each node, where the
+        node's edges of that relation begin, and their number."""
+        check_graph(graph, self.weighted)
+        path = _path(self, graph)
+        with exact_integers():
+            return _stretches(graph, tuple(dict.fromkeys(path)))
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
+    ) -> Walks:
+        check_graph(graph, self.weighted)
+        shape = (len(set(_path(self, graph))), graph.num_nodes, 2)
+        given = getattr(state, "dtype", type(state).__name__), getattr(state, "shape", ())
+        if given != (np.int64, shape):
+            raise InputError(
+                f"the state must be int64{list(shape)}",
+                f"{given[0]}{list(given[1])}",
+                "Give what `init` returned for this graph.",
+            )
+        return sample_walks(metapath_kernel, metapath_plain, key, graph, state, seeds, self)
+
+
+@partial(jax.jit, static_argnums=1)
+def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
+    start, degree = rows_of(graph, jnp.arange(graph.num_nodes))
+    found = (stretch(graph, start, degree, relation) for relation in relations)
+    return jnp.array(list(found)).mT
+
+
+def metapath_kernel(
+    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Metapath
+) -> Walks:
+    """The result of `metapath_plain`, by jgs/kernels/walk.cc."""
+    turns = _turns(walker, graph)
+    return call_walks(key_data, graph, seeds, walker, stretches=state, relations=turns)
+
+
+def metapath_plain(
+    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Metapath
+) -> Walks:
+    """See `jgs.sampling.walks.Implementation`."""
+    turns = jnp.array(_turns(walker, graph))
+
+    def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
+        part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
+        start, count = part[:, 0], part[:, 1]
+        row, _ = rows_of(graph, here)
+        rows = Eligible(here, row, start, count, count)
+        return drawn_neighbor(graph, rows, step_bits(keys, t, 0), walker.weighted)
+
+    return walk(key_data, graph, seeds, walker.length, step)
+
+
+def _check_relations(relations: Any) -> tuple[str | Relation, ...]:
+    if isinstance(relations, str) or not isinstance(relations, Sequence) or not relations:
+        raise InputError(
+            "relations must be names or triples, one a step",
+            repr(relations),
+            'Give a tuple such as ("writes", "rev_writes").',
+        )
+    return tuple(one if isinstance(one, str) else tuple(one) for one in relations)
+
+
+def _path(walker: Metapath, graph: Graph) -> tuple[int, ...]:
+    """The edge types of the steps; raises `InputError`."""
+    steps = [walker.relations[i % len(walker.relations)] for i in range(walker.length)]
+    relation_path(graph, steps[: len(walker.relations) + 1])  # also the first after the last
+    return relation_path(graph, walker.relations)
+
+
+def _turns(walker: Metapath, graph: Graph) -> tuple[int, ...]:
+    """The index along the first axis of the state that each step reads."""
+    path = _path(walker, graph)
+    different = list(dict.fromkeys(path))
+    return tuple(different.index(relation) for relation in path)

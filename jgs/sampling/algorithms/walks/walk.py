@@ -1,0 +1,122 @@
+"""`Walk`: random walks, uniform or by edge weight, with restart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.sampling.base import Weighted
+from jgs.sampling.checks import check_graph, check_timed, check_window, require_int
+from jgs.sampling.seeds import Seeds
+from jgs.sampling.walks import (
+    LENGTH,
+    Walker,
+    Walks,
+    check_probability,
+    drawn_neighbor,
+    eligible_of,
+    happens,
+    sample_walks,
+    step_bits,
+    step_halves,
+    walk,
+)
+
+JUMPS = 0xFFFFFFFF  # the draw that decides whether a walk stops or goes back to its root
+
+
+@dataclass(frozen=True, repr=False)
+class Walk(Walker):
+    """Walks whose every step draws one of the node's in-neighbours.
+
+    DeepWalk (Perozzi et al. 2014, section 4.1) makes such walks. With `restart` they are random
+    walks with restart (Tong et al. 2006). Returns `Walks`; `Walker` says what a walk depends
+    on.
+
+    Fields:
+      length: the largest number of steps of a walk.
+      weighted: whether a step draws in proportion to `graph.edge_weight` instead of uniformly.
+        A node whose edges all have weight 0 is then a dead end.
+      restart: the probability, before each step but the first, that the walk jumps back to its
+        root. The jump takes the place of the step, also at a dead end.
+      stop: the probability, before each step but the first, that the walk ends. It is decided
+        before `restart`. DGL's `restart_prob` is this probability.
+
+      window: for roots with times (`Seeds.time`): every step follows an edge with
+        `cutoff - window <= time < cutoff`, where the cutoff is the root's. None: any edge
+        before the cutoff.
+      latest: for roots with times: a step draws from that many latest edges before the cutoff.
+        None: from all.
+
+    Steps do not follow excluded edges (`Seeds.excluded`). Raises `InputError` for a length
+    below 1, for a number that is not a probability, and for `latest` with `weighted`.
+    """
+
+    length: Annotated[int, LENGTH]
+    weighted: Weighted = False
+    restart: float = 0.0
+    stop: float = 0.0
+    window: int | None = field(default=None, kw_only=True)
+    latest: int | None = field(default=None, kw_only=True)
+
+    takes_excluded = takes_time = True
+    later_fields = ("window", "latest")
+
+    def __post_init__(self) -> None:
+        if self.window is not None:
+            object.__setattr__(self, "window", check_window(self.window))
+        if self.latest is not None:
+            object.__setattr__(self, "latest", require_int("latest", self.latest, 1))
+            if self.weighted:
+                raise InputError(
+                    "the latest edges must be drawn from without weights",
+                    f"latest={self.latest}, weighted=True",
+                    "Leave one of them out.",
+                )
+        object.__setattr__(self, "length", require_int("length", self.length, 1))
+        object.__setattr__(self, "weighted", bool(self.weighted))
+        for name in ("restart", "stop"):
+            object.__setattr__(self, name, check_probability(name, getattr(self, name)))
+
+    def init(self, graph: Graph) -> tuple[()]:
+        check_graph(graph, self.weighted)
+        return ()
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
+    ) -> Walks:
+        seeds = Seeds.of(seeds)
+        check_timed(self, seeds)
+        return sample_walks(walk_kernel, walk_plain, key, graph, state, seeds, self)
+
+
+def walk_kernel(
+    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Walk
+) -> Walks:
+    """The result of `walk_plain`, by jgs/kernels/walk.cc."""
+    times = walker.window, walker.latest
+    return call_walks(key_data, graph, seeds, walker, walker.restart, walker.stop, times=times)
+
+
+def walk_plain(
+    key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Walk
+) -> Walks:
+    """See `jgs.sampling.walks.Implementation`."""
+
+    def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
+        rows, bits = eligible_of(graph, here, seeds, walker.window), step_bits(keys, t, 0)
+        there = drawn_neighbor(graph, rows, bits, walker.weighted, walker.latest)
+        if walker.restart == walker.stop == 0:
+            return there
+        back, end = step_halves(keys, t, JUMPS)
+        walks = (here < graph.num_nodes) & (t > 1)
+        there = jnp.where(walks & happens(back, walker.restart), seeds.nodes, there)
+        return jnp.where(walks & happens(end, walker.stop), graph.num_nodes, there)
+
+    return walk(key_data, graph, seeds, walker.length, step)

@@ -1,0 +1,110 @@
+"""The neighbours that a node draws: positions and edges, decided in integers.
+
+Every function is plain `jax.numpy`, to be traced under `jax.enable_x64(True)`. Together they
+define what `jgs/kernels/draw.h` computes. Shapes: `T` targets, fanout `k`. The key data is
+uint32 `[2]`, or `[T, 2]` if each target has a key of its own.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jgs.kernels.call import vary_alike
+from jgs.sampling.edges.eligible import Weights
+from jgs.sampling.edges.random import below, node_bits
+
+_LARGEST = jnp.iinfo(jnp.int64).max
+
+
+def distinct(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
+    """int64 `[T, k]`: `k` distinct positions below `degree`, every subset equally likely.
+
+    Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 1987): draw `i` is
+    uniform in `[0, degree-k+i]`; if that position was drawn before, it is `degree-k+i` instead.
+    Rows with `degree <= k` are undefined: the caller takes all their neighbours.
+    """
+
+    def draw(i, position):
+        last = jnp.maximum(degree - k + i, 0).astype(jnp.int64)
+        drawn = below(node_bits(key_data, node, i), last + 1)
+        earlier = jnp.arange(k) < i
+        taken = jnp.any((position == drawn[:, None]) & earlier, axis=1)
+        return position.at[:, i].set(jnp.where(taken, last, drawn))
+
+    start, *_ = vary_alike(jnp.zeros((node.shape[0], k), jnp.int64), node, key_data)
+    return jax.lax.fori_loop(0, k, draw, start)
+
+
+def repeated(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
+    """int64 `[T, k]`: `k` positions below `degree`, each uniform (0 where `degree` is 0)."""
+    return below(_bits(key_data, node, k), degree[:, None])
+
+
+def weighted_repeated(
+    key_data: jax.Array, node: jax.Array, weights: Weights, k: int
+) -> tuple[jax.Array, jax.Array]:
+    """`k` edges of each row, each drawn in proportion to its weight.
+
+    Args:
+      node: int32 `[T]`.
+      weights: of the rows `[T]`.
+
+    Returns edges int64 `[T, k]`, and bool `[T, k]`, which of them were drawn: none in a row
+    whose weights are all 0.
+    """
+    total = weights.total[:, None]
+    edge = weights.along().edge(below(_bits(key_data, node, k), total))
+    return edge, jnp.broadcast_to(total > 0, edge.shape)
+
+
+def weighted_distinct(
+    key_data: jax.Array, node: jax.Array, weights: Weights, k: int
+) -> tuple[jax.Array, jax.Array]:
+    """Up to `k` distinct edges by successive draws, each in proportion to its weight among the
+    edges that are left.
+
+    A draw is a point below the total weight not yet drawn. It becomes a point of the whole row
+    by stepping over the parts of the earlier draws, in ascending order. This is exact: no
+    draw is repeated, and no neighbours are scanned. Arguments and results are those of
+    `weighted_repeated`.
+    """
+    slots = jnp.arange(k)
+
+    def draw(i, state):
+        edge, drawn, begin, weight, left = state  # begin: ascending, unused slots last
+        point = below(node_bits(key_data, node, i), left)
+        skipped = jnp.cumsum(weight, axis=1) - weight
+        passed = point[:, None] >= begin - skipped
+        passed &= slots < i
+        found = weights.edge(point + jnp.sum(jnp.where(passed, weight, 0), axis=1))
+        at = jnp.sum(passed, axis=1)[:, None]
+        new_begin, new_weight = weights.part(found)
+        begin = _insert(begin, at, new_begin, slots)
+        weight = _insert(weight, at, new_weight, slots)
+        edge = edge.at[:, i].set(found)
+        drawn = drawn.at[:, i].set(left > 0)
+        return edge, drawn, begin, weight, left - jnp.where(left > 0, new_weight, 0)
+
+    shape = (node.shape[0], k)
+    start_state = (
+        jnp.zeros(shape, jnp.int64),
+        jnp.zeros(shape, bool),
+        jnp.full(shape, _LARGEST, jnp.int64),
+        jnp.zeros(shape, jnp.int64),
+        weights.total,
+    )
+    start_state = vary_alike(*start_state, node, key_data)[:-2]
+    edge, drawn, *_ = jax.lax.fori_loop(0, k, draw, start_state)
+    return edge, drawn
+
+
+def _bits(key_data: jax.Array, node: jax.Array, k: int) -> jax.Array:
+    """uint64 `[T, k]`: the bits of the first `k` draws of each target."""
+    keys = jnp.repeat(key_data[:, None], k, axis=1) if key_data.ndim == 2 else key_data
+    return node_bits(keys, jnp.repeat(node[:, None], k, axis=1), jnp.arange(k))
+
+
+def _insert(values: jax.Array, at: jax.Array, new: jax.Array, slots: jax.Array) -> jax.Array:
+    shifted = jnp.roll(values, 1, axis=1)
+    return jnp.where(slots < at, values, jnp.where(slots == at, new[:, None], shifted))

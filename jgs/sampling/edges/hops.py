@@ -1,0 +1,259 @@
+"""Blocks made of drawn edges, hop by hop, in plain JAX; all samplers of neighbours share
+this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jgs.graph import Block, Graph, MiniBatch
+from jgs.kernels.call import on_cpu, vary_alike
+from jgs.sampling.capacity import Capacity
+from jgs.sampling.edges.compact import compacted
+from jgs.sampling.edges.eligible import bad_excluded, eligible
+from jgs.sampling.edges.relabel import relabel
+from jgs.sampling.seeds import Seeds
+from jgs.settings import exact_integers
+
+# (blocks, nodes, overflow, needed, cutoff): these fields of a `MiniBatch`, but the seeds' block
+# first.
+Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array, jax.Array | None]
+
+
+class Spec(Protocol):
+    """The static part of a sampler's arguments, apart from how it draws: a hashable tuple.
+
+    Fields:
+      capacity, edge_ids, edge_weights, relabel_inputs, window: as in
+        `jgs.sampling.algorithms.nodewise.neighbors.Neighbors` and
+        `jgs.sampling.Sampler.sample`.
+      separate: bool; whether S batches have separate arrays instead of common ones.
+      first_hop: int; the number of the first hop. Hop h draws with the key `fold(key, h)`.
+    """
+
+    capacity: Capacity
+    edge_ids: bool
+    edge_weights: bool
+    relabel_inputs: bool
+    separate: bool
+    first_hop: int
+    window: int | None
+
+
+# draw(graph, key_data, rows, h, room) draws edges with the batch's key `key_data` at the `h`-th
+# of the capacity's hops, from the `Eligible` rows. Rows of padding have no edges. It returns
+# four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none; the target of each
+# slot, int32 `[room]`, ascending; the number of slots needed, int64; and the weight of each
+# slot's edge, float32 `[room]`, or None for the weights of the graph. In place of edges it may
+# return anything that the sampler's `Neighbor` understands.
+Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
+
+# neighbor(graph, drawn) returns the node that each slot drew, int32; any number in an empty
+# slot.
+Neighbor = Callable[[Graph, jax.Array], jax.Array]
+
+
+# An implementation of a sampler: `(key_data, graph, seeds, spec)` to samples; see
+# `sample_hops`.
+Implementation = Callable[..., list[Sample]]
+
+
+def draw_batches(
+    kernel: Implementation,
+    plain: Implementation,
+    key_data: jax.Array,
+    graph: Any,
+    seeds: Seeds,
+    spec: Any,
+) -> list[MiniBatch]:
+    """The batch of `seeds`, in a list. With `spec.separate` the list has the S batches of seeds
+    `[S, B]`. They share no array, so taking them apart copies nothing. `graph` is a `Graph`, or
+    a pytree that has its `num_nodes`.
+
+    `kernel` draws them on a CPU and `plain` elsewhere. Both must be functions at the top level
+    of a module.
+    """
+    key_data, graph, seeds = vary_alike(key_data, graph, seeds)
+    with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
+        samples = _samples(kernel, plain, key_data, graph, seeds, spec)
+    rows = [*seeds.nodes] if spec.separate else [seeds.nodes]
+    return [
+        MiniBatch(
+            row,
+            nodes,
+            tuple(hops[::-1]),
+            overflow,
+            graph.num_nodes,
+            needed=needed,
+            cutoff=cutoff,
+            direct_inputs=not spec.relabel_inputs,
+        )
+        for row, (hops, nodes, overflow, needed, cutoff) in zip(rows, samples, strict=True)
+    ]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 5))
+def _samples(
+    kernel: Implementation,
+    plain: Implementation,
+    key_data: jax.Array,
+    graph: Any,
+    seeds: Seeds,
+    spec: Any,
+) -> list[Sample]:
+    implementations = partial(kernel, spec=spec), partial(plain, spec=spec)
+    return on_cpu(*implementations, key_data, graph, seeds)
+
+
+def source_of(graph: Graph, edge: jax.Array) -> jax.Array:
+    """The source of each drawn edge: the `Neighbor` of samplers that draw edges."""
+    if graph.num_edges == 0:
+        return edge.astype(jnp.int32)
+    return graph.indices.at[edge].get(mode="clip")
+
+
+def sample_hops(
+    key_data: jax.Array,
+    graph: Graph,
+    seeds: Seeds,
+    spec: Any,
+    draw: Draw,
+    neighbor: Neighbor = source_of,
+) -> list[Sample]:
+    """The sample of `seeds` `[B]` with the key `key_data` `[2]`, in a list. For `[S, B]` and
+    `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S
+    samples."""
+    one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
+    if seeds.nodes.ndim == 1:
+        return [one(key_data, seeds)]
+    samples = jax.vmap(one)(key_data, seeds)
+    if not spec.separate:
+        return [samples]
+    return [jax.tree.map(lambda a, i=i: a[i], samples) for i in range(seeds.nodes.shape[0])]
+
+
+def relabels(spec: Any, h: int) -> bool:
+    """Whether the neighbours drawn at hop `h` get local ids."""
+    return spec.relabel_inputs or h + 1 < len(spec.capacity.edges)
+
+
+def _sample_batch(
+    key_data: jax.Array,
+    seeds: Seeds,
+    graph: Graph,
+    spec: Any,
+    draw: Draw,
+    neighbor: Neighbor,
+) -> Sample:
+    num_nodes, num_edges = graph.num_nodes, graph.num_edges
+    bad = bad_seeds(seeds, num_nodes, num_edges)
+    nodes, cutoff = seeds.nodes, seeds.time
+    if num_edges == 0:  # one edge that is in no row, since an empty array cannot be indexed
+        graph, seeds = _with_an_edge(graph), seeds.replace(excluded=None)
+    slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
+    if cutoff is not None:
+        cutoff = jnp.where(nodes < num_nodes, cutoff, 0)
+    num_targets = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
+    overflow, blocks, needed = bad, [], []
+    for h in range(len(spec.capacity.edges)):
+        frontier = (nodes, cutoff, num_targets)
+        block, nodes, cutoff, need, fits = _hop(
+            key_data, graph, frontier, seeds, spec, h, draw, neighbor, num_edges
+        )
+        needed.append(jnp.where(overflow, 0, need))
+        overflow |= ~fits
+        num_targets = block.num_sources
+        blocks.append(block)
+    blocks = [empty_if(overflow, b, num_edges) for b in blocks]
+    need = jnp.where(bad, -1, jnp.stack(needed, axis=1)).astype(jnp.int32)
+    cutoff = None if cutoff is None else jnp.where(overflow, 0, cutoff)
+    return blocks, jnp.where(overflow, num_nodes, nodes), overflow, need, cutoff
+
+
+def bad_seeds(seeds: Seeds, num_nodes: int, num_edges: int) -> jax.Array:
+    """bool `[]`: whether a seed is not a node, or the excluded edges do not ascend."""
+    bad = jnp.any((seeds.nodes < 0) | (seeds.nodes > num_nodes))
+    return bad if seeds.excluded is None else bad | bad_excluded(seeds.excluded, num_edges)
+
+
+def _with_an_edge(graph: Graph) -> Graph:
+    arrays = graph.edge_arrays().items()
+    one = {name: jnp.zeros((1, *a.shape[1:]), a.dtype) for name, a in arrays}
+    return Graph.from_edge_arrays(graph.indptr, one, schema=graph.schema)
+
+
+def _hop(
+    key_data: jax.Array,
+    graph: Graph,
+    frontier: tuple[jax.Array, jax.Array | None, jax.Array],
+    seeds: Seeds,
+    spec: Any,
+    h: int,
+    draw: Draw,
+    neighbor: Neighbor,
+    num_edges: int,
+) -> tuple[Block, jax.Array, jax.Array | None, jax.Array, jax.Array]:
+    """One hop from the frontier, which is nodes, their cutoffs, and how many of them are real.
+    Returns its block, the sources and their cutoffs, the numbers of edges and sources that it
+    needed, and whether both fit."""
+    nodes, cutoff, num_targets = frontier
+    num_nodes = graph.num_nodes
+    edge_capacity, source_capacity = spec.capacity.edges[h], spec.capacity.sources[h]
+    real = (jnp.arange(nodes.shape[0]) < num_targets) & (nodes < num_nodes)
+    rows = eligible(graph, nodes, real, cutoff, seeds.excluded, spec.window)
+    edge, row, total, weight = draw(graph, key_data, rows, h, edge_capacity)
+    slots = jnp.searchsorted(row, jnp.arange(nodes.shape[0] + 1, dtype=row.dtype))
+    columns = [(edge, -1), (row, 0), (weight, 0)]
+    indptr, (edge, row, weight), _ = compacted(slots, edge >= 0, columns)
+    valid = edge >= 0
+    neighbors = neighbor(graph, edge)
+    fits = total <= edge_capacity
+    sources, num_sources, sources_needed = nodes, jnp.int32(num_nodes), jnp.int32(0)
+    if relabels(spec, h):
+        of_edge = None if cutoff is None else cutoff.at[row].get(mode="clip")
+        sources, num_sources, indices, cutoff = relabel(
+            nodes, num_targets, neighbors, valid, source_capacity, num_nodes, cutoff, of_edge
+        )
+        sources_needed = jnp.where(fits, jnp.minimum(num_sources, source_capacity + 1), 0)
+        fits &= num_sources <= source_capacity
+    else:
+        indices = jnp.where(valid, neighbors, num_nodes)
+    if weight is None and spec.edge_weights and graph.edge_weight is not None:
+        weight = graph.edge_weight.at[edge].get(
+            mode="fill", fill_value=0, wrap_negative_indices=False
+        )
+    block = Block(
+        indptr=indptr,
+        indices=indices,
+        num_targets=num_targets,
+        num_sources=num_sources,
+        num_edges=indptr[-1],
+        edge_id=jnp.where(valid, edge, num_edges) if spec.edge_ids else None,
+        edge_weight=weight,
+        source_capacity=source_capacity if relabels(spec, h) else num_nodes,
+    )
+    most = jnp.iinfo(jnp.int32).max
+    need = jnp.stack([jnp.minimum(total, most).astype(jnp.int32), sources_needed])
+    return block, sources, cutoff, need, fits
+
+
+def empty_if(overflow: jax.Array, block: Block, num_edges: int) -> Block:
+    """`block`, or where the sample has overflowed an empty block of the same capacities, from a
+    graph of `num_edges` edges."""
+    assert block.source_capacity is not None
+    empty = Block(
+        indptr=jnp.zeros_like(block.indptr),
+        indices=jnp.full_like(block.indices, block.source_capacity),
+        num_targets=jnp.zeros_like(block.num_targets),
+        num_sources=jnp.zeros_like(block.num_sources),
+        num_edges=jnp.zeros_like(block.num_edges),
+        edge_id=None if block.edge_id is None else jnp.full_like(block.edge_id, num_edges),
+        edge_weight=None if block.edge_weight is None else jnp.zeros_like(block.edge_weight),
+        control=jax.tree.map(jnp.zeros_like, block.control),
+        source_capacity=block.source_capacity,
+    )
+    return jax.tree.map(lambda e, b: jnp.where(overflow, e, b), empty, block)

@@ -1,0 +1,133 @@
+"""GraphSAINT's normalisation: how often each node and edge is in a sampled subgraph."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.sampling.capacity import Capacity, enlarged, modest, until_it_fits, with_margin
+from jgs.sampling.edges.random import fold_each
+from jgs.sampling.loading.superbatch import num_threads
+from jgs.settings import exact_integers
+
+_KEY_DATA = np.zeros(2, np.uint32)  # the key of these subgraphs; batches have other keys
+
+
+class Coefficients(NamedTuple):
+    """Factors that make sums over a subgraph estimates of sums over the graph.
+
+    They come from `T` sampled subgraphs: `C[v]` of them had the node `v`, and `C[u, v]` the
+    edge from `u` to `v`.
+
+    Fields:
+      nodes: float32 `[N]`, `T / C[v]`: one over the probability that `v` is in a subgraph. The
+        loss of a seed is multiplied by it, and by the batch's share of all seeds, so that the
+        mean over a batch is an estimate of the mean over all seeds (section 3.2, equation 3).
+      edges: float32 `[E]`, `C[v] / C[u, v] / d[v]`, where `d` is the in-degree, times the
+        graph's edge weight if asked for. A block's `edge_weight` is this times the number of
+        the row's edges in the block. `aggregate(block, x, "mean")`, which divides by that
+        number, then estimates the mean over all neighbours of `v`, given that `v` was drawn
+        (equation 2, with the aggregator normalisation `alpha = C[u, v] / C[v]`).
+
+    A node or edge that was in no subgraph counts as if it had been in one.
+    """
+
+    nodes: jax.Array
+    edges: jax.Array
+
+
+def check_error(error: Any) -> float | None:
+    """`error` as a float above 0, or None, which 0 is too; raises `InputError`."""
+    if error is None or (type(error) in (int, float) and error == 0):
+        return None
+    if isinstance(error, bool) or not isinstance(error, int | float) or not 1e-4 <= error <= 1:
+        raise InputError(
+            "norm_error must be a number from 0.0001 to 1, or None for no normalisation",
+            repr(error),
+            "0.15 is usual.",
+        )
+    return float(error)
+
+
+def estimate(
+    draw: Callable[[jax.Array, Graph, Any, Capacity], list[Any]],
+    graph: Graph,
+    state: Any,
+    edge_weight: Any,
+    bound: Capacity,
+    error: float,
+) -> Coefficients:
+    """The coefficients, estimated from subgraphs.
+
+    Subgraphs are drawn until the relative standard error of a node's count, for the mean count
+    of all nodes, is at most `error`. The result is a pure function of the graph and the
+    sampler, because the keys are always the same.
+
+    Args:
+      draw: `draw(key_data, graph, state, capacity)`, which is traced under x64. For `key_data`
+        uint32 `[S, 2]` it returns a list of `S` subgraphs with the fields nodes, num_nodes,
+        block (with `edge_id`) and needed.
+      graph, state: passed to `draw`.
+      edge_weight: float32 `[E]` that the edges' coefficients are multiplied by, or None.
+      bound: a capacity that no subgraph exceeds.
+      error: float; the relative standard error.
+    """
+    began, enough = time.perf_counter(), math.ceil(graph.num_nodes / error**2)
+    in_nodes = np.zeros(graph.num_nodes, np.int32)
+    in_edges = np.zeros(graph.num_edges, np.int32)
+    program, room = jax.jit(draw, static_argnums=3), modest(bound, 0)
+
+    def attempt(level: int, key_data: np.ndarray) -> tuple[list[Any], bool]:
+        capacity = enlarged(room, bound, level)
+        with exact_integers(), kernels.this_host_only():
+            drawn = program(key_data, graph, state, capacity)
+        return drawn, not all(_fits(each, capacity) for each in drawn)
+
+    num_drawn, total, level = 0, 0, 0
+    while total < enough:
+        key_data = fold_each(_KEY_DATA, num_drawn + np.arange(num_threads()))
+        drawn, level = until_it_fits(partial(attempt, key_data=key_data), level)
+        for subgraph in drawn:
+            if total >= enough:
+                break
+            count, num_edges = int(subgraph.num_nodes), int(subgraph.needed)
+            if count == 0:
+                raise InputError(
+                    "a subgraph must have nodes to be normalised by",
+                    "none",
+                    "Draw more nodes, or none of this.",
+                )
+            in_nodes[np.asarray(subgraph.nodes)[:count]] += 1
+            in_edges[np.asarray(subgraph.block.edge_id)[:num_edges]] += 1
+            total, num_drawn = total + count, num_drawn + 1
+        if num_drawn <= len(drawn):  # the first subgraphs show how large a capacity is needed
+            most = np.array([[[int(d.needed)], [int(d.num_nodes)]] for d in drawn]).max(axis=0)
+            room, level = with_margin(most, 0.2, 0, bound), 0
+    logging.getLogger("jgs").info(
+        "normalisation estimated from %d subgraphs in %.1f s",
+        num_drawn,
+        time.perf_counter() - began,
+    )
+    degree = np.diff(np.asarray(graph.indptr))
+    at_least = np.maximum(in_nodes, 1).astype(np.float32)
+    edges = np.repeat(at_least / np.maximum(degree, 1).astype(np.float32), degree)
+    edges /= np.maximum(in_edges, 1, out=in_edges)
+    if edge_weight is not None:
+        edges *= np.asarray(edge_weight)
+    return Coefficients(jnp.asarray(num_drawn / at_least), jnp.asarray(edges))
+
+
+def _fits(drawn: Any, capacity: Capacity) -> bool:
+    (room,), (max_edges,) = capacity.sources, capacity.edges
+    return int(drawn.num_nodes) <= room and int(drawn.needed) <= max_edges

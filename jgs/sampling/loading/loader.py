@@ -1,0 +1,374 @@
+"""`Loader`: an epoch of mini-batches, drawn ahead in the background, from any source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Self
+
+from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch
+from jgs.graph.shown import Shown
+from jgs.sampling.base import Adaptive, Sampler, State
+from jgs.sampling.capacity import Capacity
+from jgs.sampling.checks import require_int
+from jgs.sampling.learning import Learning
+from jgs.sampling.loading.ahead import Ahead
+from jgs.sampling.loading.forked import refuse_forked
+from jgs.sampling.loading.items import Stage, check_asked, check_functions, name_of
+from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
+from jgs.sampling.loading.source import LocalSource, Source
+from jgs.sampling.loading.staged import source_of
+from jgs.sampling.loading.stages import SamplerSchedule, check_alike, check_states, samplers_of
+
+
+class Loader(Shown):
+    """Yields each seed once an epoch, as `MiniBatch`es of one static shape.
+
+    `for batch in loader` yields the rest of the current epoch and then moves on to the next.
+    The first loop runs epoch 0. A loop that was broken off is continued by the next one. A loop
+    that begins where nothing is left runs the next epoch. `peek` looks at the next batch
+    without taking it. The last batch is padded (`MiniBatch.seed_mask`). A batch that overflows
+    its capacity is drawn again with the same key and, for this batch only, a larger capacity.
+    So a batch depends on the key, its epoch and its step alone.
+
+    Args:
+      graph: the graph `[N]`.
+      seeds: the items that an epoch goes through: int `[n]` node ids, `n >= batch_size`. A node
+        that is given twice may come twice in one batch. For a sampler of pairs int `[n, 2]`.
+        Or `Seeds`, or any pytree of arrays of numbers `[n, ...]`, such as a dict of `src`,
+        `dst`, `time` and `label`: rows are shuffled, padded and dealt whole, and come back as
+        `batch.items`. They are copied. Integers of 16 bits and more become int32 where all of
+        a column fit. In rows of padding int32 and int64 arrays hold `N`, others 0. A stage gets
+        `Seeds` as a dict of `nodes` and `time`.
+      batch_size: `B`, the items in a batch. A sampler of subgraphs draws the seeds itself; for
+        it `B` only sets the number of batches in an epoch, `n / B` rounded up.
+      sampler: the `Sampler`, or a tuple of ints with the `options` of `sample_neighbors`, or a
+        schedule of samplers, `ByEpoch` or `OnPlateau`. With a schedule, each epoch is what a
+        loader of that epoch's sampler alone would draw, and each sampler is planned and
+        compiled once.
+      key: a random key. Batch `i` of epoch `e` is sampled with
+        `fold_in(fold_in(key, e), 1 + i)`, or with the `step_keys` of step `i` where the sampler
+        has them. The order of the seeds comes from `fold_in(fold_in(key, e), 0)`.
+      before: a stage that makes the seeds of items, or several: pure functions
+        `stage(key, graph, items)` that return `Seeds`, or nodes, or a pair of these and the
+        `batch.items`. Each takes what the one before returned. They run in the program that
+        samples, with keys of their own, under `jax.enable_x64`: integers are 64-bit. None: the
+        items are nodes or pairs, or have `nodes` and perhaps `time`.
+      after: a function that makes of a batch what the loader yields, or several. The background
+        thread calls them, so the caller does not wait for them.
+      shuffle: whether the items are shuffled in each epoch. Otherwise they keep their order.
+      drop_last: whether an epoch leaves out the items that do not fill a batch.
+      capacity: None plans one (`plan_capacity`), which draws a few batches.
+      prefetch: how many batches may wait, rounded up to whole super-batches. With 0 the loader
+        samples in the caller's thread.
+      super_batch: how many batches are sampled in one call. More make small batches cheaper and
+        change none of them. None chooses a number (`choose_super_batch`); 1 turns it off.
+      read: a function of a batch, for example one that gathers its features. The loader then
+        yields pairs of the batch and the function's result.
+      age: for an adaptive sampler, whose state `update` changes after every step. Batch `t` is
+        drawn with the state after step `t - 1 - age`, and at most `age` batches wait. With None
+        the state never changes, and `update` is not called.
+      states: by sampler, what its `init` returned for the graph, or other arrays like it.
+        `init` is called for samplers that are not there.
+
+    Attributes:
+      epoch, step: the position; `step` batches of `epoch` have been yielded.
+      source: the `Source` of the batches.
+      capacity: the planned `Capacity`.
+      super_batch: how many batches a call samples.
+      redraws: how many batches were drawn again.
+      waited: seconds that the caller has waited for batches drawn in the background.
+
+    Raises `InputError`. The background thread is stopped by an exception or Ctrl-C in the
+    loop's body, by `close()`, and by the end of a `with` block. A loader holds a thread and
+    cannot be copied: make another one, and give it this one's `state_dict`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        seeds: Any,
+        batch_size: int,
+        sampler: Any = None,
+        *,
+        key: Any,
+        before: Stage | Sequence[Stage] | None = None,
+        after: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        capacity: Capacity | None = None,
+        prefetch: int = 2,
+        super_batch: int | None = None,
+        read: Callable[[MiniBatch], Any] | None = None,
+        age: int | None = 0,
+        states: Mapping[Sampler, State] | None = None,
+        **options: Any,
+    ):
+        samplers = samplers_of(sampler, **options)
+        check_alike(samplers, capacity)
+        if not isinstance(sampler, SamplerSchedule):
+            (sampler,) = samplers
+        items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
+        functions, states = check_functions(after), check_states(states, samplers)
+        # What else decides the batches, so that a state of others is noticed.
+        settings = decided_by(sampler, bool(shuffle), age, stages=stages)
+        prefetch = require_int("prefetch", prefetch, 0)
+        if super_batch is not None:
+            super_batch = require_int("super_batch", super_batch, 1)
+        sizes, seed_parts = (capacity, super_batch), SeedParts.whole(items, graph_digest(graph))
+
+        def make(sampler: Sampler) -> Source:
+            own = states[sampler] if sampler in states else sampler.init(graph)
+            learning, keys = Learning.of(sampler, own, age, graph), sampler.step_keys
+            of_seeds: dict[str, Any] = {"step_keys": keys, "whole": sampler.draws_seeds}
+            of_seeds |= {"staged": bool(stages), "drop_last": bool(drop_last)}
+            sizes_of = (batch_size, graph.num_nodes, shuffle, settings)
+            schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds)
+            sized = (graph, sampler, own, schedule, items, *sizes, read, learning)
+            return LocalSource(*sized, before=stages, after=functions)
+
+        source = source_of(sampler, make)
+        self._begin(source, prefetch)
+        self._drawn_by = repr(sampler)
+
+    @classmethod
+    def over(cls, source: Source, prefetch: int = 2) -> Self:
+        """A loader of the batches that `source` draws, at most `prefetch` of them ahead."""
+        loader = object.__new__(cls)
+        loader._begin(source, prefetch)
+        return loader
+
+    def _begin(self, source: Source, prefetch: int) -> None:
+        if source.learning is not None:
+            prefetch = min(prefetch, source.learning.age)
+        self.source, self._prefetch = source, prefetch
+        self.waited, self._finishing = 0.0, 0.0
+        self._ahead: Ahead | None = None
+        self._ahead_of = (0, 0)  # epoch and step of its first batch
+        self._loop: object = None  # the loop under way, until `close`
+        self._drawn_by = ""
+
+    @property
+    def _schedule(self) -> Schedule:
+        return self.source.schedules[0]
+
+    def _facts(self) -> dict[str, str]:
+        schedule = self._schedule
+        return {
+            "seeds": f"{schedule.num_seeds:,}",
+            "batches": f"{len(self):,} of {schedule.batch_size:,}",
+            "epoch": str(self.epoch),
+            "step": str(self.step),
+            "": self._drawn_by,
+        }
+
+    def __len__(self) -> int:
+        return len(self._schedule)
+
+    @property
+    def epoch(self) -> int:
+        return self._schedule.epoch
+
+    @property
+    def step(self) -> int:
+        return self._schedule.step
+
+    @property
+    def redraws(self) -> int:
+        return self.source.redraws
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rounds, bytes and the like that drawing has taken so far, by name (see
+        `RankSource.counts`); `{}` on one machine."""
+        return self.source.counts
+
+    @property
+    def super_batch(self) -> int:
+        return self.source.at_once
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.source.capacity  # type: ignore[attr-defined]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds that the caller has waited, by kind of work. Drawing in the background takes
+        longer than the caller waits for it, so the wait is shared out in proportion."""
+        drawing = self.source.seconds
+        share = min(self.waited / max(sum(drawing.values()), 1e-9), 1)
+        parts = {name: s * share for name, s in drawing.items()}
+        return parts | {"features": parts.get("features", 0.0) + self._finishing}
+
+    def start_prefetch(self) -> None:
+        """Starts to draw the next loop's batches in the background, before the loop begins.
+        Nothing happens if they are being drawn already, or with `prefetch=0`. On ranks that
+        draw together, all ranks call it. With `OnPlateau` call it after `report`."""
+        if self._prefetch and self._ahead is None:
+            calls = self.source.drawn(*self._next())
+            self._ahead_of = self._next()
+            self._ahead = Ahead(calls, -(-self._prefetch // self.source.at_once))
+
+    def __iter__(self) -> Iterator[Any]:
+        refuse_forked()
+        if self._loop is not None or self._ahead_of != self._next():
+            self.close()
+        self._move(*self._next())
+        self.start_prefetch()
+        loop, first = object(), self.step
+        self._loop, ahead = loop, self._ahead
+        items = _each(self.source.drawn(self.epoch, first) if ahead is None else ahead)
+        try:
+            for step in range(first, len(self)):
+                began = time.perf_counter()
+                item = next(items)
+                drawn = time.perf_counter()
+                item = self.source.finish(item)
+                self.waited += drawn - began
+                self._finishing += time.perf_counter() - drawn
+                self._move(self.epoch, step + 1)
+                if self.source.learning is not None:
+                    self.source.learning.next()
+                yield item
+                if self._loop is not loop or self.step != step + 1:
+                    raise RuntimeError("the loader was closed or moved inside its loop")
+            self.finish_epoch()
+        finally:
+            if self._loop is loop:
+                self.close()
+
+    def _next(self) -> tuple[int, int]:
+        """Epoch and step of the batch that the next loop begins with."""
+        return (self.epoch, self.step) if self.step < len(self) else (self.epoch + 1, 0)
+
+    def peek(self) -> Any:
+        """The batch that the next loop begins with; the position stays. A call in the body of a
+        loop would end the loop. The batch is drawn for this call alone, by all ranks together
+        if there are several, and a planned cache is planned for it too."""
+        refuse_forked()
+        self.close()
+        items = self.source.drawn(*self._next())
+        item = self.source.finish(next(items)[0])
+        items.close()  # type: ignore[attr-defined]
+        return item
+
+    # -- adaptive samplers ---------------------------------------------------------------------
+
+    @property
+    def learns(self) -> bool:
+        """Whether the sampler is adaptive, so that `update` must be called after every step."""
+        return self.source.learning is not None
+
+    def update(self, batch: Any, feedback: Any) -> None:
+        """Gives an adaptive sampler the feedback of the step on `batch`, which changes its
+        state. Call it once for each batch, in order, and before the next batch is asked for;
+        up to `age` batches may be behind. On ranks, all ranks call it, with `OWN` values.
+        Raises `InputError`."""
+        self._learning.update(batch, feedback)
+
+    @property
+    def sampler_state(self) -> Any:
+        """The newest state of an adaptive sampler. The next `update` may reuse its buffers, so
+        copy what you want to keep."""
+        return self._learning.states[-1]
+
+    @property
+    def sampler_states(self) -> tuple[Any, ...]:
+        """The `1 + age` states that the next batches are drawn with, the newest last. A
+        checkpoint keeps them beside `state_dict()`, and sets them after `load_state_dict`."""
+        return self._learning.states
+
+    @sampler_states.setter
+    def sampler_states(self, states: Sequence[Any]) -> None:
+        self.close()
+        self._learning.states = tuple(states)
+
+    @property
+    def _learning(self) -> Learning:
+        if self.source.learning is None:
+            raise InputError(
+                "only a loader of an adaptive sampler has a state that changes",
+                "one that does not learn",
+                "Use a sampler with update, and age=0 or more.",
+            )
+        return self.source.learning
+
+    def report(self, loss: Any) -> None:
+        """Gives a loader that follows the loss (`OnPlateau`) the mean training loss of the
+        epoch that has ended. Call it once, before the next epoch begins. On ranks, all ranks
+        call it with the same number. Other loaders ignore it. Raises `InputError`."""
+        if self.source.stages is not None:
+            self.source.stages.report(loss, self.epoch + (self.step == len(self)))
+
+    # -- the position --------------------------------------------------------------------------
+
+    def finish_epoch(self) -> None:
+        """Moves to the beginning of the next epoch."""
+        self._move(self.epoch + 1, 0)
+
+    def _move(self, epoch: int, step: int) -> None:
+        for schedule in self.source.schedules:
+            schedule.epoch, schedule.step = epoch, step
+
+    def state_dict(self) -> dict[str, int]:
+        """The position, and what decides the batches: ints that `load_state_dict` takes back.
+        With a by-node sampler it may be taken back on another number of ranks. With `OnPlateau`
+        the state has the progress of the losses too."""
+        stages = self.source.stages
+        return self._schedule.state_dict() | ({} if stages is None else stages.state_dict())
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continues where the state was taken; see `Schedule.load_state_dict`."""
+        stages = self.source.stages
+        position = state if stages is None else stages.load_state_dict(state)
+        for schedule in self.source.schedules:
+            schedule.load_state_dict(position)
+        self.close()
+
+    def get_state(self) -> dict[str, int]:
+        """`state_dict` under the name that Grain uses."""
+        return self.state_dict()
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """`load_state_dict` under the name that Grain uses."""
+        self.load_state_dict(state)
+
+    def close(self) -> None:
+        """Stops drawing ahead. The position stays, and a new loop continues from it. Ranks that
+        draw together first finish what they are drawing, so that all stop at one position."""
+        self._loop = None
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            if self.source.together:
+                ahead.wait_until_full()
+            ahead.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "a Loader cannot be copied or pickled: it holds a thread and compiled programs. "
+            "Make another with the same arguments and give it this one's state_dict()"
+        )
+
+
+def decided_by(
+    sampler: Sampler | SamplerSchedule, *others: Any, stages: Sequence[Stage] = ()
+) -> str:
+    """A text of what decides the batches beside key and items: the sampler or the schedule, the
+    `others`, and the stages. The last of the `others`, the age of the state, counts for
+    adaptive samplers only."""
+    learns = isinstance(samplers_of(sampler)[0], Adaptive)
+    text = repr((sampler, *(others if learns else others[:-1])))
+    return " ".join([text, *map(name_of, stages)])
+
+
+def _each(calls: Iterator[list[Any]]) -> Iterator[Any]:
+    for items in calls:
+        while items:
+            yield items.pop(0)  # and keep no reference to it

@@ -1,0 +1,263 @@
+"""`Schedule`: the seeds of each batch of an epoch, and the key that samples it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.sampling.checks import require_int
+from jgs.sampling.edges.random import as_key_data, fold_each, node_bits, step_key_data
+from jgs.sampling.loading.items import Asked, num_items, padding_of
+from jgs.settings import exact_integers
+
+_UINT32_MAX = 2**32 - 1
+_node_bits = jax.jit(node_bits)
+_read = jax.jit(lambda array, at: array[at])
+StepKeys = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_DIGEST_ENTRIES = 4096  # the number of entries of each array that enter a graph's digest
+
+
+class SeedParts(NamedTuple):
+    """Items, which are seeds or what seeds are made of, divided among the parts of a graph.
+
+    Every batch takes the same number of items from each part. So the batch of a rank that has
+    all parts is the union of the batches of ranks that share the parts.
+
+    Fields:
+      parts: a pytree of arrays `[n_p, ...]` each (`jgs.sampling.loading.items`); the items of
+        the parts that are sampled here. Seeds are an array int32 `[n_p]`, or `[n_p, 2]` for
+        pairs.
+      first: int, the index of the first of these parts among all parts.
+      num_parts, num_seeds: int, the numbers of all parts and of all items.
+      longest: int, the largest number of items in a part.
+      digest: int, equal wherever the items are divided in the same way.
+    """
+
+    parts: Sequence[Any]
+    first: int
+    num_parts: int
+    num_seeds: int
+    longest: int
+    digest: int
+
+    @classmethod
+    def whole(cls, items: Any, digest: int = 0) -> SeedParts:
+        """All items in one part; `digest` is the digest of the graph."""
+        leaves, form = jax.tree.flatten(items)
+        if len(leaves) > 1 or leaves[0] is not items:
+            digest = zlib.crc32(str(form).encode(), digest)
+        for leaf in leaves:
+            digest = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), digest)
+        count = num_items(items)
+        return cls([items], 0, 1, count, count, digest)
+
+
+def graph_digest(graph: Graph) -> int:
+    """A checksum of a graph's sizes and of up to 4,096 evenly spaced entries each of `indptr`
+    and `indices`. A different graph is noticed by it."""
+    digest = zlib.crc32(f"{graph.num_nodes} {graph.num_edges}".encode())
+    for array in (graph.indptr, graph.indices):
+        at = np.linspace(0, array.size - 1, min(array.size, _DIGEST_ENTRIES)).astype(np.int64)
+        on_host = next(iter(array.devices())).platform == "cpu"
+        with exact_integers():  # else offsets and positions would be cut to int32
+            entries = np.asarray(array)[at] if on_host else _entries(array, at)
+        digest = zlib.crc32(entries.tobytes(), digest)
+    return digest
+
+
+def _entries(array: jax.Array, at: np.ndarray) -> np.ndarray:
+    return jax.device_get(_read(array, jax.device_put(at)))
+
+
+class Schedule:
+    """The batches of every epoch, each a pure function of (key, epoch, step).
+
+    Batch `i` of epoch `e` has the key `fold_in(fold_in(key, e), 1 + i)`, or the one that
+    `step_keys` makes. The order of the seeds comes from `fold_in(fold_in(key, e), 0)`: pass `i`
+    over part `p` of `P` parts has draw number `i * P + p`.
+
+    Args:
+      key: a random key.
+      seed_parts: the items.
+      batch_size: int; the number of seeds of each part in a batch, at most that of the longest
+        part. A batch has `batch_size * len(seed_parts.parts)` seeds.
+      num_nodes: int; the padding of seeds.
+      shuffle: whether seeds are shuffled; otherwise they keep their order.
+      settings: text; everything else that determines the batches.
+      step_keys: makes the keys uint32 `[n, W]` of an epoch's steps from the key of the epoch
+        and the numbers of the steps; see `jgs.sampling.base.step_keys`.
+      passes: the number of passes over the seeds in an epoch, each in another order.
+      whole: whether every batch is given all seeds of its parts, in ascending order, and the
+        sampler chooses among them. `batch_size` then only determines the number of batches.
+      staged: whether stages make the seeds of a batch of its items.
+      drop_last: whether items that do not fill a batch are left out of an epoch; with one part.
+      share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
+        `r`-th, the share of a rank.
+
+    Attributes:
+      epoch, step: the position, which the user of the schedule moves.
+      batch_size: as given.
+    """
+
+    def __init__(
+        self,
+        key: Any,
+        seed_parts: SeedParts,
+        batch_size: int,
+        num_nodes: int,
+        shuffle: bool = True,
+        settings: str = "",
+        step_keys: StepKeys = step_key_data,
+        passes: int = 1,
+        whole: bool = False,
+        share: tuple[int, int] = (0, 1),
+        staged: bool = False,
+        drop_last: bool = False,
+    ):
+        self._key_data = jax.device_get(as_key_data(key))
+        self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
+        self.batch_size = _check_batch_size(batch_size, seed_parts.longest)
+        self._step_keys, self._passes, self._whole = step_keys, passes, whole
+        self._share, self._staged, self._drop_last = share, staged, drop_last
+        if drop_last:
+            settings = f"{settings} drop_last"
+        self._digest = zlib.crc32(settings.encode(), seed_parts.digest)
+        self.epoch = self.step = 0
+
+    def __len__(self) -> int:
+        return self._passes * self._steps_of_pass()
+
+    @property
+    def num_seeds(self) -> int:
+        """The number of seeds of all parts together."""
+        return self._seed_parts.num_seeds
+
+    def _steps_of_pass(self) -> int:
+        if self._drop_last:
+            return self._seed_parts.longest // self.batch_size
+        return -(-self._seed_parts.longest // self.batch_size)
+
+    def batches(self, epoch: int, more: int = 0) -> tuple[np.ndarray, Any]:
+        """The keys and the items of the batches of an epoch, and of `more` empty ones.
+
+        Returns uint32 `[n, W]`, the key of each batch, where `n` is `len(self) + more`; and the
+        items, `[n, batch_size * len(parts), ...]`, divided by the number of ranks in `share`.
+        With `whole` they are int32 `[n, num_seeds]`. Batches after the end of the epoch are all
+        padding. If `staged` it is an `Asked` instead, with a leading axis `[n]`.
+        """
+        keys, every = self._whole_batches(epoch, more)
+        if not self._staged:
+            return keys, self._shared(every)
+        own = step_key_data(fold_each(self._key_data, [epoch])[0], np.arange(len(keys)))
+        return keys, Asked(self._shared(every), every, own)
+
+    def _shared(self, every: Any) -> Any:
+        rank, ranks = self._share
+        if ranks == 1:
+            return every
+
+        def share(array: np.ndarray) -> np.ndarray:
+            width = array.shape[1] // ranks
+            return np.ascontiguousarray(array[:, rank * width : (rank + 1) * width])
+
+        return jax.tree.map(share, every)
+
+    def _whole_batches(self, epoch: int, more: int) -> tuple[np.ndarray, Any]:
+        epoch_key_data = fold_each(self._key_data, [epoch])[0]
+        order_key_data = fold_each(epoch_key_data, [0])[0]
+        steps, columns = len(self) + more, []
+        keys = self._step_keys(epoch_key_data, np.arange(steps))
+        if self._whole:
+            all_seeds = np.sort(np.concatenate(self._seed_parts.parts))
+            return keys, np.broadcast_to(all_seeds, (steps, all_seeds.size))
+        each = self._steps_of_pass() * self.batch_size
+        for part, items in enumerate(self._seed_parts.parts, self._seed_parts.first):
+            count, orders = num_items(items), []
+            for i in range(self._passes):
+                draw = i * self._seed_parts.num_parts + part
+                order = _order(order_key_data, count, draw) if self._shuffle else None
+                orders.append(slice(each) if order is None else order[:each])
+
+            def fill(array: np.ndarray, orders: list = orders) -> np.ndarray:
+                padding, form = padding_of(array, self._num_nodes), array.shape[1:]
+                padded = np.full((steps, self.batch_size, *form), padding, array.dtype)
+                for i, order in enumerate(orders):
+                    ordered = array[order]
+                    padded.reshape(-1, *form)[i * each :][: len(ordered)] = ordered
+                return padded
+
+            columns.append(jax.tree.map(fill, items))
+        if len(columns) == 1:
+            return keys, columns[0]
+        return keys, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *columns)
+
+    def state_dict(self) -> dict[str, int]:
+        """The position, and what it is a position in: ints that `load_state_dict` takes."""
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "key_0": int(self._key_data[0]),
+            "key_1": int(self._key_data[1]),
+            "num_seeds": self._seed_parts.num_seeds,
+            "batch_size": self.batch_size * self._seed_parts.num_parts,
+            "digest": self._digest,
+        }
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continues from a state: the next batch is the one that was next when it was taken.
+
+        The key of the state is used from then on, so a loader made with another key goes on
+        with the batches of the state's. Raises `InputError` for the state of a loader with
+        other items, another batch size or another sampler, whose batches would not be the same.
+        """
+        expected = self.state_dict()
+        if not isinstance(state, Mapping) or set(state) != set(expected):
+            raise InputError(
+                f"a loader's state must have the entries {sorted(expected)}",
+                sorted(state) if isinstance(state, Mapping) else repr(state),
+                "Pass what Loader.state_dict returned.",
+            )
+        most = {"epoch": _UINT32_MAX, "step": len(self)}
+        for name, value in state.items():
+            limit = most.get(name, _UINT32_MAX)
+            if require_int(f"the state's {name}", value, 0) > limit:
+                raise InputError(
+                    f"the state's {name} must be at most {limit}",
+                    value,
+                    "Pass what Loader.state_dict returned.",
+                )
+        for name in ("num_seeds", "batch_size", "digest"):
+            if state[name] != expected[name]:
+                raise InputError(
+                    f"the state's {name} must be the loader's, {expected[name]}",
+                    state[name],
+                    "Make the loader as it was when the state was taken: the same graph, "
+                    "seeds, batch size, stages, drop_last and sampler, and, unless that is "
+                    "by-node, as many ranks.",
+                )
+        self._key_data = np.array([state["key_0"], state["key_1"]], np.uint32)
+        self.epoch, self.step = int(state["epoch"]), int(state["step"])
+
+
+def _order(key_data: np.ndarray, n: int, part: int) -> np.ndarray:
+    """A permutation of `n` positions, sorted by 64 random bits that the key gives to each."""
+    with exact_integers():
+        given = (key_data, np.arange(n, dtype=np.int32), np.uint32(part))
+        bits = _node_bits(*jax.device_put(given))
+        return np.argsort(jax.device_get(bits), kind="stable")
+
+
+def _check_batch_size(batch_size: Any, num_seeds: int) -> int:
+    if require_int("batch_size", batch_size, 1) > num_seeds:
+        raise InputError(
+            f"the batch size must be at most {num_seeds}, the number of seeds",
+            batch_size,
+            "Choose a smaller batch.",
+        )
+    return int(batch_size)

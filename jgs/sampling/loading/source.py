@@ -1,0 +1,173 @@
+"""`Source`: where a loader's batches come from; `LocalSource`: sampling on one machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from jgs.graph import Graph, MiniBatch, as_device
+from jgs.sampling.base import Sampler, State, overflowed
+from jgs.sampling.capacity import (
+    Capacity,
+    check_capacity,
+    enlarged,
+    until_it_fits,
+)
+from jgs.sampling.learning import Learning
+from jgs.sampling.loading.items import Stage, seeds_of, wide
+from jgs.sampling.loading.schedule import Schedule
+from jgs.sampling.loading.stages import Stages
+from jgs.sampling.loading.superbatch import choose_super_batch, num_threads
+from jgs.sampling.plan import bound_of, plan_capacity
+
+
+class Source(Protocol):
+    """Where a loader's batches come from: this machine, or a rank together with its peers.
+
+    Attributes:
+      schedules: the schedule of the seeds for each rank of this process.
+      at_once: the number of steps that are drawn in one call.
+      redraws: the number of batches that were drawn again so far.
+      seconds: the time that each part of `drawn` has taken so far, by name.
+      counts: the amounts that drawing has sent so far, by name; empty on one machine.
+      together: whether other ranks draw at the same time, so that all must stop after the same
+        step.
+      learning: the states of an adaptive sampler, or None.
+      stages: the position in a schedule of samplers, or None.
+    """
+
+    schedules: list[Schedule]
+    together: bool
+    stages: Stages | None
+
+    @property
+    def at_once(self) -> int: ...
+
+    @property
+    def redraws(self) -> int: ...
+
+    @property
+    def seconds(self) -> dict[str, float]: ...
+
+    @property
+    def counts(self) -> dict[str, int]: ...
+
+    @property
+    def learning(self) -> Learning | None: ...
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
+        """The items of the steps of `epoch` from step `first` on, `at_once` at a time. A
+        background thread iterates over the result."""
+
+    def finish(self, item: Any) -> Any:
+        """What the loader yields for an item. It is called in the caller's thread."""
+
+
+class LocalSource:
+    """A `Source` of `MiniBatch`es on one machine.
+
+    Args:
+      graph, sampler: the graph and the sampler that draw.
+      state: what the sampler's `init` returned for the graph.
+      schedule: which seeds each step has.
+      items: the items of the schedule, a pytree `[n, ...]`.
+      capacity: the capacity; None plans one.
+      super_batch: the number of batches that are sampled in one call; None chooses one.
+      read: makes of a batch the second of each pair that the loader yields. None: the loader
+        yields batches.
+      learning: the states of an adaptive sampler, or None.
+      before: the stages that make seeds of items.
+      after: functions that make of a batch what the loader yields, in turn. The background
+        thread calls them.
+    """
+
+    together = False
+    stages: Stages | None = None
+
+    def __init__(
+        self,
+        graph: Graph,
+        sampler: Sampler,
+        state: State,
+        schedule: Schedule,
+        items: Any,
+        capacity: Capacity | None = None,
+        super_batch: int | None = None,
+        read: Callable[[MiniBatch], Any] | None = None,
+        learning: Learning | None = None,
+        before: Sequence[Stage] = (),
+        after: Sequence[Callable[[Any], Any]] = (),
+    ):
+        self._graph, self._sampler = graph, sampler
+        self._state, self.learning = None if learning else state, learning
+        self._read, self._before, self._after = read, before, after
+        self.schedules, size = [schedule], schedule.batch_size
+        plain = isinstance(items, np.ndarray) and not before
+        distinct = plain and len(np.unique(items, axis=0)) == len(items)
+        if capacity is None:
+            options: dict[str, Any] = {"distinct": distinct, "state": state, "before": before}
+            capacity = plan_capacity(graph, size, sampler, seeds=items, **options)
+        size, self._worst = bound_of(sampler, graph, items, size, distinct, before)
+        chooses = sampler.draws_seeds
+        self.capacity = check_capacity(capacity, 0 if chooses else size, len(self._worst.edges))
+        if super_batch is None:
+            super_batch = choose_super_batch(self.capacity)
+            if chooses:  # one thread draws a subgraph, so draw as many as there are threads
+                super_batch = max(super_batch, num_threads())
+        self.at_once = min(super_batch, len(schedule))
+        if learning is not None:  # each batch has another state
+            self.at_once = 1
+        self._draw = jax.jit(self._draw_separately, static_argnums=4)
+        self.redraws, self.seconds = 0, {"sampling": 0.0}
+        self.counts: dict[str, int] = {}
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[MiniBatch]]:
+        (schedule,) = self.schedules
+        key_data, asked = schedule.batches(epoch, self.at_once)
+        learning = self.learning
+        before = 0 if learning is None else learning.yielded - first
+        for step in range(first, len(schedule), self.at_once):
+            steps = slice(step, step + self.at_once)
+            began = time.perf_counter()
+            state = self._state if learning is None else learning.state_of(before + step)
+            own = jax.tree.map(lambda a, steps=steps: a[steps], asked)
+            batches = self._sample(key_data[steps], own, state)[: len(schedule) - step]
+            for function in self._after:
+                batches = [function(batch) for batch in batches]
+            self.seconds["sampling"] += time.perf_counter() - began
+            yield batches
+
+    def finish(self, item: MiniBatch) -> Any:
+        return item if self._read is None else (item, self._read(item))
+
+    def _sample(self, key_data: np.ndarray, asked: Any, state: State) -> list[Any]:
+        def draw(key_data: np.ndarray, asked: Any, level: int) -> Any:
+            capacity = enlarged(self.capacity, self._worst, level)
+            key_data, of_batches = jax.tree.map(as_device, (key_data, asked))
+            with wide(self._before):
+                return self._draw(key_data, self._graph, state, of_batches, capacity)
+
+        batches, overflow = draw(key_data, asked, 0)
+        for i in np.flatnonzero(jax.device_get(overflow)):
+            one = jax.tree.map(lambda a, i=i: a[i : i + 1], (key_data, asked))
+            (batches[i],), level = until_it_fits(partial(draw, *one), 1)
+            self.redraws += level
+        return jax.block_until_ready(batches)
+
+    def _draw_separately(
+        self, key_data: Any, graph: Graph, state: State, asked: Any, capacity: Capacity
+    ) -> tuple[list[MiniBatch], jax.Array]:
+        """The batches, and bool `[S]`: which of them overflowed."""
+        seeds, items = jax.vmap(partial(seeds_of, self._before, graph))(asked)
+        batches = self._sampler.sample_separately(key_data, graph, state, seeds, capacity)
+        batches = [
+            replace(batch, items=jax.tree.map(lambda a, i=i: a[i], items))
+            for i, batch in enumerate(batches)
+        ]
+        return batches, overflowed(batches)

@@ -1,0 +1,71 @@
+"""The samplers, walkers, models and tasks by name, as the command has them.
+
+This is the one place to which a new one is added. Each is imported when it is first used.
+"""
+
+from jgs.options import Table
+
+_SAMPLING, _MODELS = "jgs.sampling.algorithms", "jgs.models.stacked"
+# Arguments of a user's class that are no options: the command gives them, or none.
+_OF_SAMPLERS = ("edge_ids", "edge_weights", "edges", "relabel_inputs", "widths", "compact")
+_OF_MODELS = (
+    *("in_features", "hidden_features", "out_features", "num_layers", "rngs"),
+    *("dropout", "input_dropout", "norm"),
+)
+
+SAMPLERS = Table(
+    "sampler",
+    {
+        "neighbors": f"{_SAMPLING}.nodewise.neighbors:Neighbors",
+        "labor": f"{_SAMPLING}.nodewise.labor:Labor",
+        "subgraph": f"{_SAMPLING}.subgraphs.subgraph:Subgraph",
+        "fastgcn": f"{_SAMPLING}.layerwise.fastgcn:FastGCN",
+        "ladies": f"{_SAMPLING}.layerwise.ladies:Ladies",
+        "vrgcn": f"{_SAMPLING}.nodewise.vrgcn:VRGCN",
+        "gcnbs": f"{_SAMPLING}.nodewise.gcnbs:GCNBS",
+        "thanos": f"{_SAMPLING}.nodewise.thanos:Thanos",
+        "pass": f"{_SAMPLING}.nodewise.pass_:PASS",
+        "asgcn": f"{_SAMPLING}.layerwise.asgcn:ASGCN",
+        "pinsage": f"{_SAMPLING}.walks.pinsage:PinSage",
+        "hetgnn": f"{_SAMPLING}.walks.hetgnn:HetGNN",
+        "saint": f"{_SAMPLING}.subgraphs.saint:Saint",
+        "shadow": f"{_SAMPLING}.subgraphs.shadow:Shadow",
+        "frontier": f"{_SAMPLING}.subgraphs.frontier:Frontier",
+        "seal": f"{_SAMPLING}.subgraphs.seal:Seal",
+    },
+    has=("init", "sample"),
+    given=_OF_SAMPLERS,
+)
+WALKERS = Table(
+    "sampler",
+    {
+        "walk": f"{_SAMPLING}.walks.walk:Walk",
+        "node2vec": f"{_SAMPLING}.walks.node2vec:Node2Vec",
+        "metapath": f"{_SAMPLING}.walks.metapath:Metapath",
+    },
+    has=("init", "sample"),
+)
+SAMPLERS_AND_WALKERS = Table(
+    "sampler", SAMPLERS.places | WALKERS.places, has=("init", "sample"), given=_OF_SAMPLERS
+)
+MODELS = Table(
+    "model",
+    {
+        "sage": f"{_MODELS}:GraphSAGE",
+        "gcn": f"{_MODELS}:GCN",
+        "gat": f"{_MODELS}:GAT",
+        "gatv2": f"{_MODELS}:GATv2",
+        "gin": f"{_MODELS}:GIN",
+    },
+    has=("activate", "message_widths"),
+    given=_OF_MODELS,
+)
+TASKS = Table(
+    "task",
+    {
+        "nodes": "jgs.train.tasks.nodes:Nodes",
+        "embed": "jgs.train.tasks.embed:Embed",
+        "links": "jgs.train.tasks.links:Links",
+    },
+    has=("check", "open", "learner"),
+)

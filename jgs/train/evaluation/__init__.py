@@ -1,0 +1,1 @@
+"""Exact evaluation of any model in bounded memory, and metrics."""

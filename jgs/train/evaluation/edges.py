@@ -1,0 +1,220 @@
+"""The edges of each local rank, as exact evaluation reads them: in pieces of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.dist.rows.route import check_offsets
+from jgs.errors import InputError
+from jgs.graph import Block, Graph, as_device
+from jgs.sampling.edges.columns import column_of
+from jgs.train.evaluation.rows import padded
+
+
+class Rank(NamedTuple):
+    """One local rank: its nodes, `first` to `last - 1`, and the arrays of their in-edges.
+    `columns` are the edge columns that layers read, by name, without "id"."""
+
+    first: int
+    last: int
+    indptr: np.ndarray
+    indices: np.ndarray
+    weight: np.ndarray | None
+    columns: dict[str, np.ndarray]
+
+    @property
+    def num_own(self) -> int:
+        return self.last - self.first
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.indptr[self.last] - self.indptr[self.first])
+
+    def degree(self, nodes: np.ndarray) -> np.ndarray:
+        """int32: the in-degrees, in the whole graph, of `nodes`, which the rank owns."""
+        return (self.indptr[nodes + 1] - self.indptr[nodes]).astype(np.int32)
+
+    def edge_arrays(
+        self, names: Iterable[str], edges: np.ndarray, size: int
+    ) -> dict[str, jax.Array]:
+        """The columns `names`, `[size, ...]`, of the edges at these positions in `indices`, and
+        zeros in padding."""
+        found = {}
+        for name in names:
+            rows = edges if name == "id" else self.columns[name][edges]
+            room = np.zeros((size, *rows.shape[1:]), rows.dtype)
+            room[: len(rows)] = rows
+            found[name] = as_device(room)  # a jitted function would cut 64 bits of NumPy's
+        return found
+
+
+class Edges:
+    """The in-edges of the nodes of each local rank, read in chunks of targets.
+
+    Args:
+      comm, offsets, graphs, weighted: as in `jgs.train.exact_inference`.
+      names: the edge columns that layers read.
+      widest: the largest number of floats in the row of a target.
+      memory: bytes that a chunk, and a piece of its edges, may take.
+
+    Fields:
+      offsets: int32 `[R+1]`.
+      ranks: a `Rank` for each local rank.
+      num_nodes: the number `N` of nodes.
+      num_rows: the number of targets in a chunk, equal on all ranks.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        offsets: Any,
+        graphs: Sequence[Graph],
+        weighted: bool,
+        names: Sequence[str],
+        widest: int,
+        memory: int,
+    ):
+        self._comm, self._memory = comm, memory
+        self.offsets = check_offsets(offsets, comm.size)
+        if weighted and any(graph.edge_weight is None for graph in graphs):
+            raise InputError(
+                "weighted evaluation must have a graph with edge weights",
+                "none",
+                "Leave it out.",
+            )
+        bounds = self.offsets[comm.rank : comm.rank + comm.num_local + 1].tolist()
+        self.ranks = [
+            Rank(
+                *own,
+                np.asarray(graph.indptr),
+                np.asarray(graph.indices),
+                np.asarray(graph.edge_weight) if weighted else None,
+                _columns(graph, names),
+            )
+            for graph, own in zip(graphs, pairwise(bounds), strict=True)
+        ]
+        self.num_nodes, most = int(self.offsets[-1]), int(np.diff(self.offsets).max())
+        self.num_rows = max(1, min(most, memory // (16 * widest)))
+        mine = [np.array([rank.num_edges], np.int64) for rank in self.ranks]
+        self._num_edges = int(all_gather_rows(comm, mine).max())
+        # Twice the number of edges that a chunk has on average.
+        self._typical = 2 * self.num_rows * self._num_edges // max(most, 1) + 1
+
+    def chunks(self, nodes: np.ndarray) -> Iterator[np.ndarray]:
+        return (nodes[i : i + self.num_rows] for i in range(0, len(nodes), self.num_rows))
+
+    def piece_size(self, floats: int, names: Sequence[str] = ()) -> int:
+        """The number of edges in a piece, where each edge takes `floats` floats, and twice its
+        entries in the columns `names`; equal on all ranks."""
+        columns = [self.ranks[0].columns[name] for name in names if name != "id"]
+        entries = sum(column.itemsize * prod(column.shape[1:]) for column in columns)
+        fits = self._memory // (32 + 4 * floats + 2 * entries)  # 32 bytes for indices
+        return max(1, min(fits, self._typical, self._num_edges, 1 << 30))
+
+    def pieces(
+        self, rank: Rank, targets: np.ndarray, size: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The edges into the chunk `targets`; see the function `pieces`."""
+        graph = (rank.indptr, rank.indices, rank.weight)
+        return pieces(*graph, targets, self.num_rows, size, self.num_nodes)
+
+    def num_pieces(self, rank: Rank, nodes: np.ndarray, size: int) -> int:
+        """The number of pieces in all chunks of `nodes`."""
+        edges = (int(rank.degree(c).sum(dtype=np.int64)) for c in self.chunks(nodes))
+        return sum(-(-num // size) for num in edges)
+
+    def with_neighbours(self, nodes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """For each local rank those of its own nodes, ascending, that are among the `nodes` of
+        any rank or their in-neighbours."""
+        alone = self._comm.size == 1
+        if alone and len(nodes[0]) == self.num_nodes:
+            return list(nodes)
+        words = -(-self.num_nodes // 32)
+        # The last column is for padding.
+        found = np.zeros((self._comm.num_local, words * 32 + 1), bool)
+        for mine, rank, asked in zip(found, self.ranks, nodes, strict=True):
+            mine[asked] = True
+            for targets in self.chunks(asked):
+                for _, sources, _ in self.pieces(rank, targets, self.piece_size(0)):
+                    mine[sources] = True
+            mine[self.num_nodes :] = False
+        if alone:
+            return [np.flatnonzero(found[0]).astype(np.int32)]
+        bits = np.packbits(found[:, :-1], axis=1).view(np.int32)
+        every = np.bitwise_or.reduce(all_gather_rows(self._comm, list(bits)), axis=0)
+        wanted = np.flatnonzero(np.unpackbits(every.view(np.uint8))).astype(np.int32)
+        return [wanted[slice(*np.searchsorted(wanted, r[:2]))] for r in self.ranks]
+
+
+def check_nodes(nodes: Any, first: int, last: int) -> np.ndarray:
+    """`nodes` as int32; raises `InputError` unless they are ids in `[first, last)`."""
+    ids = np.asarray(nodes)
+    if ids.ndim != 1 or not (ids.size == 0 or np.issubdtype(ids.dtype, np.integer)):
+        raise InputError(
+            "nodes must be a one-dimensional array of ints",
+            f"{ids.dtype}{list(ids.shape)}",
+            "Give node ids.",
+        )
+    if ids.size and not first <= ids.min() <= ids.max() < last:
+        wrong = ids[(ids < first) | (ids >= last)]
+        raise InputError(
+            f"nodes must be ids from {first} to {last - 1}",
+            int(wrong[0]),
+            "Give ids of nodes that are there (on many ranks, that the rank owns).",
+        )
+    return ids.astype(np.int32)
+
+
+def pieces(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    weight: np.ndarray | None,
+    targets: np.ndarray,
+    num_rows: int,
+    size: int,
+    padding: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields the edges into `targets`, `size` at a time, as row starts `[num_rows+1]`, sources
+    `[size]`, and the edges' positions in `indices`, without padding.
+
+    Every piece has the same rows. The edges of a row that do not fit into a piece are in the
+    next ones. With `weight` the edges of weight 0 are left out. Places without an edge hold
+    `padding`.
+    """
+    starts = indptr[targets]
+    offsets = np.zeros(len(targets) + 1, np.int64)
+    np.cumsum(indptr[targets + 1] - starts, out=offsets[1:])
+    for begin in range(0, int(offsets[-1]), size):
+        local = np.clip(offsets - begin, 0, size)
+        first = starts + np.maximum(begin - offsets[:-1], 0) - local[:-1]
+        edges = np.repeat(first, np.diff(local)) + np.arange(local[-1])
+        if weight is not None:
+            drawn = weight[edges] > 0
+            local, edges = np.r_[0, np.cumsum(drawn)][local], edges[drawn]
+        row_starts = padded(local.astype(np.int32), num_rows + 1, local[-1])
+        yield row_starts, padded(indices[edges], size, padding), edges
+
+
+def block(
+    row_starts: np.ndarray,
+    sources: np.ndarray,
+    num_sources: int,
+    columns: Mapping[str, jax.Array],
+) -> Block:
+    """A piece as a block with these columns. Its sources are rows of a table of `num_sources`
+    rows."""
+    counts = (len(row_starts) - 1, num_sources, row_starts[-1])
+    made = Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
+    return made.with_edge_arrays(columns)
+
+
+def _columns(graph: Graph, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The edge columns `names` of `graph`, but for "id"; raises `InputError` without them."""
+    return {name: np.asarray(column_of(graph, name)) for name in names if name != "id"}

@@ -1,0 +1,1 @@
+"""The training loop of the command, with its run folder, checkpoints and log."""

@@ -1,0 +1,270 @@
+"""What a run trains on: a data set on one machine, or the parts of one on many ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jgs.data
+import jgs.ops
+from jgs.command import loading
+from jgs.data.parts import open_parts
+from jgs.dist.batches.ranks import RankParts, rank_loader
+from jgs.dist.communicators.comm import Alone, Communicator
+from jgs.dist.rows.features import all_features
+from jgs.errors import InputError
+from jgs.graph import Graph, MiniBatch, SparseFeatures, as_device
+from jgs.models import read_inputs
+from jgs.sampling import Loader, Sampler, SamplerSchedule
+from jgs.sampling.base import State
+from jgs.sampling.loading.stages import samplers_of
+from jgs.train.config import Config
+from jgs.train.loop.fingerprint import fingerprint
+
+_gather = jax.jit(jgs.ops.gather)
+_read = jax.jit(read_inputs, static_argnames="reduce")
+
+
+class Data(Protocol):
+    """The contract of a run's data, which `Job` uses. The fields count all ranks together.
+
+    Fields:
+      name: name of the data set.
+      comm: the communicator of the ranks.
+      num_features, num_classes: widths of the features and of the model's output.
+      class_names: as in `jgs.data.Dataset`.
+      sparse: whether the features are sparse.
+      num_seeds: the number of training nodes.
+      num_steps: the number of training steps in an epoch.
+      labels: the labels of all nodes, as the training step takes them.
+      host_labels: the same labels in NumPy.
+      digests: digests of the data, by which a resumed run recognises them.
+      graphs, offsets, features: as `jgs.train.exact_inference` takes them.
+      direct: whether batches may name their inputs by node id, so that the first layer can read
+        the features directly.
+    """
+
+    name: str
+    comm: Communicator
+    num_features: int
+    num_classes: int
+    class_names: tuple[str, ...] | None
+    sparse: bool
+    num_seeds: int
+    num_steps: int
+    labels: Any
+    host_labels: Any
+    digests: dict[str, str]
+    graphs: list[Graph]
+    offsets: np.ndarray
+    features: list[Any]
+    direct: bool
+
+    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
+        """The state of `sampler`, with the help of what its `save` wrote to `folder`. Raises
+        `InputError`, on all ranks alike, where these data cannot be trained on with it."""
+
+    def loader(
+        self,
+        sampler: Sampler | SamplerSchedule,
+        key: jax.Array,
+        reduce: str | None,
+        states: Mapping[Sampler, State],
+    ) -> Loader:
+        """A loader of pairs of a batch and its feature rows. `reduce` is how the first layer
+        reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`.
+        `states` has what `state_of` returned for some samplers."""
+
+    def split(self, name: str) -> list[np.ndarray]:
+        """The nodes of the split `name`, "val" or "test", that each local rank owns."""
+
+
+class WholeData:
+    """A data set on one machine; see `Data`."""
+
+    direct = True
+
+    def __init__(self, config: Config):
+        data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
+        _refuse_empty(data, "train", "val", "test")
+        if config.batch_size > len(data.train_idx):
+            raise InputError(
+                "--batch-size must not exceed the number of training nodes",
+                f"{config.batch_size} for {len(data.train_idx)}",
+                "Lower it.",
+            )
+        _refuse_unweighted(config, data.graph, data.name)
+        self._config, self._data = config, data
+        self.comm: Communicator = Alone()
+        self.name, self.num_classes = data.name, data.num_classes
+        self.class_names = data.class_names
+        self.num_features = data.features.shape[1]
+        self.sparse = isinstance(data.features, SparseFeatures)
+        self.num_seeds = len(data.train_idx)
+        self.num_steps = -(-self.num_seeds // config.batch_size)
+        self.labels, self.host_labels = jnp.asarray(data.labels), data.labels
+        self.digests = fingerprint(data)
+        self.graphs = [data.graph]
+        self.features: list[Any] = [data.features]
+        self.offsets = np.array([0, data.graph.num_nodes])
+
+    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
+        return _state_of(sampler, self._graph(sampler), folder)
+
+    def _graph(self, sampler: Sampler | SamplerSchedule) -> Graph:
+        """The graph, with the node columns that the sampler reads."""
+        graph = self._data.graph
+        if _reads_features(sampler):
+            return graph.with_node_columns(features=self._data.features)
+        return graph
+
+    def loader(
+        self,
+        sampler: Sampler | SamplerSchedule,
+        key: jax.Array,
+        reduce: str | None,
+        states: Mapping[Sampler, State],
+    ) -> Loader:
+        data, config = self._data, self._config
+
+        def read(batch: MiniBatch) -> Any:
+            if batch.direct_inputs:
+                return jax.block_until_ready(_read(data.features, batch, reduce=reduce))
+            return jax.block_until_ready(_gather(data.features, batch.nodes))
+
+        return Loader(
+            self._graph(sampler),
+            data.train_idx,
+            config.batch_size,
+            sampler,
+            key=key,
+            prefetch=config.prefetch,
+            read=read,
+            age=config.state_age,
+            states=states,
+        )
+
+    def split(self, name: str) -> list[np.ndarray]:
+        return [getattr(self._data, f"{name}_idx")]
+
+
+class PartedData:
+    """The `P` parts of a data set, `P / R` on each of `R` ranks; see `Data`.
+
+    Every batch has `batch_size * R` seeds, equally many from each part. Runs with equal
+    `batch_size * R` have the same batches, up to the order of nodes.
+    """
+
+    direct = False
+
+    def __init__(self, config: Config, comm: Communicator):
+        assert config.partition is not None
+        parts = open_parts(config.partition, config.verification())
+        # That every part has training nodes is checked with the seeds.
+        _refuse_empty(parts, "val", "test")
+        self._config, self._parts, self.comm = config, parts, comm
+        self._ranks = RankParts(comm, parts)
+        described = parts.manifest["features"]
+        self.name, self.num_classes = parts.name, parts.num_classes
+        self.class_names = parts.class_names
+        self.num_features, self.sparse = described["shape"][1], described["sparse"]
+        seeds = [part["seeds"] for part in parts.manifest["parts"]]
+        self.num_seeds = sum(seeds)
+        self.num_steps = -(-max(seeds) * self._ranks.per_rank // config.batch_size)
+        self.labels, self.host_labels = comm.same(as_device(parts.labels)), parts.labels
+        self.digests = {"parts": parts.parts_id}
+        self.graphs = self._ranks.graphs(config.mode)
+        _refuse_unweighted(config, self.graphs[0], parts.name)
+        self.offsets, self.features = self._ranks.offsets, self._ranks.features
+        self._all_features: Any = None
+
+    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
+        config = self._config
+        self._ranks.check(config.batch_size, sampler, config.mode)
+        return _state_of(sampler, self._graphs(sampler)[0], folder)
+
+    def _graphs(self, sampler: Sampler | SamplerSchedule) -> list[Graph]:
+        """The local ranks' graphs, with the node columns that the sampler reads. Each rank has
+        the columns of all nodes; the ranks send them to each other once."""
+        if not _reads_features(sampler) or self._config.mode == "vanilla":
+            return self.graphs
+        if self._all_features is None:
+            self._all_features = all_features(self.comm, self.features)
+        columns = {"features": self._all_features}
+        return [graph.with_node_columns(**columns) for graph in self.graphs]
+
+    def loader(
+        self,
+        sampler: Sampler | SamplerSchedule,
+        key: jax.Array,
+        reduce: str | None,
+        states: Mapping[Sampler, State],
+    ) -> Loader:
+        config = self._config
+        return rank_loader(
+            self.comm,
+            self._ranks,
+            config.batch_size,
+            sampler,
+            key=key,
+            mode=config.mode,
+            graphs=self._graphs(sampler),
+            cache=config.cache,
+            cache_memory=config.cache_memory << 20,
+            wire=config.wire,
+            prefetch=config.prefetch,
+            age=config.state_age,
+            in_place=reduce is not None,
+            states=states,
+        )
+
+    def split(self, name: str) -> list[np.ndarray]:
+        ids = getattr(self._parts, f"{name}_idx")
+        bounds = self.offsets[self.comm.rank :][: self.comm.num_local + 1]
+        return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]
+
+
+def _state_of(sampler: Sampler, graph: Graph, folder: Path | None) -> State:
+    return sampler.init(graph) if folder is None else sampler.restore(graph, folder)
+
+
+def _reads_features(sampler: Sampler | SamplerSchedule) -> bool:
+    return any("features" in each.node_columns for each in samplers_of(sampler))
+
+
+def open_data(config: Config, comm: Communicator | None = None) -> Data:
+    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
+    process. Raises `InputError`."""
+    with loading():
+        if config.partition is not None:
+            return PartedData(config, comm or Alone())
+        if comm is None or comm.size == 1:
+            return WholeData(config)
+    raise InputError(
+        "several ranks must have a partitioned data set",
+        f"{comm.size} ranks and no --partition",
+        "Write one with python -m jgs.partition, and give its folder.",
+    )
+
+
+def _refuse_empty(data: Any, *splits: str) -> None:
+    """Raises `InputError` where `data`, a data set or parts of one, has an empty split among
+    `splits`."""
+    for split in splits:
+        if len(getattr(data, f"{split}_idx")) == 0:
+            raise InputError(
+                f"the {split} split must not be empty", data.name, "Name its nodes."
+            )
+
+
+def _refuse_unweighted(config: Config, graph: Graph, name: str) -> None:
+    if config.options.get("weighted") and graph.edge_weight is None:
+        raise InputError(
+            "--weighted must have a graph with edge weights", name, "Leave it out."
+        )

@@ -1,0 +1,125 @@
+"""`Job`: one run's batches and evaluation, on one machine or many ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.comm import OWN, SAME
+from jgs.dist.rows.degrees import all_degrees
+from jgs.graph import MiniBatch
+from jgs.models import GNN
+from jgs.sampling.base import Adaptive
+from jgs.sampling.edges.random import threefry
+from jgs.sampling.loading.stages import samplers_of
+from jgs.train.config import Config
+from jgs.train.evaluation.exact import exact_inference
+from jgs.train.evaluation.metrics import make_metric
+from jgs.train.evaluation.rows import scratch_folder
+from jgs.train.loop.data import Data
+from jgs.train.loop.losses import Loss, node_loss
+from jgs.train.loop.model import make_model, shape_of
+from jgs.train.loop.progress import Meter, timed
+from jgs.train.loop.sampler import make_sampler
+from jgs.train.loop.schedules import check_schedule
+
+KEPT = "normalization"  # a folder in the run folder
+
+
+class Job:
+    """The data and batches of a run, and its metric. All ranks make it and call it alike.
+
+    Fields:
+      data: the `Data`.
+      comm: the communicator of the ranks for the training step, which nothing else uses.
+      loss: the `jgs.train.loop.losses.Loss`.
+      batch_size: seeds in a step, of all ranks together.
+      num_seeds: seeds in an epoch, of all ranks together.
+      loader: the loader; there after `start`.
+    """
+
+    def __init__(self, config: Config, data: Data):
+        self.config, self.data, self.comm = config, data, data.comm
+        self.loss: Loss = node_loss
+        self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
+        # Here errors reach all ranks. In `start` the other ranks may wait for this one.
+        check_schedule(config, data.num_steps)
+        self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
+        self._samplers = samplers_of(make_sampler(config))
+        if isinstance(self._samplers[0], Adaptive):
+            _ = self.model(threefry(0)).message_widths  # refuses layers with attention
+        self._scratch = scratch_folder(config.scratch) if config.scratch else None
+        kept = Path(config.run_dir) / KEPT if config.resume and config.run_dir else None
+        self._states = {one: data.state_of(one, kept) for one in self._samplers}
+
+    @property
+    def metric_name(self) -> str:
+        """The name of the metric that `metric` computes."""
+        return self._metric.name
+
+    def model(self, key: jax.Array) -> GNN:
+        """The model; `key` decides its first parameters."""
+        data = self.data
+        return make_model(self.config, data.num_features, data.num_classes, data.sparse, key)
+
+    def shape(self) -> dict[str, Any]:
+        """What a checkpoint must say about the model beside the configuration."""
+        return shape_of(self)
+
+    def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
+        """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the
+        run folder or None; what samplers have computed of the graph is kept there."""
+        config, data = self.config, self.data
+        direct = data.direct and model.input_reduce is not None
+        sampler = make_sampler(config, direct, lambda: model.message_widths)
+        # What is drawn is the same, and so is the state, but for the widths of messages.
+        known = {repr(each): state for each, state in self._states.items()}
+        alike = [each for each in samplers_of(sampler) if repr(each) in known]
+        states = {each: known[repr(each)] for each in alike}
+        self.loader = data.loader(sampler, key, model.input_reduce, states)
+
+        def keep() -> None:
+            for each, state in self._states.items():
+                if scratch is not None:
+                    each.save(data.graphs[0], state, scratch / KEPT)
+
+        everywhere(self.comm, keep)  # if rank 0's disk is full, all ranks end
+        self._degrees = None
+        if model.uses_degrees:
+            every = all_degrees(self.comm, data.graphs, data.offsets)
+            self._degrees = self.comm.same(every)
+        program = self.comm.program
+        self._with_degrees = program(MiniBatch.with_degrees, (OWN, SAME), OWN)
+        self._infer = exact_inference(
+            model,
+            data.graphs,
+            data.features,
+            config.eval_memory << 20,
+            self._scratch or scratch,
+            config.options.get("weighted", False),
+            comm=self.comm,
+            offsets=data.offsets,
+        )
+
+    def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
+        """The batches left in the loader's epoch, each with its features; `meter` times
+        them."""
+        for batch, x in timed(self.loader, meter):
+            if self._degrees is not None:
+                batch = self._with_degrees(batch, self._degrees)
+            yield batch, x
+
+    def metric(self, params: Any, split: str) -> float:
+        """The metric of the exact outputs on `split`, "val" or "test"."""
+        nodes, labels = self.data.split(split), self.data.host_labels
+        own = [np.asarray(labels[asked]) for asked in nodes]
+        return self._metric.measure(self.comm, self._infer(params, nodes), own)
+
+    def close(self) -> None:
+        """Stops the loader's background work."""
+        self.loader.close()

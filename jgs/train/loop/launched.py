@@ -1,0 +1,69 @@
+"""`python -m jgs.train` with `--partition`, or as one of several processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jgs.allocator import keep_freed_memory
+from jgs.command import configure_jax
+from jgs.dist.communicators.broadcast import broadcast_text, everywhere
+from jgs.dist.communicators.comm import Communicator
+from jgs.dist.communicators.launch import agree
+from jgs.dist.communicators.start import Watch
+from jgs.dist.communicators.together import together
+from jgs.dist.supervision.watchdog import Watchdog
+from jgs.interrupts import status_of
+from jgs.options import as_typed, flag
+from jgs.train.config import Config
+from jgs.train.loop import folder
+from jgs.train.loop import training as loop
+from jgs.train.loop.job import Job
+from jgs.train.tasks.task import open_job
+
+# Fields that may differ between ranks: paths, which are of other machines, and the rank.
+_OWN = ("partition", "root", "run_dir", "scratch", "process_id", "interface", "progress")
+
+
+def train(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
+    """Trains with the flags `given`, together with all other ranks; see
+    `jgs.dist.communicators.together`."""
+    configure_jax()
+    saved = ["none yet"]
+
+    def work(comm: Communicator, watchdog: Watchdog) -> dict[str, Any] | int:
+        try:
+            return _train(comm, given, watchdog, saved)
+        except loop.Interrupted as where:
+            return where.say() if comm.rank == 0 else status_of(where.number)
+
+    return together(work, given, lambda: Config(**given).watchdog, lambda: saved[0], watch)
+
+
+def _train(
+    comm: Communicator, given: dict[str, Any], watchdog: Watchdog, saved: list[str]
+) -> dict[str, Any] | int:
+    said = {flag(n): as_typed(v) for n, v in given.items() if n not in _OWN}
+    agree(comm, said)
+    given = {**given, "ranks": comm.size}
+    text = broadcast_text(comm, lambda: folder.configure(given).to_json())
+    own = {name: given[name] for name in (*_OWN, "resume", "comm") if name in given}
+    config = everywhere(comm, lambda: Config.from_json(text, **own))
+    # Those of the resumed run, if none are given.
+    watchdog.timeout, watchdog.phase_timeout = config.watchdog, config.phase_timeout
+    if config.keep_memory:
+        keep_freed_memory()
+
+    def make_job(config: Config) -> Job:
+        job = everywhere(comm, lambda: open_job(config, comm))
+        agree(comm, {f"the {part}": digest[:12] for part, digest in job.data.digests.items()})
+        return job
+
+    def at_step(step: float | None) -> None:
+        watchdog.step = step
+
+    def at_checkpoint(path: str) -> None:
+        saved[0] = path
+        watchdog.report()
+
+    result = loop.run(config, make_job, at_step, at_checkpoint)
+    return result if comm.rank == 0 else 0

@@ -1,0 +1,157 @@
+"""`Learner`, the contract of what a run trains, and `ModelLearner`, which trains a model."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.train.loop.schedules import learning_rate
+from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
+
+
+class Learner(Protocol):
+    """What a run changes from step to step beside its position. All ranks call it alike.
+
+    Attributes:
+      record: numbers and text that a checkpoint keeps beside `arrays`.
+    """
+
+    record: dict[str, Any]
+
+    def step(self, batch: Any, x: Any, stop: bool) -> None:
+        """Makes one training step, which is done when this returns. `stop` says whether this
+        process was asked to stop."""
+
+    def stopping(self) -> bool:
+        """Whether any rank was asked to stop in the last step."""
+
+    def loss(self) -> float:
+        """The mean loss of this epoch so far, the same on all ranks."""
+
+    def start_epoch(self) -> None:
+        """Starts the epoch's mean loss again."""
+
+    def evaluate(self, epoch: int) -> dict[str, Any]:
+        """What the epoch's row of metrics has beside the loss, numbers and text; may be
+        `{}`."""
+
+    def spent(self, epoch: int) -> bool:
+        """Whether training ends after `epoch` epochs though the run has more; equal on all
+        ranks."""
+
+    def arrays(self) -> dict[str, Any]:
+        """The arrays of a checkpoint, in NumPy. On rank 0 they are those of all ranks."""
+
+    def load(self, arrays: dict[str, Any]) -> None:
+        """Continues from `arrays`, which are the same on all ranks."""
+
+    def result(self, run_dir: Path | None) -> dict[str, Any]:
+        """The keys that the task adds to the result, and `params_sha256`. Files may be written
+        to `run_dir`, which is None except in rank 0's process."""
+
+
+class ModelLearner:
+    """A `Learner` of a model of `jgs.models`. It keeps the parameters that were best on the
+    validation split.
+
+    Args:
+      job: a `jgs.train.loop.job.Job`, or another class with its methods; the learner starts it.
+      key: decides the parameters, the batches and the dropout.
+      scratch: as in `Job.start`.
+    """
+
+    def __init__(self, job: Any, key: jax.Array, scratch: Path | None):
+        config = job.config
+        params_key, loader_key, dropout_key = jax.random.split(key, 3)
+        model = job.model(params_key)
+        job.start(model, loader_key, scratch)
+        self.job, self.loader = job, job.loader
+        rate = everywhere(job.comm, lambda: learning_rate(config, len(job.loader)))
+        graphdef, params = nnx.split(model)
+        self.best: dict[str, Any] = {"best_epoch": 0, "val_accuracy": -1.0}
+        self.best_params = _on_host(params)
+        optimizer = make_optimizer(rate, config.weight_decay)
+        self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
+        self.key = job.comm.same(jax.random.key_data(dropout_key))
+        self.metric = job.metric_name
+        self._step = make_train_step(
+            graphdef, optimizer, True, job.comm, job.loss, job.loader.learns
+        )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return self.best | {"shape": self.job.shape()}
+
+    @record.setter
+    def record(self, saved: dict[str, Any]) -> None:
+        self.best = {name: saved[name] for name in self.best}
+
+    def step(self, batch: Any, x: Any, stop: bool) -> None:
+        comm = self.job.comm
+        asked = comm.own([np.float32(stop)] * comm.num_local)
+        done = self._step(self.state, self.key, batch, x, self.job.data.labels, asked)
+        if self.loader.learns:
+            done, feedback = done
+            self.loader.update(batch, feedback)
+        self.state = done
+        jax.block_until_ready(self.state.step)
+
+    def stopping(self) -> bool:
+        return float(self.state.stop) > 0
+
+    def loss(self) -> float:
+        return float(self.state.loss_sum) / max(float(self.state.num_seeds), 1.0)
+
+    def start_epoch(self) -> None:
+        self.state = self.job.comm.same(start_epoch(self.state))
+
+    def evaluate(self, epoch: int) -> dict[str, Any]:
+        params = _on_host(self.state.params)
+        value = self.job.metric(params, "val")
+        if value > self.best["val_accuracy"]:
+            self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
+        return {"val_accuracy": value, "metric": self.metric}
+
+    def spent(self, epoch: int) -> bool:
+        patience = self.job.config.patience
+        return 0 < patience <= epoch - self.best["best_epoch"]
+
+    def arrays(self) -> dict[str, Any]:
+        arrays = {"state": self.state, "key": self.key, "best_params": self.best_params}
+        if self.loader.learns:
+            arrays["sampler_states"] = self.loader.sampler_states
+        return _on_host(arrays)
+
+    def load(self, arrays: dict[str, Any]) -> None:
+        # Copied into JAX's own buffers, which the steps can donate.
+        arrays, comm = jax.tree.map(jnp.array, arrays), self.job.comm
+        self.state, self.key = comm.same(arrays["state"]), comm.same(arrays["key"])
+        self.best_params = _on_host(arrays["best_params"])
+        if self.loader.learns:
+            self.loader.sampler_states = comm.same(arrays["sampler_states"])
+
+    def result(self, run_dir: Path | None) -> dict[str, Any]:
+        test = self.job.metric(self.best_params, "test")
+        own = {"test_accuracy": test, **self.best, "metric": self.metric}
+        return own | {"params_sha256": digest(self.state.params)}
+
+
+def digest(params: Any) -> str:
+    """SHA-256 of the parameters' bits, by which two runs can be compared."""
+    total = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        total.update(np.asarray(leaf).tobytes())
+    return total.hexdigest()
+
+
+def _on_host(arrays: Any) -> Any:
+    """Copies of `arrays` in NumPy. Copies are needed because steps donate their state, and
+    because ranks compute on other devices."""
+    return jax.tree.map(np.array, jax.block_until_ready(arrays))

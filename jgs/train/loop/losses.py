@@ -1,0 +1,50 @@
+"""The loss of nodes' classes; a loss is a function of a model's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jgs.graph import MiniBatch
+
+# `loss(outputs, batch, labels)`: the mean loss of the batch, float32; 0 for a batch without
+# seeds. `outputs` `[B, C]` are the model's, and `labels` are those of all nodes. Padding may
+# hold anything, even NaN.
+Loss: TypeAlias = Callable[[jax.Array, MiniBatch, jax.Array], jax.Array]
+
+
+def node_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
+    """The `Loss` of classes of nodes. Labels are int `[N]`, one class each, or `[N, C]` of 0
+    and 1, any number of classes each."""
+    own = jnp.take(labels, batch.seeds, axis=0, mode="fill", fill_value=0)
+    return masked_loss(outputs, own, batch.seed_mask, batch.seed_weight)
+
+
+def masked_loss(
+    logits: jax.Array, labels: jax.Array, mask: jax.Array, weight: jax.Array | None = None
+) -> jax.Array:
+    """The mean loss over the rows where `mask` holds, float32; 0 where it holds nowhere.
+
+    Args:
+      logits: float `[B, C]`; rows where the mask is False may hold anything, even NaN.
+      labels: int `[B]`, class ids: softmax cross-entropy; or float `[B, C]` of 0 and 1:
+        sigmoid cross-entropy, averaged over the classes.
+      mask: bool `[B]`.
+      weight: float32 `[B]`, what each row's loss is multiplied by, or None: 1.
+    """
+    # Masked before the loss, not only after: the derivative of a NaN times 0 is NaN.
+    logits = jnp.where(mask[:, None], logits, 0)
+    if labels.ndim == 1:
+        labels = jnp.where(mask, labels, 0)
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    else:
+        labels = jnp.where(mask[:, None], labels, 0)
+        loss = optax.sigmoid_binary_cross_entropy(logits, labels).mean(axis=-1)
+    if weight is not None:
+        loss = loss * weight
+    count = jnp.sum(mask).astype(loss.dtype)
+    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)

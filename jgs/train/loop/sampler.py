@@ -1,0 +1,92 @@
+"""The sampler of a configuration, or its schedule of samplers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from jgs.errors import InputError
+from jgs.options import as_typed
+from jgs.sampling import ByEpoch, OnPlateau, Sampler, SamplerSchedule, Walker
+from jgs.sampling.shorthand import as_sampler
+from jgs.train.config import OWNERS, Config
+
+Widths = Callable[[], tuple[int, ...]]
+_SIZES = ("fanouts", "sizes")  # options that have a number for each layer
+
+
+def make_sampler(
+    config: Config, direct: bool = False, widths: Widths | None = None
+) -> Sampler | SamplerSchedule:
+    """The sampler of a configuration, or its schedule of samplers.
+
+    Args:
+      direct: whether the first layer is to read the feature store directly, if the sampler can
+        serve that.
+      widths: those of the messages of the model's layers; None, where they are not known yet,
+        counts as 1.
+
+    Raises `InputError`.
+    """
+    first = _make(config, direct, widths, {})
+    if not config.fanout_schedule:
+        return first
+    size = next((name for name in _SIZES if name in config.options), "")
+    if not size or not first.num_hops:
+        raise InputError(
+            "--fanout-schedule must be for a sampler that draws layer by layer",
+            f"--sampler {config.sampler}",
+            "Leave it out, or choose such a sampler.",
+        )
+    when, samplers = [], [first]
+    for text in config.fanout_schedule:
+        begin, numbers = _stage(text, first.num_hops)
+        when.append(begin)
+        samplers.append(_make(config, direct, widths, {size: numbers}))
+    if None not in when:
+        return ByEpoch(tuple(zip((0, *when), samplers, strict=True)))
+    if set(when) != {None}:
+        raise InputError(
+            "--fanout-schedule must go by epochs or by the loss, not by both",
+            as_typed(config.fanout_schedule),
+            "Write an epoch in each entry, or plateau in each.",
+        )
+    return OnPlateau(samplers, config.plateau_fraction, config.plateau_epochs)
+
+
+def num_layers(config: Config) -> int:
+    """The number of layers of the configuration's model."""
+    return _make(config, False, None, {}).num_hops or config.layers or 2
+
+
+def _make(config: Config, direct: bool, widths: Widths | None, changed: dict[str, Any]) -> Any:
+    maker = OWNERS["sampler"].find(config.sampler)
+    fields = {f.name for f in dataclasses.fields(maker)} if isinstance(maker, type) else set()
+    arguments: dict[str, Any] = {}
+    if direct and "relabel_inputs" in fields:
+        arguments["relabel_inputs"] = False
+    if "widths" in fields:
+        sizes = next(changed.get(n, config.options[n]) for n in _SIZES if n in config.options)
+        arguments["widths"] = (1,) * len(sizes) if widths is None else widths()
+    made = config.made("sampler", changed, **arguments)
+    return made if isinstance(made, Walker) else as_sampler(made)
+
+
+def _stage(text: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
+    """The epoch and the fanouts of an entry of --fanout-schedule; the epoch is None for a
+    plateau."""
+    when, _, rest = text.partition(":")
+    try:
+        begin = None if when == "plateau" else int(when)
+        numbers = tuple(map(int, rest.split(",")))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != layers:
+        raise InputError(
+            "an entry of --fanout-schedule must be an epoch or plateau, a colon, and a fanout "
+            f"for each of {layers} layers",
+            repr(text),
+            "Write 10:15,15 or plateau:15,15.",
+        )
+    return begin, numbers

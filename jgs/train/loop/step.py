@@ -1,0 +1,162 @@
+"""The training step: a pure function of (state, key, batch, features, labels)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.flatten_util import ravel_pytree
+
+from jgs.dist.communicators.comm import OWN, SAME, Communicator
+from jgs.graph import MiniBatch
+from jgs.sampling.base import Feedback
+from jgs.settings import usual_promotion
+from jgs.train.loop.losses import Loss, node_loss
+
+
+class TrainState(NamedTuple):
+    """What a step takes and returns.
+
+    Fields:
+      params: the model's `nnx.State`.
+      opt_state: the optimiser's state.
+      step: int32 scalar, the number of steps since the start; the dropout key depends on it.
+      loss_sum: float32 scalar, the sum of the seeds' losses in this epoch.
+      num_seeds: float32 scalar, the number of seeds in this epoch; the mean loss so far is
+        `loss_sum / num_seeds`.
+      stop: float32 scalar, the number of ranks that asked to stop in the last step.
+    """
+
+    params: Any
+    opt_state: Any
+    step: jax.Array
+    loss_sum: jax.Array
+    num_seeds: jax.Array
+    stop: jax.Array
+
+
+TrainStep = Callable[..., Any]  # returns a TrainState, or a pair of it and a Feedback
+
+
+def make_optimizer(
+    lr: float | optax.Schedule, weight_decay: float = 0.0
+) -> optax.GradientTransformation:
+    """Adam, with weight decay as an L2 penalty: it is added to the gradient before the moments.
+    With a schedule the optimiser's state counts the steps."""
+    return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(lr))
+
+
+def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+    """The state before the first step. It has copies of `params`, because steps donate their
+    state."""
+
+    @jax.jit  # one program instead of one for each shape
+    def begin(params):
+        params, zero = jax.tree.map(jnp.copy, params), jnp.zeros((), jnp.int32)
+        return TrainState(params, optimizer.init(params), zero, zero, zero, zero)
+
+    return start_epoch(begin(params))
+
+
+def start_epoch(state: TrainState) -> TrainState:
+    """The state at the start of an epoch: the sums of the loss are 0 again."""
+    # Three distinct arrays, because a step donates each.
+    fresh = {name: np.float32(0) for name in ("loss_sum", "num_seeds", "stop")}
+    return state._replace(**jax.device_put(fresh))
+
+
+def make_train_step(
+    graphdef: nnx.GraphDef,
+    optimizer: optax.GradientTransformation,
+    jit: bool = True,
+    comm: Communicator | None = None,
+    loss: Loss = node_loss,
+    feedback: bool = False,
+) -> TrainStep:
+    """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
+    state donated.
+
+    The arguments of `train_step`:
+      state: a `TrainState`.
+      key: the run's dropout key; step `t` uses `fold_in(key, t)`.
+      batch: a `MiniBatch`. Its padding changes nothing.
+      x: the features as the model takes them, `[S, F]` or `Inputs`.
+      labels: the labels of all nodes, int `[N]` or float `[N, C]`.
+      stop: 1.0 if this rank was asked to stop.
+
+    With `comm` all ranks take the step together, each on its own batch: `batch`, `x` and `stop`
+    are `OWN`, the rest is `SAME`, and `key` is key data uint32 `[2]`. Every seed weighs the
+    same, whichever rank has it. One all_reduce adds the gradients, the loss and `stop`.
+
+    With `feedback` the function returns a pair: the state, and the `Feedback` (`OWN`) that an
+    adaptive sampler's `update` takes. The model then needs `observed` and `message_widths`, as
+    `jgs.models.GNN` has them, and `x` must be the rows of all input nodes.
+    """
+    ranks = comm if comm is not None and comm.size > 1 else None
+
+    def train_step(state, key, batch, x, labels, stop=0.0):
+        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+            key = jax.random.wrap_key_data(key, impl="threefry2x32")
+        dropout_key = jax.random.fold_in(key, state.step)
+        mask = batch.seed_mask
+
+        def loss_of(params):
+            model = nnx.merge(graphdef, params)
+            return loss(model(batch, x, key=dropout_key), batch, labels)
+
+        def observed_loss_of(params, probes):
+            model = nnx.merge(graphdef, params)
+            outputs, messages = model.observed(batch, x, probes, key=dropout_key)
+            return loss(outputs, batch, labels), messages
+
+        if feedback:
+            widths = nnx.merge(graphdef, state.params).message_widths
+            probes = _probes(batch, widths)
+            both = jax.value_and_grad(observed_loss_of, argnums=(0, 1), has_aux=True)
+            (value, messages), (gradients, of_rows) = both(state.params, probes)
+            reported = Feedback(messages, of_rows)
+        else:
+            value, gradients = jax.value_and_grad(loss_of)(state.params)
+        count, stop = jnp.sum(mask, dtype=jnp.float32), jnp.asarray(stop, jnp.float32)
+        if ranks is not None:
+            value, gradients, count, stop = _over_ranks(ranks, value, gradients, count, stop)
+        with usual_promotion():  # Optax needs it
+            updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        new = TrainState(
+            optax.apply_updates(state.params, updates),
+            opt_state,
+            state.step + 1,
+            state.loss_sum + value * count,
+            state.num_seeds + count,
+            stop,
+        )
+        return (new, reported) if feedback else new
+
+    if comm is None:
+        return jax.jit(train_step, donate_argnums=0) if jit else train_step
+    specs = (SAME, SAME, OWN, OWN, SAME, OWN)
+    results = (SAME, OWN) if feedback else SAME
+    return comm.program(train_step, specs, results, donate=(0,))
+
+
+def _probes(batch: MiniBatch, widths: Sequence[int]) -> tuple[jax.Array, ...]:
+    """Zeros `[T, M]` for every layer, to be added to the aggregated rows."""
+    sizes = (batch.block(i).target_capacity for i in range(len(widths)))
+    return tuple(jnp.zeros(shape) for shape in zip(sizes, widths, strict=True))
+
+
+def _over_ranks(
+    comm: Communicator, loss: jax.Array, gradients: Any, count: jax.Array, stop: jax.Array
+) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
+    """The mean loss and gradients over the seeds of all ranks, the number of these seeds, and
+    the sum of `stop`."""
+    mine = jax.tree.map(lambda a: a * count, (loss, gradients))
+    buffer, unravel = ravel_pytree((*mine, count, stop))
+    loss, gradients, count, stop = unravel(comm.all_reduce(buffer))
+    mean = jax.tree.map(lambda a: a / jnp.maximum(count, 1), (loss, gradients))
+    return (*mean, count, stop)

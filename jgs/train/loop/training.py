@@ -1,0 +1,357 @@
+"""The training loop: epochs of batches, evaluation, checkpoints, and the result."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jgs.command import say
+from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
+from jgs.dist.communicators.comm import all_gather_rows
+from jgs.dist.supervision.phases import WAITING, enter, phase
+from jgs.errors import InputError
+from jgs.interrupts import WORDS, status_of
+from jgs.sampling.edges.random import threefry
+from jgs.train.config import Config
+from jgs.train.loop import checkpoint, curve, folder
+from jgs.train.loop.interrupt import stop_flag, terminated_flag
+from jgs.train.loop.learner import Learner
+from jgs.train.loop.log import Log, check_log, open_log
+from jgs.train.loop.progress import EXPLANATION, Bar, Meter
+from jgs.train.tasks.task import make_learner, open_job
+
+
+class Interrupted(Exception):
+    """Training was asked to stop by the signal `number`. A checkpoint of that moment is in the
+    run folder."""
+
+    def __init__(self, where: str, number: int):
+        super().__init__(where)
+        self.number = number
+
+    def say(self) -> int:
+        """Says where training stopped and how to continue; returns the exit status."""
+        word = WORDS[signal.Signals(self.number)]
+        say(f"{word} at {self}; --resume with the same --run-dir continues there")
+        return status_of(self.number)
+
+
+def run(
+    config: Config,
+    make_job: Callable[[Config], Any] = open_job,
+    at_step: Callable[[float | None], None] = lambda step: None,
+    at_checkpoint: Callable[[str], None] = lambda path: None,
+) -> dict[str, Any]:
+    """Trains in the run folder, and returns the result. All ranks of the job call this.
+
+    Args:
+      config: the settings of the run.
+      make_job: opens the job; by default that of one process.
+      at_step: is told how far this rank is, as `jgs.dist.supervision.watchdog.Watchdog` takes
+      it.
+      at_checkpoint: is told the path of each checkpoint.
+
+    Returns a dict with the keys of the command's JSON line, which the run folder has too:
+      test_accuracy: the metric on the test, with the parameters of the best epoch.
+      val_accuracy: the metric on the validation split in that epoch.
+      metric: the name of both numbers' metric, e.g. "accuracy"; see `--metric`.
+      best_epoch: the epoch of the best validation.
+      epochs: the number of epochs made.
+      seconds: the time of the run, with the earlier sessions of a resumed run.
+      params_sha256: the digest of the last parameters.
+      run_dir: the run folder.
+    Some tasks have other keys, see their learners.
+
+    Rank 0 alone shows progress and writes to the run folder.
+
+    Ctrl-C during the training steps lets the step end, writes a checkpoint and raises
+    `Interrupted`, on all ranks after the same step. Elsewhere Ctrl-C raises KeyboardInterrupt;
+    a checkpoint under way is written first. SIGTERM, from the first step to the end of the last
+    epoch, lets the step or the evaluation end, writes a checkpoint and raises `Interrupted`. It
+    may come to one rank or to several. Raises `InputError`.
+    """
+    started = time.perf_counter()
+    before = enter("opening")
+    job = make_job(config)
+    with ExitStack() as stack:
+
+        def claim() -> Path | None:
+            check_log(config)
+            return stack.enter_context(folder.claimed(config)) if job.comm.rank == 0 else None
+
+        def keep() -> None:
+            if run_dir is not None:
+                folder.keep_config(run_dir, config)
+
+        run_dir = everywhere(job.comm, claim)
+        learner = make_learner(job, threefry(config.seed), run_dir)
+        stack.callback(job.close)
+        training = _Training(config, run_dir, job, learner, started)
+        training.at_step, training.at_checkpoint = at_step, at_checkpoint
+        if config.resume:
+            training.restore()
+            everywhere(job.comm, keep)
+        training.log = everywhere(job.comm, lambda: open_log(config, run_dir))
+        stack.callback(training.log.close)
+        enter(before)
+        with (
+            Bar(config.progress and run_dir is not None) as bar,
+            terminated_flag(run_dir is not None) as training.terminated,
+        ):
+            while job.loader.epoch < config.epochs and not training.ended():
+                training.one_epoch(bar)
+        with phase("result"):
+            return training.result()
+
+
+class _Training:
+    """The state of a run: its position, and what it learns. `save` and `restore` cover all of
+    it."""
+
+    def __init__(
+        self,
+        config: Config,
+        run_dir: Path | None,
+        job: Any,
+        learner: Learner,
+        started: float,
+    ):
+        self.config, self.run_dir, self.job, self.loader = config, run_dir, job, job.loader
+        self.learner, self.started = learner, started
+        self.earlier, self.explained = 0.0, False
+        self.at_step: Callable[[float | None], None]
+        self.at_checkpoint: Callable[[str], None]
+        self.terminated: Callable[[], bool]
+        self.log: Log
+        self.place = broadcast_text(job.comm, lambda: str(run_dir))
+
+    def seconds(self) -> float:
+        return round(self.earlier + time.perf_counter() - self.started, 3)
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def save(self, row: dict[str, Any] | None = None) -> None:
+        """Writes a checkpoint, after an epoch's `row` of metrics if that is given."""
+        loader, learner = self.loader, self.learner
+        step = loader.epoch * len(loader) + loader.step
+
+        def write() -> None:
+            if self.run_dir is None:
+                return
+            if row is not None:
+                folder.append_metrics(self.run_dir, row)
+            record = learner.record | {
+                "seconds": self.seconds(),
+                "loader": loader.state_dict(),
+                "data": self.job.data.digests,
+            }
+            place = self.run_dir / folder.CHECKPOINTS
+            checkpoint.save(place, loader.epoch, step, arrays, record, self.config.keep)
+
+        self.at_step(None)
+        # Orbax's threads must not be interrupted.
+        speaks = self.job.comm.rank == 0
+        with phase("checkpoint"), stop_flag("checkpoint", speaks) as stopped:
+            arrays = learner.arrays()
+            everywhere(self.job.comm, write)
+        self._saved()
+        if stopped():
+            signal.raise_signal(signal.SIGINT)  # for the handler outside this function
+
+    def _end_where_terminated(self, where: str) -> None:
+        """Called after a checkpoint; raises `Interrupted` if SIGTERM has come to any rank."""
+        if number := self._asked_by(False):
+            raise Interrupted(where, number)
+
+    def _asked_by(self, pressed: bool) -> int:
+        """The signal that asked any rank to stop, or 0. `pressed` says whether Ctrl-C has asked
+        this rank."""
+        own = signal.SIGTERM if self.terminated() else signal.SIGINT if pressed else 0
+        comm = self.job.comm
+        return int(all_gather_rows(comm, [np.array([own], np.int32)] * comm.num_local).max())
+
+    def _saved(self) -> None:
+        step = self.loader.epoch * len(self.loader) + self.loader.step
+        self.at_checkpoint(f"that of step {step} in {self.place}")
+
+    def restore(self) -> None:
+        """Continues from the newest whole checkpoint, or from the start if there is none."""
+        comm, arrays = self.job.comm, self.learner.arrays()
+
+        def read() -> str:
+            assert self.run_dir is not None
+            found = checkpoint.restore(self.run_dir / folder.CHECKPOINTS, arrays)
+            if found is None:
+                say("no checkpoint to resume from: starting at the beginning")
+                folder.truncate_metrics(self.run_dir, 0)
+                return "{}"
+            arrays.update(found[0])
+            self._check_data(found[1].pop("data", {}))
+            folder.truncate_metrics(self.run_dir, found[1]["loader"]["epoch"])
+            return json.dumps(found[1])
+
+        record = json.loads(broadcast_text(comm, read))
+        if not record:
+            return
+        self.loader.load_state_dict(record.pop("loader"))
+        self.learner.load(broadcast_arrays(comm, arrays))
+        self.earlier = record.pop("seconds")
+        self.learner.record = record
+        self._saved()
+        if self.run_dir is not None:
+            say(f"resuming after {self.loader.epoch} epochs and {self.loader.step} steps")
+
+    def _check_data(self, saved: dict[str, str]) -> None:
+        mine = self.job.data.digests
+        if changed := [part for part in mine if saved.get(part) != mine[part]]:
+            raise InputError(
+                "a run must be resumed on the data set that it began with, "
+                f"{self.job.data.name}",
+                f"other {', '.join(changed)}",
+                "Restore its files, or start a new run in another --run-dir.",
+            )
+
+    # -- epochs --------------------------------------------------------------------------------
+
+    def one_epoch(self, bar: Bar) -> None:
+        """Trains on the rest of the loader's epoch, evaluates, and writes metrics and
+        checkpoint.
+        """
+        epoch = self.loader.epoch + 1
+        name = f"epoch {epoch}/{self.config.epochs}"
+        meter = self._steps(name, bar)
+        loss = self._finite_loss(name)
+        self.loader.report(loss)
+        self.learner.start_epoch()
+        begun = time.perf_counter()
+        with phase("evaluation"):
+            found = self.learner.evaluate(epoch)
+        evaluation = time.perf_counter() - begun
+        row = {"epoch": epoch, "train_loss": loss, **found}
+        row |= {f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()}
+        row |= meter.counts
+        row |= {
+            "evaluation_seconds": round(evaluation, 4),
+            "seeds_per_second": round(meter.seeds_per_second(), 1),
+            "seconds": self.seconds(),
+        }
+        self.save(row)
+        everywhere(self.job.comm, lambda: self.log.add(row))
+        if self.run_dir is not None:
+            if not self.explained:
+                say(EXPLANATION)
+                self.explained = True
+            value = "val {metric} {val_accuracy:.4f}  ".format(**found) if found else ""
+            say(f"{name}  loss {loss:.4f}  {value}{meter}")
+        # Flax leaves reference cycles that hold parameters, and `jgs.command.run` has the
+        # collector run rarely. It takes milliseconds, since it looks at new objects alone.
+        gc.collect(0)
+        self._end_where_terminated(f"the end of {name}")
+
+    def ended(self) -> bool:
+        """Whether `--patience` ends the run; says so if it does."""
+        epoch = self.loader.epoch
+        if not self.learner.spent(epoch):
+            return False
+        if self.run_dir is not None:
+            epochs = self.config.patience
+            say(f"no better validation for {epochs} epochs: training ends after epoch {epoch}")
+        return True
+
+    def _finite_loss(self, name: str) -> float:
+        """The epoch's mean loss so far. Raises `InputError` where it is not finite. It is
+        called before every checkpoint, so that a run can continue from each."""
+        loss = self.learner.loss()
+
+        def check() -> None:
+            if self.job.comm.rank == 0 and not math.isfinite(loss):
+                raise InputError(
+                    "the training loss must stay finite",
+                    f"{loss} in {name}",
+                    "Start a new run in another --run-dir with a lower --lr.",
+                )
+
+        everywhere(self.job.comm, check)
+        return loss
+
+    def _steps(self, name: str, bar: Bar) -> Meter:
+        job, loader, every = self.job, self.loader, self.config.checkpoint_every
+        bar.epoch(name, loader.step, len(loader))
+        meter, learner = Meter(), self.learner
+
+        def where() -> str:
+            return f"{name}, step {loader.step} of {len(loader)}"
+
+        first = loader.epoch * len(loader)
+        with phase(WAITING), stop_flag("step", job.comm.rank == 0) as pressed:
+
+            def stopped() -> bool:
+                return pressed() or self.terminated()
+
+            # A step begins when its batch is there: the epoch's cache may be planned before it.
+            for batch, x in job.batches(meter):
+                self.at_step(first + loader.step - 0.5)
+                with meter.timing("computing"), phase("computing"):
+                    learner.step(batch, x, stopped())
+                seen = (loader.step - 1) * job.batch_size
+                meter.count(min(job.batch_size, job.num_seeds - seen))
+                if bar.due():
+                    bar.show(loader.step, learner.loss(), meter)
+                # Several ranks all stop after the step in which one of them was asked to.
+                if stopped() if job.comm.size == 1 else learner.stopping():
+                    number = self._asked_by(pressed())
+                    self._finite_loss(name)
+                    self.save()
+                    raise Interrupted(where(), number)
+                if every and loader.step % every == 0 and loader.step < len(loader):
+                    self._finite_loss(name)
+                    self.save()
+                    self._end_where_terminated(where())
+                self.at_step(first + loader.step)
+        self.at_step(None)
+        if pressed():  # it came after the last step
+            raise KeyboardInterrupt
+        return meter
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def result(self) -> dict[str, Any]:
+        own = self.learner.result(self.run_dir)
+        params = own.pop("params_sha256")
+        result = {
+            **own,
+            "epochs": self.loader.epoch,
+            "seconds": self.seconds(),
+            "params_sha256": params,
+            "run_dir": self.place,
+        }
+
+        def keep() -> None:
+            if self.run_dir is not None:
+                folder.keep_result(self.run_dir, result)
+
+        everywhere(self.job.comm, keep)
+        if self.run_dir is not None:
+            self._draw(self.run_dir, result)
+        return result
+
+    def _draw(self, run_dir: Path, result: dict[str, Any]) -> None:
+        rows = folder.read_metrics(run_dir, self.config.epochs)
+        title = self.job.data.name
+        if "test_accuracy" in result:
+            title += ": test {metric} {test_accuracy:.4f}".format(**result)
+        try:
+            curve.draw(run_dir / "curve.png", rows, title, result.get("best_epoch"))
+        except ImportError:
+            say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
+        except (OSError, ValueError, RuntimeError) as error:  # e.g. bad matplotlib settings
+            say(f"no curve.png: {' '.join(str(error).split())[:200]}")

@@ -1,0 +1,266 @@
+"""`--task embed`: embeddings of nodes by skip-gram on walks (DeepWalk, node2vec, metapaths)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.command import loading
+from jgs.data.plain import Plain, load_plain
+from jgs.dist.batches.walks import walk_loader
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator
+from jgs.dist.rows.embedding import ShardedEmbedding, Table
+from jgs.errors import InputError
+from jgs.files.writing import writing
+from jgs.graph import Graph
+from jgs.models.skipgram import WalkBatch, count_runs, damped_sgd, first_row, skipgram
+from jgs.options import Option
+from jgs.sampling import Walker
+from jgs.train.config import Config
+from jgs.train.evaluation.probe import probe
+from jgs.train.loop.fingerprint import fingerprint_plain
+from jgs.train.loop.learner import Learner, digest
+from jgs.train.loop.progress import Meter, timed
+from jgs.train.tasks.task import Task
+
+EMBEDDINGS = "embeddings.npy"
+_MOST_NODES = (1 << 30) - 1
+_LEAST_RATE = 1e-4  # as a fraction of the first learning rate, as in word2vec
+
+
+@dataclass(frozen=True)
+class Embed(Task):
+    """Embeddings of nodes from walks, by skip-gram with negative sampling (DeepWalk, node2vec,
+    metapath2vec). SGD's first rate is --lr; it falls linearly over all --epochs, each of which
+    is --num-walks passes over all nodes."""
+
+    dim: Annotated[int, Option("width of the embeddings", least=1, most=1 << 14)] = 128
+    num_walks: Annotated[
+        int, Option("walks from each node in an epoch", least=1, most=1 << 16)
+    ] = 10
+    window: Annotated[
+        int,
+        Option(
+            "the widest window; each center draws its own, from 1 to this",
+            least=1,
+            most=1 << 16,
+        ),
+    ] = 10
+    negatives: Annotated[
+        int,
+        Option(
+            "how many negatives count for each pair of a center and a context",
+            least=1,
+            most=1 << 10,
+        ),
+    ] = 5
+    shared_negatives: Annotated[
+        int,
+        Option(
+            "so many centers in a row share equally many drawn negatives",
+            least=1,
+            most=1 << 16,
+        ),
+    ] = 16
+
+    like = "embed"
+    defaults: ClassVar[dict[str, Any]] = {
+        "sampler": "walk",
+        "epochs": 3,
+        "batch_size": 32,
+        "lr": 0.025,
+    }
+
+    def check(self, config: Config) -> None:
+        config.made("sampler")  # refuses what it cannot be made of
+
+    def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
+        return EmbedJob(config, open_walks(config, comm))
+
+    def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
+        return EmbedLearner(job, key, run_dir)
+
+
+class WalkData(NamedTuple):
+    """The data of a run of this task.
+
+    Fields:
+      plain: the whole graph, on every rank.
+      comm: the communicator of the ranks.
+      digests: digests of the data, by which a resumed run recognises them.
+    """
+
+    plain: Plain
+    comm: Communicator
+    digests: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.plain.name
+
+
+def open_walks(config: Config, comm: Communicator | None = None) -> WalkData:
+    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
+    process. Raises `InputError`."""
+    with loading():
+        plain = load_plain(config.dataset, config.root, **config.data_arguments())
+    return WalkData(plain, comm or Alone(), fingerprint_plain(plain))
+
+
+class EmbedJob:
+    """The job of `--task embed`, with the methods of `jgs.train.loop.job.Job` that the loop
+    calls. All ranks make it and call it alike."""
+
+    def __init__(self, config: Config, data: WalkData):
+        self.config, self.data, self.comm = config, data, data.comm
+        num_nodes = data.plain.graph.num_nodes
+        self.batch_size = config.batch_size * self.comm.size
+        self.num_seeds = num_nodes * config.num_walks
+        if num_nodes > _MOST_NODES:
+            raise InputError(
+                f"the nodes to embed must be at most {_MOST_NODES}: each has two rows",
+                num_nodes,
+                "Embed a part of the graph.",
+            )
+        if self.batch_size > num_nodes:
+            raise InputError(
+                "the walks of a step must be at most the number of nodes",
+                f"{self.batch_size} for {num_nodes} nodes",
+                "Lower --batch-size.",
+            )
+        self.walker: Walker = config.made("sampler")
+        self.graph: Graph = data.plain.graph
+        if self.walker.by_source:
+            self.graph = self.graph.sorted()
+        self.state = self.walker.init(self.graph)  # not in `start`: here errors reach all ranks
+
+    def start(self, key: jax.Array) -> None:
+        """Makes the loader; `key` decides its draws."""
+        config = self.config
+        self.loader = walk_loader(
+            self.comm,
+            self.graph,
+            self.walker,
+            config.batch_size,
+            state=self.state,
+            key=key,
+            num_walks=config.num_walks,
+            window=config.window,
+            num_negatives=config.shared_negatives,
+            prefetch=config.prefetch,
+        )
+
+    def batches(self, meter: Meter) -> Iterator[tuple[Any, None]]:
+        """The batches left in the loader's epoch; `meter` times them."""
+        for batch in timed(self.loader, meter):
+            yield batch, None
+
+    def close(self) -> None:
+        """Stops what runs in the background."""
+        self.loader.close()
+
+
+class EmbedLearner:
+    """The learner of `--task embed` (see `jgs.train.loop.learner.Learner`): `damped_sgd` on
+    skip-gram with word2vec's learning rate.
+
+    The table, two rows `[D + 1]` for each node, is a `ShardedEmbedding`. A step reads and
+    updates only the rows of its walks and negatives, and the gradients of all ranks for a row
+    are added. The rate falls linearly over all epochs, from `--lr` to 1e-4 of it. A run that is
+    resumed with more epochs continues at the rate that the longer run has at that step.
+    """
+
+    def __init__(self, job: EmbedJob, key: jax.Array, run_dir: Path | None):
+        table_key, loader_key = jax.random.split(key)
+        job.start(loader_key)
+        config, comm = job.config, job.comm
+        self.job = job
+        self.record: dict[str, Any] = {"named": job.data.plain.node_ids is not None}
+        self.num_nodes = job.graph.num_nodes
+        offsets = 2 * np.linspace(0, self.num_nodes, comm.size + 1).astype(np.int64)
+        places, shared = config.walk_length + 1, config.shared_negatives
+        read = config.batch_size * (2 * places + count_runs(places, shared) * shared)
+        self.table = ShardedEmbedding(
+            comm,
+            offsets,
+            config.dim + 1,
+            table_key,
+            damped_sgd(),
+            capacity=min(read, int(np.diff(offsets).max())),
+            init=first_row,
+        )
+        self._rows = comm.program(WalkBatch.rows, (OWN,), OWN)
+        self._gradient = comm.program(self._of_rows, (OWN, OWN, SAME, SAME, OWN), (OWN, SAME))
+        self._sums: Any = None
+        self.start_epoch()
+
+    def step(self, batch: Any, x: None, stop: bool) -> None:
+        comm = self.job.comm
+        asked = comm.own([np.float32(stop)] * comm.num_local)
+        rows, token = self.table.pull(self._rows(batch))
+        gradient, self._sums = self._gradient(rows, batch, self._rate(), self._sums, asked)
+        self.table.push(token, gradient)
+        jax.block_until_ready(self._sums)
+
+    def _rate(self) -> Any:
+        loader, config = self.job.loader, self.job.config
+        # The loader has already counted this step's batch.
+        done = loader.epoch * len(loader) + loader.step - 1
+        left = 1 - done / (config.epochs * len(loader))
+        return self.job.comm.same(np.float32(config.lr * max(left, _LEAST_RATE)))
+
+    def _of_rows(self, rows, batch, rate, sums, stop):
+        """The gradient of the rows that were read, times the rate, and the new `sums` float32
+        `[3]`: the loss and the number of pairs in this epoch so far, and the number of ranks
+        that asked to stop."""
+        weight = self.job.config.negatives
+        found = skipgram(rows, batch, self.num_nodes, weight, rate)
+        more = self.job.comm.all_reduce(jnp.stack([found.loss, found.pairs, stop]))
+        return found.rows, (sums + more).at[2].set(more[2])
+
+    def stopping(self) -> bool:
+        return float(self._sums[2]) > 0
+
+    def loss(self) -> float:
+        total, pairs, _ = np.asarray(self._sums).tolist()
+        return total / max(pairs, 1.0)
+
+    def start_epoch(self) -> None:
+        self._sums = self.job.comm.same(np.zeros(3, np.float32))
+
+    def evaluate(self, epoch: int) -> dict[str, Any]:
+        return {}
+
+    def spent(self, epoch: int) -> bool:
+        return False
+
+    def arrays(self) -> dict[str, Any]:
+        return {"rows": self.table.rows(), "sums": np.array(self._sums)}
+
+    def load(self, arrays: dict[str, Any]) -> None:
+        like = self.table.state()[0]
+        self.table.load_state(Table(arrays["rows"], like.opt_state))
+        self._sums = self.job.comm.same(np.array(arrays["sums"]))
+
+    def result(self, run_dir: Path | None) -> dict[str, Any]:
+        rows = self.arrays()["rows"]
+
+        def finish() -> dict[str, Any]:
+            own = {"params_sha256": digest(rows)}
+            if run_dir is None:
+                return own
+            embeddings, place = np.ascontiguousarray(rows[::2, :-1]), run_dir
+            with writing(place):
+                np.save(place / EMBEDDINGS, embeddings)
+            plain = self.job.data.plain
+            scores = probe(embeddings, plain.labels, plain.train_idx, plain.test_idx)
+            return scores | {"embeddings": str(place / EMBEDDINGS)} | own
+
+        return everywhere(self.job.comm, finish)

@@ -1,0 +1,69 @@
+"""`Task`: the contract of what a run learns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+
+from jgs.dist.communicators.comm import Communicator
+from jgs.errors import InputError
+from jgs.sampling import Walker
+from jgs.sampling.base import Draws
+from jgs.tables import SAMPLERS_AND_WALKERS
+
+if TYPE_CHECKING:
+    from jgs.train.config import Config
+    from jgs.train.loop.learner import Learner
+
+
+class Task:
+    """A task of the command: a frozen dataclass of its options, and how a run of it is opened.
+
+    Attributes:
+      like: the task of jgs whose settings it takes, such as "nodes".
+      defaults: the settings and their defaults that differ from those of "nodes".
+    """
+
+    like: ClassVar[str]
+    defaults: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def check_sampler(cls, name: str) -> None:
+        """Raises `InputError` unless the sampler `name` is one for this task: "nodes" takes
+        batches of nodes, "links" of pairs, and "embed" walks."""
+        maker, own = SAMPLERS_AND_WALKERS.find(name), "nodes"
+        if isinstance(maker, type) and issubclass(maker, Draws):
+            own = "embed" if issubclass(maker, Walker) else "links" if maker.pairs else own
+        if own != cls.like:
+            raise InputError(
+                f"--sampler {name} must be for --task {own}",
+                f"--task {cls.like}",
+                "Choose that task, or another sampler.",
+            )
+
+    @abstractmethod
+    def check(self, config: Config) -> None:
+        """Raises `InputError` for settings that no run of this task can have."""
+
+    @abstractmethod
+    def open(self, config: Config, comm: Communicator | None = None) -> Any:
+        """The job of a configuration (`jgs.train.loop.job.Job`), for the ranks of `comm` or,
+        with None, for one process. Raises `InputError`."""
+
+    @abstractmethod
+    def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
+        """Starts `job` and makes its learner; `key` decides everything random. `run_dir` is
+        None except in rank 0's process."""
+
+
+def open_job(config: Config, comm: Communicator | None = None) -> Any:
+    """The job of a configuration, see `Task.open`."""
+    return config.made("task").open(config, comm)
+
+
+def make_learner(job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
+    """The learner of a job, see `Task.learner`."""
+    return job.config.made("task").learner(job, key, run_dir)

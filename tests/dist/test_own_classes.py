@@ -1,0 +1,135 @@
+"""Classes of a user: `--sampler package.module:Class` and `--model package.module:Class`."""
+
+import os
+
+import numpy as np
+import pytest
+from launched import FLAGS, result
+
+import jgs
+from jgs.train.__main__ import main
+from jgs.train.flags import help_page
+from jgs.train.loop import checkpoint, folder
+
+MINE = '''
+from dataclasses import dataclass
+from typing import Annotated
+
+from jgs.models import GNN, SAGEConv
+from jgs.options import Option
+from jgs.sampling import MatrixSampler
+
+
+@dataclass(frozen=True)
+class ByDegree(MatrixSampler):
+    """Neighbours in proportion to a power of their degree."""
+
+    power: Annotated[float, Option("the power", least=0)] = 1.0
+
+    def layer(self, A, frontier, k):
+        bias = A.count(axis=0) ** self.power
+        sub = A[:, frontier]
+        return sub.individual_sample(k, sub.mul(bias[sub.row()], axis=1))
+
+
+class Wide(GNN):
+    def __init__(self, in_features, hidden, out_features, num_layers, *, rngs, **options):
+        raise NotImplementedError
+
+
+class Net(GNN):
+    """Layers that are wider."""
+
+    def __init__(
+        self, in_features, hidden_features, out_features, num_layers, *, rngs,
+        widen: int = 1, **options
+    ):
+        inner = [hidden_features * widen] * (num_layers - 1)
+        widths = [in_features, *inner, out_features]
+        layers = [SAGEConv(a, b, rngs=rngs) for a, b in zip(widths, widths[1:])]
+        super().__init__(layers, rngs=rngs, **options)
+
+
+class Seeded(ByDegree):
+    def __init__(self, seed: int = 0):
+        super().__init__((2, 2))
+
+
+thing = 3
+'''
+OWN = (
+    "--sampler mine:ByDegree --sizes 3 2 --power 0.5 --model mine:Net --widen 2 --batch-size 9"
+)
+DATA = ["--data-options", "num_nodes=600", "num_edges=4000", "num_features=5", "seed=0"]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def own_flags():
+    """The flags of other tests' runs without their --fanouts."""
+    return [*OWN.split(), "--batch-size", "9", *FLAGS[3:]]
+
+
+def test_they_train_resume_predict_and_run_on_ranks(mine, start, parts, capsys):
+    flags, runs = [*own_flags(), *DATA], [mine / name for name in ("whole", "run")]
+    for run, epochs in zip(runs, (3, 1), strict=True):
+        assert main([*flags, "--epochs", str(epochs), "--run-dir", str(run)]) == 0
+    # The saved run knows its classes, and so which flags it has.
+    again = ["--run-dir", str(runs[1]), "--resume", "--epochs", "3"]
+    assert main([*again, "--power", "0.5"]) == 0
+    rows = [folder.read_metrics(run, 9) for run in runs]
+    assert [r["train_loss"] for r in rows[0]] == [r["train_loss"] for r in rows[1]]
+    whole, run = (jgs.open_run(one) for one in runs)
+    assert run.model.layers[0].out_features == 16
+    np.testing.assert_array_equal(whole.logits(np.arange(9)), run.logits(np.arange(9)))
+    assert run.config.power == 0.5
+    capsys.readouterr()
+    assert main([*again, "--power", "2"]) == 2
+    assert "--power 2.0 there 0.5" in capsys.readouterr().err
+
+    path = os.pathsep.join([str(mine), os.environ.get("PYTHONPATH", "")])
+    two = [*own_flags(), "--partition", parts, "--epochs", 2, "--run-dir", mine / "ranks"]
+    told, _ = result(start("jax", 2, *two, variables=[{"PYTHONPATH": path}] * 2))
+    assert told["epochs"] == 2
+    assert checkpoint.checkpoints(mine / "ranks" / folder.CHECKPOINTS)
+    assert jgs.open_run(mine / "ranks").config.widen == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--sampler nowhere:X", "--sampler must name a module that can be imported; got nowh"),
+        (
+            "--sampler mine:Nothing",
+            "a class of its module; got mine:Nothing, which is",
+        ),
+        (
+            "--sampler mine:thing",
+            "a class of its module; got mine:thing, which is no",
+        ),
+        ("--sampler mine", "or package.module:Class; got 'mine'"),
+        ("--sampler mine:Net", "must be a sampler, see the docs; got mine:Net, which has no"),
+        ("--model mine:ByDegree", "must be a model, see the docs; got mine:ByDegree, which"),
+        ("--model mine:Wide", "--model must be made of its options; got mine:Wide (NotImpl"),
+        ("--sampler mine:Seeded", "not have the names of other flags; got seed of mine:Seeded"),
+        ("--sampler mine:ByDegree --power -1", "--power must be at least 0"),
+        ("--sampler mine:ByDegree --fanouts 3", "--fanouts must be for --sampler neighbors or"),
+        ("--sampler labor --power 2", "unrecognized arguments: --power 2"),
+    ],
+)
+def test_what_is_refused(mine, capsys, flags, said):
+    assert main([*flags.split(), *DATA, "--run-dir", str(mine / "run")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, said in err.splitlines()[-1], "Traceback" in err) == ("", True, False), err
+
+
+def test_help_shows_their_flags(mine):
+    assert "Neighbours in proportion to a power" in help_page("mine:ByDegree")
+    assert "--power FLOAT" in help_page("mine:ByDegree")
+    assert "--edge-ids" not in help_page("mine:ByDegree")
+    assert "--widen INT" in help_page("mine:Net")
