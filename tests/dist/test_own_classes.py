@@ -72,7 +72,7 @@ def mine(tmp_path, monkeypatch):
 
 def own_flags():
     """The flags of other tests' runs without their --fanouts."""
-    return [*OWN.split(), "--batch-size", "9", *FLAGS[3:]]
+    return [*OWN.split(), "--batch-size", "8", *FLAGS[3:]]
 
 
 def test_they_train_resume_predict_and_run_on_ranks(mine, start, parts, capsys):
