@@ -123,7 +123,8 @@ def test_they_train_resume_predict_and_run_on_ranks(mine, start, parts, capsys):
     ],
 )
 def test_what_is_refused(mine, capsys, flags, said):
-    assert main([*flags.split(), *DATA, "--run-dir", str(mine / "run")]) == 2
+    small = ["--batch-size", "8", *DATA, "--run-dir", str(mine / "run")]
+    assert main([*flags.split(), *small]) == 2
     out, err = capsys.readouterr()
     assert (out, said in err.splitlines()[-1], "Traceback" in err) == ("", True, False), err
 
