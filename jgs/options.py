@@ -13,7 +13,6 @@ a plain type is an option.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import os
@@ -179,12 +178,9 @@ def options_of(maker: Any, every: bool = False) -> dict[str, Known]:
     """
     made = getattr(maker, "from_options", maker)
     inner, fixed = (made.func, made.keywords) if isinstance(made, partial) else (made, {})
-    if isinstance(inner, type) and not dataclasses.is_dataclass(inner):
-        own: Any = inner.__init__  # type: ignore[misc]
-        inner = partial(own, None)  # a metaclass may hide the arguments
-    hints = get_type_hints(getattr(inner, "func", inner), include_extras=True)
+    hints, parameters = _arguments(inner)
     found = {}
-    for argument, parameter in inspect.signature(inner).parameters.items():
+    for argument, parameter in parameters.items():
         hint = hints.get(argument)
         kind, option = hint, None
         if get_origin(hint) is Annotated:
@@ -221,6 +217,18 @@ def flag(name: str) -> str:
 def as_typed(value: Any) -> str:
     """An option's value as it is written on the command line."""
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _arguments(maker: Any) -> tuple[dict[str, Any], Mapping[str, inspect.Parameter]]:
+    """The annotations and the parameters of what a class or a function is called with."""
+    if not isinstance(maker, type):
+        return get_type_hints(maker, include_extras=True), inspect.signature(maker).parameters
+    owner = next(c for c in maker.__mro__ if "__init__" in vars(c))
+    init = vars(owner)["__init__"]
+    # A dataclass's own __init__ does not know the names of its bases' annotations.
+    typed = owner if "__dataclass_fields__" in vars(owner) else init
+    parameters = inspect.signature(partial(init, None)).parameters
+    return get_type_hints(typed, include_extras=True), parameters
 
 
 def _is_plain(kind: Any) -> bool:

@@ -115,7 +115,7 @@ def test_they_train_resume_predict_and_run_on_ranks(mine, start, parts, capsys):
         ("--sampler mine", "or package.module:Class; got 'mine'"),
         ("--sampler mine:Net", "must be a sampler, see the docs; got mine:Net, which has no"),
         ("--model mine:ByDegree", "must be a model, see the docs; got mine:ByDegree, which"),
-        ("--model mine:Wide", "--model must be made of its options; got mine:Wide (NotImpl"),
+        ("--model mine:Wide", "--model must be made of its options; got mine:Wide (TypeErr"),
         ("--sampler mine:Seeded", "not have the names of other flags; got seed of mine:Seeded"),
         ("--sampler mine:ByDegree --power -1", "--power must be at least 0"),
         ("--sampler mine:ByDegree --fanouts 3", "--fanouts must be for --sampler neighbors or"),
