@@ -71,10 +71,11 @@ def check_seeds(sampler, batch, given):
 
 
 def test_every_sampler_is_in_the_tables():
-    names = [m.name for m in pkgutil.iter_modules(algorithms.__path__)]
+    prefix = f"{algorithms.__name__}."
+    names = [m.name for m in pkgutil.walk_packages(algorithms.__path__, prefix)]
     found = set()
     for name in names:
-        module = importlib.import_module(f"jgs.sampling.algorithms.{name}")
+        module = importlib.import_module(name)
         for value in vars(module).values():
             if (
                 inspect.isclass(value)

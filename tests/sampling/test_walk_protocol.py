@@ -1,6 +1,6 @@
 """The contract of `jgs.sampling.walks`, for every walker: a walker that is missing here fails.
 
-A new walker needs a line in `jgs.sampling.samplers.WALKERS` and one in `CASES`.
+A new walker needs a line in `jgs.tables.WALKERS` and one in `CASES`.
 """
 
 import dataclasses
