@@ -81,8 +81,9 @@ def of(walks, count):
 
 def test_every_walker_is_in_the_tables():
     found = set()
-    for name in (m.name for m in pkgutil.iter_modules(algorithms.__path__)):
-        module = importlib.import_module(f"jgs.sampling.algorithms.{name}")
+    prefix = f"{algorithms.__name__}."
+    for name in (m.name for m in pkgutil.walk_packages(algorithms.__path__, prefix)):
+        module = importlib.import_module(name)
         for value in vars(module).values():
             own = inspect.isclass(value) and value.__module__ == module.__name__
             if own and hasattr(value, "sample") and not hasattr(value, "bound"):
