@@ -62,16 +62,22 @@ def _everything(shtab: Any) -> argparse.ArgumentParser:
     from jgs.partition.__main__ import parser as partition
     from jgs.plan.options import parser as plan
     from jgs.predict.__main__ import parser as predict
+    from jgs.train.config import OWNERS, PAGES
     from jgs.train.flags import parser as train
 
     parsers = {"train": train, "predict": predict, "partition": partition, "plan": plan}
     parsers |= {"launch": launch, "data": data, "doctor": doctor.parser, "completion": parser}
+    topics = {owner: list(table) for owner, table in OWNERS.items()}
+    topics["help"] = [*PAGES, *(name for names in topics.values() for name in names)]
     whole = argparse.ArgumentParser("jgs")
     commands = whole.add_subparsers()
     for name, text in COMMANDS.items():
         own = parsers[name]()
         for action in own._actions:
-            if action.metavar == "FILE":
+            if name == "train" and action.dest in topics:
+                action.choices = topics[action.dest]
+                action.nargs = "?" if action.dest == "help" else None
+            elif action.metavar == "FILE":
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
             elif action.dest in _FOLDERS:
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]

@@ -60,6 +60,8 @@ def test_bash_completes_commands_and_flags(tmp_path, capsys):
     assert completed("jgs", "pr") == ["predict"]
     assert completed("jgs", "train", "--fanout") == ["--fanouts", "--fanout-schedule"]
     assert completed("jgs", "train", "--reduce", "m") == ["mean", "max"]
+    assert completed("jgs", "train", "--sampler", "la") == ["labor", "ladies"]
+    assert completed("jgs", "train", "--help", "lea") == ["learning"]
 
 
 def test_data_sets_are_listed_and_described(capsys, tmp_path):

@@ -198,6 +198,9 @@ class Config(
                 "one of an earlier version" if isinstance(saved, dict) else reprlib.repr(saved),
                 "Resume with the version that wrote it, or choose another --run-dir.",
             )
+        for owner, table in OWNERS.items():
+            if ":" in str(saved.get(owner)):
+                table.find(str(saved[owner]))  # the user's module may not be here
         try:
             cls(**saved)
         except InputError as error:

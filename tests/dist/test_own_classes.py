@@ -1,6 +1,7 @@
 """Classes of a user: `--sampler package.module:Class` and `--model package.module:Class`."""
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def own_flags():
     return [*OWN.split(), "--batch-size", "8", *FLAGS[3:]]
 
 
-def test_they_train_resume_predict_and_run_on_ranks(mine, start, parts, capsys):
+def test_they_train_resume_predict_and_run_on_ranks(mine, start, parts, capsys, monkeypatch):
     flags, runs = [*own_flags(), *DATA], [mine / name for name in ("whole", "run")]
     for run, epochs in zip(runs, (3, 1), strict=True):
         assert main([*flags, "--epochs", str(epochs), "--run-dir", str(run)]) == 0
@@ -91,6 +92,13 @@ def test_they_train_resume_predict_and_run_on_ranks(mine, start, parts, capsys):
     capsys.readouterr()
     assert main([*again, "--power", "2"]) == 2
     assert "--power 2.0 there 0.5" in capsys.readouterr().err
+
+    monkeypatch.delitem(sys.modules, "mine")
+    (mine / "mine.py").rename(mine / "yours.py")
+    assert main([*again, "--power", "2"]) == 2
+    with pytest.raises(jgs.InputError, match=r"^--sampler must name a module"):
+        jgs.open_run(runs[1])
+    (mine / "yours.py").rename(mine / "mine.py")
 
     path = os.pathsep.join([str(mine), os.environ.get("PYTHONPATH", "")])
     two = [*own_flags(), "--partition", parts, "--epochs", 2, "--run-dir", mine / "ranks"]
