@@ -67,7 +67,7 @@ def measure(task: dict) -> dict:
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(config.lr)
     state = comm.same(init_state(params, optimizer))
-    step = make_train_step(graphdef, optimizer, True, comm)
+    step = make_train_step(graphdef, optimizer, comm)
     key, stop = comm.same(jax.random.key_data(dropout_key)), comm.own([np.float32(0)])
     parts = {"sampling": [], "features": [], "computing": []}
     total, moved, rounds, sent = [], [], [], []

@@ -116,7 +116,7 @@ def one_rank(folder: Path, mode: str) -> None:
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(config.lr)
     state = job.comm.same(init_state(params, optimizer))
-    step = make_train_step(graphdef, optimizer, True, comm)
+    step = make_train_step(graphdef, optimizer, comm)
     key = jax.random.key_data(jax.random.key(2))
     each: list[dict[str, Any]] = []
     for _ in range(2):  # the first epoch compiles

@@ -67,7 +67,7 @@ def training(model, graph):
         network, graph = edge_model("mean", (6, 8, 3)), edge_graph(60)
     graphdef, params = nnx.split(network)
     optimizer = make_optimizer(0.01)
-    step = make_train_step(graphdef, optimizer, jit=False)
+    step = make_train_step(graphdef, optimizer).__wrapped__
     features, labels = jnp.ones((60, 6)), jnp.zeros(60, jnp.int32)
 
     def train(state, key, graph, features, labels, seeds):

@@ -46,7 +46,7 @@ def train(comm, parts: str, mode: str, cache: str, per_rank: int, **more):
     )
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(0.01)
-    step = make_train_step(graphdef, optimizer, True, comm)
+    step = make_train_step(graphdef, optimizer, comm)
     state = comm.same(init_state(params, optimizer))
     key = comm.same(jax.random.key_data(jax.random.key(2)))
     job.start(model, jax.random.key(3), None)

@@ -66,7 +66,7 @@ def counted(parts, mode, cache):
     graphdef, params = nnx.split(model)
     optimizer = make_optimizer(0.1)
     state = comm.same(init_state(params, optimizer))
-    step = make_train_step(graphdef, optimizer, True, comm)
+    step = make_train_step(graphdef, optimizer, comm)
     key = comm.same(jax.random.key_data(jax.random.key(2)))
     stop, seen = comm.own([np.float32(0)] * 2), []
     for batch, x in job.batches(Meter()):

@@ -81,9 +81,7 @@ class ModelLearner:
         self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = job.comm.same(jax.random.key_data(dropout_key))
         self.metric = job.metric_name
-        self._step = make_train_step(
-            graphdef, optimizer, True, job.comm, job.loss, job.loader.learns
-        )
+        self._step = make_train_step(graphdef, optimizer, job.comm, job.loss, job.loader.learns)
 
     @property
     def record(self) -> dict[str, Any]:

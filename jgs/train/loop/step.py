@@ -73,7 +73,6 @@ def start_epoch(state: TrainState) -> TrainState:
 def make_train_step(
     graphdef: nnx.GraphDef,
     optimizer: optax.GradientTransformation,
-    jit: bool = True,
     comm: Communicator | None = None,
     loss: Loss = node_loss,
     feedback: bool = False,
@@ -138,7 +137,7 @@ def make_train_step(
         return (new, reported) if feedback else new
 
     if comm is None:
-        return jax.jit(train_step, donate_argnums=0) if jit else train_step
+        return jax.jit(train_step, donate_argnums=0)
     specs = (SAME, SAME, OWN, OWN, SAME, OWN)
     results = (SAME, OWN) if feedback else SAME
     return comm.program(train_step, specs, results, donate=(0,))
