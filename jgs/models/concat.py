@@ -3,18 +3,18 @@ Embedding", IPDPS 2019, section II and Algorithm 1), in Flax NNX."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.graph import Block
-from jgs.models.dense import check_widths, glorot, pass_messages
+from jgs.models.dense import Conv, check_widths, glorot
 from jgs.ops import linear
-from jgs.ops.dropout import Mask
 
 
-class ConcatConv(nnx.Module):
+class ConcatConv(Conv):
     """One layer: `[W_self x_v ; W_neigh mean(x_u over v's neighbours u)] + b`, the two products
     side by side. (`SAGEConv` adds the two products.) It keeps the contract `jgs.models.Layer`,
     and reads no degrees.
@@ -36,7 +36,6 @@ class ConcatConv(nnx.Module):
     """
 
     reduce = "mean"
-    uses_degrees, takes_inputs, edge_columns = False, False, ()
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
         check_widths(in_features=in_features, out_features=out_features)
@@ -57,24 +56,7 @@ class ConcatConv(nnx.Module):
         narrower."""
         return self.in_features > self.neighbor_kernel.shape[1]
 
-    def __call__(
-        self,
-        block: Block,
-        x: jax.Array,
-        real: jax.Array | None = None,
-        *,
-        degree: jax.Array | None = None,
-        relu: bool = False,
-        drop: Mask | None = None,
-    ) -> jax.Array:
-        return pass_messages(self, block, x, real, degree, relu=relu, drop=drop)
-
-    def message(
-        self,
-        x: jax.Array,
-        num_sources: jax.Array | None = None,
-        degree: jax.Array | None = None,
-    ) -> jax.Array:
+    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
         """The rows to aggregate: `[S, in]`, or `[S, out // 2]` if `projects_first`. The first
         `num_sources` rows are real, by default all."""
         if self.projects_first:
@@ -82,14 +64,7 @@ class ConcatConv(nnx.Module):
         return x
 
     def update(
-        self,
-        own: jax.Array,
-        aggregated: jax.Array,
-        num_targets: jax.Array | None = None,
-        degree: jax.Array | None = None,
-        *,
-        relu: bool = False,
-        drop: Mask | None = None,
+        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
         """The output `[T, out]`, from the targets' own rows `[T, in]` and the aggregated
         messages. `own` may have more rows: the first `T` are read. The first `num_targets` rows
@@ -105,4 +80,4 @@ class ConcatConv(nnx.Module):
             inputs = [own, aggregated]
             kernels = [own_kernel, jnp.pad(self.neighbor_kernel[...], before)]
         bias = self.bias[...]
-        return linear(inputs, kernels, bias, num_targets, add=add, relu=relu, drop=drop)
+        return linear(inputs, kernels, bias, num_targets, add=add, **after)

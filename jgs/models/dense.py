@@ -68,3 +68,22 @@ def pass_messages(
     message = layer.message(x, block.num_sources, degree)
     aggregated = aggregate(*on_edges(layer, block, message), layer.reduce)
     return layer.update(own, aggregated, block.num_targets, degree, **after)
+
+
+class Conv(nnx.Module):
+    """A layer that `pass_messages` calls. A subclass has `message` and `update`, and says what
+    else it has of the contract `jgs.models.Layer`."""
+
+    reduce, uses_degrees, takes_inputs = "mean", False, False
+    edge_columns: tuple[str, ...] = ()
+
+    @property
+    def projects_first(self) -> bool:
+        return False
+
+    def __call__(
+        self, block: Block, x: Any, real: jax.Array | None = None, *, degree=None, **after: Any
+    ) -> jax.Array:
+        """See `jgs.models.Layer`."""
+        layer: Any = self
+        return pass_messages(layer, block, x, real, degree, **after)

@@ -3,6 +3,8 @@ Yahav, "How Attentive are Graph Attention Networks?" (2022), in Flax NNX."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -153,12 +155,7 @@ class GATConv(nnx.Module):
             aggregated += jnp.repeat(own_weights, self._head_width, axis=1) * values[:num]
         return self.update(x, aggregated, block.num_targets, relu=relu, drop=drop)
 
-    def message(
-        self,
-        x: jax.Array,
-        num_sources: jax.Array | None = None,
-        degree: jax.Array | None = None,
-    ) -> jax.Array:
+    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
         """`[S, M]`: the values `W x` `[S, H * D]`. In version 1 the source's part of the logits
         `[S, H]` follows them. The first `num_sources` rows are real, by default all."""
         kernel = self.kernel[...]
@@ -191,21 +188,14 @@ class GATConv(nnx.Module):
         return message[:, : self.num_heads * self._head_width]
 
     def update(
-        self,
-        own: jax.Array,
-        aggregated: jax.Array,
-        num_targets: jax.Array | None = None,
-        degree: jax.Array | None = None,
-        *,
-        relu: bool = False,
-        drop: Mask | None = None,
+        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
         """The output `[T, out]`, from the weighted sums of the values `[T, H * D]`. `own` is
         not read. The first `num_targets` rows are real, by default all. `relu` and `drop` are
         as in `jgs.ops.linear`."""
         if not self.concat:
             aggregated = aggregated.reshape(-1, self.num_heads, self._head_width).mean(1)
-        return finish(aggregated + self.bias[...][None], num_targets, relu, drop)
+        return finish(aggregated + self.bias[...][None], num_targets, **after)
 
     @property
     def _head_width(self) -> int:

@@ -3,18 +3,18 @@ Networks" (2017), equation 2, in Flax NNX."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.graph import Block
-from jgs.models.dense import check_widths, glorot, pass_messages
+from jgs.models.dense import Conv, check_widths, glorot
 from jgs.ops import linear
-from jgs.ops.dropout import Mask
 
 
-class GCNConv(nnx.Module):
+class GCNConv(Conv):
     """One layer: `W [x_v / d̂_v + (d_v / sqrt(d̂_v)) mean(x_u / sqrt(d̂_u))] + b`.
 
     The mean is over the drawn neighbours `u` of `v`, `d` is a node's in-degree in the whole
@@ -37,7 +37,7 @@ class GCNConv(nnx.Module):
 
     reduce = "mean"
     projects_first = True  # a message is at least scaled, so it is never `x` itself
-    uses_degrees, takes_inputs, edge_columns = True, False, ()
+    uses_degrees = True
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
         check_widths(in_features=in_features, out_features=out_features)
@@ -50,24 +50,7 @@ class GCNConv(nnx.Module):
         """Whether messages are multiplied by `W`, because the product's rows are narrower."""
         return self.in_features > self.out_features
 
-    def __call__(
-        self,
-        block: Block,
-        x: jax.Array,
-        real: jax.Array | None = None,
-        *,
-        degree: jax.Array | None = None,
-        relu: bool = False,
-        drop: Mask | None = None,
-    ) -> jax.Array:
-        return pass_messages(self, block, x, real, degree, relu=relu, drop=drop)
-
-    def message(
-        self,
-        x: jax.Array,
-        num_sources: jax.Array | None = None,
-        degree: jax.Array | None = None,
-    ) -> jax.Array:
+    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
         """The rows to aggregate, `[S, min(in, out)]`. The first `num_sources` rows are real, by
         default all."""
         if self._narrows:
@@ -76,19 +59,12 @@ class GCNConv(nnx.Module):
         return x * jax.lax.rsqrt(with_loop)
 
     def update(
-        self,
-        own: jax.Array,
-        aggregated: jax.Array,
-        num_targets: jax.Array | None = None,
-        degree: jax.Array | None = None,
-        *,
-        relu: bool = False,
-        drop: Mask | None = None,
+        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
         """The output `[T, out]`, from the targets' own rows `[T, in]`, their in-degrees `[T]`
         and the aggregated messages. `own` and `degree` may be longer: the first `T` are read.
-        The first `num_targets` rows are real, by default all. `relu` and `drop` are as in
-        `jgs.ops.linear`."""
+        The first `num_targets` rows are real, by default all. `after` holds the keywords
+        `relu` and `drop` of `jgs.ops.linear`."""
         num_rows = aggregated.shape[0]
         degrees, with_loop = _degrees(degree, num_rows)
         own = own[:num_rows] / with_loop
@@ -99,7 +75,7 @@ class GCNConv(nnx.Module):
         else:
             own = own + aggregated
         kernels, bias = [self.kernel[...]], self.bias[...]
-        return linear([own], kernels, bias, num_targets, add=add, relu=relu, drop=drop)
+        return linear([own], kernels, bias, num_targets, add=add, **after)
 
 
 def _degrees(degree: jax.Array | None, num_rows: int) -> tuple[jax.Array, jax.Array]:

@@ -3,17 +3,17 @@ Networks?" (2019), equation 4.1, in Flax NNX."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jgs.graph import Block
-from jgs.models.dense import check_widths, glorot, pass_messages, zero_unless
+from jgs.models.dense import Conv, check_widths, glorot, zero_unless
 from jgs.ops import linear
-from jgs.ops.dropout import Mask
 
 
-class GINConv(nnx.Module):
+class GINConv(Conv):
     """One layer: `MLP((1 + eps) x_v + sum(x_u over v's neighbours u))`.
 
     The MLP is `W_2 relu(W_1 x + b_1) + b_2`. Weights are Glorot uniform with a gain of sqrt(2),
@@ -35,8 +35,6 @@ class GINConv(nnx.Module):
     """
 
     reduce = "sum"
-    uses_degrees, takes_inputs = False, False
-    edge_columns: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -63,24 +61,7 @@ class GINConv(nnx.Module):
         """Whether `message` multiplies by `W_1`, because the product's rows are narrower."""
         return self.in_features > self.hidden_features
 
-    def __call__(
-        self,
-        block: Block,
-        x: jax.Array,
-        real: jax.Array | None = None,
-        *,
-        degree: jax.Array | None = None,
-        relu: bool = False,
-        drop: Mask | None = None,
-    ) -> jax.Array:
-        return pass_messages(self, block, x, real, degree, relu=relu, drop=drop)
-
-    def message(
-        self,
-        x: jax.Array,
-        num_sources: jax.Array | None = None,
-        degree: jax.Array | None = None,
-    ) -> jax.Array:
+    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
         """The rows to sum: `[S, in]`, or `[S, hidden]` if `projects_first`. The first
         `num_sources` rows are real, by default all."""
         if self.projects_first:
@@ -88,14 +69,7 @@ class GINConv(nnx.Module):
         return x
 
     def update(
-        self,
-        own: jax.Array,
-        aggregated: jax.Array,
-        num_targets: jax.Array | None = None,
-        degree: jax.Array | None = None,
-        *,
-        relu: bool = False,
-        drop: Mask | None = None,
+        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
         """The output `[T, out]`, from the targets' own rows `[T, in]` and the summed messages.
         `own` may have more rows: the first `T` are read. The first `num_targets` rows are real,
@@ -112,4 +86,4 @@ class GINConv(nnx.Module):
         kernel, bias = self.hidden_kernel[...], self.hidden_bias[...]
         hidden = linear([own], [kernel], bias, num_targets, add=add, relu=True)
         kernel, bias = self.kernel[...], self.bias[...]
-        return linear([hidden], [kernel], bias, num_targets, relu=relu, drop=drop)
+        return linear([hidden], [kernel], bias, num_targets, **after)

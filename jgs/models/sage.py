@@ -3,19 +3,20 @@ Graphs" (2017), Algorithm 2, in Flax NNX."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.models.dense import check_width, check_widths, glorot, pass_messages
+from jgs.models.dense import Conv, check_width, check_widths, glorot
 from jgs.models.inputs import Inputs
 from jgs.ops import REDUCTIONS, linear
-from jgs.ops.dropout import Mask
 
 
-class SAGEConv(nnx.Module):
+class SAGEConv(Conv):
     """One layer: `W_self x_v + W_neigh reduce(x_u over v's neighbours u) + b`. It keeps the
     contract `jgs.models.Layer`, and reads no degrees.
 
@@ -36,7 +37,7 @@ class SAGEConv(nnx.Module):
     width or an unknown `reduce`.
     """
 
-    uses_degrees, takes_inputs, edge_columns = False, True, ()
+    takes_inputs = True
 
     def __init__(
         self, in_features: int, out_features: int, *, reduce: str = "mean", rngs: nnx.Rngs
@@ -59,30 +60,16 @@ class SAGEConv(nnx.Module):
         """
         return self.reduce != "max" and self.in_features > self.out_features
 
-    def __call__(
-        self,
-        block: Block,
-        x: jax.Array | Inputs,
-        real: jax.Array | None = None,
-        *,
-        degree: jax.Array | None = None,
-        relu: bool = False,
-        drop: Mask | None = None,
-    ) -> jax.Array:
-        if isinstance(x, Inputs):
-            for rows in x:
-                check_width(rows, self.in_features)
-            kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
-            num_targets = block.num_targets
-            return linear(x, kernels, self.bias[...], num_targets, relu=relu, drop=drop)
-        return pass_messages(self, block, x, real, degree, relu=relu, drop=drop)
+    def __call__(self, block: Block, x: Any, real=None, **after: Any) -> jax.Array:
+        if not isinstance(x, Inputs):
+            return super().__call__(block, x, real, **after)
+        for rows in x:
+            check_width(rows, self.in_features)
+        kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
+        after.pop("degree", None)
+        return linear(x, kernels, self.bias[...], block.num_targets, **after)
 
-    def message(
-        self,
-        x: jax.Array,
-        num_sources: jax.Array | None = None,
-        degree: jax.Array | None = None,
-    ) -> jax.Array:
+    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
         """The rows to aggregate: `[S, in]`, or `[S, out]` if `projects_first`. The first
         `num_sources` rows are real, by default all."""
         if self.projects_first:
@@ -90,14 +77,7 @@ class SAGEConv(nnx.Module):
         return x
 
     def update(
-        self,
-        own: jax.Array,
-        aggregated: jax.Array,
-        num_targets: jax.Array | None = None,
-        degree: jax.Array | None = None,
-        *,
-        relu: bool = False,
-        drop: Mask | None = None,
+        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
         """The output `[T, out]`, from the targets' own rows `[T, in]` and the aggregated
         messages. `own` may have more rows: the first `T` are read. The first `num_targets` rows
@@ -107,4 +87,4 @@ class SAGEConv(nnx.Module):
         if self.projects_first:
             inputs, kernels, add = [own], kernels[:1], aggregated
         bias = self.bias[...]
-        return linear(inputs, kernels, bias, num_targets, add=add, relu=relu, drop=drop)
+        return linear(inputs, kernels, bias, num_targets, add=add, **after)

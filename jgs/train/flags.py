@@ -99,7 +99,7 @@ def help_page(topic: str = "") -> str:
             about = (inspect.getdoc(getattr(maker, "func", maker)) or "").split("\n\n")[0]
             known = table.options(topic)
             shown = _groups({f"--{owner} {topic}": known}) if known else ["", "No flags."]
-            return "\n".join([*_wrapped(about), "", *shown])
+            return "\n".join([*_wrapped(about), *shown])
     raise InputError("--help must name a topic that it has", topic, f"See {prog} --help.")
 
 

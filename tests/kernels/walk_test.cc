@@ -211,12 +211,12 @@ int main() {
     const bool weighted = mode & 1, timed = mode >= 4, holes = mode < 4 || mode >= 8;
     jgs::WalkOptions options{kLength, mode & 2 ? half / 2 : 0, 0, nullptr, nullptr, 0, nullptr,
                              timed && !weighted ? 7 : -1, {}};
-    options.limits.excluded = graph.excluded.data();
-    options.limits.num_excluded = holes ? graph.excluded.size() - 5 : 0;
-    if (holes) jgs::IndexExcluded(options.limits, static_cast<int64_t>(graph.time.size()));
-    if (timed) options.limits.time = graph.time.data();
-    if (timed) options.limits.window = kWindow;
     const jgs::GraphView view = View(graph, weighted);
+    const jgs::Seeds seeds{nullptr, 0, timed ? graph.time.data() : nullptr, graph.excluded.data(),
+                           holes ? static_cast<int64_t>(graph.excluded.size()) : 0};
+    std::string error;
+    options.limits = jgs::LimitsOf(seeds, graph.time.data(), view.num_edges, view.weight_prefix,
+                                   timed ? kWindow : -1, error);
     const Walks one = Plain(view, options, nullptr);
     for (int threads : {1, 3, 8}) {
       ++runs;

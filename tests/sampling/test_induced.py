@@ -214,7 +214,7 @@ def test_coefficients_are_kept_for_the_same_sampler_and_graph(graph, tmp_path, s
     assert recalled(sampler, graph).coefficients is None
 
 
-@pytest.mark.parametrize("error", [0, -1, "x", 2.0, True])
+@pytest.mark.parametrize("error", [1e-9, -1, "x", 2.0, True, False])
 def test_wrong_norm_errors(error):
     with pytest.raises(InputError, match="norm_error"):
         Some(norm_error=error)

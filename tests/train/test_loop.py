@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import weakref
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,8 @@ import pytest
 from small_runs import metrics, same_run, train
 
 import jgs.data
-from jgs.models import MODELS, GraphSAGE
+from jgs.models import GraphSAGE
+from jgs.options import Option
 from jgs.train.__main__ import main
 from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder, learner
@@ -248,17 +250,24 @@ def test_spoiled_metrics_still_give_the_result(tmp_path, whole, capsys, content)
 def test_the_options_of_the_model_reach_it(tmp_path, monkeypatch, reduce):
     made = []
 
-    def spy(*arguments, **options):
-        made.append((arguments, options))
-        return GraphSAGE(*arguments, **options)
+    class Spy(GraphSAGE):
+        def __init__(
+            self,
+            *widths,
+            reduce: Annotated[str, Option("how", choices=("mean", "sum", "max"))] = "mean",
+            **options,
+        ):
+            made.append({"reduce": reduce, **options})
+            super().__init__(*widths, reduce=reduce, **options)
 
-    monkeypatch.setitem(MODELS, "sage", spy)
+    monkeypatch.setattr("jgs.models.stacked.GraphSAGE", Spy)
     argv = f"--reduce {reduce} --norm l2 --input-dropout 0.2 --dropout 0.1 --replace --epochs 1"
     assert train(tmp_path / "run", *argv.split(), "--fanouts", 2, -1, 2) == 0
-    (arguments, options), *_ = made
-    assert arguments == (8, 8, 3, 3)
+    options, *_ = made
     del options["rngs"]
-    assert options == {"reduce": reduce, "dropout": 0.1, "input_dropout": 0.2, "norm": "l2"}
+    widths = {"in_features": 8, "hidden_features": 8, "out_features": 3, "num_layers": 3}
+    shared = {"dropout": 0.1, "input_dropout": 0.2, "norm": "l2"}
+    assert options == {"reduce": reduce, **widths, **shared}
 
 
 def test_input_dropout_follows_dropout_for_sparse_features_alone():

@@ -15,7 +15,6 @@ from small_runs import SMALL, same_run, train
 
 import jgs.data
 from jgs import InputError
-from jgs.models import MODELS
 from jgs.partition.__main__ import main as partition
 from jgs.plan.__main__ import main as plan
 from jgs.sampling import Loader
@@ -276,7 +275,7 @@ def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error
     def lacking(*_, **__):
         raise error
 
-    monkeypatch.setitem(MODELS, "sage", lacking)
+    monkeypatch.setattr("jgs.models.stacked.GraphSAGE", lacking)
     assert train(tmp_path / "run") == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -346,6 +345,6 @@ def test_a_fault_of_jgs_keeps_its_traceback(tmp_path, monkeypatch):
     def faulty(*_, **__):
         raise RuntimeError("a bug")
 
-    monkeypatch.setitem(MODELS, "sage", faulty)
+    monkeypatch.setattr("jgs.models.stacked.GraphSAGE", faulty)
     with pytest.raises(RuntimeError, match="a bug"):
         train(tmp_path / "run")
