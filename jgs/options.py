@@ -83,6 +83,8 @@ class Known(NamedTuple):
     def checked(self, name: str, value: Any) -> Any:
         """`value` as the option's type: lists become tuples, ints floats. Raises `InputError`
         for a value that the option `name` may not have."""
+        if value is _NONE:
+            raise InputError(f"{flag(name)} must be given", "nothing", "Give it, see --help.")
         value = _typed(name, value, self.kind)
         if value is None:
             return None
@@ -165,7 +167,15 @@ class Table(Mapping[str, Any]):
         """The options of the class of this name or place. Raises `InputError`."""
         if name in self:
             return options_of(self[name])
-        known = options_of(self.find(name), every=True)
+        try:
+            known = options_of(self.find(name), every=True)
+        except (NameError, TypeError, ValueError, StopIteration) as error:
+            raise InputError(
+                f"the class of {flag(self.what)} must have arguments and annotations that can "
+                "be read",
+                f"{name} ({type(error).__name__}: {error})",
+                "Import what the annotations name.",
+            ) from None
         return {n: one for n, one in known.items() if one.argument not in self.given}
 
 
@@ -191,6 +201,8 @@ def options_of(maker: Any, every: bool = False) -> dict[str, Known]:
                 continue
             option = Option(f"see {maker.__name__}")
         default = parameter.default if option.default is _NONE else option.default
+        if every and default is not _NONE and not _fits(default, kind):
+            continue  # such as a dataclass's default_factory
         found[option.name or argument] = Known(argument, kind, default, option)
     return found
 
@@ -200,12 +212,6 @@ def make(
 ) -> Any:
     """What a class or a function makes of the values of its options, and of other arguments."""
     arguments = {known.argument: values[name] for name, known in options.items()}
-    if missing := [name for name, value in arguments.items() if value is _NONE]:
-        raise InputError(
-            f"{maker.__name__} must have a value for each option",
-            f"no {flag(missing[0])}",
-            "Give it.",
-        )
     return getattr(maker, "from_options", maker)(**arguments, **others)
 
 
@@ -237,6 +243,14 @@ def _is_plain(kind: Any) -> bool:
         return item in _PLAIN and more == [...]
     kinds = get_args(kind) or (kind,)
     return set(kinds) <= {*_PLAIN, type(None)} and kinds != (type(None),)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        _typed("", value, kind)
+    except InputError:
+        return False
+    return True
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:

@@ -13,7 +13,7 @@ from jgs.train.flags import help_page
 from jgs.train.loop import checkpoint, folder
 
 MINE = '''
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from jgs.models import GNN, SAGEConv
@@ -53,6 +53,18 @@ class Net(GNN):
 
 class Seeded(ByDegree):
     def __init__(self, seed: int = 0):
+        super().__init__((2, 2))
+
+
+@dataclass(frozen=True)
+class Asking(ByDegree):
+    k: int = None
+    sizes: tuple[int, ...] = field(default_factory=lambda: (2, 2))
+    width: int = field(kw_only=True)
+
+
+class Unread(ByDegree):
+    def __init__(self, one: "Nowhere" = 3):
         super().__init__((2, 2))
 
 
@@ -128,6 +140,8 @@ def test_they_train_resume_predict_and_run_on_ranks(mine, start, parts, capsys, 
         ("--sampler mine:ByDegree --power -1", "--power must be at least 0"),
         ("--sampler mine:ByDegree --fanouts 3", "--fanouts must be for --sampler neighbors or"),
         ("--sampler labor --power 2", "unrecognized arguments: --power 2"),
+        ("--sampler mine:Asking", "--width must be given; got nothing. Give it"),
+        ("--sampler mine:Unread", "annotations that can be read; got mine:Unread (NameError"),
     ],
 )
 def test_what_is_refused(mine, capsys, flags, said):
