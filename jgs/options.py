@@ -37,6 +37,7 @@ class Option(NamedTuple):
       name: the option's name, where it is not the argument's. `--batch-size` is `batch_size`.
       least, most: the bounds of a number, or of every number of a tuple.
       above, below: bounds that it may not reach.
+      never: a number that it may not be.
       choices: the values that there are.
       metavar: what stands for the value in `--help`.
       tasks: the tasks of `jgs train` that take the option; (): all.
@@ -59,6 +60,7 @@ class Option(NamedTuple):
     identity: bool = True
     saved: bool = True
     flag: bool = True
+    never: float | None = None
 
 
 class Known(NamedTuple):
@@ -107,6 +109,7 @@ class Known(NamedTuple):
             (most is None or number <= most, f"at most {most}"),
             (above is None or number > above, f"above {above}"),
             (below is None or number < below, f"below {below}"),
+            (number != self.option.never, f"other than {self.option.never}"),
             (number == number and abs(number) != float("inf"), "a finite number"),
         ]
         return next((rule for holds, rule in rules if not holds), None)
@@ -167,8 +170,9 @@ class Table(Mapping[str, Any]):
         """The options of the class of this name or place. Raises `InputError`."""
         if name in self:
             return options_of(self[name])
+        found = self.find(name)
         try:
-            known = options_of(self.find(name), every=True)
+            known = options_of(found, every=True)
         except (NameError, TypeError, ValueError, StopIteration) as error:
             raise InputError(
                 f"the class of {flag(self.what)} must have arguments and annotations that can "

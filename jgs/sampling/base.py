@@ -34,6 +34,7 @@ Fanouts = Annotated[
         name="fanouts",
         least=-1,
         most=INT32,
+        never=0,
     ),
 ]
 Sizes = Annotated[

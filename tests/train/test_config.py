@@ -158,7 +158,8 @@ def test_configurations_of_earlier_versions_are_read():
 @pytest.mark.parametrize(
     ("argv", "word"),
     [
-        ("--fanouts 0", "fanout"),
+        ("--fanouts 0", "--fanouts must be other than 0"),
+        ("--sampler labour", "^--sampler must be neighbors, labor"),
         ("--fanouts 5 -2", "fanout"),
         ("--fanouts five", "--fanouts"),
         ("--fanouts", "--fanouts"),

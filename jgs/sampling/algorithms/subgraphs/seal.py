@@ -65,6 +65,7 @@ class Seal(Sampler):
             "neighbours to draw per node in each hop from a pair's ends; -1: all",
             default=(100, 20),
             least=-1,
+            never=0,
             most=INT32,
         ),
     ] = (-1,)

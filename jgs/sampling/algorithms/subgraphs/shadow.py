@@ -96,6 +96,7 @@ class Shadow(Sampler):
             Option(
                 "neighbours to draw per node in each hop from the seeds; -1: all",
                 least=-1,
+                never=0,
                 most=INT32,
             ),
         ] = (10, 10),
