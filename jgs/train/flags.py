@@ -38,7 +38,7 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
         raise SystemExit(0)
     saved = saved_owners(chosen["run_dir"]) if {"resume", "run_dir"} <= chosen.keys() else {}
     named = {owner: SETTINGS[owner].default for owner in OWNERS} | saved | chosen
-    if not {"sampler"} & (saved | chosen).keys():
+    if "sampler" not in saved | chosen:
         defaults = OWNERS["task"].find(named["task"]).defaults
         named["sampler"] = defaults.get("sampler", named["sampler"])
     options = [table.options(named[owner]) for owner, table in OWNERS.items()]
