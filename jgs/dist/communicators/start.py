@@ -230,7 +230,7 @@ class Watch:
             "by_signal": launched() is not None,
         }
         fds = [str(s.fileno()) for s in given]
-        root = str(Path(__file__).parents[3])
+        root = str(Path(interrupts.__file__).parents[1])
         arguments = [root, fds[0], json.dumps(setup), *fds[1:]]
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _BOOT, *arguments],
