@@ -1,4 +1,4 @@
-"""The cost model (`python -m jgs.plan`) beside what 2 ranks under MPI on this machine do.
+"""The cost model (`benchmarks.plan`) beside what 2 ranks under MPI on this machine do.
 
     python -m benchmarks.scaling --folder /tmp/scaling
 
@@ -65,7 +65,7 @@ def write(folder: Path, _: str) -> None:
 
 
 def plan(folder: Path, _: str) -> None:
-    command = [sys.executable, "-m", "jgs.plan", "--partition", str(folder / "parts")]
+    command = [sys.executable, "-m", "benchmarks.plan", "--partition", str(folder / "parts")]
     command += ["--machines", "2", "--gbits", "1e9", "--latency-us", "0"]
     command += ["--batch-size", str(BATCH), "--hidden", str(HIDDEN)]
     command += ["--fanouts", *map(str, FANOUTS), "--cache-memory", str(CACHE)]

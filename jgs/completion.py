@@ -60,13 +60,12 @@ def _everything(shtab: Any) -> argparse.ArgumentParser:
     from jgs.data.__main__ import parser as data
     from jgs.launch.__main__ import parser as launch
     from jgs.partition.__main__ import parser as partition
-    from jgs.plan.options import parser as plan
     from jgs.predict.__main__ import parser as predict
     from jgs.train.config import OWNERS, PAGES
     from jgs.train.flags import parser as train
 
-    parsers = {"train": train, "predict": predict, "partition": partition, "plan": plan}
-    parsers |= {"launch": launch, "data": data, "doctor": doctor.parser, "completion": parser}
+    parsers = {"train": train, "predict": predict, "partition": partition, "launch": launch}
+    parsers |= {"data": data, "doctor": doctor.parser, "completion": parser}
     topics = {owner: list(table) for owner, table in OWNERS.items()}
     topics["help"] = [*PAGES, *(name for names in topics.values() for name in names)]
     whole = argparse.ArgumentParser("jgs")

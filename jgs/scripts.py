@@ -15,7 +15,6 @@ COMMANDS = {
     "predict": "write the classes or embeddings that a trained run predicts",
     "partition": "split a data set into parts, one for each rank",
     "launch": "train on several hosts, reached by ssh",
-    "plan": "estimate memory, bytes and time of training on many machines",
     "data": "list, fetch or describe data sets",
     "doctor": "check this installation, one line for each thing",
     "completion": "print the completions of a shell: jgs completion bash|zsh|tcsh",
@@ -60,6 +59,5 @@ def main() -> int:
 _run = partial(runpy.run_module, run_name="__main__", alter_sys=True)
 train = partial(_run, "jgs.train")
 partition = partial(_run, "jgs.partition")
-plan = partial(_run, "jgs.plan")
 predict = partial(_run, "jgs.predict")
 launch = partial(_run, "jgs.launch")

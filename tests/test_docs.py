@@ -19,7 +19,7 @@ PACKAGES = [
     *(
         f"jgs.{name}"
         for name in (
-            *("data", "dist", "graph", "models", "ops", "partition", "plan", "predict"),
+            *("data", "dist", "graph", "models", "ops", "partition", "predict"),
             *("sampling", "sampling.matrix", "train", "viz"),
         )
     ),

@@ -78,7 +78,7 @@ def test_a_file_that_is_no_kernel_library(tmp_path):
 
 def test_commands_answer_before_jax_is_imported():
     code = (
-        "import sys, jgs, jgs.train.__main__, jgs.partition.__main__, jgs.plan.__main__\n"
+        "import sys, jgs, jgs.train.__main__, jgs.partition.__main__, jgs.predict.__main__\n"
         "assert 'jax' not in sys.modules\n"
         "assert 'Graph' in dir(jgs) and jgs.Graph is jgs.graph.Graph\n"
         "from jgs import Block, MiniBatch, SparseFeatures\n"

@@ -31,10 +31,10 @@ def test_help_fits_a_screen_and_does_not_wait_for_jax():
 
 def test_a_command_is_called_by_the_name_that_was_typed():
     assert jgs("train", "--help").stdout.startswith("usage: jgs train [--help [NAME]]")
-    refused = jgs("plan", "--no-such-flag")
+    refused = jgs("predict", "--no-such-flag")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.count("\n") == 1
-    assert "See jgs plan --help." in refused.stderr
+    assert "See jgs predict --help." in refused.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("trian",)])

@@ -16,7 +16,6 @@ from jgs.interrupts import WORDS, status_of
 
 TRAIN = ["jgs.train", "--data-options", "num_nodes=400", "num_edges=3000"]
 PARTITION = ["jgs.partition", "--dataset", "synthetic", "--parts", "2"]
-PLAN = ["jgs.plan", "--dataset", "synthetic"]
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
@@ -40,16 +39,14 @@ def by_script(name):
         (by_module, TRAIN, "flax.nnx", signal.SIGINT),
         (by_module, TRAIN, "jgs.sampling", signal.SIGTERM),
         (by_module, PARTITION, "jax._src.numpy", signal.SIGTERM),
-        (by_module, PLAN, "jgs.plan.cost", signal.SIGINT),
         (by_script, TRAIN, "jgs.command", signal.SIGTERM),
-        (by_script, PLAN, "numpy.dtypes", signal.SIGINT),
+        (by_script, PARTITION, "numpy.dtypes", signal.SIGINT),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
 def test_a_signal_among_the_imports(tmp_path, by, argv, moment, number):
     command, *flags = argv
-    if argv is not PLAN:
-        flags += ["--out" if argv is PARTITION else "--run-dir", str(tmp_path / "out")]
+    flags += ["--out" if argv is PARTITION else "--run-dir", str(tmp_path / "out")]
     with subprocess.Popen(
         [sys.executable, "-X", "importtime", *by(command), *flags],
         stdout=subprocess.PIPE,
@@ -73,9 +70,7 @@ def test_a_signal_among_the_imports(tmp_path, by, argv, moment, number):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "name", ["jgs.train", "jgs.partition", "jgs.plan", "jgs.predict", "jgs.launch"]
-)
+@pytest.mark.parametrize("name", ["jgs.train", "jgs.partition", "jgs.predict", "jgs.launch"])
 def test_a_script_runs_its_command(name):
     ended = subprocess.run(
         [sys.executable, *by_script(name), "--no-such-flag"], capture_output=True, text=True

@@ -24,7 +24,7 @@ LAYERS = (
     ("models",),
     ("dist",),
     ("train",),
-    ("predict", "plan", "launch"),
+    ("predict", "launch"),
     ("doctor",),
     ("viz",),
     ("scripts",),

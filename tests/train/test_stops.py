@@ -14,9 +14,9 @@ import pytest
 from small_runs import SMALL, same_run, train
 
 import jgs.data
+from benchmarks.plan.__main__ import main as plan
 from jgs import InputError
 from jgs.partition.__main__ import main as partition
-from jgs.plan.__main__ import main as plan
 from jgs.sampling import Loader
 from jgs.train.evaluation import metrics
 from jgs.train.loop import checkpoint, folder, interrupt, learner

@@ -11,13 +11,13 @@ import jax
 import numpy as np
 from flax import nnx
 
+from benchmarks.plan.cost import Constants, Draw, Workload, step_flops
 from jgs.dist.batches.source import HybridSampler
 from jgs.dist.batches.vanilla import VanillaSampler
 from jgs.dist.communicators.comm import Alone
 from jgs.graph import Graph, as_device
 from jgs.models import GraphSAGE
 from jgs.ops import gather
-from jgs.plan.cost import Constants, Draw, Workload, step_flops
 from jgs.sampling import plan_capacity
 from jgs.sampling.capacity import until_it_fits
 from jgs.sampling.edges.random import threefry

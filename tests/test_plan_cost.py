@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import benchmarks.plan.__main__ as plan
 import jgs
-import jgs.plan.__main__ as plan
+from benchmarks.plan import cost
+from benchmarks.plan.cost import Constants, Draw, Network, Workload
+from benchmarks.plan.shapes import Degrees, expected_draw, lognormal_degrees
+from benchmarks.plan.trial import measured_draw
 from jgs.data import Dataset
 from jgs.dist.communicators.mesh import Mesh
 from jgs.graph import as_device
 from jgs.partition.folder import write_parts
-from jgs.plan import cost
-from jgs.plan.cost import Constants, Draw, Network, Workload
-from jgs.plan.shapes import Degrees, expected_draw, lognormal_degrees
-from jgs.plan.trial import measured_draw
 from jgs.sampling import Neighbors
 from jgs.train.config import Config
 from jgs.train.loop.model import make_model

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from jgs.plan.cost import Draw, Workload
+from benchmarks.plan.cost import Draw, Workload
 
 SIGMA = 1.2  # standard deviation of the logarithm of degrees
 _CLASSES = 400

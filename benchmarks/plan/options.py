@@ -1,4 +1,4 @@
-"""The flags of `python -m jgs.plan`, and their allowed values."""
+"""The flags of `python -m benchmarks.plan`, and their allowed values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def parse(argv: Sequence[str] | None) -> dict[str, Any]:
 
 def parser() -> command.Parser:
     found = command.Parser(
-        "python -m jgs.plan",
+        "python -m benchmarks.plan",
         "Estimate memory, bytes and time of training on many machines, one rank on each.",
     )
     add = found.add_argument

@@ -1,4 +1,4 @@
-"""`python -m jgs.plan` estimates memory, bytes and time of training on many machines.
+"""`python -m benchmarks.plan` estimates memory, bytes and time of training on many machines.
 
 It writes a table to standard error and one JSON line to standard output.
 """
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.plan.options import CONSTANTS, DEFAULTS, parse
 from jgs import command
 from jgs.allocator import keep_freed_memory
 from jgs.errors import InputError
-from jgs.plan.options import CONSTANTS, DEFAULTS, parse
 
 if TYPE_CHECKING:
+    from benchmarks.plan.cost import Constants, Cost, Draw, Workload
     from jgs.graph import Graph
-    from jgs.plan.cost import Constants, Cost, Draw, Workload
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,9 +43,9 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
     options = parse(argv)
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
+        from benchmarks.plan.cost import MODES, Network, cost
         from jgs import kernels
         from jgs.partition import memory
-        from jgs.plan.cost import MODES, Network, cost
 
     command.configure_jax()
     keep_freed_memory()  # as in training, whose steps are timed here
@@ -80,8 +80,8 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _is_shape(options: dict[str, Any]) -> bool:
+    from benchmarks.plan.shapes import SHAPES
     from jgs.data import LOADERS  # a slow import
-    from jgs.plan.shapes import SHAPES
 
     name = options.get("dataset")
     known = name in SHAPES
@@ -113,7 +113,7 @@ def _cache_rows(options: dict[str, Any], work: Workload) -> int:
 
 
 def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]:
-    from jgs.plan.shapes import SHAPES, expected_draw, lognormal_degrees  # a slow import
+    from benchmarks.plan.shapes import SHAPES, expected_draw, lognormal_degrees  # a slow import
 
     name = options["dataset"]
     work = _as_asked(options, SHAPES[name])
@@ -125,7 +125,7 @@ def _published(options: dict[str, Any]) -> tuple[Workload, Callable, None, None]
 
 
 def _at_hand(options: dict[str, Any]) -> tuple[Workload, Callable, Graph, np.ndarray]:
-    from jgs.plan.trial import measured_draw  # a slow import
+    from benchmarks.plan.trial import measured_draw  # a slow import
 
     if "cut" in options:
         raise InputError(
@@ -172,8 +172,8 @@ def _check_machines(
 
 def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
     import jgs.data  # a slow import
+    from benchmarks.plan.cost import Workload
     from jgs.graph.features import SparseFeatures
-    from jgs.plan.cost import Workload
 
     with command.loading():
         data = jgs.data.load(
@@ -199,8 +199,8 @@ def _dataset(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
 
 
 def _parts(options: dict[str, Any]) -> tuple[Graph, Workload, Callable]:
+    from benchmarks.plan.cost import Workload
     from jgs.data.parts import open_parts  # a slow import
-    from jgs.plan.cost import Workload
 
     parts = open_parts(options["partition"], "once")
     described = parts.manifest["features"]
@@ -250,7 +250,7 @@ def _random_parts(
 def _constants(
     options: dict[str, Any], work: Workload, graph: Graph | None, seeds: np.ndarray | None
 ) -> Constants:
-    from jgs.plan.cost import Constants  # a slow import
+    from benchmarks.plan.cost import Constants  # a slow import
 
     given = {
         field: options[name] * unit
@@ -259,7 +259,7 @@ def _constants(
     }
     for field in ("edge_seconds", "vanilla_edge_seconds", "row_bandwidth", "flops"):
         if field not in given:
-            from jgs.plan.calibrate import calibrate
+            from benchmarks.plan.calibrate import calibrate
 
             return calibrate(work, graph, seeds)._replace(**given)
     return Constants(**given)

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.plan.cost import Draw, Workload
 from jgs.dist.rows.demand import demanded
 from jgs.graph import Graph, MiniBatch
-from jgs.plan.cost import Draw, Workload
 from jgs.sampling import plan_capacity, worst_case
 from jgs.sampling.capacity import enlarged, until_it_fits
 from jgs.sampling.edges.random import threefry
