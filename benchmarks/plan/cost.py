@@ -1,9 +1,9 @@
 """The cost model: formulas for memory, bytes and time of training on many machines.
 
 `cost` combines three things: what a rank's batch draws (`Draw`), the speed of a machine
-(`Constants`, measured by `calibrate`) and a network (`Network`). A `Draw` is measured by `trial`,
-or computed by `shapes` for a graph of published size. Bytes are counted as in `Counters`: what
-one rank sends, padding included. docs/scaling.md explains the
+(`Constants`, measured by `calibrate`) and a network (`Network`). A `Draw` is measured by
+`trial`, or computed by `shapes` for a graph of published size. Bytes are counted as in
+`Counters`: what one rank sends, padding included. docs/scaling.md explains the
 formulas and compares them with runs.
 """
 
