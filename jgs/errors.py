@@ -1,5 +1,10 @@
 """The one error that means "the input was wrong", as opposed to "jgs is wrong"."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InputError(ValueError):
     """Input that breaks a rule; its message is one line: the rule, the value, the remedy.
@@ -15,3 +20,22 @@ class InputError(ValueError):
     def __init__(self, rule: str, value: object, remedy: str):
         self.rule, self.value, self.remedy = rule, value, remedy
         super().__init__(f"{rule}; got {value}. {remedy}")
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error without line breaks, or its type where it has no text."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+@contextmanager
+def refusing(
+    errors: type[Exception] | tuple[type[Exception], ...], rule: str, remedy: str
+) -> Iterator[None]:
+    """Turns exceptions of `errors`, raised inside, into an `InputError` with their text. An
+    `InputError` passes unchanged, although it is a `ValueError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except errors as error:
+        raise InputError(rule, one_line(error), remedy) from None

@@ -6,18 +6,16 @@ import re
 import shutil
 import stat
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from jgs.data.cache import locked
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files.npy import NOT_ZIP, plain_file
 from jgs.files.replacing import replacing
 
 _CHUNK = 1 << 20
 _MOST_GROWTH = 200  # the size of an honest archive of numbers grows less than this many times
-_DRIVE = re.compile(r"[A-Za-z]:")
+_FOREIGN = re.compile(r"^[A-Za-z]:|[\\\0]")  # a drive letter of Windows, or its separator
 
 
 def extract(archive: Path, folder: Path) -> Path:
@@ -29,63 +27,39 @@ def extract(archive: Path, folder: Path) -> Path:
     beyond its declared size. `folder` appears whole or not at all; if it exists already,
     nothing happens. Raises `InputError`.
     """
-    with _unpacking(archive, folder), locked(folder):
+    rule = f"{archive} must be a whole zip archive that can be unpacked as {folder}"
+    remedy = "Delete it and fetch it again, or permit writing there."
+    with refusing(NOT_ZIP, rule, remedy), locked(folder):
         if not folder.exists():
             with (
                 replacing(folder, "freshly unpacked", lambda _: set()) as fresh,
-                _unpacking(archive, folder),
+                refusing(NOT_ZIP, rule, remedy),
             ):
                 _unpack(plain_file(archive), fresh, folder.parent)
     return folder
 
 
-@contextmanager
-def _unpacking(archive: Path, folder: Path) -> Iterator[None]:
-    """Turns errors of the archive or of the disk into `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except NOT_ZIP as error:
-        raise InputError(
-            f"{archive} must be a whole zip archive that can be unpacked as {folder}",
-            " ".join(str(error).split()) or type(error).__name__,
-            "Delete it and fetch it again, or permit writing there.",
-        ) from None
-
-
 def _unpack(archive: Path, fresh: Path, where: Path) -> None:
     with zipfile.ZipFile(archive) as file:
         members = [m for m in file.infolist() if not m.is_dir()]
-        paths = _checked_paths(archive, members)
+        paths = [_checked_path(archive, member) for member in members]
+        if not paths:
+            raise _refused(archive, "no files")
+        if len({str(p).casefold() for p in paths}) != len(paths):
+            raise _refused(archive, "a name twice")
+        if len({p.parts[0] for p in paths}) == 1 and all(len(p.parts) > 1 for p in paths):
+            paths = [PurePosixPath(*p.parts[1:]) for p in paths]
         _check_size(archive, members, where)
         for member, path in zip(members, paths, strict=True):
             _write(file, member, fresh / path)
-
-
-def _checked_paths(archive: Path, members: list[zipfile.ZipInfo]) -> list[PurePosixPath]:
-    paths = [_checked_path(archive, member) for member in members]
-    if not paths:
-        raise _refused(archive, "no files")
-    if len({str(p).casefold() for p in paths}) != len(paths):
-        raise _refused(archive, "a name twice")
-    if len({p.parts[0] for p in paths}) == 1 and all(len(p.parts) > 1 for p in paths):
-        return [PurePosixPath(*p.parts[1:]) for p in paths]
-    return paths
 
 
 def _checked_path(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
     # orig_filename is the name in the archive, before zipfile changes it.
     name = member.orig_filename
     path = PurePosixPath(name)
-    if (
-        path.is_absolute()
-        or ".." in path.parts
-        or not path.parts
-        or "\\" in name
-        or "\0" in name
-        or _DRIVE.match(name)
-    ):
+    outside = path.is_absolute() or ".." in path.parts or not path.parts
+    if outside or _FOREIGN.search(name):
         raise _refused(archive, f"the member {name!r}")
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):

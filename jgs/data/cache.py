@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files.replacing import replacing
 from jgs.files.storage import sha256
 
@@ -60,26 +60,18 @@ def parsed(
     }
     if _fault(folder, key, verify) is None:
         return
-    try:
-        with locked(folder):
-            fault = _fault(folder, key, verify)  # another process may have mended the folder
-            if fault:
-                log.warning("%s %s: it is parsed again", folder, fault)
-            if fault is not None:
-                _rebuild(folder, key, build)
-    except OSError as error:
-        raise InputError(
-            f"{folder} must be writable: the parsed data set is kept there",
-            error,
-            "Free space or permit writing there, or name a folder with the option `cache`.",
-        ) from None
-
-
-def _rebuild(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
-    with replacing(folder, "parsed data set's", _our_files) as fresh:
-        build(fresh)
-        files = {name: [size, sha256(fresh / name)] for name, size in _sizes(fresh).items()}
-        (fresh / _KEY).write_text(json.dumps({"key": key, "files": files}, indent=1) + "\n")
+    rule = f"{folder} must be writable: the parsed data set is kept there"
+    remedy = "Free space or permit writing there, or name a folder with the option `cache`."
+    with refusing(OSError, rule, remedy), locked(folder):
+        fault = _fault(folder, key, verify)  # another process may have mended the folder
+        if fault is None:
+            return
+        if fault:
+            log.warning("%s %s: it is parsed again", folder, fault)
+        with replacing(folder, "parsed data set's", _our_files) as fresh:
+            build(fresh)
+            files = {name: [size, sha256(fresh / name)] for name, size in _sizes(fresh).items()}
+            (fresh / _KEY).write_text(json.dumps({"key": key, "files": files}, indent=1) + "\n")
 
 
 def _fault(folder: Path, key: dict, verify: bool) -> str | None:

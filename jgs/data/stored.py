@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.graph import NodeIds, SparseFeatures, as_device
 
 _AGAIN = "Write the folder again with `Dataset.save`."
@@ -34,14 +34,13 @@ def about(fields: dict[str, Any]) -> dict[str, np.ndarray]:
 def read_about(owner: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The fields that `about` wrote, with their types checked; raises `InputError`."""
     require(owner, arrays, ("about",))
-    try:
+    rule = f"{owner}/about.npy must be sound"
+    with refusing((ValueError, KeyError, TypeError), rule, _AGAIN):
         fields = json.loads(np.asarray(arrays["about"], np.uint8).tobytes())
         wrong = [name for name, kind in _ABOUT.items() if not isinstance(fields[name], kind)]
         if wrong:
             raise ValueError(f"another type of {', '.join(wrong)}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{owner}/about.npy must be sound", repr(error), _AGAIN) from None
-    return fields
+        return fields
 
 
 def features(values: Any) -> dict[str, np.ndarray]:
@@ -81,10 +80,7 @@ def read_node_ids(owner: str, arrays: Mapping[str, np.ndarray]) -> NodeIds | Non
         return None
     require(owner, arrays, ("node_ids.ends",))
     text = np.asarray(arrays["node_ids.text"], np.uint8).tobytes()
-    try:
-        names = [
-            text[a:b].decode() for a, b in pairwise([0, *arrays["node_ids.ends"].tolist()])
-        ]
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{owner}/node_ids.text.npy must be text", error, _AGAIN) from None
+    ends = [0, *arrays["node_ids.ends"].tolist()]
+    with refusing((ValueError, TypeError), f"{owner}/node_ids.text.npy must be text", _AGAIN):
+        names = [text[a:b].decode() for a, b in pairwise(ends)]
     return NodeIds.of_known(np.array(names, object))

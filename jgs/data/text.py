@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, one_line, refusing
 from jgs.files.npy import plain_file
 
 _LONGEST_LINE = 1 << 26
@@ -68,54 +68,45 @@ def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.nda
 
 
 def _parse(path, text, line, dtype, delimiter, comments, columns) -> np.ndarray:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # NumPy only warns of an integer read from "1.5"
-        warnings.filterwarnings("ignore", message=".*input contained no data")
-        try:
+    rule = f"{path} must be a table of {np.dtype(dtype).name} numbers"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns of an integer read from "1.5"
+            warnings.filterwarnings("ignore", message=".*input contained no data")
             return np.loadtxt(
-                io.BytesIO(text),
-                dtype,
-                comments=comments,
-                delimiter=delimiter,
-                usecols=columns,
-                ndmin=2,
+                io.BytesIO(text), dtype, comments, delimiter, usecols=columns, ndmin=2
             )
-        except (ValueError, OverflowError, Warning) as error:
-            message = " ".join(str(error).split()).rstrip(".")
-            raise InputError(
-                f"{path} must be a table of {np.dtype(dtype).name} numbers",
-                f"{message}, counting rows from line {line}",
-                "Fetch the file again, or correct it.",
-            ) from None
+    except (ValueError, OverflowError, Warning) as error:
+        found = f"{one_line(error)}, counting rows from line {line}"
+        raise InputError(rule, found, "Fetch the file again, or correct it.") from None
 
 
 def _whole_lines(path: Path, chunk_bytes: int) -> Iterator[bytes]:
     """The file's text in pieces of about `chunk_bytes`, each of which ends at the end of a
     line."""
-    try:
-        with open(plain_file(path), "rb") as plain:
-            zipped = plain.read(2) == b"\x1f\x8b"
-            plain.seek(0)
-            file = gzip.GzipFile(fileobj=plain) if zipped else plain
-            rest = b""
-            while data := file.read(chunk_bytes):
-                lines, newline, tail = data.rpartition(b"\n")
-                if newline:
-                    yield rest + lines + newline
-                    rest = tail
-                else:
-                    rest += tail
-                if len(rest) > max(_LONGEST_LINE, chunk_bytes):
-                    raise InputError(
-                        f"{path} must be text in lines",
-                        f"a line of over {len(rest)} bytes",
-                        "Check what the file is.",
-                    )
-            if rest:
-                yield rest
-    except FileNotFoundError:
-        raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(
-            f"{path} must be a whole file", error, "It is damaged or cut short: fetch it again."
-        ) from None
+    if not plain_file(path).exists():
+        raise InputError(f"{path} must exist", "no such file", "Put it there.")
+    remedy = "It is damaged or cut short: fetch it again."
+    with (
+        refusing((OSError, EOFError, zlib.error), f"{path} must be a whole file", remedy),
+        open(path, "rb") as plain,
+    ):
+        zipped = plain.read(2) == b"\x1f\x8b"
+        plain.seek(0)
+        file = gzip.GzipFile(fileobj=plain) if zipped else plain
+        rest = b""
+        while data := file.read(chunk_bytes):
+            lines, newline, tail = data.rpartition(b"\n")
+            if newline:
+                yield rest + lines + newline
+                rest = tail
+            else:
+                rest += tail
+            if len(rest) > max(_LONGEST_LINE, chunk_bytes):
+                raise InputError(
+                    f"{path} must be text in lines",
+                    f"a line of over {len(rest)} bytes",
+                    "Check what the file is.",
+                )
+        if rest:
+            yield rest

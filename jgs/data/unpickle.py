@@ -23,7 +23,7 @@ import numpy as np
 import scipy
 
 from jgs.data.formats.npz import csr
-from jgs.errors import InputError
+from jgs.errors import refusing
 from jgs.files.npy import plain_file
 
 _PLAIN_DTYPE = re.compile(r"[biuf][1248]")  # booleans and numbers: never objects
@@ -35,11 +35,13 @@ def load_pickle(path: Path) -> Any:
     A `defaultdict(list)` becomes a dict. Protocols 0 to 4 and pickles of Python 2 are read.
     Anything else raises `InputError`, before any of its code could run.
     """
-    try:
+    with refusing(OSError, f"{path} must be readable", "Check the path."):
         data = plain_file(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} must be readable", error, "Check the path.") from None
-    try:
+    with refusing(
+        Exception,  # a crafted or damaged pickle can raise anything at all
+        f"{path} must be a pickle of NumPy arrays, SciPy CSR matrices or lists, and whole",
+        "Fetch the file again from where it is published; jgs runs no code from pickles.",
+    ):
         value = _Unpickler(data).load()
         if isinstance(value, _Array):
             array = value.value()
@@ -47,15 +49,6 @@ def load_pickle(path: Path) -> Any:
                 raise pickle.UnpicklingError(f"{array.shape[0]:,} rows in {len(data):,} bytes")
             return array
         return value.matrix(path) if isinstance(value, _Csr) else value
-    except InputError:
-        raise
-    except Exception as error:  # a crafted or damaged pickle can raise anything at all
-        message = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(
-            f"{path} must be a pickle of NumPy arrays, SciPy CSR matrices or lists, and whole",
-            message,
-            "Fetch the file again from where it is published; jgs runs no code from pickles.",
-        ) from None
 
 
 class _Memo(dict):

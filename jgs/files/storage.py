@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files.array_file import ArrayFile
 from jgs.files.npy import NOT_ZIP, Members, map_npy, plain_file
 from jgs.files.replacing import replacing
@@ -138,14 +138,9 @@ def _check_entry(name: str, entry: dict) -> None:
 def _open_one(folder: Path, entry: dict, verify: Verify) -> np.ndarray:
     again = f"It is damaged or incomplete: write it again, after moving {folder} away."
     path = folder / entry["file"]
-    try:
+    rule = f"{folder} must hold every array it lists, {path.name} too"
+    with refusing((ValueError, OSError), rule, again):
         array = map_npy(path)
-    except InputError:
-        raise
-    except (ValueError, OSError) as error:
-        raise InputError(
-            f"{folder} must hold every array it lists", f"of {path.name}: {error}", again
-        ) from None
     if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
         raise InputError(
             f"{path} must be {entry['dtype']}{entry['shape']} as the manifest says",
@@ -163,16 +158,11 @@ def open_npz(path: str | os.PathLike) -> Iterator[Mapping[str, np.ndarray]]:
 
     Only read the archive inside the `with`: an error of other code there would be blamed on it.
     """
-    try:
-        with zipfile.ZipFile(plain_file(path)) as archive:
-            yield Members(archive)
-    except FileNotFoundError:
-        raise InputError("the archive must exist", path, "Check the path.") from None
-    except InputError:
-        raise
-    except NOT_ZIP as error:
-        raise InputError(
-            f"{path} must be a whole NumPy .npz archive without pickles",
-            " ".join(str(error).split()) or type(error).__name__,
-            "Fetch or write it again.",
-        ) from None
+    if not plain_file(path).exists():
+        raise InputError("the archive must exist", path, "Check the path.")
+    rule = f"{path} must be a whole NumPy .npz archive without pickles"
+    with (
+        refusing(NOT_ZIP, rule, "Fetch or write it again."),
+        zipfile.ZipFile(path) as archive,
+    ):
+        yield Members(archive)

@@ -69,21 +69,15 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
                 repr(name),
                 "Choose another, such as 'dist'.",
             )
-        form = "sequences of unequal lengths"
-        try:
-            array = as_numpy(value)
-            form = f"{array.dtype}{list(array.shape)}"
+        what = f"the edge column {name!r}"
+        array = as_array(what, value, "an array of numbers")
+        if array.dtype.kind in "biufc":
             array = array.astype(array.dtype.newbyteorder("="), copy=False)
-        except InputError:
-            raise
-        except (ValueError, TypeError):
-            array = np.empty((), object)
-        refuse_words(f"the edge column {name!r}", array)
+        refuse_words(what, array)
         if not is_column(array) or array.shape[0] != num_edges:
             raise InputError(
-                f"the edge column {name!r} must be an array of numbers, {num_edges} rows of "
-                "them, one an edge",
-                form,
+                f"{what} must be an array of numbers, {num_edges} rows of them, one an edge",
+                f"{array.dtype}{list(array.shape)}",
                 "Give one row for every edge, in the order of the edges, with a dtype that JAX "
                 "has.",
             )
@@ -215,7 +209,9 @@ def number(name: str, value: Any) -> float:
     )
 
 
-def as_array(name: str, value: Any) -> np.ndarray:
+def as_array(
+    name: str, value: Any, kind: str = "a one-dimensional array of integers"
+) -> np.ndarray:
     """`value` as a NumPy array (see `as_numpy`); raises `InputError` that calls it `name`."""
     try:
         return as_numpy(value)
@@ -223,9 +219,9 @@ def as_array(name: str, value: Any) -> np.ndarray:
         raise
     except ValueError:
         raise InputError(
-            f"{name} must be a one-dimensional array of integers",
+            f"{name} must be {kind}",
             "sequences of unequal lengths",
-            "Give one flat array.",
+            "Give one array, all rows of which are equally long.",
         ) from None
 
 

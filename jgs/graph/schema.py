@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.graph.checks import integers, node_count
 from jgs.graph.rows import row_chunks
 
@@ -51,9 +51,9 @@ class Schema:
             types = tuple((name, node_count(count)) for name, count in self.node_types)
             relations = tuple((a, name, b) for a, name, b in self.relations)
             parts = tuple(tuple(map(node_count, part)) for part in self.parts)
-        except (TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
+        except InputError:
+            raise
+        except (TypeError, ValueError):
             raise InputError(
                 "a schema must have pairs (node type, count) and triples (source type, name, "
                 "target type)",
@@ -187,15 +187,11 @@ class Schema:
         names the `owner` of the array."""
         if array is None:
             return None
-        try:
+        errors = (ValueError, TypeError, KeyError, RecursionError)
+        remedy = "Write the folder again with `Graph.save`."
+        with refusing(errors, f"{owner} must hold a sound `schema`", remedy):
             fields = json.loads(np.asarray(array, np.uint8).tobytes())
             return cls(fields["node_types"], fields["relations"], fields.get("parts", ()))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(
-                f"{owner} must hold a sound `schema`",
-                " ".join(str(error).split()),
-                "Write the folder again with `Graph.save`.",
-            ) from None
 
 
 def check_schema(schema: Any, num_nodes: int, has_edge_types: bool) -> None:

@@ -14,30 +14,21 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph.checks import refuse_words
-from jgs.graph.device import as_numpy
+from jgs.graph.checks import as_array, refuse_words
+from jgs.graph.rows import row_chunks
 
 _TOTAL_BITS = 62
-_ROWS_AT_ONCE = 1 << 20
-_EDGES_AT_ONCE = 1 << 24  # bounds the temporaries to about half a gigabyte
 
 
 def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
     """`edge_weight` as float32 `[num_edges]`. Raises `InputError` unless every weight is finite
     and not negative, and none that is positive rounds to 0 in float32."""
-    form = "sequences of unequal lengths"
-    try:
-        array = as_numpy(edge_weight)
-        form = f"{array.dtype}{list(array.shape)}"
-    except InputError:
-        raise
-    except ValueError:
-        array = np.empty((0, 0))
+    array = as_array("edge_weight", edge_weight, "a float array")
     refuse_words("edge_weight", array)
     if array.shape != (num_edges,) or array.dtype.kind not in "fiub":
         raise InputError(
             f"edge_weight must be a float array of shape [{num_edges}], one an edge",
-            form,
+            f"{array.dtype}{list(array.shape)}",
             "Give one weight for every edge, in the order of the edges.",
         )
     with np.errstate(over="ignore"):
@@ -63,13 +54,9 @@ def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
 def weight_prefix_sums(indptr: np.ndarray, edge_weight: np.ndarray) -> np.ndarray:
     """int64 `[E]`: inclusive prefix sums of the fixed-point weights within each row."""
     prefix = np.empty(edge_weight.size, np.int64)
-    row, num_rows = 0, indptr.size - 1
-    while row < num_rows:
-        fits = int(np.searchsorted(indptr, indptr[row] + _EDGES_AT_ONCE, side="right")) - 1
-        stop = min(max(fits, row + 1), row + _ROWS_AT_ONCE, num_rows)
-        span = slice(int(indptr[row]), int(indptr[stop]))
-        prefix[span] = _rows(indptr[row : stop + 1] - indptr[row], edge_weight[span])
-        row = stop
+    for first, stop in row_chunks(indptr):
+        span = slice(indptr[first], indptr[stop])
+        prefix[span] = _rows(indptr[first : stop + 1] - indptr[first], edge_weight[span])
     return prefix
 
 

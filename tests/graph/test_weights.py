@@ -60,6 +60,6 @@ def test_rows_are_separate_and_pieces_make_no_difference(monkeypatch):
     for v in np.flatnonzero(degree)[:50]:
         row = slice(indptr[v], indptr[v + 1])
         np.testing.assert_array_equal(np.diff(whole[row], prepend=0), fixed_point(weight[row]))
-    monkeypatch.setattr(weights, "_EDGES_AT_ONCE", 64)
-    monkeypatch.setattr(weights, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 64)
+    monkeypatch.setattr("jgs.graph.rows._ROWS_AT_ONCE", 7)
     np.testing.assert_array_equal(weights.weight_prefix_sums(indptr, weight), whole)

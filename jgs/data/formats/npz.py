@@ -22,7 +22,7 @@ import scipy
 
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.values import as_labels, training_nodes
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.npy import map_npy
 from jgs.graph import Graph
@@ -129,24 +129,20 @@ def load_archive(
 
 def open_npy(path: Path) -> np.ndarray:
     """The array in a `.npy` file, memory-mapped read-only; raises `InputError`."""
-    try:
-        return map_npy(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
-    except InputError:
-        raise
-    except (ValueError, OSError) as error:
-        raise InputError(
-            f"{path} must be a whole NumPy .npy file without pickles",
-            " ".join(str(error).split()),
-            "Write it again with numpy.save.",
-        ) from None
+    rule = f"{path} must be a whole NumPy .npy file without pickles"
+    with refusing((ValueError, OSError), rule, "Write it again with numpy.save."):
+        try:
+            return map_npy(path)
+        except FileNotFoundError:
+            raise InputError(f"{path} must exist", "no such file", "Put it there.") from None
 
 
 def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
     """A SciPy CSR matrix of arrays from the file `what`, with every rule of the format checked.
     Raises `InputError`."""
-    try:
+    errors = (ValueError, TypeError, OverflowError, IndexError)
+    rule = f"the features of {what} must be a sound CSR matrix"
+    with refusing(errors, rule, "Write them again."):
         if not all(a.ndim == 1 and a.dtype.kind in "fiub" for a in (data, indices, indptr)):
             raise ValueError("its arrays must be one-dimensional and of numbers")
         if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
@@ -156,12 +152,7 @@ def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
             raise ValueError(f"its columns must fit in 31 bits: {columns:,}")
         matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(rows, columns))
         matrix.check_format(full_check=True)
-    except (ValueError, TypeError, OverflowError, IndexError) as error:
-        message = " ".join(str(error).split()).rstrip(".")
-        raise InputError(
-            f"the features of {what} must be a sound CSR matrix", message, "Write them again."
-        ) from None
-    return matrix
+        return matrix
 
 
 def _features(path: Path, archive: Mapping[str, np.ndarray]):

@@ -35,7 +35,7 @@ from jgs.data.edges import build_graph
 from jgs.data.formats.npz import open_npy
 from jgs.data.text import read_rows, read_table
 from jgs.data.values import as_features, as_labels, check_finite
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.files import storage
 from jgs.files.npy import NOT_ZIP
 from jgs.graph import Graph
@@ -222,19 +222,14 @@ def _save_text_features(name: str, source: Path, num_nodes: int, path: Path) -> 
 
 
 def _unpack(path: Path, member: str, target: Path) -> np.ndarray:
-    try:
-        with (
-            zipfile.ZipFile(path) as file,
-            file.open(f"{member}.npy") as source,
-            open(target, "wb") as copy,
-        ):
-            shutil.copyfileobj(source, copy, 1 << 20)
-    except NOT_ZIP as error:
-        raise InputError(
-            f"{member} in {path} must be whole, and fit the disk",
-            " ".join(str(error).split()) or type(error).__name__,
-            "Free space, or fetch the archive again.",
-        ) from None
+    rule = f"{member} in {path} must be whole, and fit the disk"
+    with (
+        refusing(NOT_ZIP, rule, "Free space, or fetch the archive again."),
+        zipfile.ZipFile(path) as file,
+        file.open(f"{member}.npy") as source,
+        open(target, "wb") as copy,
+    ):
+        shutil.copyfileobj(source, copy, 1 << 20)
     return open_npy(target)
 
 

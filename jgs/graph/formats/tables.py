@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 from jgs.graph.device import as_numpy
 from jgs.graph.formats.convert import Edges, count_nodes
 from jgs.graph.node_ids import NodeIds, id_column
@@ -129,19 +129,14 @@ def _read_file(path: Path, text: Iterable[str]) -> Any:
             "no such module",
             "Install it with pip install 'jgs[tables]'.",
         ) from None
-    try:
-        if path.suffix == ".parquet":
+    if not path.exists():
+        raise InputError(f"{path} must exist", "no such file", "Correct the path.")
+    kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+    errors = (pyarrow.ArrowException, OSError, ValueError)
+    with refusing(errors, f"{path} must be a whole {kind} file", "Write it again."):
+        if kind == "Parquet":
             with open(path, "rb") as file:
                 return pyarrow.parquet.read_table(file)
         types = dict.fromkeys(text, pyarrow.string())
         options = pyarrow.csv.ConvertOptions(column_types=types)
         return pyarrow.csv.read_csv(path, convert_options=options)
-    except FileNotFoundError:
-        raise InputError(f"{path} must exist", "no such file", "Correct the path.") from None
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        kind = "Parquet" if path.suffix == ".parquet" else "CSV"
-        raise InputError(
-            f"{path} must be a whole {kind} file",
-            " ".join(str(error).split()).rstrip("."),
-            "Write it again.",
-        ) from None
