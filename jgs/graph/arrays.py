@@ -6,9 +6,8 @@ Nothing here checks edges: `jgs.graph.graph` does, and says what each field mean
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, Self
 
 import jax
@@ -21,6 +20,7 @@ from jgs.files.verified import Verify
 from jgs.graph.checks import check_arrays
 from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.schema import Schema, check_schema
+from jgs.graph.weights import weight_prefix_sums
 from jgs.settings import exact_integers
 
 # Every field and the dtypes that it may have. All but `indptr` have one entry for each edge.
@@ -33,10 +33,10 @@ _FIELDS = {
     "edge_type": (np.int16,),
     "edge_time": (np.int64,),
 }
-_COLUMNS, _NODES, _SCHEMA = "edge_columns", "node_columns", "schema"
-_SORTED = "sorted_by_source"
-_PREFIX = f"{_COLUMNS}."  # before the name of a user's column, in dicts of arrays and in files
-TAKEN = {*_FIELDS, _COLUMNS, _NODES, _SCHEMA, _SORTED}  # names that a user's column cannot have
+_NAMES = (*_FIELDS, "edge_columns", "node_columns")
+_SCHEMA, _SORTED = "schema", "sorted_by_source"
+_PREFIX = "edge_columns."  # before the name of a user's column, in dicts of arrays and in files
+TAKEN = {*_NAMES, _SCHEMA, _SORTED}  # names that a user's column cannot have
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -68,19 +68,19 @@ class GraphArrays:
     # -- pytree: nothing is checked, for leaves may be tracers or anything else --------------
 
     def tree_flatten_with_keys(self):
-        names = (*_FIELDS, _COLUMNS, _NODES)
-        keyed = [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names]
+        keyed = [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in _NAMES]
         return keyed, (self.schema, self.sorted_by_source)
 
     def tree_flatten(self):  # faster, without names: each call of a jitted function flattens
         fields = vars(self)
-        leaves = [fields[name] for name in (*_FIELDS, _COLUMNS, _NODES)]
-        return leaves, (self.schema, self.sorted_by_source)
+        return [fields[name] for name in _NAMES], (self.schema, self.sorted_by_source)
 
     @classmethod
     def tree_unflatten(cls, static, leaves) -> Self:
         schema, sorted_by_source = static
-        return cls._unchecked(*leaves, schema=schema)._knowing(sorted_by_source)
+        graph = cls._unchecked(*leaves, schema=schema)
+        vars(graph)[_SORTED] = sorted_by_source
+        return graph
 
     @classmethod
     def _unchecked(cls, *fields: Any, schema: Schema | None = None) -> Self:
@@ -90,15 +90,14 @@ class GraphArrays:
         return graph
 
     def _set(self, *fields: Any, schema: Schema | None) -> None:
-        vars(self).update(zip_longest((*_FIELDS, _COLUMNS, _NODES), fields), schema=schema)
-        for at, name in enumerate((_COLUMNS, _NODES), len(_FIELDS)):
-            if len(fields) <= at:
-                vars(self)[name] = {}
+        vars(self).update(dict.fromkeys(_FIELDS), edge_columns={}, node_columns={})
+        vars(self).update(zip(_NAMES, fields, strict=False), schema=schema)
 
-    def _knowing(self, sorted_by_source: bool) -> Self:
-        """This graph, which was just made, with `sorted_by_source`."""
-        vars(self)[_SORTED] = sorted_by_source
-        return self
+    def _with(self, **fields: Any) -> Self:
+        """The same graph with other values of these fields, unchecked."""
+        graph = object.__new__(type(self))
+        vars(graph).update(vars(self) | fields)
+        return graph
 
     def degrees(self) -> jax.Array:
         """int32 `[N]`: each node's number of in-edges."""
@@ -116,14 +115,7 @@ class GraphArrays:
 
     def unweighted(self) -> Self:
         """The same graph without `edge_weight`; nothing is copied."""
-        arrays = self.edge_arrays()
-        arrays.pop("edge_weight", None), arrays.pop("edge_weight_prefix", None)
-        return self._of(arrays, self.schema)._with_nodes(self.node_columns)
-
-    def _of(self, arrays: Mapping[str, Any], schema: Schema | None) -> Self:
-        """This graph with other arrays of the same edges in the same order."""
-        made = self.from_edge_arrays(self.indptr, arrays, schema=schema)
-        return made._knowing(self.sorted_by_source)
+        return self._with(edge_weight=None, edge_weight_prefix=None)
 
     @staticmethod
     def is_edge_array(name: str) -> bool:
@@ -160,10 +152,18 @@ class GraphArrays:
         indptr = indptr if isinstance(indptr, jax.Array) else as_device(indptr)
         return cls._unchecked(indptr, *fields, columns, schema=schema)
 
-    def _with_nodes(self, columns: dict[str, Any]) -> Self:
-        fields = [getattr(self, name) for name in (*_FIELDS, _COLUMNS)]
-        made = self._unchecked(*fields, columns, schema=self.schema)
-        return made._knowing(self.sorted_by_source)
+    def _edited(self, edit: Callable, *args: Any) -> Self:
+        """The graph that `edit`, a function of `jgs.graph.edits`, makes of this one."""
+        arrays = {name: np.asarray(array) for name, array in self.edge_arrays().items()}
+        arrays.pop("edge_weight_prefix", None)
+        indptr, arrays = edit(np.asarray(self.indptr), arrays, *args)
+        if "edge_weight" in arrays:
+            prefix = weight_prefix_sums(indptr, arrays["edge_weight"])
+            arrays["edge_weight_prefix"] = prefix
+        schema = self.schema
+        if schema is not None and "edge_type" not in arrays:
+            schema = schema.without_relations()
+        return self.from_edge_arrays(indptr, arrays, schema=schema)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -211,4 +211,4 @@ class GraphArrays:
         schema = Schema.from_bytes(owner, named)
         check_schema(schema, arrays["indptr"].size - 1, "edge_type" in arrays)
         made = cls.from_edge_arrays(arrays["indptr"], arrays, schema=schema)
-        return made._knowing(_SORTED in arrays)
+        return made._with(sorted_by_source=_SORTED in arrays)

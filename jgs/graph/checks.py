@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Mapping
 from numbers import Number
 from typing import Any
@@ -13,14 +12,9 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph.device import as_numpy
 from jgs.graph.features import SparseFeatures
+from jgs.graph.rows import row_chunks
 
 MAX_ID = 2**31 - 2  # ids are int32, and num_nodes itself must fit: it marks padding
-# The arrays of a NumPy archive that can state the number of nodes, and the form of each.
-COUNTS = {
-    "num_nodes": "an integer",
-    "labels": "an array [N] or [N, C]",
-    "feature_shape": "two integers [N, F]",
-}
 
 
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
@@ -50,7 +44,7 @@ def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
         )
     if degree.size and degree.max() > MAX_ID:
         raise InputError("a node's degree must fit in 31 bits", int(degree.max()), "Split it.")
-    check_range("indices", indices, num_nodes)
+    check_range("indices must be node ids", indices, num_nodes)
 
 
 def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, np.ndarray]:
@@ -85,20 +79,23 @@ def check_columns(columns: Any, num_edges: int, taken: Container) -> dict[str, n
     return checked
 
 
-def check_node_column(name: str, value: Any, num_nodes: int) -> Any:
-    """The node column `value`, which must be an array of numbers `[num_nodes, ...]`, or
-    `SparseFeatures` of `num_nodes` rows."""
-    array = value
-    if not isinstance(value, SparseFeatures | jax.Array):
-        refuse_words(f"the node column {name!r}", array := as_numpy(value))
-    good = isinstance(array, SparseFeatures) or is_column(array)
-    if not good or array.shape[0] != num_nodes:
-        raise InputError(
-            f"the node column {name!r} must be numbers, {num_nodes} rows of them, one a node",
-            f"{getattr(array, 'dtype', 'sparse')}{list(array.shape)}",
-            "Give one row for every node, in the order of their ids.",
-        )
-    return array
+def check_node_columns(columns: Mapping[str, Any], num_nodes: int) -> dict[str, Any]:
+    """Node columns, which must be arrays of numbers `[num_nodes, ...]`, or `SparseFeatures` of
+    `num_nodes` rows."""
+    checked = {}
+    for name, array in columns.items():
+        if not isinstance(array, SparseFeatures | jax.Array):
+            array = as_numpy(array)
+            refuse_words(f"the node column {name!r}", array)
+        good = isinstance(array, SparseFeatures) or is_column(array)
+        if not good or array.shape[0] != num_nodes:
+            raise InputError(
+                f"the node column {name!r} must be numbers, {num_nodes} rows, one a node",
+                f"{getattr(array, 'dtype', 'sparse')}{list(array.shape)}",
+                "Give one row for every node, in the order of their ids.",
+            )
+        checked[name] = array
+    return checked
 
 
 _LEAVE_OUT = (
@@ -179,36 +176,6 @@ def node_count(value: Any) -> int:
     return int(value)
 
 
-def stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> int:
-    """The number of nodes that an archive states by its array `name`, one of `COUNTS`."""
-    if name == "labels" and value.ndim > 0:
-        return value.shape[0]
-    if value.dtype.kind in "iu":
-        if name == "num_nodes" and value.ndim == 0:
-            return int(value)
-        if name == "feature_shape" and value.shape == (2,):
-            return int(value[0])
-    raise InputError(
-        f"`{name}` in {path} must be {COUNTS[name]}, to say how many nodes there are",
-        f"{value.dtype}{list(value.shape)}",
-        "Correct it, or add `num_nodes` to the archive.",
-    )
-
-
-def number(name: str, value: Any) -> float:
-    """The value of the edge attribute `name` as a float; text is refused, even "1.5"."""
-    try:
-        if not isinstance(value, str | bytes):
-            return float(value)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise InputError(
-        f"the edge attribute {name!r} must be a float",
-        " ".join(repr(value).split()),
-        "Convert it with float() on every edge.",
-    )
-
-
 def as_array(
     name: str, value: Any, kind: str = "a one-dimensional array of integers"
 ) -> np.ndarray:
@@ -243,19 +210,76 @@ def integers(name: str, value: Any, dtype: type) -> np.ndarray:
     return np.ascontiguousarray(array, dtype)
 
 
-def check_range(name: str, ids: np.ndarray, num_nodes: int) -> None:
-    """Raises `InputError` unless all `ids` are in `[0, num_nodes)`."""
-    if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
-        at = int(np.argmax((ids < 0) | (ids >= num_nodes)))
+def check_paired(what: str, src: np.ndarray, dst: np.ndarray) -> None:
+    """Raises `InputError` unless the two ends of the edges, `what`, are equally many."""
+    if src.size != dst.size:
         raise InputError(
-            f"{name} must be node ids in [0, {num_nodes})",
-            f"{int(ids[at])} at position {at}",
-            "Raise num_nodes, or renumber the nodes from 0.",
+            f"{what} must have the same length",
+            f"{src.size} and {dst.size}",
+            "Give one source and one target for every edge.",
         )
 
 
-def check_distinct(name: str, ids: np.ndarray) -> np.ndarray:
-    """`ids`, which must be distinct."""
+def check_range(
+    rule: str,
+    ids: np.ndarray,
+    num_nodes: int,
+    remedy: str = "Raise num_nodes, or renumber the nodes from 0.",
+) -> None:
+    """Raises `InputError` unless all `ids` are in `[0, num_nodes)`. The `rule` is what comes
+    before the range, such as "src must be node ids"."""
+    if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
+        at = int(np.argmax((ids < 0) | (ids >= num_nodes)))
+        raise InputError(
+            f"{rule} in [0, {num_nodes})",
+            f"{int(ids[at])} at position {at}",
+            remedy,
+        )
+
+
+def check_times(edge_time: Any, num_edges: int) -> np.ndarray:
+    """`edge_time` as int64 `[E]`; raises `InputError`."""
+    times = integers("edge_time", edge_time, np.int64)
+    if times.size != num_edges:
+        raise InputError(
+            "edge_time must have one entry for every edge",
+            f"{times.size} entries, {num_edges} edges",
+            "Give each edge's time, as an integer in a unit of your choice.",
+        )
+    return times
+
+
+def check_times_ascend(times: np.ndarray, types: np.ndarray | None, indptr: np.ndarray) -> None:
+    """Raises `InputError` unless the `times` `[E]` of the edges of each row, or of each type in
+    it if there are `types`, ascend."""
+    if found := first_fall(times, indptr, types):
+        at, node = found
+        raise InputError(
+            "the edges of each row, or of each type in it, must be sorted by edge_time",
+            f"{times[at]} after {times[at - 1]} in the row of node {node}",
+            "Make the graph with Graph.from_edges(..., edge_time=...), which sorts them.",
+        )
+
+
+def first_fall(
+    values: np.ndarray, indptr: np.ndarray, types: np.ndarray | None = None
+) -> tuple[int, int] | None:
+    """The first edge, and its row, whose entry in `values` `[E]` is below that of the edge
+    before it in the row, which must be of the same type if there are `types`."""
+    for first, stop in row_chunks(indptr):
+        begin, end = int(indptr[first]), int(indptr[stop])
+        falls = 1 + np.flatnonzero(values[begin + 1 : end] < values[begin : end - 1]) + begin
+        row = np.searchsorted(indptr, falls, side="right") - 1
+        inside = indptr[row] < falls
+        if types is not None:
+            inside &= types[falls] == types[falls - 1]
+        if inside.any():
+            return int(falls[np.argmax(inside)]), int(row[np.argmax(inside)])
+    return None
+
+
+def check_distinct(name: str, ids: np.ndarray) -> None:
+    """Raises `InputError` unless `ids` are distinct."""
     ascending = np.sort(ids)
     twice = ascending[1:] == ascending[:-1]
     if twice.any():
@@ -264,7 +288,6 @@ def check_distinct(name: str, ids: np.ndarray) -> np.ndarray:
             f"{int(ascending[1:][twice][0])} more than once",
             "Remove the repetitions, e.g. with numpy.unique.",
         )
-    return ids
 
 
 def id_array(name: str, value: Any, num_nodes: int) -> np.ndarray:
@@ -280,5 +303,6 @@ def node_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
     """`value` as int32 `[n]`, each in `[0, num_nodes)`; raises `InputError`."""
     array = as_array(name, value)
     if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
-        check_range(name, array, num_nodes)  # before narrowing, so that no id wraps around
+        # Before narrowing, so that no id wraps around.
+        check_range(f"{name} must be node ids", array, num_nodes)
     return integers(name, array, np.int32)

@@ -31,20 +31,6 @@ class DrawnEdges(NamedTuple):
 def drawn_edges(batch: MiniBatch) -> DrawnEdges:
     """The edges of one batch. Raises `InputError` for a super-batch and for a batch that has
     overflowed."""
-    check_one(batch)
-    found = []
-    for layer in reversed(range(len(batch.blocks))):
-        block = batch.blocks[layer]
-        src, dst = _of_block(batch, block, layer)
-        numbers = (len(batch.blocks) - 1 - layer, layer)
-        found.append((src, dst, *(np.full(src.size, n) for n in numbers), np.arange(src.size)))
-    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
-    src, dst, hops, layers = (column.astype(np.int32) for column in columns[:4])
-    return DrawnEdges(src, dst, hops, layers, columns[4])
-
-
-def check_one(batch: MiniBatch) -> None:
-    """Raises `InputError` if `batch` is a super-batch or has overflowed."""
     if np.ndim(batch.nodes) != 1:
         raise InputError(
             "one batch can be shown at a time",
@@ -57,13 +43,20 @@ def check_one(batch: MiniBatch) -> None:
             "one that has: it is empty",
             "Draw it again, same key, with a larger capacity.",
         )
+    found = []
+    for layer in reversed(range(len(batch.blocks))):
+        block = batch.blocks[layer]
+        src, dst = _of_block(batch, block, layer)
+        numbers = (len(batch.blocks) - 1 - layer, layer)
+        found.append((src, dst, *(np.full(src.size, n) for n in numbers), np.arange(src.size)))
+    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+    src, dst, hops, layers = (column.astype(np.int32) for column in columns[:4])
+    return DrawnEdges(src, dst, hops, layers, columns[4])
 
 
 def _of_block(batch: MiniBatch, block: Block, layer: int) -> tuple[np.ndarray, np.ndarray]:
-    num = int(block.num_edges)
-    indptr, indices = np.asarray(block.indptr), np.asarray(block.indices)[:num]
-    nodes = np.asarray(batch.nodes)
-    direct = batch.direct_inputs and layer == 0
-    return (indices if direct else nodes[indices]), np.repeat(
-        nodes[: indptr.size - 1], np.diff(indptr)
-    )
+    indptr, nodes = np.asarray(block.indptr), np.asarray(batch.nodes)
+    sources = np.asarray(block.indices)[: int(block.num_edges)]
+    if layer > 0 or not batch.direct_inputs:
+        sources = nodes[sources]
+    return sources, np.repeat(nodes[: indptr.size - 1], np.diff(indptr))

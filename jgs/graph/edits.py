@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jgs.errors import InputError
 from jgs.graph.grouping import order_by
 from jgs.graph.rows import order_dtype, row_of_edges, row_offsets, row_positions
 
@@ -19,9 +20,9 @@ Arrays = dict[str, np.ndarray]
 
 def sorted_rows(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
     """See `Graph.sorted`."""
-    types, num_nodes = arrays.get("edge_type"), indptr.size - 1
-    times = arrays.get("edge_time")
-    order = order_by(row_of_edges(indptr), arrays["indices"], num_nodes, types, times)
+    rows, sources = row_of_edges(indptr), arrays["indices"]
+    types, times = arrays.get("edge_type"), arrays.get("edge_time")
+    order = order_by(rows, sources, indptr.size - 1, types, times)
     return indptr, _take(arrays, order)
 
 
@@ -33,6 +34,7 @@ def rows_by_type(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays
 
 def both_ways(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
     """See `Graph.symmetrized`."""
+    arrays.pop("edge_type", None)
     targets, sources = row_of_edges(indptr), arrays["indices"]
     num_nodes, num_edges = indptr.size - 1, sources.size
     rows, sources = np.concatenate([targets, sources]), np.concatenate([sources, targets])
@@ -54,6 +56,13 @@ def both_ways(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
 
 def with_loops(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
     """See `Graph.with_self_loops`."""
+    arrays.pop("edge_type", None)
+    if "edge_time" in arrays:
+        raise InputError(
+            "a graph that gets self-loops must have no edge times, for a loop has none",
+            "one with edge_time",
+            "Add the loops yourself, with the times that they shall have.",
+        )
     targets, sources = row_of_edges(indptr), arrays["indices"]
     missing = np.ones(indptr.size - 1, bool)
     missing[targets[targets == sources]] = False

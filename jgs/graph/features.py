@@ -60,21 +60,30 @@ class SparseFeatures:
             )
         csr = matrix.tocsr().astype(np.float32)
         csr.sum_duplicates()
-        if not np.isfinite(csr.data).all():
-            row = (
-                int(np.searchsorted(csr.indptr, np.argmin(np.isfinite(csr.data)), "right")) - 1
-            )
-            raise InputError(
-                "features must be finite",
-                f"NaN or infinity in row {row}",
-                "Clean the features.",
-            )
         indptr = csr.indptr.astype(np.int64)
-        max_row = int(np.diff(indptr).max()) if indptr.size > 1 else 0
-        return cls(
+        made = cls(
             as_device(indptr),
             as_device(csr.indices.astype(np.int32)),
             as_device(csr.data),
             int(csr.shape[1]),
-            max_row,
+            int(np.diff(indptr).max(initial=0)),
         )
+        check_entries("features", made)
+        return made
+
+
+def check_entries(what: str, features: SparseFeatures) -> None:
+    """Raises `InputError` for a NaN or an infinity; it calls the features `what`."""
+    finite = np.isfinite(np.asarray(features.values))
+    if not finite.all():
+        entry, indptr = int(np.argmin(finite)), np.asarray(features.indptr)
+        raise not_finite(what, int(np.searchsorted(indptr, entry, "right")) - 1)
+
+
+def not_finite(what: str, row: int) -> InputError:
+    """The error for features `what` with a NaN or an infinity in `row`."""
+    return InputError(
+        f"{what} must be finite",
+        f"NaN or infinity in row {row}",
+        "Clean the features, e.g. with numpy.nan_to_num.",
+    )

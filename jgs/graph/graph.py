@@ -1,55 +1,24 @@
-"""`Graph`: what every sampler draws from.
-
-The docstring of `Graph` specifies the shape, the dtype and the meaning of every field. A graph
-is a JAX pytree, so it passes through `jax.jit` as an argument.
-"""
+"""`Graph`: what every sampler draws from. Its docstring specifies every field."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
 
-from jgs.errors import InputError
-from jgs.graph import edits
+from jgs.graph import checks, edits
 from jgs.graph.arrays import TAKEN, GraphArrays
-from jgs.graph.checks import (
-    check_columns,
-    check_csc,
-    check_distinct,
-    check_node_column,
-    check_range,
-    id_array,
-    integers,
-    node_count,
-    node_ids,
-)
 from jgs.graph.device import as_device
-from jgs.graph.formats.convert import (
-    Edges,
-    igraph_edges,
-    index_edges,
-    networkx_edges,
-    npz_arrays,
-    scipy_edges,
-    tuple_edges,
-)
-from jgs.graph.formats.export import (
-    bcoo_matrix,
-    edge_index_of_graph,
-    networkx_graph,
-    scipy_matrix,
-)
+from jgs.graph.formats import convert, export
 from jgs.graph.formats.tables import table_edges
 from jgs.graph.grouping import group_values
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.relations import typed_edges
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown, graph_facts
-from jgs.graph.times import check_ascending, check_times
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 if TYPE_CHECKING:
@@ -68,12 +37,12 @@ class Graph(Shown, GraphArrays):
         the edge's id.
       edge_weight: float32 `[E]` or None; finite and not negative.
       edge_weight_prefix: int64 `[E]` or None; inclusive prefix sums of the fixed-point weights
-        within each row (see `jgs.graph.weights`). Weighted sampling draws from them. The
-        constructor makes them from `edge_weight`; they take 8 bytes an edge.
+        within each row (see `jgs.graph.weights`), which the constructor makes. Weighted
+        sampling draws from them.
       edge_order: int32 `[E]` (int64 from 2^31 edges on) or None; the position that each edge
         had in the arrays given to a constructor such as `from_edges`. An array `feat` in the
         order of those arrays becomes `feat[graph.edge_order]` in the order of `indices`. None
-        where the edges were given in compressed form already and kept their order.
+        where the edges were given in compressed form and kept their order.
       edge_type: int16 `[E]` or None; the number of each edge's relation. Each row is sorted by
         edge type, so the edges of one relation are one contiguous range of the row.
       edge_time: int64 `[E]` or None; each edge's time, in any unit. The edges of a row, or of
@@ -82,8 +51,7 @@ class Graph(Shown, GraphArrays):
         64-bit.
       node_columns: dict by name of arrays `[N, ...]` or `SparseFeatures`, which samplers read;
         see `with_node_columns`.
-      schema: `Schema` or None, static; the names of the node types and of the relations. The
-        ids of a node type are a range (one range in each part of a partitioned graph). See
+      schema: `Schema` or None, static; the names of the node types and of the relations. See
         `from_relations`.
       sorted_by_source: bool, static; True: every row is sorted by source. False: that is not
         known. Graphs from `sorted` and `symmetrized` know it, if they have no types and times.
@@ -108,20 +76,20 @@ class Graph(Shown, GraphArrays):
         edge_time: Any = None,
         schema: Schema | None = None,
     ):
-        indptr = integers("indptr", indptr, np.int64)
-        indices = integers("indices", indices, np.int32)
-        check_csc(indptr, indices)
+        indptr = checks.integers("indptr", indptr, np.int64)
+        indices = checks.integers("indices", indices, np.int32)
+        checks.check_csc(indptr, indices)
         prefix = None
         if edge_weight is not None:
             edge_weight = check_weights(edge_weight, indices.size)
             prefix = weight_prefix_sums(indptr, edge_weight)
-        columns = check_columns(edge_columns, indices.size, TAKEN)
+        columns = checks.check_columns(edge_columns, indices.size, TAKEN)
         check_schema(schema, indptr.size - 1, edge_type is not None)
         if edge_type is not None:
             edge_type = check_edge_types(edge_type, schema, indptr, indices)
         if edge_time is not None:
-            edge_time = check_times(edge_time, indices.size)
-            check_ascending(edge_time, edge_type, indptr)
+            edge_time = checks.check_times(edge_time, indices.size)
+            checks.check_times_ascend(edge_time, edge_type, indptr)
         fields = (indptr, indices, edge_weight, prefix, None, edge_type, edge_time, columns)
         self._set(*jax.tree.map(as_device, fields), schema=schema)
 
@@ -134,12 +102,11 @@ class Graph(Shown, GraphArrays):
           columns: by name, arrays of numbers `[N, ...]` or `SparseFeatures` of `N` rows.
 
         Nothing is copied: aligned NumPy arrays on the CPU are used in place, so do not change
-        them afterwards. Some samplers read node columns. The columns pass with the graph
-        through jitted functions. `save` does not write them, and methods that change the edges
+        them afterwards. `save` does not write node columns, and methods that change the edges
         drop them. Raises `InputError`.
         """
-        checked = {n: check_node_column(n, c, self.num_nodes) for n, c in columns.items()}
-        return self._with_nodes(self.node_columns | jax.tree.map(as_device, checked))
+        checked = checks.check_node_columns(columns, self.num_nodes)
+        return self._with(node_columns=self.node_columns | jax.tree.map(as_device, checked))
 
     # -- constructors ------------------------------------------------------------------------
 
@@ -169,26 +136,22 @@ class Graph(Shown, GraphArrays):
         times, they keep their order. `edge_order` says where each edge was. Raises
         `InputError`.
         """
-        num_nodes = node_count(num_nodes)
-        src, dst = id_array("src", src, num_nodes), id_array("dst", dst, num_nodes)
-        if src.shape != dst.shape:
-            raise InputError(
-                "src and dst must have the same length",
-                f"{src.shape[0]} and {dst.shape[0]}",
-                "Give one source and one target for every edge.",
-            )
-        columns = check_columns(edge_columns, src.size, TAKEN)
+        num_nodes = checks.node_count(num_nodes)
+        src = checks.id_array("src", src, num_nodes)
+        dst = checks.id_array("dst", dst, num_nodes)
+        checks.check_paired("src and dst", src, dst)
+        columns = checks.check_columns(edge_columns, src.size, TAKEN)
         if edge_weight is not None:
             edge_weight = check_weights(edge_weight, src.size)
         by_time = None
         if edge_time is not None:
-            edge_time = check_times(edge_time, src.size)
+            edge_time = checks.check_times(edge_time, src.size)
             by_time = np.argsort(edge_time, kind="stable")
             src, dst = src[by_time], dst[by_time]
         groups = group_values(dst, src, num_nodes)
         if groups is None:
-            check_range("src", src, num_nodes)
-            check_range("dst", dst, num_nodes)
+            checks.check_range("src must be node ids", src, num_nodes)
+            checks.check_range("dst must be node ids", dst, num_nodes)
         assert groups is not None
         indptr, order, indices = groups
         if by_time is not None:
@@ -200,11 +163,8 @@ class Graph(Shown, GraphArrays):
             {name: array[order] for name, array in columns.items()},
             edge_time=None if edge_time is None else edge_time[order],
         )
-        graph = graph._with_order(order)
+        graph = graph._with(edge_order=as_device(order))
         return graph.symmetrized() if symmetric else graph
-
-    def _with_order(self, order: np.ndarray) -> Self:
-        return self._of({**self.edge_arrays(), "edge_order": order}, self.schema)
 
     @classmethod
     def from_relations(
@@ -238,13 +198,11 @@ class Graph(Shown, GraphArrays):
             num_nodes, edges, edge_weight, edge_time, both_ways
         )
         graph = cls.from_edges(src, dst, schema.num_nodes, weight, edge_time=time)
-        arrays: dict[str, Any] = graph.edge_arrays()
-        if schema.relations:
-            arrays["edge_type"] = types[np.asarray(graph.edge_order)]
-        made = graph._of(arrays, schema)
-        if time is None or not schema.relations:
-            return made
-        return made._edited(edits.rows_by_type)
+        graph = graph._with(schema=schema)
+        if not schema.relations:
+            return graph
+        graph = graph._with(edge_type=as_device(types[np.asarray(graph.edge_order)]))
+        return graph if time is None else graph._edited(edits.rows_by_type)
 
     @classmethod
     def from_scipy(
@@ -254,10 +212,10 @@ class Graph(Shown, GraphArrays):
 
         With `weighted` the entries are the edge weights; otherwise every stored entry is an
         edge, whatever its value. Duplicate entries of a COO matrix stay separate edges.
-        `edge_order` has positions among the entries of `matrix.tocoo()`. `symmetric` adds the
-        reverse of every edge: see `symmetrized`. Raises `InputError`.
+        `edge_order` has positions among the entries of `matrix.tocoo()`. For `symmetric` see
+        `from_edges`. Raises `InputError`.
         """
-        return cls.from_edges(*scipy_edges(matrix, weighted), symmetric=symmetric)
+        return cls.from_edges(*convert.scipy_edges(matrix, weighted), symmetric=symmetric)
 
     @classmethod
     def from_networkx(
@@ -268,10 +226,9 @@ class Graph(Shown, GraphArrays):
         An undirected edge becomes two directed ones (a self-loop becomes one). `weight` names
         the edge attribute that holds the edge's weight. Edges without this attribute have
         weight 1; at least one edge must have it, unless there are no edges. `edge_order` has
-        positions in `graph.edges`. `symmetric` adds the reverse of every edge: see
-        `symmetrized`. Raises `InputError`.
+        positions in `graph.edges`. For `symmetric` see `from_edges`. Raises `InputError`.
         """
-        return cls._from_pairs(*networkx_edges(graph, weight), symmetric)
+        return cls._from_pairs(*convert.networkx_edges(graph, weight), symmetric)
 
     @classmethod
     def from_igraph(
@@ -279,18 +236,16 @@ class Graph(Shown, GraphArrays):
     ) -> Self:
         """The graph of an igraph graph; node ids are the numbers of its vertices.
 
-        This works as `from_networkx` does. An undirected edge becomes two directed ones (a
-        self-loop becomes one). `weight` names the edge attribute that holds the weights, which
-        every edge must then have. `edge_order` has positions in `graph.es`. Raises
-        `InputError`.
+        This works as `from_networkx` does, but every edge must have the attribute `weight`.
+        `edge_order` has positions in `graph.es`. Raises `InputError`.
         """
-        return cls._from_pairs(*igraph_edges(graph, weight), symmetric)
+        return cls._from_pairs(*convert.igraph_edges(graph, weight), symmetric)
 
     @classmethod
-    def _from_pairs(cls, edges: Edges, position: np.ndarray, symmetric: bool) -> Self:
+    def _from_pairs(cls, edges: convert.Edges, position: np.ndarray, symmetric: bool) -> Self:
         made = cls.from_edges(*edges)
         order = np.asarray(made.edge_order)
-        made = made._with_order(position[order].astype(order.dtype))
+        made = made._with(edge_order=as_device(position[order].astype(order.dtype)))
         return made.symmetrized() if symmetric else made
 
     @classmethod
@@ -313,7 +268,7 @@ class Graph(Shown, GraphArrays):
 
         Raises `InputError`.
         """
-        edges = index_edges(edge_index, num_nodes, edge_weight)
+        edges = convert.index_edges(edge_index, num_nodes, edge_weight)
         return cls.from_edges(*edges, edge_columns=edge_columns, symmetric=symmetric)
 
     @classmethod
@@ -323,9 +278,9 @@ class Graph(Shown, GraphArrays):
         Several graphs in the tuple, padding graphs too, become one graph without edges between
         them. `edges` become edge columns and `nodes` become node columns: a dict of arrays
         keeps its names, a single array becomes the column `features`. `globals` are left out.
-        `symmetric` adds the reverse of every edge: see `symmetrized`. Raises `InputError`.
+        For `symmetric` see `from_edges`. Raises `InputError`.
         """
-        edges, columns, of_nodes = tuple_edges(graphs)
+        edges, columns, of_nodes = convert.tuple_edges(graphs)
         made = cls.from_edges(*edges, edge_columns=columns, symmetric=symmetric)
         return made.with_node_columns(**of_nodes)
 
@@ -354,7 +309,7 @@ class Graph(Shown, GraphArrays):
           src, dst: the names of the columns with the sources and the targets.
           weight: the name of the column with the weights. None: `edge_weight` if there is one.
           columns: the names of the columns that become edge columns. None: all the others.
-          symmetric: whether to add the reverse of every edge: see `symmetrized`.
+          symmetric: as in `from_edges`.
 
         Raises `InputError`.
         """
@@ -367,29 +322,29 @@ class Graph(Shown, GraphArrays):
 
         The archive holds `indptr` and `indices` as in `Graph`, or else `edge_index` `[2, E]`
         (row 0 sources, row 1 targets); the number of nodes then comes from `num_nodes`,
-        `labels` or `feature_shape`. An `edge_weight` in the archive is used. `symmetric` adds
-        the reverse of every edge: see `symmetrized`. Raises `InputError`.
+        `labels` or `feature_shape`. An `edge_weight` in the archive is used. For `symmetric`
+        see `from_edges`. Raises `InputError`.
         """
-        found = npz_arrays(path)
-        graph = cls.from_edges(*found) if isinstance(found, Edges) else cls(*found)
+        found = convert.npz_arrays(path)
+        graph = cls.from_edges(*found) if isinstance(found, convert.Edges) else cls(*found)
         return graph.symmetrized() if symmetric else graph
 
     # -- formats of other libraries; these methods do not work inside `jax.jit` ---------------
 
     def edge_index(self) -> np.ndarray:
         """int32 `[2, E]`: the source and the target of each edge, in the order of `indices`."""
-        return edge_index_of_graph(self)
+        return export.edge_index_of_graph(self)
 
     def to_scipy(self) -> scipy.sparse.csc_array:
         """The adjacency matrix `[N, N]`, float32: entry `(i, j)` is the weight of the edge
         `i -> j`, or 1 without weights. Parallel edges are separate entries, which most SciPy
         operations add up."""
-        return scipy_matrix(self)
+        return export.scipy_matrix(self)
 
     def to_bcoo(self) -> BCOO:
         """The matrix of `to_scipy` for `jax.experimental.sparse`; entries are in the order of
         `indices`."""
-        return bcoo_matrix(self)
+        return export.bcoo_matrix(self)
 
     def to_networkx(self) -> Any:
         """A `networkx.DiGraph`, or a `MultiDiGraph` where there are parallel edges.
@@ -398,7 +353,7 @@ class Graph(Shown, GraphArrays):
         the graph is weighted. Nodes have an attribute for each node column that is not sparse.
         Raises `InputError` where NetworkX is not installed.
         """
-        return networkx_graph(self)
+        return export.networkx_graph(self)
 
     # -- changed copies, not inside `jax.jit`; `edge_order` says which given edge each one is -
 
@@ -413,14 +368,14 @@ class Graph(Shown, GraphArrays):
         while. A reverse edge belongs to no relation, so node types are kept and edge types are
         dropped (`from_relations` can add reverse relations).
         """
-        made = self._without_edge_types()._edited(edits.both_ways)
-        return made._knowing(self.edge_time is None)
+        made = self._edited(edits.both_ways)
+        return made._with(sorted_by_source=self.edge_time is None)
 
     def sorted(self) -> Self:
         """The graph with each row sorted by edge type and by time, if edges have them, and then
         by source; parallel edges keep their order."""
         known = self.edge_type is None and self.edge_time is None
-        return self._edited(edits.sorted_rows)._knowing(known)
+        return self._edited(edits.sorted_rows)._with(sorted_by_source=known)
 
     def with_self_loops(self) -> Self:
         """The graph with a self-loop at the end of each row that has none.
@@ -430,13 +385,7 @@ class Graph(Shown, GraphArrays):
         bounds. A self-loop belongs to no relation, so node types are kept and edge types are
         dropped. Raises `InputError` for a graph whose edges have times.
         """
-        if self.edge_time is not None:
-            raise InputError(
-                "a graph that gets self-loops must have no edge times, for a loop has none",
-                "one with edge_time",
-                "Add the loops yourself, with the times that they shall have.",
-            )
-        return self._without_edge_types()._edited(edits.with_loops)
+        return self._edited(edits.with_loops)
 
     def subgraph(self, nodes: Any) -> Self:
         """The graph of `nodes` and the edges among them; its node `i` is `nodes[i]` here.
@@ -449,21 +398,7 @@ class Graph(Shown, GraphArrays):
         proportion to the edges into `nodes`, also for a memory-mapped graph. Raises
         `InputError`.
         """
-        ids = check_distinct("nodes", node_ids("nodes", nodes, self.num_nodes))
+        ids = checks.node_ids("nodes", nodes, self.num_nodes)
+        checks.check_distinct("nodes", ids)
         schema = self.schema and self.schema.of_nodes(ids)
-        graph = self._edited(edits.among, ids)
-        return graph._of(graph.edge_arrays(), schema)
-
-    def _without_edge_types(self) -> Self:
-        arrays = self.edge_arrays()
-        arrays.pop("edge_type", None)
-        return self._of(arrays, self.schema and self.schema.without_relations())
-
-    def _edited(self, edit: Callable, *args: Any) -> Self:
-        given = self.edge_arrays().items()
-        arrays = {n: np.asarray(array) for n, array in given if n != "edge_weight_prefix"}
-        indptr, arrays = edit(np.asarray(self.indptr), arrays, *args)
-        if self.edge_weight is not None:
-            prefix = weight_prefix_sums(indptr, arrays["edge_weight"])
-            arrays["edge_weight_prefix"] = prefix
-        return self.from_edge_arrays(indptr, arrays, schema=self.schema)
+        return self._edited(edits.among, ids)._with(schema=schema)

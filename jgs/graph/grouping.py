@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,12 +37,12 @@ class Groups(NamedTuple):
 
 def group(keys: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
     """`indptr` and `order` of the `Groups` of integer keys `[E]` in `[0, num_groups)`."""
-    groups = _group(keys, None, num_groups)
+    groups = group_values(keys, None, num_groups)
     assert groups is not None
     return groups.indptr, groups.order
 
 
-def group_values(keys: np.ndarray, values: np.ndarray, num_groups: int) -> Groups | None:
+def group_values(keys: np.ndarray, values: np.ndarray | None, num_groups: int) -> Groups | None:
     """The `Groups` of contiguous int32 or int64 arrays `keys` and `values` `[E]`. Its arrays
     are aligned for `as_device`. None if a key or a value is not in `[0, num_groups)`.
 
@@ -49,10 +50,6 @@ def group_values(keys: np.ndarray, values: np.ndarray, num_groups: int) -> Group
     two int32 arrays `[E]` where all keys are equal, and otherwise far less; the plain form
     needs more.
     """
-    return _group(keys, values, num_groups)
-
-
-def _group(keys: np.ndarray, values: np.ndarray | None, num_groups: int) -> Groups | None:
     implementation = group_kernel if kernels.available() else group_plain
     return implementation(keys, values, num_groups)
 
@@ -118,7 +115,7 @@ def group_kernel(
     for array in (indptr, spread, order):
         kernels.function("JgsGroupResult", None)(_pointer(array), ctypes.c_int64(array.nbytes))
     indptr[0] = 0
-    with _Threads(ends.size - 1) as run:
+    with _threads(ends.size - 1) as run:
         if not all(run(count, range(ends.size - 1))):
             return None
         if num_groups == 0:
@@ -152,20 +149,16 @@ def order_by(
     return order[by_row]
 
 
-class _Threads:
-    """A map over numbers, on as many threads as kernels may use."""
-
-    def __init__(self, tasks: int):
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        threads = min(tasks, kernels.NUM_THREADS or cores)
-        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
-
-    def __enter__(self) -> Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]:
-        return map if self.pool is None else self.pool.map
-
-    def __exit__(self, *_: object) -> None:
-        if self.pool is not None:
-            self.pool.shutdown()
+@contextmanager
+def _threads(tasks: int) -> Iterator[Callable[[Callable, Iterable[int]], Iterable[Any]]]:
+    """Gives a map over numbers, on as many threads as kernels may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    threads = min(tasks, kernels.NUM_THREADS or cores)
+    if threads <= 1:
+        yield map
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield pool.map
 
 
 class _Ints(ctypes.Structure):

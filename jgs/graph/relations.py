@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph.checks import node_ids
+from jgs.graph.checks import check_paired, check_times, node_ids
 from jgs.graph.schema import Relation, Schema
-from jgs.graph.times import check_times
 from jgs.graph.weights import check_weights
-
-
-class TypedEdges(NamedTuple):
-    """What `Graph.from_relations` makes a graph of: all edges, with ids of the graph.
-
-    Fields:
-      src, dst: int32 `[E]`.
-      edge_type: int16 `[E]`, ascending.
-      edge_weight: float32 `[E]`, or None.
-      edge_time: int64 `[E]`, or None.
-      schema: the schema of the graph.
-    """
-
-    src: np.ndarray
-    dst: np.ndarray
-    edge_type: np.ndarray
-    edge_weight: np.ndarray | None
-    edge_time: np.ndarray | None
-    schema: Schema
 
 
 def typed_edges(
@@ -39,8 +19,10 @@ def typed_edges(
     edge_weight: Mapping[Relation, Any] | None,
     edge_time: Mapping[Relation, Any] | None,
     both_ways: bool,
-) -> TypedEdges:
-    """See `Graph.from_relations`."""
+) -> tuple[Any, Any, Any, Any, Any, Schema]:
+    """What `Graph.from_relations` makes a graph of, with ids of the graph: `src` and `dst`
+    int32 `[E]`, `edge_type` int16 `[E]`, ascending, `edge_weight` float32 `[E]` or None,
+    `edge_time` int64 `[E]` or None, and the schema."""
     for what, value in (("num_nodes", num_nodes), ("edges", edges)):
         if not isinstance(value, Mapping):
             raise InputError(
@@ -60,7 +42,7 @@ def typed_edges(
         times = None if times is None else times * 2
     counts = [src.size for src, _ in ends]
     nothing = np.empty(0, np.int32)
-    return TypedEdges(
+    return (
         np.concatenate([nothing, *(src for src, _ in ends)]),
         np.concatenate([nothing, *(dst for _, dst in ends)]),
         np.repeat(np.arange(len(ends), dtype=np.int16), counts),
@@ -81,17 +63,10 @@ def _ends(schema: Schema, relation: Relation, given: Any) -> tuple[np.ndarray, n
             f"a {type(given).__name__}",
             "Give two arrays of node ids, which count from 0 in each type.",
         ) from None
-    found = []
-    for name, ids, kind in (("src", src, relation[0]), ("dst", dst, relation[2])):
-        nodes = schema.nodes(kind)
-        found.append(node_ids(f"{name} {label}", ids, len(nodes)) + np.int32(nodes.start))
-    src, dst = found
-    if src.size != dst.size:
-        raise InputError(
-            f"src and dst {label} must have the same length",
-            f"{src.size} and {dst.size}",
-            "Give one source and one target for every edge.",
-        )
+    sources, targets = schema.nodes(relation[0]), schema.nodes(relation[2])
+    src = node_ids(f"src {label}", src, len(sources)) + np.int32(sources.start)
+    dst = node_ids(f"dst {label}", dst, len(targets)) + np.int32(targets.start)
+    check_paired(f"src and dst {label}", src, dst)
     return src, dst
 
 

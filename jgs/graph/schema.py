@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError, refusing
-from jgs.graph.checks import integers, node_count
+from jgs.graph.checks import first_fall, integers, node_count
 from jgs.graph.rows import row_chunks
 
 Relation = tuple[str, str, str]
@@ -238,20 +238,20 @@ def check_edge_types(
             f"{types[at]} at edge {at}",
             "Give the number of a relation in the schema.",
         )
+    if found := first_fall(types, indptr):
+        at, node = found
+        raise InputError(
+            "each row must be sorted by edge_type",
+            f"{types[at - 1]} before a lower one at node {node}",
+            "Sort the edges of each row, or make the graph with Graph.from_relations.",
+        )
+    if schema is None:
+        return types
     for first, stop in row_chunks(indptr):
         begin, end = int(indptr[first]), int(indptr[stop])
-        chunk = types[begin:end]
         row = np.repeat(np.arange(first, stop), np.diff(indptr[first : stop + 1]))
-        falls = (np.diff(chunk) < 0) & (row[1:] == row[:-1])
-        if falls.any():
-            raise InputError(
-                "each row must be sorted by edge_type",
-                f"{chunk[np.argmax(falls)]} before a lower one at node {row[np.argmax(falls)]}",
-                "Sort the edges of each row, or make the graph with Graph.from_relations.",
-            )
-        if schema is not None:
-            for ids, ends in ((indices[begin:end], 0), (row, 2)):
-                _check_ends(schema, begin, chunk, ids, ends)
+        _check_ends(schema, begin, types[begin:end], indices[begin:end], 0)
+        _check_ends(schema, begin, types[begin:end], row, 2)
     return types
 
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph.checks import (
-    COUNTS,
-    as_array,
-    integers,
-    node_count,
-    number,
-    stated_node_count,
-)
+from jgs.graph.checks import as_array, integers, node_count
+
+# The arrays of a NumPy archive that can state the number of nodes, and the form of each.
+_COUNTS = {
+    "num_nodes": "an integer",
+    "labels": "an array [N] or [N, C]",
+    "feature_shape": "two integers [N, F]",
+}
 
 
 class Edges(NamedTuple):
@@ -99,7 +99,7 @@ def networkx_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
     w = None
     if weight is not None:
         _check_attribute(weight, [d for _, _, d in edges])
-        w = np.array([number(weight, d.get(weight, 1.0)) for _, _, d in edges])
+        w = np.array([_number(weight, d.get(weight, 1.0)) for _, _, d in edges])
     return _both_ways(Edges(src, dst, len(position), w), graph.is_directed())
 
 
@@ -117,9 +117,23 @@ def igraph_edges(graph: Any, weight: str | None) -> tuple[Edges, np.ndarray]:
         found = graph.es.attributes()
         _check_attribute(weight, [dict.fromkeys(found)] * bool(len(ends)))
         values = graph.es[weight] if weight in found else []
-        w = np.array([number(weight, value) for value in values], np.float64)
+        w = np.array([_number(weight, value) for value in values], np.float64)
     edges = Edges(ends[:, 0], ends[:, 1], graph.vcount(), w)
     return _both_ways(edges, graph.is_directed())
+
+
+def _number(name: str, value: Any) -> float:
+    """The value of the edge attribute `name` as a float; text is refused, even "1.5"."""
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(
+        f"the edge attribute {name!r} must be a float",
+        " ".join(repr(value).split()),
+        "Convert it with float() on every edge.",
+    )
 
 
 def _both_ways(edges: Edges, directed: bool) -> tuple[Edges, np.ndarray]:
@@ -186,11 +200,27 @@ def npz_arrays(path: str | os.PathLike) -> Edges | Rows:
                 f"arrays {sorted(archive)}",
                 "Save the graph with `Graph.save`, or as one of the two.",
             )
-        if not (counts := [name for name in COUNTS if name in archive]):
+        if not (counts := [name for name in _COUNTS if name in archive]):
             raise InputError(
                 f"{path} must say how many nodes there are",
                 f"arrays {sorted(archive)}",
                 "Add `num_nodes` to the archive.",
             )
         edges, count = archive["edge_index"], archive[counts[0]]
-    return Edges(*index_rows(edges), stated_node_count(path, counts[0], count), weight)
+    return Edges(*index_rows(edges), _stated_node_count(path, counts[0], count), weight)
+
+
+def _stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> int:
+    """The number of nodes that an archive states by its array `name`, one of `_COUNTS`."""
+    if name == "labels" and value.ndim > 0:
+        return value.shape[0]
+    if value.dtype.kind in "iu":
+        if name == "num_nodes" and value.ndim == 0:
+            return int(value)
+        if name == "feature_shape" and value.shape == (2,):
+            return int(value[0])
+    raise InputError(
+        f"`{name}` in {path} must be {_COUNTS[name]}, to say how many nodes there are",
+        f"{value.dtype}{list(value.shape)}",
+        "Correct it, or add `num_nodes` to the archive.",
+    )
