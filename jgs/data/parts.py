@@ -237,32 +237,20 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the parts in `folder`, whole and unaltered; raises `InputError`."""
-    path = folder / storage.MANIFEST
     # A folder that is not known to be jgs's is not replaced.
     again = f"Write the parts again with python -m jgs.partition, after moving {folder} away."
-    try:
-        manifest = json.loads(path.read_text("utf-8"))
-        if (manifest["kind"], manifest["version"]) != (KIND, 1):
-            raise InputError(
-                f"{folder} must be a {KIND} folder of version 1",
-                f"{manifest['kind']!r} version {manifest['version']!r}",
-                again,
-            )
-        if manifest["parts_id"] != _digest(manifest):
-            raise ValueError("it is not as it was written")
-    except (FileNotFoundError, NotADirectoryError):
+    if not (folder / storage.MANIFEST).exists():
         raise InputError(
             f"{folder} must be a folder of parts, with a {storage.MANIFEST}",
             "no such file",
-            again
-            if folder.is_dir()
-            else "Correct the path, or write the parts with python -m jgs.partition.",
-        ) from None
-    except InputError:
-        raise
-    except (ValueError, OSError, RecursionError, KeyError, TypeError) as error:
-        raise InputError(f"{path} must be whole", repr(error), again) from None
-    return manifest
+            again if folder.is_dir() else "Correct the path, or write the parts there.",
+        )
+
+    def check(manifest: dict[str, Any]) -> None:
+        if manifest["parts_id"] != _digest(manifest):
+            raise ValueError("it is not as it was written")
+
+    return storage.read_manifest(folder, KIND, check, again)
 
 
 def parts_files(folder: Path) -> set[str]:

@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO
 
 import numpy as np
 
@@ -29,12 +29,6 @@ _READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-
-
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype
 
 
 def plain_file(path: str | os.PathLike) -> Path:
@@ -58,11 +52,10 @@ def map_npy(path: Path) -> np.ndarray:
     Raises `OSError`, or `ValueError` for a file that is not one whole array of plain values.
     """
     with open(plain_file(path), "rb") as file:
-        header = _read_header(file, path.stat().st_size)
-        order: Literal["C", "F"] = "F" if header.fortran else "C"
-        if math.prod(header.shape) * header.dtype.itemsize == 0:  # zero bytes cannot be mapped
-            return np.empty(header.shape, header.dtype)
-        return np.memmap(path, header.dtype, "r", file.tell(), header.shape, order)
+        shape, fortran, dtype = _read_header(file, path.stat().st_size)
+        if math.prod(shape) * dtype.itemsize == 0:  # zero bytes cannot be mapped
+            return np.empty(shape, dtype)
+        return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
 
 
 class Members(Mapping[str, np.ndarray]):
@@ -94,19 +87,19 @@ class Members(Mapping[str, np.ndarray]):
         return len(self._infos)
 
 
-def _read_header(file: IO[bytes], size: float) -> _Header:
-    """The header of a `.npy` file of `size` bytes, which must be enough for the array."""
+def _read_header(file: IO[bytes], size: float) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """The shape of the array in a `.npy` file of `size` bytes, which must be enough for it,
+    whether it is in Fortran's order, and its dtype."""
     try:
-        header = _Header(*_READERS[np.lib.format.read_magic(file)](file))
+        shape, fortran, dtype = _READERS[np.lib.format.read_magic(file)](file)
     except OSError:
         raise
     except Exception as error:  # the header is a Python literal: a crafted one raises anything
         raise ValueError(f"a header that no array has: {error}") from None
-    shape, dtype = header.shape, header.dtype
     if dtype.hasobject or dtype.subdtype or dtype.itemsize == 0:
         raise ValueError(f"values of the type {dtype}, which need pickles or are none")
     if any(type(n) is not int or not 0 <= n < 2**63 for n in shape):
         raise ValueError(f"a shape that no array has, {shape}")
     if (needed := math.prod(shape) * dtype.itemsize) > (left := size - file.tell()):
         raise ValueError(f"{left:,.0f} bytes where its shape says {needed:,}")
-    return header
+    return shape, fortran, dtype

@@ -19,10 +19,10 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from jgs.errors import InputError
+from jgs.errors import InputError, refusing
 
 _SUFFIX, _LOCK, _NEW, _OLD = ".new", "lock", "new", "old"
 
@@ -113,16 +113,12 @@ def check_writable(folder: str | os.PathLike) -> None:
                     parent.rmdir()
 
 
-@contextmanager
-def _refusing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"{folder} must be a folder that can be written",
-            error,
-            "Choose another folder, free space or permit writing there.",
-        ) from None
+def _refusing(folder: Path) -> AbstractContextManager[None]:
+    return refusing(
+        OSError,
+        f"{folder} must be a folder that can be written",
+        "Choose another folder, free space or permit writing there.",
+    )
 
 
 @contextmanager

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import math
 import os
 import reprlib
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jgs.errors import InputError, refusing
-from jgs.files.array_file import ArrayFile
 from jgs.files.npy import NOT_ZIP, Members, map_npy, plain_file
 from jgs.files.replacing import replacing
 from jgs.files.verified import Verify, is_whole, sha256
@@ -35,6 +37,48 @@ class Chunks(NamedTuple):
     pieces: Iterable[np.ndarray]
 
 
+class ArrayFile:
+    """The file `NAME.npy` in `folder`, for an array of known shape that is never all in memory.
+
+    Pieces are appended in order, along the first axis, inside a `with`, which opens and closes
+    the file. `write_arrays`, which writes the rest of the folder, takes it in place of the
+    array. Raises `OSError`.
+    """
+
+    def __init__(self, folder: Path, name: str, shape: tuple[int, ...], dtype: Any):
+        self.path, self.shape, self.dtype = folder / f"{name}.npy", shape, np.dtype(dtype)
+        self._left = math.prod(shape) * self.dtype.itemsize
+        self._hash = hashlib.sha256()
+
+    def __enter__(self) -> ArrayFile:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header,
+            {"descr": self.dtype.str, "fortran_order": False, "shape": tuple(self.shape)},
+        )
+        self._file = open(self.path, "wb")
+        self._write(header.getbuffer())
+        return self
+
+    def append(self, piece: np.ndarray) -> None:
+        """Appends the next rows of the array."""
+        assert (piece.dtype, piece.shape[1:]) == (self.dtype, tuple(self.shape)[1:])
+        self._left -= piece.nbytes
+        self._write(np.ascontiguousarray(piece).data)
+
+    def _write(self, data: memoryview) -> None:
+        self._file.write(data)
+        self._hash.update(data)
+
+    def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
+        self._file.close()
+        assert error is not None or self._left == 0, "pieces are missing, or too many"
+
+    def sha256(self) -> str:
+        """The SHA-256 of the whole file, as hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
 def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write `arrays` to `folder` with a manifest of shapes, dtypes and checksums.
 
@@ -48,7 +92,7 @@ def save_arrays(folder: str | os.PathLike, kind: str, arrays: Mapping[str, np.nd
 
 def array_files(folder: Path, kind: str) -> set[str]:
     """The names of the files that `write_arrays` wrote there; raises `InputError`."""
-    return {MANIFEST, *(entry["file"] for entry in _read_manifest(folder, kind).values())}
+    return {MANIFEST, *(entry["file"] for entry in _read_entries(folder, kind).values())}
 
 
 def write_arrays(
@@ -91,29 +135,36 @@ def open_arrays(
         raise InputError(
             "a saved graph must be a folder", f"{folder}, which is none", "Check the path."
         )
-    entries = _read_manifest(folder, kind)
+    entries = _read_entries(folder, kind)
     return {name: _open_one(folder, entry, verify) for name, entry in entries.items()}
 
 
-def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
+def _read_entries(folder: Path, kind: str) -> dict[str, dict]:
     """The entry of each array, with its fields and their types checked; raises `InputError`."""
-    path = folder / MANIFEST
     again = f"Write it again, after moving {folder} away."
+    return read_manifest(folder, kind, _check_entries, again)["arrays"]
+
+
+def read_manifest(
+    folder: Path, kind: str, check: Callable[[dict], None], again: str
+) -> dict[str, Any]:
+    """The manifest in `folder`, which must be of this `kind`.
+
+    `check` gets it, and raises anything if it is not as it was written. Raises `InputError`,
+    with the remedy `again` if the manifest is missing or damaged.
+    """
+    path = folder / MANIFEST
     try:
         manifest = json.loads(plain_file(path).read_text("utf-8"))
         found = manifest["kind"], manifest["version"]
-        entries = manifest["arrays"]
         if found == (kind, 1):
-            for name, entry in entries.items():
-                _check_entry(name, entry)
-            return entries
-    except FileNotFoundError:
+            check(manifest)
+            return manifest
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{folder} must hold {MANIFEST}", "no such file", again) from None
     except InputError:
         raise
-    except (ValueError, OSError, RecursionError) as error:
-        raise InputError(f"{path} must be whole", error, again) from None
-    except (KeyError, TypeError, AttributeError) as error:
+    except (ValueError, OSError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} must be whole", repr(error), again) from None
     raise InputError(
         f"{folder} must be a {kind} folder of version 1",
@@ -122,17 +173,18 @@ def _read_manifest(folder: Path, kind: str) -> dict[str, dict]:
     )
 
 
-def _check_entry(name: str, entry: dict) -> None:
-    sound = (
-        # A name with a path could lead out of the folder.
-        entry["file"] == f"{name}.npy" == Path(entry["file"]).name
-        and isinstance(entry["shape"], list)
-        and all(type(n) is int for n in entry["shape"])
-        and isinstance(entry["dtype"], str)
-        and isinstance(entry["sha256"], str)
-    )
-    if not sound:
-        raise ValueError(f"an entry that no array has, {name!r}")
+def _check_entries(manifest: dict) -> None:
+    for name, entry in manifest["arrays"].items():
+        sound = (
+            # A name with a path could lead out of the folder.
+            entry["file"] == f"{name}.npy" == Path(entry["file"]).name
+            and isinstance(entry["shape"], list)
+            and all(type(n) is int for n in entry["shape"])
+            and isinstance(entry["dtype"], str)
+            and isinstance(entry["sha256"], str)
+        )
+        if not sound:
+            raise ValueError(f"an entry that no array has, {name!r}")
 
 
 def _open_one(folder: Path, entry: dict, verify: Verify) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.files.array_file import ArrayFile
+from jgs.files.storage import ArrayFile
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_positions
 

@@ -20,7 +20,7 @@ from made_parts import make_data, write
 from jgs import Graph, InputError, SparseFeatures
 from jgs.data.parts import open_parts, part_name
 from jgs.files import replacing, storage
-from jgs.files.array_file import ArrayFile
+from jgs.files.storage import ArrayFile
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.partition.nodes import partition_nodes
 from jgs.sampling import sample_neighbors
