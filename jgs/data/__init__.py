@@ -100,9 +100,8 @@ def _checked(name: str, option: str, value: Any, annotation: Any) -> Any:
 def path_of(name: str, root: Path) -> Path | None:
     """The file or folder that `name` means, relative to the working directory or to `root`;
     None if there is none."""
-    return next(
-        (p for p in (Path(name), root / name, root / f"{name}.npz") if p.exists()), None
-    )
+    places = (Path(name), root / name, root / f"{name}.npz")
+    return next((place for place in places if place.exists()), None)
 
 
 def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
@@ -116,9 +115,10 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
     if path.is_dir():
         return _loader_of_folder(path)
     if path.suffix == ".npz":
-        return partial((typed if typed.is_typed(path) else npz).load_archive, path)
+        archive = typed if typed.is_typed(path) else npz
+        return partial(archive.load, path.stem, path.parent)
     if snap.is_edge_list(path):
-        return partial(snap.load_path, path)
+        return partial(snap.load, path.name, path.parent)
     raise InputError(
         f"a data set's file must end in .npz or, for an edge list, {', '.join(snap.ENDINGS)}, "
         "or begin with out.",
@@ -138,7 +138,7 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
             name = graph.name.removeprefix("ind.").removesuffix(".graph")
             found.append(partial(planetoid.load_folder, name, inner))
     if (folder / "features.npy").is_file():
-        found.append(partial(snap.load_path, folder))
+        found.append(partial(snap.load, folder.name, folder.parent))
     if tables.is_tables(folder):
         found.append(partial(tables.load_folder, folder))
     if len(found) != 1:

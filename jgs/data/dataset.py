@@ -12,14 +12,14 @@ import jax
 import numpy as np
 
 from jgs.data import stored
-from jgs.data.rules import check_labels, check_split, check_splits_disjoint
 from jgs.data.values import (
     SPLITS,
     as_features,
     as_ids,
     as_labels,
     check_finite,
-    check_finite_entries,
+    check_labels,
+    check_splits,
     class_labels,
     normalized,
     split_ids,
@@ -28,6 +28,7 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
 from jgs.graph import Graph, NodeIds, SparseFeatures, as_device
+from jgs.graph.features import check_entries
 from jgs.graph.shown import Shown
 
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
@@ -191,7 +192,7 @@ class Dataset(Shown):
             )
         if isinstance(self.features, SparseFeatures):
             if values:
-                check_finite_entries(self.name, self.features)
+                check_entries(f"the features of {self.name}", self.features)
         elif self.features.dtype not in (np.float32, np.float16):
             raise InputError(
                 f"the features of {self.name} must be float32 or float16",
@@ -203,9 +204,7 @@ class Dataset(Shown):
         num_nodes = self.graph.num_nodes
         check_labels(self.name, self.labels, self.num_classes, num_nodes)
         splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
-        for split, ids in splits.items():
-            check_split(self.name, split, ids, self.labels, num_nodes)
-        check_splits_disjoint(self.name, splits, num_nodes)
+        check_splits(self.name, splits, self.labels, num_nodes)
         return self._check_names()
 
     def _check_names(self) -> Self:

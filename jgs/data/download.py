@@ -12,28 +12,17 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from rich import progress
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from jgs.data.cache import locked
-from jgs.errors import InputError
+from jgs.errors import InputError, one_line, refusing
 from jgs.files import storage
 from jgs.files.writing import write_whole
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30.0  # seconds without any data
-
-
-class _Cut(OSError):
-    """The connection ended before the file was complete."""
 
 
 def fetch(url: str, path: Path) -> Path:
@@ -47,13 +36,13 @@ def fetch(url: str, path: Path) -> Path:
 
     Raises `InputError`, which names the address and the place to put the file by hand.
     """
-    try:
-        with locked(path):
-            if not path.exists():
-                _download(url, path)
-            return verified(path)  # locked too: it may write the checksum
-    except OSError as error:
-        raise InputError(f"{path} must be writable", error, "Choose another --root.") from None
+    with (
+        refusing(OSError, f"{path} must be writable", "Choose another --root."),
+        locked(path),
+    ):
+        if not path.exists():
+            _download(url, path)
+        return verified(path)  # locked too: it may write the checksum
 
 
 def verified(path: Path) -> Path:
@@ -99,8 +88,7 @@ def _receive(url: str, path: Path, part: Path) -> None:
     have = _size(part) if about else 0
     if about and have == about["total"]:
         return
-    response = _request(url, have, about)
-    with response:
+    with _request(url, have, about) as response:
         if response.status != 206:
             have = 0  # the server sends the whole file although a part was requested
         length = response.headers.get("Content-Length")
@@ -110,13 +98,13 @@ def _receive(url: str, path: Path, part: Path) -> None:
             part.unlink(missing_ok=True)
             write_whole(_about(part), json.dumps(entry))
         _check_space(path, total, have)
-        with open(part, "ab") as file, _progress(url, path, total, have) as progress:
-            task = progress.add_task(path.name, total=total, completed=have)
+        with open(part, "ab") as file, _progress(url, path, total, have) as shown:
+            task = shown.add_task(path.name, total=total, completed=have)
             while data := response.read(_CHUNK):
                 file.write(data)
-                progress.advance(task, len(data))
+                shown.advance(task, len(data))
     if total is not None and _size(part) != total:
-        raise _Cut(f"the connection was cut at {_size(part):,} of {total:,} bytes")
+        raise OSError(f"the connection was cut at {_size(part):,} of {total:,} bytes")
 
 
 def _request(url: str, have: int, about: dict | None) -> Any:
@@ -166,20 +154,20 @@ def _check_space(path: Path, total: int | None, have: int) -> None:
         )
 
 
-def _progress(url: str, path: Path, total: int | None, have: int) -> Progress:
+def _progress(url: str, path: Path, total: int | None, have: int) -> progress.Progress:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     size = "of unknown size" if total is None else f"({decimal(total)})"
     resumed = f", going on from {decimal(have)}" if have else ""
     console.print(f"downloading {url} {size} to {path}{resumed}", markup=False)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,  # a log file gets only the line above
     )
-    # A log file gets only the line above.
-    return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
 def _reason(error: BaseException) -> str:
@@ -187,7 +175,7 @@ def _reason(error: BaseException) -> str:
         return f"the answer {error.code} {error.reason}"
     if isinstance(error, urllib.error.URLError):
         return f"no answer ({error.reason})"
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error)
 
 
 def _about(part: Path) -> Path:

@@ -8,14 +8,15 @@ runs, sorted, and appended to `indices`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from jgs.errors import InputError
 from jgs.graph import Graph
+from jgs.graph.checks import check_range
+from jgs.graph.rows import row_offsets
 
 _SAMPLE = 1 << 10  # the step between keys that are sampled to choose the pieces
 
@@ -24,7 +25,7 @@ def simple_symmetric_graph(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> 
     """The graph of the edges in both directions, each once, without self-loops, in memory."""
     keys = np.sort(_keys(src, dst, num_nodes, symmetric=True, what="the edges"))
     keys = _distinct(keys)
-    return _graph(np.bincount(keys >> 32, minlength=num_nodes), _sources(keys))
+    return Graph(row_offsets(np.bincount(keys >> 32, minlength=num_nodes)), _sources(keys))
 
 
 def build_graph(
@@ -78,13 +79,24 @@ def build_graph(
             degree[first : first + count.size] += count
             _sources(keys).tofile(file)
     empty = path.stat().st_size == 0  # an empty file cannot be mapped
-    return _graph(degree, np.empty(0, np.int32) if empty else np.memmap(path, np.int32, "r"))
+    indices = np.empty(0, np.int32) if empty else np.memmap(path, np.int32, "r")
+    return Graph(row_offsets(degree), indices)
 
 
-def _graph(degree: np.ndarray, indices: Any) -> Graph:
-    indptr: Any = np.zeros(degree.size + 1, np.int64)
-    np.cumsum(degree, out=indptr[1:])
-    return Graph(indptr, indices)
+def save_graph(
+    target: Path,
+    chunks: Iterable[tuple[np.ndarray, np.ndarray]],
+    num_nodes: int,
+    *,
+    symmetric: bool,
+    what: str,
+) -> None:
+    """Saves the graph of `build_graph` as `<target>/graph`."""
+    workspace = target / "workspace"
+    workspace.mkdir()
+    graph = build_graph(chunks, num_nodes, workspace, symmetric=symmetric, what=what)
+    graph.save(target / "graph")
+    shutil.rmtree(workspace)
 
 
 def _pieces(runs: list[np.ndarray], run: int) -> Iterable[np.ndarray]:
@@ -104,14 +116,9 @@ def _pieces(runs: list[np.ndarray], run: int) -> Iterable[np.ndarray]:
 
 
 def _keys(src, dst, num_nodes: int, *, symmetric: bool, what: str) -> np.ndarray:
+    remedy = "Renumber the nodes from 0, or give every node its features and label."
     for ids in (src, dst):
-        if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
-            wrong = int(ids[np.argmax((ids < 0) | (ids >= num_nodes))])
-            raise InputError(
-                f"{what} must name nodes in [0, {num_nodes})",
-                wrong,
-                "Renumber the nodes from 0, or give every node its features and label.",
-            )
+        check_range(f"{what} must name nodes", ids, num_nodes, remedy)
     src, dst = src.astype(np.int64), dst.astype(np.int64)
     if not symmetric:
         return dst << 32 | src

@@ -89,18 +89,18 @@ class _Unpickler(pickle._Unpickler):
 
     def set_item(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
-        self._fill(self.stack[-1], [key, value])
+        self._fill([key, value])
 
     def set_items(self) -> None:
-        items = self.pop_mark()
-        self._fill(self.stack[-1], items)
+        self._fill(self.pop_mark())
 
     def new_dict(self) -> None:
         items = self.pop_mark()
         self.append({})
-        self._fill(self.stack[-1], items)
+        self._fill(items)
 
-    def _fill(self, target: Any, items: list) -> None:
+    def _fill(self, items: list) -> None:
+        target: Any = self.stack[-1]
         for key, value in zip(items[::2], items[1::2], strict=True):
             # The hash of nested tuples can take for ever, or overflow the stack.
             if type(target) is not dict or not (type(key) is str or _is_small_int(key)):
@@ -143,8 +143,10 @@ def _is_small(value: Any) -> bool:
 
 
 class _Dtype:
-    def __init__(self, code: str, align: Any = 0, copy: Any = 0):
-        self.kind = np.dtype(_checked_code(code))
+    def __init__(self, code: Any, align: Any = 0, copy: Any = 0):
+        if type(code) is not str or not _PLAIN_DTYPE.fullmatch(code):
+            raise pickle.UnpicklingError(f"the dtype {code!r} is not a plain number")
+        self.kind = np.dtype(code)
 
     def __setstate__(self, state: tuple) -> None:
         # (version, byte order, subdtype, names, fields, ...); the last three are None if plain
@@ -218,10 +220,6 @@ def _encode(text: Any, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
-def _no_bytes() -> bytes:
-    return b""
-
-
 # The stand-in for each allowed global.
 _GLOBALS: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
@@ -238,10 +236,4 @@ _GLOBALS: dict[tuple[str, str], Any] = {
 for _module in ("__builtin__", "builtins"):
     _GLOBALS[_module, "object"] = _Object
     _GLOBALS[_module, "list"] = _List
-    _GLOBALS[_module, "bytes"] = _no_bytes  # b"", written in the same way
-
-
-def _checked_code(code: Any) -> str:
-    if type(code) is not str or not _PLAIN_DTYPE.fullmatch(code):
-        raise pickle.UnpicklingError(f"the dtype {code!r} is not a plain number")
-    return code
+    _GLOBALS[_module, "bytes"] = lambda: b""  # which Python 3 writes like this

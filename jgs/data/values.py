@@ -1,4 +1,5 @@
-"""Checks and conversions of a data set's arrays: labels, features and splits."""
+"""Conversions and checks of a data set's arrays, its labels, features and splits; `Dataset`
+states the rules."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ import numpy as np
 import scipy
 
 from jgs.errors import InputError
+from jgs.graph.checks import check_range
 from jgs.graph.device import as_numpy
-from jgs.graph.features import SparseFeatures
+from jgs.graph.features import not_finite
 
 SPLITS = ("train", "val", "test")
+_FEW_CLASSES = 1 << 16  # a graph with fewer nodes may have this number of classes too
 _VALUES_AT_ONCE = 1 << 24  # bounds the temporaries of a scan over features
 
 
@@ -81,7 +84,8 @@ def check_finite(name: str, features: np.ndarray, first: int = 0) -> None:
     for start in range(0, features.shape[0], step):
         finite = np.isfinite(features[start : start + step]).all(axis=1)
         if not finite.all():
-            _not_finite(name, first + start + int(np.argmin(finite)))
+            row = first + start + int(np.argmin(finite))
+            raise not_finite(f"the features of {name}", row)
 
 
 def normalized(name: str, features: Any) -> Any:
@@ -102,22 +106,6 @@ def normalized(name: str, features: Any) -> Any:
     return scipy.sparse.csr_matrix((data, features.indices, features.indptr), features.shape)
 
 
-def check_finite_entries(name: str, features: SparseFeatures) -> None:
-    """Raises `InputError` that names the first row with a NaN or an infinity."""
-    finite = np.isfinite(np.asarray(features.values))
-    if not finite.all():
-        entry = int(np.argmin(finite))
-        _not_finite(name, int(np.searchsorted(np.asarray(features.indptr), entry, "right")) - 1)
-
-
-def _not_finite(name: str, row: int) -> None:
-    raise InputError(
-        f"the features of {name} must be finite",
-        f"NaN or infinity in row {row}",
-        "Clean the features, e.g. with numpy.nan_to_num.",
-    )
-
-
 def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
     """The node ids of a split as int32, each in `[0, num_nodes)`; raises `InputError`."""
     ids = as_numpy(ids)
@@ -127,20 +115,10 @@ def as_ids(name: str, split: str, ids: Any, num_nodes: int) -> np.ndarray:
             f"{ids.dtype}{list(ids.shape)}",
             "Convert a mask with numpy.flatnonzero.",
         )
-    check_ids(name, split, ids, num_nodes)  # before narrowing, so that no id wraps around
+    # Before narrowing, so that no id wraps around.
+    rule = f"the {split} split of {name} must hold node ids"
+    check_range(rule, ids, num_nodes, "Correct the split.")
     return ids.astype(np.int32)
-
-
-def check_ids(name: str, split: str, ids: np.ndarray, num_nodes: int) -> None:
-    """Raises `InputError` unless the node ids of a split are in `[0, num_nodes)`."""
-    wrong = (ids < 0) | (ids >= num_nodes)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise InputError(
-            f"the {split} split of {name} must hold node ids in [0, {num_nodes})",
-            f"{int(ids[at])} at position {at}",
-            "Correct the split.",
-        )
 
 
 def split_ids(name: str, splits: Any, num_nodes: int) -> list[Any]:
@@ -200,3 +178,102 @@ def class_labels(name: str, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
     names = tuple(sorted(set(texts) - {""}))
     number = dict(zip(names, range(len(names)), strict=True)) | {"": -1}
     return np.array([number[each] for each in texts], np.int32), names
+
+
+def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
+    """Raises `InputError` unless `labels` fit `num_nodes` nodes (see `Dataset`)."""
+    if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
+        raise InputError(
+            f"the labels of {name} must be one for every node",
+            f"shape {list(labels.shape)} for {num_nodes} nodes",
+            "Give a label for every node, -1 where there is none.",
+        )
+    _check_num_classes(name, labels, num_classes, num_nodes)
+    if labels.ndim == 2:
+        if labels.shape[1] != num_classes or labels.dtype != np.float32:
+            raise InputError(
+                f"multi-label labels of {name} must be float32 [N, num_classes]",
+                f"{labels.dtype}{list(labels.shape)} for {num_classes} classes",
+                "Give one column of 0 and 1 for every class.",
+            )
+        wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
+        rule = f"multi-label labels of {name} must be 0 or 1"
+    else:
+        if labels.dtype != np.int32:
+            raise InputError(
+                f"the labels of {name} must be int32",
+                labels.dtype,
+                "Convert them with .astype(numpy.int32).",
+            )
+        wrong = (labels < -1) | (labels >= num_classes)
+        rule = f"the labels of {name} must be in [0, {num_classes}), or -1 for none"
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            rule, f"{labels[at]} at node {at}", "Correct it, or the number of classes."
+        )
+
+
+def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:
+    most = max(num_nodes, _FEW_CLASSES)
+    if 1 <= num_classes <= most:
+        return
+    value = str(num_classes)
+    if labels.ndim == 1 and labels.max(initial=-1) + 1 == num_classes > 0:
+        value += f", one more than the label of node {int(np.argmax(labels))}"
+    raise InputError(
+        f"the number of classes of {name} must be in [1, {most}]",
+        value,
+        "Number the classes from 0 without gaps.",
+    )
+
+
+def check_splits(
+    name: str, splits: dict[str, np.ndarray], labels: np.ndarray, num_nodes: int
+) -> None:
+    """Raises `InputError` unless the ids of each split are nodes of the graph that have labels,
+    and each node is in at most one split, and only once."""
+    rule = f"each node of {name} must be in one split at most, and once"
+    earlier: dict[str, np.ndarray] = {}
+    for split, ids in splits.items():
+        _check_split(name, split, ids, labels, num_nodes)
+        members: np.ndarray = np.zeros(num_nodes, bool)
+        members[ids] = True
+        if np.count_nonzero(members) < ids.size:
+            nodes, counts = np.unique(ids, return_counts=True)
+            at = int(np.argmax(counts > 1))
+            raise InputError(
+                rule,
+                f"node {nodes[at]} {counts[at]} times in {split}",
+                "Name each node once, e.g. with numpy.unique.",
+            )
+        for other, others in earlier.items():
+            if (both := ids[others[ids]]).size:
+                raise InputError(
+                    rule,
+                    f"node {both.min()} in {other} and in {split} ({both.size} such nodes)",
+                    "Remove them from one of the two, e.g. with numpy.setdiff1d.",
+                )
+        earlier[split] = members
+
+
+def _check_split(name: str, split: str, ids: np.ndarray, labels: np.ndarray, num_nodes: int):
+    """Raises `InputError` unless `ids` are nodes of the graph that have labels."""
+    rule = f"the {split} split of {name} must"
+    if ids.ndim != 1 or ids.dtype != np.int32:
+        raise InputError(
+            f"{rule} be a one-dimensional int32 array of node ids",
+            f"{ids.dtype}{list(ids.shape)}",
+            "Convert a mask with numpy.flatnonzero(mask).astype(numpy.int32).",
+        )
+    if ids.size == 0:
+        if split == "train":
+            raise InputError(f"{rule} not be empty", "no node", "Name the nodes to train on.")
+        return
+    check_range(f"{rule} hold node ids", ids, num_nodes, "Correct the split.")
+    if labels.ndim == 1 and (labels[ids] < 0).any():
+        raise InputError(
+            f"{rule} hold nodes with a label only",
+            f"node {int(ids[np.argmin(labels[ids])])}, which has none (-1)",
+            "Remove it from the split, or give it a label.",
+        )

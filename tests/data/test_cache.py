@@ -52,7 +52,7 @@ def test_a_damaged_cache_is_parsed_again(folder, caplog, value):
 def test_verify_false_reads_sizes_alone(folder, monkeypatch):
     load(folder)
     monkeypatch.setattr("jgs.data.cache.sha256", None)
-    monkeypatch.setattr(snap, "build_graph", None)
+    monkeypatch.setattr(snap, "save_graph", None)
     assert rows(load(folder, verify=False)) == RING
 
 

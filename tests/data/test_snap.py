@@ -74,7 +74,7 @@ def test_konect_s_lists_have_weights_and_times_beside_the_edges(folder):
 def test_parsed_once_and_again_when_changed(folder, monkeypatch):
     load(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(snap, "build_graph", None)
+        patch.setattr(snap, "save_graph", None)
         assert rows(load(folder).graph) == SYMMETRIC
     (folder / "edges.txt").write_text("4 5\n")
     assert rows(load(folder).graph) == [[], [], [], [], [5], [4]]

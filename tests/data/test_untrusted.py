@@ -49,7 +49,7 @@ def test_a_pipe_is_no_file(tmp_path, arrays):
         lambda: extract(tmp_path / "pipe.zip", tmp_path / "out"),
         lambda: open_npy(tmp_path / "features.npy"),
         lambda: next(read_rows(tmp_path / "edges.txt", np.int64)),
-        lambda: snap.load_path(tmp_path / "edges.txt"),
+        lambda: snap.load("edges.txt", tmp_path),
         lambda: storage.sha256(tmp_path / "pipe"),
     ):
         with pytest.raises(InputError, match=r"must be a (plain )?file.*"):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy
@@ -31,24 +32,6 @@ from jgs.graph import Graph
 NORMALIZED = ("cora", "citeseer", "pubmed", "facebook")
 
 
-def load(
-    name: str,
-    root: Path,
-    *,
-    normalize_features: bool = True,
-    symmetric: bool = False,
-    split: str = "public",
-) -> Dataset:
-    """The data set in `<root>/<name>.npz`. `normalize_features` makes the rows of the features
-    sum to 1; the other options are those of `load_archive`."""
-    return load_archive(
-        archive_path(name, root, "jgs.data.formats.npz"),
-        normalize_features=normalize_features,
-        symmetric=symmetric,
-        split=split,
-    )
-
-
 def archive_path(name: str, root: Path, layout: str) -> Path:
     """`<root>/<name>.npz`; raises `InputError`, which names the module `layout`, if it is
     missing."""
@@ -62,21 +45,22 @@ def archive_path(name: str, root: Path, layout: str) -> Path:
     return path
 
 
-def load_archive(
-    path: Path,
+def load(
+    name: str,
+    root: Path,
     *,
     normalize_features: bool | None = None,
     symmetric: bool = False,
     split: str = "public",
 ) -> Dataset:
-    """The data set in the archive at `path`, in the layout described above.
+    """The data set in `<root>/<name>.npz`, in the layout described above.
 
-    `normalize_features` None normalises the rows of cora, citeseer, pubmed and facebook
-    (recognised by the file's name) and no others. `symmetric` adds the reverse of every edge
-    that lacks one. `split="public"` trains on `train_idx`, and "full" on every labelled node
-    that is in neither of the other splits. Raises `InputError`.
+    `normalize_features` None normalises the rows of cora, citeseer, pubmed and facebook and no
+    others. `symmetric` adds the reverse of every edge that lacks one. `split="public"` trains
+    on `train_idx`, and "full" on every labelled node that is in neither of the other splits.
+    Raises `InputError`.
     """
-    name = path.stem
+    path = archive_path(name, root, "jgs.data.formats.npz")
     if normalize_features is None:
         normalize_features = name in NORMALIZED
     with storage.open_npz(path) as archive:
@@ -96,7 +80,7 @@ def load_archive(
             arrays["val_idx"],
             arrays["test_idx"],
         )
-        features = _features(path, archive)
+        features = read_features(path, archive)
         if "num_nodes" not in archive and features.shape[:1] != labels.shape[:1]:
             raise InputError(
                 f"{path} must hold as many rows of features as labels",
@@ -155,12 +139,17 @@ def csr(what: str, data, indices, indptr, shape) -> scipy.sparse.csr_matrix:
         return matrix
 
 
-def _features(path: Path, archive: Mapping[str, np.ndarray]):
-    sparse = ["feature_values", "feature_indices", "feature_indptr", "feature_shape"]
-    if "features" in archive:
-        return archive["features"]
-    if missing := [k for k in sparse if k not in archive]:
+def read_features(path: Path, archive: Mapping[str, np.ndarray], prefix: str = "") -> Any:
+    """The features in an archive, a matrix or CSR matrix; `prefix` is before the names of their
+    arrays. The two numbers of a CSR matrix's shape may be in either order."""
+    dense = f"{prefix}features"
+    if dense in archive:
+        return archive[dense]
+    names = [f"{prefix}feature_{part}" for part in ("values", "indices", "indptr", "shape")]
+    if missing := [name for name in names if name not in archive]:
         raise InputError(
-            f"{path} must hold `features`, or {sparse}", f"no {missing}", "Add the features."
+            f"{path} must hold `{dense}`, or {names}", f"no {missing}", "Add the features."
         )
-    return csr(str(path), *(archive[k] for k in sparse))
+    values, indices, indptr, shape = (archive[name] for name in names)
+    turned = shape.shape == (2,) and shape[0] != indptr.size - 1 == shape[1]
+    return csr(str(path), values, indices, indptr, shape[::-1] if turned else shape)

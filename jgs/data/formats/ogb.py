@@ -31,7 +31,7 @@ import numpy as np
 from jgs.data import archive, download
 from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, assemble
-from jgs.data.edges import build_graph
+from jgs.data.edges import save_graph
 from jgs.data.formats.npz import open_npy
 from jgs.data.text import read_rows, read_table
 from jgs.data.values import as_features, as_labels, check_finite
@@ -155,7 +155,8 @@ def _parse_text(name: str, raw: Path, target: Path, symmetric: bool) -> np.ndarr
     edges = (
         (rows[:, 0], rows[:, 1]) for rows in read_rows(raw / _TEXT[0], np.int64, columns=2)
     )
-    _save_graph(edges, num_nodes, raw / _TEXT[0], target, symmetric)
+    what = str(raw / _TEXT[0])
+    save_graph(target, edges, num_nodes, symmetric=symmetric, what=what)
     _save_text_features(name, raw / _TEXT[1], num_nodes, target / "features.npy")
     return read_table(raw / _TEXT[2], np.float64)
 
@@ -181,7 +182,7 @@ def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.nda
         (edge_index[0, i : i + _EDGES_AT_ONCE], edge_index[1, i : i + _EDGES_AT_ONCE])
         for i in starts
     )
-    _save_graph(edges, num_nodes, data, target, symmetric)
+    save_graph(target, edges, num_nodes, symmetric=symmetric, what=str(data))
     (target / "edge_index.npy").unlink()
 
     features = _unpack(data, "node_feat", target / "features.npy")
@@ -192,14 +193,6 @@ def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.nda
     check_finite(name, ready)
     with storage.open_npz(raw / _BINARY[1]) as arrays:
         return np.array(arrays["node_label"])
-
-
-def _save_graph(edges, num_nodes: int, source: Path, target: Path, symmetric: bool) -> None:
-    workspace = target / "workspace"
-    workspace.mkdir()
-    graph = build_graph(edges, num_nodes, workspace, symmetric=symmetric, what=str(source))
-    graph.save(target / "graph")
-    shutil.rmtree(workspace)
 
 
 def _save_text_features(name: str, source: Path, num_nodes: int, path: Path) -> None:

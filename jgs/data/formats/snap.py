@@ -16,7 +16,6 @@ The parsed graph is kept in `<folder>/jgs-<edge list>`.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from jgs.data.cache import parsed
 from jgs.data.dataset import Dataset, assemble
-from jgs.data.edges import build_graph
+from jgs.data.edges import save_graph
 from jgs.data.formats.npz import open_npy
 from jgs.data.text import first_line, read_rows
 from jgs.errors import InputError
@@ -42,27 +41,8 @@ def load(
     cache: str | os.PathLike | None = None,
     verify: bool = True,
 ) -> Dataset:
-    """The data set in `<root>/<name>` if there is such a folder, else in `root`. The options
-    are those of `load_path`."""
-    folder = root / name
-    return load_path(
-        folder if folder.is_dir() else root,
-        symmetric=symmetric,
-        normalize_features=normalize_features,
-        cache=cache,
-        verify=verify,
-    )
-
-
-def load_path(
-    path: Path,
-    *,
-    symmetric: bool = True,
-    normalize_features: bool = False,
-    cache: str | os.PathLike | None = None,
-    verify: bool = True,
-) -> Dataset:
-    """The data set of the edge list `path`, or of the only one in the folder `path`.
+    """The data set of the edge list `<root>/<name>`; or of the only one in that folder or, if
+    neither exists, in `root`.
 
     Args:
       symmetric: True adds every edge's reverse, keeps each edge once and drops self-loops (an
@@ -74,6 +54,7 @@ def load_path(
 
     Raises `InputError`.
     """
+    path = root / name if (root / name).exists() else root
     edges = find_edges(path) if path.is_dir() else path
     if not edges.is_file():
         raise InputError(
@@ -94,13 +75,8 @@ def load_path(
     kept = Path(cache) if cache else folder / f"jgs-{edges.name}"
 
     def build(target: Path) -> None:
-        workspace = target / "workspace"
-        workspace.mkdir()
-        chunks = ((r[:, 0], r[:, 1]) for r in read_edges(edges))
-        build_graph(
-            chunks, num_nodes, workspace, symmetric=symmetric, what=str(edges)
-        ).save(target / "graph")  # fmt: skip
-        shutil.rmtree(workspace)
+        chunks = ((rows[:, 0], rows[:, 1]) for rows in read_edges(edges))
+        save_graph(target, chunks, num_nodes, symmetric=symmetric, what=str(edges))
 
     parsed(kept, [edges], {"symmetric": symmetric, "num_nodes": num_nodes}, build, verify)
     features = arrays.pop("features")

@@ -24,6 +24,7 @@ from jgs.errors import InputError
 _MEAN_LENGTH = 1.75
 _SPLIT = (0.2, 0.2)  # training, validation; the rest is for testing
 _ROUNDS = 60
+_CROWDED = "num_edges must leave most pairs of nodes without an edge"
 
 
 def load(
@@ -39,31 +40,8 @@ def load(
     homophily: float = 0.6,
     exponent: float = 2.5,
 ) -> Dataset:
-    """`synthetic(...)` with the same options; nothing is read from `root`."""
-    return synthetic(
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-        num_features=num_features,
-        num_classes=num_classes,
-        seed=seed,
-        noise=noise,
-        homophily=homophily,
-        exponent=exponent,
-    )
-
-
-def synthetic(
-    *,
-    num_nodes: int = 100_000,
-    num_edges: int = 2_000_000,
-    num_features: int = 64,
-    num_classes: int = 16,
-    seed: int = 0,
-    noise: float = 1.0,
-    homophily: float = 0.6,
-    exponent: float = 2.5,
-) -> Dataset:
-    """A generated data set; the same options give the same data set.
+    """A generated data set; the same options give the same data set. Nothing is read from
+    `root`.
 
     Args:
       num_nodes, num_features, num_classes: int, positive; at least 5 nodes.
@@ -82,29 +60,19 @@ def synthetic(
     """
     counts = {"num_nodes": num_nodes, "num_features": num_features, "num_classes": num_classes}
     for key, value in counts.items():
-        _require(_is_int(value) and value > 0, f"{key} must be a positive int", value)
-    _require(_is_int(seed) and seed >= 0, "seed must be an int of at least 0", seed)
+        _require(value > 0, f"{key} must be a positive int", value)
+    _require(seed >= 0, "seed must be an int of at least 0", seed)
     _require(num_nodes < 2**31 - 1, "num_nodes must fit in 31 bits", num_nodes)
     _require(num_nodes >= 5, "num_nodes must be at least 5, for a split", num_nodes)
-    _require(
-        _is_int(num_edges) and num_edges >= 0 and num_edges % 2 == 0,
-        "num_edges must be an even int of at least 0, for edges both ways",
-        num_edges,
-    )
+    both_ways = "num_edges must be an even int of at least 0, for edges both ways"
+    _require(num_edges >= 0 and num_edges % 2 == 0, both_ways, num_edges)
     most = max(num_nodes, 1 << 16)
     _require(num_classes <= most, f"num_classes must be at most {most}", num_classes)
-    _require(
-        num_edges <= num_nodes * (num_nodes - 1),
-        "num_edges must leave most pairs of nodes without an edge",
-        f"{num_edges} edges among {num_nodes} nodes",
-    )
-    _require(_is_number(noise) and 0 <= noise < 1e6, "noise must be in [0, 1e6)", noise)
-    _require(
-        _is_number(homophily) and 0 <= homophily <= 1, "homophily must be in [0, 1]", homophily
-    )
-    _require(
-        _is_number(exponent) and 2 < exponent <= 100, "exponent must be in (2, 100]", exponent
-    )
+    found = f"{num_edges} edges among {num_nodes} nodes"
+    _require(num_edges <= num_nodes * (num_nodes - 1), _CROWDED, found)
+    _require(0 <= noise < 1e6, "noise must be in [0, 1e6)", noise)
+    _require(0 <= homophily <= 1, "homophily must be in [0, 1]", homophily)
+    _require(2 < exponent <= 100, "exponent must be in (2, 100]", exponent)
     _check_memory(num_nodes, num_edges, num_features)
 
     rng = np.random.default_rng(seed)
@@ -136,12 +104,8 @@ def _check_memory(num_nodes: int, num_edges: int, num_features: int) -> None:
     """
     need = max(40 * num_nodes, 35 * num_edges, 8 * (num_features * num_nodes + num_edges))
     have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if need > have:
-        raise InputError(
-            "synthetic: num_nodes, num_edges and num_features must fit in memory",
-            f"what takes {need / 2**30:.1f} GiB, of {have / 2**30:.1f} GiB",
-            "Ask for fewer of them.",
-        )
+    found = f"what takes {need / 2**30:.1f} GiB, of {have / 2**30:.1f} GiB"
+    _require(need <= have, "num_nodes, num_edges and num_features must fit in memory", found)
 
 
 def _pairs(rng, labels, propensity, wanted: int, homophily: float) -> np.ndarray:
@@ -158,18 +122,13 @@ def _pairs(rng, labels, propensity, wanted: int, homophily: float) -> np.ndarray
         u = _draw(rng, total, np.zeros(size), np.full(size, total[-1]))
         classes = labels[by_class[u]]
         within = rng.random(size) < homophily
-        low, high = (
-            np.where(within, bound[classes], 0),
-            np.where(within, bound[classes + 1], total[-1]),
-        )
+        low = np.where(within, bound[classes], 0)
+        high = np.where(within, bound[classes + 1], total[-1])
         u, v = by_class[u], by_class[_draw(rng, total, low, high)]
         keys = np.minimum(u, v) << 32 | np.maximum(u, v)
         found = np.union1d(found, keys[u != v])
-    raise InputError(
-        "num_edges must leave most pairs of nodes without an edge",
-        f"{2 * wanted} edges among {labels.size} nodes",
-        "Ask for fewer edges or more nodes.",
-    )
+    value = f"{2 * wanted} edges among {labels.size} nodes"
+    raise InputError(f"synthetic: {_CROWDED}", value, "Ask for fewer edges or more nodes.")
 
 
 def _draw(rng, total: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -188,14 +147,6 @@ def _directions(rng, num_classes: int, num_features: int) -> np.ndarray:
     return (normal / np.linalg.norm(normal, axis=0)).T.astype(np.float32)
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float | np.floating) or _is_int(value)
-
-
 def _require(holds: bool, rule: str, value: object) -> None:
     if not holds:
-        raise InputError(f"synthetic: {rule}", repr(value), "Correct the option.")
+        raise InputError(f"synthetic: {rule}", value, "Correct the option.")

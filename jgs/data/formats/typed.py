@@ -24,14 +24,13 @@ import numpy as np
 import scipy
 
 from jgs.data.dataset import Dataset, assemble
-from jgs.data.formats.npz import archive_path, csr
+from jgs.data.formats.npz import archive_path, read_features
 from jgs.data.values import as_labels, training_nodes
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.graph import Graph
 
 _COUNT, _SPLITS = "num_", ("train_idx", "val_idx", "test_idx")
-_CSR = ("values", "indices", "indptr", "shape")
 
 
 def is_typed(path: Path) -> bool:
@@ -48,32 +47,17 @@ def load(
     both_ways: bool = True,
     split: str = "public",
 ) -> Dataset:
-    """The data set in `<root>/<name>.npz`; the options are those of `load_archive`."""
-    return load_archive(
-        archive_path(name, root, "jgs.data.formats.typed"),
-        normalize_features=normalize_features,
-        both_ways=both_ways,
-        split=split,
-    )
-
-
-def load_archive(
-    path: Path,
-    *,
-    normalize_features: bool = False,
-    both_ways: bool = True,
-    split: str = "public",
-) -> Dataset:
-    """The data set in the archive at `path`, in the layout described above.
+    """The data set in `<root>/<name>.npz`, in the layout described above.
 
     `normalize_features` makes the rows of the features sum to 1. `both_ways` adds each
     relation's reverse. `split="public"` trains on `train_idx`, and "full" on every labelled
     node that is in neither of the other splits. Raises `InputError`.
     """
+    path = archive_path(name, root, "jgs.data.formats.typed")
     with storage.open_npz(path) as archive:
         edges = {(a, f"{a}_{b}", b): archive[f"{a}_{b}"] for a, b in _pairs(archive)}
-        counts = {name: archive[_COUNT + name] for name in _types(archive)}
-        labelled = [name for name in counts if f"{name}_labels" in archive]
+        counts = {kind: archive[_COUNT + kind] for kind in _types(archive)}
+        labelled = [kind for kind in counts if f"{kind}_labels" in archive]
         if len(labelled) != 1 or any(split not in archive for split in _SPLITS):
             raise InputError(
                 f"{path} must hold the labels of one type, and {', '.join(_SPLITS)}",
@@ -81,16 +65,16 @@ def load_archive(
                 "Add what is missing to the archive.",
             )
         (target,) = labelled
-        target_labels = as_labels(path.stem, archive[f"{target}_labels"])
+        target_labels = as_labels(name, archive[f"{target}_labels"])
         splits = [archive[split] for split in _SPLITS]
-        rows = _features(path, archive, target)
-    for name, count in counts.items():
+        rows = read_features(path, archive, f"{target}_")
+    for kind, count in counts.items():
         if count.ndim or count.dtype.kind not in "iu":
-            raise InputError(f"{_COUNT}{name} in {path} must be an int", count, "Correct it.")
+            raise InputError(f"{_COUNT}{kind} in {path} must be an int", count, "Correct it.")
     for (_, relation, _), pair in edges.items():
         if pair.ndim != 2 or pair.shape[0] != 2:
             raise InputError(f"{relation} must have shape [2, E]", pair.shape, "Transpose it?")
-    given = {name: int(count) for name, count in counts.items()}
+    given = {kind: int(count) for kind, count in counts.items()}
     graph = Graph.from_relations(
         given, {one: (pair[0], pair[1]) for one, pair in edges.items()}, both_ways=both_ways
     )
@@ -110,7 +94,7 @@ def load_archive(
     around = (nodes.start, graph.num_nodes - nodes.stop)
     features = _placed(rows, *around)
     return assemble(
-        path.stem, graph, features, labels, *splits, normalize_features=normalize_features
+        name, graph, features, labels, *splits, normalize_features=normalize_features
     )
 
 
@@ -121,19 +105,6 @@ def _types(archive: Mapping[str, Any]) -> list[str]:
 def _pairs(archive: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = _types(archive)
     return [(a, b) for a in names for b in names if f"{a}_{b}" in archive]
-
-
-def _features(path: Path, archive: Mapping[str, np.ndarray], target: str) -> Any:
-    if (dense := f"{target}_features") in archive:
-        return archive[dense]
-    names = [f"{target}_feature_{part}" for part in _CSR]
-    if missing := [name for name in names if name not in archive]:
-        raise InputError(
-            f"{path} must hold `{dense}`, or {names}", f"no {missing}", "Add the features."
-        )
-    values, indices, indptr, shape = (archive[name] for name in names)
-    turned = shape.shape == (2,) and shape[0] != indptr.size - 1 == shape[1]
-    return csr(str(path), values, indices, indptr, shape[::-1] if turned else shape)
 
 
 def _placed(rows: Any, before: int, after: int) -> Any:
