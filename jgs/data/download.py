@@ -91,10 +91,13 @@ def _receive(url: str, path: Path, part: Path) -> None:
     with _request(url, have, about) as response:
         if response.status != 206:
             have = 0  # the server sends the whole file although a part was requested
-        length = response.headers.get("Content-Length")
+        length, tag = response.headers.get("Content-Length"), response.headers.get("ETag")
         total = None if length is None else have + int(length)
         if have == 0:
-            entry = {"url": url, "total": total, "validator": _validator(response)}
+            strong = tag if tag and not tag.startswith("W/") else None
+            # What identifies the server's version of the file.
+            validator = strong or response.headers.get("Last-Modified")
+            entry = {"url": url, "total": total, "validator": validator}
             part.unlink(missing_ok=True)
             write_whole(_about(part), json.dumps(entry))
         _check_space(path, total, have)
@@ -135,13 +138,6 @@ def _read_about(part: Path, url: str) -> dict | None:
         return about if safe and part.is_file() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _validator(response: Any) -> str | None:
-    """What identifies the server's version of the file; None if there is nothing."""
-    tag = response.headers.get("ETag")
-    strong = tag if tag and not tag.startswith("W/") else None
-    return strong or response.headers.get("Last-Modified")
 
 
 def _check_space(path: Path, total: int | None, have: int) -> None:

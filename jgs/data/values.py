@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from jgs.errors import InputError
-from jgs.graph.checks import check_range
+from jgs.graph.checks import check_range, refuse_where
 from jgs.graph.device import as_numpy
 from jgs.graph.features import not_finite
 
@@ -50,12 +50,8 @@ def as_labels(name: str, labels: Any) -> np.ndarray:
     if labels.dtype.kind == "f":
         labels = np.where(np.isnan(labels), -1, labels)
     whole = (labels == np.floor(labels)) & (labels >= -(2**31)) & (labels < 2**31)
-    if not whole.all():
-        at = int(np.argmin(whole))
-        raise InputError(
-            f"the labels of {name} must be whole numbers", f"{labels[at]} at node {at}",
-            "Number the classes from 0.",
-        )  # fmt: skip
+    rule = f"the labels of {name} must be whole numbers"
+    refuse_where(~whole, labels, "node", rule, "Number the classes from 0.")
     return labels.astype(np.int32)
 
 
@@ -207,11 +203,7 @@ def check_labels(name: str, labels: np.ndarray, num_classes: int, num_nodes: int
             )
         wrong = (labels < -1) | (labels >= num_classes)
         rule = f"the labels of {name} must be in [0, {num_classes}), or -1 for none"
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise InputError(
-            rule, f"{labels[at]} at node {at}", "Correct it, or the number of classes."
-        )
+    refuse_where(wrong, labels, "node", rule, "Correct it, or the number of classes.")
 
 
 def _check_num_classes(name: str, labels: np.ndarray, num_classes: int, num_nodes: int) -> None:

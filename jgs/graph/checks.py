@@ -229,12 +229,16 @@ def check_range(
     """Raises `InputError` unless all `ids` are in `[0, num_nodes)`. The `rule` is what comes
     before the range, such as "src must be node ids"."""
     if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
-        at = int(np.argmax((ids < 0) | (ids >= num_nodes)))
-        raise InputError(
-            f"{rule} in [0, {num_nodes})",
-            f"{int(ids[at])} at position {at}",
-            remedy,
-        )
+        wrong = (ids < 0) | (ids >= num_nodes)
+        refuse_where(wrong, ids, "position", f"{rule} in [0, {num_nodes})", remedy)
+
+
+def refuse_where(wrong: np.ndarray, values: Any, place: str, rule: str, remedy: str) -> None:
+    """Raises `InputError` that shows the first of `values` `[n, ...]` for which `wrong` `[n]`
+    is True, and its position, "at" this `place`."""
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(rule, f"{values[at]} at {place} {at}", remedy)
 
 
 def check_times(edge_time: Any, num_edges: int) -> np.ndarray:

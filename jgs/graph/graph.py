@@ -93,8 +93,6 @@ class Graph(Shown, GraphArrays):
         fields = (indptr, indices, edge_weight, prefix, None, edge_type, edge_time, columns)
         self._set(*jax.tree.map(as_device, fields), schema=schema)
 
-    # -- columns of the nodes ----------------------------------------------------------------
-
     def with_node_columns(self, **columns: Any) -> Self:
         """The same graph with these node columns added.
 
@@ -105,8 +103,8 @@ class Graph(Shown, GraphArrays):
         them afterwards. `save` does not write node columns, and methods that change the edges
         drop them. Raises `InputError`.
         """
-        checked = checks.check_node_columns(columns, self.num_nodes)
-        return self._with(node_columns=self.node_columns | jax.tree.map(as_device, checked))
+        added = jax.tree.map(as_device, checks.check_node_columns(columns, self.num_nodes))
+        return self._with(node_columns=self.node_columns | added)
 
     # -- constructors ------------------------------------------------------------------------
 
@@ -132,9 +130,8 @@ class Graph(Shown, GraphArrays):
           edge_time: integer `[E]`, the time of each edge, or None.
           symmetric: whether to add the reverse of every edge: see `symmetrized`.
 
-        Within a row the edges are sorted by time, if they have times; otherwise, and at equal
-        times, they keep their order. `edge_order` says where each edge was. Raises
-        `InputError`.
+        Within a row the edges keep their order or, if they have times, are sorted by them,
+        stably. `edge_order` says where each edge was. Raises `InputError`.
         """
         num_nodes = checks.node_count(num_nodes)
         src = checks.id_array("src", src, num_nodes)
@@ -189,10 +186,9 @@ class Graph(Shown, GraphArrays):
           both_ways: whether to add the reverse of each relation `(a, name, b)` as the relation
             `(b, "rev_" + name, a)`, after all the given ones.
 
-        Rows are sorted by relation, in the given order of relations. Edges of one relation are
-        sorted by time, if they have times, and otherwise keep the order of `src`. `edge_order`
-        counts through the edges of all relations, one relation after the other. Raises
-        `InputError`.
+        Rows are sorted by relation, in the given order. Edges of one relation are sorted by
+        time, if they have times, and otherwise keep the order of `src`. `edge_order` counts
+        through the edges of all relations, one relation after the other. Raises `InputError`.
         """
         src, dst, types, weight, time, schema = typed_edges(
             num_nodes, edges, edge_weight, edge_time, both_ways
@@ -303,9 +299,8 @@ class Graph(Shown, GraphArrays):
           table: the path of a Parquet or CSV file (extra `tables`), a data frame of pandas or
             Polars, an Arrow table, or a dict of arrays.
           num_nodes: `N`. None: as many as `ids` has, or one more than the largest id.
-          ids: maps the names of the nodes in the table to node ids and back: see `jgs.NodeIds`.
-            It is needed where the names are text, or integers that do not count from 0. None:
-            the table has node ids.
+          ids: maps the names of the nodes in the table to node ids: see `jgs.NodeIds`. It is
+            needed where they are text, or do not count from 0. None: the table has node ids.
           src, dst: the names of the columns with the sources and the targets.
           weight: the name of the column with the weights. None: `edge_weight` if there is one.
           columns: the names of the columns that become edge columns. None: all the others.
@@ -361,12 +356,12 @@ class Graph(Shown, GraphArrays):
         """The graph with every edge and its reverse, each once; rows are sorted by source.
 
         Parallel edges become one edge, and so do parallel self-loops, unless their times
-        differ: rows are then sorted by time before source. An edge has the largest
-        weight of all edges between its two ends in either direction. Its edge columns and its
-        entry of `edge_order` come from the first edge in its own direction or, if there is
-        none, from the first in the other direction. This takes about 100 bytes an edge for a
-        while. A reverse edge belongs to no relation, so node types are kept and edge types are
-        dropped (`from_relations` can add reverse relations).
+        differ: rows are then sorted by time before source. An edge has the largest weight of
+        all edges between its two ends in either direction. Its edge columns and its entry of
+        `edge_order` come from the first edge in its own direction or else in the other. This
+        takes about 100 bytes an edge for a while. A reverse edge belongs to no relation, so
+        node types are kept and edge types are dropped (`from_relations` can add reverse
+        relations).
         """
         made = self._edited(edits.both_ways)
         return made._with(sorted_by_source=self.edge_time is None)
@@ -381,9 +376,9 @@ class Graph(Shown, GraphArrays):
         """The graph with a self-loop at the end of each row that has none.
 
         A new self-loop has weight 1 and 0 in every edge column. Its entry in `edge_order` is
-        the largest integer of the dtype, which is no position: indexing with it is out of
-        bounds. A self-loop belongs to no relation, so node types are kept and edge types are
-        dropped. Raises `InputError` for a graph whose edges have times.
+        the largest integer of the dtype, which is out of bounds. A self-loop belongs to no
+        relation, so node types are kept and edge types are dropped. Raises `InputError` for a
+        graph whose edges have times.
         """
         return self._edited(edits.with_loops)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError, refusing
-from jgs.graph.checks import first_fall, integers, node_count
+from jgs.graph.checks import first_fall, integers, node_count, refuse_where
 from jgs.graph.rows import row_chunks
 
 Relation = tuple[str, str, str]
@@ -231,13 +231,8 @@ def check_edge_types(
             "Give the number of each edge's relation.",
         )
     most = _MAX_RELATIONS if schema is None else len(schema.relations)
-    if types.size and (types.min() < 0 or types.max() >= most):
-        at = int(np.argmax((types < 0) | (types >= most)))
-        raise InputError(
-            f"edge_type must be in [0, {most})",
-            f"{types[at]} at edge {at}",
-            "Give the number of a relation in the schema.",
-        )
+    rule, remedy = f"edge_type must be in [0, {most})", "Give the number of a relation."
+    refuse_where((types < 0) | (types >= most), types, "edge", rule, remedy)
     if found := first_fall(types, indptr):
         at, node = found
         raise InputError(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph.checks import as_array, refuse_words
+from jgs.graph.checks import as_array, refuse_where, refuse_words
 from jgs.graph.rows import row_chunks
 
 _TOTAL_BITS = 62
@@ -33,21 +33,13 @@ def check_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
         )
     with np.errstate(over="ignore"):
         weight = np.ascontiguousarray(array, np.float32)
-    good = np.isfinite(weight) & (weight >= 0)
-    if not good.all():
-        at = int(np.argmin(good))
-        raise InputError(
-            "edge weights must be finite float32 numbers and not negative",
-            f"{array[at]} at edge {at}",
-            "Remove the edge, or give it weight 0: it is then never drawn.",
-        )
-    if array.dtype.itemsize > 4 and (lost := (weight == 0) & (array != 0)).any():
-        at = int(np.argmax(lost))
-        raise InputError(
-            "edge weights that are not 0 must be at least 1.4e-45, float32's least",
-            f"{array[at]} at edge {at}",
-            "Multiply all weights by a constant: only their ratios count.",
-        )
+    rule = "edge weights must be finite float32 numbers and not negative"
+    remedy = "Remove the edge, or give it weight 0: it is then never drawn."
+    refuse_where(~np.isfinite(weight) | (weight < 0), array, "edge", rule, remedy)
+    if array.dtype.itemsize > 4:
+        rule = "edge weights that are not 0 must be at least 1.4e-45, float32's least"
+        remedy = "Multiply all weights by a constant: only their ratios count."
+        refuse_where((weight == 0) & (array != 0), array, "edge", rule, remedy)
     return weight
 
 

@@ -57,18 +57,17 @@ def load(
             name, root, normalize_features=normalize_features, symmetric=symmetric, split=split
         )
     folders = [root, root / name, root / name / "raw"]
-    for folder in folders:
-        if (folder / f"ind.{name}.graph").is_file():
-            return load_folder(name, folder, normalize_features=normalize_features, split=split)
-    if not download:
+    held = [folder for folder in folders if (folder / f"ind.{name}.graph").is_file()]
+    if not held and not download:
         raise InputError(
             f"the data set {name} must be in {root}",
             f"neither {name}.npz nor ind.{name}.graph there",
             f"Put {ADDRESS}/ind.{name}.* into {folders[-1]}.",
         )
-    for part in PARTS:
-        fetch(f"{ADDRESS}/ind.{name}.{part}", folders[-1] / f"ind.{name}.{part}")
-    return load_folder(name, folders[-1], normalize_features=normalize_features, split=split)
+    folder = held[0] if held else folders[-1]
+    for part in () if held else PARTS:
+        fetch(f"{ADDRESS}/ind.{name}.{part}", folder / f"ind.{name}.{part}")
+    return load_folder(name, folder, normalize_features=normalize_features, split=split)
 
 
 def load_folder(

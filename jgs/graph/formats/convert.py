@@ -39,9 +39,8 @@ def index_edges(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> Edg
     """See `Graph.from_edge_index`."""
     array = as_array("edge_index", edge_index)
     src, dst = index_rows(array)
-    if num_nodes is None:
-        num_nodes = count_nodes(src, dst)
-    return Edges(src, dst, num_nodes, edge_weight)
+    count = count_nodes(src, dst) if num_nodes is None else num_nodes
+    return Edges(src, dst, count, edge_weight)
 
 
 def index_rows(edge_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -56,14 +55,6 @@ def count_nodes(src: np.ndarray, dst: np.ndarray) -> int:
     checks of the graph refuse it later."""
     ids = [array for array in (src, dst) if array.size and array.dtype.kind in "iu"]
     return max((int(array.max()) + 1 for array in ids), default=0)
-
-
-class Rows(NamedTuple):
-    """Edges in compressed form. Fields: as in `Graph`."""
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    edge_weight: np.ndarray | None
 
 
 def scipy_edges(matrix: Any, weighted: bool) -> Edges:
@@ -188,12 +179,12 @@ def _check_attribute(name: str, attributes: list[dict]) -> None:
         )
 
 
-def npz_arrays(path: str | os.PathLike) -> Edges | Rows:
-    """See `Graph.from_npz`: what the archive holds."""
+def npz_arrays(path: str | os.PathLike) -> Edges | tuple:
+    """See `Graph.from_npz`: edges, or `indptr`, `indices` and `edge_weight` as in `Graph`."""
     with storage.open_npz(path) as archive:
         weight = archive.get("edge_weight")
         if "indptr" in archive and "indices" in archive:
-            return Rows(archive["indptr"], archive["indices"], weight)
+            return archive["indptr"], archive["indices"], weight
         if "edge_index" not in archive:
             raise InputError(
                 f"{path} must hold `edge_index`, or `indptr` and `indices`",
