@@ -14,8 +14,8 @@ from types import FrameType
 from typing import IO, Any
 
 from jgs.command import say
+from jgs.launch.hosts import end_with_this
 from jgs.launch.rank import GRACE
-from jgs.launch.remote import end_with_this
 
 LAST_WORDS = 10.0
 """Seconds that the other processes have to report and to end after one has ended badly."""
