@@ -62,10 +62,10 @@ def show(table: Table) -> None:
 def run(
     command: Callable[[], dict[str, Any] | int],
     *,
-    stopped: str,
-    disk: tuple[str, str],
-    memory: tuple[str, str],
-    kept: Callable[[dict[str, Any]], str],
+    stopped: str = "",
+    disk: tuple[str, str] = ("every file must be readable", "Mend the permissions."),
+    memory: tuple[str, str] = ("the command must fit into memory", "End other programs."),
+    kept: Callable[[dict[str, Any]], str] = str,
 ) -> int:
     """Runs a command; returns its exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after
     SIGTERM.

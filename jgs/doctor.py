@@ -65,13 +65,7 @@ class Finding(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 1 if jgs cannot work here, otherwise as
     `jgs.command.run`."""
-    return command.run(
-        lambda: _examine(argv),
-        stopped="",
-        disk=("every file of jgs must be readable", "Mend the permissions, or reinstall jgs."),
-        memory=("jgs must fit into memory", "End other programs."),
-        kept=str,
-    )
+    return command.run(lambda: _examine(argv))
 
 
 def parser() -> command.Parser:
