@@ -31,7 +31,6 @@ from jgs.errors import InputError
 
 _LEAST_FREE = 1 << 30
 _TRIAL_SECONDS = 300
-_NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "rich")
 # The extras of pyproject.toml: what each is for, and a module that is there if it is installed.
 _EXTRAS = {
     "viz": ("curve.png and jgs.viz", "matplotlib"),
@@ -105,33 +104,28 @@ def _python() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     """Whether the packages that jgs needs are there, in the versions that it declares."""
-    least = _declared()
+    try:
+        declared = metadata.requires("jgs") or []
+    except metadata.PackageNotFoundError:
+        text = "jgs is not installed, so nothing says which packages it needs"
+        yield Finding("--", text, "Install it, with pip install -e in a checkout.")
+        return
     good = []
-    for name in _NEEDED:
+    for line in declared:
+        if not (found := re.fullmatch(r"([\w-]+)>=([\d.]+)", line)):
+            continue  # it belongs to an extra
+        name, least = found.groups()
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
             yield Finding("no", f"{name} is not installed", f"Run pip install {name}.")
             continue
-        if _numbers(version) < _numbers(least.get(name, "0")):
-            yield Finding(
-                "no",
-                f"{name} {version} is too old: jgs needs {least[name]}",
-                f"Run pip install '{name}>={least[name]}'.",
-            )
+        if _numbers(version) < _numbers(least):
+            text = f"{name} {version} is too old: jgs needs {least}"
+            yield Finding("no", text, f"Run pip install '{line}'.")
         else:
             good.append(f"{name} {version}")
     yield Finding("ok", ", ".join(good))
-
-
-def _declared() -> dict[str, str]:
-    """The lowest version of each package that the metadata of jgs names."""
-    try:
-        lines = metadata.requires("jgs") or []
-    except metadata.PackageNotFoundError:
-        return {}  # jgs is used from a checkout
-    pairs = (re.match(r"([\w-]+)\s*>=\s*([\d.]+)", line) for line in lines if ";" not in line)
-    return {pair[1]: pair[2] for pair in pairs if pair}
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -2,24 +2,8 @@
 
     python -m jgs.launch --hosts a,b,c --parts parts/ -- --epochs 20 --run-dir runs/one
 
-The flags after `--` are those of `python -m jgs.train`. The hosts are reached by ssh, which
-must work without a password or a question. The command does this:
-
-1. It asks every host at once for its versions of Python, jgs and JAX, and for the files of the
-   parts that the host lacks. The versions must agree.
-2. It copies the lacking files by rsync to the path that the parts have here: the parts of the
-   host's ranks, the files that all ranks share, and in hybrid mode the graph. Hosts that share
-   the file system lack nothing.
-3. It starts the ranks in the order of the hosts, by mpiexec or, for JAX's own runtime, one by
-   one.
-4. It passes on what the ranks write. Standard output is the first rank's result. On standard
-   error `[rank]` stands in front of each line.
-5. It ends all ranks when one ends badly, and passes Ctrl-C, SIGTERM and SIGHUP on to all.
-6. It returns the exit status of the first rank that ended badly, or 0.
-
-All hosts must have the same Python at the same path. They must have the same working directory
-too; where it is missing the command makes it. Rank 0 alone writes the run folder, on the first
-host.
+The flags after `--` are those of `python -m jgs.train`. `docs/ranks.md` says what the command
+does and what must be on every host.
 """
 
 from __future__ import annotations
