@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jgs import interrupts
@@ -247,7 +248,7 @@ class Parser(argparse.ArgumentParser):
             prog=prog.replace("python -m jgs.", PREFIX),
             description=description,
             argument_default=argparse.SUPPRESS,
-            formatter_class=_Formatter,
+            formatter_class=partial(argparse.HelpFormatter, max_help_position=28, width=96),
             allow_abbrev=False,
             **options,
         )
@@ -265,11 +266,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise InputError("the command line must parse", message, f"See {self.prog} --help.")
-
-
-class _Formatter(argparse.HelpFormatter):
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=28, width=96)
 
 
 class _Lines(logging.Handler):

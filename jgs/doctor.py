@@ -216,31 +216,26 @@ def trial() -> None:
 
     import jax
     import numpy as np
-    import optax
     from flax import nnx
 
     from jgs.data import load
     from jgs.models import MODELS
     from jgs.sampling import Labor, Loader, Neighbors
+    from jgs.train.loop.losses import node_loss
 
     command.configure_jax()
     data = load("synthetic", num_nodes=3000, num_edges=30000, num_features=16, num_classes=4)
+    features, labels = jax.numpy.asarray(data.features), jax.numpy.asarray(data.labels)
     digest, numbers = hashlib.sha256(), []
     for name, sampler in (("sage", Neighbors((5, 5))), ("gat", Labor((5, 5)))):
-        model = MODELS[name](16, 16, 4, 2, rngs=nnx.Rngs(0))
-        graphdef, params = nnx.split(model)
+        graphdef, params = nnx.split(MODELS[name](16, 16, 4, 2, rngs=nnx.Rngs(0)))
 
         def loss_of(params: Any, batch: Any, graphdef: Any = graphdef) -> jax.Array:
-            x = jax.numpy.asarray(data.features)[batch.nodes]
-            outputs = nnx.merge(graphdef, params)(batch, x)
-            own = jax.numpy.asarray(data.labels)[batch.seeds]
-            loss = optax.softmax_cross_entropy_with_integer_labels(outputs, own)
-            return jax.numpy.where(batch.seed_mask, loss, 0).sum()
+            outputs = nnx.merge(graphdef, params)(batch, features[batch.nodes])
+            return node_loss(outputs, batch, labels)
 
         step = jax.jit(jax.value_and_grad(loss_of))
-        loader = Loader(
-            data.graph, data.train_idx, 300, sampler, key=jax.random.key(0, impl="threefry2x32")
-        )
+        loader = Loader(data.graph, data.train_idx, 300, sampler, key=jax.random.key(0))
         for batch in loader:
             for leaf in jax.tree.leaves((batch.nodes, batch.blocks)):
                 digest.update(np.asarray(leaf).tobytes())

@@ -32,14 +32,8 @@ _WRITING = {"nodes": 20.5, "in_splits": 6.5}
 
 
 class Graph(NamedTuple):
-    """The numbers of a graph on which the memory depends.
-
-    Fields:
-      nodes: the number of nodes.
-      edges: the number of edges, in both directions.
-      connected: the number of nodes that have an edge.
-      in_splits: the number of nodes that are in a split.
-    """
+    """The numbers of a graph on which the memory depends: of its nodes, of its edges in both
+    directions, of nodes that have an edge, and of nodes that are in a split."""
 
     nodes: int
     edges: int
@@ -48,12 +42,7 @@ class Graph(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A machine's memory.
-
-    Fields:
-      total: bytes that this process may use.
-      free: bytes of `total` that are free.
-    """
+    """The bytes of memory that this process may use, and how many of them are free."""
 
     total: int
     free: int

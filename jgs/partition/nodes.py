@@ -100,7 +100,7 @@ def partition_nodes(
     elif used == "random":
         parts = _random(has_edge, num_parts, seed)
     else:
-        parts = ldg_partition(adjacency, has_edge, weights, num_parts, limit)
+        parts = ldg_partition(adjacency, weights, num_parts, limit)
     parts = rebalance(adjacency, weights, parts, num_parts, limit)
     _spread(parts, ~has_edge, all_weights.splits, num_parts)
     _warn_uneven(parts, all_weights, num_parts)
