@@ -98,11 +98,12 @@ def run(
                     return result
                 print_out(json.dumps(result, allow_nan=False), "the result", kept(result))
                 return 0
-            except KeyboardInterrupt:
-                return _stop(interruption, stopped)
-            except Exception as error:
-                if interruption.pressed:  # some code turned the interruption into this error
-                    return _stop(interruption, stopped)
+            except (KeyboardInterrupt, Exception) as error:
+                # Some code may have turned the interruption into another error.
+                if isinstance(error, KeyboardInterrupt) or interruption.pressed:
+                    number = interruption.hear()
+                    say(interrupts.WORDS[signal.Signals(number)] + stopped)
+                    return interrupts.status_of(number)
                 if (problem := _explained(error, disk, memory)) is None:
                     raise
                 # Which of several ranks the error is of; see
@@ -115,12 +116,6 @@ def run(
         logger.setLevel(level)
         logger.propagate = propagate
         gc.set_threshold(*collection)
-
-
-def _stop(interruption: interrupts.Interruptible, stopped: str) -> int:
-    number = interruption.hear()
-    say(interrupts.WORDS[signal.Signals(number)] + stopped)
-    return interrupts.status_of(number)
 
 
 def _reserve_streams() -> None:

@@ -67,17 +67,17 @@ def _check_isa() -> None:
 
 
 def _find() -> Path | None:
-    wanted = os.environ.get("JGS_KERNELS", "")
-    if wanted.lower() == "off":
+    """The library that JGS_KERNELS names, or the installed one."""
+    if _WANTED.lower() == "off":
         return None
-    if wanted:
-        if not Path(wanted).is_file():
+    if _WANTED:
+        if not Path(_WANTED).is_file():
             raise InputError(
                 "JGS_KERNELS must be `off` or the path of a kernel library",
-                repr(wanted),
+                repr(_WANTED),
                 "Unset it to use the installed one.",
             )
-        return Path(wanted)
+        return Path(_WANTED)
     for folder in __path__:  # an editable install has two folders: the source and the build
         if (path := Path(folder) / _LIBRARY).is_file():
             return path
@@ -86,22 +86,22 @@ def _find() -> Path | None:
 
 def _register() -> ctypes.CDLL | None:
     """The library, with its handlers registered; None if there is none."""
-    if (path := _find()) is None:
-        if os.environ.get("JGS_KERNELS", "").lower() != "off":
+    if _PATH is None:
+        if not _WANTED:
             logging.getLogger("jgs").warning(
                 "the compiled kernels are not installed: jgs runs in pure JAX, slower. "
                 "To build them, install a C++ compiler and reinstall jgs."
             )
         return None
     try:
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(_PATH))
         symbols = {s: getattr(library, s) for s in (*HANDLERS.values(), *FUNCTIONS)}
     except (OSError, AttributeError) as error:
         raise InputError(
-            f"{path} must be the kernel library of this version of jgs",
+            f"{_PATH} must be the kernel library of this version of jgs",
             error,
             "Correct or unset JGS_KERNELS."
-            if os.environ.get("JGS_KERNELS")
+            if _WANTED
             else "Reinstall jgs, or set JGS_KERNELS=off to do without.",
         ) from None
     for target, symbol in HANDLERS.items():
@@ -112,13 +112,15 @@ def _register() -> ctypes.CDLL | None:
 
 NUM_THREADS = _num_threads()
 _check_isa()
+_WANTED = os.environ.get("JGS_KERNELS", "")
+_PATH = _find()
 _LOADED = _register()
 _AVAILABLE = _LOADED is not None
 
 
 def library() -> Path | None:
     """The file of the compiled kernels in use; None if there are none."""
-    return _find() if _AVAILABLE else None
+    return _PATH if _AVAILABLE else None
 
 
 def instruction_set() -> str:

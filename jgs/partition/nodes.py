@@ -1,4 +1,4 @@
-"""`partition_nodes`: the part that each node of a graph belongs to.
+"""`partition_nodes`: the part of each node of a graph; and partitions that the user has made.
 
 A partition is good when few edges have their ends in different parts. It is even when all parts
 have equally many nodes, edges, and training, validation and test nodes (DistDGL, Zheng et al.
