@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jgs import interrupts
@@ -62,10 +63,10 @@ def show(table: Table) -> None:
 def run(
     command: Callable[[], dict[str, Any] | int],
     *,
-    stopped: str,
-    disk: tuple[str, str],
-    memory: tuple[str, str],
-    kept: Callable[[dict[str, Any]], str],
+    stopped: str = "",
+    disk: tuple[str, str] = ("every file must be readable", "Mend the permissions."),
+    memory: tuple[str, str] = ("the command must fit into memory", "End other programs."),
+    kept: Callable[[dict[str, Any]], str] = str,
 ) -> int:
     """Runs a command; returns its exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after
     SIGTERM.
@@ -97,11 +98,12 @@ def run(
                     return result
                 print_out(json.dumps(result, allow_nan=False), "the result", kept(result))
                 return 0
-            except KeyboardInterrupt:
-                return _stop(interruption, stopped)
-            except Exception as error:
-                if interruption.pressed:  # some code turned the interruption into this error
-                    return _stop(interruption, stopped)
+            except (KeyboardInterrupt, Exception) as error:
+                # Some code may have turned the interruption into another error.
+                if isinstance(error, KeyboardInterrupt) or interruption.pressed:
+                    number = interruption.hear()
+                    say(interrupts.WORDS[signal.Signals(number)] + stopped)
+                    return interrupts.status_of(number)
                 if (problem := _explained(error, disk, memory)) is None:
                     raise
                 # Which of several ranks the error is of; see
@@ -114,12 +116,6 @@ def run(
         logger.setLevel(level)
         logger.propagate = propagate
         gc.set_threshold(*collection)
-
-
-def _stop(interruption: interrupts.Interruptible, stopped: str) -> int:
-    number = interruption.hear()
-    say(interrupts.WORDS[signal.Signals(number)] + stopped)
-    return interrupts.status_of(number)
 
 
 def _reserve_streams() -> None:
@@ -247,7 +243,7 @@ class Parser(argparse.ArgumentParser):
             prog=prog.replace("python -m jgs.", PREFIX),
             description=description,
             argument_default=argparse.SUPPRESS,
-            formatter_class=_Formatter,
+            formatter_class=partial(argparse.HelpFormatter, max_help_position=28, width=96),
             allow_abbrev=False,
             **options,
         )
@@ -265,11 +261,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise InputError("the command line must parse", message, f"See {self.prog} --help.")
-
-
-class _Formatter(argparse.HelpFormatter):
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=28, width=96)
 
 
 class _Lines(logging.Handler):

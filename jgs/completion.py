@@ -25,13 +25,7 @@ _FOLDERS = ("run_dir", "root", "partition", "parts", "scratch")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status (see `jgs.command.run`)."""
-    return command.run(
-        lambda: _print(argv),
-        stopped="",
-        disk=("every file must be readable", "Mend the permissions."),
-        memory=("the command must fit into memory", "End other programs."),
-        kept=str,
-    )
+    return command.run(lambda: _print(argv))
 
 
 def parser() -> command.Parser:

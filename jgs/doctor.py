@@ -31,7 +31,6 @@ from jgs.errors import InputError
 
 _LEAST_FREE = 1 << 30
 _TRIAL_SECONDS = 300
-_NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "rich")
 # The extras of pyproject.toml: what each is for, and a module that is there if it is installed.
 _EXTRAS = {
     "viz": ("curve.png and jgs.viz", "matplotlib"),
@@ -65,13 +64,7 @@ class Finding(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 1 if jgs cannot work here, otherwise as
     `jgs.command.run`."""
-    return command.run(
-        lambda: _examine(argv),
-        stopped="",
-        disk=("every file of jgs must be readable", "Mend the permissions, or reinstall jgs."),
-        memory=("jgs must fit into memory", "End other programs."),
-        kept=str,
-    )
+    return command.run(lambda: _examine(argv))
 
 
 def parser() -> command.Parser:
@@ -111,33 +104,28 @@ def _python() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     """Whether the packages that jgs needs are there, in the versions that it declares."""
-    least = _declared()
+    try:
+        declared = metadata.requires("jgs") or []
+    except metadata.PackageNotFoundError:
+        text = "jgs is not installed, so nothing says which packages it needs"
+        yield Finding("--", text, "Install it, with pip install -e in a checkout.")
+        return
     good = []
-    for name in _NEEDED:
+    for line in declared:
+        if not (found := re.fullmatch(r"([\w-]+)>=([\d.]+)", line)):
+            continue  # it belongs to an extra
+        name, least = found.groups()
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
             yield Finding("no", f"{name} is not installed", f"Run pip install {name}.")
             continue
-        if _numbers(version) < _numbers(least.get(name, "0")):
-            yield Finding(
-                "no",
-                f"{name} {version} is too old: jgs needs {least[name]}",
-                f"Run pip install '{name}>={least[name]}'.",
-            )
+        if _numbers(version) < _numbers(least):
+            text = f"{name} {version} is too old: jgs needs {least}"
+            yield Finding("no", text, f"Run pip install '{line}'.")
         else:
             good.append(f"{name} {version}")
     yield Finding("ok", ", ".join(good))
-
-
-def _declared() -> dict[str, str]:
-    """The lowest version of each package that the metadata of jgs names."""
-    try:
-        lines = metadata.requires("jgs") or []
-    except metadata.PackageNotFoundError:
-        return {}  # jgs is used from a checkout
-    pairs = (re.match(r"([\w-]+)\s*>=\s*([\d.]+)", line) for line in lines if ";" not in line)
-    return {pair[1]: pair[2] for pair in pairs if pair}
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -228,31 +216,26 @@ def trial() -> None:
 
     import jax
     import numpy as np
-    import optax
     from flax import nnx
 
     from jgs.data import load
     from jgs.models import MODELS
     from jgs.sampling import Labor, Loader, Neighbors
+    from jgs.train.loop.losses import node_loss
 
     command.configure_jax()
     data = load("synthetic", num_nodes=3000, num_edges=30000, num_features=16, num_classes=4)
+    features, labels = jax.numpy.asarray(data.features), jax.numpy.asarray(data.labels)
     digest, numbers = hashlib.sha256(), []
     for name, sampler in (("sage", Neighbors((5, 5))), ("gat", Labor((5, 5)))):
-        model = MODELS[name](16, 16, 4, 2, rngs=nnx.Rngs(0))
-        graphdef, params = nnx.split(model)
+        graphdef, params = nnx.split(MODELS[name](16, 16, 4, 2, rngs=nnx.Rngs(0)))
 
         def loss_of(params: Any, batch: Any, graphdef: Any = graphdef) -> jax.Array:
-            x = jax.numpy.asarray(data.features)[batch.nodes]
-            outputs = nnx.merge(graphdef, params)(batch, x)
-            own = jax.numpy.asarray(data.labels)[batch.seeds]
-            loss = optax.softmax_cross_entropy_with_integer_labels(outputs, own)
-            return jax.numpy.where(batch.seed_mask, loss, 0).sum()
+            outputs = nnx.merge(graphdef, params)(batch, features[batch.nodes])
+            return node_loss(outputs, batch, labels)
 
         step = jax.jit(jax.value_and_grad(loss_of))
-        loader = Loader(
-            data.graph, data.train_idx, 300, sampler, key=jax.random.key(0, impl="threefry2x32")
-        )
+        loader = Loader(data.graph, data.train_idx, 300, sampler, key=jax.random.key(0))
         for batch in loader:
             for leaf in jax.tree.leaves((batch.nodes, batch.blocks)):
                 digest.update(np.asarray(leaf).tobytes())

@@ -18,6 +18,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -115,25 +116,22 @@ class Known(NamedTuple):
         return next((rule for holds, rule in rules if not holds), None)
 
 
+@dataclass(frozen=True, eq=False)
 class Table(Mapping[str, Any]):
     """Classes by name, each of which is imported when it is first used. A name that is not in
     the table may be `package.module:Class`, for a class of the user's.
 
-    Args:
+    Fields:
       what: the name of the option that chooses a class, such as "sampler".
       places: `package.module:Class` by name.
       has: what each class has, by which a user's is known.
       given: arguments of a user's class that are no options.
     """
 
-    def __init__(
-        self,
-        what: str,
-        places: Mapping[str, str],
-        has: Sequence[str],
-        given: Sequence[str] = (),
-    ):
-        self.what, self.places, self.has, self.given = what, dict(places), has, given
+    what: str
+    places: dict[str, str]
+    has: Sequence[str]
+    given: Sequence[str] = ()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)

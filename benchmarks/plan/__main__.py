@@ -64,7 +64,9 @@ def _plan(argv: Sequence[str] | None) -> dict[str, Any]:
                     if gbits == options["gbits"][0]:
                         results[-1]["sample"] = draw._asdict()
     _show(work, constants, options, results)
-    partitioning = memory.predictions(memory.Graph(work.num_nodes, work.num_edges))
+    partitioning = memory.predictions(
+        memory.Graph(work.num_nodes, work.num_edges, work.num_nodes)
+    )
     sizes = ", ".join(f"{name} {size / 1e9:,.1f} GB" for name, size in partitioning.items())
     command.say(f"memory that python -m jgs.partition takes, by --method: {sizes}")
     return {

@@ -23,45 +23,20 @@ import jax
 from jgs.errors import InputError
 
 _LIBRARY = "libjgs_kernels.so"
-# The symbol of each FFI target. All handlers run on the host CPU.
-HANDLERS = {
-    "jgs_sample_neighbors": "JgsSampleNeighbors",
-    "jgs_sample_labor": "JgsSampleLabor",
-    "jgs_walk": "JgsWalk",
-    "jgs_frontier": "JgsFrontier",
-    "jgs_aggregate": "JgsAggregate",
-    "jgs_aggregate_grad": "JgsAggregateGrad",
-    "jgs_aggregate_grad_weight": "JgsAggregateGradWeight",
-    "jgs_edge_scores": "JgsEdgeScores",
-    "jgs_edge_scores_grad": "JgsEdgeScoresGrad",
-    "jgs_edge_softmax": "JgsEdgeSoftmax",
-    "jgs_edge_softmax_grad": "JgsEdgeSoftmaxGrad",
-    "jgs_gather": "JgsGather",
-    "jgs_gather_sparse": "JgsGatherSparse",
-    "jgs_gather_aggregate": "JgsGatherAggregate",
-    "jgs_gather_aggregate_tables": "JgsGatherAggregateTables",
-    "jgs_gather_aggregate_sparse": "JgsGatherAggregateSparse",
-    "jgs_route": "JgsRoute",
-    "jgs_linear": "JgsLinear",
-    "jgs_linear_grad": "JgsLinearGrad",
-    "jgs_relabel": "JgsRelabel",
-    "jgs_route_rows": "JgsRouteRows",
-    "jgs_merge_rows": "JgsMergeRows",
-    "jgs_smallest_ranks": "JgsSmallestRanks",
-    "jgs_expand": "JgsExpand",
-    "jgs_extract": "JgsExtract",
-    "jgs_rearrange": "JgsRearrange",
-    "jgs_places": "JgsPlaces",
-    "jgs_distinct_nodes": "JgsDistinctNodes",
-    "jgs_exact_sum": "JgsExactSum",
-    "jgs_sum_chain": "JgsSumChain",
-    "jgs_count_rows": "JgsCountRows",
-    "jgs_visits": "JgsVisits",
-    "jgs_skipgram": "JgsSkipgram",
-    "jgs_equal_rows": "JgsEqualRows",
-    "jgs_put_rows": "JgsPutRows",
-    "jgs_induced": "JgsInduced",
-}
+# The XLA FFI handlers, which all run on the host CPU.
+_NAMES = (
+    *("sample_neighbors", "sample_labor", "walk", "frontier", "visits", "induced", "relabel"),
+    *("aggregate", "aggregate_grad", "aggregate_grad_weight"),
+    *("edge_scores", "edge_scores_grad", "edge_softmax", "edge_softmax_grad"),
+    *("gather", "gather_sparse"),
+    *("gather_aggregate", "gather_aggregate_tables", "gather_aggregate_sparse"),
+    *("linear", "linear_grad", "skipgram"),
+    *("route", "route_rows", "merge_rows", "put_rows", "equal_rows"),
+    *("smallest_ranks", "expand", "extract", "rearrange", "places", "distinct_nodes"),
+    *("exact_sum", "sum_chain", "count_rows"),
+)
+# The symbol of each target: `jgs_edge_scores` is `JgsEdgeScores`.
+HANDLERS = {f"jgs_{name}": "Jgs" + name.title().replace("_", "") for name in _NAMES}
 
 # Plain functions that Python calls outside XLA, with the addresses of NumPy arrays.
 FUNCTIONS = ("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult")
@@ -92,63 +67,66 @@ def _check_isa() -> None:
 
 
 def _find() -> Path | None:
-    wanted = os.environ.get("JGS_KERNELS", "")
-    if wanted.lower() == "off":
+    """The library that JGS_KERNELS names, or the installed one."""
+    if _WANTED.lower() == "off":
         return None
-    if wanted:
-        if not Path(wanted).is_file():
+    if _WANTED:
+        if not Path(_WANTED).is_file():
             raise InputError(
                 "JGS_KERNELS must be `off` or the path of a kernel library",
-                repr(wanted),
+                repr(_WANTED),
                 "Unset it to use the installed one.",
             )
-        return Path(wanted)
+        return Path(_WANTED)
     for folder in __path__:  # an editable install has two folders: the source and the build
         if (path := Path(folder) / _LIBRARY).is_file():
             return path
     return None
 
 
-def _register() -> bool:
-    path = _find()
-    if path is None:
-        if os.environ.get("JGS_KERNELS", "").lower() != "off":
+def _register() -> ctypes.CDLL | None:
+    """The library, with its handlers registered; None if there is none."""
+    if _PATH is None:
+        if not _WANTED:
             logging.getLogger("jgs").warning(
                 "the compiled kernels are not installed: jgs runs in pure JAX, slower. "
                 "To build them, install a C++ compiler and reinstall jgs."
             )
-        return False
+        return None
     try:
-        library = ctypes.CDLL(str(path))
-        handlers = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}
-        _FUNCTIONS.update({symbol: getattr(library, symbol) for symbol in FUNCTIONS})
+        library = ctypes.CDLL(str(_PATH))
+        symbols = {s: getattr(library, s) for s in (*HANDLERS.values(), *FUNCTIONS)}
     except (OSError, AttributeError) as error:
         raise InputError(
-            f"{path} must be the kernel library of this version of jgs",
+            f"{_PATH} must be the kernel library of this version of jgs",
             error,
             "Correct or unset JGS_KERNELS."
-            if os.environ.get("JGS_KERNELS")
+            if _WANTED
             else "Reinstall jgs, or set JGS_KERNELS=off to do without.",
         ) from None
-    for target, handler in handlers.items():
-        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
-    return True
+    for target, symbol in HANDLERS.items():
+        handler = jax.ffi.pycapsule(symbols[symbol])
+        jax.ffi.register_ffi_target(target, handler, platform="cpu")
+    return library
 
 
-_FUNCTIONS: dict[str, Any] = {}
 NUM_THREADS = _num_threads()
 _check_isa()
-_AVAILABLE = _register()
+_WANTED = os.environ.get("JGS_KERNELS", "")
+_PATH = _find()
+_LOADED = _register()
+_AVAILABLE = _LOADED is not None
 
 
 def library() -> Path | None:
     """The file of the compiled kernels in use; None if there are none."""
-    return _find() if _AVAILABLE else None
+    return _PATH if _AVAILABLE else None
 
 
 def instruction_set() -> str:
     """The instruction set that the kernels use on this CPU. The kernels must be available."""
-    return _INSTRUCTION_SETS[ctypes.CDLL(str(_find())).JgsInstructionSet()]
+    assert _LOADED is not None
+    return _INSTRUCTION_SETS[_LOADED.JgsInstructionSet()]
 
 
 # JAX traces a function anew where this value differs, also inside of another function.
@@ -173,7 +151,7 @@ def host_only() -> bool:
 def function(symbol: str, result: Any) -> Any:
     """One of `FUNCTIONS`, called through `ctypes`, which lets other threads run meanwhile.
     `result` is the `ctypes` type of its result, or None. The kernels must be `available()`."""
-    found = _FUNCTIONS[symbol]
+    found = getattr(_LOADED, symbol)
     found.restype = result
     return found
 

@@ -2,24 +2,8 @@
 
     python -m jgs.launch --hosts a,b,c --parts parts/ -- --epochs 20 --run-dir runs/one
 
-The flags after `--` are those of `python -m jgs.train`. The hosts are reached by ssh, which
-must work without a password or a question. The command does this:
-
-1. It asks every host at once for its versions of Python, jgs and JAX, and for the files of the
-   parts that the host lacks. The versions must agree.
-2. It copies the lacking files by rsync to the path that the parts have here: the parts of the
-   host's ranks, the files that all ranks share, and in hybrid mode the graph. Hosts that share
-   the file system lack nothing.
-3. It starts the ranks in the order of the hosts, by mpiexec or, for JAX's own runtime, one by
-   one.
-4. It passes on what the ranks write. Standard output is the first rank's result. On standard
-   error `[rank]` stands in front of each line.
-5. It ends all ranks when one ends badly, and passes Ctrl-C, SIGTERM and SIGHUP on to all.
-6. It returns the exit status of the first rank that ended badly, or 0.
-
-All hosts must have the same Python at the same path. They must have the same working directory
-too; where it is missing the command makes it. Rank 0 alone writes the run folder, on the first
-host.
+The flags after `--` are those of `python -m jgs.train`. `docs/ranks.md` says what the command
+does and what must be on every host.
 """
 
 from __future__ import annotations
@@ -33,6 +17,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,9 +26,8 @@ from jgs import command
 from jgs.errors import InputError
 from jgs.launch import hosts as hosts_of
 from jgs.launch import start
-from jgs.launch.hosts import Host
+from jgs.launch.hosts import Host, RemoteShell
 from jgs.launch.parts import PartsHere
-from jgs.launch.remote import RemoteShell, every
 from jgs.options import flag
 from jgs.train.config import SETTINGS
 from jgs.train.flags import parse
@@ -59,15 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return command.run(
         lambda: _launch(sys.argv[1:] if argv is None else list(argv)),
         stopped="; no rank has been started",
-        disk=("every file must be readable", "Correct the path or mend the permissions."),
-        memory=("the command must fit into memory", "End other programs."),
-        kept=str,
     )
 
 
 def _launch(argv: list[str]) -> int:
     options, training = _parse(argv)
-    hosts, given = _hosts(options), parse(training)
+    if "hosts" in options:
+        hosts = hosts_of.from_list(options["hosts"])
+    else:
+        hosts = hosts_of.from_file(options["hostfile"])
+    given = parse(training)
     if wrong := [flag(name) for name in _GIVEN if name in given]:
         raise InputError(
             "jgs.launch tells the ranks itself where the parts are and how they meet",
@@ -79,8 +64,8 @@ def _launch(argv: list[str]) -> int:
     mpiexec = start.find_mpiexec() if comm == "mpi" else ""
     parts = None
     if "parts" in options:
-        size = hosts[-1].first + hosts[-1].ranks
-        parts = PartsHere(Path(options["parts"]).absolute(), size, _mode(given) == "hybrid")
+        path, size = Path(options["parts"]).absolute(), hosts_of.size(hosts)
+        parts = PartsHere(path, size, whole_graph=_mode(given) == "hybrid")
         parts.check()
         training = ["--partition", str(parts.folder), *training]
     where = (str(parts.folder), parts.digest()) if parts else (None, None)
@@ -89,7 +74,8 @@ def _launch(argv: list[str]) -> int:
         needed = parts.needed_by(host) if parts else {}
         return remote.ask(host, os.getcwd(), *where, needed)
 
-    answers = every(hosts, ask)
+    with ThreadPoolExecutor(min(32, len(hosts))) as pool:
+        answers = list(pool.map(ask, hosts))
     _check(hosts, answers, comm, where[0])
     for host, answer in zip(hosts, answers, strict=True):
         if parts and answer["lacks"]:
@@ -145,12 +131,6 @@ def parser() -> command.Parser:
         help="an environment variable for all ranks; may be repeated",
     )
     return found
-
-
-def _hosts(options: dict[str, Any]) -> list[Host]:
-    if "hosts" in options:
-        return hosts_of.from_list(options["hosts"])
-    return hosts_of.from_file(options["hostfile"])
 
 
 def _mode(given: dict[str, Any]) -> str:

@@ -1,11 +1,27 @@
-"""Which hosts, and how many ranks each has: `--hosts` and `--hostfile`."""
+"""The hosts of a run: which there are, and how commands run on them, by ssh or here."""
 
 from __future__ import annotations
 
+import ctypes
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jgs.errors import InputError
+from jgs.launch import probe
+
+_PROBE_SECONDS = 60
+_NO_RESULT = 255  # the exit status of ssh where ssh itself fails
+_libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -21,6 +37,11 @@ class Host:
     name: str
     first: int
     ranks: int
+
+
+def size(hosts: Sequence[Host]) -> int:
+    """The number of ranks of all hosts."""
+    return sum(host.ranks for host in hosts)
 
 
 def from_list(text: str) -> list[Host]:
@@ -60,8 +81,98 @@ def _numbered(words: list[str], where: str) -> list[Host]:
                 f"{name} twice in {where}",
                 f"Give it its number of ranks, as in {name}:2.",
             )
-        first = hosts[-1].first + hosts[-1].ranks if hosts else 0
-        hosts.append(Host(name, first, int(ranks or 1)))
+        hosts.append(Host(name, size(hosts), int(ranks or 1)))
     if not hosts:
         raise InputError("there must be a host", f"none in {where}", "Name the hosts.")
     return hosts
+
+
+@dataclass(frozen=True)
+class RemoteShell:
+    """How commands are run on hosts.
+
+    Fields:
+      ssh: the command in front of a host's name, e.g. `("ssh", "-p", "2222")`.
+    """
+
+    ssh: tuple[str, ...]
+
+    @classmethod
+    def from_text(cls, text: str) -> RemoteShell:
+        """The shell of `--ssh`'s command `text`. An `ssh` gets options that keep it from asking
+        for passwords. Raises `InputError`."""
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise InputError("--ssh must be a command", error, "Close its quotes.") from None
+        if not words:
+            raise InputError("--ssh must be a command", repr(text), "Leave it out for ssh.")
+        if os.path.basename(words[0]) == "ssh":
+            words[1:1] = ["-oBatchMode=yes", "-oConnectTimeout=10"]
+        return cls(tuple(words))
+
+    def on(self, host: Host, *command: str) -> list[str]:
+        """The words of the local command that runs `command` on `host`."""
+        return [*self.ssh, host.name, shlex.join(command)]
+
+    def is_here(self, host: Host) -> bool:
+        """Whether `host` is this machine, which needs no ssh: whether a socket here can be
+        bound to its address."""
+        try:
+            places = socket.getaddrinfo(host.name, 0, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return False
+        for family, kind, protocol, _, place in places:
+            with suppress(OSError), socket.socket(family, kind, protocol) as bound:
+                bound.bind(place)
+                return True
+        return False
+
+    def ask(self, host: Host, *asked: Any) -> dict[str, Any]:
+        """The object that `probe.main(*asked)` prints on `host`. Raises `InputError`."""
+        script = Path(probe.__file__).read_text("utf-8") + f"\nmain(*{asked!r})\n"
+        python = [sys.executable, "-"]
+        command = python if self.is_here(host) else self.on(host, *python)
+        try:
+            done = subprocess.run(
+                command,
+                input=script,
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_SECONDS,
+                errors="replace",
+            )
+        except OSError as error:
+            raise InputError(
+                "ssh must be installed, or --ssh name what takes its place",
+                f"{command[0]}: {error.strerror}",
+                "Install it, for example with `apt-get install openssh-client`.",
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise InputError(
+                "every host must answer by ssh",
+                f"nothing from {host.name} in {_PROBE_SECONDS} s",
+                f"See why `{shlex.join(self.ssh)} {host.name} true` does not end.",
+            ) from None
+        for line in done.stdout.splitlines():
+            if line.startswith(probe.MARK):
+                return json.loads(line[len(probe.MARK) :])
+        said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        if done.returncode == _NO_RESULT:
+            raise InputError(
+                "every host must answer by ssh",
+                f"{host.name}: {said}",
+                f"Correct its name, or mend what keeps `{shlex.join(self.ssh)} {host.name} "
+                "true` from working without a question.",
+            )
+        raise InputError(
+            f"every host must have the Python that runs here, {sys.executable}",
+            f"{host.name}: {said}",
+            "Install jgs there at the same path.",
+        )
+
+
+def end_with_this() -> None:
+    """To be called in a child process: the child is then terminated when its parent ends,
+    however the parent ends."""
+    _libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

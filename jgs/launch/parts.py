@@ -15,8 +15,7 @@ from jgs.data.parts import GRAPH, SHARED, part_name, parts_files, read_manifest
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.launch import probe
-from jgs.launch.hosts import Host
-from jgs.launch.remote import RemoteShell, end_with_this
+from jgs.launch.hosts import Host, RemoteShell, end_with_this
 
 _PARTIAL = ".rsync-partial"  # holds what has arrived of a file whose copying was cut short
 

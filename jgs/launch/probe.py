@@ -39,8 +39,12 @@ def main(directory, parts, digest, files):
         os.chdir(directory)
     except OSError as error:
         problem = str(error)
-    versions = {name: version(name) for name in ("jax", "jaxlib", "mpi4jax")}
-    versions["Python"] = ".".join(platform.python_version_tuple()[:2])
+    versions: dict = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    for name in ("jax", "jaxlib", "mpi4jax"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
     try:
         import jgs  # only now: a host without jgs says so
 
@@ -67,14 +71,6 @@ def main(directory, parts, digest, files):
         "other": there not in (None, digest),
     }
     print("\n" + MARK + json.dumps(said), flush=True)
-
-
-def version(name):
-    """The installed version of a package, or None."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def state(folder, name):

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import IO, Any
 
 from jgs.command import say
+from jgs.launch.hosts import end_with_this
 from jgs.launch.rank import GRACE
-from jgs.launch.remote import end_with_this
 
 LAST_WORDS = 10.0
 """Seconds that the other processes have to report and to end after one has ended badly."""
@@ -116,7 +116,7 @@ def run(starts: Sequence[Start]) -> int:
 
 
 def _until_all_end(running: list[_Running], heard: list[int]) -> int:
-    result, passed, end_at = 0, 0, float("inf")
+    result, passed_on, end_at = 0, False, float("inf")
     left = list(running)
     while left:
         time.sleep(_LOOK)
@@ -130,13 +130,12 @@ def _until_all_end(running: list[_Running], heard: list[int]) -> int:
             if status and status not in _STOPPED:
                 end_at = min(end_at, time.monotonic() + LAST_WORDS)
             result = result or status
-        while passed < len(heard):
-            if passed == 0:
-                for one in left:
-                    one.signal(heard[0])
-            else:
-                end_at = min(end_at, time.monotonic())
-            passed += 1
+        if heard and not passed_on:
+            passed_on = True
+            for one in left:
+                one.signal(heard[0])
+        if len(heard) > 1:
+            end_at = min(end_at, time.monotonic())
         if time.monotonic() > end_at:
             for one in left:
                 one.end()

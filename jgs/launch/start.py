@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jgs.errors import InputError
-from jgs.launch.hosts import Host
-from jgs.launch.remote import RemoteShell
+from jgs.launch.hosts import Host, RemoteShell, size
 from jgs.launch.running import Start, run
 
 # mpiexec passes the environment on, ssh does not. Variables with these prefixes set up a run.
@@ -74,9 +73,9 @@ class Plan:
         The coordinator is rank 0 unless `coordinator` names another, at a port that was free
         on rank 0's host.
         """
-        size = self.hosts[-1].first + self.hosts[-1].ranks
-        coordinator = coordinator or f"{self._first_host()}:{self.answers[0]['port']}"
-        meet = ["--comm", "jax", "--coordinator", coordinator, "--num-processes", str(size)]
+        coordinator = coordinator or self._meeting()
+        meet = ["--comm", "jax", "--coordinator", coordinator]
+        meet += ["--num-processes", str(size(self.hosts))]
         meet += ["--interface", interface] if interface else []
         kept = [f"{k}={v}" for k, v in os.environ.items() if k.startswith(_PREFIXES)]
         starts = []
@@ -94,14 +93,13 @@ class Plan:
     def by_mpi(self, mpiexec: str, interface: str | None) -> int:
         """Starts all ranks by Hydra's mpiexec, which uses ssh; returns the run's status."""
         hosts = ",".join(f"{host.name}:{host.ranks}" for host in self.hosts)
-        size = self.hosts[-1].first + self.hosts[-1].ranks
-        command = [mpiexec, "-launcher", "ssh", "-hosts", hosts, "-n", str(size)]
+        command = [mpiexec, "-launcher", "ssh", "-hosts", hosts, "-n", str(size(self.hosts))]
         if interface:
             command += ["-iface", interface]
         elif here := self._this_host():
             command += ["-localhost", here]
-        meeting = f"JGS_MEETING={self._first_host()}:{self.answers[0]['port']}"
-        for name, _, value in (text.partition("=") for text in (meeting, *self.env)):
+        for text in (f"JGS_MEETING={self._meeting()}", *self.env):
+            name, _, value = text.partition("=")
             command += ["-genv", name, value]
         if interface:
             for name in ("UCX_NET_DEVICES", "FI_TCP_IFACE"):  # MPICH's two ways to TCP
@@ -116,17 +114,18 @@ class Plan:
             command += ["-", "jgs.train", "--comm", "mpi", *self.training]
             return run([Start("mpiexec", command, control=False)])
 
-    def _first_host(self) -> str:
-        """The address of rank 0's host, as other hosts know it. It is the address that ssh
-        found, so a name of ~/.ssh/config works, and so does a host that resolves its own name
-        to 127.0.1.1."""
-        if self.remote.is_here(self.hosts[0]):
-            address = self._this_host()
-        else:
-            connection = self.answers[0]["connection"]
-            address = connection and connection[1]
-        address = address or self.hosts[0].name
-        return f"[{address}]" if ":" in address else address
+    def _meeting(self) -> str:
+        """The address of rank 0's host, as other hosts know it, and a port that was free there.
+        It is the address that ssh found, so a name of ~/.ssh/config works, and so does a host
+        that resolves its own name to 127.0.1.1."""
+        first, connection = self.hosts[0], self.answers[0]["connection"]
+        address = (
+            self._this_host() if self.remote.is_here(first) else connection and connection[1]
+        )
+        address = address or first.name
+        if ":" in address:
+            address = f"[{address}]"
+        return f"{address}:{self.answers[0]['port']}"
 
     def _this_host(self) -> str | None:
         """This host's address, as the ssh servers of other hosts see it; None where no other

@@ -13,13 +13,10 @@ if __name__ == "__main__":
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jgs import command
 from jgs.errors import InputError
-
-if TYPE_CHECKING:
-    from jgs.data import Dataset
 
 # The table's columns: each part's numbers in the manifest.
 _COLUMNS = (
@@ -51,22 +48,16 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
         import jgs.data
-        from jgs.partition.assignment import checked_assignment, open_assignment
+        from jgs.partition import nodes
         from jgs.partition.folder import check_out, write_parts
         from jgs.partition.memory import check_memory
-        from jgs.partition.nodes import (
-            check_choice,
-            check_partition,
-            counted,
-            method_used,
-            partition_nodes,
-        )
 
     command.configure_jax()
     _check_flags(options)
-    own = open_assignment(options["assignment"]) if "assignment" in options else None
+    own = nodes.open_assignment(options["assignment"]) if "assignment" in options else None
     method, seed = options.get("method", "metis"), options.get("seed", 0)
-    check_choice(given.parts, method if own is None else "random", seed)
+    choice = given.parts, method if own is None else "random", seed
+    nodes.check_partition(*choice)
     check_out(given.out)
     with command.loading():
         data = jgs.data.load(
@@ -75,28 +66,34 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
             **command.option_values(options.get("data_options", ())),
         )
     graph = data.graph
-    check_partition(graph, given.parts, method if own is None else "random", seed)
-    _check_training(data, given.parts)
+    nodes.check_partition(*choice, graph)
+    if 0 < data.train_idx.size < given.parts:
+        raise InputError(
+            f"there must be no more parts than training nodes, {data.train_idx.size:,}",
+            f"{given.parts:,}",
+            "Give fewer --parts: every rank must have something to train on.",
+        )
     splits = {f"{k}_idx": getattr(data, f"{k}_idx") for k in ("train", "val", "test")}
-    used = method_used(graph, given.parts, method) if own is None else "assignment"
-    needed = check_memory(used, counted(graph, used, splits.values()))
+    if own is not None:
+        method = "assignment"
+    used, size = nodes.used_and_size(graph, given.parts, method, splits.values())
+    needed = check_memory(used, size)
     began = time.perf_counter()
     if own is not None:
-        assignment = checked_assignment(own, graph, given.parts, **splits)
+        assignment = nodes.checked_assignment(own, graph, given.parts, **splits)
     else:
         scratch = os.path.dirname(os.path.realpath(given.out))
         os.makedirs(scratch, exist_ok=True)
         more = {"seed": seed, "threads": options.get("threads", 1), "scratch": scratch}
-        assignment = partition_nodes(graph, given.parts, method, **splits, **more)
-    method = used
+        assignment = nodes.partition_nodes(graph, given.parts, method, **splits, **more)
     partitioned = time.perf_counter()
-    manifest = write_parts(given.out, data, assignment, given.parts, method=method, seed=seed)
+    manifest = write_parts(given.out, data, assignment, given.parts, method=used, seed=seed)
     written = time.perf_counter()
     _show(manifest)
     return {
         "parts": os.path.abspath(given.out),
         "dataset": data.name,
-        "method": method,
+        "method": used,
         "num_parts": given.parts,
         "edge_cut": manifest["edge_cut"],
         "balance": manifest["balance"],
@@ -125,15 +122,6 @@ def _check_flags(options: dict[str, Any]) -> None:
         )
     if threads < 1:
         raise InputError("--threads must be at least 1", threads, "Correct it.")
-
-
-def _check_training(data: Dataset, num_parts: int) -> None:
-    if 0 < data.train_idx.size < num_parts:
-        raise InputError(
-            f"there must be no more parts than training nodes, {data.train_idx.size:,}",
-            f"{num_parts:,}",
-            "Give fewer --parts: every rank must have something to train on.",
-        )
 
 
 def parser() -> command.Parser:

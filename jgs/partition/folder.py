@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +24,17 @@ from jgs.data.parts import (
     write_manifest,
 )
 from jgs.errors import InputError
+from jgs.files.storage import ArrayFile
 from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, Chunks, sha256, write_arrays
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
-from jgs.partition.deal import deal_seeds
-from jgs.partition.features import write_features
-from jgs.partition.nodes import constraint_weights, max_over_mean
-from jgs.partition.weights import CONSTRAINTS, part_loads, pieces
+from jgs.partition.nodes import max_over_mean
+from jgs.partition.weights import CONSTRAINTS, constraint_weights, part_loads, pieces
 
 _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
+_OPEN_AT_ONCE = 256  # parts; a process may have about a thousand open files
 
 
 def check_out(folder: str | os.PathLike) -> None:
@@ -77,7 +79,8 @@ def write_parts(
     train = np.sort(new_id[data.train_idx])
     owner = np.searchsorted(offsets, train, "right") - 1
     dealt = deal_seeds(owner, num_parts)
-    features = data.features
+    features: Any = data.features
+    sparse = isinstance(features, SparseFeatures)
     schema = data.graph.schema and data.graph.schema.of_nodes(order, offsets)
     named = {} if schema is None else {"schema": schema.as_bytes()}
     manifest: dict[str, Any] = {
@@ -90,8 +93,8 @@ def write_parts(
         "class_names": data.class_names and list(data.class_names),
         "features": {
             "shape": list(features.shape),
-            "dtype": np.dtype(_dtype(features)).name,
-            "sparse": isinstance(features, SparseFeatures),
+            "dtype": np.dtype((features.values if sparse else features).dtype).name,
+            "sparse": sparse,
             "max_row": getattr(features, "max_row", None),
         },
         "offsets": offsets.tolist(),
@@ -100,7 +103,7 @@ def write_parts(
         "edge_cut": edge_cut(in_neighbors(data.graph), assignment),
         **_shares(data, assignment, np.diff(offsets), owner, dealt),
     }
-    shared = {
+    shared: dict[str, Any] = {
         "labels": _rows(data.labels, order),
         "val_idx": np.sort(new_id[data.val_idx]),
         "test_idx": np.sort(new_id[data.test_idx]),
@@ -109,11 +112,13 @@ def write_parts(
         **named,
     }
     with replacing(folder, KIND, parts_files) as fresh:
-        _write(fresh / GRAPH, GRAPH_KIND, _topology(data, new_id, order) | named)
-        _write(fresh / SHARED, SHARED_KIND, shared)
-        shared.clear()
         folders = [fresh / part_name(part) for part in range(num_parts)]
-        featured = write_features(folders, features, assignment, np.diff(offsets))
+        for at in (fresh / GRAPH, fresh / SHARED, *folders):
+            at.mkdir()
+        write_arrays(fresh / GRAPH, GRAPH_KIND, _topology(data, new_id, order) | named)
+        write_arrays(fresh / SHARED, SHARED_KIND, shared)
+        shared.clear()
+        featured = _write_features(folders, features, assignment, np.diff(offsets))
         for part, (at, arrays) in enumerate(zip(folders, featured, strict=True)):
             first, last = offsets[part : part + 2]
             seeds = train[dealt == part]
@@ -171,9 +176,63 @@ def _shares(data: Dataset, assignment, nodes, owner, dealt) -> dict[str, Any]:
     return {"parts": parts, "balance": balance}
 
 
-def _write(folder: Path, kind: str, arrays: dict[str, Any]) -> None:
-    folder.mkdir()
-    write_arrays(folder, kind, arrays)
+def _write_features(
+    folders: list[Path], features: Any, assignment: np.ndarray, counts: np.ndarray
+) -> list[dict[str, Any]]:
+    """Writes each part's rows of `features`, in their order, to the part's folder.
+
+    `features`, an array `[N, F]` or `SparseFeatures`, are read from front to back, once for
+    every 256 parts. `counts` int64 `[P]` are the numbers of nodes of the parts. Returns for
+    each part its arrays, as `write_arrays` takes them.
+    """
+    if sparse := isinstance(features, SparseFeatures):
+        indptr = np.asarray(features.indptr)
+        names = ("indices", "values")
+        arrays = {f"features_{name}": np.asarray(getattr(features, name)) for name in names}
+    else:
+        arrays = {"features": np.asanyarray(features)}
+    found: list[dict[str, Any]] = []
+    for first_part in range(0, len(folders), _OPEN_AT_ONCE):
+        parts = range(first_part, min(first_part + _OPEN_AT_ONCE, len(folders)))
+        with ExitStack() as stack:
+            for part in parts:
+                size = int(counts[part])
+                entry: dict[str, Any] = {}
+                if sparse:
+                    own = offsets_of_rows(indptr, np.flatnonzero(assignment == part))
+                    size, entry["features_indptr"] = int(own[-1]), own
+                for name, array in arrays.items():
+                    file = ArrayFile(folders[part], name, (size, *array.shape[1:]), array.dtype)
+                    entry[name] = stack.enter_context(file)
+                found.append(entry)
+            if sparse:
+                chunks = row_chunks(indptr)
+            else:
+                chunks = _chunks(arrays["features"], assignment.size)
+            for part, rows in _by_part(assignment, parts, chunks):
+                at = row_positions(indptr, rows) if sparse else rows
+                for name, array in arrays.items():
+                    found[part][name].append(np.asarray(array[at]))
+    return found
+
+
+def _by_part(
+    assignment: np.ndarray, parts: range, chunks: Iterator[tuple[int, int]]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields one of `parts` and its nodes in a chunk, ascending, for each in each chunk."""
+    for first, stop in chunks:
+        order = np.argsort(assignment[first:stop], kind="stable")
+        bounds = np.searchsorted(assignment[first:stop][order], [*parts, parts.stop])
+        for part, (begin, end) in zip(parts, pairwise(bounds), strict=True):
+            if begin < end:
+                yield part, first + order[begin:end]
+
+
+def _chunks(array: np.ndarray, num_rows: int) -> Iterator[tuple[int, int]]:
+    """Ranges of `num_rows` rows, of which some megabytes are read at once."""
+    size = max(1, _BYTES_AT_ONCE // max(1, array[:1].nbytes))
+    for first in range(0, num_rows, size):
+        yield first, min(first + size, num_rows)
 
 
 def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
@@ -198,10 +257,26 @@ def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, 
 
 
 def _rows(array: np.ndarray, rows: np.ndarray) -> Chunks:
-    size = max(1, _BYTES_AT_ONCE // max(1, array[:1].nbytes))
-    pieces = (array[rows[at : at + size]] for at in range(0, rows.size, size))
+    pieces = (array[rows[first:stop]] for first, stop in _chunks(array, rows.size))
     return Chunks((rows.size, *array.shape[1:]), array.dtype, pieces)
 
 
-def _dtype(features: Any) -> Any:
-    return features.values.dtype if isinstance(features, SparseFeatures) else features.dtype
+def deal_seeds(owner: np.ndarray, num_parts: int) -> np.ndarray:
+    """int32 `[T]`: the part that trains on each seed. The numbers of the parts' seeds differ by
+    at most 1.
+
+    This is DistDGL's two-level split (section 5.6.1). A part keeps its own seeds, those whose
+    `owner` int `[T]` it is. If it has too many, its last ones go to parts that lack some, in
+    order.
+    """
+    count = np.bincount(owner, minlength=num_parts)
+    share, rest = divmod(owner.size, num_parts)
+    quota = np.full(num_parts, share)
+    # Parts with the most seeds get one more, so that the fewest seeds move.
+    quota[np.argsort(-count, kind="stable")[:rest]] += 1
+    order = np.argsort(owner, kind="stable")
+    rank = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
+    surplus = order[rank >= quota[owner[order]]]
+    dealt = owner.astype(np.int32)
+    dealt[surplus] = np.repeat(np.arange(num_parts), np.maximum(quota - count, 0))
+    return dealt

@@ -17,58 +17,32 @@ from jgs.errors import InputError
 log = logging.getLogger(__name__)
 
 
-class _Bytes(NamedTuple):
-    """Bytes that partitioning takes.
-
-    Fields:
-      node: for each node.
-      connected: for each node with an edge.
-      in_split: for each node of a split.
-      edge: for each direction of an edge.
-    """
-
-    node: float
-    connected: float = 0
-    in_split: float = 0
-    edge: float = 0
-
-
 # The process, and the temporaries of passes over edges and features.
 _FIXED = 300 << 20
-# Writing the parts comes after partitioning, by any method.
-_WRITING = _Bytes(20.5, in_split=6.5)
-_METHODS = {
-    "metis": _Bytes(12, 50, edge=170),
-    "kaminpar": _Bytes(8, 70, edge=12),
-    "ldg": _Bytes(13.5),
-    "random": _Bytes(13.5),
-    "assignment": _Bytes(8),
+# Bytes for each of the things that a `Graph` counts.
+_METHODS: dict[str, dict[str, float]] = {
+    "metis": {"nodes": 12, "connected": 50, "edges": 170},
+    "kaminpar": {"nodes": 8, "connected": 70, "edges": 12},
+    "ldg": {"nodes": 13.5},
+    "random": {"nodes": 13.5},
+    "assignment": {"nodes": 8},
 }
+# Writing the parts comes after partitioning, by any method.
+_WRITING = {"nodes": 20.5, "in_splits": 6.5}
 
 
 class Graph(NamedTuple):
-    """The numbers of a graph on which the memory depends.
-
-    Fields:
-      nodes: the number of nodes.
-      edges: the number of edges, in both directions.
-      connected: the number of nodes that have an edge; None: all nodes.
-      in_splits: the number of nodes that are in a split.
-    """
+    """The numbers of a graph on which the memory depends: of its nodes, of its edges in both
+    directions, of nodes that have an edge, and of nodes that are in a split."""
 
     nodes: int
     edges: int
-    connected: int | None = None
+    connected: int
     in_splits: int = 0
 
 
 class Machine(NamedTuple):
-    """A machine's memory.
-
-    Fields:
-      total: bytes that this process may use.
-      free: bytes of `total` that are free.
-    """
+    """The bytes of memory that this process may use, and how many of them are free."""
 
     total: int
     free: int
@@ -76,12 +50,10 @@ class Machine(NamedTuple):
 
 def predicted(method: str, graph: Graph) -> int:
     """Bytes of private memory that partitioning and writing the parts take at most."""
-    nodes, edges, connected, in_splits = graph
-    connected = nodes if connected is None else connected
-    counts = nodes, connected, in_splits, edges
-    steps = (_WRITING, _METHODS[method])
+    counts = graph._asdict()
+    steps = _WRITING, _METHODS[method]
     return _FIXED + max(
-        int(sum(size * n for size, n in zip(step, counts, strict=True))) for step in steps
+        int(sum(size * counts[what] for what, size in step.items())) for step in steps
     )
 
 

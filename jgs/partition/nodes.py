@@ -1,4 +1,4 @@
-"""`partition_nodes`: the part that each node of a graph belongs to.
+"""`partition_nodes`: the part of each node of a graph; and partitions that the user has made.
 
 A partition is good when few edges have their ends in different parts. It is even when all parts
 have equally many nodes, edges, and training, validation and test nodes (DistDGL, Zheng et al.
@@ -11,30 +11,29 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jgs.errors import InputError
+from jgs.files.npy import map_npy
 from jgs.graph import Graph
 from jgs.graph.adjacency import Adjacency, connected, in_neighbors, subgraph, symmetric
 from jgs.partition import memory
-from jgs.partition.deal import fill
-from jgs.partition.kaminpar import check_kaminpar, kaminpar_partition
+from jgs.partition.kaminpar import check_kaminpar, is_symmetric, kaminpar_partition
 from jgs.partition.metis import check_metis, metis_partition
 from jgs.partition.rebalance import rebalance
 from jgs.partition.streaming import ldg_partition
-from jgs.partition.undirected import is_symmetric
 from jgs.partition.weights import (
     CONSTRAINTS,
     NodeWeights,
+    constraint_weights,
     ids_where,
     limits,
-    node_weights,
     part_loads,
     pieces,
-    total_and_heaviest,
 )
 
 METHODS = ("metis", "kaminpar", "ldg", "random")
@@ -80,17 +79,18 @@ def partition_nodes(
     the nodes of all parts. A warning is logged for what stays more than 5 % uneven, for example
     because a hub has most of the edges. Raises `InputError`.
     """
-    check_partition(graph, num_parts, method, seed)
+    check_partition(num_parts, method, seed, graph)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
     adjacency = in_neighbors(graph)
     all_weights = constraint_weights(graph, train_idx, val_idx, test_idx)
     has_edge = all_weights.connected
-    weights = all_weights.replace(only_connected=True)
-    total, _ = total_and_heaviest(weights)
+    weights = replace(all_weights, only_connected=True)
+    total = sum(weights[some].sum(axis=0) for some in pieces(has_edge.size))
     limit = limits(total, num_parts, _AIM)
-    weights = weights.replace(limit=limit)
-    if (used := method_used(graph, num_parts, method)) != method:
+    weights = replace(weights, limit=limit)
+    used = _used(method, num_parts, int(np.count_nonzero(has_edge)))
+    if used != method:
         log.info("fewer than %d nodes a part: %s instead of %s", _NODES_A_PART, used, method)
     if used == "metis":
         parts = _metis(adjacency, weights, num_parts, seed)
@@ -100,10 +100,10 @@ def partition_nodes(
     elif used == "random":
         parts = _random(has_edge, num_parts, seed)
     else:
-        parts = ldg_partition(adjacency, has_edge, weights, num_parts, limit)
+        parts = ldg_partition(adjacency, weights, num_parts, limit)
     parts = rebalance(adjacency, weights, parts, num_parts, limit)
     _spread(parts, ~has_edge, all_weights.splits, num_parts)
-    warn_uneven(part_loads(parts, all_weights, num_parts))
+    _warn_uneven(parts, all_weights, num_parts)
     return parts
 
 
@@ -131,30 +131,31 @@ def _random(has_edge: np.ndarray, num_parts: int, seed: int) -> np.ndarray:
     return parts
 
 
-def method_used(graph: Graph, num_parts: int, method: str) -> str:
-    """The method that `partition_nodes` uses: `method`, or another where the graph is too small
-    for it."""
-    if method in _MULTILEVEL and num_parts > 1:
-        num_connected = np.count_nonzero(connected(in_neighbors(graph)))
-        return "ldg" if num_connected < _NODES_A_PART * num_parts else method
-    return method
+def _used(method: str, num_parts: int, num_connected: int) -> str:
+    """`method`, or another one if there are too few nodes with an edge for it."""
+    too_few = method in _MULTILEVEL and num_connected < _NODES_A_PART * num_parts
+    return "ldg" if too_few and num_parts > 1 else method
 
 
-def counted(graph: Graph, method: str, splits: Iterable[np.ndarray]) -> memory.Graph:
-    """The numbers of a graph that `jgs.partition.memory` takes. For multilevel methods they
-    need one or two passes over the graph."""
+def used_and_size(
+    graph: Graph, num_parts: int, method: str, splits: Iterable[np.ndarray]
+) -> tuple[str, memory.Graph]:
+    """The method that `partition_nodes` uses, and the numbers of the graph that
+    `jgs.partition.memory` takes. Multilevel methods need two passes over the graph for them."""
     in_splits = sum(ids.size for ids in splits)
+    size = memory.Graph(graph.num_nodes, graph.num_edges, graph.num_nodes, in_splits)
     if method not in _MULTILEVEL:
-        return memory.Graph(graph.num_nodes, graph.num_edges, None, in_splits)
+        return method, size
     adjacency = in_neighbors(graph)
     both_ways = graph.num_edges * (1 if is_symmetric(adjacency) else 2)
     num_connected = int(np.count_nonzero(connected(adjacency)))
-    return memory.Graph(graph.num_nodes, both_ways, num_connected, in_splits)
+    used = _used(method, num_parts, num_connected)
+    return used, size._replace(edges=both_ways, connected=num_connected)
 
 
-def check_choice(num_parts: int, method: str, seed: int) -> None:
-    """Raises `InputError` for arguments that no graph could be partitioned with, and for a
-    method whose package is not installed."""
+def check_partition(num_parts: int, method: str, seed: int, graph: Graph | None = None) -> None:
+    """Raises `InputError` for arguments with which `graph`, or without one any graph, could not
+    be partitioned, and for a method whose package is not installed."""
     if method not in METHODS:
         raise InputError(
             f"the method must be one of {', '.join(METHODS)}", repr(method), "Choose one."
@@ -166,15 +167,11 @@ def check_choice(num_parts: int, method: str, seed: int) -> None:
     if type(seed) is not int or not 0 <= seed < 2**31:
         raise InputError("the seed must be an int in [0, 2**31)", repr(seed), "Choose another.")
     if method == "metis":
-        check_metis(0)
+        check_metis(2 * graph.num_edges if graph is not None else 0)
     elif method == "kaminpar":
         check_kaminpar()
-
-
-def check_partition(graph: Graph, num_parts: int, method: str, seed: int) -> None:
-    """Raises `InputError` unless `partition_nodes` can partition `graph` with these
-    arguments."""
-    check_choice(num_parts, method, seed)
+    if graph is None:
+        return
     if graph.num_nodes == 0:
         raise InputError("a graph to partition must have nodes", "none", "Check the data set.")
     if num_parts > graph.num_nodes:
@@ -183,16 +180,51 @@ def check_partition(graph: Graph, num_parts: int, method: str, seed: int) -> Non
             f"{num_parts:,}",
             "Give one part for each rank.",
         )
-    if method == "metis":
-        check_metis(2 * graph.num_edges)
 
 
-def constraint_weights(
-    graph: Graph, train_idx: Any, val_idx: Any, test_idx: Any
-) -> NodeWeights:
-    """Each node's weight in each of `CONSTRAINTS`. Raises `InputError`."""
-    splits = {"train_idx": train_idx, "val_idx": val_idx, "test_idx": test_idx}
-    return node_weights(in_neighbors(graph), **splits)
+def open_assignment(path: str | os.PathLike) -> np.ndarray:
+    """The array `[N]` of a `.npy` file, of any integer dtype, memory-mapped. Raises
+    `InputError`."""
+    try:
+        array = map_npy(Path(path))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "an assignment must be a .npy file of integers",
+            " ".join(str(error).split()) or repr(path),
+            "Write it with numpy.save.",
+        ) from None
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise InputError(
+            "an assignment must be one-dimensional integers",
+            f"{array.dtype}{list(array.shape)}",
+            "Give the part of each node, in the order of the data set's ids.",
+        )
+    return array
+
+
+def checked_assignment(
+    given: np.ndarray, graph: Graph, num_parts: int, **splits: Any
+) -> np.ndarray:
+    """int32 `[N]`: the part of each node as `given`. No node is moved, and a part may be empty.
+
+    Raises `InputError` unless each node has a part in `[0, num_parts)`. Warns of uneven parts.
+    """
+    if given.size != graph.num_nodes:
+        raise InputError(
+            f"an assignment must have a part for each of the {graph.num_nodes:,} nodes",
+            f"{given.size:,}",
+            "Give the part of each node, in the order of the data set's ids.",
+        )
+    low, high = int(given.min()), int(given.max())
+    if low < 0 or high >= num_parts:
+        raise InputError(
+            f"an assignment's parts must be in [0, {num_parts})",
+            f"{low} to {high}",
+            "Correct them, or --parts.",
+        )
+    parts = given.astype(np.int32)
+    _warn_uneven(parts, constraint_weights(graph, **splits), num_parts)
+    return parts
 
 
 def max_over_mean(counts: np.ndarray) -> float:
@@ -201,9 +233,9 @@ def max_over_mean(counts: np.ndarray) -> float:
     return float(counts.max() / mean) if mean else 1.0
 
 
-def warn_uneven(load: np.ndarray) -> None:
-    """Logs a warning of the constraints in which parts are uneven. `load` int64 `[P, 5]` is
-    what each part holds of each constraint."""
+def _warn_uneven(parts: np.ndarray, weights: NodeWeights, num_parts: int) -> None:
+    """Logs a warning of the constraints in which parts are uneven."""
+    load = part_loads(parts, weights, num_parts)
     most = limits(load.sum(axis=0), len(load), TOLERANCE)
     uneven = [
         f"{max_over_mean(counts):.2f} of {name.replace('_', ' ')}"
@@ -238,3 +270,18 @@ def _spread(
             parts[mine] = np.searchsorted(ends, ranks, "right")
             left[mine] = False
             dealt += mine.size
+
+
+def fill(load: np.ndarray, count: int) -> np.ndarray:
+    """int64 `[P]`: how many of `count` equal things each part gets, so that the sums with
+    `load` are as even as possible. What does not divide goes to the first parts."""
+    order = np.argsort(load, kind="stable")
+    level = load[order].astype(np.int64)
+    # Raising the i emptiest parts to the level of the next takes `used[i]` things.
+    used = np.arange(level.size) * level - (np.cumsum(level) - level)
+    raised = max(1, int(np.searchsorted(used, count, "right")))
+    height, rest = divmod(int(level[:raised].sum()) + count, raised)
+    added = np.zeros(level.size, np.int64)
+    added[order[:raised]] = height - level[:raised]
+    added[np.sort(order[:raised])[:rest]] += 1
+    return added

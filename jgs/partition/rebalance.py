@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jgs.graph.adjacency import Adjacency, neighbors_per_part
-from jgs.partition.weights import part_loads, total_and_heaviest
+from jgs.partition.weights import part_loads, pieces
 
 _ROUNDS = 500
 _STEEPNESS = 2.0, 50.0  # the factor `k`, far from the limits and near them
@@ -47,7 +47,7 @@ def rebalance(
     parts = parts.copy()
     load = part_loads(parts, weights, num_parts)
     limit = np.maximum(limit, 1)
-    heaviest = total_and_heaviest(weights)[1] / limit
+    heaviest = np.max([weights[some].max(axis=0) for some in pieces(parts.size)], axis=0)
     most = np.tile(limit, (num_parts, 1))
     begin: np.ndarray = np.zeros(num_parts, np.int64)  # where each part's next round looks
     for _ in range(_ROUNDS):
@@ -55,7 +55,7 @@ def rebalance(
         if over.max() <= 1:
             break
         if not _move(graph, weights, parts, load, most, begin):
-            given_up = np.argmax(np.where((over > 1).any(axis=0), heaviest, -1))
+            given_up = np.argmax(np.where((over > 1).any(axis=0), heaviest / limit, -1))
             most[:, given_up] = np.maximum(most, load)[:, given_up]
     return parts
 

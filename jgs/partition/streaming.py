@@ -8,34 +8,31 @@ hundred nodes are placed at once, and do not count as each other's neighbours.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from jgs.graph.adjacency import Adjacency, neighbors_per_part
-from jgs.partition.weights import ids_where
+from jgs.partition.weights import NodeWeights, ids_where
 
 _CHUNKS = 1024  # the number of chunks of the pass, which is more if one would exceed these:
 _NODES, _COUNTS = 1 << 16, 1 << 23  # nodes of a chunk, and nodes times parts
 
 
 def ldg_partition(
-    graph: Adjacency, nodes: np.ndarray, weights: Any, num_parts: int, limit: np.ndarray
+    graph: Adjacency, weights: NodeWeights, num_parts: int, limit: np.ndarray
 ) -> np.ndarray:
-    """int32 `[N]`: the part of each of `nodes`, 0 for the others.
+    """int32 `[N]`: the part of each node. Nodes without edges are in part 0.
 
     Args:
-      graph: its neighbours are read once.
-      nodes: bool `[N]`, the nodes to place. They come in the order of their ids.
-      weights: `NodeWeights`, or integers `[N, C]`, none negative.
+      graph: its neighbours are read once, in the order of the nodes' ids.
+      weights: the nodes' weights.
       num_parts: the number of parts.
       limit: int64 `[C]`, which no part exceeds as long as another part has room.
     """
     parts = np.full(graph.num_nodes, -1, np.int32)
     load = np.zeros((num_parts, limit.size), np.int64)
     most = min(_NODES, max(1, _COUNTS // num_parts))
-    size = int(np.clip(np.count_nonzero(nodes) // _CHUNKS, 1, most))
-    for some in ids_where(nodes, size):
+    size = int(np.clip(np.count_nonzero(weights.connected) // _CHUNKS, 1, most))
+    for some in ids_where(weights.connected, size):
         near, counts = neighbors_per_part(graph, some, parts, num_parts), weights[some]
         while some.size:
             free = 1 - (load / np.maximum(limit, 1)).max(axis=1)

@@ -3,13 +3,14 @@ them."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jgs.graph.adjacency import Adjacency, connected
+from jgs.graph import Graph
+from jgs.graph.adjacency import connected, in_neighbors
 from jgs.graph.checks import node_ids
 
 CONSTRAINTS = ("connected_nodes", "edges", "train", "val", "test")
@@ -17,7 +18,7 @@ _NODES_AT_ONCE = 1 << 18  # bounds the temporaries of a pass over all nodes
 _BESIDE = 25  # a part with a node above a limit may hold another 25th of the limit
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NodeWeights:
     """The weights of nodes. Indexing by a slice or by node ids gives int64 `[n, 5]`, with a
     column for each of `CONSTRAINTS`.
@@ -62,15 +63,13 @@ class NodeWeights:
             weights = np.where(weights > self.limit, lowered, weights)
         return weights
 
-    def replace(self, **fields: Any) -> NodeWeights:
-        """These weights with other fields."""
-        return dataclasses.replace(self, **fields)
 
-
-def node_weights(adjacency: Adjacency, **splits: Any) -> NodeWeights:
-    """The weights of a graph's nodes. `splits` are `train_idx`, `val_idx` and `test_idx`, each
-    node ids."""
-    n = adjacency.num_nodes
+def constraint_weights(
+    graph: Graph, train_idx: Any, val_idx: Any, test_idx: Any
+) -> NodeWeights:
+    """Each node's weight in each of `CONSTRAINTS`. Raises `InputError`."""
+    splits = {"train_idx": train_idx, "val_idx": val_idx, "test_idx": test_idx}
+    adjacency, n = in_neighbors(graph), graph.num_nodes
     counts = tuple(_counts(node_ids(name, ids, n), n) for name, ids in splits.items())
     return NodeWeights(adjacency.indptr, connected(adjacency), counts)
 
@@ -110,18 +109,6 @@ def part_loads(parts: np.ndarray, weights: Any, num_parts: int) -> np.ndarray:
         for column, counts in enumerate(weights[some].T):
             load[:, column] += np.bincount(own, counts, num_parts).astype(np.int64)
     return load
-
-
-def total_and_heaviest(weights: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Two arrays int64 `[C]`: the sum of all nodes' weights, and the largest weight of a
-    node."""
-    total: np.ndarray = np.zeros(weights.shape[1], np.int64)
-    heaviest = total.copy()
-    for some in pieces(weights.shape[0]):
-        counts = weights[some]
-        total += counts.sum(axis=0)
-        np.maximum(heaviest, counts.max(axis=0, initial=0), out=heaviest)
-    return total, heaviest
 
 
 def limits(total: np.ndarray, num_parts: int, tolerance: float) -> np.ndarray:

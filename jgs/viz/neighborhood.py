@@ -63,7 +63,7 @@ def neighborhood(
         raise InputError(
             "drawing must have matplotlib", error, "pip install 'jgs[viz]'."
         ) from None
-    drawn = _of_explanation(what) if isinstance(what, Explanation) else _of_batch(what)
+    drawn = _drawn(what)
     if drawn.src.size > most:
         raise InputError(
             f"a picture must have at most {most} edges",
@@ -110,43 +110,28 @@ def neighborhood(
     return ax
 
 
-def _of_batch(batch: MiniBatch) -> _Drawn:
-    edges = drawn_edges(batch)
-    seeds = np.unique(np.asarray(batch.seeds))
-    seeds = seeds[seeds < batch.num_nodes]
-    return _joined(seeds, edges.src, edges.dst, edges.hop, seeds, None, None)
-
-
-def _of_explanation(found: Explanation) -> _Drawn:
-    own, edges = found.features.sum(axis=1), found.edges
-    return _joined(
-        np.array([found.node]), found.src, found.dst, found.hop, found.nodes, own, edges
-    )
-
-
-def _joined(
-    seeds: np.ndarray,
-    src: np.ndarray,
-    dst: np.ndarray,
-    hop: np.ndarray,
-    nodes: np.ndarray,
-    node_scores: np.ndarray | None,
-    edge_scores: np.ndarray | None,
-) -> _Drawn:
-    """Joins equal nodes and equal edges. `node_scores` belong to `nodes`; all others get 0."""
+def _drawn(what: MiniBatch | Explanation) -> _Drawn:
+    """Joins equal nodes and equal edges, and adds up the scores of equal edges."""
+    if isinstance(what, Explanation):
+        src, dst, hop, nodes = what.src, what.dst, what.hop, what.nodes
+        seeds = np.array([what.node])
+    else:
+        src, dst, hop, *_ = drawn_edges(what)
+        seeds = np.unique(np.asarray(what.seeds))
+        nodes = seeds = seeds[seeds < what.num_nodes]
     ids = np.unique(np.concatenate([seeds, nodes, src, dst]))
     pairs = np.stack([np.searchsorted(ids, src), np.searchsorted(ids, dst)], axis=1)
     unique, place = np.unique(pairs, axis=0, return_inverse=True)
     place = place.reshape(-1)
     lowest = np.full(len(unique), np.iinfo(np.int32).max)
     np.minimum.at(lowest, place, hop)
-    if node_scores is not None:
-        node_scores = np.bincount(np.searchsorted(ids, nodes), node_scores, ids.size)
-    if edge_scores is not None:
-        edge_scores = np.bincount(place, edge_scores, len(unique))
-    sources, targets = unique.T
-    is_seed = np.isin(ids, seeds)
-    return _Drawn(ids, is_seed, sources, targets, lowest, node_scores, edge_scores)
+    node_scores = edge_scores = None
+    if isinstance(what, Explanation):
+        own = what.features.sum(axis=1)
+        node_scores = np.bincount(np.searchsorted(ids, nodes), own, ids.size)
+        edge_scores = np.bincount(place, what.edges, len(unique))
+    src, dst = unique.T
+    return _Drawn(ids, np.isin(ids, seeds), src, dst, lowest, node_scores, edge_scores)
 
 
 def _rings(drawn: _Drawn) -> np.ndarray:

@@ -12,17 +12,11 @@ from benchmarks import graph as rmat
 from jgs import Graph, InputError
 from jgs.graph.adjacency import connected, edge_cut, in_neighbors, neighbors_per_part, symmetric
 from jgs.partition import metis
-from jgs.partition.deal import deal_seeds, fill
-from jgs.partition.nodes import (
-    METHODS,
-    TOLERANCE,
-    constraint_weights,
-    max_over_mean,
-    partition_nodes,
-)
+from jgs.partition.folder import deal_seeds
+from jgs.partition.kaminpar import is_symmetric, undirected_rows
+from jgs.partition.nodes import METHODS, TOLERANCE, fill, max_over_mean, partition_nodes
 from jgs.partition.rebalance import rebalance
-from jgs.partition.undirected import is_symmetric, undirected_rows
-from jgs.partition.weights import CONSTRAINTS, limits, part_loads
+from jgs.partition.weights import CONSTRAINTS, constraint_weights, limits, part_loads
 
 
 @pytest.fixture(scope="module")

@@ -145,8 +145,7 @@ def test_written_in_small_pieces_it_is_the_same(tmp_path, monkeypatch):
     whole = write(tmp_path / "whole", data, 3)
     monkeypatch.setattr("jgs.graph.rows._EDGES_AT_ONCE", 7)
     monkeypatch.setattr("jgs.partition.folder._BYTES_AT_ONCE", 30)
-    monkeypatch.setattr("jgs.partition.features._BYTES_AT_ONCE", 30)
-    monkeypatch.setattr("jgs.partition.features._OPEN_AT_ONCE", 2)
+    monkeypatch.setattr("jgs.partition.folder._OPEN_AT_ONCE", 2)
     monkeypatch.setattr("jgs.partition.weights._NODES_AT_ONCE", 7)
     assert write(tmp_path / "pieces", data, 3)["parts_id"] == whole["parts_id"]
 

@@ -43,7 +43,6 @@ def test_40_bytes_a_node_and_one_pass(tmp_path, monkeypatch, data, method):
         ("jgs.graph.rows._EDGES_AT_ONCE", 1 << 12),
         ("jgs.graph.rows._ROWS_AT_ONCE", 1 << 12),
         ("jgs.partition.weights._NODES_AT_ONCE", 1 << 12),
-        ("jgs.partition.features._BYTES_AT_ONCE", 1 << 16),
         ("jgs.partition.folder._BYTES_AT_ONCE", 1 << 16),
     ):
         monkeypatch.setattr(name, size)
