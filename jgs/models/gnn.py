@@ -12,7 +12,8 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
-from jgs.models.dense import check_width, zero_unless
+from jgs.kernels.call import floats
+from jgs.models.dense import check_rates, check_width, zero_unless
 from jgs.models.edges import mean_by_source, on_edges
 from jgs.models.inputs import Inputs, Placed
 from jgs.models.layer import Layer
@@ -73,19 +74,12 @@ class GNN(nnx.Module):
         if norm not in NORMS:
             raise InputError(f"norm must be one of {NORMS}", repr(norm), "Choose one.")
         if activation not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
             raise InputError(
-                f"activation must be one of {', '.join(ACTIVATIONS)}",
-                repr(activation),
-                "Choose one.",
+                f"activation must be one of {known}", repr(activation), "Choose one."
             )
-        rates = {
-            "dropout": dropout,
-            "input_dropout": input_dropout,
-            "attention_dropout": attention_dropout,
-        }
-        for name, rate in rates.items():
-            if not 0 <= rate < 1:
-                raise InputError(f"{name} must be in [0, 1)", rate, "0 switches it off.")
+        check_rates(dropout=dropout, input_dropout=input_dropout)
+        check_rates(attention_dropout=attention_dropout)
         self.dropout, self.input_dropout = dropout, input_dropout
         self.attention_dropout = attention_dropout
         self.norm, self.activation = norm, activation
@@ -154,16 +148,13 @@ class GNN(nnx.Module):
             x = zero_unless(real, x)
             message = layer.message(x, block.num_sources, degree)
             reduced_block, rows = on_edges(layer, block, message)
-            if layer.edge_columns:
-                edges = rows[: block.edge_capacity]
-                messages.append(mean_by_source(block, edges, x.shape[0]))
-            else:
-                messages.append(rows)
             aggregated = aggregate(reduced_block, rows, layer.reduce) + probes[i]
+            if layer.edge_columns:
+                rows = mean_by_source(block, rows[: block.edge_capacity], x.shape[0])
+            messages.append(rows)
             return layer.update(x, aggregated, block.num_targets, degree, relu=relu, drop=drop)
 
-        outputs = self._run(batch, x, key, three_steps)
-        return outputs, tuple(messages)
+        return self._run(batch, x, key, three_steps), tuple(messages)
 
     def masked(self, batch: MiniBatch, x: jax.Array, masks: Sequence[jax.Array]) -> jax.Array:
         """The output of `model(batch, x)`, to rounding, with the message of edge `e` of layer
@@ -192,9 +183,8 @@ class GNN(nnx.Module):
             if layer.edge_columns:
                 widths.append(layer.message_width)
                 continue
-            one = jax.ShapeDtypeStruct((1, layer.in_features), jnp.float32)
-            count = jax.ShapeDtypeStruct((1,), jnp.int32)
-            message = jax.eval_shape(lambda x, d, of=layer: of.message(x, None, d), one, count)
+            one, degree = floats((1, layer.in_features)), jax.ShapeDtypeStruct((1,), jnp.int32)
+            message = jax.eval_shape(lambda x, d, of=layer: of.message(x, None, d), one, degree)
             widths.append(message.shape[1])
         return tuple(widths)
 
@@ -241,15 +231,11 @@ class GNN(nnx.Module):
         if isinstance(x, Placed):
             return self._enter_placed(batch, x, key)
         if isinstance(x, Inputs):
-            if self.input_dropout > 0 and key is not None:
+            drops = self.input_dropout > 0 and key is not None
+            if drops or not first.takes_inputs:
+                reader = "input_dropout" if drops else type(first).__name__
                 raise InputError(
-                    "input_dropout needs the rows of all input nodes",
-                    f"Inputs, and a rate of {self.input_dropout}",
-                    "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
-                )
-            if not first.takes_inputs:
-                raise InputError(
-                    f"{type(first).__name__} needs the rows of all input nodes",
+                    f"{reader} needs the rows of all input nodes",
                     "Inputs",
                     "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
                 )

@@ -20,7 +20,8 @@ from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.layer import Layer
-from jgs.models.sage import REDUCTIONS, SAGEConv
+from jgs.models.sage import SAGEConv
+from jgs.ops import REDUCTIONS
 from jgs.options import Option
 
 
