@@ -15,7 +15,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import Relation
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import Eligible
