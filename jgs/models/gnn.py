@@ -227,11 +227,12 @@ class GNN(nnx.Module):
     ) -> tuple[Any, jax.Array | None]:
         """The first layer's input, and bool `[S]`, which of its rows are real; None where the
         rows of padding are 0."""
-        first: Layer = self.layers[0]
-        if isinstance(x, Placed):
-            return self._enter_placed(batch, x, key)
+        first, controlled = self.layers[0], batch.block(0).control is not None
+        if isinstance(x, Placed) and (self.input_reduce is None or controlled):
+            x = x.rows()
+        drops = self.input_dropout > 0 and key is not None
+        rows, name = x, "x"
         if isinstance(x, Inputs):
-            drops = self.input_dropout > 0 and key is not None
             if drops or not first.takes_inputs:
                 reader = "input_dropout" if drops else type(first).__name__
                 raise InputError(
@@ -239,36 +240,23 @@ class GNN(nnx.Module):
                     "Inputs",
                     "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
                 )
-            rows, name = x.own.shape[0], "Inputs"
-        else:
-            check_width(x, first.in_features)
-            rows, name = x.shape[0], "x"
-        if rows != batch.nodes.shape[0]:
+            rows, name = x.own, "Inputs"
+        elif isinstance(x, Placed):
+            rows, name = x.place, "Placed"
+        if rows.shape[:1] != batch.nodes.shape:
             raise InputError(
                 f"{name} must have one row for each of batch.nodes",
-                f"{rows} rows for {batch.nodes.shape[0]} nodes",
+                f"shape {list(rows.shape)} for {batch.nodes.shape[0]} nodes",
                 "Pass jgs.ops.gather(features, batch.nodes) or read_inputs(features, batch).",
             )
+        if isinstance(x, Placed):
+            x = x.inputs(batch, first.reduce)
+        check_width(x.own if isinstance(x, Inputs) else x, first.in_features)
         if isinstance(x, Inputs):
             return x, None
         if key is not None:
             x = drop_units(key, x, batch.nodes, 0, self.input_dropout)
         return x, batch.nodes < batch.num_nodes  # seeds may be padded anywhere
-
-    def _enter_placed(
-        self, batch: MiniBatch, x: Placed, key: jax.Array | None
-    ) -> tuple[Any, jax.Array | None]:
-        if self.input_reduce is None or batch.block(0).control is not None:
-            return self._enter(batch, x.rows(), key)
-        if x.place.shape != batch.nodes.shape:
-            raise InputError(
-                "Placed must have one place for each of batch.nodes",
-                f"{list(x.place.shape)} for {list(batch.nodes.shape)}",
-                "Pass what came with the batch.",
-            )
-        inputs = x.inputs(batch, self.input_reduce)
-        check_width(inputs.own, self.layers[0].in_features)
-        return inputs, None
 
     def activate(
         self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None
@@ -316,10 +304,9 @@ def _check_layers(layers: Sequence[Layer]) -> None:
                 f"{names!r} in {type(layer).__name__}, layer {i}",
                 "Write edge_columns = () if it reads none, or edge_columns = ('dist',).",
             )
-    for i, (one, other) in enumerate(pairwise(layers)):
-        if one.out_features != other.in_features:
+        if i and layers[i - 1].out_features != layer.in_features:
             raise InputError(
                 "a layer's input must be as wide as the output of the layer before it",
-                f"{other.in_features} after {one.out_features}, layer {i + 1}",
+                f"{layer.in_features} after {layers[i - 1].out_features}, layer {i}",
                 "Give it in_features = the other's out_features.",
             )

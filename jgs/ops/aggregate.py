@@ -51,11 +51,8 @@ def aggregate(
     Differentiable in `x` and `edge_weight`. The gradient of a maximum goes to the first edge
     that attains it. Rows are summed in edge order.
 
-    Raises `InputError` for an unknown `reduce`; for a block with `control` of another width, or
-    with another `reduce` than `"mean"`; for an `x` of another rank or dtype or with too few
-    rows; for weights of another shape, or with a number of heads that does not divide `F`; and
-    for a block whose arrays have other dtypes or shapes. The counts of the block may have any
-    integer dtype.
+    Raises `InputError` for arguments and blocks that break these rules. The counts of the block
+    may have any integer dtype.
 
     Only the kernel checks the values in the arrays, when it runs (float32, on the CPU, `T`, `E`
     and `F` not 0): a block that breaks a rule of `jgs.Block` is a `jax.errors.JaxRuntimeError`

@@ -33,21 +33,21 @@ def forward(reduce, num_threads, x, weight, *edges):
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges):
-    """The gradient of `x` `[S, F]`, from that of the result, `grad_out` `[T, F]`."""
+def grad_x(reduce, num_threads, *operands):
+    """The gradient of `x` `[S, F]`. The operands are that of the result, `grad_out` `[T, F]`,
+    `argmax`, `x`, `weight` and `edges`."""
 
     def kernel(grad_out, argmax, x, weight, *edges):
         out = floats((x.shape[0], grad_out.shape[1]))
         arguments = (grad_out, argmax, or_empty(weight).reshape(-1), *edges)
         return call("jgs_aggregate_grad", out, arguments, num_threads, reduce)
 
-    operands = (grad_out, argmax, x, weight, *edges)
     return kernel_or_plain(num_threads, kernel, partial(grad_x_plain, reduce), *operands)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def grad_weight(reduce, num_threads, grad_out, argmax, x, weight, *edges):
-    """The gradient of `weight`, with its shape, from that of the result."""
+def grad_weight(reduce, num_threads, *operands):
+    """The gradient of `weight`, with its shape, from the operands of `grad_x`."""
 
     def kernel(grad_out, argmax, x, weight, *edges):
         arguments = (grad_out, argmax, x, weight.reshape(-1), *edges)
@@ -55,7 +55,6 @@ def grad_weight(reduce, num_threads, grad_out, argmax, x, weight, *edges):
         grad = call("jgs_aggregate_grad_weight", out, arguments, num_threads, reduce)
         return grad.reshape(weight.shape)
 
-    operands = (grad_out, argmax, x, weight, *edges)
     return kernel_or_plain(num_threads, kernel, partial(grad_weight_plain, reduce), *operands)
 
 

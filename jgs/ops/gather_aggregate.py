@@ -53,13 +53,11 @@ def gather_aggregate(
 
     The function has derivatives in both modes in dense `features`, in the `values` of sparse
     ones, and in `edge_weight`. The plain form computes them, with a matrix of one row for each
-    edge; features that are only read need no derivative. Rows are summed in edge order: on the
-    CPU the result does not depend on the number of threads.
+    edge; features that are only read need no derivative. Rows are summed in edge order.
 
-    Raises `InputError` for an unknown `reduce`; for features of another type or rank; for a
-    block whose arrays have other dtypes or shapes; and, without `place`, for a block with edges
-    whose `num_sources` is known and not `N`, because its `indices` are then sources of the
-    batch, not nodes.
+    Raises `InputError` for arguments and blocks that break these rules and, without `place`,
+    for a block with edges whose `num_sources` is known and not `N`, because its `indices` are
+    then sources of the batch, not nodes.
 
     Only the kernel checks the values in the arrays, when it runs (dense float32 or sparse, on
     the CPU, `T`, `E`, `N` and `F` not 0): a block that breaks a rule of `jgs.Block`, or that
@@ -67,7 +65,7 @@ def gather_aggregate(
     form does not check values, and reads zeros for ids outside `[0, N)`.
     """
     check_reduce(reduce)
-    num_targets, num_sources, num_edges = check_block(block)
+    counts = check_block(block)
     if block.control is not None:
         raise InputError(
             "a block with control variates must be aggregated by jgs.ops.aggregate",
@@ -77,7 +75,7 @@ def gather_aggregate(
     tables: tuple[Any, ...] = features if isinstance(features, tuple) else (features,)
     if place is None:
         check_features(features)
-        _check_num_sources(block, tables[0].shape[0], num_sources, num_edges)
+        _check_num_sources(block, tables[0].shape[0], *counts[1:])
     else:
         check_tables(tables)
         place = check_ids(place, sum(table.shape[0] for table in tables))
@@ -91,14 +89,7 @@ def gather_aggregate(
     if 0 in (num_rows, block.edge_capacity, width) or (place is not None and place.size == 0):
         return jnp.zeros((num_rows, width), jnp.float32)
     num_threads = threads_for(num_rows, *filled_tables(tables))
-    edges = (
-        block.edge_weight,
-        block.indptr,
-        block.indices,
-        num_targets,
-        num_sources,
-        num_edges,
-    )
+    edges = (block.edge_weight, block.indptr, block.indices, *counts)
     return _gather_aggregate(reduce, num_threads, *vary_alike(tables, place, *edges))
 
 

@@ -48,12 +48,12 @@ def linear(
     `num_rows` that is not an integer scalar, and for `drop` without `relu`.
     """
     _check(inputs, weights, bias, add)
-    inputs, weights = ([jnp.asarray(a) for a in arrays] for arrays in (inputs, weights))
+    inputs, weights = (tuple(map(jnp.asarray, arrays)) for arrays in (inputs, weights))
     bias, add = (None if a is None else jnp.asarray(a) for a in (bias, add))
     capacity = _capacity(inputs, add)
     _check_drop(capacity, relu, drop)
     num_rows = check_count("num_rows", capacity if num_rows is None else num_rows)
-    matrices = (tuple(inputs), tuple(weights), bias, add)
+    matrices = (inputs, weights, bias, add)
     dtype = jnp.result_type(*jax.tree.leaves(matrices))
     matrices = jax.tree.map(lambda a: jnp.asarray(a, dtype), matrices)
     num_threads = threads_for(capacity, *jax.tree.leaves(matrices))
