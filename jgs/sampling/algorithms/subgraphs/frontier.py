@@ -16,6 +16,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import call, on_cpu, vary_alike
 from jgs.options import INT32, Option
+from jgs.sampling.algorithms.subgraphs.saint import distinct_nodes
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import below, node_bits
@@ -167,12 +168,12 @@ def draw_plain(
     key_data: jax.Array, graph: Graph, sampler: Frontier, room: int
 ) -> tuple[jax.Array, jax.Array]:
     """See `SubgraphSampler.draw_nodes`."""
-    return jax.vmap(lambda key: _draw(key, graph, sampler, room))(key_data)
+    drawn = jax.vmap(lambda key: _draw(key, graph, sampler))(key_data)
+    return distinct_nodes(drawn, room, graph.num_nodes)
 
 
-def _draw(
-    key_data: jax.Array, graph: Graph, sampler: Frontier, room: int
-) -> tuple[jax.Array, jax.Array]:
+def _draw(key_data: jax.Array, graph: Graph, sampler: Frontier) -> jax.Array:
+    """int32 `[budget]`: the first frontier's nodes and the popped ones, padded with `N`."""
     slot = jnp.arange(sampler.m, dtype=jnp.int32)
     size = jnp.full(sampler.m, graph.num_nodes, jnp.int64)
     first = below(node_bits(key_data, slot, _INITIAL), size).astype(jnp.int32)
@@ -187,7 +188,7 @@ def _draw(
     if sampler.budget > sampler.m:
         board = vary_alike(board, key_data, graph)[0]
         board = jax.lax.while_loop(goes_on, partial(_pop, key_data, graph, sampler), board)
-    return _distinct(jnp.concatenate([first, board.popped]), room, graph.num_nodes)
+    return jnp.concatenate([first, board.popped])
 
 
 def _entered(
@@ -241,15 +242,3 @@ def _pop(key_data: jax.Array, graph: Graph, sampler: Frontier, board: _Board) ->
         board.pop + 1,
         board.popped.at[board.pop].set(board.node[slot]),
     )
-
-
-def _distinct(nodes: jax.Array, room: int, num_nodes: int) -> tuple[jax.Array, jax.Array]:
-    """The distinct nodes that are not padding, int32 `[room]`, ascending and padded with `N`;
-    and their number."""
-    ordered = jnp.sort(nodes)
-    new = jnp.ones(nodes.shape, bool).at[1:].set(ordered[1:] != ordered[:-1])
-    new &= ordered < num_nodes
-    place = jnp.where(new, jnp.cumsum(new, dtype=jnp.int32) - 1, room)
-    empty, ordered = vary_alike(jnp.full(room, num_nodes, jnp.int32), ordered)
-    found = empty.at[place].set(ordered, mode="drop")
-    return found, jnp.sum(new, dtype=jnp.int32)

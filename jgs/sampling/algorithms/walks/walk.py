@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -116,7 +117,7 @@ def call_walks(
     restart: float = 0.0,
     stop: float = 0.0,
     stretches: jax.Array | None = None,
-    relations: tuple[int, ...] = (),
+    relations: Sequence[int] = (),
     second: tuple[int, ...] = (),
     times: tuple[int | None, int | None] = (None, None),
 ) -> Walks:
