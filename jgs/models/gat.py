@@ -99,16 +99,9 @@ class GATConv(nnx.Module):
                 self.edge_attention = glorot(rngs, (num_heads, head_width))
 
     def __call__(
-        self,
-        block: Block,
-        x: jax.Array,
-        real: jax.Array | None = None,
-        *,
-        degree: jax.Array | None = None,
-        relu: bool = False,
-        drop: Mask | None = None,
-        attention_drop: Mask | None = None,
+        self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
     ) -> jax.Array:
+        """See `jgs.models.AttentionLayer`."""
         check_width(x, self.in_features)
         x, num = zero_unless(real, x), block.target_capacity
         values = linear([x], [self.kernel[...]], None, block.num_sources)
@@ -143,7 +136,7 @@ class GATConv(nnx.Module):
         aggregated = aggregate(block, values, "sum", weights)
         if self.self_loops:
             aggregated += jnp.repeat(own_weights, self._head_width, axis=1) * values[:num]
-        return self.update(x, aggregated, block.num_targets, relu=relu, drop=drop)
+        return self.update(x, aggregated, block.num_targets, **after)
 
     def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
         """`[S, M]`: the values `W x` `[S, H * D]`. In version 1 the source's part of the logits

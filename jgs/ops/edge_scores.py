@@ -16,11 +16,7 @@ from jgs.ops.checks import check_block, check_rows, threads_for
 
 
 def edge_scores(
-    block: Block,
-    x: jax.Array,
-    y: jax.Array,
-    attention: jax.Array,
-    negative_slope: float = 0.2,
+    block: Block, x: jax.Array, y: jax.Array, attention: jax.Array, negative_slope: float = 0.2
 ) -> jax.Array:
     """For every edge of `block`, `attention . LeakyReLU(x_source + y_target)`, head by head.
 

@@ -7,12 +7,7 @@ from typing import Any
 
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.algorithms.walks.visits import (
-    Restart,
-    VisitSampler,
-    WalkCounts,
-    check_walks,
-)
+from jgs.sampling.algorithms.walks.visits import Restart, VisitSampler, WalkCounts, check_walks
 from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import GraphShape
 

@@ -8,12 +8,7 @@ from typing import Annotated, Any
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.visits import (
-    Restart,
-    VisitSampler,
-    WalkCounts,
-    check_walks,
-)
+from jgs.sampling.algorithms.walks.visits import Restart, VisitSampler, WalkCounts, check_walks
 from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.edges.stretch import relation_path
@@ -66,8 +61,7 @@ class PinSage(VisitSampler):
         walks: WalkCounts = (200, 10),
         restart: Restart = 0.5,
         relations: Annotated[
-            tuple[str, ...],
-            Option("relations that steps go along in turn, e.g. rev_buys buys"),
+            tuple[str, ...], Option("relations that steps go along in turn, e.g. rev_buys buys")
         ] = (),
     ) -> PinSage:
         """How a command makes the sampler."""

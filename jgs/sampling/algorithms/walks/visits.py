@@ -39,8 +39,7 @@ from jgs.sampling.walks import (
 
 # Options of the samplers by visits.
 WalkCounts = Annotated[
-    tuple[int, ...],
-    Option("walks from each node, and steps of each walk", least=1, most=INT32),
+    tuple[int, ...], Option("walks from each node, and steps of each walk", least=1, most=INT32)
 ]
 Restart = Annotated[
     float, Option("probability that a walk ends before each later step", least=0, most=1)
@@ -176,17 +175,12 @@ def _as_nodes(graph: Graph, drawn: jax.Array) -> jax.Array:
 
 
 def _draw(
-    visit: Any,
-    spec: Spec,
-    graph: Graph,
-    key_data: jax.Array,
-    rows: Eligible,
-    h: int,
-    room: int,
+    visit: Any, spec: Spec, graph: Graph, key_data: jax.Array, rows: Eligible, h: int, room: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """See `jgs.sampling.edges.hops.Draw`; this draws nodes in place of edges."""
     nodes, key_data = rows.nodes, fold(key_data, spec.first_hop + h)
-    found, count = visit(key_data, graph, nodes, rows.excluded, spec, spec.sizes[h])
+    targets = Seeds(nodes, excluded=rows.excluded)
+    found, count = visit(key_data, graph, targets, spec, spec.sizes[h])
     weight = count.astype(jnp.float32)
     if not spec.sampler.counts:
         num_found = jnp.sum(count > 0, axis=1).astype(jnp.float32)
@@ -206,15 +200,11 @@ def _draw(
 
 
 def visit_kernel(
-    key_data: jax.Array,
-    graph: Graph,
-    nodes: jax.Array,
-    excluded: jax.Array | None,
-    spec: Spec,
-    sizes: tuple[int, ...],
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The result of `visit_plain`, by jgs/kernels/visits.cc."""
-    shape, sampler = jax.ShapeDtypeStruct((nodes.shape[0], sum(sizes)), jnp.int32), spec.sampler
+    sampler, nodes, excluded = spec.sampler, targets.nodes, targets.excluded
+    shape = jax.ShapeDtypeStruct((nodes.shape[0], sum(sizes)), jnp.int32)
     types = graph.edge_type
     if types is None or not spec.path:
         types = jnp.zeros(0, jnp.int16)
@@ -235,18 +225,12 @@ def visit_kernel(
 
 
 def visit_plain(
-    key_data: jax.Array,
-    graph: Graph,
-    nodes: jax.Array,
-    excluded: jax.Array | None,
-    spec: Spec,
-    sizes: tuple[int, ...],
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The most visited nodes of each target, with the hop's key `key_data` uint32 `[2]`.
 
     Args:
-      nodes: int32 `[T]`, the targets, `N` for padding.
-      excluded: the edges that walks do not follow, as in `Seeds`, or None.
+      targets: nodes int32 `[T]`, `N` for padding, and the edges that walks do not follow.
       sizes: the number of nodes for each group of `spec`; their sum is `K`.
 
     Returns:
@@ -254,28 +238,25 @@ def visit_plain(
       the order of `PinSage`, and `N` where there are no more. The second has the number of
       visits to each, 0 for `N`.
     """
-    most = spec.sampler.most
-    if nodes.shape[0] * most <= _VISITS_AT_ONCE:
-        return _most_visited(key_data, graph, nodes, excluded, spec, sizes)
-    rows = max(1, _VISITS_AT_ONCE // most)
-    one = partial(_most_visited, key_data, graph, excluded=excluded, spec=spec, sizes=sizes)
-    found, count = jax.lax.map(
-        lambda node: jax.tree.map(lambda a: a[0], one(node[None])), nodes, batch_size=rows
-    )
+    nodes, rows = targets.nodes, max(1, _VISITS_AT_ONCE // spec.sampler.most)
+    if nodes.shape[0] <= rows:
+        return _most_visited(key_data, graph, targets, spec, sizes)
+
+    def one(node: jax.Array) -> tuple[jax.Array, jax.Array]:
+        target = targets.replace(nodes=node[None])
+        found, count = _most_visited(key_data, graph, target, spec, sizes)
+        return found[0], count[0]
+
+    found, count = jax.lax.map(one, nodes, batch_size=rows)
     return found, count
 
 
 def _most_visited(
-    key_data: jax.Array,
-    graph: Graph,
-    nodes: jax.Array,
-    excluded: jax.Array | None,
-    spec: Spec,
-    sizes: tuple[int, ...],
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     num_nodes, most = graph.num_nodes, spec.sampler.most
-    visited = _walk(key_data, graph, nodes, excluded, spec)
-    visited = jnp.where(visited == nodes[:, None], num_nodes, visited)
+    visited = _walk(key_data, graph, targets, spec)
+    visited = jnp.where(visited == targets.nodes[:, None], num_nodes, visited)
     # Equal nodes stay in the order of their visits.
     order = jnp.argsort(visited, axis=1, stable=True)
     ordered = jnp.take_along_axis(visited, order, axis=1)
@@ -300,16 +281,10 @@ def _most_visited(
     return found.astype(jnp.int32), times.astype(jnp.int32)
 
 
-def _walk(
-    key_data: jax.Array,
-    graph: Graph,
-    nodes: jax.Array,
-    excluded: jax.Array | None,
-    spec: Spec,
-) -> jax.Array:
+def _walk(key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec) -> jax.Array:
     """int32 `[T, length * num_walks]`: the end of each traversal. The first traversals of all
     walks come before the second ones. `N` after a walk's end."""
-    num_nodes, per = graph.num_nodes, max(1, len(spec.path))
+    nodes, num_nodes, per = targets.nodes, graph.num_nodes, max(1, len(spec.path))
     num_walks, length = spec.sampler.num_walks, spec.sampler.length
     roots = jnp.repeat(nodes, num_walks)
     number = jnp.tile(jnp.arange(num_walks, dtype=jnp.int32), nodes.shape[0])
@@ -323,7 +298,7 @@ def _walk(
             rows = eligible(graph, here, here < num_nodes)
             if spec.path:
                 rows = of_relation(graph, rows, spec.path[j])
-            rows = holes_of(rows, excluded)
+            rows = holes_of(rows, targets.excluded)
             here = drawn_neighbor(graph, rows, step_bits(keys, step + j, 0), False)
         return here, here
 
