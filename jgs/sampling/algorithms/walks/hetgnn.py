@@ -45,10 +45,10 @@ class HetGNN(VisitSampler):
         """How a command makes the sampler."""
         return cls(fanouts, *check_walks(walks), restart)
 
-    def sizes_of(self, shape: GraphShape) -> list[int]:
+    def _sizes_of(self, shape: GraphShape) -> list[int]:
         return [sum(k) if isinstance(k, tuple) else k * shape.num_types for k in self.sizes]
 
-    def groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
+    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
         if graph.schema is None:
             raise InputError(
                 "HetGNN needs a graph with node types",

@@ -81,10 +81,10 @@ class PinSage(VisitSampler):
             path = (tuple(one) if isinstance(one, list) else one for one in self.relations)
             object.__setattr__(self, "relations", tuple(path))
 
-    def sizes_of(self, shape: GraphShape) -> tuple[int, ...]:
+    def _sizes_of(self, shape: GraphShape) -> tuple[int, ...]:
         return self.sizes
 
-    def groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
+    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
         groups, sizes = ((0, graph.num_nodes),), [(k,) for k in self.sizes]
         if self.relations is None:
             return groups, sizes, ()

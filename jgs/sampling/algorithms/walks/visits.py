@@ -75,7 +75,7 @@ class Spec(NamedTuple):
 @dataclass(frozen=True)
 class VisitSampler(Sampler):
     """What `PinSage` and `HetGNN` share; their docstrings have the fields. A subclass says
-    which nodes are neighbours, by `sizes_of` and `groups_of`."""
+    which nodes are neighbours, by `_sizes_of` and `_groups_of`."""
 
     sizes: tuple[Any, ...]
     num_walks: int = 200
@@ -88,9 +88,9 @@ class VisitSampler(Sampler):
         object.__setattr__(self, "sizes", check_sizes(self.sizes))
         for name in ("num_walks", "length"):
             object.__setattr__(self, name, require_int(name, getattr(self, name), 1))
-        if self.most >= 2**31:
+        if self._most >= 2**31:
             rule = "num_walks times length must be below 2**31"
-            raise InputError(rule, self.most, "Make fewer or shorter walks.")
+            raise InputError(rule, self._most, "Make fewer or shorter walks.")
         object.__setattr__(self, "restart", check_probability("restart", self.restart))
 
     @property
@@ -98,40 +98,40 @@ class VisitSampler(Sampler):
         return len(self.sizes)
 
     @property
-    def most(self) -> int:
+    def _most(self) -> int:
         """The largest number of visits of one target."""
         return self.num_walks * self.length
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         edges, sources, targets = [], [], batch_size
-        for k in self.sizes_of(shape):
-            edges.append(targets * min(k, self.most, shape.num_nodes))
+        for k in self._sizes_of(shape):
+            edges.append(targets * min(k, self._most, shape.num_nodes))
             targets = min(targets + edges[-1], shape.num_nodes + batch_size)
             sources.append(targets)
         return Capacity(tuple(edges), tuple(sources))
 
     @abstractmethod
-    def sizes_of(self, shape: GraphShape) -> Sequence[int]:
+    def _sizes_of(self, shape: GraphShape) -> Sequence[int]:
         """For each hop the largest number of neighbours of a target, of all groups together."""
 
     @abstractmethod
-    def groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
+    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
         """The `groups`, `sizes` and `path` of a `Spec`, where `sizes` may exceed the number of
         visits. Raises `InputError` where the graph lacks what they need."""
 
     def init(self, graph: Graph) -> tuple[()]:
         check_graph(graph, False)
-        self.groups_of(graph)
+        self._groups_of(graph)
         return ()
 
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
         check_graph(graph, False)
-        groups, sizes, path = self.groups_of(graph)
+        groups, sizes, path = self._groups_of(graph)
         seeds, capacity = check_call(self, graph, seeds, capacity, len(self.sizes))
         key_data = as_key_data(key, seeds.nodes.shape[:-1])
-        sizes = tuple(tuple(min(k, self.most) for k in row) for row in sizes)
+        sizes = tuple(tuple(min(k, self._most) for k in row) for row in sizes)
         spec = Spec(capacity, groups, sizes, path, self)
         (batch,) = draw_batches(_KERNEL, _PLAIN, key_data, graph, seeds, spec)
         return batch
@@ -238,7 +238,7 @@ def visit_plain(
       the order of `PinSage`, and `N` where there are no more. The second has the number of
       visits to each, 0 for `N`.
     """
-    nodes, rows = targets.nodes, max(1, _VISITS_AT_ONCE // spec.sampler.most)
+    nodes, rows = targets.nodes, max(1, _VISITS_AT_ONCE // spec.sampler._most)
     if nodes.shape[0] <= rows:
         return _most_visited(key_data, graph, targets, spec, sizes)
 
@@ -254,7 +254,7 @@ def visit_plain(
 def _most_visited(
     key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    num_nodes, most = graph.num_nodes, spec.sampler.most
+    num_nodes, most = graph.num_nodes, spec.sampler._most
     visited = _walk(key_data, graph, targets, spec)
     visited = jnp.where(visited == targets.nodes[:, None], num_nodes, visited)
     # Equal nodes stay in the order of their visits.
