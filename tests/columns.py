@@ -9,7 +9,7 @@ from flax import nnx
 
 from jgs import Graph
 from jgs.models import GNN, GATConv, GINEConv
-from jgs.models.dense import glorot, pass_messages
+from jgs.models.dense import Conv, glorot
 from jgs.ops import linear
 
 TIME = 1 << 40
@@ -35,13 +35,12 @@ def batch_with_columns(graph, batch, fill=np.nan):
     return replace(batch, blocks=blocks)
 
 
-class Near(nnx.Module):
+class Near(Conv):
     """`W [x_v ; r]`, where `r` reduces `log(d) a x_u + t b x_u + w c` over the edges into
     `v`: `d`, `t` and `w` are an edge's distance, time and weight. At 0 the logarithm is not
     finite, and a time takes 64 bits. It keeps `jgs.models.EdgeLayer`."""
 
-    projects_first, uses_degrees, takes_inputs = True, False, False
-    edge_columns = ("dist", "time", "weight")
+    projects_first, edge_columns = True, ("dist", "time", "weight")
 
     def __init__(self, width, out, reduce, rngs, between=3):
         self.in_features, self.out_features, self.reduce = width, out, reduce
@@ -49,9 +48,6 @@ class Near(nnx.Module):
         self.source_kernel = glorot(rngs, (width, 2 * between))  # a and b
         self.edge_row = glorot(rngs, (1, between))  # c
         self.kernel = glorot(rngs, (width + between, out))
-
-    def __call__(self, block, x, real=None, *, degree=None, relu=False, drop=None):
-        return pass_messages(self, block, x, real, degree, relu=relu, drop=drop)
 
     def message(self, x, num_sources=None, degree=None):
         return linear([x], [self.source_kernel[...]], None, num_sources)

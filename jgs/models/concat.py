@@ -16,8 +16,7 @@ from jgs.ops import linear
 
 class ConcatConv(Conv):
     """One layer: `[W_self x_v ; W_neigh mean(x_u over v's neighbours u)] + b`, the two products
-    side by side. (`SAGEConv` adds the two products.) It keeps the contract `jgs.models.Layer`,
-    and reads no degrees.
+    side by side. (`SAGEConv` adds the two products.)
 
     The first `ceil(out / 2)` columns are the node's own product. Weights are Glorot uniform
     with a gain of sqrt(2), and the bias is 0.
@@ -27,15 +26,9 @@ class ConcatConv(Conv):
         least 2.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
-    zeros in padding. On the real rows the result equals
-    `conv.update(x[:T], aggregate(block, conv.message(x), "mean"))`. Rows of `x` beyond
-    `block.num_sources` may hold anything and change neither result nor gradient. The same is
-    true, with `real` bool `[S]`, of rows where `real` is False. Raises `InputError` where the
-    width of `x` is not `in_features`.
+    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.Layer`. Raises
+    `InputError` for other widths.
     """
-
-    reduce = "mean"
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs):
         check_widths(in_features=in_features, out_features=out_features)
@@ -52,13 +45,11 @@ class ConcatConv(Conv):
 
     @property
     def projects_first(self) -> bool:
-        """Whether `message` multiplies by `W_neigh`, because the product's rows are
-        narrower."""
+        """Whether `message` multiplies by `W_neigh`: the product's rows are narrower."""
         return self.in_features > self.neighbor_kernel.shape[1]
 
     def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
-        """The rows to aggregate: `[S, in]`, or `[S, out // 2]` if `projects_first`. The first
-        `num_sources` rows are real, by default all."""
+        """The rows to aggregate: `[S, in]`, or `[S, out // 2]` if `projects_first`."""
         if self.projects_first:
             return linear([x], [self.neighbor_kernel[...]], None, num_sources)
         return x
@@ -66,9 +57,7 @@ class ConcatConv(Conv):
     def update(
         self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
-        """The output `[T, out]`, from the targets' own rows `[T, in]` and the aggregated
-        messages. `own` may have more rows: the first `T` are read. The first `num_targets` rows
-        are real, by default all. `relu` and `drop` are as in `jgs.ops.linear`."""
+        """See `jgs.models.Layer`."""
         # One product with columns of zeros: its sums do not depend on XLA's threads.
         neighbors = self.neighbor_kernel.shape[1]
         own_kernel = jnp.pad(self.self_kernel[...], ((0, 0), (0, neighbors)))

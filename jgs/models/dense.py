@@ -1,5 +1,4 @@
-"""What the layers share: checks of widths, weight matrices, the masking of rows before a
-product, and the call that consists of a layer's three steps."""
+"""What the layers share: checks of widths, weight matrices, and the call in three steps."""
 
 from __future__ import annotations
 
@@ -12,7 +11,6 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.edges import on_edges
-from jgs.models.layer import Layer
 from jgs.ops import aggregate
 
 # A program for each shape, instead of one for each operation.
@@ -26,6 +24,13 @@ def check_widths(**widths: int) -> None:
     for name, width in widths.items():
         if width < 1:
             raise InputError(f"{name} must be at least 1", width, "Give a positive width.")
+
+
+def check_rates(**rates: float) -> None:
+    """Raises `InputError` unless each rate of dropout, by its argument's name, is in [0, 1)."""
+    for name, rate in rates.items():
+        if not 0 <= rate < 1:
+            raise InputError(f"{name} must be in [0, 1)", rate, "0 switches it off.")
 
 
 def glorot(rngs: nnx.Rngs, shape: tuple[int, int]) -> nnx.Param:
@@ -51,27 +56,9 @@ def zero_unless(real: jax.Array | None, x: jax.Array) -> jax.Array:
     return x if real is None else jnp.where(real[:, None], x[: real.shape[0]], 0)
 
 
-def pass_messages(
-    layer: Layer,
-    block: Block,
-    x: jax.Array,
-    real: jax.Array | None,
-    degree: jax.Array | None,
-    **after: Any,
-) -> jax.Array:
-    """Calls a `layer` whose `reduce` is one of `jgs.ops.aggregate`: messages, at its sources or
-    at its edges, reduction and update. `after` holds `relu` and `drop` for the update."""
-    check_width(x, layer.in_features)
-    own = x if real is None else zero_unless(real[: block.target_capacity], x)
-    if layer.projects_first:
-        x = zero_unless(real, x)
-    message = layer.message(x, block.num_sources, degree)
-    aggregated = aggregate(*on_edges(layer, block, message), layer.reduce)
-    return layer.update(own, aggregated, block.num_targets, degree, **after)
-
-
 class Conv(nnx.Module):
-    """A layer that `pass_messages` calls. A subclass has `message` and `update`, and says what
+    """A layer in three steps: messages, at its sources or at its edges, a reduction by
+    `jgs.ops.aggregate`, and an update. A subclass has `message` and `update`, and says what
     else it has of the contract `jgs.models.Layer`."""
 
     reduce, uses_degrees, takes_inputs = "mean", False, False
@@ -86,4 +73,10 @@ class Conv(nnx.Module):
     ) -> jax.Array:
         """See `jgs.models.Layer`."""
         layer: Any = self
-        return pass_messages(layer, block, x, real, degree, **after)
+        check_width(x, layer.in_features)
+        own = x if real is None else zero_unless(real[: block.target_capacity], x)
+        if layer.projects_first:
+            x = zero_unless(real, x)
+        message = layer.message(x, block.num_sources, degree)
+        aggregated = aggregate(*on_edges(layer, block, message), layer.reduce)
+        return layer.update(own, aggregated, block.num_targets, degree, **after)

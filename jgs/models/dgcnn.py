@@ -10,7 +10,7 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block, MiniBatch
-from jgs.models.dense import check_width, check_widths, glorot, zero_unless
+from jgs.models.dense import check_rates, check_width, check_widths, glorot, zero_unless
 from jgs.ops import aggregate
 from jgs.ops.dropout import Mask, dropout_mask
 
@@ -59,14 +59,10 @@ class DGCNN(nnx.Module):
         rngs: nnx.Rngs,
     ):
         check_widths(hidden=hidden, num_layers=num_layers, max_label=max_label)
-        for name, value, least in (
-            ("in_features", in_features, 0),
-            ("pool_rows", pool_rows, 10),
-        ):
+        check_rates(dropout=dropout)
+        for name, value, least in ("in_features", in_features, 0), ("pool_rows", pool_rows, 10):
             if value < least:
                 raise InputError(f"{name} must be at least {least}", value, "Give more.")
-        if not 0 <= dropout < 1:
-            raise InputError("dropout must be in [0, 1)", dropout, "0 switches it off.")
         self.in_features, self.pool_rows = in_features, pool_rows
         self.max_label, self.dropout = max_label, dropout
         widths = (1 + max_label + in_features, *(hidden,) * num_layers, 1)
@@ -110,7 +106,9 @@ class DGCNN(nnx.Module):
         z = jax.nn.relu(self.windows(jnp.concatenate(around, axis=2)))
         z = jax.nn.relu(self.dense(z.reshape(z.shape[0], -1)))
         if key is not None and self.dropout > 0:
-            mask = _mask_of_pairs(key, batch.seeds, self.dropout)
+            # One mask for each pair: it depends on the ids of both ends.
+            first, second = (dropout_mask(key, end, 0, self.dropout) for end in batch.seeds.T)
+            mask = Mask(first.low, second.high, self.dropout)
             z = jnp.where(mask.keep(_DENSE), z * mask.scale, 0)
         return jnp.where(batch.overflow, jnp.nan, self.logit(z))
 
@@ -133,10 +131,3 @@ def _with_own(block: Block, h: jax.Array) -> jax.Array:
     """For each row of `h` the mean of itself and its neighbours' rows."""
     degree = jnp.diff(block.indptr)[:, None].astype(h.dtype)
     return (degree * aggregate(block, h, "mean") + h) / (degree + 1)
-
-
-def _mask_of_pairs(key: jax.Array, pairs: jax.Array, rate: float) -> Mask:
-    """The dropout mask of one row for each of `pairs` int32 `[B, 2]`. A row's mask depends on
-    the ids of both ends."""
-    first, second = (dropout_mask(key, pairs[:, i], 0, rate) for i in (0, 1))
-    return Mask(first.low, second.high, first.rate)

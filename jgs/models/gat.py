@@ -46,16 +46,9 @@ class GATConv(nnx.Module):
       edge_width: how many numbers they hold for each edge.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
-    zeros in padding. On the real rows the result equals `conv.update(x[:T], aggregated)`, where
-    `aggregated` is the sum of `conv.values(conv.message(x_u))` over `u`, weighted by the
-    softmax of `conv.scores(conv.message(x_u), conv.query(x_v), edge)`. Rows of `x` beyond
-    `block.num_sources` may hold anything and change neither result nor gradient. The same is
-    true, with `real` bool `[S]`, of rows where `real` is False. `attention_drop` is the
-    `jgs.ops.dropout_mask(key, nodes, layer, rate)` of the `S` sources' nodes: attention weights
-    are dropped by it after the softmax, and whether an edge's weights are dropped depends on
-    its two nodes. Raises `InputError` for another width, version or number of heads, and where
-    the block lacks an edge column.
+    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.AttentionLayer`. Raises
+    `InputError` for another width, version or number of heads, and where the block lacks an
+    edge column.
     """
 
     reduce = "attention"
@@ -85,13 +78,9 @@ class GATConv(nnx.Module):
                 f"{out_features} features, {num_heads} heads",
                 "Give the width of all heads together, or concat=False.",
             )
-        self.in_features, self.out_features, self.num_heads = (
-            in_features,
-            out_features,
-            num_heads,
-        )
+        self.in_features, self.out_features = in_features, out_features
+        self.num_heads, self.negative_slope = num_heads, negative_slope
         self.concat, self.version, self.self_loops = concat, version, self_loops
-        self.negative_slope = negative_slope
         head_width = out_features // num_heads if concat else out_features
         width = num_heads * head_width
         self.kernel = glorot(rngs, (in_features, width))
@@ -110,23 +99,17 @@ class GATConv(nnx.Module):
                 self.edge_attention = glorot(rngs, (num_heads, head_width))
 
     def __call__(
-        self,
-        block: Block,
-        x: jax.Array,
-        real: jax.Array | None = None,
-        *,
-        degree: jax.Array | None = None,
-        relu: bool = False,
-        drop: Mask | None = None,
-        attention_drop: Mask | None = None,
+        self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
     ) -> jax.Array:
+        """See `jgs.models.AttentionLayer`."""
         check_width(x, self.in_features)
         x, num = zero_unless(real, x), block.target_capacity
         values = linear([x], [self.kernel[...]], None, block.num_sources)
         edge = read_edges(self, block)
         if self.version == 1:
             # s + t is the dot product of (s, 1), of the source, and (1, t), of the target.
-            kernels = [_scores_kernel(self.kernel[...], a) for a in self._attentions()]
+            attentions = self.source_attention[...], self.target_attention[...]
+            kernels = [_scores_kernel(self.kernel[...], a) for a in attentions]
             both = linear([x], [jnp.hstack(kernels)], None, block.num_sources)
             source, target = jnp.split(both, 2, axis=1)
             target = target[:num]
@@ -153,20 +136,19 @@ class GATConv(nnx.Module):
         aggregated = aggregate(block, values, "sum", weights)
         if self.self_loops:
             aggregated += jnp.repeat(own_weights, self._head_width, axis=1) * values[:num]
-        return self.update(x, aggregated, block.num_targets, relu=relu, drop=drop)
+        return self.update(x, aggregated, block.num_targets, **after)
 
     def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
         """`[S, M]`: the values `W x` `[S, H * D]`. In version 1 the source's part of the logits
-        `[S, H]` follows them. The first `num_sources` rows are real, by default all."""
+        `[S, H]` follows them."""
         kernel = self.kernel[...]
         if self.version == 1:
             kernel = jnp.hstack([kernel, _scores_kernel(kernel, self.source_attention[...])])
         return linear([x], [kernel], None, num_sources)
 
     def query(self, own: jax.Array, num_targets: jax.Array | None = None) -> jax.Array:
-        """The queries of targets with rows `own` `[T, in]`. In version 1 they are the targets'
-        part of the logits `[T, H]`, in version 2 `W_target own` `[T, H * D]`. The first
-        `num_targets` rows are real, by default all."""
+        """The targets' part of the logits `[T, H]` in version 1, `W_target own` `[T, H * D]` in
+        version 2."""
         if self.version == 1:
             kernel = _scores_kernel(self.kernel[...], self.target_attention[...])
         else:
@@ -176,23 +158,21 @@ class GATConv(nnx.Module):
     def scores(
         self, message: jax.Array, query: jax.Array, edge: dict[str, jax.Array] | None = None
     ) -> jax.Array:
-        """The logits `[n, H]` of `n` pairs of a source's message and a target's query, joined
-        by edges with these columns; None for self-loops."""
+        """See `jgs.models.AttentionLayer`."""
         query = query + self._of_edge(edge) if edge else query
         if self.version == 1:
             return self._leaky(message[:, -self.num_heads :] + query)
         return leaky_scores(message + query, self.attention[...], self.negative_slope)
 
     def values(self, message: jax.Array) -> jax.Array:
-        """The rows to average, `[n, H * D]`, as parts of messages `[n, M]`."""
+        """See `jgs.models.AttentionLayer`."""
         return message[:, : self.num_heads * self._head_width]
 
     def update(
         self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
-        """The output `[T, out]`, from the weighted sums of the values `[T, H * D]`. `own` is
-        not read. The first `num_targets` rows are real, by default all. `relu` and `drop` are
-        as in `jgs.ops.linear`."""
+        """The output `[T, out]`, from the weighted sums of the values `[T, H * D]`; `own` is
+        not read. See `jgs.models.Layer`."""
         if not self.concat:
             aggregated = aggregated.reshape(-1, self.num_heads, self._head_width).mean(1)
         return finish(aggregated + self.bias[...][None], num_targets, **after)
@@ -200,9 +180,6 @@ class GATConv(nnx.Module):
     @property
     def _head_width(self) -> int:
         return self.out_features // self.num_heads if self.concat else self.out_features
-
-    def _attentions(self) -> tuple[jax.Array, jax.Array]:
-        return self.source_attention[...], self.target_attention[...]
 
     def _of_edge(self, edge: dict[str, jax.Array]) -> jax.Array:
         """What the edges add inside the LeakyReLU: `[n, H]`, in version 2 `[n, H * D]`."""

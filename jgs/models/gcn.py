@@ -27,15 +27,10 @@ class GCNConv(Conv):
       in_features, out_features: widths of the input and the output.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x, degree=degree)` takes `x` `[S, in]`, a row for each source, and `degree` int
-    `[S]`, the in-degrees of the sources' nodes. It returns `[T, out]`, with zeros in padding.
-    On the real rows the result equals `conv.update(x[:T], aggregate(block, conv.message(x,
-    degree=degree), "mean"), degree=degree)`. Rows of `x` beyond `block.num_sources` may hold
-    anything and change neither result nor gradient. The same is true, with `real` bool `[S]`,
-    of rows where `real` is False. Raises `InputError` for another width and for absent degrees.
+    `conv(block, x, degree=degree)`, `[T, out]` from `[S, in]`, is as in `jgs.models.Layer`.
+    Raises `InputError` for another width and for absent degrees.
     """
 
-    reduce = "mean"
     projects_first = True  # a message is at least scaled, so it is never `x` itself
     uses_degrees = True
 
@@ -51,8 +46,7 @@ class GCNConv(Conv):
         return self.in_features > self.out_features
 
     def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
-        """The rows to aggregate, `[S, min(in, out)]`. The first `num_sources` rows are real, by
-        default all."""
+        """The rows to aggregate, `[S, min(in, out)]`."""
         if self._narrows:
             x = linear([x], [self.kernel[...]], None, num_sources)
         _, with_loop = _degrees(degree, x.shape[0])
@@ -61,18 +55,13 @@ class GCNConv(Conv):
     def update(
         self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
-        """The output `[T, out]`, from the targets' own rows `[T, in]`, their in-degrees `[T]`
-        and the aggregated messages. `own` and `degree` may be longer: the first `T` are read.
-        The first `num_targets` rows are real, by default all. `after` holds the keywords
-        `relu` and `drop` of `jgs.ops.linear`."""
+        """See `jgs.models.Layer`."""
         num_rows = aggregated.shape[0]
         degrees, with_loop = _degrees(degree, num_rows)
         own = own[:num_rows] / with_loop
         aggregated = aggregated * (degrees * jax.lax.rsqrt(with_loop))
-        add = None
-        if self._narrows:
-            add = aggregated
-        else:
+        add = aggregated if self._narrows else None
+        if add is None:
             own = own + aggregated
         kernels, bias = [self.kernel[...]], self.bias[...]
         return linear([own], kernels, bias, num_targets, add=add, **after)

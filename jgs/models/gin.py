@@ -26,12 +26,8 @@ class GINConv(Conv):
       train_eps: whether `eps` is a parameter (GIN-eps) or a constant (GIN-0 with `eps=0`).
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
-    zeros in padding. On the real rows the result equals
-    `conv.update(x[:T], aggregate(block, conv.message(x), "sum"))`. Rows of `x` beyond
-    `block.num_sources` may hold anything and change neither result nor gradient. The same is
-    true, with `real` bool `[S]`, of rows where `real` is False. Raises `InputError` where the
-    width of `x` is not `in_features`.
+    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.Layer`. Raises
+    `InputError` for other widths.
     """
 
     reduce = "sum"
@@ -58,12 +54,11 @@ class GINConv(Conv):
 
     @property
     def projects_first(self) -> bool:
-        """Whether `message` multiplies by `W_1`, because the product's rows are narrower."""
+        """Whether `message` multiplies by `W_1`: the product's rows are narrower."""
         return self.in_features > self.hidden_features
 
     def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
-        """The rows to sum: `[S, in]`, or `[S, hidden]` if `projects_first`. The first
-        `num_sources` rows are real, by default all."""
+        """The rows to sum: `[S, in]`, or `[S, hidden]` if `projects_first`."""
         if self.projects_first:
             return linear([x], [self.hidden_kernel[...]], None, num_sources)
         return x
@@ -71,9 +66,7 @@ class GINConv(Conv):
     def update(
         self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
-        """The output `[T, out]`, from the targets' own rows `[T, in]` and the summed messages.
-        `own` may have more rows: the first `T` are read. The first `num_targets` rows are real,
-        by default all. `relu` and `drop` apply to the output, as in `jgs.ops.linear`."""
+        """See `jgs.models.Layer`."""
         eps = self.eps[...] if isinstance(self.eps, nnx.Param) else self.eps
         rows, add = jnp.arange(aggregated.shape[0]), None
         real = rows < (rows.size if num_targets is None else num_targets)

@@ -17,16 +17,16 @@ class GINEConv(GINConv):
     """One layer: `MLP((1 + eps) x_v + sum(relu(x_u + W_edge e + b_edge)))`. The sum is over
     `v`'s neighbours `u`, and `e` are the features of the edge from `u` to `v`.
 
-    It keeps the contract `jgs.models.EdgeLayer`. The MLP, `eps` and the other arguments are
-    those of `GINConv`. `W_edge` is Glorot uniform with a gain of sqrt(2), and `b_edge` is 0.
+    The MLP, `eps` and the other arguments are those of `GINConv`. `W_edge` is Glorot uniform
+    with a gain of sqrt(2), and `b_edge` is 0.
 
     Args:
       edge_columns: the names of the edge columns that together are `e`, as a sampler is asked
         for them: `Neighbors(..., edges=("dist",))`.
       edge_width: how many numbers they hold for each edge.
 
-    `conv(block, x)` is as in `GINConv`, with a block that has these columns. Padding in them
-    may hold anything, too. Raises `InputError` where a column is missing or has another width.
+    `conv(block, x)` is as in `jgs.models.EdgeLayer`. Raises `InputError` where a column is
+    missing or has another width.
     """
 
     projects_first = False

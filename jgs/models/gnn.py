@@ -12,7 +12,8 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
-from jgs.models.dense import check_width, zero_unless
+from jgs.kernels.call import floats
+from jgs.models.dense import check_rates, check_width, zero_unless
 from jgs.models.edges import mean_by_source, on_edges
 from jgs.models.inputs import Inputs, Placed
 from jgs.models.layer import Layer
@@ -73,19 +74,12 @@ class GNN(nnx.Module):
         if norm not in NORMS:
             raise InputError(f"norm must be one of {NORMS}", repr(norm), "Choose one.")
         if activation not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
             raise InputError(
-                f"activation must be one of {', '.join(ACTIVATIONS)}",
-                repr(activation),
-                "Choose one.",
+                f"activation must be one of {known}", repr(activation), "Choose one."
             )
-        rates = {
-            "dropout": dropout,
-            "input_dropout": input_dropout,
-            "attention_dropout": attention_dropout,
-        }
-        for name, rate in rates.items():
-            if not 0 <= rate < 1:
-                raise InputError(f"{name} must be in [0, 1)", rate, "0 switches it off.")
+        check_rates(dropout=dropout, input_dropout=input_dropout)
+        check_rates(attention_dropout=attention_dropout)
         self.dropout, self.input_dropout = dropout, input_dropout
         self.attention_dropout = attention_dropout
         self.norm, self.activation = norm, activation
@@ -154,16 +148,13 @@ class GNN(nnx.Module):
             x = zero_unless(real, x)
             message = layer.message(x, block.num_sources, degree)
             reduced_block, rows = on_edges(layer, block, message)
-            if layer.edge_columns:
-                edges = rows[: block.edge_capacity]
-                messages.append(mean_by_source(block, edges, x.shape[0]))
-            else:
-                messages.append(rows)
             aggregated = aggregate(reduced_block, rows, layer.reduce) + probes[i]
+            if layer.edge_columns:
+                rows = mean_by_source(block, rows[: block.edge_capacity], x.shape[0])
+            messages.append(rows)
             return layer.update(x, aggregated, block.num_targets, degree, relu=relu, drop=drop)
 
-        outputs = self._run(batch, x, key, three_steps)
-        return outputs, tuple(messages)
+        return self._run(batch, x, key, three_steps), tuple(messages)
 
     def masked(self, batch: MiniBatch, x: jax.Array, masks: Sequence[jax.Array]) -> jax.Array:
         """The output of `model(batch, x)`, to rounding, with the message of edge `e` of layer
@@ -192,9 +183,8 @@ class GNN(nnx.Module):
             if layer.edge_columns:
                 widths.append(layer.message_width)
                 continue
-            one = jax.ShapeDtypeStruct((1, layer.in_features), jnp.float32)
-            count = jax.ShapeDtypeStruct((1,), jnp.int32)
-            message = jax.eval_shape(lambda x, d, of=layer: of.message(x, None, d), one, count)
+            one, degree = floats((1, layer.in_features)), jax.ShapeDtypeStruct((1,), jnp.int32)
+            message = jax.eval_shape(lambda x, d, of=layer: of.message(x, None, d), one, degree)
             widths.append(message.shape[1])
         return tuple(widths)
 
@@ -237,52 +227,36 @@ class GNN(nnx.Module):
     ) -> tuple[Any, jax.Array | None]:
         """The first layer's input, and bool `[S]`, which of its rows are real; None where the
         rows of padding are 0."""
-        first: Layer = self.layers[0]
-        if isinstance(x, Placed):
-            return self._enter_placed(batch, x, key)
+        first, controlled = self.layers[0], batch.block(0).control is not None
+        if isinstance(x, Placed) and (self.input_reduce is None or controlled):
+            x = x.rows()
+        drops = self.input_dropout > 0 and key is not None
+        rows, name = x, "x"
         if isinstance(x, Inputs):
-            if self.input_dropout > 0 and key is not None:
+            if drops or not first.takes_inputs:
+                reader = "input_dropout" if drops else type(first).__name__
                 raise InputError(
-                    "input_dropout needs the rows of all input nodes",
-                    f"Inputs, and a rate of {self.input_dropout}",
-                    "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
-                )
-            if not first.takes_inputs:
-                raise InputError(
-                    f"{type(first).__name__} needs the rows of all input nodes",
+                    f"{reader} needs the rows of all input nodes",
                     "Inputs",
                     "Sample with relabel_inputs=True and pass gather(features, batch.nodes).",
                 )
-            rows, name = x.own.shape[0], "Inputs"
-        else:
-            check_width(x, first.in_features)
-            rows, name = x.shape[0], "x"
-        if rows != batch.nodes.shape[0]:
+            rows, name = x.own, "Inputs"
+        elif isinstance(x, Placed):
+            rows, name = x.place, "Placed"
+        if rows.shape[:1] != batch.nodes.shape:
             raise InputError(
                 f"{name} must have one row for each of batch.nodes",
-                f"{rows} rows for {batch.nodes.shape[0]} nodes",
+                f"shape {list(rows.shape)} for {batch.nodes.shape[0]} nodes",
                 "Pass jgs.ops.gather(features, batch.nodes) or read_inputs(features, batch).",
             )
+        if isinstance(x, Placed):
+            x = x.inputs(batch, first.reduce)
+        check_width(x.own if isinstance(x, Inputs) else x, first.in_features)
         if isinstance(x, Inputs):
             return x, None
         if key is not None:
             x = drop_units(key, x, batch.nodes, 0, self.input_dropout)
         return x, batch.nodes < batch.num_nodes  # seeds may be padded anywhere
-
-    def _enter_placed(
-        self, batch: MiniBatch, x: Placed, key: jax.Array | None
-    ) -> tuple[Any, jax.Array | None]:
-        if self.input_reduce is None or batch.block(0).control is not None:
-            return self._enter(batch, x.rows(), key)
-        if x.place.shape != batch.nodes.shape:
-            raise InputError(
-                "Placed must have one place for each of batch.nodes",
-                f"{list(x.place.shape)} for {list(batch.nodes.shape)}",
-                "Pass what came with the batch.",
-            )
-        inputs = x.inputs(batch, self.input_reduce)
-        check_width(inputs.own, self.layers[0].in_features)
-        return inputs, None
 
     def activate(
         self, i: int, h: jax.Array, nodes: jax.Array | None = None, key: jax.Array | None = None
@@ -330,10 +304,9 @@ def _check_layers(layers: Sequence[Layer]) -> None:
                 f"{names!r} in {type(layer).__name__}, layer {i}",
                 "Write edge_columns = () if it reads none, or edge_columns = ('dist',).",
             )
-    for i, (one, other) in enumerate(pairwise(layers)):
-        if one.out_features != other.in_features:
+        if i and layers[i - 1].out_features != layer.in_features:
             raise InputError(
                 "a layer's input must be as wide as the output of the layer before it",
-                f"{other.in_features} after {one.out_features}, layer {i + 1}",
+                f"{layer.in_features} after {layers[i - 1].out_features}, layer {i}",
                 "Give it in_features = the other's out_features.",
             )

@@ -4,10 +4,7 @@ A message-passing layer has three steps: every source makes a *message*, the mes
 target are *reduced* to one row, and the target is *updated* with that row. A layer that offers
 its three steps separately can be trained on sampled blocks (`layer(block, x)`). It can also be
 evaluated exactly by `jgs.train.exact_inference`, which goes over all neighbours in pieces of
-bounded memory and knows this contract alone.
-
-`SAGEConv`, `GCNConv`, `GATConv` and `GINConv` keep the contract. A user's own `nnx.Module` can
-keep it too. A layer whose messages read their edges keeps `EdgeLayer`.
+bounded memory and knows this contract alone. A user's own `nnx.Module` can keep it.
 """
 
 from __future__ import annotations
@@ -95,7 +92,8 @@ class Layer(Protocol):
 
         Args:
           block: its `num_sources` says how many rows of `x` are real.
-          x: float32 `[S, in]`; rows beyond the real ones may hold anything, NaN too.
+          x: float32 `[S, in]`; rows beyond the real ones may hold anything, NaN too, and change
+            neither result nor gradient.
           real: bool `[S]`: rows where it is False may hold anything too. None: the first
             `num_sources` rows are finite.
           degree: int32 `[S]`, the in-degrees of the sources, for a layer with `uses_degrees`.
@@ -138,7 +136,8 @@ class AttentionLayer(Layer, Protocol):
     `scores` also reads the columns of the edge.
 
     A call also takes `attention_drop`, the `jgs.ops.dropout_mask` of the `S` sources' nodes.
-    Weights are dropped by it after the softmax. A `GNN` with `attention_dropout` passes it.
+    Weights are dropped by it after the softmax; whether an edge's weights are dropped depends
+    on its two nodes. A `GNN` with `attention_dropout` passes it.
 
     Fields:
       num_heads: the number `H` of heads.

@@ -8,8 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block
+from jgs.graph.formats.export import edge_targets
+from jgs.kernels.call import FILL
 from jgs.models.dense import zero_unless
 from jgs.models.edges import on_edges, read_edges
+from jgs.ops import aggregate, edge_softmax, gather
 
 
 def masked_layer(
@@ -30,69 +33,31 @@ def masked_layer(
       layer: a layer that keeps the contract `jgs.models.Layer`.
       mask: float32 `[E]`, without meaning in padding. The result is differentiable in it.
       block, x, real, degree, relu: as the layer's call takes them, with a matrix `x`.
-
-    This is plain JAX and stores a message for each edge. It is for neighbourhoods, not for
-    training.
     """
-    targets = block.target_capacity
-    edges = jnp.arange(block.edge_capacity, dtype=jnp.int32)
-    # Each edge's target; the number of targets in padding.
-    target = jnp.searchsorted(block.indptr[1:], edges, side="right")
-    mask = jnp.where(target < targets, mask, 0)
     of_degree = {"degree": degree} if layer.uses_degrees else {}
     x = zero_unless(real, x)
     message = layer.message(x, block.num_sources, **of_degree)
     if layer.reduce == "attention":
-        rows = jnp.take(message, block.indices, axis=0, mode="fill", fill_value=0)
-        edge = [read_edges(layer, block)] if layer.edge_columns else []
-        aggregated = _attended(layer, x[:targets], message, rows, edge, mask, target)
+        aggregated = _attended(layer, mask, block, x[: block.target_capacity], message)
     else:
-        reduced_block, rows = on_edges(layer, block, message)
-        rows = jnp.take(rows, reduced_block.indices, axis=0, mode="fill", fill_value=0)
-        aggregated = _reduced(
-            layer.reduce, rows * mask[:, None], target, jnp.diff(block.indptr)
-        )
+        weight = mask if block.edge_weight is None else mask * block.edge_weight
+        aggregated = aggregate(*on_edges(layer, block, message), layer.reduce, weight)
     return layer.update(x, aggregated, block.num_targets, **of_degree, relu=relu)
 
 
-def _reduced(reduce: str, rows: jax.Array, target: jax.Array, count: jax.Array) -> jax.Array:
-    if reduce == "max":
-        top = jax.ops.segment_max(rows, target, count.shape[0])
-        return jnp.where(count[:, None] > 0, top, 0)
-    total = jax.ops.segment_sum(rows, target, count.shape[0])
-    count = jnp.maximum(count, 1).astype(total.dtype)
-    return total / count[:, None] if reduce == "mean" else total
-
-
 def _attended(
-    layer: Any,
-    own: jax.Array,
-    message: jax.Array,
-    rows: jax.Array,
-    edge: list[dict[str, jax.Array]],
-    mask: jax.Array,
-    target: jax.Array,
+    layer: Any, mask: jax.Array, block: Block, own: jax.Array, message: jax.Array
 ) -> jax.Array:
-    num, heads = own.shape[0], layer.num_heads
-    query = layer.query(own)
-    asked = jnp.take(query, target, axis=0, mode="fill", fill_value=0)
-    scores = layer.scores(rows, asked, *edge)
-    top = jax.ops.segment_max(scores, target, num)
-    if layer.self_loops:
-        own_scores = layer.scores(message[:num], query)
-        top = jnp.maximum(top, own_scores)
-    top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
-    far = jnp.take(top, target, axis=0, mode="fill", fill_value=jnp.inf)
-    weight = jnp.exp(scores - far)  # 0 in padding
-    total = jax.ops.segment_sum(weight, target, num)
-
-    def each_unit(weight: jax.Array, values: jax.Array) -> jax.Array:
-        return jnp.repeat(weight, values.shape[1] // heads, axis=1) * values
-
-    values = each_unit(weight * mask[:, None], layer.values(rows))
-    aggregated = jax.ops.segment_sum(values, target, num)
-    if layer.self_loops:
-        own_weight = jnp.exp(own_scores - top)
-        total = total + own_weight
-        aggregated += each_unit(own_weight, layer.values(message[:num]))
-    return each_unit(1 / jnp.where(total > 0, total, 1), aggregated)
+    query, values = layer.query(own), layer.values(message)
+    counts = block.num_targets, block.num_edges
+    target, _ = edge_targets(block.edge_capacity, block.indptr, *counts)
+    edge = [read_edges(layer, block)] if layer.edge_columns else []
+    of_edges = query.at[target].get(**FILL)
+    scores = layer.scores(gather(message, block.indices), of_edges, *edge)
+    if not layer.self_loops:
+        return aggregate(block, values, "sum", edge_softmax(block, scores) * mask[:, None])
+    own_message = message[: own.shape[0]]
+    weights, own_weights = edge_softmax(block, scores, layer.scores(own_message, query))
+    aggregated = aggregate(block, values, "sum", weights * mask[:, None])
+    own_weights = jnp.repeat(own_weights, values.shape[1] // layer.num_heads, axis=1)
+    return aggregated + own_weights * layer.values(own_message)

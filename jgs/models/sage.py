@@ -9,16 +9,15 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.dense import Conv, check_width, check_widths, glorot
 from jgs.models.inputs import Inputs
-from jgs.ops import REDUCTIONS, linear
+from jgs.ops import linear
+from jgs.ops.checks import check_reduce
 
 
 class SAGEConv(Conv):
-    """One layer: `W_self x_v + W_neigh reduce(x_u over v's neighbours u) + b`. It keeps the
-    contract `jgs.models.Layer`, and reads no degrees.
+    """One layer: `W_self x_v + W_neigh reduce(x_u over v's neighbours u) + b`.
 
     This is the paper's `W [x_v ; aggregated]` written as two matrices. As in DGL's `SAGEConv`,
     weights are Glorot uniform with a gain of sqrt(2), and the bias is 0.
@@ -28,13 +27,9 @@ class SAGEConv(Conv):
       reduce: `"mean"`, `"sum"` or `"max"`, as in `jgs.ops.aggregate`.
       rngs: its `params` stream makes the weights.
 
-    `conv(block, x)` takes `x` `[S, in]`, a row for each source, and returns `[T, out]`, with
-    zeros in padding. On the real rows the result equals
-    `conv.update(x[:T], aggregate(block, conv.message(x), conv.reduce))`. Rows of `x` beyond
-    `block.num_sources` may hold anything and change neither result nor gradient. The same is
-    true, with `real` bool `[S]`, of rows where `real` is False. `x` may also be `Inputs`, which
-    give the same result to rounding without the sources' rows. Raises `InputError` for another
-    width or an unknown `reduce`.
+    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.Layer`. `x` may also be
+    `Inputs`, which give the same result to rounding without the sources' rows. Raises
+    `InputError` for another width or an unknown `reduce`.
     """
 
     takes_inputs = True
@@ -42,10 +37,7 @@ class SAGEConv(Conv):
     def __init__(
         self, in_features: int, out_features: int, *, reduce: str = "mean", rngs: nnx.Rngs
     ):
-        if reduce not in REDUCTIONS:
-            raise InputError(
-                f"reduce must be one of {', '.join(REDUCTIONS)}", repr(reduce), "Choose one."
-            )
+        check_reduce(reduce)
         check_widths(in_features=in_features, out_features=out_features)
         self.in_features, self.out_features, self.reduce = in_features, out_features, reduce
         self.self_kernel = glorot(rngs, (in_features, out_features))
@@ -70,8 +62,7 @@ class SAGEConv(Conv):
         return linear(x, kernels, self.bias[...], block.num_targets, **after)
 
     def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
-        """The rows to aggregate: `[S, in]`, or `[S, out]` if `projects_first`. The first
-        `num_sources` rows are real, by default all."""
+        """The rows to aggregate: `[S, in]`, or `[S, out]` if `projects_first`."""
         if self.projects_first:
             return linear([x], [self.neighbor_kernel[...]], None, num_sources)
         return x
@@ -79,9 +70,7 @@ class SAGEConv(Conv):
     def update(
         self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
     ) -> jax.Array:
-        """The output `[T, out]`, from the targets' own rows `[T, in]` and the aggregated
-        messages. `own` may have more rows: the first `T` are read. The first `num_targets` rows
-        are real, by default all. `relu` and `drop` are as in `jgs.ops.linear`."""
+        """See `jgs.models.Layer`."""
         kernels = [self.self_kernel[...], self.neighbor_kernel[...]]
         inputs, add = [own, aggregated], None
         if self.projects_first:

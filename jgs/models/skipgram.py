@@ -25,7 +25,7 @@ from jax.extend.random import threefry_2x32
 
 from jgs import kernels
 from jgs.graph import Graph
-from jgs.kernels.call import floats, on_cpu, vary_alike
+from jgs.kernels.call import call, floats, on_cpu, vary_alike
 from jgs.sampling.edges.random import below, fold
 from jgs.sampling.walks import walk_numbers, walker_keys
 
@@ -155,18 +155,15 @@ def skipgram(
 
 
 def _kernel(rows, batch, rate, num_nodes, weight):
-    results = floats(rows.shape), floats((batch.nodes.shape[0], 2))
-    found = jax.ffi.ffi_call("jgs_skipgram", results)(
-        rows,
-        batch.nodes,
-        batch.windows,
-        rate,
+    gradient, sums = call(
+        "jgs_skipgram",
+        (floats(rows.shape), floats((batch.nodes.shape[0], 2))),
+        (rows, batch.nodes, batch.windows, rate),
+        kernels.NUM_THREADS,
         num_runs=np.int64(batch.negatives.shape[1]),
         num_nodes=np.int64(num_nodes),
         weight=np.float32(weight),
-        num_threads=np.int64(kernels.NUM_THREADS),
     )
-    gradient, sums, _ = vary_alike(*found, rows)
     loss, pairs = jnp.sum(sums, axis=0)
     return Gradient(loss, pairs, gradient)
 
@@ -175,9 +172,9 @@ def skipgram_plain(
     rows: jax.Array, batch: WalkBatch, rate: jax.Array, num_nodes: int, weight: float
 ) -> Gradient:
     """`skipgram` in plain JAX."""
-    (num_walks, num_places), (_, num_runs, num_negatives) = (
+    (num_walks, num_places), (num_runs, num_negatives) = (
         batch.nodes.shape,
-        batch.negatives.shape,
+        batch.negatives.shape[1:],
     )
     size, width = -(-num_places // num_runs), rows.shape[1] - 1
     num_pairs = num_walks * num_places

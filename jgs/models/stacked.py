@@ -20,7 +20,8 @@ from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.layer import Layer
-from jgs.models.sage import REDUCTIONS, SAGEConv
+from jgs.models.sage import SAGEConv
+from jgs.ops import REDUCTIONS
 from jgs.options import Option
 
 
@@ -107,11 +108,9 @@ class GAT(GNN):
         *hidden, last = widths_of(in_features, hidden_features, out_features, num_layers)
         layers = [GATConv(*width, heads, version=version, rngs=rngs) for width in hidden]
         layers.append(GATConv(*last, out_heads, concat=False, version=version, rngs=rngs))
-        options = {"activation": "elu", **options, "dropout": dropout}
-        options["attention_dropout"] = (
-            dropout if attention_dropout is None else attention_dropout
-        )
-        super().__init__(layers, rngs=rngs, **options)
+        rate = dropout if attention_dropout is None else attention_dropout
+        options = {"activation": "elu", **options, "attention_dropout": rate}
+        super().__init__(layers, dropout=dropout, rngs=rngs, **options)
 
 
 class GIN(GNN):

@@ -2,7 +2,12 @@
 
 Each operation is written twice. The plain form in `jax.numpy` defines what the operation means
 and runs on any XLA device. The C++ kernel is called by XLA:CPU through the FFI of XLA. The
-kernel runs on the CPU where `jgs.kernels.available()`, for float32 (and `SparseFeatures`).
+kernel runs on the CPU where `jgs.kernels.available()`, for float32 (and `SparseFeatures`). Its
+result equals the plain form's to rounding, and does not depend on the number of threads.
+
+The differentiable operations have a reverse-mode derivative. That derivative can be
+differentiated in both modes, any number of times (`jax.hessian` works, `jax.jvp` alone does
+not). From the second derivative on, the plain form computes it.
 """
 
 from jgs.kernels.call import REDUCTIONS

@@ -8,7 +8,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import vary_alike
@@ -19,6 +18,7 @@ from jgs.ops.checks import (
     check_edge_weight,
     check_reduce,
     check_rows,
+    threads_for,
 )
 
 
@@ -48,17 +48,11 @@ def aggregate(
       Half precision is summed in float32. Edges from `num_edges` on and rows of `x` that no
       edge reads contribute nothing, whatever they hold, NaN included.
 
-    The function has a reverse-mode derivative in `x` and `edge_weight`. That derivative can be
-    differentiated in both modes, any number of times (`jax.hessian` works, `jax.jvp` alone does
-    not). From the second derivative on, the plain form computes it. The gradient of a maximum
-    goes to the first edge that attains it. Rows are summed in edge order: on the CPU the result
-    does not depend on the number of threads.
+    Differentiable in `x` and `edge_weight`. The gradient of a maximum goes to the first edge
+    that attains it. Rows are summed in edge order.
 
-    Raises `InputError` for an unknown `reduce`; for a block with `control` of another width, or
-    with another `reduce` than `"mean"`; for an `x` of another rank or dtype or with too few
-    rows; for weights of another shape, or with a number of heads that does not divide `F`; and
-    for a block whose arrays have other dtypes or shapes. The counts of the block may have any
-    integer dtype.
+    Raises `InputError` for arguments and blocks that break these rules. The counts of the block
+    may have any integer dtype.
 
     Only the kernel checks the values in the arrays, when it runs (float32, on the CPU, `T`, `E`
     and `F` not 0): a block that breaks a rule of `jgs.Block` is a `jax.errors.JaxRuntimeError`
@@ -95,34 +89,29 @@ def aggregate(
         return targets + aggregate(plain, x - sources, reduce, edge_weight)
     if block.target_capacity == 0 or block.edge_capacity == 0 or x.shape[1] == 0:
         return jnp.zeros((block.target_capacity, x.shape[1]), x.dtype)
-    in_kernel = all(a is None or a.dtype == jnp.float32 for a in (x, weight))
-    num_threads = kernels.NUM_THREADS if in_kernel and kernels.available() else None
+    num_threads = threads_for(block.target_capacity, x, weight)
     edges = (block.indptr, block.indices, num_targets, num_edges)
-    return _aggregate(reduce, num_threads, *vary_alike(x, weight, *edges))
+    return _aggregate(reduce, num_threads, *vary_alike(x, weight, edges))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _aggregate(reduce, num_threads, x, weight, indptr, indices, num_targets, num_edges):
-    return passes.forward(
-        reduce, num_threads, x, weight, indptr, indices, num_targets, num_edges
-    )[0]
+def _aggregate(reduce, num_threads, x, weight, edges):
+    return passes.forward(reduce, num_threads, x, weight, *edges)[0]
 
 
-def _aggregate_fwd(reduce, num_threads, x, weight, *edges):
+def _aggregate_fwd(reduce, num_threads, x, weight, edges):
     out, argmax = passes.forward(reduce, num_threads, x, weight, *edges)
     # Without weights the derivative needs only the shape and the dtype of x.
-    return out, (x if weight is not None else x[:, :0], argmax, weight, edges)
+    return out, (argmax, x if weight is not None else x[:, :0], weight, *edges)
 
 
 def _aggregate_bwd(reduce, num_threads, residuals, grad_out):
-    x, argmax, weight, edges = residuals
-    grad_x = passes.grad_x(reduce, num_threads, grad_out, argmax, x, weight, *edges)
+    grad_x = passes.grad_x(reduce, num_threads, grad_out, *residuals)
+    _, _, weight, *_ = residuals
     grad_weight = None
     if weight is not None:  # a separate pass, which XLA drops where its result is not used
-        grad_weight = passes.grad_weight(
-            reduce, num_threads, grad_out, argmax, x, weight, *edges
-        )
-    return grad_x, grad_weight, None, None, None, None
+        grad_weight = passes.grad_weight(reduce, num_threads, grad_out, *residuals)
+    return grad_x, grad_weight, None
 
 
 _aggregate.defvjp(_aggregate_fwd, _aggregate_bwd)

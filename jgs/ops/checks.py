@@ -8,11 +8,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.features import SparseFeatures
 from jgs.kernels.call import REDUCTIONS
 from jgs.settings import exact_integers
+
+
+def threads_for(num_rows: int, *arrays: Any) -> int | None:
+    """The number of threads of the kernel that makes `num_rows` rows of these arrays, or of
+    `SparseFeatures`. None: the plain form makes them, as it does of other dtypes than float32
+    and of arrays that are empty. An array that is None is ignored."""
+    given = [a for a in arrays if a is not None]
+    takes = all(isinstance(a, SparseFeatures) or a.dtype == jnp.float32 for a in given)
+    empty = 0 in (num_rows, *(size for a in given for size in a.shape))
+    return kernels.NUM_THREADS if takes and not empty and kernels.available() else None
+
+
+def heads_of(array: Any, num_slots: int) -> int | None:
+    """The number `H` of heads of floats `[num_slots, H]`, 1 for `[num_slots]`, or None for
+    anything else."""
+    shape: tuple[int, ...] = getattr(array, "shape", ())
+    dtype = getattr(array, "dtype", np.dtype(object))
+    good = jnp.issubdtype(dtype, jnp.floating) and len(shape) in (1, 2)
+    if not good or shape[0] != num_slots:
+        return None
+    return shape[1] if len(shape) == 2 else 1
+
+
+def described(array: Any) -> str:
+    """The dtype and the shape of `array` for an error, or the type of what is no array."""
+    shape = getattr(array, "shape", ())
+    return f"{getattr(array, 'dtype', None) or type(array).__name__}{list(shape)}"
 
 
 def check_reduce(reduce: Any) -> None:
@@ -99,15 +127,12 @@ def check_rows(name: str, x: Any, real: bool = False) -> None:
 def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str) -> jax.Array:
     """`edge_weight` as an array: `[E]`, or `[E, H]` where the number of heads `H` divides the
     `width` of `x`."""
-    shape: tuple[int, ...] = getattr(edge_weight, "shape", ())
-    dtype = getattr(edge_weight, "dtype", None)
-    heads = 1 if len(shape) == 1 else shape[-1] if len(shape) == 2 else 0
-    good = dtype is not None and jnp.issubdtype(dtype, jnp.floating)
-    if not good or shape[:1] != (num_slots,) or heads == 0 or width % heads != 0:
+    heads = heads_of(edge_weight, num_slots)
+    if not heads or width % heads != 0:
         raise InputError(
             f"edge_weight must be floats [{num_slots}], or [{num_slots}, H] where the {width} "
             "columns of x are H heads of one width",
-            f"{dtype or type(edge_weight).__name__}{list(shape)}",
+            described(edge_weight),
             "Give each of the block's edges, padding included, a weight for each head.",
         )
     if heads > 1 and reduce == "max":
@@ -116,7 +141,8 @@ def check_edge_weight(edge_weight: Any, num_slots: int, width: int, reduce: str)
             f"{heads} heads",
             "Aggregate each head's columns by themselves, or use sum or mean.",
         )
-    return jnp.asarray(edge_weight).reshape(shape if heads > 1 else num_slots)
+    edge_weight = jnp.asarray(edge_weight)
+    return edge_weight if heads > 1 else edge_weight.reshape(num_slots)
 
 
 def check_features(features: Any) -> None:

@@ -7,12 +7,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import vary_alike
 from jgs.ops import aggregate_passes as passes
-from jgs.ops.checks import check_block, check_rows
+from jgs.ops.checks import check_block, check_rows, threads_for
 
 
 def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> jax.Array:
@@ -29,9 +28,7 @@ def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> ja
     Returns:
       `[E, num_heads]` of `x`'s dtype: for head `h` the sum over its columns `f` of
       `x[indices[e], f] * y[target(e), f]`; 0 in padding. This is the same computation as the
-      derivative of `jgs.ops.aggregate` in `edge_weight`, with the same kernel on the CPU. It
-      has a reverse-mode derivative, which can be differentiated in both modes, any number of
-      times.
+      derivative of `jgs.ops.aggregate` in `edge_weight`, with the same kernel on the CPU.
 
     Raises `InputError` as `jgs.ops.aggregate` does, and for a `num_heads` that does not divide
     the number of columns.
@@ -52,33 +49,27 @@ def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> ja
             num_heads,
             "Give a divisor of the width.",
         )
-    if block.target_capacity == 0 or block.edge_capacity == 0 or width == 0:
+    if 0 in (num_rows, block.edge_capacity, width):
         return jnp.zeros((block.edge_capacity, num_heads), x.dtype)
-    in_kernel = kernels.available() and x.dtype == jnp.float32
-    num_threads = kernels.NUM_THREADS if in_kernel else None
     edges = (block.indptr, block.indices, num_targets, num_edges)
-    return _edge_dot(num_heads, num_threads, *vary_alike(x, y, *edges))
+    return _edge_dot(num_heads, threads_for(num_rows, x), *vary_alike(x, y, edges))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _edge_dot(num_heads, num_threads, x, y, indptr, indices, num_targets, num_edges):
-    return _forward(num_heads, num_threads, x, y, indptr, indices, num_targets, num_edges)
-
-
-def _edge_dot_fwd(num_heads, num_threads, x, y, *edges):
-    return _forward(num_heads, num_threads, x, y, *edges), (x, y, edges)
-
-
-def _forward(num_heads, num_threads, x, y, *edges):
+def _edge_dot(num_heads, num_threads, x, y, edges):
     no_weight = jnp.zeros((edges[1].shape[0], num_heads), x.dtype)  # only its shape matters
     return passes.grad_weight("sum", num_threads, y, _no_argmax(x), x, no_weight, *edges)
 
 
-def _edge_dot_bwd(num_heads, num_threads, residuals, grad):
-    x, y, edges = residuals
+def _edge_dot_fwd(num_heads, num_threads, *operands):
+    return _edge_dot(num_heads, num_threads, *operands), operands
+
+
+def _edge_dot_bwd(num_heads, num_threads, operands, grad):
+    x, y, edges = operands
     grad_x = passes.grad_x("sum", num_threads, y, _no_argmax(x), x, grad, *edges)
     grad_y, _ = passes.forward("sum", num_threads, x, grad, *edges)
-    return grad_x, grad_y, None, None, None, None
+    return grad_x, grad_y, None
 
 
 _edge_dot.defvjp(_edge_dot_fwd, _edge_dot_bwd)

@@ -8,20 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
-from jgs.ops.checks import check_block, check_rows
+from jgs.ops.checks import check_block, check_rows, threads_for
 
 
 def edge_scores(
-    block: Block,
-    x: jax.Array,
-    y: jax.Array,
-    attention: jax.Array,
-    negative_slope: float = 0.2,
+    block: Block, x: jax.Array, y: jax.Array, attention: jax.Array, negative_slope: float = 0.2
 ) -> jax.Array:
     """For every edge of `block`, `attention . LeakyReLU(x_source + y_target)`, head by head.
 
@@ -37,13 +32,7 @@ def edge_scores(
       `[E, H]`; 0 in padding. Edges from `num_edges` on and rows that no edge reads contribute
       nothing, whatever they hold.
 
-    On the CPU a kernel computes float32 (`jgs/kernels/edge_scores.cc`), elsewhere XLA does: the
-    results are equal to rounding. The kernel's result does not depend on the number of threads.
-    The function has a reverse-mode derivative in `x`, `y` and `attention`, which can be
-    differentiated in both modes, any number of times. From the second derivative on, the plain
-    form computes it.
-
-    Raises `InputError` for shapes that do not match.
+    Differentiable in `x`, `y` and `attention`. Raises `InputError` for other shapes.
     """
     num_targets, _, num_edges = check_block(block)
     check_rows("x", x)
@@ -58,9 +47,7 @@ def edge_scores(
             f"shapes {list(x.shape)} and {list(y.shape)}",
             "Give every source and every target, padding included, a row.",
         )
-    empty = 0 in (*shape, block.edge_capacity)
-    in_kernel = all(a.dtype == jnp.float32 for a in (x, y, attention)) and not empty
-    num_threads = kernels.NUM_THREADS if in_kernel and kernels.available() else None
+    num_threads = threads_for(block.edge_capacity, x, y, attention)
     edges = (block.indptr, block.indices, num_targets, num_edges)
     operands = vary_alike(x, y, attention, *edges)
     return _scores(num_threads, float(negative_slope), *operands)
@@ -72,9 +59,8 @@ def edge_scores(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _scores(num_threads, slope, x, y, attention, indptr, indices, num_targets, num_edges):
-    edges = (indptr, indices, num_targets, num_edges)
-    return _forward(num_threads, slope, x, y, attention, *edges)
+def _scores(num_threads, slope, *operands):
+    return _forward(num_threads, slope, *operands)
 
 
 def _scores_fwd(num_threads, slope, *operands):

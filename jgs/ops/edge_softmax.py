@@ -8,12 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
-from jgs.ops.checks import check_block
+from jgs.ops.checks import check_block, described, heads_of, threads_for
 
 
 def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) -> Any:
@@ -32,12 +31,8 @@ def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) 
       included. A logit of minus infinity has the weight 0, also where a target has no other
       logit. NaN or plus infinity makes all weights of its target and head NaN.
 
-    The largest logit of each target is subtracted first, so that no exponential overflows. On
-    the CPU a kernel computes float32 (`jgs/kernels/edge_softmax.cc`), elsewhere XLA does: the
-    results are equal to rounding. The kernel's result does not depend on the number of threads.
-    Half precision is computed in float32. The function has a reverse-mode derivative, which can
-    be differentiated in both modes, any number of times. From the second derivative on, the
-    plain form computes it.
+    The largest logit of each target is subtracted first, so that no exponential overflows. Half
+    precision is computed in float32.
 
     Raises `InputError` for logits of another shape or dtype, and for a block whose arrays have
     other dtypes or shapes. Only the kernel checks the values in the arrays, as
@@ -48,6 +43,7 @@ def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) 
     shape = logits.shape
     num_heads = 1 if len(shape) == 1 else shape[1]
     logits = jnp.asarray(logits).reshape(shape[0], num_heads)
+    own_logits = jnp.zeros((0, num_heads), logits.dtype)
     if own is not None:
         _check("own", "target", own, block.target_capacity)
         if own.shape[1:] != shape[1:]:
@@ -56,37 +52,30 @@ def edge_softmax(block: Block, logits: jax.Array, own: jax.Array | None = None) 
                 f"shapes {list(own.shape)} and {list(shape)}",
                 "Give each target a logit for each head.",
             )
-        own = jnp.asarray(own, logits.dtype).reshape(own.shape[0], num_heads)
-    in_kernel = kernels.available() and logits.dtype == jnp.float32
-    in_kernel &= logits.size > 0 and block.target_capacity > 0
-    num_threads = kernels.NUM_THREADS if in_kernel else None
-    operands = vary_alike(logits, own, block.indptr, num_targets, num_edges)
+        own_logits = jnp.asarray(own, logits.dtype).reshape(own.shape[0], num_heads)
+    num_threads = threads_for(block.target_capacity, logits)
+    operands = vary_alike(logits, own_logits, block.indptr, num_targets, num_edges)
     weights, own_weights = _softmax(num_threads, *operands)
     weights = weights.reshape(shape)
-    if own is None:
-        return weights
-    return weights, own_weights.reshape(own_weights.shape[0], *shape[1:])
+    return weights if own is None else (weights, own_weights.reshape(own.shape))
 
 
 def _check(name: str, of: str, array: Any, num_slots: int) -> None:
-    shape: tuple[int, ...] = getattr(array, "shape", ())
-    dtype = getattr(array, "dtype", None)
-    good = dtype is not None and jnp.issubdtype(dtype, jnp.floating)
-    if not good or len(shape) not in (1, 2) or shape[0] != num_slots:
+    if heads_of(array, num_slots) is None:
         raise InputError(
             f"{name} must be floats [{num_slots}] or [{num_slots}, H], one row for each {of}",
-            f"{dtype or type(array).__name__}{list(shape)}",
+            described(array),
             f"Give every {of} of the block, padding included, a logit for each head.",
         )
 
 
 # The forward pass and its derivative are jitted, so that eager calls compile once too.
-# `num_threads` None means that no kernel runs. `own` and its gradient may be None.
+# `num_threads` None means that no kernel runs. Without self-loops `own` has no rows.
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _softmax(num_threads, logits, own, indptr, num_targets, num_edges):
-    return _forward(num_threads, logits, own, indptr, num_targets, num_edges)
+def _softmax(num_threads, *operands):
+    return _forward(num_threads, *operands)
 
 
 def _softmax_fwd(num_threads, logits, own, *rows):
@@ -107,8 +96,8 @@ def _forward(num_threads, logits, own, *rows):
     """`(weights, own_weights)`."""
 
     def kernel(logits, own, *rows):
-        arguments = (logits, _or_no_rows(own, logits), *rows)
-        return _call("jgs_edge_softmax", own, arguments, num_threads)
+        out = [floats(logits.shape), floats(own.shape)]
+        return tuple(call("jgs_edge_softmax", out, (logits, own, *rows), num_threads))
 
     return kernel_or_plain(num_threads, kernel, _forward_plain, logits, own, *rows)
 
@@ -118,59 +107,50 @@ def _grad(num_threads, weights, grads, *rows):
     """The gradients of the logits and of `own`."""
 
     def kernel(weights, grads, *rows):
-        arguments = [_or_no_rows(a, weights[0]) for a in (*weights, *grads)]
-        return _call("jgs_edge_softmax_grad", weights[1], (*arguments, *rows), num_threads)
+        out, arguments = [floats(a.shape) for a in weights], (*weights, *grads, *rows)
+        return tuple(call("jgs_edge_softmax_grad", out, arguments, num_threads))
 
     return kernel_or_plain(num_threads, kernel, _grad_plain, weights, grads, *rows)
 
 
-def _or_no_rows(own, logits):
-    return logits[:0] if own is None else own
-
-
-def _call(target, own, arguments, num_threads):
-    out = [floats(arguments[0].shape), floats(arguments[1].shape)]
-    of_edges, of_targets = call(target, out, arguments, num_threads)
-    return of_edges, None if own is None else of_targets
-
-
-def _real(logits, own, indptr, num_targets, num_edges):
+def _real(num_slots, indptr, num_targets, num_edges):
     """The target of each edge, int32 `[E]`; and bool `[E, 1]` and `[T, 1]`: which edges and
     which targets are real."""
-    row, real = edge_targets(logits.shape[0], indptr, num_targets, num_edges)
+    row, real = edge_targets(num_slots, indptr, num_targets, num_edges)
     real_row = jnp.arange(indptr.shape[0] - 1) < num_targets
     return row, real[:, None], real_row[:, None]
 
 
-def _forward_plain(logits, own, indptr, num_targets, num_edges):
-    row, real, real_row = _real(logits, own, indptr, num_targets, num_edges)
-    num_rows, dtype = indptr.shape[0] - 1, logits.dtype
+def _forward_plain(logits, own, *rows):
+    row, real, real_row = _real(logits.shape[0], *rows)
+    num_rows, dtype = real_row.shape[0], logits.dtype
     wide = jnp.promote_types(dtype, jnp.float32)
     logits = jnp.where(real, logits.astype(wide), -jnp.inf)
     top = jax.ops.segment_max(jax.lax.stop_gradient(logits), row, num_rows)
-    if own is not None:
+    if own.shape[0]:
         own = jnp.where(real_row, own.astype(wide), -jnp.inf)
         top = jnp.maximum(top, jax.lax.stop_gradient(own))
     top = jnp.where(top == -jnp.inf, 0, top)
     values = jnp.exp(logits - top.at[row].get(**FILL))
     total = jax.ops.segment_sum(values, row, num_rows)
-    if own is not None:
+    if own.shape[0]:
         own = jnp.exp(own - top)
         total = total + own
     over = 1 / jnp.where(total == 0, 1, total)
     weights = (values * over.at[row].get(**FILL)).astype(dtype)
-    return weights, None if own is None else (own * over).astype(dtype)
+    return weights, (own * over).astype(dtype) if own.shape[0] else own
 
 
 def _grad_plain(weights, grads, *rows):
     dtype = weights[0].dtype
     wide = jnp.promote_types(dtype, jnp.float32)
     (weights, own), (grad, grad_own) = jax.tree.map(lambda a: a.astype(wide), (weights, grads))
-    row, real, real_row = _real(weights, own, *rows)
+    row, real, real_row = _real(weights.shape[0], *rows)
     grad = jnp.where(real, grad, 0)
     total = jax.ops.segment_sum(weights * grad, row, real_row.shape[0])
-    if own is not None:
+    if own.shape[0]:
         grad_own = jnp.where(real_row, grad_own, 0)
         total = total + own * grad_own
-        grad_own = (own * (grad_own - total)).astype(dtype)
-    return (weights * (grad - total.at[row].get(**FILL))).astype(dtype), grad_own
+        grad_own = own * (grad_own - total)
+    grad = weights * (grad - total.at[row].get(**FILL))
+    return grad.astype(dtype), grad_own.astype(dtype)

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs import kernels
 from jgs.graph.features import SparseFeatures
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
-from jgs.ops.checks import check_features, check_ids, check_tables
+from jgs.ops.checks import check_features, check_ids, check_tables, threads_for
 from jgs.settings import exact_integers
 
 
@@ -31,27 +30,20 @@ def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: An
 
     Raises `InputError` for other types and ranks.
     """
-    if not isinstance(features, tuple):
+    if isinstance(features, tuple):
+        check_tables(features)
+        ids = check_ids(ids, sum(table.shape[0] for table in features))
+    else:
         check_features(features)
         ids = check_ids(ids, features.shape[0])
-        return _gather(features, ids, num_threads_for(features, ids.shape[0]))
-    check_tables(features)
-    ids = check_ids(ids, sum(table.shape[0] for table in features))
-    return _gather(features, ids, threads_for_tables(features, ids.shape[0]))
+    tables = filled_tables(features)
+    return _gather(features, ids, threads_for(ids.shape[0], *tables))
 
 
-def threads_for_tables(tables: tuple[jax.Array, ...], num_rows: int) -> int | None:
-    """The result of `num_threads_for` for several tables that are read as one."""
-    choices = {num_threads_for(table, num_rows) for table in tables if table.shape[0] > 0}
-    return choices.pop() if len(choices) == 1 else None
-
-
-def num_threads_for(features: jax.Array | SparseFeatures, num_rows: int) -> int | None:
-    """The number of threads of the kernel that reads `num_rows` rows. None: the plain form
-    does."""
-    takes = isinstance(features, SparseFeatures) or features.dtype == jnp.float32
-    empty = 0 in (*features.shape, num_rows)
-    return kernels.NUM_THREADS if takes and not empty and kernels.available() else None
+def filled_tables(features: Any) -> tuple[Any, ...]:
+    """Those of the tables `features`, or of the one matrix, that have rows; all if none has."""
+    tables = features if isinstance(features, tuple) else (features,)
+    return tuple(table for table in tables if table.shape[0] > 0) or tables
 
 
 @partial(jax.jit, static_argnums=2)
@@ -61,8 +53,7 @@ def _gather(features, ids, num_threads):
             out = floats((ids.shape[0], features.shape[1]))
             arrays = (features.indptr, features.indices, features.values, ids)
             return call("jgs_gather_sparse", out, arrays, num_threads)
-        given = features if isinstance(features, tuple) else (features,)
-        tables = [table for table in given if table.shape[0] > 0]
+        tables = filled_tables(features)
         out = floats((ids.shape[0], tables[0].shape[1]))
         return call("jgs_gather", out, (ids, *tables), num_threads)
 

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs import kernels
 from jgs.errors import InputError
 from jgs.kernels.call import call, floats, kernel_or_plain, or_empty, vary_alike
-from jgs.ops.checks import check_count
+from jgs.ops.checks import check_count, threads_for
 from jgs.ops.dropout import Mask
 
 
@@ -45,29 +44,20 @@ def linear(
       gradient change nothing, NaN included, for they enter no product. On the CPU zeros in the
       inputs may enter no product either: weights must be finite, for 0 * inf need not give NaN.
 
-    On the CPU a kernel computes float32 layers (`jgs/kernels/linear.cc`), elsewhere XLA does:
-    the results are equal to rounding. The kernel's result does not depend on the number of
-    threads. The function can be differentiated in all matrices in reverse mode, any number of
-    times.
-
-    Raises `InputError` for shapes that do not match, for a `num_rows` that is not an integer
-    scalar, and for `drop` without `relu`.
+    Differentiable in all matrices. Raises `InputError` for shapes that do not match, for a
+    `num_rows` that is not an integer scalar, and for `drop` without `relu`.
     """
     _check(inputs, weights, bias, add)
-    inputs, weights = ([jnp.asarray(a) for a in arrays] for arrays in (inputs, weights))
+    inputs, weights = (tuple(map(jnp.asarray, arrays)) for arrays in (inputs, weights))
     bias, add = (None if a is None else jnp.asarray(a) for a in (bias, add))
     capacity = _capacity(inputs, add)
     _check_drop(capacity, relu, drop)
     num_rows = check_count("num_rows", capacity if num_rows is None else num_rows)
-    matrices = (tuple(inputs), tuple(weights), bias, add)
-    arrays = jax.tree.leaves(matrices)
-    dtype = jnp.result_type(*arrays)
+    matrices = (inputs, weights, bias, add)
+    dtype = jnp.result_type(*jax.tree.leaves(matrices))
     matrices = jax.tree.map(lambda a: jnp.asarray(a, dtype), matrices)
-    empty = any(size == 0 for a in arrays for size in a.shape)
-    in_kernel = kernels.available() and dtype == jnp.float32 and not empty
-    num_threads = kernels.NUM_THREADS if in_kernel else None
-    operands = vary_alike(num_rows, drop, *matrices)
-    return _linear(num_threads, relu, *operands)
+    num_threads = threads_for(capacity, *jax.tree.leaves(matrices))
+    return _linear(num_threads, relu, *vary_alike(num_rows, drop, *matrices))
 
 
 # The forward pass and its derivatives are jitted, so that eager calls compile once too.
@@ -75,14 +65,14 @@ def linear(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _linear(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
-    return _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add)
+def _linear(num_threads, relu, *operands):
+    return _forward(num_threads, relu, *operands)
 
 
-def _linear_fwd(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
-    out = _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add)
+def _linear_fwd(num_threads, relu, *operands):
+    out = _forward(num_threads, relu, *operands)
     # The result shows which units ReLU or dropout set to 0.
-    return out, (num_rows, drop, inputs, weights, bias, add, out if relu else None)
+    return out, (*operands, out if relu else None)
 
 
 def _linear_bwd(num_threads, relu, residuals, grad):
@@ -105,7 +95,7 @@ _linear.defvjp(_linear_fwd, _linear_bwd)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
+def _forward(num_threads, relu, *operands):
     def plain(num_rows, drop, inputs, weights, bias, add):
         capacity = _capacity(inputs, add)
         out = jnp.zeros((), inputs[0].dtype) if bias is None else bias
@@ -129,9 +119,7 @@ def _forward(num_threads, relu, num_rows, drop, inputs, weights, bias, add):
             scale=np.float32(1 if drop is None else drop.scale),
         )
 
-    return kernel_or_plain(
-        num_threads, kernel, plain, num_rows, drop, inputs, weights, bias, add
-    )
+    return kernel_or_plain(num_threads, kernel, plain, *operands)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -140,10 +128,8 @@ def _grad_weights(num_threads, scale, num_rows, grad, out, inputs):
 
     def plain(num_rows, grad, out, inputs):
         grad = _real(num_rows, _before_relu(grad, out, scale))
-        return [
-            jnp.sum(grad, axis=0),
-            *(_real(num_rows, x[: len(grad)]).T @ grad for x in inputs),
-        ]
+        grad_weights = [_real(num_rows, x[: len(grad)]).T @ grad for x in inputs]
+        return [jnp.sum(grad, axis=0), *grad_weights]
 
     def kernel(num_rows, grad, out, inputs):
         width = grad.shape[1]

@@ -13,8 +13,7 @@ from scipy import stats
 
 from jgs import Graph, InputError, kernels
 from jgs.sampling import Frontier
-from jgs.sampling.algorithms.subgraphs.frontier import draw_plain
-from jgs.sampling.algorithms.subgraphs.frontier_kernel import draw_kernel
+from jgs.sampling.algorithms.subgraphs.frontier import draw_kernel, draw_plain
 from jgs.sampling.capacity import GraphShape
 
 RUNTIME_ERRORS = (ValueError, jax.errors.JaxRuntimeError)

@@ -13,7 +13,7 @@ from jgs import Graph, InputError
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.models import GNN, GATConv, GINEConv, GraphSAGE, SAGEConv
-from jgs.models.dense import pass_messages
+from jgs.models.dense import Conv
 from jgs.ops import gather
 from jgs.sampling import Neighbors, sample_neighbors
 from jgs.train import exact_inference
@@ -121,17 +121,14 @@ def test_ranks_have_the_columns_of_their_own_edges(kind, size, tmp_path):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=atol)
 
 
-class ByRelation(nnx.Module):
+class ByRelation(Conv):
     """A sum of `x_u` times a gain of the edge's relation, and of its number modulo 5."""
 
-    reduce, projects_first, uses_degrees, takes_inputs = "sum", False, False, False
-    edge_columns, in_features, out_features, message_width = ("type", "id"), 6, 6, 6
+    reduce, edge_columns = "sum", ("type", "id")
+    in_features = out_features = message_width = 6
 
     def __init__(self):
         self.gain = nnx.Param(jnp.array([1.0, -2.0, 0.5]))
-
-    def __call__(self, block, x, real=None, **options):
-        return pass_messages(self, block, x, real, options.pop("degree", None), **options)
 
     def message(self, x, num_sources=None, degree=None):
         return x

@@ -9,12 +9,14 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.kernels.call import on_cpu, vary_alike
+from jgs.kernels.call import call, on_cpu, vary_alike
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.subgraphs.frontier_kernel import draw_kernel
+from jgs.sampling.algorithms.subgraphs.saint import distinct_nodes
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.random import below, node_bits
@@ -116,8 +118,26 @@ class Frontier(SubgraphSampler):
     def draw_nodes(
         self, key_data: jax.Array, graph: Graph, state: Any, room: int
     ) -> tuple[jax.Array, jax.Array]:
-        kernel = partial(draw_kernel, sampler=self, room=room)
-        return on_cpu(kernel, partial(draw_plain, sampler=self, room=room), key_data, graph)
+        ways = (partial(draw, sampler=self, room=room) for draw in (draw_kernel, draw_plain))
+        return on_cpu(*ways, key_data, graph)
+
+
+def draw_kernel(
+    key_data: jax.Array, graph: Graph, sampler: Frontier, room: int
+) -> tuple[jax.Array, jax.Array]:
+    """The result of `draw_plain`, by jgs/kernels/frontier.cc."""
+    num = key_data.shape[0]
+    nodes, count = call(
+        "jgs_frontier",
+        [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((num, room), (num,))],
+        (key_data, graph.indptr, graph.indices),
+        kernels.NUM_THREADS,
+        size=np.int64(sampler.m),
+        pops=np.int64(sampler.budget - sampler.m),
+        degree_cap=np.int64(sampler.degree_cap),
+        enlargement=np.float64(sampler.enlargement),
+    )
+    return nodes, count
 
 
 class _Board(NamedTuple):
@@ -147,13 +167,13 @@ class _Board(NamedTuple):
 def draw_plain(
     key_data: jax.Array, graph: Graph, sampler: Frontier, room: int
 ) -> tuple[jax.Array, jax.Array]:
-    """See `SubgraphSampler.draw_nodes`; with the keys `key_data` uint32 `[S, 2]`."""
-    return jax.vmap(lambda key: _draw(key, graph, sampler, room))(key_data)
+    """See `SubgraphSampler.draw_nodes`."""
+    drawn = jax.vmap(lambda key: _draw(key, graph, sampler))(key_data)
+    return distinct_nodes(drawn, room, graph.num_nodes)
 
 
-def _draw(
-    key_data: jax.Array, graph: Graph, sampler: Frontier, room: int
-) -> tuple[jax.Array, jax.Array]:
+def _draw(key_data: jax.Array, graph: Graph, sampler: Frontier) -> jax.Array:
+    """int32 `[budget]`: the first frontier's nodes and the popped ones, padded with `N`."""
     slot = jnp.arange(sampler.m, dtype=jnp.int32)
     size = jnp.full(sampler.m, graph.num_nodes, jnp.int64)
     first = below(node_bits(key_data, slot, _INITIAL), size).astype(jnp.int32)
@@ -168,7 +188,7 @@ def _draw(
     if sampler.budget > sampler.m:
         board = vary_alike(board, key_data, graph)[0]
         board = jax.lax.while_loop(goes_on, partial(_pop, key_data, graph, sampler), board)
-    return _distinct(jnp.concatenate([first, board.popped]), room, graph.num_nodes)
+    return jnp.concatenate([first, board.popped])
 
 
 def _entered(
@@ -193,11 +213,6 @@ def _owners(start: jax.Array, degree: jax.Array, entry: jax.Array) -> jax.Array:
     return (start <= entry) & (entry < start + degree)
 
 
-def _first(true: jax.Array) -> jax.Array:
-    """int32: the first position that is True. (Lowering jnp.argmax loses x64.)"""
-    return jax.lax.argmax(true, 0, jnp.int32)
-
-
 def _pop(key_data: jax.Array, graph: Graph, sampler: Frontier, board: _Board) -> _Board:
     degree, (clean, live) = board.degree, _clean(board.degree)
     number = jnp.full(ATTEMPTS + 1, board.pop)
@@ -210,8 +225,9 @@ def _pop(key_data: jax.Array, graph: Graph, sampler: Frontier, board: _Board) ->
     found = jnp.any(alive)
     (at_last,) = _owners(clean, degree, below(bits[-1:], live))
     start, used = jnp.where(found, start, clean), jnp.where(found, used, live)
-    owner = jnp.where(found, looked_at[_first(alive)], at_last)
-    slot = _first(owner)
+    # The first that is True. (Lowering jnp.argmax loses x64.)
+    owner = jnp.where(found, looked_at[jax.lax.argmax(alive, 0, jnp.int32)], at_last)
+    slot = jax.lax.argmax(owner, 0, jnp.int32)
 
     node = board.successor[slot]
     (successor,), (own_degree,) = _entered(
@@ -226,15 +242,3 @@ def _pop(key_data: jax.Array, graph: Graph, sampler: Frontier, board: _Board) ->
         board.pop + 1,
         board.popped.at[board.pop].set(board.node[slot]),
     )
-
-
-def _distinct(nodes: jax.Array, room: int, num_nodes: int) -> tuple[jax.Array, jax.Array]:
-    """The distinct nodes that are not padding, int32 `[room]`, ascending and padded with `N`;
-    and their number."""
-    ordered = jnp.sort(nodes)
-    new = jnp.ones(nodes.shape, bool).at[1:].set(ordered[1:] != ordered[:-1])
-    new &= ordered < num_nodes
-    place = jnp.where(new, jnp.cumsum(new, dtype=jnp.int32) - 1, room)
-    empty, ordered = vary_alike(jnp.full(room, num_nodes, jnp.int32), ordered)
-    found = empty.at[place].set(ordered, mode="drop")
-    return found, jnp.sum(new, dtype=jnp.int32)

@@ -134,14 +134,9 @@ class Saint(SubgraphSampler):
         if self.mode == "walk":
             drawn = self._walked(key_data, graph)
         else:
-            drawn = jax.vmap(lambda key: _DRAWS[self.mode](key, graph, state, self.budget))(
-                key_data
-            )
-        most = min(drawn.shape[1], graph.num_nodes)
-        nodes = jax.vmap(lambda ids: distinct(ids, most, graph.num_nodes))(drawn)
-        count = jnp.sum(nodes < graph.num_nodes, axis=1, dtype=jnp.int32)
-        wider = ((0, 0), (0, max(room - most, 0)))
-        return jnp.pad(nodes, wider, constant_values=graph.num_nodes)[:, :room], count
+            draw = _DRAWS[self.mode]
+            drawn = jax.vmap(lambda key: draw(key, graph, state, self.budget))(key_data)
+        return distinct_nodes(drawn, room, graph.num_nodes)
 
     def _walked(self, key_data: jax.Array, graph: Graph) -> jax.Array:
         """int32 `[S, K]`: the nodes of all walks, `N` after a walk's end."""
@@ -150,6 +145,16 @@ class Saint(SubgraphSampler):
         roots = jax.vmap(lambda key: below(_bits(key, self.budget), num_nodes))(keys[:, 0])
         walks = Walk(self.length or 1).sample(keys[:, 1], graph, (), roots.astype(jnp.int32))
         return walks.nodes.reshape(key_data.shape[0], -1)
+
+
+def distinct_nodes(drawn: jax.Array, room: int, num_nodes: int) -> tuple[jax.Array, jax.Array]:
+    """The nodes of `S` subgraphs, as `SubgraphSampler.draw_nodes` returns them, from what was
+    drawn for each, int32 `[S, K]`, padded with `N`."""
+    most = min(drawn.shape[1], num_nodes)
+    nodes = jax.vmap(lambda ids: distinct(ids, most, num_nodes))(drawn)
+    count = jnp.sum(nodes < num_nodes, axis=1, dtype=jnp.int32)
+    wider = ((0, 0), (0, max(room - most, 0)))
+    return jnp.pad(nodes, wider, constant_values=num_nodes)[:, :room], count
 
 
 def _bits(key_data: jax.Array, budget: int, number: int = 0) -> jax.Array:

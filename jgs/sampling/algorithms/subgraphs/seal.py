@@ -79,8 +79,6 @@ class Seal(Sampler):
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
         check_edges(self)
-        for name in ("edge_ids", "edge_weights"):
-            object.__setattr__(self, name, bool(getattr(self, name)))
 
     def init(self, graph: Graph) -> jax.Array:
         """bool `[]`: whether the graph's rows are sorted, so that long ones are searched."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph import Graph, MiniBatch
 from jgs.options import INT32, Option
+from jgs.sampling.algorithms.subgraphs.subgraph import check_one_batch
 from jgs.sampling.algorithms.walks.pinsage import PinSage
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
@@ -77,8 +78,7 @@ class Shadow(Sampler):
     def __post_init__(self) -> None:
         scope = as_sampler(self.scope)
         object.__setattr__(self, "scope", scope)
-        for name in ("disjoint", "edge_ids", "edge_weights"):
-            object.__setattr__(self, name, bool(getattr(self, name)))
+        object.__setattr__(self, "disjoint", bool(self.disjoint))
         check_edges(self)
         if isinstance(scope, Adaptive) or scope.draws_seeds or not scope.relabel_inputs:
             raise InputError(
@@ -171,13 +171,8 @@ class Shadow(Sampler):
         check_graph(graph, False, self.edge_weights)
         num_entries = len(self.bound(GraphShape.of(graph), 1).edges)
         seeds, capacity = check_call(self, graph, seeds, capacity, num_entries)
+        check_one_batch(seeds)
         nodes, excluded = seeds.nodes, seeds.excluded
-        if nodes.ndim != 1:
-            raise InputError(
-                "the seeds of one subgraph must be one-dimensional",
-                f"shape {list(nodes.shape)}",
-                "Draw several under jax.vmap, with a key each.",
-            )
         share = nodes.shape[0] if self.disjoint else 1
         room = Capacity(*(tuple(n // share for n in field[:-1]) for field in capacity))
 
@@ -187,11 +182,7 @@ class Shadow(Sampler):
 
         drawn = jax.vmap(draw)(nodes[:, None]) if self.disjoint else draw(nodes)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
-            block, rows, overflow, needed, seed_rows = _induce(
-                graph, drawn, seeds, state.is_sorted, self, capacity
-            )
-        batch = MiniBatch(nodes, rows, (block,), overflow, graph.num_nodes, square=True)
-        batch = replace(batch, needed=needed, seed_rows=seed_rows)
+            batch = _induce(graph, drawn, seeds, state.is_sorted, self, capacity)
         return with_columns(batch, graph, self)
 
 
@@ -203,7 +194,7 @@ def _induce(
     is_sorted: jax.Array,
     sampler: Shadow,
     capacity: Capacity,
-) -> tuple[Block, jax.Array, jax.Array, jax.Array, jax.Array | None]:
+) -> MiniBatch:
     num_nodes, most_edges, most_rows = graph.num_nodes, capacity.edges[-1], capacity.sources[-1]
     assert drawn.needed is not None
     failed, needed = jnp.any(drawn.overflow), drawn.needed
@@ -216,10 +207,8 @@ def _induce(
     nodes = empty.at[place.reshape(-1)].set(nodes.reshape(-1), mode="drop")
     if sampler.disjoint:
         rows = jnp.where(counts > 0, groups[:-1], most_rows)
-        most = jnp.minimum(
-            seeds.nodes.shape[0] * jnp.max(needed.astype(jnp.int64), axis=0), 2**31 - 1
-        )
-        needed = jnp.where(jnp.any(needed < 0), -1, most)
+        most = seeds.nodes.shape[0] * jnp.max(needed.astype(jnp.int64), axis=0)
+        needed = jnp.where(jnp.any(needed < 0), -1, jnp.minimum(most, 2**31 - 1))
     block, num_edges = induced_block(
         graph,
         nodes,
@@ -234,4 +223,6 @@ def _induce(
     last = jnp.stack([jnp.minimum(num_edges, 2**31 - 1), groups[-1].astype(jnp.int64)])
     last = jnp.where(jnp.any(needed < 0), -1, last)
     needed = jnp.concatenate([needed, last[:, None]], axis=1).astype(jnp.int32)
-    return block, jnp.where(overflow, num_nodes, nodes), overflow, needed, rows
+    nodes = jnp.where(overflow, num_nodes, nodes)
+    made = (seeds.nodes, nodes, (block,), overflow, num_nodes)
+    return MiniBatch(*made, needed=needed, seed_rows=rows, square=True)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.errors import InputError
-from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph import Graph, MiniBatch
 from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
 from jgs.sampling.base import Sampler
@@ -78,42 +78,42 @@ class Subgraph(Sampler):
     ) -> MiniBatch:
         self.init(graph)
         seeds, capacity = check_call(self, graph, seeds, capacity, 1)
-        if seeds.nodes.ndim != 1:
-            raise InputError(
-                "the seeds of one subgraph must be one-dimensional",
-                f"shape {list(seeds.nodes.shape)}",
-                "Draw several under jax.vmap, with a key each.",
-            )
+        check_one_batch(seeds)
         key_data, graph, seeds = vary_alike(as_key_data(key), graph, seeds)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
-            block, nodes, overflow, needed = _sample(key_data, graph, seeds, self, capacity)
-        made = (seeds.nodes, nodes, (block,), overflow, graph.num_nodes)
-        return with_columns(MiniBatch(*made, needed=needed, square=True), graph, self)
+            batch = _sample(key_data, graph, seeds, self, capacity)
+        return with_columns(batch, graph, self)
+
+
+def check_one_batch(seeds: Seeds) -> None:
+    """Raises `InputError` unless `seeds` are those of one batch, `[B]`."""
+    if seeds.nodes.ndim != 1:
+        raise InputError(
+            "the seeds of one subgraph must be one-dimensional",
+            f"shape {list(seeds.nodes.shape)}",
+            "Draw several under jax.vmap, with a key each.",
+        )
 
 
 @partial(jax.jit, static_argnums=(3, 4))
 def _sample(
     key_data: jax.Array, graph: Graph, seeds: Seeds, sampler: Subgraph, capacity: Capacity
-) -> tuple[Block, jax.Array, jax.Array, jax.Array]:
+) -> MiniBatch:
     num_nodes, (most_edges,), (most_rows,) = graph.num_nodes, *capacity
     bad = bad_seeds(seeds, num_nodes, graph.num_edges)
     nodes, num_rows = _nodes(key_data, seeds.nodes, num_nodes, sampler.extra, most_rows)
     fits = ~bad & (num_rows <= most_rows)
     groups = jnp.stack([0, jnp.where(fits, num_rows, 0)])
-    weight = graph.edge_weight if sampler.edge_weights else None
-    block, edges_needed = induced_block(
-        graph,
-        nodes,
-        groups,
-        most_edges,
-        edge_ids=ids_needed(sampler),
-        edge_weight=weight,
-        excluded=seeds.excluded,
-    )
+    options = {"edge_ids": ids_needed(sampler), "excluded": seeds.excluded}
+    if sampler.edge_weights:
+        options["edge_weight"] = graph.edge_weight
+    block, edges_needed = induced_block(graph, nodes, groups, most_edges, **options)
     counts = [jnp.minimum(edges_needed, 2**31 - 1), jnp.minimum(num_rows, most_rows + 1)]
     needed = jnp.where(bad, -1, jnp.stack(counts)[:, None]).astype(jnp.int32)
     overflow = ~fits | (edges_needed > most_edges)
-    return block, jnp.where(overflow, num_nodes, nodes), overflow, needed
+    nodes = jnp.where(overflow, num_nodes, nodes)
+    made = (seeds.nodes, nodes, (block,), overflow, num_nodes)
+    return MiniBatch(*made, needed=needed, square=True)
 
 
 def _nodes(

@@ -6,23 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jgs.errors import InputError
-from jgs.graph import Graph, MiniBatch, Schema
-from jgs.sampling.algorithms.walks.visits import (
-    Restart,
-    WalkCounts,
-    check_fields,
-    check_sizes,
-    check_walks,
-    sample_visits,
-    visit_bound,
-)
-from jgs.sampling.base import Fanouts, Sampler
-from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_graph
+from jgs.graph import Graph
+from jgs.sampling.algorithms.walks.visits import Restart, VisitSampler, WalkCounts, check_walks
+from jgs.sampling.base import Fanouts
+from jgs.sampling.capacity import GraphShape
 
 
 @dataclass(frozen=True)
-class HetGNN(Sampler):
+class HetGNN(VisitSampler):
     """Heterogeneous neighbours (Zhang et al., "Heterogeneous Graph Neural Network", KDD 2019,
     section 3.1), for a graph with a `Schema`.
 
@@ -45,12 +36,7 @@ class HetGNN(Sampler):
     """
 
     sizes: tuple[int | tuple[int, ...], ...]
-    num_walks: int = 200
-    length: int = 10
-    restart: float = 0.5
     counts: bool = field(default=False, repr=False)
-
-    by_node = takes_excluded = True
 
     @classmethod
     def from_options(
@@ -59,54 +45,24 @@ class HetGNN(Sampler):
         """How a command makes the sampler."""
         return cls(fanouts, *check_walks(walks), restart)
 
-    @property
-    def num_hops(self) -> int:
-        return len(self.sizes)
+    def _sizes_of(self, shape: GraphShape) -> list[int]:
+        return [sum(k) if isinstance(k, tuple) else k * shape.num_types for k in self.sizes]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", check_sizes(self.sizes))
-        check_fields(self)
-
-    def init(self, graph: Graph) -> tuple[()]:
-        self._sizes(graph)
-        return ()
-
-    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
-        sizes = [sum(k) if isinstance(k, tuple) else k * shape.num_types for k in self.sizes]
-        return visit_bound(sizes, self.num_walks * self.length, shape, batch_size)
-
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
-        sizes = self._sizes(graph)
-        schema = _schema(graph)
-        groups = tuple(
-            tuple(end for r in schema.ranges(name) for end in (r.start, r.stop))
-            for name, _ in schema.node_types
-        )
-        return sample_visits(
-            self, key, graph, seeds, capacity, groups=groups, sizes=sizes, path=()
-        )
-
-    def _sizes(self, graph: Graph) -> tuple[tuple[int, ...], ...]:
-        """For each hop, the size for each type."""
-        num_types = len(_schema(graph).node_types)
-        sizes = [k if isinstance(k, tuple) else (k,) * num_types for k in self.sizes]
-        if wrong := [k for k in sizes if len(k) != num_types]:
+    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
+        if graph.schema is None:
             raise InputError(
-                f"the sizes of a hop must be one for each of {num_types} node types",
+                "HetGNN needs a graph with node types",
+                "one without a schema",
+                "Make it with Graph.from_relations.",
+            )
+        names = [name for name, _ in graph.schema.node_types]
+        sizes = [k if isinstance(k, tuple) else (k,) * len(names) for k in self.sizes]
+        if wrong := [k for k in sizes if len(k) != len(names)]:
+            raise InputError(
+                f"the sizes of a hop must be one for each of {len(names)} node types",
                 repr(wrong[0]),
                 "Give them in the order of graph.schema.node_types.",
             )
-        return tuple(sizes)
-
-
-def _schema(graph: Graph) -> Schema:
-    check_graph(graph, False)
-    if graph.schema is None:
-        raise InputError(
-            "HetGNN needs a graph with node types",
-            "one without a schema",
-            "Make it with Graph.from_relations.",
-        )
-    return graph.schema
+        ranges = [graph.schema.ranges(name) for name in names]
+        groups = [tuple(end for r in own for end in (r.start, r.stop)) for own in ranges]
+        return tuple(groups), sizes, ()

@@ -15,7 +15,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.schema import Relation
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import Eligible
@@ -87,15 +87,15 @@ class Metapath(Walker):
         """int64 `[U, N, 2]`: for each of the `U` different relations and each node, where the
         node's edges of that relation begin, and their number."""
         check_graph(graph, self.weighted)
-        path = _path(self, graph)
+        different, _ = _path(self, graph)
         with exact_integers():
-            return _stretches(graph, tuple(dict.fromkeys(path)))
+            return _stretches(graph, different)
 
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: None = None
     ) -> Walks:
         check_graph(graph, self.weighted)
-        shape = (len(set(_path(self, graph))), graph.num_nodes, 2)
+        shape = (len(_path(self, graph)[0]), graph.num_nodes, 2)
         given = getattr(state, "dtype", type(state).__name__), getattr(state, "shape", ())
         if given != (np.int64, shape):
             raise InputError(
@@ -117,7 +117,7 @@ def metapath_kernel(
     key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Metapath
 ) -> Walks:
     """The result of `metapath_plain`, by jgs/kernels/walk.cc."""
-    turns = _turns(walker, graph)
+    _, turns = _path(walker, graph)
     return call_walks(key_data, graph, seeds, walker, stretches=state, relations=turns)
 
 
@@ -125,7 +125,7 @@ def metapath_plain(
     key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, walker: Metapath
 ) -> Walks:
     """See `jgs.sampling.walks.Implementation`."""
-    turns = jnp.array(_turns(walker, graph))
+    turns = jnp.array(_path(walker, graph)[1])
 
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
         part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
@@ -147,15 +147,11 @@ def _check_relations(relations: Any) -> tuple[str | Relation, ...]:
     return tuple(one if isinstance(one, str) else tuple(one) for one in relations)
 
 
-def _path(walker: Metapath, graph: Graph) -> tuple[int, ...]:
-    """The edge types of the steps; raises `InputError`."""
+def _path(walker: Metapath, graph: Graph) -> tuple[tuple[int, ...], list[int]]:
+    """The different edge types of the steps, along the first axis of the state; and the index
+    of each step's among them. Raises `InputError`."""
     steps = [walker.relations[i % len(walker.relations)] for i in range(walker.length)]
     relation_path(graph, steps[: len(walker.relations) + 1])  # also the first after the last
-    return relation_path(graph, walker.relations)
-
-
-def _turns(walker: Metapath, graph: Graph) -> tuple[int, ...]:
-    """The index along the first axis of the state that each step reads."""
-    path = _path(walker, graph)
-    different = list(dict.fromkeys(path))
-    return tuple(different.index(relation) for relation in path)
+    path = relation_path(graph, walker.relations)
+    different = tuple(dict.fromkeys(path))
+    return different, [different.index(relation) for relation in path]

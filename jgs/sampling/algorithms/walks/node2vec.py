@@ -14,10 +14,11 @@ from jgs.graph import Graph
 from jgs.graph.rows import row_chunks
 from jgs.kernels.call import vary_alike
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import count_less, find, row_weight
+from jgs.sampling.edges.hops import source_of
 from jgs.sampling.edges.random import below
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
@@ -32,9 +33,7 @@ from jgs.sampling.walks import (
 )
 
 _MOST = 1e6  # p and q are in [1 / _MOST, _MOST], because chances have units of 2**-32
-_BACK_SEPARATELY = (
-    8  # a step back is drawn separately if fewer than 1 in this number would be accepted
-)
+_SEPARATE = 8  # steps back are drawn separately if fewer than 1 in this number were accepted
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def rule_of(walker: Node2Vec) -> Rule:
     def area(chance: float) -> int:
         return max(1, round(2**31 * chance / max(back, most)))
 
-    separately = not most / _BACK_SEPARATELY <= back <= most
+    separately = not most / _SEPARATE <= back <= most
     return Rule(limit(back), limit(1.0), limit(far), int(separately), area(back), area(most))
 
 
@@ -157,15 +156,8 @@ def node2vec_plain(
         total = _weight(graph, start, degree, walker.weighted)
         back_before = back_weight = jnp.zeros_like(degree)
         if rule.back_separately:
-            back_before, through = (
-                _weight(
-                    graph,
-                    start,
-                    count_less(graph.indices, start, degree, previous + i),
-                    walker.weighted,
-                )
-                for i in (0, 1)
-            )
+            counts = (count_less(graph.indices, start, degree, previous + i) for i in (0, 1))
+            back_before, through = (_weight(graph, start, n, walker.weighted) for n in counts)
             back_weight = jnp.where(first, 0, through - back_before)
         area_back, area = _areas(rule, total, back_weight)
 
@@ -179,16 +171,13 @@ def node2vec_plain(
             point = jnp.where(passed, point + back_weight, point)
             candidate = _neighbor(graph, start, degree, point, walker.weighted)
             at = count_less(graph.indices, before, before_degree, candidate)
-            near = (at < before_degree) & (_id(graph, before + at) == candidate)
+            near = (at < before_degree) & (source_of(graph, before + at) == candidate)
             limit = jnp.where(near, jnp.uint64(rule.near), jnp.uint64(rule.far))
             limit = jnp.where(candidate == previous, jnp.uint64(rule.back), limit)
             accepted = first | goes_back | (chance.astype(jnp.uint64) < limit)
             chosen = jnp.where(goes_back, previous, candidate)
-            return (
-                j + jnp.uint32(1),
-                jnp.where(waits & accepted, chosen, there),
-                waits & ~accepted,
-            )
+            there = jnp.where(waits & accepted, chosen, there)
+            return j + jnp.uint32(1), there, waits & ~accepted
 
         waits = total > 0
         nobody = jnp.full_like(here, num_nodes)
@@ -226,13 +215,7 @@ def _neighbor(
     if weighted and graph.num_edges > 0:
         assert graph.edge_weight_prefix is not None
         point = find(graph.edge_weight_prefix, start, degree, point)
-    return _id(graph, start + point)
-
-
-def _id(graph: Graph, edge: jax.Array) -> jax.Array:
-    if graph.num_edges == 0:
-        return jnp.full(edge.shape, graph.num_nodes, jnp.int32)
-    return graph.indices.at[edge].get(mode="clip")
+    return source_of(graph, start + point)
 
 
 def _check_sorted(indptr: np.ndarray, indices: np.ndarray) -> None:

@@ -6,25 +6,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from jgs.errors import InputError
-from jgs.graph import Graph, MiniBatch
+from jgs.graph import Graph
 from jgs.options import Option
-from jgs.sampling.algorithms.walks.visits import (
-    Restart,
-    WalkCounts,
-    check_fields,
-    check_sizes,
-    check_walks,
-    sample_visits,
-    visit_bound,
-)
-from jgs.sampling.base import Fanouts, Sampler
-from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_graph
+from jgs.sampling.algorithms.walks.visits import Restart, VisitSampler, WalkCounts, check_walks
+from jgs.sampling.base import Fanouts
+from jgs.sampling.capacity import GraphShape
 from jgs.sampling.edges.stretch import relation_path
 
 
 @dataclass(frozen=True)
-class PinSage(Sampler):
+class PinSage(VisitSampler):
     """Importance-based neighbourhoods (Ying et al., "Graph Convolutional Neural Networks for
     Web-Scale Recommender Systems", KDD 2018, section 3.1).
 
@@ -60,13 +51,8 @@ class PinSage(Sampler):
     """
 
     sizes: tuple[int, ...]
-    num_walks: int = 200
-    length: int = 10
-    restart: float = 0.5
     relations: tuple[Any, ...] | None = None
     counts: bool = field(default=False, repr=False)
-
-    by_node = takes_excluded = True
 
     @classmethod
     def from_options(
@@ -75,22 +61,16 @@ class PinSage(Sampler):
         walks: WalkCounts = (200, 10),
         restart: Restart = 0.5,
         relations: Annotated[
-            tuple[str, ...],
-            Option("relations that steps go along in turn, e.g. rev_buys buys"),
+            tuple[str, ...], Option("relations that steps go along in turn, e.g. rev_buys buys")
         ] = (),
     ) -> PinSage:
         """How a command makes the sampler."""
         return cls(fanouts, *check_walks(walks), restart, relations or None)
 
-    @property
-    def num_hops(self) -> int:
-        return len(self.sizes)
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", check_sizes(self.sizes))
+        super().__post_init__()
         if any(isinstance(k, tuple) for k in self.sizes):
             raise InputError("each size must be an int", repr(self.sizes), "Give one a hop.")
-        check_fields(self)
         if self.relations is not None:
             if isinstance(self.relations, str) or not self.relations:
                 raise InputError(
@@ -101,26 +81,11 @@ class PinSage(Sampler):
             path = (tuple(one) if isinstance(one, list) else one for one in self.relations)
             object.__setattr__(self, "relations", tuple(path))
 
-    def init(self, graph: Graph) -> tuple[()]:
-        check_graph(graph, False)
-        self._path(graph)
-        return ()
+    def _sizes_of(self, shape: GraphShape) -> tuple[int, ...]:
+        return self.sizes
 
-    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
-        return visit_bound(self.sizes, self.num_walks * self.length, shape, batch_size)
-
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
-        check_graph(graph, False)
-        spec: dict[str, Any] = {
-            "groups": ((0, graph.num_nodes),),
-            "sizes": tuple((k,) for k in self.sizes),
-            "path": self._path(graph),
-        }
-        return sample_visits(self, key, graph, seeds, capacity, **spec)
-
-    def _path(self, graph: Graph) -> tuple[int, ...]:
+    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
+        groups, sizes = ((0, graph.num_nodes),), [(k,) for k in self.sizes]
         if self.relations is None:
-            return ()
-        return relation_path(graph, (*self.relations, self.relations[0]))[:-1]
+            return groups, sizes, ()
+        return groups, sizes, relation_path(graph, (*self.relations, self.relations[0]))[:-1]

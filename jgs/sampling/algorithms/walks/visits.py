@@ -1,26 +1,27 @@
-"""Neighbours by visits: the nodes that short random walks from a target visit most often.
-
-`PinSage` and `HetGNN` share this, in plain JAX. `jgs/kernels/visits.cc` does the same for each
-target in one pass, bit for bit.
-"""
+"""Neighbours by visits, of `PinSage` and `HetGNN`: the nodes that short random walks from a
+target visit most often."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.kernels.call import vary_alike
+from jgs.kernels.call import call, vary_alike
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.walks.visits_kernel import visit_kernel
 from jgs.sampling.algorithms.walks.walk import JUMPS
+from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, require_int
+from jgs.sampling.checks import check_call, check_graph, require_int
 from jgs.sampling.edges.eligible import Eligible, eligible, holes_of
 from jgs.sampling.edges.hops import Sample, draw_batches, sample_hops
 from jgs.sampling.edges.random import as_key_data, fold
@@ -30,6 +31,7 @@ from jgs.sampling.walks import (
     check_probability,
     drawn_neighbor,
     happens,
+    limit,
     step_bits,
     step_halves,
     walker_keys,
@@ -37,8 +39,7 @@ from jgs.sampling.walks import (
 
 # Options of the samplers by visits.
 WalkCounts = Annotated[
-    tuple[int, ...],
-    Option("walks from each node, and steps of each walk", least=1, most=INT32),
+    tuple[int, ...], Option("walks from each node, and steps of each walk", least=1, most=INT32)
 ]
 Restart = Annotated[
     float, Option("probability that a walk ends before each later step", least=0, most=1)
@@ -55,20 +56,14 @@ class Spec(NamedTuple):
       sizes: for each hop and each group, the largest number of neighbours of a target.
       path: the relation of each step of a traversal, in turn. Empty: a traversal is one step
         along any edge.
-      num_walks, length: the number of walks of each target, and of traversals of each walk.
-      stop: the probability, before each traversal but the first, that the walk ends.
-      counts: whether weights are the counts of visits; otherwise they are scaled so that each
-        row has the mean 1.
+      sampler: the `VisitSampler`, whose `length` counts traversals.
     """
 
     capacity: Capacity
     groups: tuple[tuple[int, ...], ...]
     sizes: tuple[tuple[int, ...], ...]
     path: tuple[int, ...]
-    num_walks: int
-    length: int
-    stop: float
-    counts: bool
+    sampler: Any
     edge_ids: bool = False
     edge_weights: bool = True
     relabel_inputs: bool = True
@@ -76,24 +71,70 @@ class Spec(NamedTuple):
     first_hop: int = 0
     window: None = None
 
+
+@dataclass(frozen=True)
+class VisitSampler(Sampler):
+    """What `PinSage` and `HetGNN` share; their docstrings have the fields. A subclass says
+    which nodes are neighbours, by `_sizes_of` and `_groups_of`."""
+
+    sizes: tuple[Any, ...]
+    num_walks: int = 200
+    length: int = 10
+    restart: float = 0.5
+
+    by_node = takes_excluded = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", check_sizes(self.sizes))
+        for name in ("num_walks", "length"):
+            object.__setattr__(self, name, require_int(name, getattr(self, name), 1))
+        if self._most >= 2**31:
+            rule = "num_walks times length must be below 2**31"
+            raise InputError(rule, self._most, "Make fewer or shorter walks.")
+        object.__setattr__(self, "restart", check_probability("restart", self.restart))
+
     @property
-    def most(self) -> int:
+    def num_hops(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def _most(self) -> int:
         """The largest number of visits of one target."""
         return self.num_walks * self.length
 
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        edges, sources, targets = [], [], batch_size
+        for k in self._sizes_of(shape):
+            edges.append(targets * min(k, self._most, shape.num_nodes))
+            targets = min(targets + edges[-1], shape.num_nodes + batch_size)
+            sources.append(targets)
+        return Capacity(tuple(edges), tuple(sources))
 
-def check_fields(sampler: Any) -> None:
-    """Checks the fields that these samplers share, and converts them in place."""
-    for name in ("num_walks", "length"):
-        object.__setattr__(sampler, name, require_int(name, vars(sampler)[name], 1))
-    if sampler.num_walks * sampler.length >= 2**31:
-        raise InputError(
-            "num_walks times length must be below 2**31",
-            sampler.num_walks * sampler.length,
-            "Make fewer or shorter walks.",
-        )
-    object.__setattr__(sampler, "restart", check_probability("restart", sampler.restart))
-    object.__setattr__(sampler, "counts", bool(sampler.counts))
+    @abstractmethod
+    def _sizes_of(self, shape: GraphShape) -> Sequence[int]:
+        """For each hop the largest number of neighbours of a target, of all groups together."""
+
+    @abstractmethod
+    def _groups_of(self, graph: Graph) -> tuple[Any, Any, tuple[int, ...]]:
+        """The `groups`, `sizes` and `path` of a `Spec`, where `sizes` may exceed the number of
+        visits. Raises `InputError` where the graph lacks what they need."""
+
+    def init(self, graph: Graph) -> tuple[()]:
+        check_graph(graph, False)
+        self._groups_of(graph)
+        return ()
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        check_graph(graph, False)
+        groups, sizes, path = self._groups_of(graph)
+        seeds, capacity = check_call(self, graph, seeds, capacity, len(self.sizes))
+        key_data = as_key_data(key, seeds.nodes.shape[:-1])
+        sizes = tuple(tuple(min(k, self._most) for k in row) for row in sizes)
+        spec = Spec(capacity, groups, sizes, path, self)
+        (batch,) = draw_batches(_KERNEL, _PLAIN, key_data, graph, seeds, spec)
+        return batch
 
 
 def check_walks(walks: tuple[int, ...]) -> tuple[int, int]:
@@ -110,61 +151,23 @@ def check_walks(walks: tuple[int, ...]) -> tuple[int, int]:
 def check_sizes(sizes: Any) -> tuple[Any, ...]:
     """`sizes` as a tuple of positive ints, or of tuples of them; raises `InputError`."""
 
-    def checked(value: Any, what: str) -> Any:
-        if isinstance(value, list | tuple) and value:
-            return tuple(require_int(what, k, 1) for k in value)
-        return require_int(what, value, 1)
+    def checked(size: Any) -> Any:
+        if isinstance(size, list | tuple) and size:
+            return tuple(require_int("each size", k, 1) for k in size)
+        return require_int("each size", size, 1)
 
     if not isinstance(sizes, list | tuple) or not sizes:
         raise InputError(
             "sizes must be a tuple, a size for each hop", repr(sizes), "Give e.g. (10, 10)."
         )
-    return tuple(checked(value, "each size") for value in sizes)
+    return tuple(checked(value) for value in sizes)
 
 
-def visit_bound(
-    sizes: Sequence[int], most: int, shape: GraphShape, batch_size: int
-) -> Capacity:
-    """A capacity that no sample exceeds whose targets make `most` visits and have `sizes[h]`
-    neighbours at hop `h`."""
-    edges, sources, targets = [], [], batch_size
-    for k in sizes:
-        edges.append(targets * min(k, most, shape.num_nodes))
-        targets = min(targets + edges[-1], shape.num_nodes + batch_size)
-        sources.append(targets)
-    return Capacity(tuple(edges), tuple(sources))
-
-
-def sample_visits(
-    sampler: Any, key: Any, graph: Graph, seeds: Any, capacity: Capacity | None, **spec: Any
-) -> MiniBatch:
-    """What `sampler.sample` returns. `spec` are `groups`, `sizes` and `path` of a `Spec`."""
-    seeds, capacity = check_call(sampler, graph, seeds, capacity, len(sampler.sizes))
-    key_data = as_key_data(key, seeds.nodes.shape[:-1])
-    most = sampler.num_walks * sampler.length
-    spec["sizes"] = tuple(tuple(min(k, most) for k in row) for row in spec["sizes"])
-    complete = Spec(
-        capacity,
-        num_walks=sampler.num_walks,
-        length=sampler.length,
-        stop=sampler.restart,
-        counts=sampler.counts,
-        **spec,
-    )
-    (batch,) = draw_batches(_sample_kernel, _sample_plain, key_data, graph, seeds, complete)
-    return batch
-
-
-def _sample_plain(key_data: jax.Array, graph: Graph, seeds: Seeds, spec: Spec) -> list[Sample]:
-    return sample_hops(
-        key_data, graph, seeds, spec, partial(_draw, visit_plain, spec), _as_nodes
-    )
-
-
-def _sample_kernel(key_data: jax.Array, graph: Graph, seeds: Seeds, spec: Spec) -> list[Sample]:
-    return sample_hops(
-        key_data, graph, seeds, spec, partial(_draw, visit_kernel, spec), _as_nodes
-    )
+def _sample(
+    visit: Any, key_data: jax.Array, graph: Graph, seeds: Seeds, spec: Spec
+) -> list[Sample]:
+    draw = partial(_draw, visit, spec)
+    return sample_hops(key_data, graph, seeds, spec, draw, _as_nodes)
 
 
 def _as_nodes(graph: Graph, drawn: jax.Array) -> jax.Array:
@@ -172,19 +175,14 @@ def _as_nodes(graph: Graph, drawn: jax.Array) -> jax.Array:
 
 
 def _draw(
-    visit: Any,
-    spec: Spec,
-    graph: Graph,
-    key_data: jax.Array,
-    rows: Eligible,
-    h: int,
-    room: int,
+    visit: Any, spec: Spec, graph: Graph, key_data: jax.Array, rows: Eligible, h: int, room: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """See `jgs.sampling.edges.hops.Draw`; this draws nodes in place of edges."""
     nodes, key_data = rows.nodes, fold(key_data, spec.first_hop + h)
-    found, count = visit(key_data, graph, nodes, rows.excluded, spec, spec.sizes[h])
+    targets = Seeds(nodes, excluded=rows.excluded)
+    found, count = visit(key_data, graph, targets, spec, spec.sizes[h])
     weight = count.astype(jnp.float32)
-    if not spec.counts:
+    if not spec.sampler.counts:
         num_found = jnp.sum(count > 0, axis=1).astype(jnp.float32)
         total = jnp.sum(count, axis=1).astype(jnp.float32)
         weight = weight * num_found[:, None] / jnp.maximum(total, 1)[:, None]
@@ -201,52 +199,66 @@ def _draw(
     return drawn, placed(row, max(nodes.shape[0] - 1, 0)), total, placed(weight, 0)
 
 
-def visit_plain(
-    key_data: jax.Array,
-    graph: Graph,
-    nodes: jax.Array,
-    excluded: jax.Array | None,
-    spec: Spec,
-    sizes: tuple[int, ...],
+def visit_kernel(
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """The most visited nodes of each target, with the hop's key `key_data` uint32 `[2]`.
-
-    Args:
-      nodes: int32 `[T]`, the targets, `N` for padding.
-      excluded: the edges that walks do not follow, as in `Seeds`, or None.
-      sizes: the number of nodes for each group of `spec`; their sum is `K`.
-
-    Returns:
-      Two arrays int32 `[T, K]`. The first has `sizes[i]` nodes of each group `i` in turn, the
-      most visited first, and `N` where there are no more. The second has the number of visits
-      to each, 0 for `N`. Among nodes visited equally often, those come first that were visited
-      after fewer steps, and then those visited by the walk with the smaller number. The target
-      itself is not among them.
-    """
-    if nodes.shape[0] * spec.most <= _VISITS_AT_ONCE:
-        return _most_visited(key_data, graph, nodes, excluded, spec, sizes)
-    rows = max(1, _VISITS_AT_ONCE // spec.most)
-    one = partial(_most_visited, key_data, graph, excluded=excluded, spec=spec, sizes=sizes)
-    found, count = jax.lax.map(
-        lambda node: jax.tree.map(lambda a: a[0], one(node[None])), nodes, batch_size=rows
+    """The result of `visit_plain`, by jgs/kernels/visits.cc."""
+    sampler, nodes, excluded = spec.sampler, targets.nodes, targets.excluded
+    shape = jax.ShapeDtypeStruct((nodes.shape[0], sum(sizes)), jnp.int32)
+    types = graph.edge_type
+    if types is None or not spec.path:
+        types = jnp.zeros(0, jnp.int16)
+    gone = jnp.zeros(0, jnp.int64) if excluded is None else excluded
+    groups = zip(sizes, spec.groups, strict=True)
+    found, count = call(
+        "jgs_visits",
+        (shape, shape),
+        (key_data, graph.indptr, graph.indices, types, nodes, gone),
+        kernels.NUM_THREADS,
+        num_walks=np.int64(sampler.num_walks),
+        length=np.int64(sampler.length),
+        stop=np.int64(limit(sampler.restart)),
+        path=np.array(spec.path, np.int64),
+        groups=np.concatenate([(k, len(ends), *ends) for k, ends in groups], dtype=np.int64),
     )
     return found, count
 
 
-def _most_visited(
-    key_data: jax.Array,
-    graph: Graph,
-    nodes: jax.Array,
-    excluded: jax.Array | None,
-    spec: Spec,
-    sizes: tuple[int, ...],
+def visit_plain(
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    num_nodes, most = graph.num_nodes, spec.most
-    visited = _walk(key_data, graph, nodes, excluded, spec)
-    visited = jnp.where(visited == nodes[:, None], num_nodes, visited)
-    order = jnp.argsort(
-        visited, axis=1, stable=True
-    )  # equal nodes stay in the order of their visits
+    """The most visited nodes of each target, with the hop's key `key_data` uint32 `[2]`.
+
+    Args:
+      targets: nodes int32 `[T]`, `N` for padding, and the edges that walks do not follow.
+      sizes: the number of nodes for each group of `spec`; their sum is `K`.
+
+    Returns:
+      Two arrays int32 `[T, K]`. The first has `sizes[i]` nodes of each group `i` in turn, in
+      the order of `PinSage`, and `N` where there are no more. The second has the number of
+      visits to each, 0 for `N`.
+    """
+    nodes, rows = targets.nodes, max(1, _VISITS_AT_ONCE // spec.sampler._most)
+    if nodes.shape[0] <= rows:
+        return _most_visited(key_data, graph, targets, spec, sizes)
+
+    def one(node: jax.Array) -> tuple[jax.Array, jax.Array]:
+        target = targets.replace(nodes=node[None])
+        found, count = _most_visited(key_data, graph, target, spec, sizes)
+        return found[0], count[0]
+
+    found, count = jax.lax.map(one, nodes, batch_size=rows)
+    return found, count
+
+
+def _most_visited(
+    key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec, sizes: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
+    num_nodes, most = graph.num_nodes, spec.sampler._most
+    visited = _walk(key_data, graph, targets, spec)
+    visited = jnp.where(visited == targets.nodes[:, None], num_nodes, visited)
+    # Equal nodes stay in the order of their visits.
+    order = jnp.argsort(visited, axis=1, stable=True)
     ordered = jnp.take_along_axis(visited, order, axis=1)
     ends = jnp.ones((*visited.shape[:1], 1), bool)
     starts = jnp.concatenate([ends, ordered[:, 1:] != ordered[:, :-1]], axis=1)
@@ -269,33 +281,31 @@ def _most_visited(
     return found.astype(jnp.int32), times.astype(jnp.int32)
 
 
-def _walk(
-    key_data: jax.Array,
-    graph: Graph,
-    nodes: jax.Array,
-    excluded: jax.Array | None,
-    spec: Spec,
-) -> jax.Array:
+def _walk(key_data: jax.Array, graph: Graph, targets: Seeds, spec: Spec) -> jax.Array:
     """int32 `[T, length * num_walks]`: the end of each traversal. The first traversals of all
     walks come before the second ones. `N` after a walk's end."""
-    num_nodes, per = graph.num_nodes, max(1, len(spec.path))
-    roots = jnp.repeat(nodes, spec.num_walks)
-    number = jnp.tile(jnp.arange(spec.num_walks, dtype=jnp.int32), nodes.shape[0])
+    nodes, num_nodes, per = targets.nodes, graph.num_nodes, max(1, len(spec.path))
+    num_walks, length = spec.sampler.num_walks, spec.sampler.length
+    roots = jnp.repeat(nodes, num_walks)
+    number = jnp.tile(jnp.arange(num_walks, dtype=jnp.int32), nodes.shape[0])
     keys = walker_keys(key_data, roots, number)
 
     def traverse(here, i):
         step = i * per + 1
-        stops = happens(step_halves(keys, step, JUMPS)[1], spec.stop)
+        stops = happens(step_halves(keys, step, JUMPS)[1], spec.sampler.restart)
         here = jnp.where(stops & (i > 0), num_nodes, here)
         for j in range(per):
             rows = eligible(graph, here, here < num_nodes)
             if spec.path:
                 rows = of_relation(graph, rows, spec.path[j])
-            rows = holes_of(rows, excluded)
+            rows = holes_of(rows, targets.excluded)
             here = drawn_neighbor(graph, rows, step_bits(keys, step + j, 0), False)
         return here, here
 
     begin = vary_alike(roots, keys, graph)[0]
-    _, ends = jax.lax.scan(traverse, begin, jnp.arange(spec.length, dtype=jnp.uint32))
-    ends = ends.reshape(spec.length, nodes.shape[0], spec.num_walks)
-    return jnp.swapaxes(ends, 0, 1).reshape(nodes.shape[0], spec.most)
+    _, ends = jax.lax.scan(traverse, begin, jnp.arange(length, dtype=jnp.uint32))
+    ends = ends.reshape(length, nodes.shape[0], num_walks)
+    return jnp.swapaxes(ends, 0, 1).reshape(nodes.shape[0], length * num_walks)
+
+
+_KERNEL, _PLAIN = partial(_sample, visit_kernel), partial(_sample, visit_plain)

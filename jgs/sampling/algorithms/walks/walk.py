@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.algorithms.walks.walk_kernel import call_walks
+from jgs.kernels.call import call
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, check_timed, check_window, require_int
+from jgs.sampling.edges.hops_kernel import call_once
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
@@ -22,6 +26,7 @@ from jgs.sampling.walks import (
     drawn_neighbor,
     eligible_of,
     happens,
+    limit,
     sample_walks,
     step_bits,
     step_halves,
@@ -102,6 +107,59 @@ def walk_kernel(
     """The result of `walk_plain`, by jgs/kernels/walk.cc."""
     times = walker.window, walker.latest
     return call_walks(key_data, graph, seeds, walker, walker.restart, walker.stop, times=times)
+
+
+def call_walks(
+    key_data: jax.Array,
+    graph: Graph,
+    seeds: Seeds,
+    walker: Any,
+    restart: float = 0.0,
+    stop: float = 0.0,
+    stretches: jax.Array | None = None,
+    relations: Sequence[int] = (),
+    second: tuple[int, ...] = (),
+    times: tuple[int | None, int | None] = (None, None),
+) -> Walks:
+    """The walks of `walker.length` steps from the `seeds`, nodes int32 `[..., B]`, with the
+    keys `key_data` uint32 `[..., 2]`, by weight with `walker.weighted`: jgs/kernels/walk.cc.
+    `jax.vmap` makes it one call.
+
+    Args:
+      restart, stop: see `Walk`.
+      stretches: int64 `[U, N, 2]`: `U` parts of every row, each with the position of its first
+        edge and its number of edges.
+      relations: the index among the `U` parts that each step draws from, repeated for longer
+        walks. Empty: steps draw from whole rows.
+      second: the fields of `SecondOrder` in jgs/kernels/walk.h. Empty: a walk of first order.
+      times: `window` and `latest` of `Walk`.
+    """
+
+    def run(key_data: jax.Array, of_graph: Any, seeds: Seeds) -> Walks:
+        graph, parts = of_graph
+        prefix = graph.edge_weight_prefix if walker.weighted else None
+        edge_time = None if seeds.time is None else graph.edge_time
+        given = (prefix, parts, edge_time, seeds.nodes, seeds.time, seeds.excluded)
+        arrays = [jnp.zeros(0, jnp.int64) if array is None else array for array in given]
+        shape = (*seeds.nodes.shape, walker.length + 1)
+        window, latest = (-1 if number is None else number for number in times)
+        nodes, lengths = call(
+            "jgs_walk",
+            [jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape[:-1])],
+            (key_data, graph.indptr, graph.indices, *arrays),
+            kernels.NUM_THREADS,
+            length=np.int64(walker.length),
+            weighted=np.bool_(walker.weighted),
+            restart=np.int64(limit(restart)),
+            stop=np.int64(limit(stop)),
+            relations=np.array(relations, np.int64),
+            second=np.array(second, np.int64),
+            window=np.int64(window),
+            latest=np.int64(latest),
+        )
+        return Walks(nodes, lengths)
+
+    return call_once(run, key_data, (graph, stretches), seeds)
 
 
 def walk_plain(
