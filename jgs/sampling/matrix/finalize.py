@@ -28,7 +28,6 @@ def to_block(
     """
     num_nodes = matrix.graph.num_nodes
     built = matrix.ready()
-    assert built.edges is not None
     edges, room = built.edges, built.edges.row.shape[0]
     weight = built.values if built.weighted else None
     edge_id, indptr, needed = edges.edge_id, edges.indptr, edges.indptr[-1]

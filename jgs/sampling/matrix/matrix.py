@@ -124,7 +124,6 @@ class Matrix(Entries):
             return self._then(Step(operation, "number", float(other), reflected))
         if isinstance(other, Matrix):
             built, values = self.ready(), other.values
-            assert built.edges is not None
             sizes = [
                 (num_slots(m.columns, m.graph), e)
                 for m, e in ((built, built.edges.row.shape[0]), (other, values.shape[0]))
@@ -140,7 +139,6 @@ class Matrix(Entries):
         if dense.ndim == 0:
             return self._then(Step(operation, "scalar", 0.0, reflected), dense)
         built = self.aligned().built()
-        assert built.edges is not None
         if dense.shape != built.shape:
             raise InputError(
                 f"a dense matrix must have the shape {list(built.shape)}",
@@ -190,7 +188,6 @@ class Matrix(Entries):
         `columns[v]`, float `[R, D]` and `[C, D]` (SDDMM). The dense matrix `rows @ columns.T`
         is never built."""
         built = self.aligned().built()
-        assert built.edges is not None
         left, right = jnp.asarray(rows), jnp.asarray(columns)
         shapes = left.shape, right.shape
         if shapes != tuple((slots, *left.shape[1:2]) for slots in built.shape):
@@ -216,7 +213,6 @@ class Matrix(Entries):
         return Transposed(self)
 
     def _product(self, dense: jax.Array, axis: int) -> jax.Array:
-        assert self.edges is not None
         slots = (self.edges.column, self.edges.row)
         into, out_of = slots[axis], slots[1 - axis]
         if dense.ndim not in (1, 2) or dense.shape[0] != self.shape[axis]:

@@ -23,8 +23,8 @@ from jgs.sampling.edges.hops import Sample, empty_if
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
+from jgs.sampling.matrix.entries import Room, more
 from jgs.sampling.matrix.matrix import Matrix
-from jgs.sampling.matrix.needs import Room, more
 from jgs.settings import exact_integers
 
 

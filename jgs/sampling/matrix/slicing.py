@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from jgs.sampling.matrix import chain
 from jgs.sampling.matrix.edges import Edges, clipped, expand, places
-from jgs.sampling.matrix.entries import Entries, num_slots
-from jgs.sampling.matrix.needs import more
+from jgs.sampling.matrix.entries import Entries, more, num_slots
 from jgs.settings import exact_integers
 
 T = TypeVar("T", bound=Entries)
@@ -24,7 +23,6 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
         loose = matrix.compact and matrix.rows is None
         return replace(matrix, columns=columns, operands=operands, loose=loose)
     built = matrix.built()
-    assert built.edges is not None
     slot = places(built.column(), columns, matrix.graph.num_nodes)
     room = max(built.edges.row.shape[0], matrix.room.looked or 0)
     with exact_integers():
@@ -49,7 +47,6 @@ def of_rows(matrix: T, rows: jax.Array) -> T:
         operands = chain.moved(matrix.steps, matrix.operands, "row", rows)
         return replace(matrix, rows=rows, operands=operands, loose=False)
     built = matrix.aligned().built()
-    assert built.edges is not None
     num_nodes, old = matrix.graph.num_nodes, built.row()
     slot = places(old, rows, num_nodes)
     first = jnp.arange(rows.shape[0], dtype=jnp.int32)
@@ -61,9 +58,10 @@ def of_rows(matrix: T, rows: jax.Array) -> T:
 def onto_rows(matrix: T, rows: jax.Array, to_new: jax.Array, slot: jax.Array) -> T:
     """A built matrix with the rows `rows`. `to_new` int32 `[R]` maps each old row slot to its
     new one, and `slot` each new slot to its old one."""
-    assert matrix.edges is not None
-    row = to_new.at[matrix.edges.row].get(mode="fill", fill_value=rows.shape[0])
-    new = replace(matrix, edges=matrix.edges._replace(row=row))
-    new = new.kept(row < rows.shape[0], rows.shape[0])
+    old, padding = matrix.edges, rows.shape[0]
+    row = to_new.at[old.row].get(mode="fill", fill_value=padding)
+    with exact_integers():
+        every = old._replace(edge_id=jnp.arange(row.shape[0]))
+        new, _ = matrix.kept(every, row < padding, row, padding)
     operands = chain.moved(new.steps, new.operands, "row", slot)
     return replace(new, rows=rows, operands=operands, loose=False)

@@ -270,17 +270,18 @@ def sample_neighbors(
 
 def check_fanouts(fanouts: Any) -> tuple[int, ...]:
     """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
-    rule = "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop"
-    remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
-    if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
-        raise InputError(rule, fanouts, remedy)
-    if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
-        raise InputError(rule, fanouts, remedy)
-    for k in fanouts:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer):
-            raise InputError(rule, fanouts, remedy)
-        if not (0 < k < 2**31 or k == -1):
-            raise InputError(rule, fanouts, remedy)
-    if not len(fanouts):
-        raise InputError(rule, fanouts, remedy)
+    listed = isinstance(fanouts, Sequence | np.ndarray) and not isinstance(fanouts, str)
+    flat = listed and getattr(fanouts, "ndim", 1) == 1 and len(fanouts) > 0
+    if not flat or not all(map(is_fanout, fanouts)):
+        raise InputError(
+            "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop",
+            fanouts,
+            "Give a tuple such as (10, 10); under jax.jit close over it or make it static.",
+        )
     return tuple(int(k) for k in fanouts)
+
+
+def is_fanout(k: Any) -> bool:
+    """Whether `k` is a positive 32-bit int, or -1."""
+    is_int = isinstance(k, int | np.integer) and not isinstance(k, bool)
+    return is_int and (0 < k < 2**31 or k == -1)
