@@ -16,8 +16,8 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
 from jgs.sampling.base import Sampler, Sizes
-from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import Sample, empty_if
 from jgs.sampling.edges.random import as_key_data
@@ -58,19 +58,8 @@ class MatrixSampler(Sampler):
 
     Arrays of a sampler's own, such as learned weights, are its state. They are never its
     attributes: equal samplers share one compiled program. The method `arrays` returns the first
-    ones, and `layer` takes the state as its last argument. Other weights are another state:
-
-        @dataclass(frozen=True)
-        class ByScore(MatrixSampler):
-            def arrays(self, graph):
-                return {"score": jnp.ones(graph.num_nodes)}
-
-            def layer(self, A, frontier, k, state):
-                sub = A[:, frontier]
-                score = state["score"].at[sub.row()].get(mode="fill", fill_value=0)
-                return sub.individual_sample(k, sub.mul(score, axis=1))
-
-        batch = sampler.sample(key, graph, {"score": scores}, seeds, capacity)
+    ones, and `layer` takes the state as its last argument. Other weights are another state.
+    `docs/guides/own_sampler.md` has an example.
 
     A class whose `layer` draws with replacement must have `repeats = True`. An edge may then be
     drawn up to `k` times, and `bound` has room for that.
@@ -92,7 +81,7 @@ class MatrixSampler(Sampler):
         return len(self.sizes)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", check_sizes(self.sizes))
+        object.__setattr__(self, "sizes", check_fanouts(self.sizes))
         check_edges(self)
         for name in ("weighted", "edge_ids", "compact"):
             object.__setattr__(self, name, bool(getattr(self, name)))
@@ -179,18 +168,15 @@ class MatrixSampler(Sampler):
                 "Return them from arrays(graph); layer(A, frontier, k, state) has them.",
             )
         check_graph(graph, self.weighted)
-        seeds = checked_seeds(self, graph, seeds).nodes
+        checked, capacity = check_call(self, graph, seeds, capacity, 2 * len(self.sizes))
+        seeds = checked.nodes
         if seeds.ndim != 1:
             raise InputError(
                 "the seeds of one batch must be one-dimensional",
                 f"shape {list(seeds.shape)}",
                 "Draw several under jax.vmap, with a key each.",
             )
-        key_data, size = as_key_data(key), seeds.shape[0]
-        if capacity is None:
-            capacity = self.bound(GraphShape.of(graph), size)
-        capacity = check_capacity(capacity, size, 2 * len(self.sizes))
-        given = vary_alike(key_data, graph, seeds, values, arrays)
+        given = vary_alike(as_key_data(key), graph, seeds, values, arrays)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             blocks, nodes, overflow, needed, _ = _sample(*given, prepared, self, capacity)
         blocks = tuple(blocks[::-1])
@@ -232,11 +218,9 @@ def _sample(
         needed.append([jnp.int32(0), jnp.where(overflow & (known <= columns), 0, known)])
         frontier = distinct(jnp.where(overflow, num_nodes, nodes), columns, num_nodes)
         program = programs[h]
-        drawn: Matrix
         if prepared:
-            drawn = prepare.each_time(program, prepared[h], graph, key_data, frontier)
-        else:
-            drawn = program(graph, key_data, frontier)
+            program = partial(prepare.each_time, program, prepared[h])
+        drawn = program(graph, key_data, frontier)
         block, nodes, edges_needed = finalize.to_block(drawn, nodes, sources)
         needs = more(drawn.needs)
         missed = needs.overflow | (edges_needed > selected) | (needs.selected > selected)
@@ -282,9 +266,8 @@ def _program(
 def _prepared(graph: Graph, sampler: MatrixSampler) -> tuple[tuple[jax.Array, ...], ...]:
     if not sampler.weighted:
         graph = graph.unweighted()
-    key_data, frontier = (
-        jax.ShapeDtypeStruct(s, d) for s, d in (((2,), jnp.uint32), ((1,), jnp.int32))
-    )
+    key_data = jax.ShapeDtypeStruct((2,), jnp.uint32)
+    frontier = jax.ShapeDtypeStruct((1,), jnp.int32)
     programs = [_program(sampler, h, Room(1, 1)) for h in range(len(sampler.sizes))]
     return tuple(tuple(prepare.once(p, graph, key_data, frontier)) for p in programs)
 
@@ -304,9 +287,7 @@ def _shared(state: tuple[tuple[jax.Array, ...], ...]) -> Any:
 
 
 def _finished(block: Block, drawn: Matrix, sampler: MatrixSampler) -> Block:
-    weight = block.edge_weight
-    if weight is not None and not drawn.has_own_values:
-        weight = None
+    weight = block.edge_weight if drawn.has_own_values else None
     if weight is not None:
         count = jnp.diff(block.indptr).astype(jnp.float32)
         targets = jnp.arange(count.shape[0], dtype=jnp.int32)
@@ -314,8 +295,3 @@ def _finished(block: Block, drawn: Matrix, sampler: MatrixSampler) -> Block:
         weight = weight * count.at[row].get(mode="clip")
     edge_id = block.edge_id if ids_needed(sampler) else None
     return replace(block, edge_weight=weight, edge_id=edge_id)
-
-
-def check_sizes(sizes: Any) -> tuple[int, ...]:
-    """`sizes` as a tuple of ints; raises `InputError` unless each is positive or -1."""
-    return check_fanouts(sizes)

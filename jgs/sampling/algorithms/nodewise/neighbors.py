@@ -12,33 +12,26 @@ from functools import partial
 from typing import Annotated, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.options import Option
+from jgs.sampling.algorithms.nodewise.hopwise import Hopwise
 from jgs.sampling.algorithms.nodewise.neighbors_kernel import sample_kernel
 from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec, sample_plain
-from jgs.sampling.base import ByNode, Fanouts, HopRows, Weighted
+from jgs.sampling.base import Fanouts, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import (
-    check_call,
-    check_graph,
-    check_timed,
-    check_window,
-    checked_seeds,
-)
-from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.checks import check_graph, check_timed, check_window
+from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
-from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.seeds import Seeds
 
 sample_batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
 @dataclass(frozen=True, repr=False)
-class Neighbors(ByNode):
+class Neighbors(Hopwise):
     """Draws, at hop `h`, `fanouts[h]` in-neighbours of every node known so far.
 
     This is Algorithm 2 of GraphSAGE (Hamilton et al. 2017), sampled straight into CSC as in
@@ -101,74 +94,23 @@ class Neighbors(ByNode):
                 "Leave these out.",
             )
 
-    @property
-    def num_hops(self) -> int:
-        return len(self.fanouts)
-
     def init(self, graph: Graph) -> tuple[()]:
-        check_graph(graph, self.weighted, self.edge_weights)
+        self._check_graph(graph)
         return ()
 
-    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
-        repeated = 0 if distinct else batch_size - 1
-        edges, sources, targets = [], [], batch_size
-        for k in self.fanouts:
-            if k == -1:
-                most = shape.num_edges + repeated * (shape.max_degree or 0)
-            elif self.replace:
-                most = targets * k
-            else:
-                most = min(targets * k, shape.num_edges + repeated * k)
-            edges.append(most)
-            targets = min(targets + most, shape.num_nodes + batch_size)
-            sources.append(targets)
-        return Capacity(tuple(edges), tuple(sources))
-
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
+    def _check_graph(self, graph: Graph) -> None:
         check_graph(graph, self.weighted, self.edge_weights)
-        seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
-        check_timed(self, seeds)
-        key_data = as_key_data(key, seeds.nodes.shape[:-1])
-        (batch,) = sample_batches(key_data, graph, seeds, self._spec(capacity))
-        return with_columns(batch, graph, self)
 
-    def sample_separately(
-        self,
-        key_data: jax.Array,
-        graph: Graph,
-        state: Any,
-        seeds: Any,
-        capacity: Capacity,
+    def _most_edges(self, k: int, shape: GraphShape, targets: int, repeated: int) -> int:
+        if k == -1:
+            return shape.num_edges + repeated * (shape.max_degree or 0)
+        return targets * k if self.replace else min(targets * k, shape.num_edges + repeated * k)
+
+    def _draw(
+        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
     ) -> list[MiniBatch]:
-        """See `Sampler.sample_separately`: one call of the kernel."""
-        spec = self._spec(capacity)._replace(separate=True)
-        checked = checked_seeds(self, graph, seeds)
-        check_timed(self, checked)
-        batches = sample_batches(key_data, graph, checked, spec)
-        return [with_columns(batch, graph, self) for batch in batches]
-
-    def draw_hop(
-        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
-    ) -> HopRows:
-        """See `jgs.sampling.base.ByNode`."""
-        check_timed(self, Seeds(nodes))
-        spec = Spec(
-            fanouts=self.fanouts[hop : hop + 1],
-            capacity=Capacity((num_edges,), nodes.shape[-1:]),
-            replace=self.replace,
-            weighted=self.weighted,
-            edge_ids=False,
-            edge_weights=False,
-            relabel_inputs=False,
-            first_hop=hop,
-        )
-        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], 2))
-        (batch,) = sample_batches(key_data, graph, Seeds(nodes), spec)
-        block = batch.blocks[0]
-        assert batch.needed is not None
-        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
+        check_timed(self, seeds)
+        return sample_batches(key_data, graph, seeds, spec)
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.ByNode`."""
