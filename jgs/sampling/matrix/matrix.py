@@ -22,10 +22,9 @@ from jgs.kernels.call import FILL
 from jgs.sampling.matrix import finalize, select
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.edges import inner
-from jgs.sampling.matrix.entries import Entries, check_axis
+from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows
 from jgs.sampling.matrix.exact import exact_sum
 from jgs.sampling.matrix.reduce_kernel import chain_sum, count
-from jgs.sampling.matrix.slicing import of_columns, of_rows
 
 
 @jax.tree_util.register_dataclass

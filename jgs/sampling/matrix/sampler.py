@@ -133,40 +133,22 @@ class MatrixSampler(Sampler):
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        if type(self).arrays is MatrixSampler.arrays:
-            return self.drawn(key, graph, state, seeds, capacity)
-        if not jax.tree.leaves(state):
-            raise InputError(
-                f"{type(self).__name__} must be given its arrays",
-                f"the state {state!r}",
-                "Give what sampler.init(graph) returned, or a state like it.",
-            )
-        state = jax.tree.map(jnp.asarray, state)  # else NumPy's 64 bits would stay 64
-        return self.drawn(key, graph, (), seeds, capacity, arrays=state)
-
-    def drawn(
-        self,
-        key: Any,
-        graph: Graph,
-        prepared: Any,
-        seeds: Any,
-        capacity: Capacity | None,
-        values: jax.Array | None = None,
-        arrays: Any = None,
-    ) -> MiniBatch:
-        """`sample`, for a sampler whose state is more than what `init` has `prepared`.
-
-        Args:
-          prepared: what `MatrixSampler.init` returned, or `()`.
-          values: float32 `[E]`, the values of `A`; None: as `weighted` says.
-          arrays: a pytree, the last argument of `layer`; None: `layer` has no such argument.
-        """
         if any(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(vars(self))):
             raise InputError(
                 "the attributes of a sampler must not be arrays, which are its state",
                 f"{type(self).__name__} with {', '.join(vars(self))}",
                 "Return them from arrays(graph); layer(A, frontier, k, state) has them.",
             )
+        arrays = None
+        if type(self).arrays is not MatrixSampler.arrays:
+            if not jax.tree.leaves(state):
+                raise InputError(
+                    f"{type(self).__name__} must be given its arrays",
+                    f"the state {state!r}",
+                    "Give what sampler.init(graph) returned, or a state like it.",
+                )
+            arrays = jax.tree.map(jnp.asarray, state)  # else NumPy's 64 bits would stay 64
+            state = ()
         check_graph(graph, self.weighted)
         checked, capacity = check_call(self, graph, seeds, capacity, 2 * len(self.sizes))
         seeds = checked.nodes
@@ -176,20 +158,19 @@ class MatrixSampler(Sampler):
                 f"shape {list(seeds.shape)}",
                 "Draw several under jax.vmap, with a key each.",
             )
-        given = vary_alike(as_key_data(key), graph, seeds, values, arrays)
+        given = vary_alike(as_key_data(key), graph, seeds, arrays)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
-            blocks, nodes, overflow, needed, _ = _sample(*given, prepared, self, capacity)
+            blocks, nodes, overflow, needed, _ = _sample(*given, state, self, capacity)
         blocks = tuple(blocks[::-1])
         batch = MiniBatch(seeds, nodes, blocks, overflow, graph.num_nodes, needed=needed)
         return with_columns(batch, graph, self)
 
 
-@partial(jax.jit, static_argnums=(6, 7))
+@partial(jax.jit, static_argnums=(5, 6))
 def _sample(
     key_data: jax.Array,
     graph: Graph,
     seeds: jax.Array,
-    values: jax.Array | None,
     arrays: Any,
     prepared: Any,
     sampler: MatrixSampler,
@@ -198,11 +179,9 @@ def _sample(
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     if not sampler.weighted:
         graph = graph.unweighted()
-    rooms = [
-        Room(*(max(size, 1) for size in capacity.edges[2 * h : 2 * h + 2]))
-        for h in range(len(sampler.sizes))
-    ]
-    programs = [_program(sampler, h, room, values, arrays) for h, room in enumerate(rooms)]
+    hops, edges = range(len(sampler.sizes)), [max(size, 1) for size in capacity.edges]
+    rooms = [Room(*edges[2 * h : 2 * h + 2]) for h in hops]
+    programs = [_program(sampler, h, rooms[h], arrays) for h in hops]
     if neighbors := fuse.as_neighbors(programs, graph, key_data, ids_needed(sampler)):
         return fuse.sample(neighbors, key_data, graph, seeds, capacity)
     nodes = seeds
@@ -211,7 +190,7 @@ def _sample(
     nodes = jnp.where(bad, num_nodes, nodes)
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     known = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
-    for h in range(len(sampler.sizes)):
+    for h in hops:
         selected = capacity.edges[2 * h + 1]
         columns, sources = capacity.sources[2 * h : 2 * h + 2]
         overflow |= known > columns
@@ -239,16 +218,11 @@ def _sample(
 
 
 def _program(
-    sampler: MatrixSampler,
-    h: int,
-    room: Room,
-    values: jax.Array | None = None,
-    arrays: Any = None,
+    sampler: MatrixSampler, h: int, room: Room, arrays: Any = None
 ) -> Callable[[Graph, jax.Array, jax.Array], Matrix]:
     def program(graph: Graph, key_data: jax.Array, frontier: jax.Array) -> Matrix:
-        A = Matrix(graph, values, key_data, layer=h, room=room, compact=sampler.compact)
-        k = sampler.sizes[h]
-        given = () if arrays is None else (arrays,)
+        A = Matrix(graph, None, key_data, layer=h, room=room, compact=sampler.compact)
+        k, given = sampler.sizes[h], () if arrays is None else (arrays,)
         drawn = sampler.layer(A, frontier, k, *given)
         if drawn.repeats > (k if sampler.repeats else 0):
             raise InputError(

@@ -11,17 +11,16 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.kernels.call import FILL
 from jgs.sampling.algorithms.nodewise.neighbors import is_fanout, sample_batches
-from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec
+from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
 from jgs.sampling.edges.eligible import Eligible, Weights, weights_of
 from jgs.sampling.edges.random import as_key_data, fold
 from jgs.sampling.matrix.collective import smallest_ranks
 from jgs.sampling.matrix.edges import Edges
-from jgs.sampling.matrix.entries import Entries, more, num_slots
+from jgs.sampling.matrix.entries import Entries, more, num_slots, of_rows, onto_rows
 from jgs.sampling.matrix.exact import exponent, to_fixed
 from jgs.sampling.matrix.reduce_kernel import count
-from jgs.sampling.matrix.slicing import of_rows, onto_rows
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 

@@ -17,10 +17,13 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.nodewise.hopwise import Hopwise
-from jgs.sampling.algorithms.nodewise.labor_index import HubEdges, Hubs, LaborGraph, hubs_of
-from jgs.sampling.algorithms.nodewise.labor_kernel import sample_kernel
-from jgs.sampling.algorithms.nodewise.labor_plain import Spec, sample_plain
+from jgs.sampling.algorithms.nodewise.labor_kernel import (
+    HubEdges,
+    Hubs,
+    hubs_of,
+    sample_kernel,
+)
+from jgs.sampling.algorithms.nodewise.labor_plain import LaborGraph, Spec, sample_plain
 from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
 from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import Capacity, GraphShape
@@ -28,6 +31,7 @@ from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
 from jgs.sampling.edges.random import step_key_data
+from jgs.sampling.hopwise import Hopwise
 from jgs.sampling.seeds import Seeds
 
 _batches = partial(draw_batches, sample_kernel, sample_plain)
@@ -125,7 +129,9 @@ class Labor(Hopwise):
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
         for name, least in (("importance", -1), ("period", 1)):
             object.__setattr__(self, name, require_int(name, getattr(self, name), least))
-        object.__setattr__(self, "layer_dependency", bool(self.layer_dependency))
+        names = "layer_dependency", "edge_ids", "edge_weights", "relabel_inputs", "unbiased"
+        for name in names:
+            object.__setattr__(self, name, bool(getattr(self, name)))
         check_edges(self)
         if self.unbiased and not self.edge_weights:
             raise InputError(
@@ -142,7 +148,7 @@ class Labor(Hopwise):
 
     def init(self, graph: Graph) -> Hubs:
         """See `Sampler`. For LABOR-0 the state of a graph with nodes of many neighbours is an
-        index of their edges, `jgs.sampling.algorithms.nodewise.labor_index.HubEdges`. With ()
+        index of their edges, `jgs.sampling.algorithms.nodewise.labor_kernel.HubEdges`. With ()
         in its place the draws are the same, and take more time."""
         check_graph(graph, False)
         return hubs_of(graph) if self.by_node else ()
@@ -151,11 +157,6 @@ class Labor(Hopwise):
         # A row may draw all its neighbours, whatever its fanout.
         most = shape.num_edges + repeated * (shape.max_degree or 0)
         return most if shape.max_degree is None else min(most, targets * shape.max_degree)
-
-    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
-        """See `jgs.sampling.base.ByNode`."""
-        k = self.fanouts[hop]
-        return degree if k == -1 else np.minimum(k, degree)
 
     def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """See `Sampler.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
@@ -194,9 +195,9 @@ class Labor(Hopwise):
             self.fanouts,
             capacity,
             self.importance,
-            bool(self.layer_dependency),
+            self.layer_dependency,
             ids_needed(self),
-            bool(self.edge_weights),
-            bool(self.unbiased),
-            bool(self.relabel_inputs),
+            self.edge_weights,
+            self.unbiased,
+            self.relabel_inputs,
         )

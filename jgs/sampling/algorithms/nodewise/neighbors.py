@@ -1,7 +1,7 @@
 """Neighbour sampling: `Neighbors`, and `sample_neighbors` for one call.
 
-`neighbors_plain.py` defines what it draws. On CPU devices a fused C++ kernel
-(`neighbors_kernel.py`) draws the same bits in one call.
+`neighbors_draws.py` defines what it draws. On CPU devices a fused C++ kernel draws the same
+bits in one call.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.options import Option
-from jgs.sampling.algorithms.nodewise.hopwise import Hopwise
-from jgs.sampling.algorithms.nodewise.neighbors_kernel import sample_kernel
-from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec, sample_plain
+from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec, sample_kernel, sample_plain
 from jgs.sampling.base import Fanouts, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, check_timed, check_window
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
+from jgs.sampling.hopwise import Hopwise
 from jgs.sampling.seeds import Seeds
 
 sample_batches = partial(draw_batches, sample_kernel, sample_plain)
@@ -40,8 +39,11 @@ class Neighbors(Hopwise):
     Fields:
       fanouts: the number of neighbours that each node draws, the seeds' hop first: with
         `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
-      replace: whether draws are with replacement.
-      weighted: whether draws are in proportion to `graph.edge_weight`.
+      replace: False: the drawn neighbours are distinct. Every subset of `fanout` neighbours is
+        equally likely, and all are taken where there are at most `fanout`. True: `fanout`
+        independent draws wherever there is a neighbour.
+      weighted: whether to draw in proportion to `graph.edge_weight` (without replacement: by
+        successive draws among those left). Edges of weight 0 are never drawn, not even by -1.
       window: for seeds with times: only edges with `cutoff - window <= time < cutoff` are
         drawn. None: there is no such limit.
       latest: for seeds with times: whether a node takes the latest of its edges before the
@@ -51,7 +53,9 @@ class Neighbors(Hopwise):
         `"weight"` is a column that layers read, in the blocks' `edge_columns`.
       edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`, which
         multiplies messages.
-      relabel_inputs: False: the first block names its sources by node id.
+      relabel_inputs: False: the first block names its sources by node id, for a first layer
+        that reads rows straight from the feature store (see `Block`, `MiniBatch`). The last
+        hop's sources then need no capacity. Otherwise the sample is the same, bit for bit.
 
     Seeds with times (`Seeds.time`): what a node draws depends on (key, hop, node, cutoff). Two
     seeds' samples share a node where their cutoffs are equal. Excluded edges (`Seeds.excluded`)
@@ -114,10 +118,9 @@ class Neighbors(Hopwise):
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.ByNode`."""
-        k = self.fanouts[hop]
-        if k == -1:
-            return degree
-        return np.where(degree > 0, k, 0) if self.replace else np.minimum(k, degree)
+        if self.replace and self.fanouts[hop] != -1:
+            return np.where(degree > 0, self.fanouts[hop], 0)
+        return super().expected_draws(hop, degree)
 
     def _spec(self, capacity: Capacity) -> Spec:
         return Spec(
@@ -167,22 +170,11 @@ def sample_neighbors(
         edges from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
         super-batches). They are drawn in one call, each separately, and threads wait less for
         each other than in S calls.
-      fanouts: the number of neighbours that each node draws, the seeds' hop first: with
-        `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
+      fanouts, replace, weighted, relabel_inputs, window, latest, edges: the fields of
+        `Neighbors`.
       capacity: static sizes, from `plan_capacity`. None takes the worst case, which is large. A
         sample that does not fit comes back empty with `overflow` set.
-      replace: False: the drawn neighbours are distinct. Every subset of `fanout` neighbours is
-        equally likely, and all are taken where there are at most `fanout`. True: `fanout`
-        independent draws wherever there is a neighbour.
-      weighted: whether to draw in proportion to `graph.edge_weight` (without replacement: by
-        successive draws among those left). Edges of weight 0 are never drawn, not even by -1.
-      return_edge_ids, return_edge_weights: whether the blocks carry `edge_id` and
-        `edge_weight`.
-      relabel_inputs: False: the first block names its sources by node id, for a first layer
-        that reads rows straight from the feature store (see `Block`, `MiniBatch`). The last
-        hop's sources then need no capacity. Otherwise the sample is the same, bit for bit.
-      window, latest: for seeds with times, see `Neighbors`.
-      edges: the names of the columns of edges that the blocks carry, see `Neighbors`.
+      return_edge_ids, return_edge_weights: its fields `edge_ids` and `edge_weights`.
 
     Returns:
       A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
@@ -198,11 +190,11 @@ def sample_neighbors(
     """
     sampler = Neighbors(
         check_fanouts(fanouts),
-        bool(replace),
-        bool(weighted),
-        bool(return_edge_ids),
-        bool(return_edge_weights),
-        bool(relabel_inputs),
+        replace,
+        weighted,
+        return_edge_ids,
+        return_edge_weights,
+        relabel_inputs,
         window=window,
         latest=latest,
         edges=edges,

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling.base import ByNode, HopRows
@@ -46,6 +47,11 @@ class Hopwise(ByNode):
     @property
     def num_hops(self) -> int:
         return len(self.fanouts)
+
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        """See `jgs.sampling.base.ByNode`."""
+        k = self.fanouts[hop]
+        return degree if k == -1 else np.minimum(k, degree)
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
         edges, sources, targets = [], [], batch_size
