@@ -9,7 +9,7 @@ from jgs import Graph, InputError, kernels
 from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import Capacity, Labor, Loader
-from jgs.sampling.algorithms.nodewise import labor_index
+from jgs.sampling.algorithms.nodewise import labor_kernel
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="no compiled kernels")
 
@@ -20,7 +20,7 @@ IDS = np.arange(HUBS) * 150
 @pytest.fixture
 def graph(monkeypatch):
     """Every 150th node is a hub of 1,500 neighbours or a few more, some of them twice."""
-    monkeypatch.setattr(labor_index, "LEAST_DEGREE", DEGREE)
+    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE)
     rng = np.random.default_rng(0)
     degrees = rng.integers(0, 70, N)
     degrees[IDS] = DEGREE + 7 * np.arange(HUBS)
@@ -45,18 +45,18 @@ def test_the_index_has_the_edges_of_hubs_by_source(graph):
 
 
 def test_there_is_none_where_it_saves_nothing(graph, monkeypatch):
-    monkeypatch.setattr(labor_index, "LEAST_DEGREE", DEGREE + 7 * (HUBS - 1))
+    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE + 7 * (HUBS - 1))
     assert Labor((3,)).init(Graph(graph.indptr, graph.indices)) == ()  # 1,633 edges
-    monkeypatch.setattr(labor_index, "LEAST_DEGREE", 1)
+    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", 1)
     hubs = Labor((3,)).init(Graph(graph.indptr, graph.indices))
     assert graph.num_edges // 4 - 1700 < len(hubs.edges) <= graph.num_edges // 4
     assert {*IDS.tolist()} < {*np.asarray(hubs.nodes).tolist()}  # the largest
     strange = np.asarray(graph.indices).copy()
     strange[hub_rows(graph)[3].start] = N
-    monkeypatch.setattr(labor_index, "LEAST_DEGREE", DEGREE)
+    monkeypatch.setattr(labor_kernel, "LEAST_DEGREE", DEGREE)
     damaged = object.__new__(Graph)
     damaged.__dict__.update(vars(graph) | {"indices": jnp.asarray(strange)})
-    assert labor_index.hubs_of(damaged) == ()
+    assert labor_kernel.hubs_of(damaged) == ()
     assert jax.eval_shape(Labor((3,)).init, graph) == ()
 
 
@@ -74,7 +74,7 @@ def test_it_changes_no_draw(graph, period, same_bits, implemented):
     implemented(False)
     plain = sampler.sample(*arguments, (), seeds, capacity)
     assert not np.asarray(plain.overflow).any()
-    hubs = labor_index.HubEdges(*map(jnp.asarray, made(graph)))
+    hubs = labor_kernel.HubEdges(*map(jnp.asarray, made(graph)))
     same_bits(sampler.sample(*arguments, hubs, seeds, capacity), plain)  # which ignores it
     for threads in (1, 2, 4):
         implemented(True, threads)
@@ -134,7 +134,7 @@ def test_ranks_draw_by_it(graph, same_bits):
     comm, sampler, key_data = Mesh(jax.devices()[:2]), Labor((12, 9)), np.uint32([5, 6])
     seeds = np.resize(IDS, (2, 40)).astype(np.int32)
     hybrid = HybridSampler(comm, graph, 40, sampler)
-    assert isinstance(hybrid.state, labor_index.HubEdges)
+    assert isinstance(hybrid.state, labor_kernel.HubEdges)
     for batch, own in zip(
         comm.local(hybrid(key_data, comm.own(list(seeds)))), seeds, strict=True
     ):

@@ -8,8 +8,7 @@ import pytest
 import jgs
 from jgs import InputError, kernels
 from jgs.sampling import Capacity, sample_neighbors
-from jgs.sampling.algorithms.nodewise.neighbors_kernel import sample_kernel
-from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec, sample_plain
+from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec, sample_kernel, sample_plain
 from jgs.sampling.seeds import Seeds
 
 KEYS = jax.random.split(jax.random.key(8), 5)

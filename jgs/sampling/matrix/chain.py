@@ -50,7 +50,10 @@ def evaluate(
         other: Any = step.number
         if step.kind != "number":
             other = _each(step.kind, next(rest), edges)
-            other, value = _alike(other, value)
+            most = max(jnp.ndim(other), jnp.ndim(value))  # so that [E] broadcasts with [E, H]
+            other, value = (
+                jnp.expand_dims(a, tuple(range(jnp.ndim(a), most))) for a in (other, value)
+            )
         both = (other, value) if step.reflected else (value, other)
         value = OPERATIONS[step.operation](*both)
     return jnp.broadcast_to(value, (*edges.row.shape, *jnp.shape(value)[1:]))
@@ -61,29 +64,13 @@ def _each(kind: str, operand: jax.Array, edges: Edges) -> jax.Array:
     return operand if slot is None else operand.at[slot].get(**FILL)
 
 
-def _alike(one: Any, other: Any) -> tuple[Any, Any]:
-    """Both arrays with the same number of axes, so that values `[E]` broadcast with
-    `[E, H]`."""
-    most = max(jnp.ndim(one), jnp.ndim(other))
-    return _deep(one, most), _deep(other, most)
-
-
-def _deep(array: Any, ndim: int) -> Any:
-    missing = ndim - jnp.ndim(array)
-    if jnp.ndim(array) == 0 or missing == 0:
-        return array
-    return array.reshape(*array.shape, *[1] * missing)
-
-
 def moved(
     steps: Sequence[Step], operands: Sequence[jax.Array], kind: str, at: jax.Array
 ) -> tuple[jax.Array, ...]:
     """The operands after a choice of slots (or edges) of `kind`: entry `i` of a new operand is
     entry `at[i]` of the old one, or 0 if `at[i]` is out of range."""
-    rest, found = iter(operands), []
-    for step in steps:
-        if step.kind == "number":
-            continue
-        operand = next(rest)
-        found.append(operand.at[at].get(**FILL) if step.kind == kind else operand)
-    return tuple(found)
+    kinds = [step.kind for step in steps if step.kind != "number"]
+    return tuple(
+        operand.at[at].get(**FILL) if own == kind else operand
+        for own, operand in zip(kinds, operands, strict=True)
+    )

@@ -30,9 +30,17 @@ def smallest_ranks(
       float32 `[k]`, the probabilities of inclusion, 1 in padding. Ranks are float64 quotients
       of an exponential number and the weight. Among equal ranks the smaller node comes first.
     """
-    kernel, plain = (partial(f, k=k) for f in (_kernel, _plain))
+
+    def kernel(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
+        with exact_integers():
+            out = [jax.ShapeDtypeStruct((k,), jnp.int32), jax.ShapeDtypeStruct((), jnp.float64)]
+            operands = (*arrays, jnp.asarray(LOGARITHMS))
+            slot, least = call("jgs_smallest_ranks", out, operands, kernels.NUM_THREADS)
+        return slot, least
+
     threads = kernels.NUM_THREADS if kernels.available() else None
-    slot, least = kernel_or_plain(threads, kernel, plain, key_data, nodes, weight)
+    arrays = key_data, nodes, weight
+    slot, least = kernel_or_plain(threads, kernel, partial(_plain, k=k), *arrays)
     return slot, _probs(weight, slot, least)
 
 
@@ -43,16 +51,6 @@ def _probs(weight: jax.Array, slot: jax.Array, least: jax.Array) -> jax.Array:
         probs = -jnp.expm1(-drawn_weight * least)
         certain = (slot == weight.shape[0]) | (least == jnp.inf)
         return jnp.where(certain, 1, probs).astype(jnp.float32)
-
-
-def _kernel(
-    key_data: jax.Array, nodes: jax.Array, weight: jax.Array, k: int
-) -> tuple[jax.Array, jax.Array]:
-    with exact_integers():
-        out = [jax.ShapeDtypeStruct((k,), jnp.int32), jax.ShapeDtypeStruct((), jnp.float64)]
-        operands = (key_data, nodes, weight, jnp.asarray(LOGARITHMS))
-        slot, least = call("jgs_smallest_ranks", out, operands, kernels.NUM_THREADS)
-    return slot, least
 
 
 @partial(jax.jit, static_argnames="k")  # one equation, like the kernel: see `prepare`

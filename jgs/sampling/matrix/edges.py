@@ -1,4 +1,5 @@
-"""`Edges`: the edges of some columns as arrays; how they are built and filtered."""
+"""`Edges`: the edges of some columns as arrays; how they are built and filtered. The kernels
+are jgs/kernels/extract.cc."""
 
 from __future__ import annotations
 
@@ -7,13 +8,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jgs.kernels.call import on_cpu, vary_alike
+from jgs import kernels
+from jgs.kernels.call import call, on_cpu, vary_alike
 from jgs.sampling.edges.compact import compacted
 from jgs.sampling.edges.relabel_kernel import relabel_edges
-from jgs.sampling.matrix import extract_kernel
 
-_INT32_MAX = 2**31 - 1
+_ints = partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
+_longs = partial(jax.ShapeDtypeStruct, dtype=jnp.int64)
 _UNROLLED = 16  # columns of dense matrices that one loop over the edges multiplies
 
 
@@ -54,7 +57,11 @@ def expand(
       compressed columns; and int64, the number of edges. If it exceeds `room`, everything else
       is empty.
     """
-    kernel = partial(extract_kernel.expand, room=room)
+
+    def kernel(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        out = [_ints((columns.shape[0] + 1,)), _ints((room,)), _longs((room,)), _longs(())]
+        return tuple(call("jgs_expand", out, arrays, kernels.NUM_THREADS))
+
     return on_cpu(kernel, partial(_expand, room=room), indptr, columns)
 
 
@@ -99,34 +106,36 @@ def extract(
       come from `rows`. If one of the numbers does not fit, there are no edges. If the first
       does not fit, the second is 0.
     """
-    *edges, all_of_them, needed = on_cpu(
-        partial(extract_kernel.extract, looked=looked, room=room),
-        partial(_extract, looked=looked, room=room),
-        *(indptr, indices, columns, rows),
-    )
-    return Edges(*edges), all_of_them, needed
+
+    def kernel(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        shapes = (columns.shape[0] + 1,), (room,), (room,)
+        out = [*map(_ints, shapes), _longs((room,)), _longs(()), _longs(())]
+        rooms = {"looked_room": np.int64(looked)}
+        return tuple(call("jgs_extract", out, arrays, kernels.NUM_THREADS, **rooms))
+
+    def plain(
+        indptr: jax.Array, indices: jax.Array, columns: jax.Array, rows: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        num_nodes, slots = indptr.shape[0] - 1, rows.shape[0]
+        offsets, column, at, all_of_them = _expand(indptr, columns, looked)
+        node = sources(indices, at, column < columns.shape[0], num_nodes)
+        to_slot = jnp.full(num_nodes, slots, jnp.int32)
+        to_slot = to_slot.at[rows].min(jnp.arange(slots, dtype=jnp.int32), mode="drop")
+        row = to_slot.at[node].get(mode="fill", fill_value=slots)
+        every = Edges(offsets, column, row, at)
+        edges, needed = keep(every, row < slots, room, indices.shape[0])
+        edges = edges._replace(row=jnp.where(edges.real, edges.row, slots))
+        return *edges, all_of_them, needed.astype(jnp.int64)
+
+    *found, all_of_them, needed = on_cpu(kernel, plain, indptr, indices, columns, rows)
+    return Edges(*found), all_of_them, needed
 
 
-def _extract(
-    indptr: jax.Array,
-    indices: jax.Array,
-    columns: jax.Array,
-    rows: jax.Array,
-    looked: int,
-    room: int,
-) -> tuple[jax.Array, ...]:
-    num_nodes, num_edges, slots = indptr.shape[0] - 1, indices.shape[0], rows.shape[0]
-    offsets, column, at, all_of_them = _expand(indptr, columns, looked)
-    real = column < columns.shape[0]
-    node = jnp.full(looked, num_nodes, jnp.int32)
-    if num_edges:
-        node = jnp.where(real, indices.at[at].get(mode="clip"), num_nodes)
-    to_slot = jnp.full(num_nodes, slots, jnp.int32)
-    to_slot = to_slot.at[rows].min(jnp.arange(slots, dtype=jnp.int32), mode="drop")
-    row = to_slot.at[node].get(mode="fill", fill_value=slots)
-    edges, needed = keep(Edges(offsets, column, row, at), row < slots, room, num_edges)
-    edges = edges._replace(row=jnp.where(edges.real, edges.row, slots))
-    return *edges, all_of_them, needed.astype(jnp.int64)
+def sources(indices: jax.Array, at: jax.Array, real: jax.Array, num_nodes: int) -> jax.Array:
+    """int32, the shape of `at`: the sources of the edges `at`, `num_nodes` where not `real`."""
+    if indices.shape[0] == 0:  # an empty array cannot be indexed
+        return jnp.full(at.shape, num_nodes, jnp.int32)
+    return jnp.where(real, indices.at[at].get(mode="clip"), num_nodes)
 
 
 def rearrange(
@@ -144,33 +153,27 @@ def rearrange(
       int64 `[E]`, each edge's `edge_id`, `num_edges` in padding; and int64, the number of
       edges. If it exceeds `E`, everything else is empty.
     """
-    mapped = rows is not None
-    kernel, plain = (
-        partial(f, mapped=mapped, num_nodes=num_nodes, num_edges=num_edges)
-        for f in (extract_kernel.rearrange, _rearrange)
-    )
+    mapped, room = rows is not None, edges.row.shape[0]
+
+    def kernel(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        shapes = (slots.shape[0] + 1,), (room,), (room,)
+        out = [*map(_ints, shapes), _longs((room,)), _longs(())]
+        sizes = {"num_nodes": np.int64(num_nodes), "num_edges": np.int64(num_edges)}
+        attributes = {"mapped": np.bool_(mapped), **sizes}
+        return tuple(call("jgs_rearrange", out, arrays, kernels.NUM_THREADS, **attributes))
+
+    def plain(
+        indptr: jax.Array, row: jax.Array, edge_id: jax.Array, rows: jax.Array, slots: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        offsets, _, at, needed = _expand(indptr, slots, room)
+        real = jnp.arange(room) < offsets[-1]
+        node = rows.at[row].get(mode="fill", fill_value=num_nodes) if mapped else row
+        node = jnp.where(real, node[at], num_nodes)
+        edge_id = jnp.where(real, edge_id[at], num_edges)
+        return offsets, at.astype(jnp.int32), node, edge_id, needed
+
     rows = jnp.zeros(0, jnp.int32) if rows is None else rows
-    arrays = (edges.indptr, edges.row, edges.edge_id, rows, slots)
-    offsets, at, node, edge_id, needed = on_cpu(kernel, plain, *arrays)
-    return offsets, at, node, edge_id, needed
-
-
-def _rearrange(
-    indptr: jax.Array,
-    row: jax.Array,
-    edge_id: jax.Array,
-    rows: jax.Array,
-    slots: jax.Array,
-    mapped: bool,
-    num_nodes: int,
-    num_edges: int,
-) -> tuple[jax.Array, ...]:
-    offsets, _, at, needed = _expand(indptr, slots, row.shape[0])
-    real = jnp.arange(row.shape[0]) < offsets[-1]
-    node = rows.at[row].get(mode="fill", fill_value=num_nodes) if mapped else row
-    node = jnp.where(real, node[at], num_nodes)
-    edge_id = jnp.where(real, edge_id[at], num_edges)
-    return offsets, at.astype(jnp.int32), node, edge_id, needed
+    return on_cpu(kernel, plain, edges.indptr, edges.row, edges.edge_id, rows, slots)
 
 
 def keep(edges: Edges, which: jax.Array, room: int, num_edges: int) -> tuple[Edges, jax.Array]:
@@ -231,21 +234,28 @@ def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
 def places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
     """int32, the shape of `ids`: the first index in `nodes` `[R]` of each id; `R` if `nodes`
     does not have it, or if it is not a node."""
-    kernel = partial(extract_kernel.places, num_nodes=num_nodes)
-    return on_cpu(kernel, partial(_places, num_nodes=num_nodes), nodes, ids)
 
+    def kernel(*arrays: jax.Array) -> jax.Array:
+        out, most = [_ints(ids.shape)], np.int64(num_nodes)
+        return call("jgs_places", out, arrays, kernels.NUM_THREADS, num_nodes=most)[0]
 
-def _places(nodes: jax.Array, ids: jax.Array, num_nodes: int) -> jax.Array:
-    order = jnp.argsort(nodes, stable=True).astype(jnp.int32)
-    ordered, last = nodes[order], max(nodes.shape[0] - 1, 0)
-    at = jnp.clip(jnp.searchsorted(ordered, ids), 0, last)
-    found = (ordered.at[at].get(mode="fill", fill_value=-1) == ids) & (ids < num_nodes)
-    return jnp.where(found & (ids >= 0), order.at[at].get(mode="clip"), nodes.shape[0])
+    def plain(nodes: jax.Array, ids: jax.Array) -> jax.Array:
+        order = jnp.argsort(nodes, stable=True).astype(jnp.int32)
+        ordered, last = nodes[order], max(nodes.shape[0] - 1, 0)
+        at = jnp.clip(jnp.searchsorted(ordered, ids), 0, last)
+        found = (ordered.at[at].get(mode="fill", fill_value=-1) == ids) & (ids < num_nodes)
+        return jnp.where(found & (ids >= 0), order.at[at].get(mode="clip"), nodes.shape[0])
+
+    return on_cpu(kernel, plain, nodes, ids)
 
 
 def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:
     """int32 `[room]`: the smallest distinct numbers of `nodes` int32 `[n]`, ascending, followed
     by `padding`, which must not be below any of them."""
+
+    def kernel(nodes: jax.Array) -> jax.Array:
+        run = jax.ffi.ffi_call("jgs_distinct_nodes", _ints((room,)), vmap_method="sequential")
+        return run(nodes, padding=np.int64(padding))
 
     def plain(nodes: jax.Array) -> jax.Array:
         # Not jnp.unique with a size: JAX 0.12 lowers it without x64, even if called under x64.
@@ -255,9 +265,9 @@ def distinct(nodes: jax.Array, room: int, padding: int) -> jax.Array:
         empty, ordered = vary_alike(jnp.full(room, padding, jnp.int32), ordered)
         return empty.at[place].set(ordered, mode="drop")
 
-    return on_cpu(partial(extract_kernel.distinct, room=room, padding=padding), plain, nodes)
+    return on_cpu(kernel, plain, nodes)
 
 
 def clipped(needed: jax.Array) -> jax.Array:
     """int32: a number of edges, limited to 2**31 - 1."""
-    return jnp.minimum(needed, _INT32_MAX).astype(jnp.int32)
+    return jnp.minimum(needed, jnp.iinfo(jnp.int32).max).astype(jnp.int32)

@@ -1,9 +1,10 @@
-"""`Entries`: the fields of a `Matrix`, its edges once they are built, and the edges' values."""
+"""`Entries`: the fields of a `Matrix`, its edges once they are built, and their values; slices
+of it; and the sizes that depend on the data, `Room` and `Needs`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,51 @@ from jgs.graph import Graph
 from jgs.kernels.call import FILL
 from jgs.sampling.matrix import chain
 from jgs.sampling.matrix.chain import Step
-from jgs.sampling.matrix.edges import Edges, clipped, compact, expand, extract, keep
-from jgs.sampling.matrix.needs import Needs, Room, more
+from jgs.sampling.matrix.edges import (
+    Edges,
+    clipped,
+    compact,
+    expand,
+    extract,
+    keep,
+    places,
+    sources,
+)
 from jgs.settings import exact_integers
+
+T = TypeVar("T", bound="Entries")
+
+
+class Room(NamedTuple):
+    """Static sizes, given once for a program. None: an upper bound is used.
+
+    Fields:
+      looked: int, the largest number of edges in a slice.
+      selected: int, the largest number of edges in a selection from a slice.
+    """
+
+    looked: int | None = None
+    selected: int | None = None
+
+
+class Needs(NamedTuple):
+    """What a matrix needed of each size of its `Room`, int32 `[]`; and bool `[]`, whether
+    something did not fit."""
+
+    looked: jax.Array
+    selected: jax.Array
+    overflow: jax.Array
+
+
+def more(
+    needs: Needs | None, looked: Any = 0, selected: Any = 0, overflow: Any = False
+) -> Needs:
+    """`needs` (None: nothing), joined with these: the larger of each size, and whether
+    something did not fit."""
+    if needs is None:
+        needs = Needs(jnp.int32(0), jnp.int32(0), jnp.zeros((), bool))
+    sizes = jnp.maximum(needs.looked, looked), jnp.maximum(needs.selected, selected)
+    return Needs(*sizes, needs.overflow | overflow)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +83,9 @@ class Entries:
     graph: Graph
     stored: jax.Array | None = None
     key: Any = None
-    columns: jax.Array | None = None  # node ids int32 [C]; None: all nodes
-    rows: jax.Array | None = None  # node ids int32 [R]; None: all nodes
-    edges: Edges | None = None  # None if not built
+    columns: jax.Array | None = None
+    rows: jax.Array | None = None
+    edges: Edges = None  # type: ignore[assignment]  # so that built matrices need no assert
     operands: tuple[jax.Array, ...] = ()
     needs: Needs | None = None
     edge_probs: jax.Array | None = None
@@ -65,7 +108,7 @@ class Entries:
     @property
     def num_edges(self) -> jax.Array:
         """int32: the number of edges."""
-        return self.built().edges.indptr[-1]  # type: ignore[union-attr]
+        return self.built().edges.indptr[-1]
 
     @property
     def overflow(self) -> jax.Array:
@@ -97,29 +140,22 @@ class Entries:
         if room is None or self.columns is None:
             room = max(graph.num_edges, 1)
         with exact_integers():
+            needs = self.needs
             if self.rows is None:
-                edges, needed = self._all_edges(columns, room)
-                needs = self.needs
+                indptr, column, at, needed = expand(graph.indptr, columns, room)
+                real = column < columns.shape[0]
+                node = sources(graph.indices, at, real, num_nodes)
+                edges = Edges(indptr, column, node, jnp.where(real, at, graph.num_edges))
             else:
                 fits = min(self.room.selected or room, room)
                 arrays = (graph.indptr, graph.indices, columns, self.rows)
                 edges, needed, selected = extract(*arrays, room, fits)
-                over = selected > fits
-                needs = more(self.needs, selected=clipped(selected), overflow=over)
+                needs = more(needs, selected=clipped(selected), overflow=selected > fits)
             bad = jnp.any((columns < 0) | (columns > num_nodes)) | (needed > room)
             looked = clipped(needed) if self.columns is not None else jnp.int32(0)
             needs = more(needs, looked=looked, overflow=bad)
             valued = replace(self, stored=self.all_values())
             return valued.with_edges(edges, edges.edge_id, needs)
-
-    def _all_edges(self, columns: jax.Array, room: int) -> tuple[Edges, jax.Array]:
-        graph, num_nodes = self.graph, self.graph.num_nodes
-        indptr, column, at, needed = expand(graph.indptr, columns, room)
-        real = column < columns.shape[0]
-        node = jnp.full(room, num_nodes, jnp.int32)
-        if graph.num_edges:
-            node = jnp.where(real, graph.indices.at[at].get(mode="clip"), num_nodes)
-        return Edges(indptr, column, node, jnp.where(real, at, graph.num_edges)), needed
 
     def aligned(self) -> Self:
         """The same matrix with its final row slots. If `loose`, they become the distinct nodes
@@ -127,7 +163,6 @@ class Entries:
         if not self.loose:
             return self
         built = self.built()
-        assert built.edges is not None
         edges = built.edges
         rows, row = compact(edges.row, edges.indptr[-1], self.graph.num_nodes)
         operands = chain.moved(built.steps, built.operands, "row", rows)
@@ -143,30 +178,27 @@ class Entries:
         """The matrix, built; each edge's slot along `axis`; and the number of slots."""
         if check_axis(axis):
             built = self.aligned().built()
-            assert built.edges is not None
             return built, built.edges.row, num_slots(built.rows, self.graph)
         built = self.ready()
-        assert built.edges is not None
         return built, built.edges.column, built.edges.indptr.shape[0] - 1
 
-    def kept(self, which: jax.Array, padding: int) -> Self:
-        """The edges of a built matrix where `which` is True; padding gets the row `padding`."""
-        assert self.edges is not None
-        with exact_integers():
-            have = self.edges.row.shape[0]
-            room = have if self.room.selected is None else min(self.room.selected, have)
-            place = jnp.arange(have, dtype=jnp.int32)
-            ids = self.edges._replace(edge_id=place.astype(jnp.int64))
-            moved, needed = keep(ids, which, room, have)
-            at = moved.edge_id
-            edges = moved._replace(
-                row=jnp.where(moved.real, moved.row, padding),
-                edge_id=self.edges.edge_id.at[at].get(
-                    mode="fill", fill_value=self.graph.num_edges
-                ),
-            )
-            needs = more(self.needs, selected=needed, overflow=needed > room)
-        return self.with_edges(edges, at, needs)
+    def kept(
+        self, each: Edges, which: jax.Array, row: jax.Array, padding: int
+    ) -> tuple[Self, jax.Array]:
+        """The edges of a built matrix that `each` names by `edge_id`, their positions, and for
+        which `which` is True. `row` int32 `[E]` has the new row of each edge of this matrix,
+        and padding gets the row `padding`. Returns also the position of each kept edge; traced
+        under x64."""
+        have, most = self.edges.row.shape[0], each.row.shape[0]
+        room = max(min(most, self.room.selected or most), 1)
+        moved, needed = keep(each, which, room, have)
+        at, num_edges = moved.edge_id, self.graph.num_edges
+        edges = moved._replace(
+            row=row.at[at].get(mode="fill", fill_value=padding),
+            edge_id=self.edges.edge_id.at[at].get(mode="fill", fill_value=num_edges),
+        )
+        needs = more(self.needs, selected=needed, overflow=needed > room)
+        return self.with_edges(edges, at, needs), at
 
     def with_edges(self, edges: Edges, at: jax.Array, needs: Needs) -> Self:
         """A built matrix with other edges; edge `i` of them is edge `at[i]` of this one."""
@@ -207,7 +239,6 @@ class Entries:
         """float32 `[E]` or `[E, H]`: each edge's value in the order of the columns, 0 in
         padding."""
         built = self.ready()
-        assert built.edges is not None
         value = jnp.float32(1) if built.stored is None else built.stored
         value = chain.evaluate(built.steps, built.operands, value, built.edges)
         real = built.edges.real.reshape(-1, *[1] * (value.ndim - 1))
@@ -217,7 +248,6 @@ class Entries:
         """The same edges with new values, `[E]` or `[E, H]` in the order of the field
         `values`."""
         built = self.built()
-        assert built.edges is not None
         values = jnp.asarray(values, jnp.float32)
         if values.ndim not in (1, 2) or values.shape[0] != built.edges.row.shape[0]:
             raise InputError(
@@ -226,6 +256,57 @@ class Entries:
                 "Make them from the matrix's own values.",
             )
         return replace(built, stored=values, steps=(), operands=(), valued=True)
+
+
+def of_columns(matrix: T, columns: jax.Array) -> T:
+    """`A[:, columns]` for int32 `[C]`."""
+    if matrix.columns is None and matrix.edges is None:
+        operands = chain.moved(matrix.steps, matrix.operands, "column", columns)
+        loose = matrix.compact and matrix.rows is None
+        return replace(matrix, columns=columns, operands=operands, loose=loose)
+    built = matrix.built()
+    slot = places(built.column(), columns, matrix.graph.num_nodes)
+    room = max(built.edges.row.shape[0], matrix.room.looked or 0)
+    with exact_integers():
+        indptr, column, at, needed = expand(built.edges.indptr, slot, room)
+        real = column < columns.shape[0]
+        edges = Edges(
+            indptr,
+            column,
+            jnp.where(real, built.edges.row[at], num_slots(built.rows, matrix.graph)),
+            jnp.where(real, built.edges.edge_id[at], matrix.graph.num_edges),
+        )
+        needs = more(built.needs, looked=clipped(needed), overflow=needed > room)
+    new = built.with_edges(edges, at, needs)
+    operands = chain.moved(new.steps, new.operands, "column", slot)
+    return replace(new, columns=columns, operands=operands)
+
+
+def of_rows(matrix: T, rows: jax.Array) -> T:
+    """`A[rows, :]` for int32 `[R]`."""
+    if matrix.edges is None and matrix.rows is None:
+        rows = jnp.where(rows < 0, matrix.graph.num_nodes, rows)
+        operands = chain.moved(matrix.steps, matrix.operands, "row", rows)
+        return replace(matrix, rows=rows, operands=operands, loose=False)
+    built = matrix.aligned().built()
+    num_nodes, old = matrix.graph.num_nodes, built.row()
+    slot = places(old, rows, num_nodes)
+    first = jnp.arange(rows.shape[0], dtype=jnp.int32)
+    to_new = jnp.full(old.shape[0], rows.shape[0], jnp.int32)
+    to_new = to_new.at[slot].min(first, mode="drop")
+    return onto_rows(built, rows, to_new, slot)
+
+
+def onto_rows(matrix: T, rows: jax.Array, to_new: jax.Array, slot: jax.Array) -> T:
+    """A built matrix with the rows `rows`. `to_new` int32 `[R]` maps each old row slot to its
+    new one, and `slot` each new slot to its old one."""
+    old, padding = matrix.edges, rows.shape[0]
+    row = to_new.at[old.row].get(mode="fill", fill_value=padding)
+    with exact_integers():
+        every = old._replace(edge_id=jnp.arange(row.shape[0]))
+        new, _ = matrix.kept(every, row < padding, row, padding)
+    operands = chain.moved(new.steps, new.operands, "row", slot)
+    return replace(new, rows=rows, operands=operands, loose=False)
 
 
 def node_ids(ids: jax.Array | None, graph: Graph) -> jax.Array:

@@ -23,20 +23,14 @@ def to_block(
 
     Returns the block; int32 `[S]`, the nodes of its sources; and int64, the number of edges
     that it needs. If the sources do not fit, the block is empty and its `num_sources` is
-    `S + 1`. It is also empty if its edges exceed the matrix's room for edges. and its
-    `num_sources` is `S + 1`. If the edges exceed those of the matrix, it is empty.
+    `S + 1`. It is also empty if its edges exceed the matrix's room for edges.
     """
     num_nodes = matrix.graph.num_nodes
     built = matrix.ready()
-    assert built.edges is not None
     edges, room = built.edges, built.edges.row.shape[0]
     weight = built.values if built.weighted else None
-    edge_id, indptr, needed = edges.edge_id, edges.indptr, edges.indptr[-1]
-    if targets is built.columns:
-        node = edges.row
-        if built.rows is not None:
-            node = built.rows.at[edges.row].get(mode="fill", fill_value=num_nodes)
-    else:
+    node, edge_id, indptr, needed = edges.row, edges.edge_id, edges.indptr, edges.indptr[-1]
+    if targets is not built.columns:
         slot = places(built.column(), targets, num_nodes)
         with exact_integers():
             indptr, at, node, edge_id, needed = rearrange(
@@ -44,19 +38,20 @@ def to_block(
             )
             real = jnp.arange(room) < indptr[-1]
             weight = None if weight is None else jnp.where(real, weight[at], 0)
+    elif built.rows is not None:
+        node = built.rows.at[node].get(mode="fill", fill_value=num_nodes)
     place = jnp.arange(targets.shape[0], dtype=jnp.int32)
     num_targets = jnp.max(place + 1, initial=0, where=targets < num_nodes)
     if num_sources is None:
         num_sources = targets.shape[0] + room
-    nodes, count, indices = relabel_edges(
-        targets, num_targets, node, indptr[-1], num_sources, num_nodes
-    )
+    num_edges, rooms = indptr[-1], (num_sources, num_nodes)
+    nodes, count, indices = relabel_edges(targets, num_targets, node, num_edges, *rooms)
     block = Block(
         indptr=indptr,
         indices=indices,
         num_targets=num_targets,
         num_sources=count,
-        num_edges=indptr[-1],
+        num_edges=num_edges,
         edge_id=edge_id,
         edge_weight=weight,
         source_capacity=num_sources,

@@ -8,6 +8,7 @@ which keeps its table of known nodes from layer to layer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,25 +28,21 @@ def as_neighbors(
     """The sampler of neighbours that draws what these programs draw, one program for each
     layer. None unless every program selects from the frontier's columns and returns the
     selection."""
-    found = []
+    fanouts, ways = [], set()
 
-    def note(program: Program) -> Callable[..., None]:
-        def traced(graph: Graph, key_data: jax.Array, frontier: jax.Array) -> None:
-            drawn = program(graph, key_data, frontier)
-            same = drawn.columns is frontier and not drawn.has_own_values
-            found.append(drawn.origin if same else None)
-
-        return traced
+    def traced(program: Program, *arguments: Any) -> None:
+        drawn, frontier = program(*arguments), arguments[-1]
+        if drawn.origin and drawn.columns is frontier and not drawn.has_own_values:
+            fanouts.append(drawn.origin[0])
+            ways.add(drawn.origin[1:])
 
     frontier = jax.ShapeDtypeStruct((1,), jnp.int32)
     for program in programs:
-        jax.eval_shape(note(program), graph, key_data, frontier)
-    known = [origin for origin in found if origin is not None]
-    if len(known) < len(programs) or len({origin[1:] for origin in known}) > 1:
+        jax.eval_shape(partial(traced, program), graph, key_data, frontier)
+    if len(fanouts) < len(programs) or len(ways) > 1:
         return None
-    fanouts = tuple(k for k, *_ in known)
-    _, replace, weighted = known[0]
-    return Neighbors(fanouts, replace, weighted, edge_ids=edge_ids)
+    ((replace, weighted),) = ways
+    return Neighbors(tuple(fanouts), replace, weighted, edge_ids=edge_ids)
 
 
 def sample(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, partialmethod
 from typing import Any, NamedTuple
 
 import jax
@@ -21,10 +22,9 @@ from jgs.kernels.call import FILL
 from jgs.sampling.matrix import finalize, select
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.edges import inner
-from jgs.sampling.matrix.entries import Entries, check_axis, num_slots
+from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows
 from jgs.sampling.matrix.exact import exact_sum
 from jgs.sampling.matrix.reduce_kernel import chain_sum, count
-from jgs.sampling.matrix.slicing import of_columns, of_rows
 
 
 @jax.tree_util.register_dataclass
@@ -120,27 +120,23 @@ class Matrix(Entries):
         return replace(self, steps=(*self.steps, step), operands=operands)
 
     def _by(self, operation: str, other: Any, reflected: bool = False) -> Matrix:
+        step = partial(Step, operation, reflected=reflected)
         if isinstance(other, bool | int | float | np.number):
-            return self._then(Step(operation, "number", float(other), reflected))
+            return self._then(step("number", float(other)))
         if isinstance(other, Matrix):
-            built, values = self.ready(), other.values
-            assert built.edges is not None
-            sizes = [
-                (num_slots(m.columns, m.graph), e)
-                for m, e in ((built, built.edges.row.shape[0]), (other, values.shape[0]))
-            ]
+            built, other = self.ready(), other.ready()
+            sizes = [(m.column().shape[0], m.edges.row.shape[0]) for m in (built, other)]
             if sizes[0] != sizes[1]:
                 raise InputError(
                     "two matrices must have the same edges",
                     " and ".join(f"{c} columns with room for {e}" for c, e in sizes),
                     "Make both from one slice.",
                 )
-            return built._then(Step(operation, "edge", 0.0, reflected), values)
+            return built._then(step("edge"), other.values)
         dense = jnp.asarray(other)
         if dense.ndim == 0:
-            return self._then(Step(operation, "scalar", 0.0, reflected), dense)
+            return self._then(step("scalar"), dense)
         built = self.aligned().built()
-        assert built.edges is not None
         if dense.shape != built.shape:
             raise InputError(
                 f"a dense matrix must have the shape {list(built.shape)}",
@@ -148,7 +144,7 @@ class Matrix(Entries):
                 "Give a row and a column for each slot, or use add, sub, mul, div.",
             )
         entries = dense.at[built.edges.row, built.edges.column].get(**FILL)
-        return built._then(Step(operation, "edge", 0.0, reflected), entries)
+        return built._then(step("edge"), entries)
 
     def __add__(self, other: Any) -> Matrix:
         """Adds to each edge's value a number, an entry of a dense matrix `[R, C]`, or the value
@@ -156,32 +152,15 @@ class Matrix(Entries):
         first."""
         return self._by("add", other)
 
-    def __radd__(self, other: Any) -> Matrix:
-        return self._by("add", other, True)
-
-    def __sub__(self, other: Any) -> Matrix:
-        return self._by("sub", other)
-
-    def __rsub__(self, other: Any) -> Matrix:
-        return self._by("sub", other, True)
-
-    def __mul__(self, other: Any) -> Matrix:
-        return self._by("mul", other)
-
-    def __rmul__(self, other: Any) -> Matrix:
-        return self._by("mul", other, True)
-
-    def __truediv__(self, other: Any) -> Matrix:
-        return self._by("div", other)
-
-    def __rtruediv__(self, other: Any) -> Matrix:
-        return self._by("div", other, True)
-
-    def __pow__(self, other: Any) -> Matrix:
-        return self._by("pow", other)
-
-    def __rpow__(self, other: Any) -> Matrix:
-        return self._by("pow", other, True)
+    __radd__ = partialmethod(_by, "add", reflected=True)
+    __sub__ = partialmethod(_by, "sub")
+    __rsub__ = partialmethod(_by, "sub", reflected=True)
+    __mul__ = partialmethod(_by, "mul")
+    __rmul__ = partialmethod(_by, "mul", reflected=True)
+    __truediv__ = partialmethod(_by, "div")
+    __rtruediv__ = partialmethod(_by, "div", reflected=True)
+    __pow__ = partialmethod(_by, "pow")
+    __rpow__ = partialmethod(_by, "pow", reflected=True)
 
     __array_ufunc__ = None  # a NumPy array on the left leaves the operation to this class
 
@@ -190,7 +169,6 @@ class Matrix(Entries):
         `columns[v]`, float `[R, D]` and `[C, D]` (SDDMM). The dense matrix `rows @ columns.T`
         is never built."""
         built = self.aligned().built()
-        assert built.edges is not None
         left, right = jnp.asarray(rows), jnp.asarray(columns)
         shapes = left.shape, right.shape
         if shapes != tuple((slots, *left.shape[1:2]) for slots in built.shape):
@@ -206,8 +184,7 @@ class Matrix(Entries):
         """`A @ D`: float32 `[R, F]`, for every row the sum over its edges of the value times
         the column's row of `D`, `[C, F]` or `[C]`. `A.T @ D` takes `[R, F]` and gives
         `[C, F]`."""
-        built = self.aligned().built()
-        return built._product(jnp.asarray(dense), 1)
+        return self._product(dense, 1)
 
     @property
     def T(self) -> Transposed:
@@ -215,19 +192,19 @@ class Matrix(Entries):
         column."""
         return Transposed(self)
 
-    def _product(self, dense: jax.Array, axis: int) -> jax.Array:
-        assert self.edges is not None
-        slots = (self.edges.column, self.edges.row)
+    def _product(self, dense: Any, axis: int) -> jax.Array:
+        built, dense = self.aligned().built(), jnp.asarray(dense)
+        slots = (built.edges.column, built.edges.row)
         into, out_of = slots[axis], slots[1 - axis]
-        if dense.ndim not in (1, 2) or dense.shape[0] != self.shape[axis]:
+        if dense.ndim not in (1, 2) or dense.shape[0] != built.shape[axis]:
             raise InputError(
-                f"the dense matrix must have {self.shape[axis]} rows",
+                f"the dense matrix must have {built.shape[axis]} rows",
                 f"shape {list(dense.shape)}",
                 "Give a row for each slot.",
             )
         each = dense.at[out_of].get(**FILL)
-        each = each * self.values.reshape(-1, *[1] * (dense.ndim - 1))
-        zeros = jnp.zeros((self.shape[1 - axis], *dense.shape[1:]), each.dtype)
+        each = each * built.values.reshape(-1, *[1] * (dense.ndim - 1))
+        zeros = jnp.zeros((built.shape[1 - axis], *dense.shape[1:]), each.dtype)
         return zeros.at[into].add(each, mode="drop")
 
     def sum(self, axis: int) -> jax.Array:
@@ -346,15 +323,14 @@ class Transposed(NamedTuple):
     matrix: Matrix
 
     def __matmul__(self, dense: Any) -> jax.Array:
-        return self.matrix.aligned().built()._product(jnp.asarray(dense), 0)
+        return self.matrix._product(dense, 0)
 
 
 def stack(matrices: Sequence[Matrix]) -> Matrix:
     """One matrix whose edges have `H` values, `[E, H]`: those of `H` matrices of the same
     edges."""
-    first, *rest = matrices
-    values = [first.values, *(matrix.values for matrix in rest)]
-    return first.ready().with_values(jnp.stack(values, axis=-1))
+    first = matrices[0]
+    return first.ready().with_values(jnp.stack([m.values for m in matrices], axis=-1))
 
 
 def _is_all(index: Any) -> bool:

@@ -55,15 +55,12 @@ def each_time(
 ) -> Any:
     """The result of `program(graph, *rest)`, given what `once` computed, `kept`."""
     split = _split(program, graph, *rest)
-    have, want = ([(a.shape, a.dtype) for a in each] for each in (kept, _avals(split.kept)))
+    avals: list[Any] = [variable.aval for variable in split.kept]
+    have, want = ([(a.shape, a.dtype) for a in each] for each in (kept, avals))
     assert have == want, "the program computes other things of the graph than in init"
     jaxpr = split.closed.jaxpr
     run = split.part(_OF_BATCH, [*jaxpr.invars, *split.kept], jaxpr.outvars)
     return jax.tree.unflatten(split.out_tree, run(*jax.tree.leaves((graph, *rest)), *kept))
-
-
-def _avals(variables: Sequence[core.Var]) -> list[Any]:
-    return [variable.aval for variable in variables]
 
 
 def _split(program: Callable[..., Any], graph: Any, *rest: Any) -> _Split:

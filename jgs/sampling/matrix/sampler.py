@@ -16,15 +16,15 @@ from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
 from jgs.sampling.base import Sampler, Sizes
-from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.checks import check_graph, checked_seeds
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import Sample, empty_if
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
+from jgs.sampling.matrix.entries import Room, more
 from jgs.sampling.matrix.matrix import Matrix
-from jgs.sampling.matrix.needs import Room, more
 from jgs.settings import exact_integers
 
 
@@ -58,19 +58,8 @@ class MatrixSampler(Sampler):
 
     Arrays of a sampler's own, such as learned weights, are its state. They are never its
     attributes: equal samplers share one compiled program. The method `arrays` returns the first
-    ones, and `layer` takes the state as its last argument. Other weights are another state:
-
-        @dataclass(frozen=True)
-        class ByScore(MatrixSampler):
-            def arrays(self, graph):
-                return {"score": jnp.ones(graph.num_nodes)}
-
-            def layer(self, A, frontier, k, state):
-                sub = A[:, frontier]
-                score = state["score"].at[sub.row()].get(mode="fill", fill_value=0)
-                return sub.individual_sample(k, sub.mul(score, axis=1))
-
-        batch = sampler.sample(key, graph, {"score": scores}, seeds, capacity)
+    ones, and `layer` takes the state as its last argument. Other weights are another state.
+    `docs/guides/own_sampler.md` has an example.
 
     A class whose `layer` draws with replacement must have `repeats = True`. An edge may then be
     drawn up to `k` times, and `bound` has room for that.
@@ -92,7 +81,7 @@ class MatrixSampler(Sampler):
         return len(self.sizes)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", check_sizes(self.sizes))
+        object.__setattr__(self, "sizes", check_fanouts(self.sizes))
         check_edges(self)
         for name in ("weighted", "edge_ids", "compact"):
             object.__setattr__(self, name, bool(getattr(self, name)))
@@ -144,66 +133,44 @@ class MatrixSampler(Sampler):
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        if type(self).arrays is MatrixSampler.arrays:
-            return self.drawn(key, graph, state, seeds, capacity)
-        if not jax.tree.leaves(state):
-            raise InputError(
-                f"{type(self).__name__} must be given its arrays",
-                f"the state {state!r}",
-                "Give what sampler.init(graph) returned, or a state like it.",
-            )
-        state = jax.tree.map(jnp.asarray, state)  # else NumPy's 64 bits would stay 64
-        return self.drawn(key, graph, (), seeds, capacity, arrays=state)
-
-    def drawn(
-        self,
-        key: Any,
-        graph: Graph,
-        prepared: Any,
-        seeds: Any,
-        capacity: Capacity | None,
-        values: jax.Array | None = None,
-        arrays: Any = None,
-    ) -> MiniBatch:
-        """`sample`, for a sampler whose state is more than what `init` has `prepared`.
-
-        Args:
-          prepared: what `MatrixSampler.init` returned, or `()`.
-          values: float32 `[E]`, the values of `A`; None: as `weighted` says.
-          arrays: a pytree, the last argument of `layer`; None: `layer` has no such argument.
-        """
         if any(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(vars(self))):
             raise InputError(
                 "the attributes of a sampler must not be arrays, which are its state",
                 f"{type(self).__name__} with {', '.join(vars(self))}",
                 "Return them from arrays(graph); layer(A, frontier, k, state) has them.",
             )
+        arrays = None
+        if type(self).arrays is not MatrixSampler.arrays:
+            if not jax.tree.leaves(state):
+                raise InputError(
+                    f"{type(self).__name__} must be given its arrays",
+                    f"the state {state!r}",
+                    "Give what sampler.init(graph) returned, or a state like it.",
+                )
+            arrays = jax.tree.map(jnp.asarray, state)  # else NumPy's 64 bits would stay 64
+            state = ()
         check_graph(graph, self.weighted)
-        seeds = checked_seeds(self, graph, seeds).nodes
+        checked, capacity = check_call(self, graph, seeds, capacity, 2 * len(self.sizes))
+        seeds = checked.nodes
         if seeds.ndim != 1:
             raise InputError(
                 "the seeds of one batch must be one-dimensional",
                 f"shape {list(seeds.shape)}",
                 "Draw several under jax.vmap, with a key each.",
             )
-        key_data, size = as_key_data(key), seeds.shape[0]
-        if capacity is None:
-            capacity = self.bound(GraphShape.of(graph), size)
-        capacity = check_capacity(capacity, size, 2 * len(self.sizes))
-        given = vary_alike(key_data, graph, seeds, values, arrays)
+        given = vary_alike(as_key_data(key), graph, seeds, arrays)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
-            blocks, nodes, overflow, needed, _ = _sample(*given, prepared, self, capacity)
+            blocks, nodes, overflow, needed, _ = _sample(*given, state, self, capacity)
         blocks = tuple(blocks[::-1])
         batch = MiniBatch(seeds, nodes, blocks, overflow, graph.num_nodes, needed=needed)
         return with_columns(batch, graph, self)
 
 
-@partial(jax.jit, static_argnums=(6, 7))
+@partial(jax.jit, static_argnums=(5, 6))
 def _sample(
     key_data: jax.Array,
     graph: Graph,
     seeds: jax.Array,
-    values: jax.Array | None,
     arrays: Any,
     prepared: Any,
     sampler: MatrixSampler,
@@ -212,11 +179,9 @@ def _sample(
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     if not sampler.weighted:
         graph = graph.unweighted()
-    rooms = [
-        Room(*(max(size, 1) for size in capacity.edges[2 * h : 2 * h + 2]))
-        for h in range(len(sampler.sizes))
-    ]
-    programs = [_program(sampler, h, room, values, arrays) for h, room in enumerate(rooms)]
+    hops, edges = range(len(sampler.sizes)), [max(size, 1) for size in capacity.edges]
+    rooms = [Room(*edges[2 * h : 2 * h + 2]) for h in hops]
+    programs = [_program(sampler, h, rooms[h], arrays) for h in hops]
     if neighbors := fuse.as_neighbors(programs, graph, key_data, ids_needed(sampler)):
         return fuse.sample(neighbors, key_data, graph, seeds, capacity)
     nodes = seeds
@@ -225,18 +190,16 @@ def _sample(
     nodes = jnp.where(bad, num_nodes, nodes)
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     known = jnp.max(slot + 1, initial=0, where=nodes < num_nodes)
-    for h in range(len(sampler.sizes)):
+    for h in hops:
         selected = capacity.edges[2 * h + 1]
         columns, sources = capacity.sources[2 * h : 2 * h + 2]
         overflow |= known > columns
         needed.append([jnp.int32(0), jnp.where(overflow & (known <= columns), 0, known)])
         frontier = distinct(jnp.where(overflow, num_nodes, nodes), columns, num_nodes)
         program = programs[h]
-        drawn: Matrix
         if prepared:
-            drawn = prepare.each_time(program, prepared[h], graph, key_data, frontier)
-        else:
-            drawn = program(graph, key_data, frontier)
+            program = partial(prepare.each_time, program, prepared[h])
+        drawn = program(graph, key_data, frontier)
         block, nodes, edges_needed = finalize.to_block(drawn, nodes, sources)
         needs = more(drawn.needs)
         missed = needs.overflow | (edges_needed > selected) | (needs.selected > selected)
@@ -255,16 +218,11 @@ def _sample(
 
 
 def _program(
-    sampler: MatrixSampler,
-    h: int,
-    room: Room,
-    values: jax.Array | None = None,
-    arrays: Any = None,
+    sampler: MatrixSampler, h: int, room: Room, arrays: Any = None
 ) -> Callable[[Graph, jax.Array, jax.Array], Matrix]:
     def program(graph: Graph, key_data: jax.Array, frontier: jax.Array) -> Matrix:
-        A = Matrix(graph, values, key_data, layer=h, room=room, compact=sampler.compact)
-        k = sampler.sizes[h]
-        given = () if arrays is None else (arrays,)
+        A = Matrix(graph, None, key_data, layer=h, room=room, compact=sampler.compact)
+        k, given = sampler.sizes[h], () if arrays is None else (arrays,)
         drawn = sampler.layer(A, frontier, k, *given)
         if drawn.repeats > (k if sampler.repeats else 0):
             raise InputError(
@@ -282,9 +240,8 @@ def _program(
 def _prepared(graph: Graph, sampler: MatrixSampler) -> tuple[tuple[jax.Array, ...], ...]:
     if not sampler.weighted:
         graph = graph.unweighted()
-    key_data, frontier = (
-        jax.ShapeDtypeStruct(s, d) for s, d in (((2,), jnp.uint32), ((1,), jnp.int32))
-    )
+    key_data = jax.ShapeDtypeStruct((2,), jnp.uint32)
+    frontier = jax.ShapeDtypeStruct((1,), jnp.int32)
     programs = [_program(sampler, h, Room(1, 1)) for h in range(len(sampler.sizes))]
     return tuple(tuple(prepare.once(p, graph, key_data, frontier)) for p in programs)
 
@@ -304,9 +261,7 @@ def _shared(state: tuple[tuple[jax.Array, ...], ...]) -> Any:
 
 
 def _finished(block: Block, drawn: Matrix, sampler: MatrixSampler) -> Block:
-    weight = block.edge_weight
-    if weight is not None and not drawn.has_own_values:
-        weight = None
+    weight = block.edge_weight if drawn.has_own_values else None
     if weight is not None:
         count = jnp.diff(block.indptr).astype(jnp.float32)
         targets = jnp.arange(count.shape[0], dtype=jnp.int32)
@@ -314,8 +269,3 @@ def _finished(block: Block, drawn: Matrix, sampler: MatrixSampler) -> Block:
         weight = weight * count.at[row].get(mode="clip")
     edge_id = block.edge_id if ids_needed(sampler) else None
     return replace(block, edge_weight=weight, edge_id=edge_id)
-
-
-def check_sizes(sizes: Any) -> tuple[int, ...]:
-    """`sizes` as a tuple of ints; raises `InputError` unless each is positive or -1."""
-    return check_fanouts(sizes)

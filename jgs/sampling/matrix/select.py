@@ -7,23 +7,20 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jgs.errors import InputError
 from jgs.kernels.call import FILL
-from jgs.sampling.algorithms.nodewise.neighbors import sample_batches
-from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec
+from jgs.sampling.algorithms.nodewise.neighbors import is_fanout, sample_batches
+from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
-from jgs.sampling.edges.eligible import Eligible, row_weight, weights_of
+from jgs.sampling.edges.eligible import Eligible, Weights, weights_of
 from jgs.sampling.edges.random import as_key_data, fold
 from jgs.sampling.matrix.collective import smallest_ranks
-from jgs.sampling.matrix.edges import Edges, keep
-from jgs.sampling.matrix.entries import Entries
+from jgs.sampling.matrix.edges import Edges
+from jgs.sampling.matrix.entries import Entries, more, num_slots, of_rows, onto_rows
 from jgs.sampling.matrix.exact import exponent, to_fixed
-from jgs.sampling.matrix.needs import more
 from jgs.sampling.matrix.reduce_kernel import count
-from jgs.sampling.matrix.slicing import of_rows, onto_rows
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
@@ -44,10 +41,7 @@ def individual_sample(matrix: T, k: int, probs: Any, replace: bool, key: Any) ->
     if matrix.edges is None and matrix.rows is None and (probs is None or stored):
         return _from_the_graph(matrix, key_data, k, replace, stored)
     built = matrix.built()
-    assert built.edges is not None
-    weight = None
-    if probs is not None:
-        weight = _edge_values(built, probs)
+    weight = None if probs is None else _edge_values(built, probs)
     return _from_edges(built, fold(key_data, matrix.layer), k, replace, weight)
 
 
@@ -65,7 +59,6 @@ def _is_stored(matrix: Entries, probs: Any) -> bool:
 
 
 def _edge_values(built: Entries, probs: Any) -> jax.Array:
-    assert built.edges is not None
     values = probs.values if isinstance(probs, Entries) else jnp.asarray(probs)
     if values.shape != built.edges.row.shape:
         raise InputError(
@@ -105,23 +98,17 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
     with exact_integers():
         start, end = (graph.indptr.at[columns + i].get(mode="clip") for i in (0, 1))
         degree = jnp.where(columns < graph.num_nodes, end - start, 0)
-        weight = None
-        if weighted:
-            prefix = graph.edge_weight_prefix
-            assert prefix is not None
-            at = edges.edge_id - start.at[column].get(mode="clip")
-            begin = start.at[column].get(mode="clip")
-            through = row_weight(prefix, begin, at + 1)
-            weight = jnp.where(real, through - row_weight(prefix, begin, at), 0)
-            total = row_weight(prefix, start, degree)
-            edge_probs = _weighted_probs(edges, weight, total, degree, k, replace)
-        else:
-            edge_probs = _uniform_probs(edges, degree, k, replace)
+        rows = Eligible(columns, start, start, degree, degree)
+        by = weights_of(rows, graph.edge_weight_prefix, graph.indptr) if weighted else None
+        edge_probs = _probs(edges, edges.edge_id, rows, by, k, replace)
     valued = with_fields(matrix, stored=matrix.all_values())
-    new = valued.with_edges(edges, edges.edge_id, needs)
-    origin = (k, replace, weighted) if matrix.draws == 0 else None
-    new = with_fields(new, edge_probs=edge_probs, origin=origin)
-    return with_fields(new, draws=matrix.draws + 1, loose=True)
+    return with_fields(
+        valued.with_edges(edges, edges.edge_id, needs),
+        edge_probs=edge_probs,
+        origin=(k, replace, weighted) if matrix.draws == 0 else None,
+        draws=matrix.draws + 1,
+        loose=True,
+    )
 
 
 def _from_edges(
@@ -129,81 +116,53 @@ def _from_edges(
 ) -> T:
     """A selection from edges that are built, uniform or by `weight` float32 `[E]`."""
     edges, columns = built.edges, built.column()
-    assert edges is not None
-    num_columns, have = columns.shape[0], edges.row.shape[0]
-    bad = jnp.zeros((), bool)
+    num_columns, overflow = columns.shape[0], jnp.zeros((), bool)
     with exact_integers():
         start = edges.indptr[:-1].astype(jnp.int64)
         degree = jnp.diff(edges.indptr).astype(jnp.int64)
-        prefix = fixed = total = None
+        rows = Eligible(columns, start, start, degree, degree)
+        by, fixed = None, edges.real.astype(jnp.int64)
         if weight is not None:
-            bad = jnp.any(edges.real & ~((weight >= 0) & (weight < jnp.inf)))
+            overflow = jnp.any(edges.real & ~((weight >= 0) & (weight < jnp.inf)))
             fixed = _fixed(weight, edges, num_columns)
             running = jnp.cumsum(fixed)
             before = (running - fixed).at[start].get(mode="fill", fill_value=0)
-            prefix = running - before.at[edges.column].get(**FILL)
-            total = row_weight(prefix, start, degree)
+            by = weights_of(rows, running - before.at[edges.column].get(**FILL), start)
         if k == -1:
-            everything = edges.real if fixed is None else fixed > 0
-            each = Edges(edges.indptr, edges.column, edges.row, jnp.arange(have))
-            drawn, most = everything, have
+            each = edges._replace(edge_id=jnp.arange(edges.row.shape[0]))
+            drawn = fixed > 0
         else:
-            each, drawn = _draws(key_data, columns, start, degree, prefix, k, replace)
-            if fixed is not None:
-                drawn &= fixed.at[each.edge_id].get(**FILL) > 0
-            most = num_columns * k
-        room = max(min(most, built.room.selected or most), 1)
-        moved, needed = keep(each, drawn, room, have)
-        at, real = moved.edge_id, moved.real
-        row = edges.row.at[at].get(mode="fill", fill_value=_padding(built))
-        ids = edges.edge_id.at[at].get(mode="fill", fill_value=built.graph.num_edges)
-        new_edges = moved._replace(row=jnp.where(real, row, _padding(built)), edge_id=ids)
-        if fixed is None:
-            probs = _uniform_probs(new_edges, degree, k, replace)
-        else:
-            assert total is not None
-            drawn_weight = jnp.where(real, fixed.at[at].get(**FILL), 0)
-            probs = _weighted_probs(new_edges, drawn_weight, total, degree, k, replace)
-        needs = more(built.needs, selected=needed, overflow=(needed > room) | bad)
-    new = built.with_edges(new_edges, at, needs)
+            each, drawn = _draws(key_data, rows, by, k, replace)
+            drawn &= fixed.at[each.edge_id].get(**FILL) > 0
+        new, at = built.kept(each, drawn, edges.row, num_slots(built.rows, built.graph))
+        probs = _probs(new.edges, at, rows, by, k, replace)
+        needs = more(new.needs, overflow=overflow)
     loose = built.loose or built.rows is None
-    return with_fields(new, edge_probs=probs, draws=built.draws + 1, loose=loose)
-
-
-def _padding(built: Entries) -> int:
-    return built.graph.num_nodes if built.rows is None else built.rows.shape[0]
+    return with_fields(new, edge_probs=probs, needs=needs, draws=built.draws + 1, loose=loose)
 
 
 def _draws(
-    key_data: jax.Array,
-    columns: jax.Array,
-    start: jax.Array,
-    degree: jax.Array,
-    prefix: jax.Array | None,
-    k: int,
-    replace: bool,
+    key_data: jax.Array, rows: Eligible, by: Weights | None, k: int, replace: bool
 ) -> tuple[Edges, jax.Array]:
     """The `k` draws of each column as edges `[C * k]`, whose `edge_id` are positions among the
     built edges; and bool `[C * k]`, which of them drew an edge."""
-    if prefix is None:
+    columns, start, degree = rows.nodes, rows.start[:, None], rows.num[:, None]
+    if by is None:
         uniform = draw.repeated if replace else draw.distinct
-        at = start[:, None] + uniform(key_data, columns, degree, k)
+        at = start + uniform(key_data, columns, rows.num, k)
         drawn = jnp.ones(at.shape, bool)
     else:
         by_weight = draw.weighted_repeated if replace else draw.weighted_distinct
-        rows = Eligible(columns, start, start, degree, degree)
-        at, drawn = by_weight(key_data, columns, weights_of(rows, prefix, start), k)
+        at, drawn = by_weight(key_data, columns, by, k)
     nth = jnp.arange(k)
     if replace:
-        drawn &= degree[:, None] > 0
+        drawn &= degree > 0
     else:
-        all_of_them = degree[:, None] <= k
-        at = jnp.where(all_of_them, start[:, None] + nth, at)
-        drawn = jnp.where(all_of_them, nth < degree[:, None], drawn)
-    num_columns = columns.shape[0]
-    column = jnp.repeat(jnp.arange(num_columns, dtype=jnp.int32), k)
-    indptr = jnp.arange(num_columns + 1, dtype=jnp.int32) * k
-    return Edges(indptr, column, jnp.zeros_like(column), at.reshape(-1)), drawn.reshape(-1)
+        at = jnp.where(degree <= k, start + nth, at)
+        drawn = jnp.where(degree <= k, nth < degree, drawn)
+    column, indptr = (jnp.arange(columns.shape[0] + i, dtype=jnp.int32) for i in (0, 1))
+    column = jnp.repeat(column, k)
+    return Edges(indptr * k, column, jnp.zeros_like(column), at.reshape(-1)), drawn.reshape(-1)
 
 
 def _fixed(weight: jax.Array, edges: Edges, num_columns: int) -> jax.Array:
@@ -216,38 +175,33 @@ def _fixed(weight: jax.Array, edges: Edges, num_columns: int) -> jax.Array:
     return jnp.where(usable, jnp.maximum(to_fixed(weight, shift), 1), 0)
 
 
-def _uniform_probs(edges: Edges, degree: jax.Array, k: int, replace: bool) -> jax.Array:
-    """float32 `[E]`: the `edge_probs` of uniform draws."""
-    if k == -1:
-        return jnp.ones(edges.row.shape[0], jnp.float32)
-    part = k / jnp.maximum(degree, 1).astype(jnp.float32)
-    each = part if replace else jnp.minimum(part, 1)
-    return each.astype(jnp.float32).at[edges.column].get(mode="fill", fill_value=1)
-
-
-def _weighted_probs(
-    edges: Edges, weight: jax.Array, total: jax.Array, degree: jax.Array, k: int, replace: bool
+def _probs(
+    edges: Edges, at: jax.Array, rows: Eligible, by: Weights | None, k: int, replace: bool
 ) -> jax.Array:
-    """float32 `[E]`: the `edge_probs` of draws by weight. `weight` int64 `[E]` are the weights
-    of the drawn edges in the order of the draws, and `total` int64 `[C]` is that of each
-    column."""
+    """float32 `[E]`: the `edge_probs` of the drawn `edges`, each column's in the order of its
+    draws. `at` int64 `[E]` are their positions in the `rows` that columns draw from, uniformly
+    or `by` weight."""
     if k == -1:
-        return jnp.ones(weight.shape[0], jnp.float32)
+        return jnp.ones(at.shape[0], jnp.float32)
 
     def of(vector: jax.Array) -> jax.Array:
         return vector.at[edges.column].get(mode="fill", fill_value=1)
 
-    share = weight.astype(jnp.float64) / jnp.maximum(of(total), 1)
+    if by is None:
+        part = k / jnp.maximum(rows.num, 1).astype(jnp.float32)
+        return of((part if replace else jnp.minimum(part, 1)).astype(jnp.float32))
+    weight = jnp.where(edges.real, by.part(at, edges.column)[1], 0)
+    total = jnp.maximum(of(by.total), 1)
+    share = weight.astype(jnp.float64) / total
     if replace:
         return jnp.where(edges.real, k * share, 1).astype(jnp.float32)
-    number = jnp.diff(edges.indptr)
     first = of(edges.indptr[:-1])
     running = jnp.cumsum(weight) - weight
     earlier = running - running.at[first].get(mode="clip")
-    left = 1 - earlier.astype(jnp.float64) / jnp.maximum(of(total), 1)
+    left = 1 - earlier.astype(jnp.float64) / total
     nth = jnp.arange(weight.shape[0]) - first
     raj = (left / jnp.where(share > 0, share, 1) + (k - 1 - nth)) / k
-    certain = (of(degree) <= k) | (of(number) < k) | ~edges.real
+    certain = (of(rows.num) <= k) | (of(jnp.diff(edges.indptr)) < k) | ~edges.real
     return (1 / jnp.where(certain, 1, raj)).astype(jnp.float32)
 
 
@@ -299,8 +253,7 @@ def _key_data(matrix: Entries, key: Any) -> jax.Array:
 
 
 def _count(k: Any, all_too: bool) -> int:
-    good = not isinstance(k, bool) and isinstance(k, int | np.integer)
-    if not good or not (0 < k < 2**31 or (all_too and k == -1)):
+    if not is_fanout(k) or (k == -1 and not all_too):
         raise InputError(
             "k must be a static positive 32-bit int" + (", or -1 for all" if all_too else ""),
             repr(k),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +11,6 @@ import numpy as np
 from jgs.graph import Graph, MiniBatch, as_device
 from jgs.sampling.algorithms.nodewise import exp3
 from jgs.sampling.base import Adaptive, Fanouts, Feedback
-from jgs.sampling.capacity import Capacity
-from jgs.sampling.checks import check_graph
 from jgs.sampling.matrix import Matrix, MatrixSampler
 from jgs.settings import exact_integers
 
@@ -62,22 +59,16 @@ class GCNBS(MatrixSampler, Adaptive):
         super().__post_init__()
         exp3.check(self, ("eta", "delta"))
 
-    def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
-        sub = A[:, frontier]  # its values are logarithms of weights
+    def layer(self, A: Matrix, frontier: jax.Array, k: int, state: jax.Array) -> Matrix:
+        sub = replace(A, stored=state)[:, frontier]
         q = exp3.probabilities(sub, self.eta)
         sample = sub.individual_sample(k, q, replace=True)
         assert sample.edge_probs is not None
         n = jnp.maximum(sub.count(axis=0), 1)
         return sample.with_values(1 / sample.edge_probs).div(n, axis=0)
 
-    def init(self, graph: Graph) -> jax.Array:
-        check_graph(graph, False)
+    def arrays(self, graph: Graph) -> jax.Array:
         return as_device(np.zeros(graph.num_edges, np.float32))
-
-    def sample(
-        self, key: Any, graph: Graph, state: jax.Array, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
-        return self.drawn(key, graph, (), seeds, capacity, values=state)
 
     def update(self, state: jax.Array, batch: MiniBatch, feedback: Feedback) -> jax.Array:
         block, ids, messages = exp3.first_layer(batch, feedback)

@@ -17,23 +17,28 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.nodewise.labor_index import HubEdges, Hubs, LaborGraph, hubs_of
-from jgs.sampling.algorithms.nodewise.labor_kernel import sample_kernel
-from jgs.sampling.algorithms.nodewise.labor_plain import Spec, sample_plain
+from jgs.sampling.algorithms.nodewise.labor_kernel import (
+    HubEdges,
+    Hubs,
+    hubs_of,
+    sample_kernel,
+)
+from jgs.sampling.algorithms.nodewise.labor_plain import LaborGraph, Spec, sample_plain
 from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
-from jgs.sampling.base import ByNode, Fanouts, HopRows
+from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_call, check_graph, checked_seeds, require_int
-from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
-from jgs.sampling.edges.random import as_key_data, step_key_data
+from jgs.sampling.edges.random import step_key_data
+from jgs.sampling.hopwise import Hopwise
 from jgs.sampling.seeds import Seeds
 
 _batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
 @dataclass(frozen=True)
-class Labor(ByNode):
+class Labor(Hopwise):
     """Layer-neighbour sampling: targets share their neighbours' random numbers.
 
     LABOR (Balin and Catalyurek, "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in
@@ -124,7 +129,9 @@ class Labor(ByNode):
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
         for name, least in (("importance", -1), ("period", 1)):
             object.__setattr__(self, name, require_int(name, getattr(self, name), least))
-        object.__setattr__(self, "layer_dependency", bool(self.layer_dependency))
+        names = "layer_dependency", "edge_ids", "edge_weights", "relabel_inputs", "unbiased"
+        for name in names:
+            object.__setattr__(self, name, bool(getattr(self, name)))
         check_edges(self)
         if self.unbiased and not self.edge_weights:
             raise InputError(
@@ -139,35 +146,17 @@ class Labor(ByNode):
     def by_node(self) -> bool:
         return self.importance == 0
 
-    @property
-    def num_hops(self) -> int:
-        return len(self.fanouts)
-
     def init(self, graph: Graph) -> Hubs:
         """See `Sampler`. For LABOR-0 the state of a graph with nodes of many neighbours is an
-        index of their edges, `jgs.sampling.algorithms.nodewise.labor_index.HubEdges`. With ()
+        index of their edges, `jgs.sampling.algorithms.nodewise.labor_kernel.HubEdges`. With ()
         in its place the draws are the same, and take more time."""
         check_graph(graph, False)
         return hubs_of(graph) if self.by_node else ()
 
-    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+    def _most_edges(self, k: int, shape: GraphShape, targets: int, repeated: int) -> int:
         # A row may draw all its neighbours, whatever its fanout.
-        repeated = 0 if distinct else batch_size - 1
         most = shape.num_edges + repeated * (shape.max_degree or 0)
-        edges, sources, targets = [], [], batch_size
-        for _ in self.fanouts:
-            if shape.max_degree is not None:
-                most = min(most, targets * shape.max_degree)
-            edges.append(most)
-            targets = min(targets + most, shape.num_nodes + batch_size)
-            sources.append(targets)
-            most = shape.num_edges + repeated * (shape.max_degree or 0)
-        return Capacity(tuple(edges), tuple(sources))
-
-    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
-        """See `jgs.sampling.base.ByNode`."""
-        k = self.fanouts[hop]
-        return degree if k == -1 else np.minimum(k, degree)
+        return most if shape.max_degree is None else min(most, targets * shape.max_degree)
 
     def step_keys(self, epoch_key_data: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """See `Sampler.step_keys`. With a `period` above 1 uint32 `[n, 5]`: the key
@@ -180,76 +169,35 @@ class Labor(ByNode):
         now, after = (step_key_data(epoch_key_data, group + i) for i in (0, 1))
         return np.concatenate([now, after, phase[:, None]], axis=1)
 
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
-        """See `jgs.sampling.base.Sampler`. `key` may be one of the `step_keys`. With any other
-        key the batch depends on no other batch, whatever the period."""
-        check_graph(graph, False)
-        seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
-        key_data = self._key_data(key, seeds.nodes.shape[:-1])
-        drawn_from = self._drawn_from(graph, state)
-        (batch,) = _batches(key_data, drawn_from, seeds, self._spec(capacity))
-        return with_columns(batch, graph, self)
-
-    def sample_separately(
-        self,
-        key_data: jax.Array,
-        graph: Graph,
-        state: Any,
-        seeds: Any,
-        capacity: Capacity,
+    def _draw(
+        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
     ) -> list[MiniBatch]:
-        """See `Sampler.sample_separately`: one call of the kernel."""
-        spec = self._spec(capacity)._replace(separate=True)
-        seeds = checked_seeds(self, graph, seeds)
-        batches = _batches(key_data, self._drawn_from(graph, state), seeds, spec)
-        return [with_columns(batch, graph, self) for batch in batches]
-
-    def draw_hop(
-        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
-    ) -> HopRows:
-        """See `jgs.sampling.base.ByNode`; for LABOR-0."""
-        spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]))._replace(
-            fanouts=self.fanouts[hop : hop + 1],
-            edge_ids=False,
-            edge_weights=False,
-            unbiased=False,
-            relabel_inputs=False,
-            first_hop=hop,
-        )
-        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], key_data.shape[-1]))
-        (batch,) = _batches(key_data, LaborGraph(graph, ()), Seeds(nodes), spec)
-        block = batch.blocks[0]
-        assert batch.needed is not None
-        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
-
-    def _drawn_from(self, graph: Graph, state: Any) -> LaborGraph:
-        if not isinstance(state, HubEdges):
-            return LaborGraph(graph, ())
-        if state.indptr.shape != graph.indptr.shape:
+        if isinstance(state, HubEdges) and state.indptr.shape != graph.indptr.shape:
             raise InputError(
                 "the state must be what init returned for this graph",
                 f"one of {state.indptr.shape[-1] - 1:,} nodes, and a graph of "
                 f"{graph.num_nodes:,}",
                 "Call sampler.init(graph).",
             )
-        return LaborGraph(graph, state if self.by_node else ())
+        hubs = state if isinstance(state, HubEdges) and self.by_node else ()
+        return _batches(key_data, LaborGraph(graph, hubs), seeds, spec)
 
     def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+        """The key's data, which may be one of the `step_keys`. With any other key the batch
+        depends on no other batch, whatever the period."""
         is_step_key = self.period > 1 and getattr(key, "shape", None) == (*shape, 5)
         if is_step_key and key.dtype == jnp.uint32:
             return jnp.asarray(key)
-        return as_key_data(key, shape)
+        return super()._key_data(key, shape)
 
     def _spec(self, capacity: Capacity) -> Spec:
         return Spec(
             self.fanouts,
             capacity,
             self.importance,
-            bool(self.layer_dependency),
+            self.layer_dependency,
             ids_needed(self),
-            bool(self.edge_weights),
-            bool(self.unbiased),
-            bool(self.relabel_inputs),
+            self.edge_weights,
+            self.unbiased,
+            self.relabel_inputs,
         )

@@ -18,7 +18,6 @@ import numpy as np
 
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
-from jgs.sampling.algorithms.nodewise.labor_index import LaborGraph
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges.eligible import Eligible
 from jgs.sampling.edges.hops import Sample, sample_hops
@@ -49,6 +48,17 @@ class Spec(NamedTuple):
     separate: bool = False
     first_hop: int = 0
     window: None = None
+
+
+class LaborGraph(NamedTuple):
+    """What a batch is drawn from: the graph, and for the kernel its `HubEdges` or ()."""
+
+    graph: Graph
+    hubs: Any
+
+    @property
+    def num_nodes(self) -> int:
+        return self.graph.num_nodes
 
 
 def sample_plain(

@@ -1,7 +1,7 @@
 """Neighbour sampling: `Neighbors`, and `sample_neighbors` for one call.
 
-`neighbors_plain.py` defines what it draws. On CPU devices a fused C++ kernel
-(`neighbors_kernel.py`) draws the same bits in one call.
+`neighbors_draws.py` defines what it draws. On CPU devices a fused C++ kernel draws the same
+bits in one call.
 """
 
 from __future__ import annotations
@@ -12,33 +12,25 @@ from functools import partial
 from typing import Annotated, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.options import Option
-from jgs.sampling.algorithms.nodewise.neighbors_kernel import sample_kernel
-from jgs.sampling.algorithms.nodewise.neighbors_plain import Spec, sample_plain
-from jgs.sampling.base import ByNode, Fanouts, HopRows, Weighted
+from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec, sample_kernel, sample_plain
+from jgs.sampling.base import Fanouts, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import (
-    check_call,
-    check_graph,
-    check_timed,
-    check_window,
-    checked_seeds,
-)
-from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
+from jgs.sampling.checks import check_graph, check_timed, check_window
+from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
-from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.hopwise import Hopwise
 from jgs.sampling.seeds import Seeds
 
 sample_batches = partial(draw_batches, sample_kernel, sample_plain)
 
 
 @dataclass(frozen=True, repr=False)
-class Neighbors(ByNode):
+class Neighbors(Hopwise):
     """Draws, at hop `h`, `fanouts[h]` in-neighbours of every node known so far.
 
     This is Algorithm 2 of GraphSAGE (Hamilton et al. 2017), sampled straight into CSC as in
@@ -47,8 +39,11 @@ class Neighbors(ByNode):
     Fields:
       fanouts: the number of neighbours that each node draws, the seeds' hop first: with
         `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
-      replace: whether draws are with replacement.
-      weighted: whether draws are in proportion to `graph.edge_weight`.
+      replace: False: the drawn neighbours are distinct. Every subset of `fanout` neighbours is
+        equally likely, and all are taken where there are at most `fanout`. True: `fanout`
+        independent draws wherever there is a neighbour.
+      weighted: whether to draw in proportion to `graph.edge_weight` (without replacement: by
+        successive draws among those left). Edges of weight 0 are never drawn, not even by -1.
       window: for seeds with times: only edges with `cutoff - window <= time < cutoff` are
         drawn. None: there is no such limit.
       latest: for seeds with times: whether a node takes the latest of its edges before the
@@ -58,7 +53,9 @@ class Neighbors(ByNode):
         `"weight"` is a column that layers read, in the blocks' `edge_columns`.
       edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`, which
         multiplies messages.
-      relabel_inputs: False: the first block names its sources by node id.
+      relabel_inputs: False: the first block names its sources by node id, for a first layer
+        that reads rows straight from the feature store (see `Block`, `MiniBatch`). The last
+        hop's sources then need no capacity. Otherwise the sample is the same, bit for bit.
 
     Seeds with times (`Seeds.time`): what a node draws depends on (key, hop, node, cutoff). Two
     seeds' samples share a node where their cutoffs are equal. Excluded edges (`Seeds.excluded`)
@@ -101,81 +98,29 @@ class Neighbors(ByNode):
                 "Leave these out.",
             )
 
-    @property
-    def num_hops(self) -> int:
-        return len(self.fanouts)
-
     def init(self, graph: Graph) -> tuple[()]:
-        check_graph(graph, self.weighted, self.edge_weights)
+        self._check_graph(graph)
         return ()
 
-    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
-        repeated = 0 if distinct else batch_size - 1
-        edges, sources, targets = [], [], batch_size
-        for k in self.fanouts:
-            if k == -1:
-                most = shape.num_edges + repeated * (shape.max_degree or 0)
-            elif self.replace:
-                most = targets * k
-            else:
-                most = min(targets * k, shape.num_edges + repeated * k)
-            edges.append(most)
-            targets = min(targets + most, shape.num_nodes + batch_size)
-            sources.append(targets)
-        return Capacity(tuple(edges), tuple(sources))
-
-    def sample(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
+    def _check_graph(self, graph: Graph) -> None:
         check_graph(graph, self.weighted, self.edge_weights)
-        seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
-        check_timed(self, seeds)
-        key_data = as_key_data(key, seeds.nodes.shape[:-1])
-        (batch,) = sample_batches(key_data, graph, seeds, self._spec(capacity))
-        return with_columns(batch, graph, self)
 
-    def sample_separately(
-        self,
-        key_data: jax.Array,
-        graph: Graph,
-        state: Any,
-        seeds: Any,
-        capacity: Capacity,
+    def _most_edges(self, k: int, shape: GraphShape, targets: int, repeated: int) -> int:
+        if k == -1:
+            return shape.num_edges + repeated * (shape.max_degree or 0)
+        return targets * k if self.replace else min(targets * k, shape.num_edges + repeated * k)
+
+    def _draw(
+        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
     ) -> list[MiniBatch]:
-        """See `Sampler.sample_separately`: one call of the kernel."""
-        spec = self._spec(capacity)._replace(separate=True)
-        checked = checked_seeds(self, graph, seeds)
-        check_timed(self, checked)
-        batches = sample_batches(key_data, graph, checked, spec)
-        return [with_columns(batch, graph, self) for batch in batches]
-
-    def draw_hop(
-        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
-    ) -> HopRows:
-        """See `jgs.sampling.base.ByNode`."""
-        check_timed(self, Seeds(nodes))
-        spec = Spec(
-            fanouts=self.fanouts[hop : hop + 1],
-            capacity=Capacity((num_edges,), nodes.shape[-1:]),
-            replace=self.replace,
-            weighted=self.weighted,
-            edge_ids=False,
-            edge_weights=False,
-            relabel_inputs=False,
-            first_hop=hop,
-        )
-        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], 2))
-        (batch,) = sample_batches(key_data, graph, Seeds(nodes), spec)
-        block = batch.blocks[0]
-        assert batch.needed is not None
-        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
+        check_timed(self, seeds)
+        return sample_batches(key_data, graph, seeds, spec)
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.ByNode`."""
-        k = self.fanouts[hop]
-        if k == -1:
-            return degree
-        return np.where(degree > 0, k, 0) if self.replace else np.minimum(k, degree)
+        if self.replace and self.fanouts[hop] != -1:
+            return np.where(degree > 0, self.fanouts[hop], 0)
+        return super().expected_draws(hop, degree)
 
     def _spec(self, capacity: Capacity) -> Spec:
         return Spec(
@@ -225,22 +170,11 @@ def sample_neighbors(
         edges from the seed name its first row. `[S, B]` are S batches (gSampler, SOSP 2023,
         super-batches). They are drawn in one call, each separately, and threads wait less for
         each other than in S calls.
-      fanouts: the number of neighbours that each node draws, the seeds' hop first: with
-        `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
+      fanouts, replace, weighted, relabel_inputs, window, latest, edges: the fields of
+        `Neighbors`.
       capacity: static sizes, from `plan_capacity`. None takes the worst case, which is large. A
         sample that does not fit comes back empty with `overflow` set.
-      replace: False: the drawn neighbours are distinct. Every subset of `fanout` neighbours is
-        equally likely, and all are taken where there are at most `fanout`. True: `fanout`
-        independent draws wherever there is a neighbour.
-      weighted: whether to draw in proportion to `graph.edge_weight` (without replacement: by
-        successive draws among those left). Edges of weight 0 are never drawn, not even by -1.
-      return_edge_ids, return_edge_weights: whether the blocks carry `edge_id` and
-        `edge_weight`.
-      relabel_inputs: False: the first block names its sources by node id, for a first layer
-        that reads rows straight from the feature store (see `Block`, `MiniBatch`). The last
-        hop's sources then need no capacity. Otherwise the sample is the same, bit for bit.
-      window, latest: for seeds with times, see `Neighbors`.
-      edges: the names of the columns of edges that the blocks carry, see `Neighbors`.
+      return_edge_ids, return_edge_weights: its fields `edge_ids` and `edge_weights`.
 
     Returns:
       A `MiniBatch` of `len(fanouts)` blocks, the hop of the seeds last. For S batches all its
@@ -256,11 +190,11 @@ def sample_neighbors(
     """
     sampler = Neighbors(
         check_fanouts(fanouts),
-        bool(replace),
-        bool(weighted),
-        bool(return_edge_ids),
-        bool(return_edge_weights),
-        bool(relabel_inputs),
+        replace,
+        weighted,
+        return_edge_ids,
+        return_edge_weights,
+        relabel_inputs,
         window=window,
         latest=latest,
         edges=edges,
@@ -270,17 +204,18 @@ def sample_neighbors(
 
 def check_fanouts(fanouts: Any) -> tuple[int, ...]:
     """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
-    rule = "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop"
-    remedy = "Give a tuple such as (10, 10); under jax.jit close over it or make it static."
-    if isinstance(fanouts, str) or not isinstance(fanouts, Sequence | np.ndarray):
-        raise InputError(rule, fanouts, remedy)
-    if isinstance(fanouts, np.ndarray) and fanouts.ndim != 1:
-        raise InputError(rule, fanouts, remedy)
-    for k in fanouts:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer):
-            raise InputError(rule, fanouts, remedy)
-        if not (0 < k < 2**31 or k == -1):
-            raise InputError(rule, fanouts, remedy)
-    if not len(fanouts):
-        raise InputError(rule, fanouts, remedy)
+    listed = isinstance(fanouts, Sequence | np.ndarray) and not isinstance(fanouts, str)
+    flat = listed and getattr(fanouts, "ndim", 1) == 1 and len(fanouts) > 0
+    if not flat or not all(map(is_fanout, fanouts)):
+        raise InputError(
+            "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop",
+            fanouts,
+            "Give a tuple such as (10, 10); under jax.jit close over it or make it static.",
+        )
     return tuple(int(k) for k in fanouts)
+
+
+def is_fanout(k: Any) -> bool:
+    """Whether `k` is a positive 32-bit int, or -1."""
+    is_int = isinstance(k, int | np.integer) and not isinstance(k, bool)
+    return is_int and (0 < k < 2**31 or k == -1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,9 @@ from jgs.graph import Graph, MiniBatch, as_device
 from jgs.ops import aggregate, edge_dot
 from jgs.sampling.algorithms.nodewise import exp3
 from jgs.sampling.base import Adaptive, Fanouts, Feedback
-from jgs.sampling.capacity import Capacity
-from jgs.sampling.checks import check_graph, require_int
+from jgs.sampling.checks import require_int
 from jgs.sampling.matrix import Matrix, MatrixSampler
+from jgs.sampling.matrix.edges import places
 from jgs.settings import exact_integers, usual_promotion
 
 
@@ -91,20 +91,14 @@ class Thanos(MatrixSampler, Adaptive):
         exp3.check(self, ("gamma", "eta"))
         object.__setattr__(self, "restart", require_int("restart", self.restart, 1))
 
-    def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
-        sub = A[:, frontier]  # its values are logarithms of weights
+    def layer(self, A: Matrix, frontier: jax.Array, k: int, state: Weights) -> Matrix:
+        sub = replace(A, stored=state.edges)[:, frontier]
         return sub.individual_sample(k, exp3.probabilities(sub, self.gamma))
 
-    def init(self, graph: Graph) -> Weights:
-        check_graph(graph, False)
+    def arrays(self, graph: Graph) -> Weights:
         degrees = graph.degrees().astype(jnp.int32)
         edges, steps = as_device((np.zeros(graph.num_edges, np.float32), np.int32(0)))
         return Weights(edges, _log(degrees), degrees, steps)
-
-    def sample(
-        self, key: Any, graph: Graph, state: Weights, seeds: Any, capacity: Capacity | None
-    ) -> MiniBatch:
-        return self.drawn(key, graph, (), seeds, capacity, values=state.edges)
 
     @usual_promotion()
     def update(self, state: Weights, batch: MiniBatch, feedback: Feedback) -> Weights:
@@ -114,7 +108,8 @@ class Thanos(MatrixSampler, Adaptive):
             return state
         targets = batch.target_nodes(0)
         n = state.degrees.at[targets].get(mode="fill", fill_value=1)[:, None]
-        learns = (n > k) & _first(targets)[:, None]
+        first = places(targets, targets, state.degrees.shape[0])
+        learns = (n > k) & (first == jnp.arange(targets.shape[0]))[:, None]
         place = block.indptr[:-1, None] + jnp.arange(k, dtype=jnp.int32)
         drawn = learns & (place < block.indptr[1:, None])
 
@@ -153,13 +148,3 @@ class Thanos(MatrixSampler, Adaptive):
 @jax.jit
 def _log(degrees: jax.Array) -> jax.Array:
     return jnp.log(jnp.maximum(degrees, 1).astype(jnp.float32))
-
-
-def _first(nodes: jax.Array) -> jax.Array:
-    """bool `[T]`: whether each node is the first of its repetitions."""
-    order = jnp.argsort(nodes, stable=True)
-    inorder = nodes[order]
-    other = jnp.concatenate(
-        [jnp.ones(min(1, nodes.shape[0]), bool), inorder[1:] != inorder[:-1]]
-    )
-    return jnp.zeros(nodes.shape, bool).at[order].set(other)

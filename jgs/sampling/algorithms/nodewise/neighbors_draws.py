@@ -1,4 +1,5 @@
-"""What `Neighbors` draws, in plain JAX: the positions within each target's row."""
+"""What `Neighbors` draws within each target's row: in plain JAX, which defines it, and by a C++
+kernel, jgs/kernels/sample.cc, all hops in one call."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
 from jgs.sampling.edges.eligible import Eligible, weights_of
 from jgs.sampling.edges.hops import Sample, sample_hops
+from jgs.sampling.edges.hops_kernel import call_kernel, call_once
 from jgs.sampling.edges.random import cutoff_keys, fold
 from jgs.sampling.seeds import Seeds
 
@@ -92,3 +95,26 @@ def _edges(
         return edge[at], drawn[at]
     take_all = rows.num[row] <= k
     return jnp.where(take_all, in_order, edge[at]), jnp.where(take_all, everything, drawn[at])
+
+
+def sample_kernel(key_data: jax.Array, graph: Graph, seeds: Seeds, spec: Spec) -> list[Sample]:
+    """The result of `sample_plain`. `jax.vmap` makes it one call for several batches."""
+
+    def call(key_data: jax.Array, graph: Graph, seeds: Seeds) -> list[Sample]:
+        prefix = graph.edge_weight_prefix if spec.weighted else jnp.zeros(0, jnp.int64)
+        times = jnp.zeros(0, jnp.int64) if seeds.time is None else graph.edge_time
+        weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
+        return call_kernel(
+            "jgs_sample_neighbors",
+            (key_data, graph.indptr, graph.indices, prefix, weight, times),
+            graph,
+            seeds,
+            spec,
+            draws=np.array(spec.fanouts, np.int64),
+            replace=np.bool_(spec.replace),
+            weighted=np.bool_(spec.weighted),
+            latest=np.bool_(spec.latest),
+            window=np.int64(-1 if spec.window is None else spec.window),
+        )
+
+    return call_once(call, key_data, graph, seeds)

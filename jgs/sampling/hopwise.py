@@ -1,0 +1,100 @@
+"""`Hopwise`: what `Neighbors` and `Labor` share, whose kernels draw all hops in one call."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.graph import Graph, MiniBatch
+from jgs.sampling.base import ByNode, HopRows
+from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.checks import check_call, check_graph, checked_seeds
+from jgs.sampling.edges.columns import with_columns
+from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.seeds import Seeds
+
+
+class Hopwise(ByNode):
+    """A sampler of `fanouts[h]` neighbours at hop `h`; a subclass says how a call draws."""
+
+    fanouts: tuple[int, ...]
+
+    @abstractmethod
+    def _spec(self, capacity: Capacity) -> Any:
+        """The static arguments of a call, see `jgs.sampling.edges.hops.Spec`."""
+
+    @abstractmethod
+    def _draw(
+        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Any
+    ) -> list[MiniBatch]:
+        """See `jgs.sampling.edges.hops.draw_batches`; raises `InputError`."""
+
+    @abstractmethod
+    def _most_edges(self, k: int, shape: GraphShape, targets: int, repeated: int) -> int:
+        """The most edges that `targets` nodes draw with the fanout `k`, where `repeated` of
+        them may be repetitions of others."""
+
+    def _check_graph(self, graph: Graph) -> None:
+        check_graph(graph, False)
+
+    def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+        return as_key_data(key, shape)
+
+    @property
+    def num_hops(self) -> int:
+        return len(self.fanouts)
+
+    def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
+        """See `jgs.sampling.base.ByNode`."""
+        k = self.fanouts[hop]
+        return degree if k == -1 else np.minimum(k, degree)
+
+    def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
+        edges, sources, targets = [], [], batch_size
+        for k in self.fanouts:
+            repeated = 0 if distinct else batch_size - 1
+            most = self._most_edges(k, shape, targets, repeated)
+            edges.append(most)
+            targets = min(targets + most, shape.num_nodes + batch_size)
+            sources.append(targets)
+        return Capacity(tuple(edges), tuple(sources))
+
+    def sample(
+        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
+    ) -> MiniBatch:
+        """See `jgs.sampling.base.Sampler`."""
+        self._check_graph(graph)
+        seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
+        key_data = self._key_data(key, seeds.nodes.shape[:-1])
+        (batch,) = self._draw(key_data, graph, state, seeds, self._spec(capacity))
+        return with_columns(batch, graph, self)
+
+    def sample_separately(
+        self, key_data: jax.Array, graph: Graph, state: Any, seeds: Any, capacity: Capacity
+    ) -> list[MiniBatch]:
+        """See `Sampler.sample_separately`: one call of the kernel."""
+        spec = self._spec(capacity)._replace(separate=True)
+        seeds = checked_seeds(self, graph, seeds)
+        batches = self._draw(key_data, graph, state, seeds, spec)
+        return [with_columns(batch, graph, self) for batch in batches]
+
+    def draw_hop(
+        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+    ) -> HopRows:
+        """See `jgs.sampling.base.ByNode`."""
+        spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]))._replace(
+            fanouts=self.fanouts[hop : hop + 1],
+            edge_ids=False,
+            edge_weights=False,
+            relabel_inputs=False,
+            first_hop=hop,
+        )
+        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], key_data.shape[-1]))
+        (batch,) = self._draw(key_data, graph, (), Seeds(nodes), spec)
+        block = batch.blocks[0]
+        assert batch.needed is not None
+        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
