@@ -10,13 +10,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.random import threefry_2x32
 
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import count_less
-from jgs.sampling.edges.random import as_key_data, below, node_bits
+from jgs.sampling.edges.random import as_key_data, below, node_bits, words
 from jgs.sampling.edges.relabel import relabel
 from jgs.settings import exact_integers
 
@@ -116,9 +115,8 @@ def draw_negatives(key: Any, graph: Graph, src: Any, dst: Any, num: int) -> jax.
     with exact_integers():
         src, dst = (jnp.asarray(ends).reshape(-1) for ends in (src, dst))
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
-        ends = jnp.concatenate([src.astype(jnp.uint32), dst.astype(jnp.uint32)])
-        keys = threefry_2x32(as_key_data(key), ends).reshape(2, -1).T
+        keys = words(as_key_data(key), src, dst).T
         keys = jnp.broadcast_to(keys[:, None], (src.shape[0], num, 2))
-        number = jnp.broadcast_to(jnp.arange(num, dtype=jnp.int32), (src.shape[0], num))
-        drawn = below(node_bits(keys, number, 0), jnp.full(number.shape, num_nodes, jnp.int64))
+        bits = node_bits(keys, jnp.arange(num), 0)
+        drawn = below(bits, jnp.full(bits.shape, num_nodes, jnp.int64))
         return jnp.where(real[:, None], drawn, num_nodes).astype(jnp.int32)

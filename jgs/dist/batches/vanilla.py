@@ -31,7 +31,7 @@ from jgs.sampling.capacity import (
 )
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.hops import empty_if, relabels
-from jgs.sampling.edges.relabel_kernel import relabel_edges
+from jgs.sampling.edges.relabel import relabel_edges
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Graph
-from jgs.kernels.call import vary_alike
+from jgs.kernels.call import FILL, vary_alike
 
 
 class Eligible(NamedTuple):
@@ -100,6 +100,17 @@ def holes_of(rows: Eligible, excluded: jax.Array | None) -> Eligible:
     after = jnp.searchsorted(excluded, rows.start + rows.length)
     count = rows.length - (after - first)
     return rows._replace(num=count, excluded=excluded, first=first)
+
+
+def of_relation(graph: Graph, rows: Eligible, relation: jax.Array | int) -> Eligible:
+    """The rows, which have no holes so far, of which only the edges of `relation` are
+    eligible."""
+    assert graph.edge_type is not None
+    begin, end = (
+        count_less(graph.edge_type, rows.start, rows.length, jnp.asarray(relation) + i)
+        for i in (0, 1)
+    )
+    return rows._replace(start=rows.start + begin, length=end - begin, num=end - begin)
 
 
 def bad_excluded(excluded: jax.Array, num_edges: int) -> jax.Array:
@@ -214,10 +225,7 @@ def find(prefix: jax.Array, start: jax.Array, degree: jax.Array, point: jax.Arra
 
 def row_weight(prefix: jax.Array, start: jax.Array, position: jax.Array) -> jax.Array:
     """int64: the prefix sum of each row's weights before `position` (0 for position 0)."""
-    at = prefix.at[start + position - 1].get(
-        mode="fill", fill_value=0, wrap_negative_indices=False
-    )
-    return jnp.where(position > 0, at, 0)
+    return jnp.where(position > 0, prefix.at[start + position - 1].get(**FILL), 0)
 
 
 def _get(array: Any, at: jax.Array) -> jax.Array:

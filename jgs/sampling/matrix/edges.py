@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jgs.kernels.call import on_cpu, vary_alike
 from jgs.sampling.edges.compact import compacted
-from jgs.sampling.edges.relabel_kernel import relabel_edges
+from jgs.sampling.edges.relabel import relabel_edges
 from jgs.sampling.matrix import extract_kernel
 
 _INT32_MAX = 2**31 - 1

@@ -18,14 +18,15 @@ from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk_kernel import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
-from jgs.sampling.edges.eligible import Eligible
-from jgs.sampling.edges.stretch import relation_path, stretch
+from jgs.sampling.edges.eligible import Eligible, of_relation
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
     Walker,
     Walks,
     drawn_neighbor,
+    eligible_of,
+    relation_path,
     rows_of,
     sample_walks,
     step_bits,
@@ -108,9 +109,10 @@ class Metapath(Walker):
 
 @partial(jax.jit, static_argnums=1)
 def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
-    start, degree = rows_of(graph, jnp.arange(graph.num_nodes))
-    found = (stretch(graph, start, degree, relation) for relation in relations)
-    return jnp.array(list(found)).mT
+    nodes = jnp.arange(graph.num_nodes)
+    rows = eligible_of(graph, nodes, Seeds(nodes))
+    found = (of_relation(graph, rows, relation) for relation in relations)
+    return jnp.array([(one.start, one.length) for one in found]).mT
 
 
 def metapath_kernel(

@@ -20,7 +20,7 @@ from jgs.sampling.algorithms.walks.visits import (
 from jgs.sampling.base import Fanouts, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph
-from jgs.sampling.edges.stretch import relation_path
+from jgs.sampling.walks import relation_path
 
 
 @dataclass(frozen=True)

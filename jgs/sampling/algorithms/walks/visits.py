@@ -21,10 +21,9 @@ from jgs.sampling.algorithms.walks.visits_kernel import visit_kernel
 from jgs.sampling.algorithms.walks.walk import JUMPS
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, require_int
-from jgs.sampling.edges.eligible import Eligible, eligible, holes_of
+from jgs.sampling.edges.eligible import Eligible, eligible, holes_of, of_relation
 from jgs.sampling.edges.hops import Sample, draw_batches, sample_hops
 from jgs.sampling.edges.random import as_key_data, fold
-from jgs.sampling.edges.stretch import of_relation
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     check_probability,
