@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch
@@ -37,19 +36,12 @@ Fanouts = Annotated[
         never=0,
     ),
 ]
+_SIZES = "nodes to draw per layer, seeds' hop first"
 Sizes = Annotated[
-    tuple[int, ...],
-    Option(
-        "nodes to draw per layer, seeds' hop first",
-        default=(512, 512),
-        name="sizes",
-        least=1,
-        most=INT32,
-    ),
+    tuple[int, ...], Option(_SIZES, default=(512, 512), name="sizes", least=1, most=INT32)
 ]
 Weighted = Annotated[
-    bool,
-    Option("draw in proportion to edge weights; evaluation leaves out edges of weight 0"),
+    bool, Option("draw in proportion to edge weights; evaluation leaves out edges of weight 0")
 ]
 
 
@@ -86,6 +78,11 @@ class Draws:
     @property
     def takes_time(self) -> bool:
         return False
+
+    @abstractmethod
+    def init(self, graph: Graph) -> State:
+        """The state: everything that depends on the graph alone, as a pytree; () if there is
+        none. Raises `InputError` where the graph lacks what the sampler or walker needs."""
 
 
 class Sampler(Draws):
@@ -124,11 +121,6 @@ class Sampler(Draws):
     @property
     def num_hops(self) -> int | None:
         return None
-
-    @abstractmethod
-    def init(self, graph: Graph) -> State:
-        """The sampler's state: everything that depends on the graph alone, as a pytree; () if
-        there is none. Raises `InputError` where the graph lacks what the sampler needs."""
 
     def save(self, graph: Graph, state: State, folder: Path) -> None:
         """Writes what takes long to compute of a `state` that `init` returned to a new
@@ -277,8 +269,3 @@ class ByNode(Sampler):
     @abstractmethod
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """The expected number of neighbours that a node of each `degree` draws at `hop`."""
-
-
-def overflowed(batches: list[MiniBatch]) -> jax.Array:
-    """bool `[S]`: which of the `S` batches overflowed."""
-    return jnp.stack([batch.overflow for batch in batches])

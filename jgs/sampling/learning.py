@@ -30,6 +30,7 @@ class Learning:
     Attributes:
       age: as given.
       states: the newest `1 + age` states, the newest last.
+      yielded: the number of batches since the states were set, which the loader counts.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Learning:
         # Copies, because donated buffers must not be used by others.
         state = jax.tree.map(jnp.copy, state)
         self._now: tuple[int, tuple[State, ...]] = (0, (state,) * (1 + age))
-        self._yielded = 0
+        self.yielded = 0
 
     @classmethod
     def of(
@@ -77,16 +78,7 @@ class Learning:
                 len(states),
                 "Give what its sampler_states were.",
             )
-        self._yielded, self._now = 0, (0, tuple(states))
-
-    @property
-    def yielded(self) -> int:
-        """The number of batches that the loader has yielded since the states were set."""
-        return self._yielded
-
-    def next(self) -> None:
-        """Counts a batch that the loader yields."""
-        self._yielded += 1
+        self.yielded, self._now = 0, (0, tuple(states))
 
     def state_of(self, number: int) -> State:
         """The state that batch `number` is drawn with; batches are counted as in `yielded`."""
@@ -103,7 +95,7 @@ class Learning:
     def update(self, batch: Any, feedback: Any) -> None:
         """Updates the state for the oldest yielded batch that has had no update yet."""
         done, states = self._now
-        if done == self._yielded:
+        if done == self.yielded:
             raise InputError(
                 "a loader's update must follow a batch of its own",
                 "one more update than batches",

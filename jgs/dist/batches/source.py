@@ -19,7 +19,6 @@ from jgs.sampling.edges.random import fold_keys
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.loading.stages import Stages
 from jgs.sampling.shorthand import as_sampler
 
 
@@ -140,7 +139,6 @@ class RankSource:
     """
 
     at_once, together = 1, True
-    stages: Stages | None = None
 
     def __init__(
         self,

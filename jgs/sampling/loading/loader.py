@@ -11,15 +11,19 @@ from jgs.graph import Graph, MiniBatch
 from jgs.graph.shown import Shown
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.checks import require_int
+from jgs.sampling.checks import refuse_forked, require_int
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.forked import refuse_forked
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, name_of
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.source import LocalSource, Source
-from jgs.sampling.loading.staged import source_of
-from jgs.sampling.loading.stages import SamplerSchedule, check_alike, check_states, samplers_of
+from jgs.sampling.loading.stages import (
+    SamplerSchedule,
+    StagedSource,
+    check_samplers,
+    samplers_of,
+    source_of,
+)
 
 
 class Loader(Shown):
@@ -105,28 +109,34 @@ class Loader(Shown):
         states: Mapping[Sampler, State] | None = None,
         **options: Any,
     ):
-        samplers = samplers_of(sampler, **options)
-        check_alike(samplers, capacity)
-        if not isinstance(sampler, SamplerSchedule):
-            (sampler,) = samplers
+        sampler, samplers, states = check_samplers(sampler, states, capacity, **options)
         items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
-        functions, states = check_functions(after), check_states(states, samplers)
+        functions = check_functions(after)
         # What else decides the batches, so that a state of others is noticed.
         settings = decided_by(sampler, bool(shuffle), age, stages=stages)
         prefetch = require_int("prefetch", prefetch, 0)
         if super_batch is not None:
             super_batch = require_int("super_batch", super_batch, 1)
-        sizes, seed_parts = (capacity, super_batch), SeedParts.whole(items, graph_digest(graph))
+        seed_parts = SeedParts.whole(items, graph_digest(graph))
 
         def make(sampler: Sampler) -> Source:
             own = states[sampler] if sampler in states else sampler.init(graph)
-            learning, keys = Learning.of(sampler, own, age, graph), sampler.step_keys
-            of_seeds: dict[str, Any] = {"step_keys": keys, "whole": sampler.draws_seeds}
-            of_seeds |= {"staged": bool(stages), "drop_last": bool(drop_last)}
-            sizes_of = (batch_size, graph.num_nodes, shuffle, settings)
-            schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds)
-            sized = (graph, sampler, own, schedule, items, *sizes, read, learning)
-            return LocalSource(*sized, before=stages, after=functions)
+            schedule = Schedule(
+                key,
+                seed_parts,
+                batch_size,
+                graph.num_nodes,
+                shuffle,
+                settings,
+                sampler.step_keys,
+                whole=sampler.draws_seeds,
+                staged=bool(stages),
+                drop_last=bool(drop_last),
+            )
+            learning = Learning.of(sampler, own, age, graph)
+            sizes = (capacity, super_batch)
+            drawing = (graph, sampler, own, schedule, items, *sizes, read, learning)
+            return LocalSource(*drawing, stages, functions)
 
         source = source_of(sampler, make)
         self._begin(source, prefetch)
@@ -229,7 +239,7 @@ class Loader(Shown):
                 self._finishing += time.perf_counter() - drawn
                 self._move(self.epoch, step + 1)
                 if self.source.learning is not None:
-                    self.source.learning.next()
+                    self.source.learning.yielded += 1
                 yield item
                 if self._loop is not loop or self.step != step + 1:
                     raise RuntimeError("the loader was closed or moved inside its loop")
@@ -298,8 +308,8 @@ class Loader(Shown):
         """Gives a loader that follows the loss (`OnPlateau`) the mean training loss of the
         epoch that has ended. Call it once, before the next epoch begins. On ranks, all ranks
         call it with the same number. Other loaders ignore it. Raises `InputError`."""
-        if self.source.stages is not None:
-            self.source.stages.report(loss, self.epoch + (self.step == len(self)))
+        if isinstance(self.source, StagedSource):
+            self.source.report(loss, self.epoch + (self.step == len(self)))
 
     # -- the position --------------------------------------------------------------------------
 
@@ -315,24 +325,20 @@ class Loader(Shown):
         """The position, and what decides the batches: ints that `load_state_dict` takes back.
         With a by-node sampler it may be taken back on another number of ranks. With `OnPlateau`
         the state has the progress of the losses too."""
-        stages = self.source.stages
-        return self._schedule.state_dict() | ({} if stages is None else stages.state_dict())
+        state = self._schedule.state_dict()
+        if isinstance(self.source, StagedSource):
+            state |= self.source.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continues where the state was taken; see `Schedule.load_state_dict`."""
-        stages = self.source.stages
-        position = state if stages is None else stages.load_state_dict(state)
+        if isinstance(self.source, StagedSource):
+            state = self.source.load_state_dict(state)
         for schedule in self.source.schedules:
-            schedule.load_state_dict(position)
+            schedule.load_state_dict(state)
         self.close()
 
-    def get_state(self) -> dict[str, int]:
-        """`state_dict` under the name that Grain uses."""
-        return self.state_dict()
-
-    def set_state(self, state: dict[str, int]) -> None:
-        """`load_state_dict` under the name that Grain uses."""
-        self.load_state_dict(state)
+    get_state, set_state = state_dict, load_state_dict  # the names that Grain uses
 
     def close(self) -> None:
         """Stops drawing ahead. The position stays, and a new loop continues from it. Ranks that
