@@ -36,9 +36,15 @@ Fanouts = Annotated[
         never=0,
     ),
 ]
-_SIZES = "nodes to draw per layer, seeds' hop first"
 Sizes = Annotated[
-    tuple[int, ...], Option(_SIZES, default=(512, 512), name="sizes", least=1, most=INT32)
+    tuple[int, ...],
+    Option(
+        "nodes to draw per layer, seeds' hop first",
+        default=(512, 512),
+        name="sizes",
+        least=1,
+        most=INT32,
+    ),
 ]
 Weighted = Annotated[
     bool, Option("draw in proportion to edge weights; evaluation leaves out edges of weight 0")

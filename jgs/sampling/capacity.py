@@ -18,7 +18,6 @@ from jgs.graph import Graph
 
 _INT32_MAX = 2**31 - 1
 _MODEST = 1 << 20  # a number of edges or sources in a hop that takes little memory
-_MOST_LEVELS = 64  # a capacity enlarged this often exceeds every bound
 _PER_THREAD = 4  # batches; a larger number brought no further gain when it was measured
 _BYTES_PER_THREAD = 8 << 20
 
@@ -157,11 +156,11 @@ def until_it_fits(draw: Callable[[int], tuple[T, Any]], level: int = 0) -> tuple
 
     Returns the result, and the level at which it was drawn.
     """
-    for attempt in range(level, level + _MOST_LEVELS):
-        drawn, overflow = draw(attempt)
-        if not jax.device_get(overflow):
-            return drawn, attempt
-    raise AssertionError("a capacity enlarged 64 times exceeds every bound")
+    drawn, overflow = draw(level)
+    while jax.device_get(overflow):  # `enlarged` ends this at the bound
+        level += 1
+        drawn, overflow = draw(level)
+    return drawn, level
 
 
 def choose_super_batch(capacity: Capacity) -> int:

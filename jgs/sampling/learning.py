@@ -21,11 +21,11 @@ class Learning:
     most `age` batches ahead, by default none.
 
     Args:
-      update: `update(state, batch, feedback, graph)`, compiled. With age 0 it may donate the
-        state's buffers.
-      state: the sampler's state before any update. It is copied.
+      sampler: the sampler.
+      state: its state before any update. It is copied.
       age: int, at least 0.
       graph: the graph that batches are drawn from, as `update` takes it.
+      program: `program(update, donate_argnums=...)` compiles.
 
     Attributes:
       age: as given.
@@ -35,35 +35,28 @@ class Learning:
 
     def __init__(
         self,
-        update: Callable[[State, Any, Any, Any], State],
+        sampler: Adaptive,
         state: State,
         age: int,
         graph: Any,
+        program: Callable[..., Any] = jax.jit,
     ):
-        self._update, self.age, self._graph = update, age, graph
-        # Copies, because donated buffers must not be used by others.
+        self.age, self._graph = age, graph
+        # With age 0 nobody else needs the state, and its buffers are donated. So it is copied.
+        self._update = program(update_of(sampler), donate_argnums=() if age else (0,))
         state = jax.tree.map(jnp.copy, state)
         self._now: tuple[int, tuple[State, ...]] = (0, (state,) * (1 + age))
         self.yielded = 0
 
     @classmethod
-    def of(
-        cls,
-        sampler: Sampler,
-        state: State,
-        age: int | None,
-        graph: Any,
-        program: Callable[..., Any] = jax.jit,
-    ) -> Self | None:
+    def of(cls, sampler: Sampler, state: State, age: int | None, *others: Any) -> Self | None:
         """The `Learning` of `sampler`. None if the sampler is not adaptive, or if `age` is
-        None, which leaves its state as it is. `program(update, donate_argnums=...)`
-        compiles."""
+        None, which leaves its state as it is."""
         if age is not None:
             age = require_int("age", age, 0)
         if age is None or not isinstance(sampler, Adaptive):
             return None
-        update = program(update_of(sampler), donate_argnums=() if age else (0,))
-        return cls(update, state, age, graph)
+        return cls(sampler, state, age, *others)
 
     @property
     def states(self) -> tuple[State, ...]:

@@ -255,41 +255,35 @@ def _batches(
     sampler: SubgraphSampler,
     capacity: Capacity,
 ) -> list[MiniBatch]:
-    bad = [bad_seeds(each, graph.num_nodes, graph.num_edges) for each in seeds]
-    options = (ids_needed(sampler), ~jnp.stack(bad), [each.excluded for each in seeds])
-    drawn = _draw(key_data, graph, state, capacity, sampler, *options)
-    return [_batch(*one, graph, state, capacity) for one in zip(drawn, seeds, bad, strict=True)]
-
-
-def _batch(
-    drawn: Drawn,
-    seeds: Seeds,
-    bad: jax.Array,
-    graph: Graph,
-    state: SubgraphState,
-    capacity: Capacity,
-) -> MiniBatch:
     num_nodes, (room,), (max_edges,) = graph.num_nodes, capacity.sources, capacity.edges
-    overflow = bad | (drawn.num_nodes > room) | (drawn.needed > max_edges)
-    nodes = jnp.where(overflow, num_nodes, drawn.nodes)
-    chosen, num_seeds = _among(nodes, seeds.nodes, num_nodes)
-    weight = None
-    if state.coefficients is not None:
-        # With these weights the mean over the batch's seeds estimates the mean over all seeds.
-        share = jnp.sum(chosen) / jnp.maximum(num_seeds, 1)
-        coefficient = state.coefficients.nodes.at[nodes].get(mode="fill", fill_value=0)
-        weight = jnp.where(chosen, coefficient * share.astype(jnp.float32), 0)
-    needed = jnp.stack([jnp.minimum(drawn.needed, 2**31 - 1), drawn.num_nodes])[:, None]
-    return MiniBatch(
-        jnp.where(chosen, nodes, num_nodes),
-        nodes,
-        (drawn.block,),
-        overflow,
-        num_nodes,
-        needed=jnp.where(bad, -1, needed).astype(jnp.int32),
-        extras=Extras(seed_weight=weight),
-        square=True,
-    )
+    all_bad = [bad_seeds(each, num_nodes, graph.num_edges) for each in seeds]
+    options = (ids_needed(sampler), ~jnp.stack(all_bad), [each.excluded for each in seeds])
+    every = _draw(key_data, graph, state, capacity, sampler, *options)
+    batches = []
+    for drawn, own, bad in zip(every, seeds, all_bad, strict=True):
+        overflow = bad | (drawn.num_nodes > room) | (drawn.needed > max_edges)
+        nodes = jnp.where(overflow, num_nodes, drawn.nodes)
+        chosen, num_seeds = _among(nodes, own.nodes, num_nodes)
+        weight = None
+        if state.coefficients is not None:
+            # With these weights the batch's mean estimates the mean over all seeds.
+            share = jnp.sum(chosen) / jnp.maximum(num_seeds, 1)
+            coefficient = state.coefficients.nodes.at[nodes].get(mode="fill", fill_value=0)
+            weight = jnp.where(chosen, coefficient * share.astype(jnp.float32), 0)
+        needed = jnp.stack([jnp.minimum(drawn.needed, 2**31 - 1), drawn.num_nodes])[:, None]
+        batches.append(
+            MiniBatch(
+                jnp.where(chosen, nodes, num_nodes),
+                nodes,
+                (drawn.block,),
+                overflow,
+                num_nodes,
+                needed=jnp.where(bad, -1, needed).astype(jnp.int32),
+                extras=Extras(seed_weight=weight),
+                square=True,
+            )
+        )
+    return batches
 
 
 def _among(nodes: jax.Array, seeds: jax.Array, num_nodes: int) -> tuple[jax.Array, jax.Array]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import FILL, on_cpu, vary_alike
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.edges.compact import compacted
+from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import bad_excluded, eligible
 from jgs.sampling.edges.relabel import relabel
 from jgs.sampling.seeds import Seeds

@@ -20,7 +20,7 @@ from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import call, on_cpu, or_empty, vary_alike
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
-from jgs.sampling.edges.compact import without_edges
+from jgs.sampling.edges.columns import without_edges
 from jgs.sampling.edges.hops_kernel import call_once
 from jgs.settings import exact_integers
 

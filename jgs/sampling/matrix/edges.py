@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.kernels.call import on_cpu, vary_alike
-from jgs.sampling.edges.compact import compacted
+from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.relabel import relabel_edges
 from jgs.sampling.matrix import extract_kernel
 
