@@ -191,10 +191,9 @@ class Sampler(Draws):
         if key_data.shape[0] == 1:
             first = jax.tree.map(lambda a: a[0], seeds)
             return [self.sample(key_data[0], graph, state, first, capacity)]
-        one = jax.vmap(lambda w, s: self.sample(w, graph, state, s, capacity))
-        batches = one(key_data, seeds)
-        count = key_data.shape[0]
-        return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(count)]
+        sample = jax.vmap(lambda w, s: self.sample(w, graph, state, s, capacity))
+        batches = sample(key_data, seeds)
+        return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(len(key_data))]
 
 
 class Feedback(NamedTuple):

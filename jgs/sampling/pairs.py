@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
-from jgs.sampling.edges.eligible import count_less
+from jgs.sampling.edges.eligible import count_less, rows_of
 from jgs.sampling.edges.random import as_key_data, below, node_bits, words
 from jgs.sampling.edges.relabel import relabel
 from jgs.settings import exact_integers
@@ -43,8 +43,7 @@ def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
         if num_edges == 0 or src.shape[0] == 0:
             return jnp.full(room, num_edges, jnp.int64)
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
-        start = jnp.where(real, graph.indptr.at[dst].get(mode="clip"), 0)
-        degree = jnp.where(real, graph.indptr.at[dst + 1].get(mode="clip"), 0) - start
+        start, degree = rows_of(graph.indptr, dst, real)
         if graph.sorted_by_source:
             first, after = (count_less(graph.indices, start, degree, src + i) for i in (0, 1))
             start, degree = start + first, after - first

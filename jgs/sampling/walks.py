@@ -174,15 +174,6 @@ def step_bits(keys: jax.Array, step: jax.Array, number: Any) -> jax.Array:
     return node_bits(keys, step, number)
 
 
-def rows_of(graph: Graph, nodes: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """int64 `[B]` each: where the row of each node begins among the edges, and its length; both
-    are 0 for `N`."""
-    real = nodes < graph.num_nodes
-    start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
-    end = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0)
-    return start, end - start
-
-
 def eligible_of(
     graph: Graph, nodes: jax.Array, of: Seeds, window: int | None = None
 ) -> Eligible:

@@ -73,7 +73,7 @@ def check_vanilla(sampler: Sampler) -> None:
 
 
 class HopSpec(NamedTuple):
-    """The static settings of a batch (see `jgs.sampling.edges.hops.Spec`)."""
+    """The static settings of a batch (see `jgs.sampling.edges.hops.sample_hops`)."""
 
     sampler: ByNode
     capacity: Capacity

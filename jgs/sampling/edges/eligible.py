@@ -77,8 +77,7 @@ def eligible(
       excluded: int64 `[X]`, see `Seeds`.
       window: only edges from `cutoff - window` on are eligible. None: there is no such limit.
     """
-    row = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
-    length = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - row
+    row, length = rows_of(graph.indptr, nodes, real)
     start = row
     if cutoff is not None:
         assert graph.edge_time is not None
@@ -90,6 +89,17 @@ def eligible(
             begin = count_less(graph.edge_time, row, length, since)
         start, length = row + begin, end - begin
     return holes_of(Eligible(nodes, row, start, length, length, cutoff), excluded)
+
+
+def rows_of(
+    indptr: jax.Array, nodes: jax.Array, real: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """int64, the shape of `nodes`: where the row of each node begins among the edges, and its
+    length. Both are 0 where `real` is False; by default that is for ids of no nodes."""
+    if real is None:
+        real = (nodes >= 0) & (nodes < indptr.shape[0] - 1)
+    start = jnp.where(real, indptr.at[nodes].get(mode="clip"), 0)
+    return start, jnp.where(real, indptr.at[nodes + 1].get(mode="clip"), 0) - start
 
 
 def holes_of(rows: Eligible, excluded: jax.Array | None) -> Eligible:

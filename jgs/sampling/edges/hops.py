@@ -6,40 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block, Graph, MiniBatch
 from jgs.kernels.call import FILL, on_cpu, vary_alike
-from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import bad_excluded, eligible
 from jgs.sampling.edges.relabel import relabel
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
-# (blocks, nodes, overflow, needed, cutoff): these fields of a `MiniBatch`, but the seeds' block
-# first.
+# (blocks, nodes, overflow, needed, cutoff): as in a `MiniBatch`, but the seeds' block first.
 Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array, jax.Array | None]
-
-
-class Spec(Protocol):
-    """The static part of a sampler's arguments, a hashable tuple; a sampler adds how it draws.
-
-    `separate` says whether S batches have separate arrays instead of common ones. Hops are
-    counted from `first_hop` on, and hop `h` draws with the key `fold(key, h)`. The other fields
-    are as in `jgs.sampling.Neighbors`.
-    """
-
-    capacity: Capacity
-    edge_ids: bool
-    edge_weights: bool
-    relabel_inputs: bool
-    separate: bool
-    first_hop: int
-    window: int | None
 
 
 # draw(graph, key_data, rows, h, room) draws edges with the batch's key `key_data` at the `h`-th
@@ -119,8 +100,12 @@ def sample_hops(
     neighbor: Neighbor = _source,
 ) -> list[Sample]:
     """The sample of `seeds` `[B]` with the key `key_data` `[2]`, in a list. For `[S, B]` and
-    `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S
-    samples."""
+    `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S samples.
+
+    `spec` is the static part of a sampler's arguments, a hashable tuple. Its `capacity`,
+    `edge_ids`, `edge_weights`, `relabel_inputs` and `window` are as in `jgs.sampling.Neighbors`.
+    Hops are counted from `first_hop` on: hop `h` draws with the key `fold(key, h)`.
+    """
     one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
     if seeds.nodes.ndim == 1:
         return [one(key_data, seeds)]

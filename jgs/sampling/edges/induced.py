@@ -21,6 +21,7 @@ from jgs.kernels.call import call, on_cpu, or_empty, vary_alike
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
 from jgs.sampling.edges.columns import without_edges
+from jgs.sampling.edges.eligible import rows_of
 from jgs.sampling.edges.hops_kernel import call_once
 from jgs.settings import exact_integers
 
@@ -275,8 +276,7 @@ def _plain_block(
     row = jnp.arange(num_rows, dtype=jnp.int64)
     group = jnp.searchsorted(groups, row, side="right") - 1
     real = (group >= 0) & (row < groups[-1]) & (nodes >= 0) & (nodes < num_nodes)
-    start = jnp.where(real, indptr.at[nodes].get(mode="clip"), 0)
-    degree = jnp.where(real, indptr.at[nodes + 1].get(mode="clip"), 0) - start
+    start, degree = rows_of(indptr, nodes, real)
     ends = jnp.cumsum(degree)
     total = jnp.max(ends, initial=0)
 

@@ -18,7 +18,7 @@ from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk_kernel import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
-from jgs.sampling.edges.eligible import Eligible, of_relation
+from jgs.sampling.edges.eligible import Eligible, of_relation, rows_of
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
@@ -27,7 +27,6 @@ from jgs.sampling.walks import (
     drawn_neighbor,
     eligible_of,
     relation_path,
-    rows_of,
     sample_walks,
     step_bits,
     walk,
@@ -132,7 +131,7 @@ def metapath_plain(
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
         part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
         start, count = part[:, 0], part[:, 1]
-        row, _ = rows_of(graph, here)
+        row, _ = rows_of(graph.indptr, here)
         rows = Eligible(here, row, start, count, count)
         return drawn_neighbor(graph, rows, step_bits(keys, t, 0), walker.weighted)
 

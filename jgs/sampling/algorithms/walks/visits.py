@@ -46,7 +46,7 @@ _VISITS_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 
 
 class Spec(NamedTuple):
-    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.Spec`.
+    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.sample_hops`.
 
     Fields:
       groups: for each group of nodes its ranges of ids, (first, last, first, last, ...),
