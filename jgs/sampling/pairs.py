@@ -90,10 +90,11 @@ def join_nodes(
         flat, size = ids.reshape(-1), ids.size
         cutoff = none = None
         if time is not None:
-            cutoff = jnp.broadcast_to(jnp.asarray(time).astype(jnp.int64), ids.shape).reshape(
-                -1
+            time = jnp.asarray(time).astype(jnp.int64)
+            cutoff, none = (
+                jnp.broadcast_to(time, ids.shape).reshape(-1),
+                jnp.zeros(0, jnp.int64),
             )
-            none = jnp.zeros(0, jnp.int64)
         real = (flat >= 0) & (flat < graph.num_nodes)
         nobody, zero = jnp.zeros(0, jnp.int32), jnp.int32(0)
         found, _, rows, cutoffs = relabel(
@@ -116,6 +117,5 @@ def draw_negatives(key: Any, graph: Graph, src: Any, dst: Any, num: int) -> jax.
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
         keys = words(as_key_data(key), src, dst).T
         keys = jnp.broadcast_to(keys[:, None], (src.shape[0], num, 2))
-        bits = node_bits(keys, jnp.arange(num), 0)
-        drawn = below(bits, jnp.full(bits.shape, num_nodes, jnp.int64))
+        drawn = below(node_bits(keys, jnp.arange(num), 0), num_nodes)
         return jnp.where(real[:, None], drawn, num_nodes).astype(jnp.int32)

@@ -201,13 +201,7 @@ def drawn_neighbor(
 
 
 def walk(key_data: jax.Array, graph: Graph, seeds: Seeds, length: int, step: Step) -> Walks:
-    """Walks of at most `length` steps.
-
-    Args:
-      key_data: uint32 `[2]`.
-      seeds: the roots `[B]`.
-      step: makes one step of all walks, see `Step`.
-    """
+    """Walks of at most `length` steps from the roots `[B]`, by the key data uint32 `[2]`."""
     num_nodes, roots = graph.num_nodes, seeds.nodes
     bad = (roots < 0) | (roots > num_nodes)
     if seeds.excluded is not None:

@@ -182,9 +182,6 @@ class RankSource:
             self._take_state(number)
             yield [self._draw(key_data, seeds)]
 
-    def finish(self, item: Drawn) -> Drawn:
-        return item
-
     def _take_state(self, number: int) -> None:
         if self.learning is not None:
             self._sampler.state = self.learning.state_of(number)  # type: ignore[attr-defined]

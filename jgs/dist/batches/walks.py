@@ -74,9 +74,6 @@ class WalkSource:
             count = min(self.at_once, len(schedule) - step)
             yield [self._pick(batches, comm.same(np.int32(i))) for i in range(count)]
 
-    def finish(self, item: Any) -> Any:
-        return item
-
     def _draw(
         self, key_data: jax.Array, graph: Graph, state: Any, prefix: jax.Array, roots: jax.Array
     ) -> WalkBatch:

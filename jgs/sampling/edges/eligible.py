@@ -56,10 +56,10 @@ class Eligible(NamedTuple):
 
         return start + position + first_where(lambda h: before(h) > position, holes, self)
 
-    def along(self, axis: int = 1) -> Eligible:
+    def along(self) -> Eligible:
         """The same rows with one more axis, along which each has several positions."""
-        fields = {name: _expanded(a, axis) for name, a in self._asdict().items()}
-        return Eligible(**fields | {"excluded": self.excluded})
+        deeper = jax.tree.map(lambda a: a[:, None], self._replace(excluded=None))
+        return deeper._replace(excluded=self.excluded)
 
 
 def eligible(
@@ -176,10 +176,10 @@ class Weights(NamedTuple):
             begin = begin - self.lost[jnp.searchsorted(self.rows.excluded, edge)]
         return begin, through - before
 
-    def along(self, axis: int = 1) -> Weights:
+    def along(self) -> Weights:
         """The same with one more axis, along which each row has several points."""
-        total, base = (_expanded(a, axis) for a in (self.total, self.base))
-        return self._replace(rows=self.rows.along(axis), total=total, base=base)
+        total, base = self.total[:, None], self.base[:, None]
+        return self._replace(rows=self.rows.along(), total=total, base=base)
 
 
 def weights_of(rows: Eligible, prefix: jax.Array | None, indptr: jax.Array) -> Weights:
@@ -240,7 +240,3 @@ def row_weight(prefix: jax.Array, start: jax.Array, position: jax.Array) -> jax.
 
 def _get(array: Any, at: jax.Array) -> jax.Array:
     return array.at[at].get(mode="clip")
-
-
-def _expanded(array: jax.Array | None, axis: int) -> Any:
-    return None if array is None else jnp.expand_dims(array, axis)

@@ -103,8 +103,8 @@ def sample_hops(
     `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S samples.
 
     `spec` is the static part of a sampler's arguments, a hashable tuple. Its `capacity`,
-    `edge_ids`, `edge_weights`, `relabel_inputs` and `window` are as in `jgs.sampling.Neighbors`.
-    Hops are counted from `first_hop` on: hop `h` draws with the key `fold(key, h)`.
+    `edge_ids`, `edge_weights`, `relabel_inputs` and `window` are as in `Neighbors`. Hops are
+    counted from `first_hop` on: hop `h` draws with the key `fold(key, h)`.
     """
     one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
     if seeds.nodes.ndim == 1:

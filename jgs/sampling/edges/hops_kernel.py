@@ -63,9 +63,8 @@ def call_kernel(
     spec: Any,
     **attributes: Any,
 ) -> list[Sample]:
-    """The samples of the seeds `of` that the FFI `target` returns for its `operands`, followed
-    by the seeds' nodes, times and excluded edges. `attributes` are passed in addition to those
-    of every sampler."""
+    """The samples of the seeds `of`, by the FFI `target`. It takes the `operands`, then the
+    seeds' nodes, times and excluded edges; and `attributes` besides those of every sampler."""
     capacity, seeds = spec.capacity, of.nodes
     batches = seeds.shape[: -2 if spec.separate else -1]
 

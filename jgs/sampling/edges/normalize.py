@@ -77,8 +77,7 @@ def estimate(
     """The coefficients, estimated from subgraphs.
 
     Subgraphs are drawn until the relative standard error of a node's count, for the mean count
-    of all nodes, is at most `error`. The result is a pure function of the graph and the
-    sampler, because the keys are always the same.
+    of all nodes, is at most `error`. Their keys are always the same.
 
     Args:
       draw: `draw(key_data, graph, state, capacity)`, which is traced under x64. For `key_data`

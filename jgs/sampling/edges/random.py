@@ -108,12 +108,12 @@ def node_bits(key_data: jax.Array, node: jax.Array, draw: Any) -> jax.Array:
     return (high << jnp.uint64(32)) | low
 
 
-def below(bits: jax.Array, n: jax.Array) -> jax.Array:
+def below(bits: jax.Array, n: Any) -> jax.Array:
     """int64: a uniform integer in `[0, n)`, the high word of the 128-bit product `bits * n`.
 
     The bias of each outcome is below `n / 2**64`.
     """
-    n = n.astype(jnp.uint64)
+    n = jnp.asarray(n).astype(jnp.uint64)
     mask, half = jnp.uint64(0xFFFFFFFF), jnp.uint64(32)
     a, b = bits >> half, bits & mask
     c, d = n >> half, n & mask

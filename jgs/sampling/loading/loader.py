@@ -135,12 +135,11 @@ class Loader(Shown):
             )
             learning = Learning.of(sampler, own, age, graph)
             sizes = (capacity, super_batch)
-            drawing = (graph, sampler, own, schedule, items, *sizes, read, learning)
+            drawing = (graph, sampler, own, schedule, items, *sizes, learning)
             return LocalSource(*drawing, stages, functions)
 
         source = source_of(sampler, make)
-        self._begin(source, prefetch)
-        self._drawn_by = repr(sampler)
+        self._begin(source, prefetch, read, repr(sampler))
 
     @classmethod
     def over(cls, source: Source, prefetch: int = 2) -> Self:
@@ -149,15 +148,17 @@ class Loader(Shown):
         loader._begin(source, prefetch)
         return loader
 
-    def _begin(self, source: Source, prefetch: int) -> None:
+    def _begin(
+        self, source: Source, prefetch: int, read: Callable | None = None, drawn_by: str = ""
+    ) -> None:
         if source.learning is not None:
             prefetch = min(prefetch, source.learning.age)
-        self.source, self._prefetch = source, prefetch
+        self.source, self._prefetch, self._read = source, prefetch, read
         self.waited, self._finishing = 0.0, 0.0
         self._ahead: Ahead | None = None
         self._ahead_of = (0, 0)  # epoch and step of its first batch
         self._loop: object = None  # the loop under way, until `close`
-        self._drawn_by = ""
+        self._drawn_by = drawn_by
 
     @property
     def _schedule(self) -> Schedule:
@@ -234,7 +235,7 @@ class Loader(Shown):
                 began = time.perf_counter()
                 item = next(items)
                 drawn = time.perf_counter()
-                item = self.source.finish(item)
+                item = self._finished(item)
                 self.waited += drawn - began
                 self._finishing += time.perf_counter() - drawn
                 self._move(self.epoch, step + 1)
@@ -248,6 +249,10 @@ class Loader(Shown):
             if self._loop is loop:
                 self.close()
 
+    def _finished(self, item: Any) -> Any:
+        """What is yielded for an item of the source; in the caller's thread."""
+        return item if self._read is None else (item, self._read(item))
+
     def _next(self) -> tuple[int, int]:
         """Epoch and step of the batch that the next loop begins with."""
         return (self.epoch, self.step) if self.step < len(self) else (self.epoch + 1, 0)
@@ -259,7 +264,7 @@ class Loader(Shown):
         refuse_forked()
         self.close()
         items = self.source.drawn(*self._next())
-        item = self.source.finish(next(items)[0])
+        item = self._finished(next(items)[0])
         items.close()  # type: ignore[attr-defined]
         return item
 

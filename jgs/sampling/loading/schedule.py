@@ -30,9 +30,8 @@ class SeedParts(NamedTuple):
     all parts is the union of the batches of ranks that share the parts.
 
     Fields:
-      parts: a pytree of arrays `[n_p, ...]` each (`jgs.sampling.loading.items`); the items of
-        the parts that are sampled here. Seeds are an array int32 `[n_p]`, or `[n_p, 2]` for
-        pairs.
+      parts: a pytree of arrays `[n_p, ...]` each; the items of the parts that are sampled here.
+        Seeds are an array int32 `[n_p]`, or `[n_p, 2]` for pairs.
       first: int, the index of the first of these parts among all parts.
       num_parts, num_seeds: int, the numbers of all parts and of all items.
       longest: int, the largest number of items in a part.
@@ -82,20 +81,16 @@ class Schedule:
     over part `p` of `P` parts has draw number `i * P + p`.
 
     Args:
-      key: a random key.
-      seed_parts: the items.
       batch_size: int; the number of seeds of each part in a batch, at most that of the longest
         part. A batch has `batch_size * len(seed_parts.parts)` seeds.
       num_nodes: int; the padding of seeds.
-      shuffle: whether seeds are shuffled; otherwise they keep their order.
       settings: text; everything else that determines the batches.
-      step_keys: makes the keys uint32 `[n, W]` of an epoch's steps from the key of the epoch
-        and the numbers of the steps; see `jgs.sampling.base.step_keys`.
+      step_keys: see `jgs.sampling.base.Sampler.step_keys`.
       passes: the number of passes over the seeds in an epoch, each in another order.
       whole: whether every batch is given all seeds of its parts, in ascending order, and the
         sampler chooses among them. `batch_size` then only determines the number of batches.
       staged: whether stages make the seeds of a batch of its items.
-      drop_last: whether items that do not fill a batch are left out of an epoch; with one part.
+      drop_last: as in `Loader`; with one part.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
 
@@ -140,7 +135,6 @@ class Schedule:
 
     @property
     def num_seeds(self) -> int:
-        """The number of seeds of all parts together."""
         return self._seed_parts.num_seeds
 
     def _steps_of_pass(self) -> int:
@@ -152,9 +146,8 @@ class Schedule:
         """The keys and the items of the batches of an epoch, and of `more` empty ones.
 
         Returns uint32 `[n, W]`, the key of each batch, where `n` is `len(self) + more`; and the
-        items, `[n, batch_size * len(parts), ...]`, divided by the number of ranks in `share`.
-        With `whole` they are int32 `[n, num_seeds]`. Batches after the end of the epoch are all
-        padding. If `staged` it is an `Asked` instead, with a leading axis `[n]`.
+        items, `[n, batch_size * len(parts), ...]`, or a rank's share of them. With `whole` they
+        are int32 `[n, num_seeds]`. If `staged` it is an `Asked` instead, of such arrays.
         """
         epoch_key_data = fold_each(self._key_data, [epoch])[0]
         steps = np.arange(len(self) + more)

@@ -64,9 +64,6 @@ class Source(Protocol):
         """The items of the steps of `epoch` from step `first` on, `at_once` at a time. A
         background thread iterates over the result."""
 
-    def finish(self, item: Any) -> Any:
-        """What the loader yields for an item. It is called in the caller's thread."""
-
 
 class LocalSource:
     """A `Source` of `MiniBatch`es on one machine.
@@ -90,14 +87,13 @@ class LocalSource:
         items: Any,
         capacity: Capacity | None = None,
         super_batch: int | None = None,
-        read: Callable[[MiniBatch], Any] | None = None,
         learning: Learning | None = None,
         before: Sequence[Stage] = (),
         after: Sequence[Callable[[Any], Any]] = (),
     ):
         self._graph, self._sampler = graph, sampler
         self._state, self.learning = None if learning else state, learning
-        self._read, self._before, self._after = read, before, after
+        self._before, self._after = before, after
         self.schedules, size = [schedule], schedule.batch_size
         plain = isinstance(items, np.ndarray) and not before
         distinct = plain and len(np.unique(items, axis=0)) == len(items)
@@ -133,9 +129,6 @@ class LocalSource:
                 batches = [function(batch) for batch in batches]
             self.seconds["sampling"] += time.perf_counter() - began
             yield batches
-
-    def finish(self, item: MiniBatch) -> Any:
-        return item if self._read is None else (item, self._read(item))
 
     def _sample(self, key_data: np.ndarray, asked: Any, state: State) -> list[Any]:
         def draw(key_data: np.ndarray, asked: Any, level: int) -> Any:

@@ -265,9 +265,6 @@ class StagedSource:
             schedule.load_state_dict(self.schedules[0].state_dict())
         return self._now.drawn(epoch, first)
 
-    def finish(self, item: Any) -> Any:
-        return self._now.finish(item)
-
     def report(self, loss: Any, finished: int) -> None:
         """Takes the mean training loss of the last of the `finished` epochs."""
         if not self._plan.by_loss:
