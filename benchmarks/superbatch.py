@@ -4,7 +4,7 @@
 
 All loaders run in one process. For every batch size and fanouts, loaders that differ only in
 `super_batch` run through the same seeds in turn, `--rounds` times. Nothing is done with their
-batches. `jgs.sampling.loading.superbatch` chooses by these figures, and the last column is its
+batches. `jgs.sampling.capacity` chooses by these figures, and the last column is its
 choice.
 """
 

@@ -148,7 +148,7 @@ def learning(sampler):
         batch = next(iter(drawn))
         x = ops.gather(features, batch.nodes)
         _, feedback = step(init_state(params, optimizer), key, batch, x, labels)
-        drawn.source.learning.next()
+        drawn.source.learning.yielded += 1
         drawn.update(batch, feedback)
         return drawn.sampler_state
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch
@@ -48,8 +47,7 @@ Sizes = Annotated[
     ),
 ]
 Weighted = Annotated[
-    bool,
-    Option("draw in proportion to edge weights; evaluation leaves out edges of weight 0"),
+    bool, Option("draw in proportion to edge weights; evaluation leaves out edges of weight 0")
 ]
 
 
@@ -86,6 +84,11 @@ class Draws:
     @property
     def takes_time(self) -> bool:
         return False
+
+    @abstractmethod
+    def init(self, graph: Graph) -> State:
+        """The state: everything that depends on the graph alone, as a pytree; () if there is
+        none. Raises `InputError` where the graph lacks what the sampler or walker needs."""
 
 
 class Sampler(Draws):
@@ -124,11 +127,6 @@ class Sampler(Draws):
     @property
     def num_hops(self) -> int | None:
         return None
-
-    @abstractmethod
-    def init(self, graph: Graph) -> State:
-        """The sampler's state: everything that depends on the graph alone, as a pytree; () if
-        there is none. Raises `InputError` where the graph lacks what the sampler needs."""
 
     def save(self, graph: Graph, state: State, folder: Path) -> None:
         """Writes what takes long to compute of a `state` that `init` returned to a new
@@ -193,10 +191,9 @@ class Sampler(Draws):
         if key_data.shape[0] == 1:
             first = jax.tree.map(lambda a: a[0], seeds)
             return [self.sample(key_data[0], graph, state, first, capacity)]
-        one = jax.vmap(lambda w, s: self.sample(w, graph, state, s, capacity))
-        batches = one(key_data, seeds)
-        count = key_data.shape[0]
-        return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(count)]
+        sample = jax.vmap(lambda w, s: self.sample(w, graph, state, s, capacity))
+        batches = sample(key_data, seeds)
+        return [jax.tree.map(lambda a, i=i: a[i], batches) for i in range(len(key_data))]
 
 
 class Feedback(NamedTuple):
@@ -277,8 +274,3 @@ class ByNode(Sampler):
     @abstractmethod
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """The expected number of neighbours that a node of each `degree` draws at `hop`."""
-
-
-def overflowed(batches: list[MiniBatch]) -> jax.Array:
-    """bool `[S]`: which of the `S` batches overflowed."""
-    return jnp.stack([batch.overflow for batch in batches])

@@ -1,21 +1,25 @@
-"""Static shapes for samples of varying size: `Capacity`, and redrawing until a sample fits."""
+"""Static shapes for samples of varying size: `Capacity`, how many such samples are drawn in one
+call, and redrawing until a sample fits."""
 
 from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
+from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
 
 _INT32_MAX = 2**31 - 1
 _MODEST = 1 << 20  # a number of edges or sources in a hop that takes little memory
-_MOST_LEVELS = 64  # a capacity enlarged this often exceeds every bound
+_PER_THREAD = 4  # batches; a larger number brought no further gain when it was measured
+_BYTES_PER_THREAD = 8 << 20
 
 T = TypeVar("T")
 
@@ -152,8 +156,33 @@ def until_it_fits(draw: Callable[[int], tuple[T, Any]], level: int = 0) -> tuple
 
     Returns the result, and the level at which it was drawn.
     """
-    for attempt in range(level, level + _MOST_LEVELS):
-        drawn, overflow = draw(attempt)
-        if not jax.device_get(overflow):
-            return drawn, attempt
-    raise AssertionError("a capacity enlarged 64 times exceeds every bound")
+    drawn, overflow = draw(level)
+    while jax.device_get(overflow):  # `enlarged` ends this at the bound
+        level += 1
+        drawn, overflow = draw(level)
+    return drawn, level
+
+
+def choose_super_batch(capacity: Capacity) -> int:
+    """The size of a super-batch: up to 4 batches a thread in at most 8 MiB a thread, or else 1.
+
+    In a super-batch each thread samples whole batches and waits for no other thread (gSampler,
+    SOSP 2023, super-batches), and the batches share the overhead of the call. A super-batch is
+    of use only with at least one batch a thread. Measured by `python -m benchmarks.superbatch`.
+    """
+    size = 4 * (sum(capacity.edges) + sum(capacity.sources) + capacity.sources[-1])
+    threads = max(2, num_threads())
+    rounds = min(_PER_THREAD, _BYTES_PER_THREAD // max(1, size))
+    return threads * rounds or 1
+
+
+def num_threads() -> int:
+    """The number of threads that a kernel may use."""
+    if kernels.NUM_THREADS:
+        return kernels.NUM_THREADS
+    # Else those in XLA's pool.
+    if (cores := os.environ.get("NPROC", "")).isdecimal() and int(cores) > 0:
+        return int(cores)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,7 +1,9 @@
-"""Checks of the samplers' arguments: each raises `InputError`."""
+"""Checks of the samplers' arguments and of the process: each raises `InputError`."""
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import jax
@@ -11,8 +13,30 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
-from jgs.sampling.loading.forked import refuse_forked
 from jgs.sampling.seeds import Seeds
+
+# A process that was forked with XLA running would draw for ever: it has none of XLA's threads.
+_users: list[int] = []  # the process that was forked last with XLA running in it
+
+
+def _before_fork() -> None:
+    # It is private to JAX, which has no public word for it. Without it nothing is refused.
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if getattr(bridge, "backends_are_initialized", bool)():
+        _users[:] = [os.getpid()]
+
+
+os.register_at_fork(before=_before_fork)
+
+
+def refuse_forked() -> None:
+    """Raises `InputError` in a process that was forked from one with XLA running in it."""
+    if _users and _users[0] != os.getpid():
+        raise InputError(
+            "a process that draws batches must not be forked from one that has used JAX",
+            f"process {os.getpid()}, forked from {_users[0]}",
+            'Start it with multiprocessing.get_context("spawn"), or draw in a thread.',
+        )
 
 
 def require_int(name: str, value: Any, least: int) -> int:
@@ -50,25 +74,17 @@ def check_seed_ids(seeds: Any, num_nodes: int, pairs: bool = False) -> np.ndarra
     return array.astype(np.int32)
 
 
-def _seeds_error(seeds: np.ndarray, num_nodes: int) -> InputError | None:
-    outside = (seeds < 0) | (seeds > num_nodes)
-    if not outside.any():
-        return None
-    *batch, at = (int(i) for i in np.argwhere(outside)[0])
-    where = f"batch {batch[0]}: " if batch else ""
-    return InputError(
-        f"{where}seeds must be node ids in [0, {num_nodes}), or {num_nodes} for padding",
-        f"{int(seeds[(*batch, at)])} at position {at}",
-        "Check where the seeds come from",
-    )
-
-
-def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
-    """`seeds` as int32 `[B]` or `[S, B]`. Values are checked only if they are known while
-    tracing. Raises `InputError`."""
+def _check_nodes(seeds: Any, num_nodes: int, pairs: bool) -> jax.Array:
+    """The nodes of seeds as int32 `[B]` or `[S, B]`, or with `pairs` as `[B, 2]`."""
+    if pairs:
+        if seeds.ndim != 2 or seeds.shape[1] != 2:
+            raise InputError(
+                "the seeds of a sampler of pairs must be an integer array [B, 2]",
+                f"{seeds.dtype}{list(seeds.shape)}",
+                "Give both ends of each pair; draw several batches under jax.vmap.",
+            )
+        return _check_nodes(seeds.reshape(-1), num_nodes, False).reshape(-1, 2)
     refuse_forked()
-    if not isinstance(seeds, jax.Array):
-        seeds = np.asarray(seeds)
     integers = jnp.issubdtype(seeds.dtype, jnp.integer)
     if seeds.ndim not in (1, 2) or seeds.size == 0 or not integers:
         raise InputError(
@@ -77,29 +93,24 @@ def check_seeds(seeds: Any, num_nodes: int) -> jax.Array:
             f"{seeds.dtype}{list(seeds.shape)}",
             "Give one id a seed.",
         )
-    if not isinstance(seeds, jax.core.Tracer) and (
-        error := _seeds_error(np.asarray(seeds), num_nodes)
-    ):
-        raise error
+    if not isinstance(seeds, jax.core.Tracer):
+        ids = np.asarray(seeds)
+        outside = np.argwhere((ids < 0) | (ids > num_nodes))
+        if outside.size:
+            *batch, at = outside[0].tolist()
+            where = f"batch {batch[0]}: " if batch else ""
+            raise InputError(
+                f"{where}seeds must be node ids in [0, {num_nodes}), or {num_nodes} for "
+                "padding",
+                f"{int(ids[(*batch, at)])} at position {at}",
+                "Check where the seeds come from",
+            )
     if isinstance(seeds, np.ndarray):  # a copy, as the caller may change it afterwards
         return jax.device_put(seeds.astype(np.int32))
     if not jnp.can_cast(seeds.dtype, jnp.int32):  # wide ids must not wrap into the range
         seeds = jnp.clip(seeds, 0 if seeds.dtype.kind == "u" else -1, num_nodes + 1)
     # jax.vmap of a NumPy int64 array says int32, but the array is int64 until it is copied.
     return jnp.array(seeds, jnp.int32, copy=isinstance(seeds, jax.core.Tracer))
-
-
-def check_pairs(seeds: Any, num_nodes: int) -> jax.Array:
-    """The `seeds` of a sampler of pairs as int32 `[B, 2]`, with the checks of `check_seeds`."""
-    if not isinstance(seeds, jax.Array):
-        seeds = np.asarray(seeds)
-    if seeds.ndim != 2 or seeds.shape[1] != 2:
-        raise InputError(
-            "the seeds of a sampler of pairs must be an integer array [B, 2]",
-            f"{seeds.dtype}{list(seeds.shape)}",
-            "Give both ends of each pair; draw several batches under jax.vmap.",
-        )
-    return check_seeds(seeds.reshape(-1), num_nodes).reshape(-1, 2)
 
 
 def check_call(
@@ -122,10 +133,8 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
     sampler or walker. Values are checked only if they are known while tracing. Raises
     `InputError`."""
     given = Seeds.of(seeds)
-    nodes = (check_pairs if sampler.pairs else check_seeds)(given.nodes, graph.num_nodes)
-    time, excluded = given.time, given.excluded
-    batches = nodes.shape[: -2 if sampler.pairs else -1]
-    kind = type(sampler).__name__
+    nodes = _check_nodes(given.nodes, graph.num_nodes, sampler.pairs)
+    time, excluded, kind = given.time, given.excluded, type(sampler).__name__
     if time is not None:
         if not sampler.takes_time:
             raise InputError(
@@ -154,6 +163,7 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
                 "Seeds with excluded",
                 "Leave it out, or use a sampler that has takes_excluded.",
             )
+        batches = nodes.shape[: -2 if sampler.pairs else -1]
         shape = (*batches, *excluded.shape[-1:])
         _check_shape("excluded", excluded, shape, "Give one array a batch.")
         if not isinstance(excluded, jax.core.Tracer):

@@ -21,48 +21,42 @@ class Learning:
     most `age` batches ahead, by default none.
 
     Args:
-      update: `update(state, batch, feedback, graph)`, compiled. With age 0 it may donate the
-        state's buffers.
-      state: the sampler's state before any update. It is copied.
+      sampler: the sampler.
+      state: its state before any update. It is copied.
       age: int, at least 0.
       graph: the graph that batches are drawn from, as `update` takes it.
+      program: `program(update, donate_argnums=...)` compiles.
 
     Attributes:
       age: as given.
       states: the newest `1 + age` states, the newest last.
+      yielded: the number of batches since the states were set, which the loader counts.
     """
 
     def __init__(
         self,
-        update: Callable[[State, Any, Any, Any], State],
+        sampler: Adaptive,
         state: State,
         age: int,
         graph: Any,
+        program: Callable[..., Any] = jax.jit,
     ):
-        self._update, self.age, self._graph = update, age, graph
-        # Copies, because donated buffers must not be used by others.
+        self.age, self._graph = age, graph
+        # With age 0 nobody else needs the state, and its buffers are donated. So it is copied.
+        self._update = program(update_of(sampler), donate_argnums=() if age else (0,))
         state = jax.tree.map(jnp.copy, state)
         self._now: tuple[int, tuple[State, ...]] = (0, (state,) * (1 + age))
-        self._yielded = 0
+        self.yielded = 0
 
     @classmethod
-    def of(
-        cls,
-        sampler: Sampler,
-        state: State,
-        age: int | None,
-        graph: Any,
-        program: Callable[..., Any] = jax.jit,
-    ) -> Self | None:
+    def of(cls, sampler: Sampler, state: State, age: int | None, *others: Any) -> Self | None:
         """The `Learning` of `sampler`. None if the sampler is not adaptive, or if `age` is
-        None, which leaves its state as it is. `program(update, donate_argnums=...)`
-        compiles."""
+        None, which leaves its state as it is."""
         if age is not None:
             age = require_int("age", age, 0)
         if age is None or not isinstance(sampler, Adaptive):
             return None
-        update = program(update_of(sampler), donate_argnums=() if age else (0,))
-        return cls(update, state, age, graph)
+        return cls(sampler, state, age, *others)
 
     @property
     def states(self) -> tuple[State, ...]:
@@ -77,16 +71,7 @@ class Learning:
                 len(states),
                 "Give what its sampler_states were.",
             )
-        self._yielded, self._now = 0, (0, tuple(states))
-
-    @property
-    def yielded(self) -> int:
-        """The number of batches that the loader has yielded since the states were set."""
-        return self._yielded
-
-    def next(self) -> None:
-        """Counts a batch that the loader yields."""
-        self._yielded += 1
+        self.yielded, self._now = 0, (0, tuple(states))
 
     def state_of(self, number: int) -> State:
         """The state that batch `number` is drawn with; batches are counted as in `yielded`."""
@@ -103,7 +88,7 @@ class Learning:
     def update(self, batch: Any, feedback: Any) -> None:
         """Updates the state for the oldest yielded batch that has had no update yet."""
         done, states = self._now
-        if done == self._yielded:
+        if done == self.yielded:
             raise InputError(
                 "a loader's update must follow a batch of its own",
                 "one more update than batches",

@@ -10,13 +10,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.random import threefry_2x32
 
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
-from jgs.sampling.edges.eligible import count_less
-from jgs.sampling.edges.random import as_key_data, below, node_bits
+from jgs.sampling.edges.eligible import count_less, rows_of
+from jgs.sampling.edges.random import as_key_data, below, node_bits, words
 from jgs.sampling.edges.relabel import relabel
 from jgs.settings import exact_integers
 
@@ -44,8 +43,7 @@ def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
         if num_edges == 0 or src.shape[0] == 0:
             return jnp.full(room, num_edges, jnp.int64)
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
-        start = jnp.where(real, graph.indptr.at[dst].get(mode="clip"), 0)
-        degree = jnp.where(real, graph.indptr.at[dst + 1].get(mode="clip"), 0) - start
+        start, degree = rows_of(graph.indptr, dst, real)
         if graph.sorted_by_source:
             first, after = (count_less(graph.indices, start, degree, src + i) for i in (0, 1))
             start, degree = start + first, after - first
@@ -92,10 +90,11 @@ def join_nodes(
         flat, size = ids.reshape(-1), ids.size
         cutoff = none = None
         if time is not None:
-            cutoff = jnp.broadcast_to(jnp.asarray(time).astype(jnp.int64), ids.shape).reshape(
-                -1
+            time = jnp.asarray(time).astype(jnp.int64)
+            cutoff, none = (
+                jnp.broadcast_to(time, ids.shape).reshape(-1),
+                jnp.zeros(0, jnp.int64),
             )
-            none = jnp.zeros(0, jnp.int64)
         real = (flat >= 0) & (flat < graph.num_nodes)
         nobody, zero = jnp.zeros(0, jnp.int32), jnp.int32(0)
         found, _, rows, cutoffs = relabel(
@@ -116,9 +115,7 @@ def draw_negatives(key: Any, graph: Graph, src: Any, dst: Any, num: int) -> jax.
     with exact_integers():
         src, dst = (jnp.asarray(ends).reshape(-1) for ends in (src, dst))
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
-        ends = jnp.concatenate([src.astype(jnp.uint32), dst.astype(jnp.uint32)])
-        keys = threefry_2x32(as_key_data(key), ends).reshape(2, -1).T
+        keys = words(as_key_data(key), src, dst).T
         keys = jnp.broadcast_to(keys[:, None], (src.shape[0], num, 2))
-        number = jnp.broadcast_to(jnp.arange(num, dtype=jnp.int32), (src.shape[0], num))
-        drawn = below(node_bits(keys, number, 0), jnp.full(number.shape, num_nodes, jnp.int64))
+        drawn = below(node_bits(keys, jnp.arange(num), 0), num_nodes)
         return jnp.where(real[:, None], drawn, num_nodes).astype(jnp.int32)

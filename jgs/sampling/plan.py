@@ -118,22 +118,23 @@ def plan_capacity(
     num_seeds, worst = bound_of(sampler, graph, pool, batch_size, distinct, stages)
     least = 0 if sampler.draws_seeds else num_seeds
     first = modest(worst, least)
-    draw = _draw_on_this_host(sampler, stages)
+    draw = jax.jit(partial(_draw, sampler, stages), static_argnums=4)
+
+    def attempt(level: int, key_data: np.ndarray, items: Any) -> Any:
+        # JAX keeps all that it has traced, also these few sizes. So on a CPU only the kernel is
+        # traced, and not the long plain form.
+        capacity = enlarged(first, worst, level)
+        with kernels.this_host_only(), wide(stages):
+            return draw(jax.device_put(key_data), graph, state, items, capacity)
+
     need, level = np.zeros((2, len(worst.edges)), np.int64), 0
-    trial_keys = fold_each(key_data, np.arange(trials))
-    for trial in range(trials):
-        count = num_items(pool)
-        size = min(batch_size, count) if distinct else batch_size
+    count = num_items(pool)
+    size = min(batch_size, count) if distinct else batch_size
+    for trial_key_data in fold_each(key_data, np.arange(trials)):
         rows = chooser.choice(count, size, replace=not distinct)
-        trial_items = jax.tree.map(partial(_chosen, rows, batch_size, graph.num_nodes), pool)
-
-        given = jax.device_put(trial_keys[trial]), trial_items
-
-        def attempt(level: int, given: Any = given) -> Any:
-            key_data, items = given
-            return draw(key_data, graph, state, items, enlarged(first, worst, level))
-
-        needed, level = until_it_fits(attempt, level)
+        items = jax.tree.map(partial(_chosen, rows, batch_size, graph.num_nodes), pool)
+        again = partial(attempt, key_data=trial_key_data, items=items)
+        needed, level = until_it_fits(again, level)
         need = np.maximum(need, jax.device_get(needed))
     planned = with_margin(need, margin, least, worst)
     log = logging.getLogger("jgs")
@@ -174,26 +175,18 @@ def _chosen(rows: np.ndarray, size: int, num_nodes: int, array: np.ndarray) -> j
     return as_device(chosen)
 
 
-def _draw_on_this_host(sampler: Sampler, stages: Sequence[Stage]) -> Any:
-    """A function `draw(key_data, graph, state, items, capacity)` that returns what the batch
-    needed, and whether it overflowed.
-
-    It is compiled for a few sizes and not needed afterwards. JAX keeps everything that it has
-    traced, so on a CPU only the kernel is traced, and not the long plain form.
-    """
-
-    @partial(jax.jit, static_argnums=4)
-    def draw(
-        key_data: jax.Array, graph: Graph, state: State, items: Any, capacity: Capacity
-    ) -> tuple[jax.Array, jax.Array]:
-        asked = Asked(items, items, key_data) if stages else items
-        seeds, _ = seeds_of(stages, graph, asked)
-        batch = sampler.sample(key_data, graph, state, seeds, capacity)
-        assert batch.needed is not None, "every sampler says what its batches needed"
-        return batch.needed, batch.overflow
-
-    def on_this_host(*arguments: Any) -> Any:
-        with kernels.this_host_only(), wide(stages):
-            return draw(*arguments)
-
-    return on_this_host
+def _draw(
+    sampler: Sampler,
+    stages: Sequence[Stage],
+    key_data: jax.Array,
+    graph: Graph,
+    state: State,
+    items: Any,
+    capacity: Capacity,
+) -> tuple[jax.Array, jax.Array]:
+    """What the batch needed, and whether it overflowed."""
+    asked = Asked(items, items, key_data) if stages else items
+    seeds, _ = seeds_of(stages, graph, asked)
+    batch = sampler.sample(key_data, graph, state, seeds, capacity)
+    assert batch.needed is not None, "every sampler says what its batches needed"
+    return batch.needed, batch.overflow

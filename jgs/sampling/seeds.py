@@ -77,17 +77,12 @@ def _array(value: Any) -> Any:
 
 def _long(name: str, value: Any) -> jax.Array:
     value = _array(value)
-    if value.size and not jnp.issubdtype(value.dtype, jnp.integer):
+    single = value.ndim == 0
+    if single or (value.size and not jnp.issubdtype(value.dtype, jnp.integer)):
         raise InputError(
             f"the {name} of seeds must be an array of integers",
-            f"{value.dtype}{list(value.shape)}",
-            "Convert it with .astype(int).",
-        )
-    if value.ndim == 0:
-        raise InputError(
-            f"the {name} of seeds must be an array of integers",
-            f"one number, {value}",
-            "Put it into a list.",
+            f"one number, {value}" if single else f"{value.dtype}{list(value.shape)}",
+            "Put it into a list." if single else "Convert it with .astype(int).",
         )
     if isinstance(value, np.ndarray) and (value > np.iinfo(np.int64).max).any():
         raise InputError(

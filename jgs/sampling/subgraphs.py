@@ -173,25 +173,16 @@ class SubgraphSampler(Sampler):
     def sample(
         self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> MiniBatch:
-        key_data, seeds, capacity = self._check(key, graph, state, seeds, capacity)
+        seeds = Seeds.of(seeds)
+        batches = self.sample_separately(key, graph, state, seeds, capacity)
         if seeds.nodes.ndim == 1:
-            (batch,) = self._batches(key_data[None], graph, state, [seeds], capacity)
-            return batch
-        every = [seeds.batch(i) for i in range(seeds.nodes.shape[0])]
-        batches = self._batches(key_data, graph, state, every, capacity)
+            return batches[0]
         return jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
 
     def sample_separately(
-        self, key_data: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity
+        self, key_data: Any, graph: Graph, state: Any, seeds: Any, capacity: Capacity | None
     ) -> list[MiniBatch]:
         """See `Sampler.sample_separately`. Each subgraph is drawn by one thread."""
-        key_data, seeds, capacity = self._check(key_data, graph, state, seeds, capacity)
-        every = [seeds.batch(i) for i in range(seeds.nodes.shape[0])]
-        return self._batches(key_data, graph, state, every, capacity)
-
-    def _check(
-        self, key: Any, graph: Graph, state: Any, seeds: Any, capacity: Any
-    ) -> tuple[jax.Array, Seeds, Capacity]:
         check_graph(graph, False, self.edge_weights)
         if not isinstance(state, SubgraphState):
             raise InputError(
@@ -202,31 +193,19 @@ class SubgraphSampler(Sampler):
         seeds = checked_seeds(self, graph, seeds)
         if capacity is None:
             capacity = self.bound(GraphShape.of(graph), 1)
-        return as_key_data(key, seeds.nodes.shape[:-1]), seeds, check_capacity(capacity, 0, 1)
-
-    def _batches(
-        self,
-        key_data: jax.Array,
-        graph: Graph,
-        state: SubgraphState,
-        seeds: list[Seeds],
-        capacity: Capacity,
-    ) -> list[MiniBatch]:
-        key_data, graph, state, seeds = vary_alike(key_data, graph, state, seeds)
+        capacity = check_capacity(capacity, 0, 1)
+        shape = seeds.nodes.shape[:-1]
+        key_data = as_key_data(key_data, shape).reshape(-1, 2)
+        every = [seeds.batch(i) for i in range(shape[0])] if shape else [seeds]
+        key_data, graph, state, every = vary_alike(key_data, graph, state, every)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
-            batches = _batches(key_data, graph, state, seeds, self, capacity)
+            batches = _batches(key_data, graph, state, every, self, capacity)
         return [with_columns(batch, graph, self) for batch in batches]
 
 
 class Drawn(NamedTuple):
-    """A subgraph.
-
-    Fields:
-      nodes: int32 `[R]`.
-      num_nodes: int32 `[]`, the number of nodes that it needed.
-      block: the graph that the nodes induce.
-      needed: the number of edges that it needed.
-    """
+    """A subgraph: its nodes int32 `[R]`, the block that they induce, and the numbers of nodes
+    and of edges that it needed."""
 
     nodes: jax.Array
     num_nodes: jax.Array
@@ -276,43 +255,35 @@ def _batches(
     sampler: SubgraphSampler,
     capacity: Capacity,
 ) -> list[MiniBatch]:
-    bad = [bad_seeds(each, graph.num_nodes, graph.num_edges) for each in seeds]
-    excluded = [each.excluded for each in seeds]
-    options = (ids_needed(sampler), ~jnp.stack(bad), excluded)
-    drawn = _draw(key_data, graph, state, capacity, sampler, *options)
-    fields = (drawn, seeds, bad)
-    return [_batch(*one, graph, state, capacity) for one in zip(*fields, strict=True)]
-
-
-def _batch(
-    drawn: Drawn,
-    seeds: Seeds,
-    bad: jax.Array,
-    graph: Graph,
-    state: SubgraphState,
-    capacity: Capacity,
-) -> MiniBatch:
     num_nodes, (room,), (max_edges,) = graph.num_nodes, capacity.sources, capacity.edges
-    overflow = bad | (drawn.num_nodes > room) | (drawn.needed > max_edges)
-    nodes = jnp.where(overflow, num_nodes, drawn.nodes)
-    chosen, num_seeds = _among(nodes, seeds.nodes, num_nodes)
-    weight = None
-    if state.coefficients is not None:
-        # With these weights the mean over the batch's seeds estimates the mean over all seeds.
-        share = jnp.sum(chosen) / jnp.maximum(num_seeds, 1)
-        coefficient = state.coefficients.nodes.at[nodes].get(mode="fill", fill_value=0)
-        weight = jnp.where(chosen, coefficient * share.astype(jnp.float32), 0)
-    needed = jnp.stack([jnp.minimum(drawn.needed, 2**31 - 1), drawn.num_nodes])[:, None]
-    return MiniBatch(
-        jnp.where(chosen, nodes, num_nodes),
-        nodes,
-        (drawn.block,),
-        overflow,
-        num_nodes,
-        needed=jnp.where(bad, -1, needed).astype(jnp.int32),
-        extras=Extras(seed_weight=weight),
-        square=True,
-    )
+    all_bad = [bad_seeds(each, num_nodes, graph.num_edges) for each in seeds]
+    options = (ids_needed(sampler), ~jnp.stack(all_bad), [each.excluded for each in seeds])
+    every = _draw(key_data, graph, state, capacity, sampler, *options)
+    batches = []
+    for drawn, own, bad in zip(every, seeds, all_bad, strict=True):
+        overflow = bad | (drawn.num_nodes > room) | (drawn.needed > max_edges)
+        nodes = jnp.where(overflow, num_nodes, drawn.nodes)
+        chosen, num_seeds = _among(nodes, own.nodes, num_nodes)
+        weight = None
+        if state.coefficients is not None:
+            # With these weights the batch's mean estimates the mean over all seeds.
+            share = jnp.sum(chosen) / jnp.maximum(num_seeds, 1)
+            coefficient = state.coefficients.nodes.at[nodes].get(mode="fill", fill_value=0)
+            weight = jnp.where(chosen, coefficient * share.astype(jnp.float32), 0)
+        needed = jnp.stack([jnp.minimum(drawn.needed, 2**31 - 1), drawn.num_nodes])[:, None]
+        batches.append(
+            MiniBatch(
+                jnp.where(chosen, nodes, num_nodes),
+                nodes,
+                (drawn.block,),
+                overflow,
+                num_nodes,
+                needed=jnp.where(bad, -1, needed).astype(jnp.int32),
+                extras=Extras(seed_weight=weight),
+                square=True,
+            )
+        )
+    return batches
 
 
 def _among(nodes: jax.Array, seeds: jax.Array, num_nodes: int) -> tuple[jax.Array, jax.Array]:

@@ -7,13 +7,13 @@ The plain functions here compute with 64-bit integers: trace them under
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.random import threefry_2x32
 
 from jgs.errors import InputError
 from jgs.graph import Graph
@@ -22,7 +22,8 @@ from jgs.options import Option
 from jgs.sampling.base import Draws, State
 from jgs.sampling.checks import check_graph, checked_seeds
 from jgs.sampling.edges.eligible import Eligible, bad_excluded, eligible, weights_of
-from jgs.sampling.edges.random import as_key_data, below, cutoff_keys
+from jgs.sampling.edges.random import as_key_data, below, cutoff_keys, node_bits, words
+from jgs.sampling.edges.relabel import equal_ones
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
@@ -67,24 +68,39 @@ class Walker(Draws):
     by_source: bool = False
 
     @abstractmethod
-    def init(self, graph: Graph) -> State:
-        """The walker's state: everything that depends on the graph alone, as a pytree; () if
-        there is none. Raises `InputError` where the graph lacks what the walker needs."""
-
-    @abstractmethod
     def sample(
         self, key: Any, graph: Graph, state: State, seeds: Any, capacity: None = None
     ) -> Walks:
         """A walk from each of the `seeds`, `Seeds` or int `[B]` with `N` for padding; jittable.
 
-        Args:
-          key: a Threefry key, typed or as its key data uint32 `[2]`, used once. For seeds
-            `[S, B]` an array of `S` keys.
-          graph: the graph; an argument of the jitted function, never a constant in it.
-          state: what `init` returned for the graph; also an argument of the jitted function.
-          capacity: not used, because the size of a walk is known. It is here so that the
-            arguments are those of `Sampler.sample`.
+        The arguments are those of `Sampler.sample`. For seeds `[S, B]` the key is an array of
+        `S` keys. `capacity` is not used, because the size of a walk is known.
         """
+
+
+def relation_path(graph: Graph, relations: Sequence[Any]) -> tuple[int, ...]:
+    """The numbers of `relations`, names or triples, that successive steps follow.
+
+    A step goes from a target to a source of its relation. So each relation's source type must
+    be the target type of the next one. Raises `InputError`, also for a graph without a schema.
+    """
+    if graph.schema is None or graph.edge_type is None:
+        raise InputError(
+            "steps along relations need a typed graph",
+            "one without a schema" if graph.schema is None else "one whose edges have no types",
+            "Make it with Graph.from_relations.",
+        )
+    numbers = tuple(graph.schema.relation(one) for one in relations)
+    named = [graph.schema.relations[number] for number in numbers]
+    for one, after in pairwise(named):
+        if one[0] != after[2]:
+            raise InputError(
+                "each relation's source type must be the target type of the next",
+                f"({', '.join(one)}) before ({', '.join(after)})",
+                "Steps go from targets to sources: turn the path round, or use reverse "
+                "relations.",
+            )
+    return numbers
 
 
 # step(keys, t, previous, here) makes step `t` (counted from 1) of `B` walks. `keys` uint32
@@ -136,47 +152,26 @@ def _walks(
 def walk_numbers(roots: jax.Array, cutoff: jax.Array | None = None) -> jax.Array:
     """int32 `[B]`: for each root, the number of earlier roots that are the same node and, if
     there are cutoffs int64 `[B]`, have the same one."""
+    order, begin = equal_ones(roots, cutoff)
     place = jnp.arange(roots.shape[0], dtype=jnp.int32)
-    keys = [roots] if cutoff is None else [roots, cutoff]
-    *ordered, order = jax.lax.sort([*keys, place], num_keys=len(keys), is_stable=True)
-    new = jnp.zeros(max(roots.shape[0] - 1, 0), bool)
-    for key in ordered:
-        new |= key[1:] != key[:-1]
-    first = jnp.concatenate([jnp.ones(1, bool), new])
-    begin = jax.lax.cummax(jnp.where(first, place, 0))
     return jnp.zeros_like(place).at[order].set(place - begin)
 
 
 def walker_keys(key_data: jax.Array, roots: jax.Array, number: jax.Array) -> jax.Array:
     """uint32 `[B, 2]`: the key of each walk, from the call's key uint32 `[2]` or those of the
     roots' cutoffs, uint32 `[B, 2]`, its root and its number."""
-    counter = jnp.stack([roots.astype(jnp.uint32), number.astype(jnp.uint32)])
-    if key_data.ndim == 2:
-        return jax.vmap(threefry_2x32)(key_data, counter.T)
-    return threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape).T
+    return words(key_data, roots, number).T
 
 
 def step_halves(keys: jax.Array, step: jax.Array, number: Any) -> tuple[jax.Array, jax.Array]:
     """Two uint32 `[B]`: the random words of draw `number` (a scalar or `[B]`) at `step`."""
-    shape = keys.shape[:1]
-    counter = [jnp.broadcast_to(jnp.asarray(x, jnp.uint32), shape) for x in (step, number)]
-    high, low = jax.vmap(threefry_2x32)(keys, jnp.stack(counter, axis=1)).T
+    high, low = words(keys, step, number)
     return high, low
 
 
 def step_bits(keys: jax.Array, step: jax.Array, number: Any) -> jax.Array:
     """uint64 `[B]`: the two words of `step_halves` as one number."""
-    high, low = step_halves(keys, step, number)
-    return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)
-
-
-def rows_of(graph: Graph, nodes: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """int64 `[B]` each: where the row of each node begins among the edges, and its length; both
-    are 0 for `N`."""
-    real = nodes < graph.num_nodes
-    start = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
-    end = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0)
-    return start, end - start
+    return node_bits(keys, step, number)
 
 
 def eligible_of(
@@ -186,38 +181,27 @@ def eligible_of(
     return eligible(graph, nodes, nodes < graph.num_nodes, of.time, of.excluded, window)
 
 
-def neighbor_at(graph: Graph, edge: jax.Array, drawn: jax.Array) -> jax.Array:
-    """int32 `[B]`: the source of each `edge` where `drawn` is True, else `N`."""
-    if graph.num_edges == 0:  # an empty array cannot be indexed
-        return jnp.full(edge.shape, graph.num_nodes, jnp.int32)
-    return jnp.where(drawn, graph.indices.at[edge].get(mode="clip"), graph.num_nodes)
-
-
 def drawn_neighbor(
     graph: Graph, rows: Eligible, bits: jax.Array, weighted: bool, latest: int | None = None
 ) -> jax.Array:
     """int32 `[B]`: a neighbour of each of the rows `[B]` by an eligible edge, each equally
     likely or in proportion to its weight; `N` where there is none to draw. With `latest` only
     so many last edges of a row are eligible."""
-    if graph.num_edges == 0:
-        return neighbor_at(graph, rows.start, rows.start < 0)
+    if graph.num_edges == 0:  # an empty array cannot be indexed
+        return jnp.full(rows.start.shape, graph.num_nodes, jnp.int32)
     if weighted:
         weights = weights_of(rows, graph.edge_weight_prefix, graph.indptr)
-        total = jnp.maximum(weights.total, 0)
-        return neighbor_at(graph, weights.edge(below(bits, total)), total > 0)
-    count = rows.num if latest is None else jnp.minimum(rows.num, latest)
-    edge = rows.edge(rows.num - count + below(bits, count))
-    return neighbor_at(graph, edge, count > 0)
+        count = jnp.maximum(weights.total, 0)
+        edge = weights.edge(below(bits, count))
+    else:
+        count = rows.num if latest is None else jnp.minimum(rows.num, latest)
+        edge = rows.edge(rows.num - count + below(bits, count))
+    drawn = graph.indices.at[edge].get(mode="clip")
+    return jnp.where(count > 0, drawn, graph.num_nodes)
 
 
 def walk(key_data: jax.Array, graph: Graph, seeds: Seeds, length: int, step: Step) -> Walks:
-    """Walks of at most `length` steps.
-
-    Args:
-      key_data: uint32 `[2]`.
-      seeds: the roots `[B]`.
-      step: makes one step of all walks, see `Step`.
-    """
+    """Walks of at most `length` steps from the roots `[B]`, by the key data uint32 `[2]`."""
     num_nodes, roots = graph.num_nodes, seeds.nodes
     bad = (roots < 0) | (roots > num_nodes)
     if seeds.excluded is not None:

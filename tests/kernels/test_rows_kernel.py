@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jgs import kernels
 from jgs.dist.rows.picked import merge_rows, route_rows
-from jgs.sampling.edges.relabel_kernel import relabel_edges
+from jgs.sampling.edges.relabel import relabel_edges
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="kernels are not in use")
 

@@ -6,7 +6,7 @@ import pytest
 
 from jgs import Graph, InputError
 from jgs.sampling import Capacity, plan_capacity, sample_neighbors
-from jgs.sampling.edges.relabel_kernel import relabel_edges
+from jgs.sampling.edges.relabel import relabel_edges
 
 
 def test_plan_capacity_is_tight_and_says_so(make_graph, caplog):

@@ -8,7 +8,7 @@ import pytest
 
 from jgs import InputError, kernels
 from jgs.sampling import Capacity, Loader
-from jgs.sampling.loading.superbatch import choose_super_batch
+from jgs.sampling.capacity import choose_super_batch
 
 KEY = jax.random.key(1)
 SEEDS = np.random.default_rng(0).permutation(300)[:100]

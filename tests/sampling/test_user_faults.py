@@ -13,7 +13,7 @@ import jgs
 from jgs import InputError, ops
 from jgs.models import GraphSAGE
 from jgs.sampling import Capacity, Loader, Neighbors, Walk, plan_capacity, sample_neighbors
-from jgs.sampling.edges.compact import with_edges
+from jgs.sampling.edges.columns import with_edges
 from jgs.settings import exact_integers
 
 KEY = jax.random.key(0)

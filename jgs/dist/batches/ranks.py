@@ -36,8 +36,7 @@ from jgs.sampling.loading.items import Stage, check_asked
 from jgs.sampling.loading.loader import Loader, decided_by
 from jgs.sampling.loading.schedule import Schedule, SeedParts
 from jgs.sampling.loading.source import Source
-from jgs.sampling.loading.staged import source_of
-from jgs.sampling.loading.stages import SamplerSchedule, check_alike, check_states, samplers_of
+from jgs.sampling.loading.stages import check_samplers, source_of
 from jgs.sampling.plan import bound_of, plan_capacity
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
@@ -216,9 +215,7 @@ def rank_loader(
                 f"{name} must be one of {', '.join(choices)}", repr(value), "Choose one."
             )
     graphs = ranks.graphs(mode) if graphs is None else graphs
-    samplers = samplers_of(sampler, **options)
-    check_alike(samplers, None)
-    states = check_states(states, samplers)
+    sampler, samplers, states = check_samplers(sampler, states, **options)
     stages: tuple[Stage, ...] = ()
     if items is None and before is not None:
         raise InputError(
@@ -239,8 +236,6 @@ def rank_loader(
             ranks.check(batch_size, each, mode)
         if each not in states:
             states[each] = each.init(graphs[0])
-    if not isinstance(sampler, SamplerSchedule):
-        (sampler,) = samplers
     background = comm.clone()
     # Draws that do not belong to a node differ between ranks.
     draws_by = None if all(each.by_node for each in samplers) else comm.size

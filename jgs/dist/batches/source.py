@@ -19,7 +19,6 @@ from jgs.sampling.edges.random import fold_keys
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.loading.stages import Stages
 from jgs.sampling.shorthand import as_sampler
 
 
@@ -140,7 +139,6 @@ class RankSource:
     """
 
     at_once, together = 1, True
-    stages: Stages | None = None
 
     def __init__(
         self,
@@ -183,9 +181,6 @@ class RankSource:
         for number, (key_data, seeds) in enumerate(every, begun):
             self._take_state(number)
             yield [self._draw(key_data, seeds)]
-
-    def finish(self, item: Drawn) -> Drawn:
-        return item
 
     def _take_state(self, number: int) -> None:
         if self.learning is not None:

@@ -31,7 +31,7 @@ from jgs.sampling.capacity import (
 )
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.hops import empty_if, relabels
-from jgs.sampling.edges.relabel_kernel import relabel_edges
+from jgs.sampling.edges.relabel import relabel_edges
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 
@@ -73,7 +73,7 @@ def check_vanilla(sampler: Sampler) -> None:
 
 
 class HopSpec(NamedTuple):
-    """The static settings of a batch (see `jgs.sampling.edges.hops.Spec`)."""
+    """The static settings of a batch (see `jgs.sampling.edges.hops.sample_hops`)."""
 
     sampler: ByNode
     capacity: Capacity

@@ -14,7 +14,6 @@ from jgs.graph import Graph
 from jgs.models.skipgram import WalkBatch, draw_pairs, noise_prefix
 from jgs.sampling import Loader, Walker
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
-from jgs.sampling.loading.stages import Stages
 from jgs.settings import exact_integers
 
 _WALKS_AT_ONCE = 1 << 11  # drawn in one call: a call costs as much for few walks as for many
@@ -36,7 +35,6 @@ class WalkSource:
     """
 
     together, redraws, learning = False, 0, None
-    stages: Stages | None = None
 
     def __init__(
         self,
@@ -75,9 +73,6 @@ class WalkSource:
             self.seconds["sampling"] += time.perf_counter() - began
             count = min(self.at_once, len(schedule) - step)
             yield [self._pick(batches, comm.same(np.int32(i))) for i in range(count)]
-
-    def finish(self, item: Any) -> Any:
-        return item
 
     def _draw(
         self, key_data: jax.Array, graph: Graph, state: Any, prefix: jax.Array, roots: jax.Array

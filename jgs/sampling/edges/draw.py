@@ -102,7 +102,7 @@ def weighted_distinct(
 def _bits(key_data: jax.Array, node: jax.Array, k: int) -> jax.Array:
     """uint64 `[T, k]`: the bits of the first `k` draws of each target."""
     keys = jnp.repeat(key_data[:, None], k, axis=1) if key_data.ndim == 2 else key_data
-    return node_bits(keys, jnp.repeat(node[:, None], k, axis=1), jnp.arange(k))
+    return node_bits(keys, node[:, None], jnp.arange(k))
 
 
 def _insert(values: jax.Array, at: jax.Array, new: jax.Array, slots: jax.Array) -> jax.Array:

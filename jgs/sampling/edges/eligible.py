@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Graph
-from jgs.kernels.call import vary_alike
+from jgs.kernels.call import FILL, vary_alike
 
 
 class Eligible(NamedTuple):
@@ -56,10 +56,10 @@ class Eligible(NamedTuple):
 
         return start + position + first_where(lambda h: before(h) > position, holes, self)
 
-    def along(self, axis: int = 1) -> Eligible:
+    def along(self) -> Eligible:
         """The same rows with one more axis, along which each has several positions."""
-        fields = {name: _expanded(a, axis) for name, a in self._asdict().items()}
-        return Eligible(**fields | {"excluded": self.excluded})
+        deeper = jax.tree.map(lambda a: a[:, None], self._replace(excluded=None))
+        return deeper._replace(excluded=self.excluded)
 
 
 def eligible(
@@ -77,8 +77,7 @@ def eligible(
       excluded: int64 `[X]`, see `Seeds`.
       window: only edges from `cutoff - window` on are eligible. None: there is no such limit.
     """
-    row = jnp.where(real, graph.indptr.at[nodes].get(mode="clip"), 0)
-    length = jnp.where(real, graph.indptr.at[nodes + 1].get(mode="clip"), 0) - row
+    row, length = rows_of(graph.indptr, nodes, real)
     start = row
     if cutoff is not None:
         assert graph.edge_time is not None
@@ -92,6 +91,17 @@ def eligible(
     return holes_of(Eligible(nodes, row, start, length, length, cutoff), excluded)
 
 
+def rows_of(
+    indptr: jax.Array, nodes: jax.Array, real: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """int64, the shape of `nodes`: where the row of each node begins among the edges, and its
+    length. Both are 0 where `real` is False; by default that is for ids of no nodes."""
+    if real is None:
+        real = (nodes >= 0) & (nodes < indptr.shape[0] - 1)
+    start = jnp.where(real, indptr.at[nodes].get(mode="clip"), 0)
+    return start, jnp.where(real, indptr.at[nodes + 1].get(mode="clip"), 0) - start
+
+
 def holes_of(rows: Eligible, excluded: jax.Array | None) -> Eligible:
     """`rows` without the edges `excluded`, int64 `[X]` or None."""
     if excluded is None or excluded.shape[0] == 0:
@@ -100,6 +110,17 @@ def holes_of(rows: Eligible, excluded: jax.Array | None) -> Eligible:
     after = jnp.searchsorted(excluded, rows.start + rows.length)
     count = rows.length - (after - first)
     return rows._replace(num=count, excluded=excluded, first=first)
+
+
+def of_relation(graph: Graph, rows: Eligible, relation: jax.Array | int) -> Eligible:
+    """The rows, which have no holes so far, of which only the edges of `relation` are
+    eligible."""
+    assert graph.edge_type is not None
+    begin, end = (
+        count_less(graph.edge_type, rows.start, rows.length, jnp.asarray(relation) + i)
+        for i in (0, 1)
+    )
+    return rows._replace(start=rows.start + begin, length=end - begin, num=end - begin)
 
 
 def bad_excluded(excluded: jax.Array, num_edges: int) -> jax.Array:
@@ -155,10 +176,10 @@ class Weights(NamedTuple):
             begin = begin - self.lost[jnp.searchsorted(self.rows.excluded, edge)]
         return begin, through - before
 
-    def along(self, axis: int = 1) -> Weights:
+    def along(self) -> Weights:
         """The same with one more axis, along which each row has several points."""
-        total, base = (_expanded(a, axis) for a in (self.total, self.base))
-        return self._replace(rows=self.rows.along(axis), total=total, base=base)
+        total, base = self.total[:, None], self.base[:, None]
+        return self._replace(rows=self.rows.along(), total=total, base=base)
 
 
 def weights_of(rows: Eligible, prefix: jax.Array | None, indptr: jax.Array) -> Weights:
@@ -214,15 +235,8 @@ def find(prefix: jax.Array, start: jax.Array, degree: jax.Array, point: jax.Arra
 
 def row_weight(prefix: jax.Array, start: jax.Array, position: jax.Array) -> jax.Array:
     """int64: the prefix sum of each row's weights before `position` (0 for position 0)."""
-    at = prefix.at[start + position - 1].get(
-        mode="fill", fill_value=0, wrap_negative_indices=False
-    )
-    return jnp.where(position > 0, at, 0)
+    return jnp.where(position > 0, prefix.at[start + position - 1].get(**FILL), 0)
 
 
 def _get(array: Any, at: jax.Array) -> jax.Array:
     return array.at[at].get(mode="clip")
-
-
-def _expanded(array: jax.Array | None, axis: int) -> Any:
-    return None if array is None else jnp.expand_dims(array, axis)

@@ -4,44 +4,23 @@ this."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block, Graph, MiniBatch
-from jgs.kernels.call import on_cpu, vary_alike
-from jgs.sampling.capacity import Capacity
-from jgs.sampling.edges.compact import compacted
+from jgs.kernels.call import FILL, on_cpu, vary_alike
+from jgs.sampling.edges.columns import compacted
 from jgs.sampling.edges.eligible import bad_excluded, eligible
 from jgs.sampling.edges.relabel import relabel
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
-# (blocks, nodes, overflow, needed, cutoff): these fields of a `MiniBatch`, but the seeds' block
-# first.
+# (blocks, nodes, overflow, needed, cutoff): as in a `MiniBatch`, but the seeds' block first.
 Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array, jax.Array | None]
-
-
-class Spec(Protocol):
-    """The static part of a sampler's arguments, apart from how it draws: a hashable tuple.
-
-    Fields:
-      capacity, edge_ids, edge_weights, relabel_inputs, window: as in
-        `jgs.sampling.algorithms.nodewise.neighbors.Neighbors` and
-        `jgs.sampling.Sampler.sample`.
-      separate: bool; whether S batches have separate arrays instead of common ones.
-      first_hop: int; the number of the first hop. Hop h draws with the key `fold(key, h)`.
-    """
-
-    capacity: Capacity
-    edge_ids: bool
-    edge_weights: bool
-    relabel_inputs: bool
-    separate: bool
-    first_hop: int
-    window: int | None
 
 
 # draw(graph, key_data, rows, h, room) draws edges with the batch's key `key_data` at the `h`-th
@@ -56,9 +35,7 @@ Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
 # slot.
 Neighbor = Callable[[Graph, jax.Array], jax.Array]
 
-
-# An implementation of a sampler: `(key_data, graph, seeds, spec)` to samples; see
-# `sample_hops`.
+# implementation(key_data, graph, seeds, spec) returns samples as `sample_hops` does.
 Implementation = Callable[..., list[Sample]]
 
 
@@ -109,10 +86,8 @@ def _samples(
     return on_cpu(*implementations, key_data, graph, seeds)
 
 
-def source_of(graph: Graph, edge: jax.Array) -> jax.Array:
+def _source(graph: Graph, edge: jax.Array) -> jax.Array:
     """The source of each drawn edge: the `Neighbor` of samplers that draw edges."""
-    if graph.num_edges == 0:
-        return edge.astype(jnp.int32)
     return graph.indices.at[edge].get(mode="clip")
 
 
@@ -122,11 +97,15 @@ def sample_hops(
     seeds: Seeds,
     spec: Any,
     draw: Draw,
-    neighbor: Neighbor = source_of,
+    neighbor: Neighbor = _source,
 ) -> list[Sample]:
     """The sample of `seeds` `[B]` with the key `key_data` `[2]`, in a list. For `[S, B]` and
-    `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S
-    samples."""
+    `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S samples.
+
+    `spec` is the static part of a sampler's arguments, a hashable tuple. Its `capacity`,
+    `edge_ids`, `edge_weights`, `relabel_inputs` and `window` are as in `Neighbors`. Hops are
+    counted from `first_hop` on: hop `h` draws with the key `fold(key, h)`.
+    """
     one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
     if seeds.nodes.ndim == 1:
         return [one(key_data, seeds)]
@@ -153,7 +132,10 @@ def _sample_batch(
     bad = bad_seeds(seeds, num_nodes, num_edges)
     nodes, cutoff = seeds.nodes, seeds.time
     if num_edges == 0:  # one edge that is in no row, since an empty array cannot be indexed
-        graph, seeds = _with_an_edge(graph), seeds.replace(excluded=None)
+        arrays = graph.edge_arrays().items()
+        one_edge = {name: jnp.zeros((1, *a.shape[1:]), a.dtype) for name, a in arrays}
+        graph = Graph.from_edge_arrays(graph.indptr, one_edge, schema=graph.schema)
+        seeds = seeds.replace(excluded=None)
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
     if cutoff is not None:
         cutoff = jnp.where(nodes < num_nodes, cutoff, 0)
@@ -180,12 +162,6 @@ def bad_seeds(seeds: Seeds, num_nodes: int, num_edges: int) -> jax.Array:
     return bad if seeds.excluded is None else bad | bad_excluded(seeds.excluded, num_edges)
 
 
-def _with_an_edge(graph: Graph) -> Graph:
-    arrays = graph.edge_arrays().items()
-    one = {name: jnp.zeros((1, *a.shape[1:]), a.dtype) for name, a in arrays}
-    return Graph.from_edge_arrays(graph.indptr, one, schema=graph.schema)
-
-
 def _hop(
     key_data: jax.Array,
     graph: Graph,
@@ -197,9 +173,9 @@ def _hop(
     neighbor: Neighbor,
     num_edges: int,
 ) -> tuple[Block, jax.Array, jax.Array | None, jax.Array, jax.Array]:
-    """One hop from the frontier, which is nodes, their cutoffs, and how many of them are real.
-    Returns its block, the sources and their cutoffs, the numbers of edges and sources that it
-    needed, and whether both fit."""
+    """One hop from the frontier: nodes, their cutoffs, and how many of them are real. Returns
+    the block, the sources and their cutoffs, the edges and sources needed, and whether both
+    fit."""
     nodes, cutoff, num_targets = frontier
     num_nodes = graph.num_nodes
     edge_capacity, source_capacity = spec.capacity.edges[h], spec.capacity.sources[h]
@@ -223,9 +199,7 @@ def _hop(
     else:
         indices = jnp.where(valid, neighbors, num_nodes)
     if weight is None and spec.edge_weights and graph.edge_weight is not None:
-        weight = graph.edge_weight.at[edge].get(
-            mode="fill", fill_value=0, wrap_negative_indices=False
-        )
+        weight = graph.edge_weight.at[edge].get(**FILL)
     block = Block(
         indptr=indptr,
         indices=indices,
@@ -245,15 +219,9 @@ def empty_if(overflow: jax.Array, block: Block, num_edges: int) -> Block:
     """`block`, or where the sample has overflowed an empty block of the same capacities, from a
     graph of `num_edges` edges."""
     assert block.source_capacity is not None
-    empty = Block(
-        indptr=jnp.zeros_like(block.indptr),
+    empty = replace(
+        jax.tree.map(jnp.zeros_like, block),
         indices=jnp.full_like(block.indices, block.source_capacity),
-        num_targets=jnp.zeros_like(block.num_targets),
-        num_sources=jnp.zeros_like(block.num_sources),
-        num_edges=jnp.zeros_like(block.num_edges),
         edge_id=None if block.edge_id is None else jnp.full_like(block.edge_id, num_edges),
-        edge_weight=None if block.edge_weight is None else jnp.zeros_like(block.edge_weight),
-        control=jax.tree.map(jnp.zeros_like, block.control),
-        source_capacity=block.source_capacity,
     )
-    return jax.tree.map(lambda e, b: jnp.where(overflow, e, b), empty, block)
+    return jax.tree.map(partial(jnp.where, overflow), empty, block)

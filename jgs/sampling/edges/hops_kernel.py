@@ -13,20 +13,20 @@ from jax.custom_batching import custom_vmap
 
 from jgs import kernels
 from jgs.graph import Block, Graph
-from jgs.kernels.call import vary_alike
+from jgs.kernels.call import call
 from jgs.sampling.edges.hops import Sample, relabels
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
 T = TypeVar("T")
-# call(key_data, graph, seeds): the samples of `seeds`, `Seeds` or nodes int32 `[..., B]`, with
+# draw(key_data, graph, seeds): the samples of `seeds`, `Seeds` or nodes int32 `[..., B]`, with
 # the keys `key_data` uint32 `[..., W]`. With `spec.separate` these are `[..., S, B]` and
 # `[..., S, W]`, and there are S samples. The graph may be any pytree that the batches share.
 Call = Callable[[jax.Array, Any, Any], T]
 
 
-def call_once(call: Call[T], key_data: jax.Array, graph: Any, seeds: Any) -> T:
-    """`call(key_data, graph, seeds)`. `jax.vmap` turns it into one call for several batches."""
+def call_once(draw: Call[T], key_data: jax.Array, graph: Any, seeds: Any) -> T:
+    """`draw(key_data, graph, seeds)`. `jax.vmap` turns it into one call for several batches."""
     of_batch, form = jax.tree.flatten((key_data, seeds))
     arrays, of_graph = jax.tree.flatten(graph)
     own = len(of_batch)  # arrays that differ from batch to batch
@@ -35,7 +35,7 @@ def call_once(call: Call[T], key_data: jax.Array, graph: Any, seeds: Any) -> T:
         key_data, seeds = jax.tree.unflatten(form, arrays[:own])
         # Set here too: under a transformation this is traced outside the caller's x64 context.
         with exact_integers():
-            return call(key_data, jax.tree.unflatten(of_graph, arrays[own:]), seeds)
+            return draw(key_data, jax.tree.unflatten(of_graph, arrays[own:]), seeds)
 
     once = custom_vmap(one_call)
 
@@ -63,9 +63,8 @@ def call_kernel(
     spec: Any,
     **attributes: Any,
 ) -> list[Sample]:
-    """The samples of the seeds `of` that the FFI `target` returns for its `operands`, followed
-    by the seeds' nodes, times and excluded edges. `attributes` are passed in addition to those
-    of every sampler."""
+    """The samples of the seeds `of`, by the FFI `target`. It takes the `operands`, then the
+    seeds' nodes, times and excluded edges; and `attributes` besides those of every sampler."""
     capacity, seeds = spec.capacity, of.nodes
     batches = seeds.shape[: -2 if spec.separate else -1]
 
@@ -91,18 +90,18 @@ def call_kernel(
     counts = result(jnp.bool), result(jnp.int32, 2, len(blocks))
     sample = (blocks, result(jnp.int32, num_nodes), *counts, cutoff)
     results, of_samples = jax.tree.flatten([sample] * (seeds.shape[-2] if spec.separate else 1))
-    arrays = jax.ffi.ffi_call(target, results, vmap_method="sequential")(
-        *operands,
-        seeds,
-        *(jnp.zeros(0, jnp.int64) if a is None else a for a in (of.time, of.excluded)),
+    limits = [jnp.zeros(0, jnp.int64) if a is None else a for a in (of.time, of.excluded)]
+    arrays = call(
+        target,
+        results,
+        (*operands, seeds, *limits),
+        kernels.NUM_THREADS,
         edge_capacity=np.array(capacity.edges, np.int64),
         source_capacity=np.array(capacity.sources, np.int64),
         relabel_inputs=np.bool_(spec.relabel_inputs),
         first_hop=np.int64(spec.first_hop),
-        num_threads=np.int64(kernels.NUM_THREADS),
         **attributes,
     )
-    arrays = [vary_alike(array, seeds)[0] for array in arrays]
     unwanted = {} if spec.edge_ids else {"edge_id": None}
     unwanted |= {} if spec.edge_weights else {"edge_weight": None}
     return [

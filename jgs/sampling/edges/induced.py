@@ -15,11 +15,13 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Block, Graph
+from jgs.graph.checks import check_distinct
 from jgs.graph.formats.export import edge_targets
-from jgs.kernels.call import on_cpu, vary_alike
+from jgs.kernels.call import call, on_cpu, or_empty, vary_alike
 from jgs.sampling.capacity import round_up
 from jgs.sampling.checks import check_graph, check_seed_ids
-from jgs.sampling.edges.compact import without_edges
+from jgs.sampling.edges.columns import without_edges
+from jgs.sampling.edges.eligible import rows_of
 from jgs.sampling.edges.hops_kernel import call_once
 from jgs.settings import exact_integers
 
@@ -29,15 +31,8 @@ _INT32_MAX = 2**31 - 1
 
 
 class InducedArrays(NamedTuple):
-    """The edges of an induced block, with room for `E`.
-
-    Fields:
-      indptr: int32 `[R+1]`.
-      indices: int32 `[E]`.
-      edge_id: int64 `[E]`, or empty if it is not wanted.
-      edge_weight: float32 `[E]`, or empty if it is not wanted.
-      needed: int64, the number of edges. If it is larger than `E`, the block is empty.
-    """
+    """The arrays of an induced block: `edge_id` and `edge_weight` are empty if they are not
+    wanted. `needed`, int64, is the number of edges; the block is empty if they do not fit."""
 
     indptr: jax.Array
     indices: jax.Array
@@ -47,20 +42,14 @@ class InducedArrays(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The static part of the arguments of an induced block.
-
-    Fields:
-      max_edges: int; the room for edges.
-      edge_ids, edge_weights: whether the block has `edge_id` and `edge_weight`.
-      by_row: whether each weight is multiplied by the number of edges in its row.
-      separate: whether S blocks have separate arrays instead of common ones.
-    """
+    """The static part of the arguments of `_blocks`. `separate` says whether S blocks have
+    separate arrays instead of common ones."""
 
     max_edges: int
     edge_ids: bool
     edge_weights: bool
-    by_row: bool = False
-    separate: bool = False
+    by_row: bool
+    separate: bool
 
 
 def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> Block:
@@ -89,13 +78,7 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
             "Call it outside jax.jit, or use a sampler such as Subgraph, which has a capacity.",
         )
     nodes = check_seed_ids(nodes, graph.num_nodes)
-    ids, count = np.unique(nodes, return_counts=True)
-    if ids.size != nodes.size:
-        raise InputError(
-            "the nodes of a subgraph must be distinct",
-            f"{ids[count > 1][0]} more than once",
-            "Pass np.unique(nodes).",
-        )
+    check_distinct("the nodes of a subgraph", nodes)
     groups = np.array([0, nodes.size], np.int32)
     # A first guess: in most graphs fewer than a third of the edges that are read are kept.
     with exact_integers():
@@ -113,12 +96,10 @@ def induced_subgraph(graph: Graph, nodes: Any, *, sorted_rows: bool = False) -> 
 
 
 @partial(jax.jit, static_argnums=4)
-def _whole(graph: Graph, nodes: Any, groups: Any, sorted_rows: Any, room: int) -> Any:
-    weight = graph.edge_weight
+def _whole(graph: Graph, nodes: Any, groups: Any, is_sorted: Any, room: int) -> Any:
+    options = {"edge_ids": True, "edge_weight": graph.edge_weight, "is_sorted": is_sorted}
     with exact_integers():
-        return induced_block(
-            graph, nodes, groups, room, edge_ids=True, edge_weight=weight, is_sorted=sorted_rows
-        )
+        return induced_block(graph, nodes, groups, room, **options)
 
 
 def induced_block(
@@ -127,10 +108,8 @@ def induced_block(
     groups: jax.Array,
     max_edges: int,
     *,
-    edge_ids: bool = False,
-    edge_weight: jax.Array | None = None,
-    is_sorted: jax.Array | None = None,
     excluded: jax.Array | None = None,
+    **options: Any,
 ) -> tuple[Block, jax.Array]:
     """The edges among the nodes of each group, as one square block; traced under x64.
 
@@ -140,21 +119,15 @@ def induced_block(
       groups: int32 `[G+1]`; group `g` has the rows `groups[g]:groups[g+1]`. Rows from
         `groups[G]` on are padding.
       max_edges: static int, the block's room for edges.
-      edge_ids: whether the block has `edge_id`.
-      edge_weight: float32 `[E]`, a number for every edge of the graph, for the block's
-        `edge_weight`; or None.
-      is_sorted: bool `[]`, whether the graph's rows are sorted by source (`rows_sorted`); long
-        rows are then searched. None: they may be unsorted.
       excluded: int64 `[X]`, the edges that the block does not have (`Seeds`); None: there are
         none.
+      options: as in `induced_blocks`.
 
     Returns the block, which is empty if it does not fit, and int64, the number of edges needed,
     excluded ones included.
     """
-    wanted = Wanted(max_edges, edge_ids or excluded is not None, edge_weight is not None)
-    (arrays,) = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
-    block = without_edges(_as_block(arrays, groups[-1], wanted), excluded, graph.num_edges)
-    return block if edge_ids else replace(block, edge_id=None), arrays.needed
+    (made,) = _blocks(graph, nodes, groups, max_edges, excluded=[excluded], **options)
+    return made
 
 
 def induced_blocks(
@@ -162,12 +135,7 @@ def induced_blocks(
     nodes: jax.Array,
     counts: jax.Array,
     max_edges: int,
-    *,
-    edge_ids: bool = False,
-    edge_weight: jax.Array | None = None,
-    by_row: bool = False,
-    is_sorted: jax.Array | None = None,
-    excluded: Sequence[jax.Array | None] = (),
+    **options: Any,
 ) -> list[tuple[Block, jax.Array]]:
     """The `induced_block` of each of `S` lists of nodes.
 
@@ -175,41 +143,59 @@ def induced_blocks(
       nodes: int32 `[S, R]`.
       counts: int32 `[S]`; the first `counts[s]` nodes of list `s` are one group, and the rest
         is padding.
+      max_edges: as in `induced_block`.
+      edge_ids: whether a block has `edge_id`; by default it has not.
+      edge_weight: float32 `[E]`, a number for every edge of the graph, for the blocks'
+        `edge_weight`; or None.
       by_row: whether each weight is multiplied by the number of edges in its row of the block.
+      is_sorted: bool `[]`, whether the graph's rows are sorted by source (`rows_sorted`); long
+        rows are then searched. None: they may be unsorted.
       excluded: that of each list; none if it is empty.
-      max_edges, edge_ids, edge_weight, is_sorted: as in `induced_block`.
 
     The blocks share no array, so taking them apart copies nothing.
     """
-    limited = any(one is not None for one in excluded)
-    weighted = edge_weight is not None
-    wanted = Wanted(max_edges, edge_ids or limited, weighted, by_row and not limited, True)
     groups = jnp.stack([jnp.zeros_like(counts), counts], axis=1)
-    all_arrays = _arrays(graph, nodes, groups, wanted, edge_weight, is_sorted)
-    blocks = [
-        _as_block(arrays, count, wanted)
-        for arrays, count in zip(all_arrays, counts, strict=True)
-    ]
-    if limited:
-        each = zip(blocks, excluded, strict=True)
-        blocks = [without_edges(block, gone, graph.num_edges) for block, gone in each]
-        if by_row and weighted:
-            blocks = [_by_row(block) for block in blocks]
-        if not edge_ids:
-            blocks = [replace(block, edge_id=None) for block in blocks]
-    return [(b, arrays.needed) for b, arrays in zip(blocks, all_arrays, strict=True)]
+    return _blocks(graph, nodes, groups, max_edges, **options)
 
 
-def _by_row(block: Block) -> Block:
-    """The block, with each weight multiplied by the number of edges in its row."""
-    target, _ = edge_targets(
-        block.edge_capacity, block.indptr, block.num_targets, block.num_edges
+def _blocks(
+    graph: Graph,
+    nodes: jax.Array,
+    groups: jax.Array,
+    max_edges: int,
+    edge_ids: bool = False,
+    edge_weight: jax.Array | None = None,
+    by_row: bool = False,
+    is_sorted: jax.Array | None = None,
+    excluded: Sequence[jax.Array | None] = (),
+) -> list[tuple[Block, jax.Array]]:
+    """The block of nodes `[R]`, or those of nodes `[S, R]`; see `induced_blocks`."""
+    limited = any(one is not None for one in excluded)
+    weighted, separate = edge_weight is not None, nodes.ndim == 2
+    wanted = Wanted(
+        max_edges, edge_ids or limited, weighted, weighted and by_row and not limited, separate
     )
-    count = jnp.diff(block.indptr).astype(jnp.float32)
-    assert block.edge_weight is not None
-    return replace(
-        block, edge_weight=block.edge_weight * count.at[target].get(mode="fill", fill_value=0)
-    )
+    known = jnp.array(False) if is_sorted is None else is_sorted
+    operands = (graph.indptr, graph.indices, or_empty(edge_weight), known)
+    groups, operands, nodes = vary_alike(groups.astype(jnp.int32), operands, nodes)
+    every = on_cpu(partial(_kernel, wanted), partial(_plain, wanted), groups, operands, nodes)
+    made = []
+    for i, arrays in enumerate(every):
+        block = _as_block(arrays, groups[i, -1] if separate else groups[-1], wanted)
+        if limited:
+            block = without_edges(block, excluded[i], graph.num_edges)
+            if by_row and block.edge_weight is not None:
+                block = replace(block, edge_weight=_by_row(block.edge_weight, block.indptr))
+        made.append((block if edge_ids else replace(block, edge_id=None), arrays.needed))
+    return made
+
+
+def _by_row(weight: jax.Array, indptr: jax.Array) -> jax.Array:
+    """The weight `[E]` of each edge in the rows `indptr` `[R+1]`, times the number of edges in
+    its row."""
+    target, _ = edge_targets(weight.shape[0], indptr, indptr.shape[0] - 1, indptr[-1])
+    count = jnp.diff(indptr).astype(jnp.float32)
+    return weight * count.at[target].get(mode="fill", fill_value=0)
 
 
 def rows_sorted(graph: Graph) -> jax.Array:
@@ -223,23 +209,6 @@ def rows_sorted(graph: Graph) -> jax.Array:
         if falls.size and not np.array_equal(indptr[np.searchsorted(indptr, falls)], falls):
             return jax.device_put(np.False_)
     return jax.device_put(np.True_)
-
-
-def _arrays(
-    graph: Graph,
-    nodes: jax.Array,
-    groups: jax.Array,
-    wanted: Wanted,
-    edge_weight: jax.Array | None,
-    is_sorted: jax.Array | None,
-) -> list[InducedArrays]:
-    """The arrays of the block of `nodes` `[..., R]`; with `separate` those of S
-    blocks of `[S, R]`."""
-    weight = jnp.zeros(0, jnp.float32) if edge_weight is None else edge_weight
-    known = jnp.array(False) if is_sorted is None else is_sorted
-    operands = (graph.indptr, graph.indices, weight, known)
-    groups, operands, nodes = vary_alike(groups.astype(jnp.int32), operands, nodes)
-    return on_cpu(partial(_kernel, wanted), partial(_plain, wanted), groups, operands, nodes)
 
 
 def _as_block(arrays: InducedArrays, count: jax.Array, wanted: Wanted) -> Block:
@@ -262,34 +231,27 @@ def _kernel(
 ) -> list[InducedArrays]:
     """The result of `_plain`, computed by jgs/kernels/induced.cc."""
 
-    def call(groups: jax.Array, operands: Any, nodes: jax.Array) -> list[InducedArrays]:
+    def draw(groups: jax.Array, operands: Any, nodes: jax.Array) -> list[InducedArrays]:
         batches = nodes.shape[: -2 if wanted.separate else -1]
 
-        def result(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+        def result(dtype: Any, *shape: int) -> Any:
             return jax.ShapeDtypeStruct((*batches, *shape), dtype)
 
         room = wanted.max_edges
-        one = [
+        one = InducedArrays(
             result(jnp.int32, nodes.shape[-1] + 1),
             result(jnp.int32, room),
             result(jnp.int64, room if wanted.edge_ids else 0),
             result(jnp.float32, room if wanted.edge_weights else 0),
             result(jnp.int64),
-        ]
-        results = one * (nodes.shape[-2] if wanted.separate else 1)
-        run = jax.ffi.ffi_call("jgs_induced", results, vmap_method="sequential")
-        arrays = run(
-            *operands,
-            groups,
-            nodes,
-            by_row=np.bool_(wanted.by_row),
-            num_threads=np.int64(kernels.NUM_THREADS),
         )
-        arrays = [vary_alike(array, nodes)[0] for array in arrays]
-        each = len(one)
-        return [InducedArrays(*arrays[i : i + each]) for i in range(0, len(arrays), each)]
+        results, form = jax.tree.flatten([one] * (nodes.shape[-2] if wanted.separate else 1))
+        arguments = (*operands, groups, nodes)
+        by_row = np.bool_(wanted.by_row)
+        arrays = call("jgs_induced", results, arguments, kernels.NUM_THREADS, by_row=by_row)
+        return jax.tree.unflatten(form, arrays)
 
-    return call_once(call, groups, operands, nodes)
+    return call_once(draw, groups, operands, nodes)
 
 
 def _plain(
@@ -314,8 +276,7 @@ def _plain_block(
     row = jnp.arange(num_rows, dtype=jnp.int64)
     group = jnp.searchsorted(groups, row, side="right") - 1
     real = (group >= 0) & (row < groups[-1]) & (nodes >= 0) & (nodes < num_nodes)
-    start = jnp.where(real, indptr.at[nodes].get(mode="clip"), 0)
-    degree = jnp.where(real, indptr.at[nodes + 1].get(mode="clip"), 0) - start
+    start, degree = rows_of(indptr, nodes, real)
     ends = jnp.cumsum(degree)
     total = jnp.max(ends, initial=0)
 
@@ -362,9 +323,7 @@ def _plain_block(
     if wanted.edge_weights and num_edges:
         of_edges = weight.at[edge].get(mode="fill", fill_value=0)
         if wanted.by_row and num_rows:
-            slot = jnp.arange(room, dtype=jnp.int32)
-            at = jnp.clip(jnp.searchsorted(begin, slot, side="right") - 1, 0, num_rows - 1)
-            of_edges = of_edges * (begin[at + 1] - begin[at]).astype(jnp.float32)
+            of_edges = _by_row(of_edges, begin)
     return InducedArrays(
         indptr=begin,
         indices=jnp.where(fits, local, num_rows),

@@ -16,9 +16,15 @@ import numpy as np
 from jgs import kernels
 from jgs.errors import InputError
 from jgs.graph import Graph
-from jgs.sampling.capacity import Capacity, enlarged, modest, until_it_fits, with_margin
+from jgs.sampling.capacity import (
+    Capacity,
+    enlarged,
+    modest,
+    num_threads,
+    until_it_fits,
+    with_margin,
+)
 from jgs.sampling.edges.random import fold_each
-from jgs.sampling.loading.superbatch import num_threads
 from jgs.settings import exact_integers
 
 _KEY_DATA = np.zeros(2, np.uint32)  # the key of these subgraphs; batches have other keys
@@ -71,14 +77,11 @@ def estimate(
     """The coefficients, estimated from subgraphs.
 
     Subgraphs are drawn until the relative standard error of a node's count, for the mean count
-    of all nodes, is at most `error`. The result is a pure function of the graph and the
-    sampler, because the keys are always the same.
+    of all nodes, is at most `error`. Their keys are always the same.
 
     Args:
       draw: `draw(key_data, graph, state, capacity)`, which is traced under x64. For `key_data`
-        uint32 `[S, 2]` it returns a list of `S` subgraphs with the fields nodes, num_nodes,
-        block (with `edge_id`) and needed.
-      graph, state: passed to `draw`.
+        uint32 `[S, 2]` it returns `S` subgraphs, as `jgs.sampling.subgraphs.Drawn`.
       edge_weight: float32 `[E]` that the edges' coefficients are multiplied by, or None.
       bound: a capacity that no subgraph exceeds.
       error: float; the relative standard error.
@@ -92,7 +95,7 @@ def estimate(
         capacity = enlarged(room, bound, level)
         with exact_integers(), kernels.this_host_only():
             drawn = program(key_data, graph, state, capacity)
-        return drawn, not all(_fits(each, capacity) for each in drawn)
+        return drawn, bool((_most(drawn) > np.array(capacity)).any())
 
     num_drawn, total, level = 0, 0, 0
     while total < enough:
@@ -112,8 +115,7 @@ def estimate(
             in_edges[np.asarray(subgraph.block.edge_id)[:num_edges]] += 1
             total, num_drawn = total + count, num_drawn + 1
         if num_drawn <= len(drawn):  # the first subgraphs show how large a capacity is needed
-            most = np.array([[[int(d.needed)], [int(d.num_nodes)]] for d in drawn]).max(axis=0)
-            room, level = with_margin(most, 0.2, 0, bound), 0
+            room, level = with_margin(_most(drawn), 0.2, 0, bound), 0
     logging.getLogger("jgs").info(
         "normalisation estimated from %d subgraphs in %.1f s",
         num_drawn,
@@ -128,6 +130,7 @@ def estimate(
     return Coefficients(jnp.asarray(num_drawn / at_least), jnp.asarray(edges))
 
 
-def _fits(drawn: Any, capacity: Capacity) -> bool:
-    (room,), (max_edges,) = capacity.sources, capacity.edges
-    return int(drawn.num_nodes) <= room and int(drawn.needed) <= max_edges
+def _most(drawn: list[Any]) -> np.ndarray:
+    """int `[2, 1]`: the most edges and the most nodes that a subgraph needed, as in a
+    `Capacity`."""
+    return np.array([[[int(d.needed)], [int(d.num_nodes)]] for d in drawn]).max(axis=0)

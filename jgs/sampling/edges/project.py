@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Graph, SparseFeatures
 from jgs.ops import gather
+from jgs.sampling.edges.eligible import rows_of
 from jgs.settings import exact_integers
 
 FEATURES = "features"  # the name of the node column
@@ -84,7 +85,7 @@ def _entries(
     """The `j`-th entry of each node's row: its column, int32 `[n]`, and its value, float32
     `[n]`. Where a row has no such entry they are `F` and 0."""
     with exact_integers():  # entries are counted in 64 bits
-        start, length = _rows(features, nodes)
+        start, length = rows_of(features.indptr, nodes)
         at = jnp.where(j < length, start + j, features.values.shape[0])
         column = features.indices.at[at].get(mode="fill", fill_value=features.num_features)
         return column, features.values.at[at].get(mode="fill", fill_value=0)
@@ -93,14 +94,7 @@ def _entries(
 def _longest(features: SparseFeatures, nodes: jax.Array) -> jax.Array:
     """int32: the largest number of entries in a row of these nodes."""
     with exact_integers():
-        return jnp.max(_rows(features, nodes)[1], initial=0).astype(jnp.int32)
-
-
-def _rows(features: SparseFeatures, nodes: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """int64 `[n]` each: where each node's entries begin, and their number."""
-    real = (nodes >= 0) & (nodes < features.shape[0])
-    start, stop = (features.indptr.at[nodes + i].get(mode="clip") for i in (0, 1))
-    return start, jnp.where(real, stop - start, 0)
+        return jnp.max(rows_of(features.indptr, nodes)[1], initial=0).astype(jnp.int32)
 
 
 def _deep(vector: jax.Array, like: jax.Array) -> jax.Array:

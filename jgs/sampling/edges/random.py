@@ -31,30 +31,23 @@ def as_key_data(key: Any, shape: tuple[int, ...] = ()) -> jax.Array:
     """
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         if key.shape != shape or jax.random.key_impl(key) != "threefry2x32":
+            keys = f"{shape[0]} Threefry keys, one a batch" if shape else "one Threefry key"
             split = f", and jax.random.split it in {shape[0]}" if shape else ""
             raise InputError(
-                f"the key must be {_keys(shape)}: samples must be the same everywhere",
+                f"the key must be {keys}: samples must be the same everywhere",
                 f"{jax.random.key_impl(key)}{list(key.shape)}",
                 f'Make it with jax.random.key(seed, impl="threefry2x32"){split}.',
             )
         return jax.random.key_data(key)
     if getattr(key, "shape", None) == (*shape, 2) and key.dtype == jnp.uint32:
         return key if isinstance(key, jax.Array) else jax.device_put(np.array(key))
+    array = hasattr(key, "dtype") and hasattr(key, "shape")
+    seen = f"{key.dtype}{key.shape}" if array else reprlib.repr(key)
     raise InputError(
         "the first argument must be a JAX random key",
-        f"{type(key).__name__} {_seen(key)}",
+        f"{type(key).__name__} {seen}",
         'Make one with jax.random.key(seed, impl="threefry2x32").',
     )
-
-
-def _seen(key: Any) -> str:
-    if hasattr(key, "dtype") and hasattr(key, "shape"):
-        return f"{key.dtype}{key.shape}"
-    return reprlib.repr(key)
-
-
-def _keys(shape: tuple[int, ...]) -> str:
-    return f"{shape[0]} Threefry keys, one a batch" if shape else "one Threefry key"
 
 
 def fold(key_data: jax.Array, data: Any) -> jax.Array:
@@ -90,29 +83,37 @@ def cutoff_keys(key_data: jax.Array, cutoff: jax.Array | None) -> jax.Array:
     if cutoff is None:
         return key_data
     bits = cutoff.astype(jnp.uint64)
-    halves = [(bits >> jnp.uint64(32)).astype(jnp.uint32), bits.astype(jnp.uint32)]
-    return threefry_2x32(key_data, jnp.concatenate(halves)).reshape(2, -1).T
+    return words(key_data, bits >> jnp.uint64(32), bits).T
+
+
+def words(key_data: jax.Array, first: Any, second: Any) -> jax.Array:
+    """uint32 `[2, ...]`: two random words for each counter, which is the lower 32 bits of
+    `first` and of `second`, `[...]` both or scalars.
+
+    The key is uint32 `[2]`. Or each counter has one of its own, uint32 `[..., 2]`.
+    """
+    parts = [jnp.asarray(part).astype(jnp.uint32) for part in (first, second)]
+    shape = jnp.broadcast_shapes(key_data.shape[:-1], *(part.shape for part in parts))
+    counter = jnp.stack([jnp.broadcast_to(part, shape) for part in parts])
+    if key_data.ndim == 1:
+        return threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape)
+    pairs = jax.vmap(threefry_2x32)(key_data.reshape(-1, 2), counter.reshape(2, -1).T)
+    return pairs.T.reshape(counter.shape)
 
 
 def node_bits(key_data: jax.Array, node: jax.Array, draw: Any) -> jax.Array:
-    """uint64, the shape of `node`: the bits of draw number `draw` of each node, int32 `[...]`,
-    with the key uint32 `[2]`, or with a key for each node, uint32 `[..., 2]`."""
-    node = node.astype(jnp.uint32)
-    counter = jnp.stack([node, jnp.broadcast_to(jnp.asarray(draw, jnp.uint32), node.shape)])
-    if key_data.ndim == 1:
-        high, low = threefry_2x32(key_data, counter.reshape(-1)).reshape(counter.shape)
-    else:
-        pairs = jax.vmap(threefry_2x32)(key_data.reshape(-1, 2), counter.reshape(2, -1).T)
-        high, low = pairs.T.reshape(counter.shape)
-    return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)
+    """uint64, the shape of `node`: the bits of draw number `draw` of each node, int32 `[...]`;
+    the two `words` of that counter as one number."""
+    high, low = words(key_data, node, draw).astype(jnp.uint64)
+    return (high << jnp.uint64(32)) | low
 
 
-def below(bits: jax.Array, n: jax.Array) -> jax.Array:
+def below(bits: jax.Array, n: Any) -> jax.Array:
     """int64: a uniform integer in `[0, n)`, the high word of the 128-bit product `bits * n`.
 
     The bias of each outcome is below `n / 2**64`.
     """
-    n = n.astype(jnp.uint64)
+    n = jnp.asarray(n).astype(jnp.uint64)
     mask, half = jnp.uint64(0xFFFFFFFF), jnp.uint64(32)
     a, b = bits >> half, bits & mask
     c, d = n >> half, n & mask
@@ -121,13 +122,9 @@ def below(bits: jax.Array, n: jax.Array) -> jax.Array:
     return (a * c + (middle >> half) + (carry >> half)).astype(jnp.int64)
 
 
-def _logarithms() -> np.ndarray:
-    """int32 `[1026]`: `-log(1 - t) / t` in units of 2**-30, for `t` a multiple of 2**-11."""
-    t = np.arange(1, 1026) * 2.0**-11
-    return np.rint(np.r_[1, -np.log1p(-t) / t] * 2.0**30).astype(np.int32)
-
-
-LOGARITHMS = _logarithms()
+_T = np.arange(1, 1026) * 2.0**-11
+# int32 `[1026]`: `-log(1 - t) / t` in units of 2**-30, for `t` a multiple of 2**-11.
+LOGARITHMS = np.rint(np.r_[1, -np.log1p(-_T) / _T] * 2.0**30).astype(np.int32)
 _LOG_2 = 97_551_793_252_584  # in units of 2**-47
 
 

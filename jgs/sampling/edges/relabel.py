@@ -1,9 +1,26 @@
-"""Local ids in order of first appearance, in plain `jax.numpy`."""
+"""Local ids in order of first appearance: in plain JAX (`relabel`), and by the kernel
+jgs/kernels/relabel_edges.cc (`relabel_edges`)."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+
+from jgs import kernels
+from jgs.kernels.call import call, kernel_or_plain
+
+
+def equal_ones(ids: jax.Array, cutoff: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    """int32 `[n]` each: the order that sorts `ids` `[n]`, and then the cutoffs if there are
+    any, stably; and for each place in that order, where the run of equal ones begins."""
+    place = jnp.arange(ids.shape[0], dtype=jnp.int32)
+    keys = [ids] if cutoff is None else [ids, cutoff]
+    *ordered, order = jax.lax.sort([*keys, place], num_keys=len(keys), is_stable=True)
+    differs = jnp.zeros(max(ids.size - 1, 0), bool)
+    for key in ordered:
+        differs |= key[1:] != key[:-1]
+    starts = jnp.concatenate([jnp.ones(1, bool), differs])[: ids.size]
+    return order, jax.lax.cummax(jnp.where(starts, place, 0))
 
 
 def relabel(
@@ -43,14 +60,8 @@ def relabel(
     cutoffs = None
     if cutoff is not None and neighbor_cutoff is not None:
         cutoffs = jnp.concatenate([cutoff, neighbor_cutoff])
-    keys = [ids] if cutoffs is None else [ids, jnp.where(real, cutoffs, 0)]
-    *ordered, order = jax.lax.sort([*keys, slot], num_keys=len(keys), is_stable=True)
-    new_key = jnp.zeros(max(ids.size - 1, 0), bool)
-    for key in ordered:
-        new_key |= key[1:] != key[:-1]
-    starts = jnp.concatenate([jnp.ones(1, bool), new_key])[: ids.size]
-    group_start = jax.lax.cummax(jnp.where(starts, slot, 0))
-    first = jnp.zeros_like(slot).at[order].set(order[group_start])  # stable: the earliest
+    order, begin = equal_ones(ids, None if cutoffs is None else jnp.where(real, cutoffs, 0))
+    first = jnp.zeros_like(slot).at[order].set(order[begin])
 
     new = (first == slot) & real & (slot >= num)
     place = num_targets + jnp.cumsum(new, dtype=jnp.int32) - 1
@@ -63,3 +74,39 @@ def relabel(
         empty = jnp.zeros(source_capacity, jnp.int64)
         cutoffs = empty.at[keep].set(cutoffs, mode="drop")
     return sources, num_sources, local, cutoffs
+
+
+def relabel_edges(
+    targets: jax.Array,
+    num_targets: jax.Array,
+    neighbors: jax.Array,
+    num_edges: jax.Array,
+    source_capacity: int,
+    padding: int,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """As `relabel`, where the first `num_edges` of `neighbors` are real.
+
+    If the sources do not fit, their number is `source_capacity + 1` and all are padding.
+    """
+
+    def plain(targets, num_targets, neighbors, num_edges):
+        valid = jnp.arange(neighbors.shape[0]) < num_edges
+        nodes, count, indices, _ = relabel(
+            targets, num_targets, neighbors, valid, source_capacity, padding
+        )
+        fits = count <= source_capacity
+        return (
+            jnp.where(fits, nodes, padding),
+            jnp.where(fits, count, source_capacity + 1).astype(jnp.int32),
+            jnp.where(fits, indices, source_capacity),
+        )
+
+    def kernel(*operands):
+        shapes = ((source_capacity,), (), neighbors.shape)
+        out = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes]
+        return tuple(call("jgs_relabel", out, operands, kernels.NUM_THREADS, padding=padding))
+
+    operands = (targets, num_targets, neighbors, num_edges)
+    return kernel_or_plain(
+        kernels.NUM_THREADS if kernels.available() else None, kernel, plain, *operands
+    )

@@ -21,23 +21,32 @@ class Ahead:
     """
 
     def __init__(self, items: Iterator[Any], size: int):
-        self._ready: queue.SimpleQueue = queue.SimpleQueue()
-        self._size = size
-        self._free = threading.Semaphore(size)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=_fill,
-            args=(items, self._ready, self._free, self._stopping),
-            kwargs={"host_only": kernels.host_only(), "settings": of_this_thread()},
-            name="jgs-loader",
-            daemon=True,
-        )
-        # Also at exit and when collected as garbage: a thread inside XLA must not outlive
-        # Python.
-        self.stop: Callable[[], object] = weakref.finalize(
-            self, _stop, self._free, self._stopping, self._thread
-        )
-        self._thread.start()
+        # The thread has these, and not `self`, so that `self` can be collected as garbage.
+        ready: queue.SimpleQueue = queue.SimpleQueue()
+        free, stopping = threading.Semaphore(size), threading.Event()
+        settings, host_only = of_this_thread(), kernels.host_only()
+
+        def fill() -> None:
+            with as_in(settings), kernels.this_host_only(host_only):
+                while free.acquire() and not stopping.is_set():
+                    try:
+                        ready.put((next(items), None))
+                    except StopIteration:
+                        return
+                    except BaseException as error:
+                        ready.put((None, error))
+                        return
+
+        def stop() -> None:
+            stopping.set()
+            free.release()
+            thread.join()
+
+        thread = threading.Thread(target=fill, name="jgs-loader", daemon=True)
+        self._ready, self._size, self._free, self._thread = ready, size, free, thread
+        # Also at exit and when collected: a thread inside XLA must not outlive Python.
+        self.stop: Callable[[], object] = weakref.finalize(self, stop)
+        thread.start()
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -54,33 +63,3 @@ class Ahead:
         if error is not None:
             raise error
         return item
-
-
-def _fill(
-    items: Iterator[Any],
-    ready: queue.SimpleQueue,
-    free: threading.Semaphore,
-    stopping: threading.Event,
-    host_only: bool,
-    settings: dict[str, Any],
-) -> None:
-    with as_in(settings), kernels.this_host_only(host_only):
-        while True:
-            free.acquire()
-            if stopping.is_set():
-                return
-            try:
-                ready.put((next(items), None))
-            except StopIteration:
-                return
-            except BaseException as error:
-                ready.put((None, error))
-                return
-
-
-def _stop(
-    free: threading.Semaphore, stopping: threading.Event, thread: threading.Thread
-) -> None:
-    stopping.set()
-    free.release()
-    thread.join()

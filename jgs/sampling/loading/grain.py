@@ -45,12 +45,7 @@ def grain_iterator(loader: Loader, num_epochs: int | None = None) -> grain.Datas
     """
     if num_epochs is not None:
         num_epochs = require_int("num_epochs", num_epochs, 0)
-    return _iterator_class()(loader, num_epochs)
-
-
-def _iterator_class() -> Any:
-    # Grain is imported here because it is optional and takes two seconds.
-    try:
+    try:  # here, because grain is optional and takes two seconds
         import grain
     except ImportError as error:
         raise InputError(
@@ -58,43 +53,35 @@ def _iterator_class() -> Any:
         ) from None
 
     class LoaderIterator(grain.DatasetIterator):
-        def __init__(self, loader: Loader, num_epochs: int | None):
-            super().__init__()
-            self._loader, self._num_epochs = loader, num_epochs
-            self._batches: Iterator[Any] | None = None
+        _batches: Iterator[Any] | None = None
 
         def __next__(self) -> Any:
             self._assert_not_closed()
             while True:
                 if self._batches is None:
-                    if self._ended():
+                    if ended():
                         raise StopIteration
-                    self._batches = iter(self._loader)
+                    self._batches = iter(loader)
                 for batch in self._batches:
                     return batch
                 self._batches = None
 
-        def _ended(self) -> bool:
-            loader = self._loader
-            epoch = loader.epoch + (loader.step == len(loader))
-            return self._num_epochs is not None and epoch >= self._num_epochs
-
         def get_state(self) -> dict[str, int]:
-            return self._loader.get_state()
+            return loader.get_state()
 
         def set_state(self, state: dict[str, int]) -> None:
-            self._loader.set_state(state)
+            loader.set_state(state)
             self._batches = None
 
         def start_prefetch(self) -> None:
             self._assert_not_closed()
-            if self._batches is None and not self._ended():
-                self._loader.start_prefetch()
+            if self._batches is None and not ended():
+                loader.start_prefetch()
 
         def close(self) -> None:
             if not getattr(self, "_closed", True):  # Grain's __del__ calls it too
                 super().close()
-                self._loader.close()
+                loader.close()
 
         async def save(self, directory: Any) -> Awaitable[None]:
             return _write(directory, json.dumps(self.get_state()))
@@ -106,9 +93,13 @@ def _iterator_class() -> Any:
             self.set_state(json.loads(await asyncio.to_thread((directory / _FILE).read_text)))
 
         def __repr__(self) -> str:
-            return f"grain_iterator({self._loader!r}, num_epochs={self._num_epochs})"
+            return f"grain_iterator({loader!r}, num_epochs={num_epochs})"
 
-    return LoaderIterator
+    def ended() -> bool:
+        epoch = loader.epoch + (loader.step == len(loader))
+        return num_epochs is not None and epoch >= num_epochs
+
+    return LoaderIterator()
 
 
 async def _write(directory: Any, state: str) -> None:

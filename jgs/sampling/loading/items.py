@@ -1,13 +1,8 @@
 """Items: what a loader goes through in an epoch; and stages, which make seeds of them.
 
-Items are a pytree of arrays `[n, ...]`, a row an item: node ids, or edges with their ends,
-times and labels. A stage is a function `stage(key, graph, items)` that returns `Seeds`, or
-nodes, or a pair of these and the items to come back as `batch.items`. It is pure and runs in
-the same program as the sampler. Several stages are composed: each takes what the one before
-returned.
-
-Times and positions of edges are 64-bit, so the program with a stage is called under
-`jax.enable_x64` (`wide`). Within it alone `jax.random` would be lowered without.
+`Loader` says what both are. Times and positions of edges are 64-bit, so the program with a
+stage is called under `jax.enable_x64` (`wide`). Within it alone `jax.random` would be lowered
+without.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import fold
 from jgs.sampling.seeds import Seeds
 
-# stage(key, graph, items): see above. The key is a typed Threefry key.
+# stage(key, graph, items): see `Loader`. The key is a typed Threefry key.
 Stage = Callable[[jax.Array, Graph, Any], Any]
 _STAGES = 2**32 - 1  # a step's key folded with this less `i` is the key of stage `i`
 
@@ -132,16 +127,12 @@ def seeds_of(stages: Sequence[Stage], graph: Graph, asked: Any) -> tuple[Any, An
         return (Seeds(asked["nodes"], asked.get("time")), asked) if named else (asked, None)
 
     def made(items: Any) -> tuple[Seeds, Any]:
-        value = items
+        seeds: Any = items
         for i, stage in enumerate(stages):
-            key = jax.random.wrap_key_data(
-                fold(asked.key_data, _STAGES - i), impl="threefry2x32"
-            )
-            value = stage(key, graph, value)
-        if isinstance(value, tuple) and not hasattr(value, "_fields"):
-            seeds, items = value if len(value) == 2 else (value, None)
-        else:
-            seeds = value
+            key_data = fold(asked.key_data, _STAGES - i)
+            seeds = stage(jax.random.wrap_key_data(key_data, impl="threefry2x32"), graph, seeds)
+        if isinstance(seeds, tuple) and not hasattr(seeds, "_fields") and len(seeds) == 2:
+            seeds, items = seeds
         if not isinstance(seeds, Seeds | jax.Array | np.ndarray):
             several = f" of {len(seeds)}" if isinstance(seeds, tuple) else ""
             raise InputError(
@@ -222,27 +213,20 @@ def check_functions(functions: Any, rule: str = "after must be functions") -> tu
     return found
 
 
-def name_of(stage: Any) -> str:
+def name_of(value: Any, inside: tuple[Any, ...] = ()) -> str:
     """A text that is equal for equal stages, in any process: the `repr` of an object, the name
-    of a function with its defaults and what it has enclosed. Raises `InputError` for an object
-    without a `repr`."""
-    return _named(stage, ())
-
-
-def _named(value: Any, inside: tuple[Any, ...]) -> str:
-    """The name of a stage, or of a value that it has."""
+    of a function with its defaults and what it has enclosed. `inside` are the values that this
+    one is a part of. Raises `InputError` for an object without a `repr`."""
 
     def named(part: Any) -> str:
         if any(part is outer for outer in inside):  # a function that encloses itself
             return "..."
-        return _named(part, (*inside, value))
+        return name_of(part, (*inside, value))
 
     if isinstance(value, partial):
-        given = [
-            *map(named, value.args),
-            *(f"{k}={named(v)}" for k, v in value.keywords.items()),
-        ]
-        return f"partial({', '.join([named(value.func), *given])})"
+        given = [*map(named, (value.func, *value.args))]
+        given += [f"{name}={named(v)}" for name, v in value.keywords.items()]
+        return f"partial({', '.join(given)})"
     if inspect.ismethod(value):
         return f"{named(value.__self__)}.{value.__name__}"
     if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer):

@@ -11,15 +11,19 @@ from jgs.graph import Graph, MiniBatch
 from jgs.graph.shown import Shown
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.checks import require_int
+from jgs.sampling.checks import refuse_forked, require_int
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.forked import refuse_forked
 from jgs.sampling.loading.items import Stage, check_asked, check_functions, name_of
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.source import LocalSource, Source
-from jgs.sampling.loading.staged import source_of
-from jgs.sampling.loading.stages import SamplerSchedule, check_alike, check_states, samplers_of
+from jgs.sampling.loading.stages import (
+    SamplerSchedule,
+    StagedSource,
+    check_samplers,
+    samplers_of,
+    source_of,
+)
 
 
 class Loader(Shown):
@@ -105,32 +109,37 @@ class Loader(Shown):
         states: Mapping[Sampler, State] | None = None,
         **options: Any,
     ):
-        samplers = samplers_of(sampler, **options)
-        check_alike(samplers, capacity)
-        if not isinstance(sampler, SamplerSchedule):
-            (sampler,) = samplers
+        sampler, samplers, states = check_samplers(sampler, states, capacity, **options)
         items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
-        functions, states = check_functions(after), check_states(states, samplers)
+        functions = check_functions(after)
         # What else decides the batches, so that a state of others is noticed.
         settings = decided_by(sampler, bool(shuffle), age, stages=stages)
         prefetch = require_int("prefetch", prefetch, 0)
         if super_batch is not None:
             super_batch = require_int("super_batch", super_batch, 1)
-        sizes, seed_parts = (capacity, super_batch), SeedParts.whole(items, graph_digest(graph))
+        seed_parts = SeedParts.whole(items, graph_digest(graph))
 
         def make(sampler: Sampler) -> Source:
             own = states[sampler] if sampler in states else sampler.init(graph)
-            learning, keys = Learning.of(sampler, own, age, graph), sampler.step_keys
-            of_seeds: dict[str, Any] = {"step_keys": keys, "whole": sampler.draws_seeds}
-            of_seeds |= {"staged": bool(stages), "drop_last": bool(drop_last)}
-            sizes_of = (batch_size, graph.num_nodes, shuffle, settings)
-            schedule = Schedule(key, seed_parts, *sizes_of, **of_seeds)
-            sized = (graph, sampler, own, schedule, items, *sizes, read, learning)
-            return LocalSource(*sized, before=stages, after=functions)
+            schedule = Schedule(
+                key,
+                seed_parts,
+                batch_size,
+                graph.num_nodes,
+                shuffle,
+                settings,
+                sampler.step_keys,
+                whole=sampler.draws_seeds,
+                staged=bool(stages),
+                drop_last=bool(drop_last),
+            )
+            learning = Learning.of(sampler, own, age, graph)
+            sizes = (capacity, super_batch)
+            drawing = (graph, sampler, own, schedule, items, *sizes, learning)
+            return LocalSource(*drawing, stages, functions)
 
         source = source_of(sampler, make)
-        self._begin(source, prefetch)
-        self._drawn_by = repr(sampler)
+        self._begin(source, prefetch, read, repr(sampler))
 
     @classmethod
     def over(cls, source: Source, prefetch: int = 2) -> Self:
@@ -139,15 +148,17 @@ class Loader(Shown):
         loader._begin(source, prefetch)
         return loader
 
-    def _begin(self, source: Source, prefetch: int) -> None:
+    def _begin(
+        self, source: Source, prefetch: int, read: Callable | None = None, drawn_by: str = ""
+    ) -> None:
         if source.learning is not None:
             prefetch = min(prefetch, source.learning.age)
-        self.source, self._prefetch = source, prefetch
+        self.source, self._prefetch, self._read = source, prefetch, read
         self.waited, self._finishing = 0.0, 0.0
         self._ahead: Ahead | None = None
         self._ahead_of = (0, 0)  # epoch and step of its first batch
         self._loop: object = None  # the loop under way, until `close`
-        self._drawn_by = ""
+        self._drawn_by = drawn_by
 
     @property
     def _schedule(self) -> Schedule:
@@ -224,12 +235,12 @@ class Loader(Shown):
                 began = time.perf_counter()
                 item = next(items)
                 drawn = time.perf_counter()
-                item = self.source.finish(item)
+                item = self._finished(item)
                 self.waited += drawn - began
                 self._finishing += time.perf_counter() - drawn
                 self._move(self.epoch, step + 1)
                 if self.source.learning is not None:
-                    self.source.learning.next()
+                    self.source.learning.yielded += 1
                 yield item
                 if self._loop is not loop or self.step != step + 1:
                     raise RuntimeError("the loader was closed or moved inside its loop")
@@ -237,6 +248,10 @@ class Loader(Shown):
         finally:
             if self._loop is loop:
                 self.close()
+
+    def _finished(self, item: Any) -> Any:
+        """What is yielded for an item of the source; in the caller's thread."""
+        return item if self._read is None else (item, self._read(item))
 
     def _next(self) -> tuple[int, int]:
         """Epoch and step of the batch that the next loop begins with."""
@@ -249,7 +264,7 @@ class Loader(Shown):
         refuse_forked()
         self.close()
         items = self.source.drawn(*self._next())
-        item = self.source.finish(next(items)[0])
+        item = self._finished(next(items)[0])
         items.close()  # type: ignore[attr-defined]
         return item
 
@@ -298,8 +313,8 @@ class Loader(Shown):
         """Gives a loader that follows the loss (`OnPlateau`) the mean training loss of the
         epoch that has ended. Call it once, before the next epoch begins. On ranks, all ranks
         call it with the same number. Other loaders ignore it. Raises `InputError`."""
-        if self.source.stages is not None:
-            self.source.stages.report(loss, self.epoch + (self.step == len(self)))
+        if isinstance(self.source, StagedSource):
+            self.source.report(loss, self.epoch + (self.step == len(self)))
 
     # -- the position --------------------------------------------------------------------------
 
@@ -315,24 +330,20 @@ class Loader(Shown):
         """The position, and what decides the batches: ints that `load_state_dict` takes back.
         With a by-node sampler it may be taken back on another number of ranks. With `OnPlateau`
         the state has the progress of the losses too."""
-        stages = self.source.stages
-        return self._schedule.state_dict() | ({} if stages is None else stages.state_dict())
+        state = self._schedule.state_dict()
+        if isinstance(self.source, StagedSource):
+            state |= self.source.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continues where the state was taken; see `Schedule.load_state_dict`."""
-        stages = self.source.stages
-        position = state if stages is None else stages.load_state_dict(state)
+        if isinstance(self.source, StagedSource):
+            state = self.source.load_state_dict(state)
         for schedule in self.source.schedules:
-            schedule.load_state_dict(position)
+            schedule.load_state_dict(state)
         self.close()
 
-    def get_state(self) -> dict[str, int]:
-        """`state_dict` under the name that Grain uses."""
-        return self.state_dict()
-
-    def set_state(self, state: dict[str, int]) -> None:
-        """`load_state_dict` under the name that Grain uses."""
-        self.load_state_dict(state)
+    get_state, set_state = state_dict, load_state_dict  # the names that Grain uses
 
     def close(self) -> None:
         """Stops drawing ahead. The position stays, and a new loop continues from it. Ranks that

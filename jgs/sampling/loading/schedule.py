@@ -30,9 +30,8 @@ class SeedParts(NamedTuple):
     all parts is the union of the batches of ranks that share the parts.
 
     Fields:
-      parts: a pytree of arrays `[n_p, ...]` each (`jgs.sampling.loading.items`); the items of
-        the parts that are sampled here. Seeds are an array int32 `[n_p]`, or `[n_p, 2]` for
-        pairs.
+      parts: a pytree of arrays `[n_p, ...]` each; the items of the parts that are sampled here.
+        Seeds are an array int32 `[n_p]`, or `[n_p, 2]` for pairs.
       first: int, the index of the first of these parts among all parts.
       num_parts, num_seeds: int, the numbers of all parts and of all items.
       longest: int, the largest number of items in a part.
@@ -66,13 +65,12 @@ def graph_digest(graph: Graph) -> int:
         at = np.linspace(0, array.size - 1, min(array.size, _DIGEST_ENTRIES)).astype(np.int64)
         on_host = next(iter(array.devices())).platform == "cpu"
         with exact_integers():  # else offsets and positions would be cut to int32
-            entries = np.asarray(array)[at] if on_host else _entries(array, at)
+            if on_host:
+                entries = np.asarray(array)[at]
+            else:
+                entries = jax.device_get(_read(array, jax.device_put(at)))
         digest = zlib.crc32(entries.tobytes(), digest)
     return digest
-
-
-def _entries(array: jax.Array, at: np.ndarray) -> np.ndarray:
-    return jax.device_get(_read(array, jax.device_put(at)))
 
 
 class Schedule:
@@ -83,20 +81,16 @@ class Schedule:
     over part `p` of `P` parts has draw number `i * P + p`.
 
     Args:
-      key: a random key.
-      seed_parts: the items.
       batch_size: int; the number of seeds of each part in a batch, at most that of the longest
         part. A batch has `batch_size * len(seed_parts.parts)` seeds.
       num_nodes: int; the padding of seeds.
-      shuffle: whether seeds are shuffled; otherwise they keep their order.
       settings: text; everything else that determines the batches.
-      step_keys: makes the keys uint32 `[n, W]` of an epoch's steps from the key of the epoch
-        and the numbers of the steps; see `jgs.sampling.base.step_keys`.
+      step_keys: see `jgs.sampling.base.Sampler.step_keys`.
       passes: the number of passes over the seeds in an epoch, each in another order.
       whole: whether every batch is given all seeds of its parts, in ascending order, and the
         sampler chooses among them. `batch_size` then only determines the number of batches.
       staged: whether stages make the seeds of a batch of its items.
-      drop_last: whether items that do not fill a batch are left out of an epoch; with one part.
+      drop_last: as in `Loader`; with one part.
       share: `(r, R)`; every batch is divided into `R` equal parts, and this schedule gives the
         `r`-th, the share of a rank.
 
@@ -122,7 +116,13 @@ class Schedule:
     ):
         self._key_data = jax.device_get(as_key_data(key))
         self._seed_parts, self._shuffle, self._num_nodes = seed_parts, shuffle, num_nodes
-        self.batch_size = _check_batch_size(batch_size, seed_parts.longest)
+        self.batch_size = require_int("batch_size", batch_size, 1)
+        if self.batch_size > seed_parts.longest:
+            raise InputError(
+                f"the batch size must be at most {seed_parts.longest}, the number of seeds",
+                batch_size,
+                "Choose a smaller batch.",
+            )
         self._step_keys, self._passes, self._whole = step_keys, passes, whole
         self._share, self._staged, self._drop_last = share, staged, drop_last
         if drop_last:
@@ -135,7 +135,6 @@ class Schedule:
 
     @property
     def num_seeds(self) -> int:
-        """The number of seeds of all parts together."""
         return self._seed_parts.num_seeds
 
     def _steps_of_pass(self) -> int:
@@ -147,35 +146,30 @@ class Schedule:
         """The keys and the items of the batches of an epoch, and of `more` empty ones.
 
         Returns uint32 `[n, W]`, the key of each batch, where `n` is `len(self) + more`; and the
-        items, `[n, batch_size * len(parts), ...]`, divided by the number of ranks in `share`.
-        With `whole` they are int32 `[n, num_seeds]`. Batches after the end of the epoch are all
-        padding. If `staged` it is an `Asked` instead, with a leading axis `[n]`.
+        items, `[n, batch_size * len(parts), ...]`, or a rank's share of them. With `whole` they
+        are int32 `[n, num_seeds]`. If `staged` it is an `Asked` instead, of such arrays.
         """
-        keys, every = self._whole_batches(epoch, more)
-        if not self._staged:
-            return keys, self._shared(every)
-        own = step_key_data(fold_each(self._key_data, [epoch])[0], np.arange(len(keys)))
-        return keys, Asked(self._shared(every), every, own)
-
-    def _shared(self, every: Any) -> Any:
+        epoch_key_data = fold_each(self._key_data, [epoch])[0]
+        steps = np.arange(len(self) + more)
+        keys = self._step_keys(epoch_key_data, steps)
+        every = self._items(epoch_key_data, steps.size)
         rank, ranks = self._share
-        if ranks == 1:
-            return every
 
         def share(array: np.ndarray) -> np.ndarray:
             width = array.shape[1] // ranks
             return np.ascontiguousarray(array[:, rank * width : (rank + 1) * width])
 
-        return jax.tree.map(share, every)
+        own = every if ranks == 1 else jax.tree.map(share, every)
+        if not self._staged:
+            return keys, own
+        return keys, Asked(own, every, step_key_data(epoch_key_data, steps))
 
-    def _whole_batches(self, epoch: int, more: int) -> tuple[np.ndarray, Any]:
-        epoch_key_data = fold_each(self._key_data, [epoch])[0]
-        order_key_data = fold_each(epoch_key_data, [0])[0]
-        steps, columns = len(self) + more, []
-        keys = self._step_keys(epoch_key_data, np.arange(steps))
+    def _items(self, epoch_key_data: np.ndarray, steps: int) -> Any:
+        """The items of so many whole batches."""
         if self._whole:
             all_seeds = np.sort(np.concatenate(self._seed_parts.parts))
-            return keys, np.broadcast_to(all_seeds, (steps, all_seeds.size))
+            return np.broadcast_to(all_seeds, (steps, all_seeds.size))
+        order_key_data, columns = fold_each(epoch_key_data, [0])[0], []
         each = self._steps_of_pass() * self.batch_size
         for part, items in enumerate(self._seed_parts.parts, self._seed_parts.first):
             count, orders = num_items(items), []
@@ -194,8 +188,8 @@ class Schedule:
 
             columns.append(jax.tree.map(fill, items))
         if len(columns) == 1:
-            return keys, columns[0]
-        return keys, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *columns)
+            return columns[0]
+        return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *columns)
 
     def state_dict(self) -> dict[str, int]:
         """The position, and what it is a position in: ints that `load_state_dict` takes."""
@@ -223,9 +217,8 @@ class Schedule:
                 sorted(state) if isinstance(state, Mapping) else repr(state),
                 "Pass what Loader.state_dict returned.",
             )
-        most = {"epoch": _UINT32_MAX, "step": len(self)}
         for name, value in state.items():
-            limit = most.get(name, _UINT32_MAX)
+            limit = len(self) if name == "step" else _UINT32_MAX
             if require_int(f"the state's {name}", value, 0) > limit:
                 raise InputError(
                     f"the state's {name} must be at most {limit}",
@@ -251,13 +244,3 @@ def _order(key_data: np.ndarray, n: int, part: int) -> np.ndarray:
         given = (key_data, np.arange(n, dtype=np.int32), np.uint32(part))
         bits = _node_bits(*jax.device_put(given))
         return np.argsort(jax.device_get(bits), kind="stable")
-
-
-def _check_batch_size(batch_size: Any, num_seeds: int) -> int:
-    if require_int("batch_size", batch_size, 1) > num_seeds:
-        raise InputError(
-            f"the batch size must be at most {num_seeds}, the number of seeds",
-            batch_size,
-            "Choose a smaller batch.",
-        )
-    return int(batch_size)

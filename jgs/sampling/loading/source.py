@@ -9,21 +9,22 @@ from functools import partial
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch, as_device
-from jgs.sampling.base import Sampler, State, overflowed
+from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import (
     Capacity,
     check_capacity,
+    choose_super_batch,
     enlarged,
+    num_threads,
     until_it_fits,
 )
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
-from jgs.sampling.loading.stages import Stages
-from jgs.sampling.loading.superbatch import choose_super_batch, num_threads
 from jgs.sampling.plan import bound_of, plan_capacity
 
 
@@ -39,12 +40,10 @@ class Source(Protocol):
       together: whether other ranks draw at the same time, so that all must stop after the same
         step.
       learning: the states of an adaptive sampler, or None.
-      stages: the position in a schedule of samplers, or None.
     """
 
     schedules: list[Schedule]
     together: bool
-    stages: Stages | None
 
     @property
     def at_once(self) -> int: ...
@@ -65,30 +64,19 @@ class Source(Protocol):
         """The items of the steps of `epoch` from step `first` on, `at_once` at a time. A
         background thread iterates over the result."""
 
-    def finish(self, item: Any) -> Any:
-        """What the loader yields for an item. It is called in the caller's thread."""
-
 
 class LocalSource:
     """A `Source` of `MiniBatch`es on one machine.
 
     Args:
-      graph, sampler: the graph and the sampler that draw.
       state: what the sampler's `init` returned for the graph.
-      schedule: which seeds each step has.
-      items: the items of the schedule, a pytree `[n, ...]`.
-      capacity: the capacity; None plans one.
-      super_batch: the number of batches that are sampled in one call; None chooses one.
-      read: makes of a batch the second of each pair that the loader yields. None: the loader
-        yields batches.
+      schedule: which of the `items`, a pytree `[n, ...]`, each step has.
       learning: the states of an adaptive sampler, or None.
-      before: the stages that make seeds of items.
-      after: functions that make of a batch what the loader yields, in turn. The background
-        thread calls them.
+
+    The others are as in `Loader`; `before` and `after` are tuples of functions.
     """
 
     together = False
-    stages: Stages | None = None
 
     def __init__(
         self,
@@ -99,14 +87,13 @@ class LocalSource:
         items: Any,
         capacity: Capacity | None = None,
         super_batch: int | None = None,
-        read: Callable[[MiniBatch], Any] | None = None,
         learning: Learning | None = None,
         before: Sequence[Stage] = (),
         after: Sequence[Callable[[Any], Any]] = (),
     ):
         self._graph, self._sampler = graph, sampler
         self._state, self.learning = None if learning else state, learning
-        self._read, self._before, self._after = read, before, after
+        self._before, self._after = before, after
         self.schedules, size = [schedule], schedule.batch_size
         plain = isinstance(items, np.ndarray) and not before
         distinct = plain and len(np.unique(items, axis=0)) == len(items)
@@ -143,9 +130,6 @@ class LocalSource:
             self.seconds["sampling"] += time.perf_counter() - began
             yield batches
 
-    def finish(self, item: MiniBatch) -> Any:
-        return item if self._read is None else (item, self._read(item))
-
     def _sample(self, key_data: np.ndarray, asked: Any, state: State) -> list[Any]:
         def draw(key_data: np.ndarray, asked: Any, level: int) -> Any:
             capacity = enlarged(self.capacity, self._worst, level)
@@ -170,4 +154,4 @@ class LocalSource:
             replace(batch, items=jax.tree.map(lambda a, i=i: a[i], items))
             for i, batch in enumerate(batches)
         ]
-        return batches, overflowed(batches)
+        return batches, jnp.stack([batch.overflow for batch in batches])

@@ -1,4 +1,5 @@
 """Schedules of samplers: the sampler changes by epoch, or when the loss no longer falls.
+`StagedSource` draws as they say.
 
 FastSample (2023) names an adaptive fanout schedule as future work: an epoch with few neighbours
 is cheap, and early epochs need no more.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -16,7 +17,11 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.sampling.base import Adaptive, Sampler, State
+from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import require_int
+from jgs.sampling.learning import Learning
+from jgs.sampling.loading.schedule import Schedule
+from jgs.sampling.loading.source import Source
 from jgs.sampling.shorthand import as_sampler
 
 
@@ -153,86 +158,12 @@ def samplers_of(sampler: Any, **options: Any) -> tuple[Sampler, ...]:
     return (as_sampler(sampler, **options),)
 
 
-class Stages:
-    """The position in a schedule of samplers, from epoch to epoch.
-
-    Attributes:
-      schedule: the `SamplerSchedule`.
-      progress: what it remembers of the losses.
-    """
-
-    def __init__(self, schedule: SamplerSchedule):
-        self.schedule, self.progress = schedule, Progress()
-        self._logged = 0  # the stage that was logged last
-
-    def sampler(self, epoch: int) -> Sampler:
-        """The sampler that draws `epoch`. Raises `InputError` where a loss is missing."""
-        known = self.progress.losses
-        if self.schedule.by_loss and known < epoch:
-            raise InputError(
-                "a loader that follows the loss must be told that of every epoch",
-                f"{known} losses before epoch {epoch}",
-                "Call loader.report(loss) after each epoch.",
-            )
-        stage = self.schedule.stage(epoch, self.progress)
-        sampler = self.schedule.samplers[stage]
-        if stage != self._logged:
-            self._logged = stage
-            logging.getLogger("jgs").info("from epoch %d on: %r", epoch + 1, sampler)
-        return sampler
-
-    def report(self, loss: Any, finished: int) -> None:
-        """Takes the mean training loss of the last of the `finished` epochs."""
-        if not self.schedule.by_loss:
-            return
-        if self.progress.losses != finished - 1:
-            raise InputError(
-                "a loader's loss must be reported once after each epoch",
-                f"{self.progress.losses} losses after {finished} epochs",
-                "Call loader.report(loss) after the loop over the epoch's batches.",
-            )
-        self.progress = self.schedule.after(self.progress, float(loss))
-
-    def state_dict(self) -> dict[str, int]:
-        """The progress as a dict of ints; empty where the epoch alone decides."""
-        if not self.schedule.by_loss:
-            return {}
-        best = int(np.float64(self.progress.best).view(np.int64))
-        return self.progress._replace(best=best)._asdict()
-
-    def load_state_dict(self, state: Any) -> Any:
-        """Continues with what `state_dict` returned. Returns the other entries of `state`."""
-        if not (self.schedule.by_loss and isinstance(state, Mapping)):
-            return state
-        if missing := [name for name in Progress._fields if name not in state]:
-            raise InputError(
-                "the state of a loader that follows the loss must have the losses so far",
-                f"none of {', '.join(missing)}",
-                "Pass what Loader.state_dict returned.",
-            )
-        rest = dict(state)
-        found = {name: int(rest.pop(name)) for name in Progress._fields}
-        best = float(np.int64(found["best"]).view(np.float64))
-        self.progress = Progress(**found)._replace(best=best)
-        return rest
-
-
-def check_states(
-    states: Mapping[Any, Any] | None, samplers: Sequence[Sampler]
-) -> dict[Sampler, State]:
-    """The states that a loader of these samplers was given. Raises `InputError`."""
-    found = {as_sampler(sampler): state for sampler, state in (states or {}).items()}
-    if other := [sampler for sampler in found if sampler not in samplers]:
-        raise InputError(
-            f"states must be by sampler, of {', '.join(map(repr, samplers))}",
-            repr(other[0]),
-            "Give {sampler: state} with the loader's own sampler.",
-        )
-    return found
-
-
-def check_alike(samplers: Sequence[Sampler], capacity: Any) -> None:
-    """Raises `InputError` where several samplers cannot follow one another in a loader."""
+def check_samplers(
+    sampler: Any, states: Mapping[Any, Any] | None, capacity: Any = None, **options: Any
+) -> tuple[Any, tuple[Sampler, ...], dict[Sampler, State]]:
+    """The sampler or the schedule of a loader, its samplers, and the states that the loader was
+    given for some of them. Raises `InputError` where they cannot follow one another."""
+    samplers = samplers_of(sampler, **options)
     if len(samplers) > 1 and capacity is not None:
         raise InputError(
             "a capacity must be of one sampler",
@@ -247,6 +178,139 @@ def check_alike(samplers: Sequence[Sampler], capacity: Any) -> None:
         if len(answers) > 1:
             raise InputError(
                 f"a schedule's samplers must be {kind} all or none",
-                ", ".join(type(sampler).__name__ for sampler in samplers),
+                ", ".join(type(one).__name__ for one in samplers),
                 "Give one kind of sampler with other sizes.",
             )
+    found = {as_sampler(one): state for one, state in (states or {}).items()}
+    if other := [one for one in found if one not in samplers]:
+        raise InputError(
+            f"states must be by sampler, of {', '.join(map(repr, samplers))}",
+            repr(other[0]),
+            "Give {sampler: state} with the loader's own sampler.",
+        )
+    return sampler if isinstance(sampler, SamplerSchedule) else samplers[0], samplers, found
+
+
+class StagedSource:
+    """See `jgs.sampling.loading.source.Source`.
+
+    An epoch has the batches that a loader with only that epoch's sampler draws in it. Each
+    sampler has a source of its own, with its own planned capacity and compiled programs. The
+    source is made when it is first needed, and kept. The state of an adaptive sampler passes
+    from one sampler to the next.
+
+    Args:
+      plan: decides which sampler draws an epoch.
+      make: makes the source of a sampler; all sources have the same seeds, key and settings.
+    """
+
+    def __init__(self, plan: SamplerSchedule, make: Callable[[Sampler], Source]):
+        self._plan, self._progress = plan, Progress()
+        self._logged = 0  # the stage that was logged last
+        self._make, self._made = make, {}  # type: Any, dict[Sampler, Source]
+        self._now = self._of(0)
+        self.schedules: list[Schedule] = self._now.schedules
+        self.together = self._now.together
+
+    def _of(self, epoch: int) -> Source:
+        """The source of the sampler that draws `epoch`. Raises `InputError` where a loss is
+        missing."""
+        known = self._progress.losses
+        if self._plan.by_loss and known < epoch:
+            raise InputError(
+                "a loader that follows the loss must be told that of every epoch",
+                f"{known} losses before epoch {epoch}",
+                "Call loader.report(loss) after each epoch.",
+            )
+        stage = self._plan.stage(epoch, self._progress)
+        sampler = self._plan.samplers[stage]
+        if stage != self._logged:
+            self._logged = stage
+            logging.getLogger("jgs").info("from epoch %d on: %r", epoch + 1, sampler)
+        if sampler not in self._made:
+            self._made[sampler] = self._make(sampler)
+        return self._made[sampler]
+
+    @property
+    def at_once(self) -> int:
+        return self._now.at_once
+
+    @property
+    def capacity(self) -> Capacity:
+        """The capacity of the sampler that draws now."""
+        return self._now.capacity  # type: ignore[attr-defined]
+
+    @property
+    def learning(self) -> Learning | None:
+        return self._now.learning
+
+    @property
+    def redraws(self) -> int:
+        return sum(source.redraws for source in self._made.values())
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return _total(source.seconds for source in self._made.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return _total(source.counts for source in self._made.values())
+
+    def drawn(self, epoch: int, first: int) -> Iterator[list[Any]]:
+        # Not in the background, so that the caller's thread plans a new source's capacity.
+        before, self._now = self._now, self._of(epoch)
+        if self._now is not before and self._now.learning and before.learning:
+            self._now.learning.states = before.learning.states
+        for schedule in self._now.schedules:
+            schedule.load_state_dict(self.schedules[0].state_dict())
+        return self._now.drawn(epoch, first)
+
+    def report(self, loss: Any, finished: int) -> None:
+        """Takes the mean training loss of the last of the `finished` epochs."""
+        if not self._plan.by_loss:
+            return
+        if self._progress.losses != finished - 1:
+            raise InputError(
+                "a loader's loss must be reported once after each epoch",
+                f"{self._progress.losses} losses after {finished} epochs",
+                "Call loader.report(loss) after the loop over the epoch's batches.",
+            )
+        self._progress = self._plan.after(self._progress, float(loss))
+
+    def state_dict(self) -> dict[str, int]:
+        """The progress as a dict of ints; empty where the epoch alone decides."""
+        if not self._plan.by_loss:
+            return {}
+        best = int(np.float64(self._progress.best).view(np.int64))
+        return self._progress._replace(best=best)._asdict()
+
+    def load_state_dict(self, state: Any) -> Any:
+        """Continues with what `state_dict` returned. Returns the other entries of `state`."""
+        if not (self._plan.by_loss and isinstance(state, Mapping)):
+            return state
+        if missing := [name for name in Progress._fields if name not in state]:
+            raise InputError(
+                "the state of a loader that follows the loss must have the losses so far",
+                f"none of {', '.join(missing)}",
+                "Pass what Loader.state_dict returned.",
+            )
+        rest = dict(state)
+        found = {name: int(rest.pop(name)) for name in Progress._fields}
+        best = float(np.int64(found["best"]).view(np.float64))
+        self._progress = Progress(**found)._replace(best=best)
+        return rest
+
+
+def source_of(sampler: Any, make: Callable[[Sampler], Source]) -> Source:
+    """The source that `make` makes of a sampler, or a `StagedSource` for a schedule."""
+    if isinstance(sampler, SamplerSchedule):
+        return StagedSource(sampler, make)
+    return make(sampler)
+
+
+def _total(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of the numbers of all parts, by name."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        total |= {name: total.get(name, 0) + number for name, number in part.items()}
+    return total

@@ -12,8 +12,8 @@ import numpy as np
 
 from jgs import kernels
 from jgs.kernels.call import call, on_cpu, vary_alike
-from jgs.sampling.edges.compact import compacted
-from jgs.sampling.edges.relabel_kernel import relabel_edges
+from jgs.sampling.edges.columns import compacted
+from jgs.sampling.edges.relabel import relabel_edges
 
 _ints = partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
 _longs = partial(jax.ShapeDtypeStruct, dtype=jnp.int64)

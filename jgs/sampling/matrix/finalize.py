@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.graph import Block
-from jgs.sampling.edges.relabel_kernel import relabel_edges
+from jgs.sampling.edges.relabel import relabel_edges
 from jgs.sampling.matrix.edges import places, rearrange
 from jgs.sampling.matrix.entries import Entries
 from jgs.settings import exact_integers

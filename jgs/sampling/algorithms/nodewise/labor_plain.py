@@ -33,8 +33,8 @@ _MOST_INVERSE = 2.0**31  # the largest inverse of a probability
 
 
 class Spec(NamedTuple):
-    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.Spec`; each value
-    has its own compiled program. Other fields are those of
+    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.sample_hops`. Each
+    value has its own compiled program. Other fields are those of
     `jgs.sampling.algorithms.nodewise.labor.Labor`."""
 
     fanouts: tuple[int, ...]

@@ -21,8 +21,8 @@ from jgs.sampling.seeds import Seeds
 
 
 class Spec(NamedTuple):
-    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.Spec`; each value
-    has its own compiled program."""
+    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.sample_hops`. Each
+    value has its own compiled program."""
 
     fanouts: tuple[int, ...]
     capacity: Capacity

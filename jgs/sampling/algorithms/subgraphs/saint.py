@@ -19,11 +19,10 @@ from jgs.sampling.algorithms.walks.walk import Walk
 from jgs.sampling.base import State
 from jgs.sampling.capacity import GraphShape
 from jgs.sampling.checks import require_int
-from jgs.sampling.edges.eligible import find
+from jgs.sampling.edges.eligible import find, rows_of
 from jgs.sampling.edges.random import below, fold, node_bits
 from jgs.sampling.matrix.edges import distinct
 from jgs.sampling.subgraphs import BUDGET, NORM_ERROR, SubgraphSampler
-from jgs.sampling.walks import rows_of
 
 MODES = ("node", "degree", "edge", "walk")
 _RUN = 64  # edges for which one prefix sum is stored
@@ -233,7 +232,7 @@ def _ends(key_data: jax.Array, graph: Graph, sums: EdgeSums, budget: int) -> jax
     number, bits = below(_bits(key_data, budget), num_ends), _bits(key_data, budget, 1)
 
     target = sums.targets.at[number].get(mode="clip")
-    start, degree = rows_of(graph, target)
+    start, degree = rows_of(graph.indptr, target)
     of_target = start + below(bits, degree)
 
     point = below(bits, sums.prefix[-1])

@@ -17,8 +17,7 @@ from jgs.sampling.algorithms.nodewise.neighbors import Neighbors, check_fanouts
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
-from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
-from jgs.sampling.edges.compact import with_edges
+from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns, with_edges
 from jgs.sampling.edges.hops import empty_if
 from jgs.sampling.edges.induced import induced_block, rows_sorted
 from jgs.sampling.edges.random import as_key_data

@@ -18,15 +18,15 @@ from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
-from jgs.sampling.edges.eligible import Eligible
-from jgs.sampling.edges.stretch import relation_path, stretch
+from jgs.sampling.edges.eligible import Eligible, of_relation, rows_of
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
     Walker,
     Walks,
     drawn_neighbor,
-    rows_of,
+    eligible_of,
+    relation_path,
     sample_walks,
     step_bits,
     walk,
@@ -108,9 +108,10 @@ class Metapath(Walker):
 
 @partial(jax.jit, static_argnums=1)
 def _stretches(graph: Graph, relations: tuple[int, ...]) -> jax.Array:
-    start, degree = rows_of(graph, jnp.arange(graph.num_nodes))
-    found = (stretch(graph, start, degree, relation) for relation in relations)
-    return jnp.array(list(found)).mT
+    nodes = jnp.arange(graph.num_nodes)
+    rows = eligible_of(graph, nodes, Seeds(nodes))
+    found = (of_relation(graph, rows, relation) for relation in relations)
+    return jnp.array([(one.start, one.length) for one in found]).mT
 
 
 def metapath_kernel(
@@ -130,7 +131,7 @@ def metapath_plain(
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
         part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
         start, count = part[:, 0], part[:, 1]
-        row, _ = rows_of(graph, here)
+        row, _ = rows_of(graph.indptr, here)
         rows = Eligible(here, row, start, count, count)
         return drawn_neighbor(graph, rows, step_bits(keys, t, 0), walker.weighted)
 

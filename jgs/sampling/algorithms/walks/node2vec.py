@@ -17,7 +17,7 @@ from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
-from jgs.sampling.edges.eligible import count_less, find, row_weight
+from jgs.sampling.edges.eligible import count_less, find, row_weight, rows_of
 from jgs.sampling.edges.hops import source_of
 from jgs.sampling.edges.random import below
 from jgs.sampling.seeds import Seeds
@@ -25,7 +25,6 @@ from jgs.sampling.walks import (
     LENGTH,
     Walker,
     Walks,
-    rows_of,
     sample_walks,
     step_bits,
     step_halves,
@@ -150,8 +149,8 @@ def node2vec_plain(
     rule, num_nodes = rule_of(walker), graph.num_nodes
 
     def step(keys: jax.Array, t: jax.Array, previous: jax.Array, here: jax.Array) -> jax.Array:
-        start, degree = rows_of(graph, here)
-        before, before_degree = rows_of(graph, previous)
+        start, degree = rows_of(graph.indptr, here)
+        before, before_degree = rows_of(graph.indptr, previous)
         first = previous == num_nodes
         total = _weight(graph, start, degree, walker.weighted)
         back_before = back_weight = jnp.zeros_like(degree)

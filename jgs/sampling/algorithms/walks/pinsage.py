@@ -11,7 +11,7 @@ from jgs.options import Option
 from jgs.sampling.algorithms.walks.visits import Restart, VisitSampler, WalkCounts, check_walks
 from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import GraphShape
-from jgs.sampling.edges.stretch import relation_path
+from jgs.sampling.walks import relation_path
 
 
 @dataclass(frozen=True)

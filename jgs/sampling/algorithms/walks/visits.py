@@ -22,10 +22,9 @@ from jgs.sampling.algorithms.walks.walk import JUMPS
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, require_int
-from jgs.sampling.edges.eligible import Eligible, eligible, holes_of
+from jgs.sampling.edges.eligible import Eligible, eligible, holes_of, of_relation
 from jgs.sampling.edges.hops import Sample, draw_batches, sample_hops
 from jgs.sampling.edges.random import as_key_data, fold
-from jgs.sampling.edges.stretch import of_relation
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     check_probability,
@@ -48,7 +47,7 @@ _VISITS_AT_ONCE = 1 << 22  # bounds the temporaries to some hundred megabytes
 
 
 class Spec(NamedTuple):
-    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.Spec`.
+    """The static part of a sample's arguments, see `jgs.sampling.edges.hops.sample_hops`.
 
     Fields:
       groups: for each group of nodes its ranges of ids, (first, last, first, last, ...),
