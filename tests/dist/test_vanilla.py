@@ -267,12 +267,12 @@ def test_one_rank_plans_from_whole_batches(monkeypatch):
     graph, comm = random_graph(1), Alone()
     seed_parts = SeedParts.whole(np.arange(N, dtype=np.int32))
     schedules = [Schedule(jax.random.key(0), seed_parts, B, N)]
-    held = [np.zeros(N, bool)]
+    seeds = [np.zeros(0, np.int32)]
 
     def plan():
         offsets = np.array([0, N])
         planned = planned_vanilla(
-            comm, [graph], offsets, E, B, Neighbors((3, 2)), schedules, held=held
+            comm, [graph], offsets, E, B, Neighbors((3, 2)), schedules, seeds=seeds
         )
         return planned._spec.capacity
 
