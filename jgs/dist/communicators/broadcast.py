@@ -50,16 +50,18 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
+def texts_of_all(comm: Communicator, text: str) -> list[str]:
+    """Every rank's text, on every rank."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    lengths = all_gather_rows(comm, [np.array([data.size], np.int32)] * comm.num_local)[:, 0]
+    row = np.pad(data, (0, lengths.max() - data.size))
+    rows = all_gather_rows(comm, [row] * comm.num_local)
+    return [own[:n].tobytes().decode() for own, n in zip(rows, lengths, strict=True)]
+
+
 def broadcast_text(comm: Communicator, function: Callable[[], str]) -> str:
     """The text that `function` returns on the process of rank 0. It is called there alone."""
-    text = everywhere(comm, function if comm.rank == 0 else str)
-    if comm.size == 1:
-        return text
-    data = np.frombuffer(text.encode(), np.uint8)
-    length = all_gather_rows(comm, [np.array([data.size], np.int32)] * comm.num_local)[0, 0]
-    return (
-        broadcast_arrays(comm, np.resize(data, length) if length else data).tobytes().decode()
-    )
+    return texts_of_all(comm, everywhere(comm, function if comm.rank == 0 else str))[0]
 
 
 def broadcast_arrays(comm: Communicator, arrays: Any) -> Any:

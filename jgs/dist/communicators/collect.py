@@ -1,12 +1,14 @@
-"""What the ranks have, put together: by `rows_of_all` on rank 0, by `rows_on_all` on each."""
+"""What the ranks have, put together: by `rows_of_all` on rank 0, by the others on each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.graph import Graph, SparseFeatures, as_device
 
 
 def rows_of_all(
@@ -61,3 +63,45 @@ def rows_on_all(
         sizes = all_gather_rows(comm, [np.array([own.size], np.int64) for own in rows])[:, 0]
     every = all_gather_rows(comm, [np.pad(own, (0, sizes.max() - own.size)) for own in rows])
     return np.concatenate([row[:size] for row, size in zip(every, sizes, strict=True)])
+
+
+def all_degrees(comm: Communicator, graphs: Sequence[Graph], offsets: np.ndarray) -> np.ndarray:
+    """The in-degrees int32 `[N]`, on every rank. All ranks call it; it takes one round.
+
+    Args:
+      graphs: for each local rank a graph of `N` nodes with the in-edges of its own nodes.
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+    """
+    ranks = range(comm.rank, comm.rank + comm.num_local)
+    mine = [
+        np.diff(np.asarray(graph.indptr)[offsets[r] : offsets[r + 1] + 1]).astype(np.int32)
+        for r, graph in zip(ranks, graphs, strict=True)
+    ]
+    return rows_on_all(comm, mine, np.diff(offsets))
+
+
+def all_features(comm: Communicator, features: Sequence[Any]) -> Any:
+    """The rows `[N, F]` of all nodes on every rank, dense or sparse as they are given. Samplers
+    that read any node need them. All ranks call it, and each sends all its rows once.
+
+    Args:
+      features: for each local rank its own nodes' rows, as `FeatureExchange` takes them.
+    """
+    first = features[0]
+    if isinstance(first, SparseFeatures):
+        counts = rows_on_all(comm, [np.diff(np.asarray(own.indptr)) for own in features])
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+        columns, values = (
+            rows_on_all(comm, [np.asarray(getattr(own, name)) for own in features])
+            for name in ("indices", "values")
+        )
+        return SparseFeatures(
+            as_device(indptr),
+            as_device(columns),
+            as_device(values),
+            first.num_features,
+            int(counts.max(initial=0)),
+        )
+    rows = [np.concatenate([np.asarray(table) for table in own]) for own in features]
+    every = rows_on_all(comm, [own.reshape(-1) for own in rows])
+    return as_device(every.reshape(-1, rows[0].shape[1]))

@@ -111,9 +111,6 @@ class Communicator(Protocol):
     def local(self, value: Any) -> list[Any]:
         """The pytrees of an `OWN` value, one for each local rank."""
 
-    def barrier(self) -> None:
-        """Returns once every rank has called it."""
-
     def close(self) -> None:
         """Leaves the communicator. Nothing may be called afterwards."""
 
@@ -210,9 +207,6 @@ class Alone(OneLocal):
         donate: Sequence[int] = (),
     ) -> Callable:
         return jax.jit(partial(function), donate_argnums=tuple(donate))
-
-    def barrier(self) -> None:
-        pass
 
     def close(self) -> None:
         pass

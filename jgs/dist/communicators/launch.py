@@ -15,12 +15,11 @@ from contextlib import ExitStack, contextmanager
 
 import jax
 import jaxlib
-import numpy as np
 
 import jgs
 from jgs.dist.communicators import start
-from jgs.dist.communicators.broadcast import FailedElsewhere
-from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
+from jgs.dist.communicators.broadcast import FailedElsewhere, texts_of_all
+from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.dist.communicators.interface import address_of, use_for_gloo
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.communicators.mpi import Mpi
@@ -296,13 +295,7 @@ def agree(comm: Communicator, what: dict[str, str]) -> None:
     """
     if comm.size == comm.num_local:
         return  # one process
-    said = json.dumps(what, sort_keys=True).encode()
-    length = int(
-        all_gather_rows(comm, [np.array([len(said)], np.uint32)] * comm.num_local).max()
-    )
-    row = np.frombuffer(said.ljust(-(-length // 4) * 4), np.uint32)  # spaces: JSON skips them
-    rows = all_gather_rows(comm, [row] * comm.num_local)
-    told = [json.loads(np.ascontiguousarray(r).tobytes()) for r in rows]
+    told = [json.loads(text) for text in texts_of_all(comm, json.dumps(what))]
     differences = []
     for name in sorted(set().union(*told)):
         ranks: dict[str, list[str]] = {}

@@ -280,6 +280,18 @@ class Watch:
             self.open = False
             self._say(failed=text, status=status)
 
+    def failed_by(self, error: BaseException, who: str) -> None:
+        """As `failed`, where an error ends `who`, the ranks of this process."""
+        if not self.open:
+            return
+        text, number = " ".join(f"failed: {type(error).__name__}: {error}".split())[:500], 0
+        if isinstance(error, KeyboardInterrupt):
+            number = interrupts.number_of(error)
+            text = f"was {interrupts.WORDS[signal.Signals(number)]}"
+        elif of_peers(error):
+            time.sleep(10 * LOSS)  # the guard ends this process, and names the lost rank
+        self.failed(f"{who} {text}", _told_status(number))
+
     def _ends(self, number: int) -> None:
         word = interrupts.WORDS[signal.Signals(number)]
         self.failed(f"rank {self.number} was {word}", _told_status(number))
@@ -297,12 +309,8 @@ class Watch:
         done = isinstance(error, SystemExit) and not error.code  # --help
         if error is None or done or getattr(error, "told", False):
             self.close()
-        elif self.open:
-            if of_peers(error):
-                time.sleep(10 * LOSS)  # the guard ends this process, and names the lost rank
-            interrupted = isinstance(error, KeyboardInterrupt)
-            number = interrupts.number_of(error) if interrupted else 0
-            self.failed(f"rank {self.number} {why(error)}", _told_status(number))
+        else:
+            self.failed_by(error, f"rank {self.number}")
 
     def _talk(self) -> None:
         unread = b""
@@ -359,13 +367,6 @@ def of_peers(error: BaseException) -> bool:
     """Whether an error may come of a collective with a rank that is gone."""
     words = ("gloo", "connection", "mpi_", "socket")
     return not isinstance(error, InputError) and any(w in str(error).lower() for w in words)
-
-
-def why(error: BaseException) -> str:
-    """What the others are told of an error that ends a rank."""
-    if isinstance(error, KeyboardInterrupt):
-        return f"was {interrupts.WORDS[signal.Signals(interrupts.number_of(error))]}"
-    return " ".join(f"failed: {type(error).__name__}: {error}".split())[:500]
 
 
 def _listen(where: Meeting) -> list[socket.socket]:

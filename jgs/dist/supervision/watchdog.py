@@ -25,7 +25,6 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
-import signal
 import socket
 import sys
 import threading
@@ -37,7 +36,7 @@ import numpy as np
 
 from jgs.dist.communicators import rendezvous
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.dist.communicators.start import LOSS, Meeting, Watch, of_peers, why
+from jgs.dist.communicators.start import LOSS, Meeting, Watch, of_peers
 from jgs.dist.supervision import phases
 from jgs.dist.supervision.guard import LOST
 from jgs.errors import InputError
@@ -138,14 +137,13 @@ class Watchdog:
         ends this process as it ends the others."""
         if self._watch is None or not self._watch.open:
             return
-        status, told = 1, LOST
+        status = 1
         if isinstance(error, KeyboardInterrupt):
             status = status_of(number_of(error))
-            told = status if number_of(error) == signal.SIGTERM else LOST
-        elif not isinstance(error, InputError):
-            time.sleep(10 * LOSS if of_peers(error) else LOSS)
+        elif not isinstance(error, InputError) and not of_peers(error):
+            time.sleep(LOSS)
         atexit.register(_exit_now, status)  # what is registered last is called first
-        self._watch.failed(f"{rendezvous.names(self._ranks)} {why(error)}", told)
+        self._watch.failed_by(error, rendezvous.names(self._ranks))
 
     def close(self) -> None:
         """Ends this rank's part in an orderly way: from now on nobody misses it."""
