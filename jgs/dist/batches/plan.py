@@ -1,9 +1,7 @@
-"""Plans for the exchange: how many rows a rank asks for, and which of them to keep.
+"""Plans of what ranks draw and exchange: capacities, and which remote rows to keep.
 
 A sample is a function of its key, so what an epoch will need is known before it begins: its
-samples are drawn once for counting, and say which remote rows are worth keeping. RapidGNN
-(arXiv 2509.05207) has 9.7 to 15.4 times fewer remote fetches because it knows samples in
-advance.
+samples are drawn once for counting (RapidGNN, arXiv 2509.05207).
 """
 
 from __future__ import annotations
@@ -39,10 +37,8 @@ _TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
 class RemoteNodes:
     """The nodes of other ranks that each local rank's batches read.
 
-    Args:
-      comm: the communicator.
-      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
-      sampler, schedules: what draws the batches; a schedule for each local rank.
+    Rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`. `sampler` draws the batches of
+    the `schedules`, one for each local rank.
     """
 
     def __init__(

@@ -11,7 +11,6 @@ import numpy as np
 import scipy
 
 from jgs.data.parts import Part, Parts
-from jgs.dist.batches.learning import update_program
 from jgs.dist.batches.plan import (
     RemoteNodes,
     degree_cache,
@@ -21,7 +20,7 @@ from jgs.dist.batches.plan import (
     request_capacity,
     trial_cache,
 )
-from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource
+from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource, update_program
 from jgs.dist.batches.vanilla import check_vanilla
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
@@ -129,11 +128,10 @@ class RankParts:
             drawn_from = [SeedParts.whole(items, digest)] * len(self.mine)
             if not whole:
                 shares = [(rank, self._size) for rank in self._ranks]
-        options: dict[str, Any] = {"step_keys": sampler.step_keys, "whole": whole}
-        options |= {"staged": staged}
+        make = partial(Schedule, key, step_keys=sampler.step_keys, whole=whole, staged=staged)
+        rest = (size, parts.num_nodes, shuffle, settings)
         return [
-            Schedule(key, own, size, parts.num_nodes, shuffle, settings, share=share, **options)
-            for own, share in zip(drawn_from, shares, strict=True)
+            make(own, *rest, share=share) for own, share in zip(drawn_from, shares, strict=True)
         ]
 
 

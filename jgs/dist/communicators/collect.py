@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.graph import Graph, SparseFeatures, as_device
 
 
@@ -33,18 +33,15 @@ def rows_of_all(
     width = rows[0].shape[1]
     most = int(all_gather_rows(comm, [np.array([len(p)], np.int32) for p in places]).max())
     size = max(1, min(most, memory // (4 * (width + 1) * comm.size)))
-    gather = comm.program(comm.all_gather, (OWN,), SAME)
     for begin in range(0, most, size):
         mine = []
         for place, own in zip(places, rows, strict=True):
+            some = slice(begin, begin + size)
+            sent = np.ascontiguousarray(own[some]).view(np.int32)
             table = np.full((size, 1 + width), -1, np.int32)
-            some = place[begin : begin + size]
-            table[: some.size, 0] = some
-            table[: some.size, 1:] = np.ascontiguousarray(own[begin : begin + size]).view(
-                np.int32
-            )
+            table[: len(sent)] = np.column_stack([place[some], sent])
             mine.append(table)
-        every = np.asarray(gather(comm.own(mine))).reshape(-1, 1 + width)
+        every = all_gather_rows(comm, mine).reshape(-1, 1 + width)
         if out is not None:
             real = every[every[:, 0] >= 0]
             out[real[:, 0]] = np.ascontiguousarray(real[:, 1:]).view(out.dtype)

@@ -1,23 +1,17 @@
 """`Watchdog`: a rank that dies or hangs does not block the run: the run ends, and names the
 rank.
 
-Beside every process a guard watches all ranks (see `jgs.dist.supervision.guard`), over
-connections that are neither MPI's nor JAX's. A rank ends all other processes where:
+Beside every process a guard watches all ranks, over connections that are neither MPI's nor
+JAX's. `jgs.dist.supervision.guard` says when a rank is lost. A rank may be silent for `timeout`
+seconds. In the steps (sampling, exchange, computing) a phase may last `timeout` seconds, or
+twenty usual steps if that is more. Outside the steps (`step` is None: opening, compiling,
+evaluation, checkpoint), or before a step has been timed, it may last `phase_timeout` seconds.
 
-- it was killed, or it says that an error ended it: at once;
-- nothing is heard from it for `timeout` seconds: it is stopped, or cut off from the network;
-- no rank goes on for as long as their phase may last: the ranks furthest behind are named. In
-  the steps (sampling, exchange, computing) a phase may last `timeout` seconds, or twenty usual
-  steps if that is more. Outside the steps (`step` is None: opening, compiling, evaluation,
-  checkpoint), or before a step has been timed, it may last `phase_timeout` seconds.
-
-The guards of the others print one line, which names the rank, where it was last seen and the
-last checkpoint. They end their processes without waiting for anything, because a collective may
-be what these hang in. The status is `LOST`. Where an MPI launcher started the processes, they
-end by SIGKILL, so that mpiexec ends too (its status is 9 or 255). After a rank's SIGTERM the
-status is 143: by it a script knows that the run can be continued. Where the first process of
-`jax.distributed` is lost, JAX may itself end the others meanwhile (SIGABRT). Their guards speak
-all the same.
+The guards of the others end their processes without waiting for anything, because a collective
+may be what these hang in. The status is `LOST`. Where an MPI launcher started the processes,
+they end by SIGKILL, so that mpiexec ends too (its status is 9 or 255). After a rank's SIGTERM
+the status is 143: by it a script knows that the run can be continued. Where the first process
+of `jax.distributed` is lost, JAX may itself end the others (SIGABRT). Their guards still speak.
 """
 
 from __future__ import annotations
