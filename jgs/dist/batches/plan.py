@@ -16,7 +16,7 @@ from jgs.dist.batches.source import HybridSampler, RankSampler, steps
 from jgs.dist.batches.vanilla import VanillaSampler
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.dist.rows.demand import demanded, rounded
+from jgs.dist.rows.demand import Demand, rounded
 from jgs.graph import Graph
 from jgs.graph.rows import neighbor_counts
 from jgs.sampling.base import Sampler, State
@@ -66,8 +66,6 @@ class RemoteNodes:
             batch = self._sampler(key_data, seeds, level)
             overflows = self.comm.local(batch.overflow)
             mine = [np.asarray(overflow, np.int32)[None] for overflow in overflows]
-            if self.comm.size == 1:
-                return batch, bool(mine[0][0])
             return batch, bool(all_gather_rows(self.comm, mine).any())
 
         return until_it_fits(attempt)[0]
@@ -188,7 +186,7 @@ def request_capacity(
         counts = [np.diff(np.searchsorted(np.sort(n), remote.offsets)) for n in nodes]
         needs.append(max(count.max() for count in counts))
     mine = [np.array(needs, np.int32)] * remote.comm.num_local
-    return rounded(demanded(all_gather_rows(remote.comm, mine).max(axis=0)))
+    return rounded(Demand(all_gather_rows(remote.comm, mine).max(axis=0).tolist()).most())
 
 
 def planned_cache(

@@ -132,12 +132,8 @@ class VanillaSampler:
         self._programs = cache(self._program)
 
     def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        """The `OWN` MiniBatch of the `OWN` seeds int32 `[B]`, drawn by the key `key_data`
-        uint32 `[2]`.
-
-        Its capacity has been enlarged `level` times. Each seed is a node whose in-edges the
-        rank has, or `N` for padding.
-        """
+        """See `RankSampler`. A seed is a node whose in-edges the rank has, or `N` for
+        padding."""
         capacity = enlarged(self._capacity, self._worst, level)
         batch, _, rows = self._sample(key_data, seeds, capacity, self.rows)
         if level == 0:

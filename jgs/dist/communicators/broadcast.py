@@ -35,14 +35,11 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
         result = function()
     except Exception as raised:  # the others are told of it, then it is raised
         error = raised
-    if comm.size == 1:
-        failed = []
-    else:
-        mine = [np.array([error is not None], np.int32)] * comm.num_local
-        failed = np.flatnonzero(all_gather_rows(comm, mine)[:, 0]).tolist()
-    if error is not None and failed[:1] in ([], [comm.rank]):
+    mine = [np.array([error is not None], np.int32)] * comm.num_local
+    failed = np.flatnonzero(all_gather_rows(comm, mine)[:, 0]).tolist()
+    if error is not None and failed[0] == comm.rank:
         error.told = True  # type: ignore[attr-defined]
-        if 0 < len(failed) < comm.size:
+        if len(failed) < comm.size:
             error.place = f"{names(failed)} on {gethostname()}"  # type: ignore[attr-defined]
         raise error
     if failed:

@@ -365,18 +365,17 @@ def of_peers(error: BaseException) -> bool:
 def _listen(where: Meeting) -> list[socket.socket]:
     """The sockets at which the other guards find that of process 0. The last one is at a port
     that was free."""
+    # Where a place is taken, there is another one, or MPI brings the guards together.
+    taken = () if where.certain else (OSError, InputError)
     found = []
     for place in where.places:
-        if isinstance(place, str):
-            unix = socket.socket(socket.AF_UNIX)
-            with suppress(OSError):  # the name is taken: MPI brings the guards together
+        with suppress(*taken):
+            if isinstance(place, str):
+                unix = socket.socket(socket.AF_UNIX)
                 unix.bind(place)
                 unix.listen(512)
                 found.append(unix)
-        elif where.certain:
-            found.append(rendezvous.listen(place[1]))
-        else:
-            with suppress(InputError):  # the port is taken: there is another place
+            else:
                 found.append(rendezvous.listen(place[1]))
     return [*found, rendezvous.listen()]
 

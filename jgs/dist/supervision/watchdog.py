@@ -162,7 +162,8 @@ class Watchdog:
         if watch is None:
             number = firsts.index(comm.rank)
             watch = Watch(Meeting(number, len(firsts), "", (), True), max(START, self.timeout))
-        found = [socket.inet_aton(a) for a in rendezvous.addresses()[-_MAX_ADDRESSES:]]
+        here = dict.fromkeys([*rendezvous.interfaces().values(), "127.0.0.1"])
+        found = [socket.inet_aton(address) for address in here][-_MAX_ADDRESSES:]
         packed = np.frombuffer(b"".join(found).ljust(4 * _MAX_ADDRESSES, b"\0"), np.uint32)
         row = np.array([comm.rank, watch.port, secrets.randbits(32), *packed], np.uint32)
         rows = all_gather_rows(comm, [row] * comm.num_local)
