@@ -172,8 +172,7 @@ class VanillaSampler:
                 return batch, need, rows
             self.extra_rounds += 2 * need.shape[1]
             more = _rounded(np.maximum(need, have + have // 2), _worst_rows(capacity))
-            grown = np.where(need > have, np.array(more), have).tolist()
-            rows = RowCapacity(*map(tuple, grown))
+            rows = RowCapacity(*map(tuple, np.where(need > have, more, have).tolist()))
 
     def _program(self, capacity: Capacity, rows: RowCapacity) -> Any:
         sample = partial(_sample_rows, self._comm, self._sampler, capacity, rows)

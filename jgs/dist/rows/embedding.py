@@ -110,7 +110,7 @@ class ShardedEmbedding:
         made = comm.program(self._make, (SAME, SAME), OWN)
         rows = made(owners.offsets, comm.same(key_data))
         self._table = SplitRows(owners, rows, (width,), lambda table: table.rows)
-        self._apply = self._table.changer(self._update)
+        self._apply = self._table.program(self._update)
 
     def pull(self, nodes: Any) -> tuple[Any, Token]:
         """The rows of `nodes`, and the token that `push` needs. Without a push no row is
@@ -136,7 +136,7 @@ class ShardedEmbedding:
         """Applies the push that `late` holds back, if there is one."""
         if self._pending is not None:
             (token, gradient), self._pending = self._pending, None
-            self._apply(token, gradient)
+            self._table.change(self._apply, token, gradient)
 
     def state(self) -> list[Table]:
         """NumPy copies of the rows `offsets[r]` to `offsets[r+1]`, for each local rank.

@@ -67,19 +67,17 @@ class SplitRows:
         further = [self._find(ids, owners.offsets, nth)[0] for nth in owners.further(most)]
         return [first, *further]
 
-    def changer(self, change: Callable) -> Callable[[Token, Any], None]:
-        """A function of a token and `OWN` values `[S, ...]`, one for each id of the token. It
-        replaces the rows by what `change(rows, slots, token, values)` makes of them.
+    def program(self, change: Callable) -> Any:
+        """`change(rows, slots, token, values)`, compiled for all ranks. It runs on each rank,
+        and returns the rank's new `rows` and `slots`. What all ranks say of the rank's rows it
+        takes from `Owners.deliver`. `slots` is int32 `[num_own]`, to be written to, and holds
+        anything at first."""
+        return self.comm.program(change, (OWN, OWN, OWN, OWN), OWN, donate=(0, 1))
 
-        `change` is compiled. It runs on each rank, and returns the rank's new `rows` and
-        `slots`. What all ranks say of the rank's rows it takes from `Owners.deliver`. `slots`
-        is int32 `[num_own]`, to be written to, and holds anything at first."""
-        program = self.comm.program(change, (OWN, OWN, OWN, OWN), OWN, donate=(0, 1))
-
-        def apply(token: Token, values: Any) -> None:
-            self.rows, self.slots = program(self.rows, self.slots, token, values)
-
-        return apply
+    def change(self, program: Any, token: Token, values: Any) -> None:
+        """Replaces the rows by what `program` makes of them and of `values` `[S, ...]`, `OWN`,
+        which have a row for each id of the token."""
+        self.rows, self.slots = program(self.rows, self.slots, token, values)
 
     def local(self) -> list[Any]:
         """NumPy copies of each local rank's own rows: pytrees of `[n_r, ...]`."""

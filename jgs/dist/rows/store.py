@@ -7,7 +7,7 @@ et al. 2020, sections 5.2 and 5.4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -54,7 +54,7 @@ class Tensor:
         self.comm, self.num_rows, self.extra_rounds = owners.comm, owners.num_rows, 0
         own = own_tables(owners, [flat(of_rank) for of_rank in rows])
         self._table = table = SplitRows(owners, own, self.shape)
-        self._put, self._more = table.changer(self._written), table.changer(self._added)
+        self._put, self._more = table.program(self._written), table.program(self._added)
 
     def read(self, ids: Any) -> Any:
         rows, token = self._table.pull(ids)
@@ -76,10 +76,10 @@ class Tensor:
         check_saved(whole, self.num_rows, self.shape, self.dtype)
         self._table.load(flat(whole))
 
-    def _change(self, apply: Callable[[Token, Any], None], ids: Any, rows: Any) -> None:
+    def _change(self, program: Any, ids: Any, rows: Any) -> None:
         token = self._table.find(ids)
         self.extra_rounds += 2 * (len(token) - 1)
-        apply(token, rows)
+        self._table.change(program, token, rows)
 
     # -- inside a program: one rank ----------------------------------------------------------
 
