@@ -72,11 +72,14 @@ def measure(task: dict) -> dict:
     parts = {"sampling": [], "features": [], "computing": []}
     total, moved, rounds, sent = [], [], [], []
     counted = (comm, loader.source)
+    from mpi4py import MPI  # after `connect`: it starts MPI
+
+    meet = MPI.COMM_WORLD.Barrier
     for _ in range(1 + task["epochs"]):
-        comm.barrier()
+        meet()
         batches = iter(loader)
         for _ in range(len(loader)):
-            comm.barrier()
+            meet()
             seconds = loader.source.seconds.copy()
             before = [wire.num_bytes(), *_counts(counted)]
             comm.log.clear()
@@ -90,7 +93,7 @@ def measure(task: dict) -> dict:
                 comm.log[in_drawing - 2 : in_drawing],  # the request and the reply
                 comm.log[in_drawing:],
             )
-            comm.barrier()
+            meet()
             after = [wire.num_bytes(), *_counts(counted)]
             for name in seconds:
                 parts[name].append(1e3 * (loader.source.seconds[name] - seconds[name]))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from benchmarks.plan.cost import Draw, Workload
-from jgs.dist.rows.demand import demanded
+from jgs.dist.rows.demand import Demand
 from jgs.graph import Graph, MiniBatch
 from jgs.sampling import plan_capacity, worst_case
 from jgs.sampling.capacity import enlarged, until_it_fits
@@ -75,7 +75,7 @@ def measured_draw(
         tuple(mean[1].tolist()),
         tuple(asked[0, 1:].tolist()),
         tuple(asked[1, 1:].tolist()),
-        demanded(np.array(list(needs.values()), int)),
+        Demand(map(int, needs.values())).most(),
         int(np.count_nonzero(best)),
         float(best.sum(dtype=np.int64) / reads) if reads else 0.0,
         float(np.bincount(owner, minlength=num_ranks).max() / num_nodes),

@@ -24,9 +24,8 @@ from jgs.data.parts import (
     write_manifest,
 )
 from jgs.errors import InputError
-from jgs.files.storage import ArrayFile
 from jgs.files.replacing import check_replaceable, check_writable, replacing
-from jgs.files.storage import MANIFEST, Chunks, sha256, write_arrays
+from jgs.files.storage import MANIFEST, ArrayFile, Chunks, sha256, write_arrays
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions

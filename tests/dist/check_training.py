@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from flax import nnx
+from ranks import barrier, connect_here
 
 from jgs import kernels
 from jgs.models import GraphSAGE
@@ -92,13 +93,13 @@ def in_file(array, folder: str) -> list[bool]:
 def memory_of(comm, folder: str) -> dict[str, int]:
     """KiB of the folder's files in this process: resident, its share, and changed by it."""
     total, inside = dict.fromkeys(("Rss", "Pss", "Private_Dirty"), 0), False
-    comm.barrier()  # by now the other ranks have mapped the files, too
+    barrier(comm)  # by now the other ranks have mapped the files, too
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, *words = line.split()
         inside = folder in line if "-" in name and ":" not in name else inside
         if inside and name.rstrip(":") in total:
             total[name.rstrip(":")] += int(words[0])
-    comm.barrier()
+    barrier(comm)
     return total
 
 
@@ -128,8 +129,6 @@ def rounds_of_a_step(loader) -> int:
 
 
 def main() -> None:
-    from ranks import connect_here
-
     parts, out, *modes = sys.argv[1:]
     comm = connect_here()
     for each in modes:
@@ -138,7 +137,7 @@ def main() -> None:
         with kernels.this_host_only(each != modes[0]):
             result = train(comm, parts, mode, cache, SEEDS // comm.size)
         Path(out, f"{each}-{comm.rank}.pickle").write_bytes(pickle.dumps(result))
-    comm.barrier()
+    barrier(comm)
 
 
 if __name__ == "__main__":

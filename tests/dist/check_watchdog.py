@@ -11,7 +11,7 @@ import time
 
 import jax
 import numpy as np
-from ranks import connect_here
+from ranks import barrier, connect_here
 
 from jgs.dist.communicators.comm import OWN, SAME
 from jgs.dist.supervision.watchdog import Watchdog
@@ -43,4 +43,4 @@ with Watchdog(comm, timeout=2, last_checkpoint=lambda: "checkpoints/7") as watch
             watchdog.step = None
             time.sleep(2.5 * (comm.rank == harmed))
 print(f"stopped after {n}")
-comm.barrier()
+barrier(comm)

@@ -106,6 +106,15 @@ def connect_here():
     return connect(kind, coordinator=where[0], num_ranks=int(where[1]), rank=int(where[2]))
 
 
+def barrier(comm) -> None:
+    """Returns once every rank has called it."""
+    import numpy as np
+
+    from jgs.dist.communicators.comm import all_gather_rows
+
+    all_gather_rows(comm, [np.zeros(1, np.int32)] * comm.num_local)
+
+
 def _kill(process: subprocess.Popen) -> None:
     """Ends the process and its children, also where these are stopped or hang."""
     if process.poll() is None:

@@ -7,9 +7,9 @@ from launched import make_parts
 
 from jgs.data.parts import open_parts
 from jgs.dist.batches.ranks import RankParts
+from jgs.dist.communicators.collect import all_degrees
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
-from jgs.dist.rows.degrees import all_degrees
 from jgs.train.config import Config
 from jgs.train.loop.model import make_model
 from jgs.train.loop.progress import Meter

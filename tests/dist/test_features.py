@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import scipy.sparse
 
+from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
-from jgs.dist.rows.features import all_features
 from jgs.graph import SparseFeatures
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from jgs import Graph, InputError, kernels
 from jgs.dist.batches.plan import planned_vanilla
-from jgs.dist.batches.vanilla import RowCapacity, VanillaSampler, hold_rows
+from jgs.dist.batches.vanilla import RowCapacity, VanillaSampler
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import (
@@ -53,6 +53,15 @@ def random_seeds(seed, size):
     return seeds
 
 
+def hold_rows(graph, held):
+    """The graph that has the in-edges of the nodes `held`, bool `[N]`, alone, padded to `E`."""
+    degree = np.diff(np.asarray(graph.indptr))
+    indptr = np.append(np.int64(0), np.cumsum(np.where(held, degree, 0)))
+    keep = np.repeat(held, degree)
+    edges = {name: np.asarray(a)[keep] for name, a in graph.edge_arrays().items()}
+    return Graph.from_edge_arrays(indptr, edges, E, graph.schema)
+
+
 class Ranks:
     """`size` ranks, which have the rows of their own nodes, of their seeds and of `halo`."""
 
@@ -63,7 +72,7 @@ class Ranks:
         for r, (begin, end) in enumerate(zip(CUTS[size], CUTS[size][1:], strict=False)):
             held[r, begin:end] = held[r, list(halo)] = held[r, seeds[r]] = True
         held = held[:, :N]
-        parts = [hold_rows(graph, h, E) for h in held]
+        parts = [hold_rows(graph, h) for h in held]
         rest = {k: v for k, v in mode.items() if k != "fanouts"}
         self.sampler = VanillaSampler(
             self.comm,
@@ -267,14 +276,14 @@ def test_one_rank_plans_from_whole_batches(monkeypatch):
     graph, comm = random_graph(1), Alone()
     seed_parts = SeedParts.whole(np.arange(N, dtype=np.int32))
     schedules = [Schedule(jax.random.key(0), seed_parts, B, N)]
-    held = [np.zeros(N, bool)]
+    seeds = [np.zeros(0, np.int32)]
 
     def plan():
         offsets = np.array([0, N])
         planned = planned_vanilla(
-            comm, [graph], offsets, E, B, Neighbors((3, 2)), schedules, held=held
+            comm, [graph], offsets, E, B, Neighbors((3, 2)), schedules, seeds=seeds
         )
-        return planned._spec.capacity
+        return planned._capacity
 
     roomy = plan()
     monkeypatch.setattr("jgs.sampling.capacity._MODEST", 8)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from jgs import Graph, InputError, Schema
-from jgs.dist.batches.vanilla import hold_rows
 from jgs.files import storage
 
 COUNTS = {"author": 3, "paper": 4}  # authors 0 to 2, papers 3 to 6
@@ -84,7 +83,7 @@ def test_types_pass_through_files_pickles_and_programs(graph, tmp_path, same_bit
         again(graph),
         stacked,
         graph.with_node_columns(x=np.zeros(7)).unweighted(),
-        hold_rows(graph, np.ones(7, bool), 14),
+        Graph.from_edge_arrays(graph.indptr, graph.edge_arrays(), 14, graph.schema),
         Graph(
             graph.indptr,
             graph.indices,

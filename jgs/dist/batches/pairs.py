@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jgs.dist.batches.plan import largest
-from jgs.dist.batches.source import HybridSampler, RankSource
-from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.batches.plan import planned_hybrid
+from jgs.dist.batches.source import RankSource
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.graph import Graph
 from jgs.ops import gather
 from jgs.sampling.base import Sampler
 from jgs.sampling.loading.loader import decided_by
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
-from jgs.sampling.plan import plan_capacity
 
 
 class PairDraws:
@@ -52,10 +49,7 @@ class PairDraws:
         self._comm, self._graph, self._sampler = comm, graph, sampler
         self._batch_size = batch_size
         state = sampler.init(graph)
-        plan = partial(plan_capacity, graph, batch_size, sampler, seeds=pairs, state=state)
-        (capacity,) = everywhere(comm, lambda: [plan()])
-        capacity = largest(comm, [capacity] * comm.num_local)
-        self._draws = HybridSampler(comm, graph, batch_size, sampler, capacity, state=state)
+        self._draws = planned_hybrid(comm, graph, batch_size, sampler, state, [pairs])
         self._rows = WholeFeatures(comm, features)
 
     def source(self, pairs: np.ndarray, key: Any, shuffle: bool = True) -> RankSource:
@@ -67,19 +61,10 @@ class PairDraws:
             pairs = np.concatenate([pairs, padding])
         draws_by = None if sampler.by_node else comm.size
         settings = decided_by(sampler, shuffle, draws_by, None)
-        schedules = [
-            Schedule(
-                key,
-                SeedParts.whole(pairs, graph_digest(self._graph)),
-                size,
-                num_nodes,
-                shuffle,
-                settings,
-                sampler.step_keys,
-                share=(rank, comm.size),
-            )
-            for rank in range(comm.rank, comm.rank + comm.num_local)
-        ]
+        every = SeedParts.whole(pairs, graph_digest(self._graph))
+        of = (key, every, size, num_nodes, shuffle, settings, sampler.step_keys)
+        ranks = range(comm.rank, comm.rank + comm.num_local)
+        schedules = [Schedule(*of, share=(rank, comm.size)) for rank in ranks]
         return RankSource(comm, schedules, self._draws, self._rows)
 
 

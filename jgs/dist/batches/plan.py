@@ -1,9 +1,7 @@
-"""Plans for the exchange: how many rows a rank asks for, and which of them to keep.
+"""Plans of what ranks draw and exchange: capacities, and which remote rows to keep.
 
 A sample is a function of its key, so what an epoch will need is known before it begins: its
-samples are drawn once for counting, and say which remote rows are worth keeping. RapidGNN
-(arXiv 2509.05207) has 9.7 to 15.4 times fewer remote fetches because it knows samples in
-advance.
+samples are drawn once for counting (RapidGNN, arXiv 2509.05207).
 """
 
 from __future__ import annotations
@@ -14,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from jgs.dist.batches.source import RankSampler, steps
+from jgs.dist.batches.source import HybridSampler, RankSampler, steps
 from jgs.dist.batches.vanilla import VanillaSampler
+from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.dist.rows.demand import demanded, rounded
+from jgs.dist.rows.demand import Demand, rounded
 from jgs.graph import Graph
 from jgs.graph.rows import neighbor_counts
-from jgs.sampling.base import Sampler
+from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import (
     Capacity,
     GraphShape,
@@ -28,16 +27,18 @@ from jgs.sampling.capacity import (
     until_it_fits,
     with_margin,
 )
+from jgs.sampling.loading.items import Stage
 from jgs.sampling.loading.schedule import Schedule
+from jgs.sampling.plan import bound_of, plan_capacity
+
+_TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
 
 
 class RemoteNodes:
     """The nodes of other ranks that each local rank's batches read.
 
-    Args:
-      comm: the communicator.
-      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
-      sampler, schedules: what draws the batches; a schedule for each local rank.
+    Rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`. `sampler` draws the batches of
+    the `schedules`, one for each local rank.
     """
 
     def __init__(
@@ -65,8 +66,6 @@ class RemoteNodes:
             batch = self._sampler(key_data, seeds, level)
             overflows = self.comm.local(batch.overflow)
             mine = [np.asarray(overflow, np.int32)[None] for overflow in overflows]
-            if self.comm.size == 1:
-                return batch, bool(mine[0][0])
             return batch, bool(all_gather_rows(self.comm, mine).any())
 
         return until_it_fits(attempt)[0]
@@ -76,17 +75,39 @@ class RemoteNodes:
         real = nodes[nodes < self.offsets[-1]]
         return np.unique(real[(real < first) | (real >= last)])
 
-    def most_asked(self, nodes: Sequence[np.ndarray]) -> int:
-        """The most nodes that one owner has among these, an array for each local rank."""
-        counts = [np.diff(np.searchsorted(np.sort(n), self.offsets)) for n in nodes]
-        return int(max(count.max() for count in counts))
-
 
 def largest(comm: Communicator, capacities: Sequence[Capacity]) -> Capacity:
     """The largest capacities of all ranks; `capacities` has one for each local rank."""
     rows = [np.array(c, np.int32).reshape(-1) for c in capacities]
     edges, sources = all_gather_rows(comm, rows).max(axis=0).reshape(2, -1).tolist()
     return Capacity(tuple(edges), tuple(sources))
+
+
+def planned_hybrid(
+    comm: Communicator,
+    graph: Graph,
+    batch_size: int,
+    sampler: Sampler,
+    state: State,
+    seeds: Sequence[Any],
+    stages: Sequence[Stage] = (),
+    distinct: bool = True,
+) -> HybridSampler:
+    """A `HybridSampler` whose capacity is the largest that any rank plans for.
+
+    Args:
+      seeds: what batches are drawn from, for each local rank, or once for all ranks.
+      stages, distinct: as `before` and `distinct` of `plan_capacity`.
+      the rest: as for `HybridSampler`.
+    """
+    options = {"state": state, "before": stages, "distinct": distinct}
+    plan = partial(plan_capacity, graph, batch_size, sampler, **options)
+    planned = everywhere(comm, lambda: [plan(seeds=own) for own in seeds])
+    if len(planned) < comm.num_local:
+        planned = planned * comm.num_local
+    capacity = largest(comm, planned)
+    _, worst = bound_of(sampler, graph, seeds[0], batch_size, distinct, stages)
+    return HybridSampler(comm, graph, batch_size, sampler, capacity, state, stages, worst)
 
 
 def planned_vanilla(
@@ -98,15 +119,13 @@ def planned_vanilla(
     sampler: Sampler,
     schedules: Sequence[Schedule],
     *,
-    held: Sequence[np.ndarray],
-    trials: int = 4,
+    seeds: Sequence[np.ndarray],
 ) -> VanillaSampler:
-    """A `VanillaSampler` whose capacities are planned from `trials` batches of epoch 0.
+    """A `VanillaSampler` whose capacities are planned from a few batches of epoch 0.
 
     Args:
-      graphs: for each local rank its `Parts.local_graph`.
-      held: for each local rank bool `[N]`: the nodes that are not its own and whose in-edges it
-        has.
+      graphs: for each local rank its `Parts.local_graph`, with its seeds' in-edges.
+      seeds: for each local rank the nodes that its batches are drawn from.
       the rest: as for `VanillaSampler`.
     """
     num_nodes = int(offsets[-1])
@@ -116,6 +135,9 @@ def planned_vanilla(
         graphs = [
             Graph.from_edge_arrays(g.indptr, g.edge_arrays(), most, g.schema) for g in graphs
         ]
+    held = [np.zeros(num_nodes, bool) for _ in seeds]
+    for mask, own in zip(held, seeds, strict=True):
+        mask[own] = True
     make = partial(
         VanillaSampler,
         comm,
@@ -128,12 +150,11 @@ def planned_vanilla(
     )
     worst = sampler.bound(GraphShape(num_nodes, num_edges), batch_size, True)
     drawing = make(modest(worst, batch_size))
-    num_steps = len(schedules[0])
-    which = _evenly(num_steps, trials)
+    which = _evenly(len(schedules[0]), _VANILLA_TRIALS)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
     need = np.zeros((2, len(worst.edges)), np.int64)
-    for key_data, seeds in steps(comm, schedules, 0, which):
-        for needed in comm.local(remote.drawn(key_data, seeds).needed):
+    for key_data, asked in steps(comm, schedules, 0, which):
+        for needed in comm.local(remote.drawn(key_data, asked).needed):
             need = np.maximum(need, np.asarray(needed))
     mine = with_margin(need, 0.05, batch_size, worst)
     capacity = largest(comm, [mine] * comm.num_local)
@@ -148,24 +169,24 @@ def request_capacity(
     epoch: int,
     num_steps: int,
     cached: Sequence[np.ndarray] | None = None,
-    trials: int = 16,
 ) -> int:
     """The most nodes that a rank asks another for, except in one of ten thousand steps (see
     `Demand`). It is at least 1, and equal on all ranks.
 
     Args:
-      remote: draws the batches of `trials` steps, evenly spaced among the epoch's `num_steps`.
+      remote: draws the batches of a few of the epoch's `num_steps` steps.
       cached: for each local rank the nodes that it need not ask for.
     """
     if remote.comm.size == 1:  # one rank has no remote nodes
         return 1
     needs = []
-    for nodes in remote.nodes(epoch, _evenly(num_steps, trials)):
+    for nodes in remote.nodes(epoch, _evenly(num_steps, _TRIALS)):
         if cached is not None:
             nodes = [np.setdiff1d(n, c) for n, c in zip(nodes, cached, strict=True)]
-        needs.append(remote.most_asked(nodes))
+        counts = [np.diff(np.searchsorted(np.sort(n), remote.offsets)) for n in nodes]
+        needs.append(max(count.max() for count in counts))
     mine = [np.array(needs, np.int32)] * remote.comm.num_local
-    return rounded(demanded(all_gather_rows(remote.comm, mine).max(axis=0)))
+    return rounded(Demand(all_gather_rows(remote.comm, mine).max(axis=0).tolist()).most())
 
 
 def planned_cache(
@@ -178,16 +199,14 @@ def planned_cache(
     return [_top(count, num_rows) for count in counts]
 
 
-def trial_cache(
-    remote: RemoteNodes, num_steps: int, num_rows: int, trials: int = 16
-) -> list[np.ndarray]:
-    """For each local rank the remote nodes that `trials` of its batches read most often, int32
+def trial_cache(remote: RemoteNodes, num_steps: int, num_rows: int) -> list[np.ndarray]:
+    """For each local rank the remote nodes that a few of its batches read most often, int32
     `[num_rows]`, padded with `N`. They are at most as many as the largest of these batches
     reads, so a cache of them takes no more memory than a batch's remote rows.
 
     The batches are of epoch 1. So `request_capacity`, which draws those of epoch 0, does not
     count on the nodes by which the cache was chosen."""
-    counts, largest = _read_by(remote, 1, _evenly(num_steps, trials))
+    counts, largest = _read_by(remote, 1, _evenly(num_steps, _TRIALS))
     found = [_top(count, num_rows) for count in counts]
     for nodes in found:
         nodes[largest:] = counts.shape[1]

@@ -11,33 +11,33 @@ import numpy as np
 import scipy
 
 from jgs.data.parts import Part, Parts
-from jgs.dist.batches.learning import update_program
 from jgs.dist.batches.plan import (
     RemoteNodes,
     degree_cache,
-    largest,
     planned_cache,
+    planned_hybrid,
     planned_vanilla,
     request_capacity,
     trial_cache,
 )
-from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource
+from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource, update_program
 from jgs.dist.batches.vanilla import check_vanilla
-from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
 from jgs.sampling.base import Adaptive, Sampler, State
-from jgs.sampling.capacity import Capacity, round_up
+from jgs.sampling.capacity import round_up
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, check_asked
 from jgs.sampling.loading.loader import Loader, decided_by
 from jgs.sampling.loading.schedule import Schedule, SeedParts
 from jgs.sampling.loading.source import Source
-from jgs.sampling.loading.stages import check_samplers, source_of
-from jgs.sampling.plan import bound_of, plan_capacity
+from jgs.sampling.loading.stages import (
+    check_samplers,
+    source_of,
+)
 
 MODES, POLICIES = ("hybrid", "vanilla"), ("none", "trial", "degree", "planned")
 
@@ -66,10 +66,10 @@ class RankParts:
             )
         self.parts, self.per_rank = parts, parts.num_parts // comm.size
         self.offsets = parts.offsets[:: self.per_rank]
-        firsts = range(comm.rank, comm.rank + comm.num_local)
+        self._size, self._ranks = comm.size, range(comm.rank, comm.rank + comm.num_local)
         self.mine = [
-            [parts.part(first * self.per_rank + i) for i in range(self.per_rank)]
-            for first in firsts
+            [parts.part(rank * self.per_rank + i) for i in range(self.per_rank)]
+            for rank in self._ranks
         ]
         self.features = [_features(some) for some in self.mine]
 
@@ -80,6 +80,11 @@ class RankParts:
             return [self.parts.graph] * len(self.mine)
         ranges = [(some[0].index, some[-1].index + 1) for some in self.mine]
         return [self.parts.local_graph(*each) for each in ranges]
+
+    def own_seeds(self) -> list[np.ndarray]:
+        """For each local rank the training nodes of its parts, int32; some of them are other
+        ranks' nodes."""
+        return [np.concatenate([part.train_idx for part in some]) for some in self.mine]
 
     def check(self, batch_size: int, sampler: Sampler, mode: str) -> None:
         """Raises `InputError` if these parts cannot be trained on in this way, on all ranks
@@ -96,53 +101,40 @@ class RankParts:
             check_vanilla(sampler)
 
     def schedules(
-        self, key: Any, batch_size: int, shuffle: bool, settings: str, sampler: Sampler
-    ) -> list[Schedule]:
-        """For each local rank the schedule of its batches of `batch_size` seeds, equally many
-        from each of its parts. A sampler that draws the seeds gets those of all parts."""
-        parts, seeds = self.parts, [part["seeds"] for part in self.parts.manifest["parts"]]
-        per_part = batch_size // self.per_rank
-        total, longest = sum(seeds), max(seeds)
-        digest = zlib.crc32(parts.parts_id.encode())
-        whole = sampler.draws_seeds
-        every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
-        seed_parts_of_ranks = [
-            SeedParts(
-                [np.asarray(part.train_idx) for part in every or some],
-                some[0].index,
-                parts.num_parts,
-                total,
-                longest,
-                digest,
-            )
-            for some in self.mine
-        ]
-        sizes, keys = (per_part, parts.num_nodes), sampler.step_keys
-        return [
-            Schedule(key, seed_parts, *sizes, shuffle, settings, step_keys=keys, whole=whole)
-            for seed_parts in seed_parts_of_ranks
-        ]
-
-    def schedules_of(
         self,
-        comm: Communicator,
-        items: Any,
         key: Any,
         batch_size: int,
         shuffle: bool,
         settings: str,
         sampler: Sampler,
-        staged: bool,
+        items: Any = None,
+        staged: bool = False,
     ) -> list[Schedule]:
-        """For each local rank the schedule of its share of batches of `items`."""
-        digest = zlib.crc32(self.parts.parts_id.encode())
-        ranks = range(comm.rank, comm.rank + comm.num_local)
-        sizes = (batch_size * comm.size, self.parts.num_nodes, shuffle, settings)
-        options: dict[str, Any] = {"step_keys": sampler.step_keys, "staged": staged}
-        options["whole"] = sampler.draws_seeds  # all ranks choose among all seeds
-        every = SeedParts.whole(items, digest)
-        shares = [(0, 1) if sampler.draws_seeds else (rank, comm.size) for rank in ranks]
-        return [Schedule(key, every, *sizes, **options, share=share) for share in shares]
+        """For each local rank the schedule of its batches: of `batch_size` seeds, equally many
+        from each of its parts, or of its share of the batches of `items`. A sampler that draws
+        the seeds gets all of them."""
+        parts, whole = self.parts, sampler.draws_seeds
+        digest = zlib.crc32(parts.parts_id.encode())
+        shares = [(0, 1)] * len(self.mine)
+        if items is None:
+            size = batch_size // self.per_rank
+            seeds = [part["seeds"] for part in parts.manifest["parts"]]
+            sizes = (parts.num_parts, sum(seeds), max(seeds), digest)
+            every = [parts.part(i) for i in range(parts.num_parts)] if whole else []
+            drawn_from = []
+            for some in self.mine:
+                idx = [np.asarray(part.train_idx) for part in every or some]
+                drawn_from.append(SeedParts(idx, some[0].index, *sizes))
+        else:
+            size = batch_size * self._size
+            drawn_from = [SeedParts.whole(items, digest)] * len(self.mine)
+            if not whole:
+                shares = [(rank, self._size) for rank in self._ranks]
+        make = partial(Schedule, key, step_keys=sampler.step_keys, whole=whole, staged=staged)
+        rest = (size, parts.num_nodes, shuffle, settings)
+        return [
+            make(own, *rest, share=share) for own, share in zip(drawn_from, shares, strict=True)
+        ]
 
 
 def rank_loader(
@@ -245,16 +237,29 @@ def rank_loader(
 
     def make(sampler: Sampler) -> Source:
         order = (key, batch_size, shuffle, settings, sampler)
+        schedules = ranks.schedules(*order, items, bool(stages))
         drawing: RankSampler
-        if items is not None:
-            schedules = ranks.schedules_of(comm, items, *order, staged=bool(stages))
-            of = (items, batch_size, sampler, states[sampler], stages)
-            drawing = _hybrid_of(background, graphs[0], *of)
+        if mode == "hybrid":
+            drawing = planned_hybrid(
+                background,
+                graphs[0],
+                batch_size,
+                sampler,
+                states[sampler],
+                ranks.own_seeds() if items is None else [items],
+                stages,
+                distinct=items is None,
+            )
         else:
-            schedules = ranks.schedules(*order)
-            draws = _hybrid if mode == "hybrid" else _vanilla
-            drawing = draws(
-                background, ranks, graphs, schedules, batch_size, sampler, states[sampler]
+            drawing = planned_vanilla(
+                background,
+                graphs,
+                ranks.offsets,
+                ranks.parts.num_edges,
+                batch_size,
+                sampler,
+                schedules,
+                seeds=ranks.own_seeds(),
             )
         remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
         num_steps = len(schedules[0])
@@ -305,7 +310,9 @@ def _keeper(
         first = room == 0
         nodes = choose(epoch)
         used = [np.array([(n < padding).sum()], np.int32) for n in nodes]
-        room = min(_grown(room, int(all_gather_rows(comm, used).max())), most)
+        need = int(all_gather_rows(comm, used).max())
+        if need > room:  # programs of each size are compiled, so there is some room to spare
+            room = min(round_up(need + need // 8), most)
         nodes = [n[:room] for n in nodes]
         if first:  # later on the epochs themselves show what they ask for
             capacity = request_capacity(remote, epoch, num_steps, nodes)
@@ -314,69 +321,6 @@ def _keeper(
         exchange.cache(nodes)
 
     return keep
-
-
-def _grown(have: int, need: int) -> int:
-    """`have` where it is enough, because programs of that size are compiled; otherwise `need`
-    and some room to spare."""
-    return have if need <= have else round_up(need + need // 8)
-
-
-def _hybrid(
-    comm: Communicator,
-    ranks: RankParts,
-    graphs: Sequence[Graph],
-    schedules: Sequence[Schedule],
-    batch_size: int,
-    sampler: Sampler,
-    state: State,
-) -> RankSampler:
-    seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
-
-    def plan() -> list[Capacity]:
-        return [
-            plan_capacity(graph, batch_size, sampler, seeds=own, state=state)
-            for graph, own in zip(graphs, seeds, strict=True)
-        ]
-
-    capacity = largest(comm, everywhere(comm, plan))
-    return HybridSampler(comm, graphs[0], batch_size, sampler, capacity, state=state)
-
-
-def _hybrid_of(
-    comm: Communicator,
-    graph: Graph,
-    items: Any,
-    batch_size: int,
-    sampler: Sampler,
-    state: State,
-    stages: Sequence[Stage],
-) -> RankSampler:
-    """As `_hybrid`, for batches of items."""
-    options: dict[str, Any] = {"seeds": items, "state": state, "before": stages}
-    plan = partial(plan_capacity, graph, batch_size, sampler, distinct=False, **options)
-    (planned,) = everywhere(comm, lambda: [plan()])
-    capacity = largest(comm, [planned] * comm.num_local)
-    _, worst = bound_of(sampler, graph, items, batch_size, False, stages)
-    of = (sampler, capacity, state, stages, worst)
-    return HybridSampler(comm, graph, batch_size, *of)
-
-
-def _vanilla(
-    comm: Communicator,
-    ranks: RankParts,
-    graphs: Sequence[Graph],
-    schedules: Sequence[Schedule],
-    batch_size: int,
-    sampler: Sampler,
-    state: State,
-) -> RankSampler:
-    held = [np.zeros(ranks.parts.num_nodes, bool) for _ in ranks.mine]
-    for mask, some in zip(held, ranks.mine, strict=True):
-        for part in some:
-            mask[part.train_idx] = True  # some of them are other ranks' nodes
-    sizes = (ranks.parts.num_edges, batch_size, sampler)
-    return planned_vanilla(comm, graphs, ranks.offsets, *sizes, schedules, held=held)
 
 
 def _features(parts: Sequence[Part]) -> Any:

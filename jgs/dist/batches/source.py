@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, Counters
@@ -20,6 +22,7 @@ from jgs.sampling.learning import Learning
 from jgs.sampling.loading.items import Stage, seeds_of, wide
 from jgs.sampling.loading.schedule import Schedule
 from jgs.sampling.shorthand import as_sampler
+from jgs.settings import exact_integers
 
 
 class RankSampler(Protocol):
@@ -84,14 +87,12 @@ class HybridSampler:
         self.state = comm.same(self._sampler.init(graph) if state is None else state)
         self._worst = worst or self._sampler.bound(GraphShape.of(graph), batch_size, True)
         self._capacity = capacity or self._worst
-        self._programs: list[Callable] = []
+        self._programs = cache(self._program)
 
     def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        while len(self._programs) <= level:
-            self._programs.append(self._program(len(self._programs)))
         key_data = self._comm.same(key_data)
         with wide(self._before):
-            return self._programs[level](key_data, self.graph, self.state, seeds)
+            return self._programs(level)(key_data, self.graph, self.state, seeds)
 
     def _program(self, level: int) -> Callable:
         capacity = enlarged(self._capacity, self._worst, level)
@@ -229,3 +230,50 @@ def steps(
             jax.tree.map(lambda array, step=step: array[step], asked) for _, asked in batches
         ]
         yield batches[0][0][step], comm.own(own)
+
+
+def update_program(
+    comm: Communicator, update: Callable[..., State], donate_argnums: Sequence[int] = ()
+) -> Callable[..., State]:
+    """A program `update(state, batch, feedback, graph)` of an adaptive sampler. Every rank
+    applies the updates of all ranks, in the order of the ranks. State and graph are `SAME`;
+    batch and feedback are `OWN`. One round gathers them."""
+
+    def of_all_ranks(state: State, batch: Any, feedback: Any, graph: Any) -> State:
+        def step(state: State, one: Any) -> tuple[State, None]:
+            return update(state, *one, graph), None
+
+        return jax.lax.scan(step, state, _gathered(comm, (batch, feedback)))[0]
+
+    specs = (SAME, OWN, OWN, SAME)
+    return comm.program(of_all_ranks, specs, SAME, donate=tuple(donate_argnums))
+
+
+def _gathered(comm: Communicator, tree: Any) -> Any:
+    """`tree` with a leading axis of ranks, by one `all_gather` of its bits."""
+    leaves, structure = jax.tree.flatten(tree)
+    with exact_integers():  # without it 64-bit edge ids would be cut
+        words = [_to_words(leaf) for leaf in leaves]
+        every = comm.all_gather(jnp.concatenate(words))
+        found, begin = [], 0
+        for leaf, own in zip(leaves, words, strict=True):
+            rows = every[:, begin : begin + own.shape[0]]
+            found.append(_from_words(rows, leaf))
+            begin += own.shape[0]
+    return jax.tree.unflatten(structure, found)
+
+
+def _to_words(leaf: jax.Array) -> jax.Array:
+    """uint32 `[n]`: the bits of an array of 32 or 64 bits, or of booleans."""
+    if leaf.dtype == bool:
+        return leaf.reshape(-1).astype(jnp.uint32)
+    return jax.lax.bitcast_convert_type(leaf, jnp.uint32).reshape(-1)
+
+
+def _from_words(rows: jax.Array, leaf: jax.Array) -> jax.Array:
+    shape = (rows.shape[0], *leaf.shape)
+    if leaf.dtype == bool:
+        return rows.reshape(shape) != 0
+    if leaf.dtype.itemsize == 8:
+        shape = (*shape, 2)
+    return jax.lax.bitcast_convert_type(rows.reshape(shape), leaf.dtype)

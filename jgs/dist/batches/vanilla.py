@@ -1,15 +1,14 @@
 """Vanilla mode: topology is split over ranks, and a node's owner draws its neighbours.
 
-The sample is that of `sample_neighbors` on the whole graph, bit for bit: what a node draws at
-a hop depends on the key, the hop and the node alone, so it does not matter which rank draws it.
-Every hop after the seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5):
-a rank asks for nodes, and their neighbours come back.
+The sample is that of `sample_neighbors` on the whole graph, bit for bit. Every hop after the
+seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5): a rank asks for
+nodes, and their neighbours come back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +29,7 @@ from jgs.sampling.capacity import (
     round_up,
 )
 from jgs.sampling.checks import require_int
-from jgs.sampling.edges.hops import empty_if, relabels
+from jgs.sampling.edges.hops import empty_if
 from jgs.sampling.edges.relabel import relabel_edges
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
@@ -51,15 +50,12 @@ class RowCapacity(NamedTuple):
 
 def check_vanilla(sampler: Sampler) -> None:
     """Raises `InputError` for a sampler whose batches cannot be drawn by the nodes' owners."""
-    if not sampler.by_node:
+    if not sampler.by_node or not isinstance(sampler, ByNode):
+        whose = "nodes draw among their own in-edges"
+        if not sampler.by_node:
+            whose = "draws belong to a node"
         raise InputError(
-            "vanilla mode must have a sampler whose draws belong to a node",
-            repr(sampler),
-            "Use hybrid mode, in which every rank has the whole topology.",
-        )
-    if not isinstance(sampler, ByNode):
-        raise InputError(
-            "vanilla mode must have a sampler whose nodes draw among their own in-edges",
+            f"vanilla mode must have a sampler whose {whose}",
             repr(sampler),
             "Use hybrid mode, in which every rank has the whole topology.",
         )
@@ -72,28 +68,6 @@ def check_vanilla(sampler: Sampler) -> None:
         )
 
 
-class HopSpec(NamedTuple):
-    """The static settings of a batch (see `jgs.sampling.edges.hops.sample_hops`)."""
-
-    sampler: ByNode
-    capacity: Capacity
-    relabel_inputs: bool
-
-
-def hold_rows(graph: Graph, held: np.ndarray, num_edges: int | None = None) -> Graph:
-    """The graph of all `N` nodes that has the in-edges of the nodes `held`, bool `[N]`, alone.
-
-    The edges are padded to `num_edges`, where it is given: the ranks of a mesh must have
-    equally many.
-    """
-    degree = np.diff(np.asarray(graph.indptr))
-    keep = np.repeat(held, degree)
-    indptr = np.zeros(held.size + 1, np.int64)
-    np.cumsum(np.where(held, degree, 0), out=indptr[1:])
-    edges = {name: np.asarray(a)[keep] for name, a in graph.edge_arrays().items()}
-    return Graph.from_edge_arrays(indptr, edges, num_edges, graph.schema)
-
-
 class VanillaSampler:
     """A `RankSampler` for ranks that each have the in-edges of their own nodes only.
 
@@ -101,7 +75,7 @@ class VanillaSampler:
       comm: the communicator. A single rank has the whole graph. It draws and relabels each hop
         in separate calls, which the fused kernel of hybrid mode saves.
       graph: `OWN` `Graph`s of all `N` nodes, in which the nodes that a rank owns or holds have
-        their in-edges (see `hold_rows`).
+        their in-edges.
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, and
         `offsets[R]` is `N`.
       num_edges: `E` of the whole graph.
@@ -151,21 +125,16 @@ class VanillaSampler:
         capacity = check_capacity(
             self._worst if capacity is None else capacity, self._batch_size, sampler.num_hops
         )
-        self._spec = HopSpec(sampler, capacity, sampler.relabel_inputs)
+        self._sampler, self._capacity = sampler, capacity
         worst = _worst_rows(capacity)
-        share = [[min(w, round_up(-(-2 * w // comm.size))) for w in each] for each in worst]
-        self.rows = rows or RowCapacity(*map(tuple, share))
+        self.rows = rows or _rounded(-(-2 * worst // comm.size), worst)
         self.extra_rounds = 0
-        self._programs: dict[tuple[Capacity, RowCapacity], Any] = {}
+        self._programs = cache(self._program)
 
     def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        """The `OWN` MiniBatch of the `OWN` seeds int32 `[B]`, drawn by the key `key_data`
-        uint32 `[2]`.
-
-        Its capacity has been enlarged `level` times. Each seed is a node whose in-edges the
-        rank has, or `N` for padding.
-        """
-        capacity = enlarged(self._spec.capacity, self._worst, level)
+        """See `RankSampler`. A seed is a node whose in-edges the rank has, or `N` for
+        padding."""
+        capacity = enlarged(self._capacity, self._worst, level)
         batch, _, rows = self._sample(key_data, seeds, capacity, self.rows)
         if level == 0:
             self.rows = rows
@@ -179,45 +148,35 @@ class VanillaSampler:
 
         All ranks set the same, because each sees the largest need of all ranks.
         """
-        capacity, worst = self._spec.capacity, _worst_rows(self._spec.capacity)
-        needs, rows = np.zeros((len(worst.nodes), 2)), self.rows
+        worst, rows = _worst_rows(self._capacity), self.rows
+        needs = np.zeros(worst.shape)
         for key_data, seeds in batches:
-            _, need, rows = self._sample(key_data, seeds, capacity, rows)
+            _, need, rows = self._sample(key_data, seeds, self._capacity, rows)
             needs = np.maximum(needs, need)
-        planned = [
-            tuple(
-                min(w, round_up(int(n * (1 + margin)) + 1)) for n, w in zip(*both, strict=True)
-            )
-            for both in zip(needs.T, worst, strict=True)
-        ]
-        self.rows = RowCapacity(*planned)
+        self.rows = _rounded((needs * (1 + margin)).astype(int) + 1, worst)
         return self.rows
 
     def _sample(
         self, key_data: np.ndarray, seeds: Any, capacity: Capacity, rows: RowCapacity
     ) -> tuple[Any, np.ndarray, RowCapacity]:
-        """The batches; int `[L-1, 2]`, how much of `rows` they needed; and the `rows` that were
+        """The batches; int `[2, L-1]`, how much of `rows` they needed; and the `rows` that were
         enough."""
         self._check_seeds(seeds)
         operands = (self._comm.same(key_data), self._graph, self._offsets, self._held, seeds)
         while True:
             with exact_integers():  # edge offsets are 64-bit
-                batch, need = self._program(capacity, rows)(*operands)
-            need = np.asarray(need)  # it is the same on all ranks, and so is what follows
-            if (need <= np.array(rows).T[: len(need)]).all():  # one rank alone needs none
+                batch, need = self._programs(capacity, rows)(*operands)
+            # It is the same on all ranks, and so is what follows. One rank alone needs none.
+            need, have = np.asarray(need), np.array(rows)
+            if (need <= have).all():
                 return batch, need, rows
-            self.extra_rounds += 2 * len(need)
-            rows = _enlarge(rows, need, _worst_rows(capacity))
+            self.extra_rounds += 2 * need.shape[1]
+            more = _rounded(np.maximum(need, have + have // 2), _worst_rows(capacity))
+            rows = RowCapacity(*map(tuple, np.where(need > have, more, have).tolist()))
 
     def _program(self, capacity: Capacity, rows: RowCapacity) -> Any:
-        if (capacity, rows) not in self._programs:
-            sample = partial(
-                _sample_rows, self._comm, self._spec._replace(capacity=capacity), rows
-            )
-            self._programs[capacity, rows] = self._comm.program(
-                sample, (SAME, OWN, SAME, OWN, OWN), (OWN, SAME)
-            )
-        return self._programs[capacity, rows]
+        sample = partial(_sample_rows, self._comm, self._sampler, capacity, rows)
+        return self._comm.program(sample, (SAME, OWN, SAME, OWN, OWN), (OWN, SAME))
 
     def _check_seeds(self, seeds: Any) -> None:
         """Raises `InputError` unless the rows of all seeds are here: a row that is not here
@@ -237,30 +196,24 @@ class VanillaSampler:
                 )
 
 
-def _worst_rows(capacity: Capacity) -> RowCapacity:
-    """The sizes that no batch that fits `capacity` exceeds: one rank is asked for
-    everything."""
-    return RowCapacity(
-        tuple(max(1, c) for c in capacity.sources[:-1]),
-        tuple(max(1, c) for c in capacity.edges[1:]),
-    )
+def _worst_rows(capacity: Capacity) -> np.ndarray:
+    """int `[2, L-1]`: the sizes that no batch that fits `capacity` exceeds. One rank is asked
+    for everything."""
+    return np.maximum([capacity.sources[:-1], capacity.edges[1:]], 1).astype(int)
 
 
-def _enlarge(rows: RowCapacity, need: np.ndarray, worst: RowCapacity) -> RowCapacity:
-    """`rows` with every size that was too small enlarged to the need, and at least by half."""
-    grown = [
-        tuple(
-            have if n <= have else min(w, round_up(max(int(n), have + have // 2)))
-            for have, n, w in zip(*each, strict=True)
-        )
-        for each in zip(rows, need.T, worst, strict=True)
-    ]
-    return RowCapacity(*grown)
+def _rounded(sizes: np.ndarray, worst: np.ndarray) -> RowCapacity:
+    """These sizes int `[2, L-1]`, rounded up to some that are compiled often, and at most
+    `worst`."""
+    up = np.array([[round_up(size) for size in each] for each in sizes.tolist()], int)
+    nodes, edges = np.minimum(up.reshape(worst.shape), worst).tolist()
+    return RowCapacity(tuple(nodes), tuple(edges))
 
 
 def _sample_rows(
     comm: Communicator,
-    spec: HopSpec,
+    sampler: ByNode,
+    capacity: Capacity,
     rows: RowCapacity,
     key_data: jax.Array,
     graph: Graph,
@@ -268,13 +221,14 @@ def _sample_rows(
     held: jax.Array | None,
     seeds: jax.Array,
 ) -> tuple[MiniBatch, jax.Array]:
-    """One rank's mini-batch, and int32 `[L-1, 2]`, how much of `rows` the rank with the largest
+    """One rank's mini-batch, and int32 `[2, L-1]`, how much of `rows` the rank with the largest
     need has needed. Where that is more than `rows`, the mini-batch is of no use."""
     nodes, num_nodes = seeds, graph.num_nodes
     held = jnp.zeros(0, bool) if held is None else held
-    draw, most = partial(spec.sampler.draw_hop, key_data, graph), jnp.iinfo(jnp.int32).max
-    overflow, blocks, needs, needed = jnp.zeros((), bool), [], [], []
-    for h, room in enumerate(spec.capacity.edges):
+    draw, most = partial(sampler.draw_hop, key_data, graph), jnp.iinfo(jnp.int32).max
+    overflow, blocks, needed = jnp.zeros((), bool), [], []
+    needs = [jnp.zeros(2, jnp.int32)] * (sampler.num_hops - 1)
+    for h, room in enumerate(capacity.edges):
         if h == 0 or comm.size == 1:
             drawn = draw(nodes, h, room)
             indptr, neighbors = drawn.indptr, drawn.neighbors
@@ -290,12 +244,13 @@ def _sample_rows(
             indptr, neighbors = merge_rows(place, *own_rows, replies, num, room, num_nodes)
             # Edges beyond the room are an overflow, not a reason for further rounds.
             edges = jnp.minimum(jnp.max(replies[:, 0]), max(1, room))
-            needs.append(jnp.stack([jnp.max(asked[:, 0]), edges]))
+            needs[h - 1] = jnp.stack([jnp.max(asked[:, 0]), edges])
         fits = total <= room
-        block, nodes, num_sources = _relabel(nodes, indptr, neighbors, num_nodes, spec, h)
+        sources = capacity.sources[h] if sampler.relabel_inputs or h < len(needs) else None
+        block, nodes, num_sources = _relabel(nodes, indptr, neighbors, num_nodes, sources)
         need = [jnp.minimum(total, most), jnp.where(fits, num_sources, 0)]
         needed.append(jnp.where(overflow, 0, jnp.stack(need)))
-        overflow |= ~fits | (num_sources > spec.capacity.sources[h])
+        overflow |= ~fits | (num_sources > capacity.sources[h])
         nodes = jnp.where(overflow, num_nodes, nodes)  # after an overflow nothing is drawn
         blocks.append(block)
     blocks = [empty_if(overflow, block, graph.num_edges) for block in blocks]
@@ -306,9 +261,9 @@ def _sample_rows(
         overflow,
         num_nodes,
         needed=jnp.stack(needed, axis=1).astype(jnp.int32),
-        direct_inputs=not spec.relabel_inputs,
+        direct_inputs=not sampler.relabel_inputs,
     )
-    return batch, jnp.array(needs, jnp.int32).reshape(-1, 2)
+    return batch, jnp.array(needs, jnp.int32).reshape(-1, 2).T
 
 
 def _reply(answers: HopRows) -> jax.Array:
@@ -325,19 +280,17 @@ def _relabel(
     indptr: jax.Array,
     neighbors: jax.Array,
     num_nodes: int,
-    spec: HopSpec,
-    h: int,
+    capacity: int | None,
 ) -> tuple[Block, jax.Array, jax.Array]:
-    """The block of hop `h`, the nodes known after it, and their number. It is one more than
-    fits where they do not fit, and 0 where the nodes get no local ids."""
+    """A hop's block, the nodes known after it, and their number: one more than `capacity` where
+    they do not fit. With None the nodes get no local ids, and the number is 0."""
     slot = jnp.arange(1, targets.shape[0] + 1, dtype=jnp.int32)
     num_targets = jnp.max(slot, initial=0, where=targets < num_nodes)
     num_edges = indptr[-1]
-    if not relabels(spec, h):
+    if capacity is None:
         counts = (num_targets, jnp.int32(num_nodes), num_edges)
         block = Block(indptr, neighbors, *counts, source_capacity=num_nodes)
         return block, targets, jnp.int32(0)
-    capacity = spec.capacity.sources[h]
     sources, num_sources, indices = relabel_edges(
         targets, num_targets, neighbors, num_edges, capacity, num_nodes
     )

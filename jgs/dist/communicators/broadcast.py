@@ -35,14 +35,11 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
         result = function()
     except Exception as raised:  # the others are told of it, then it is raised
         error = raised
-    if comm.size == 1:
-        failed = []
-    else:
-        mine = [np.array([error is not None], np.int32)] * comm.num_local
-        failed = np.flatnonzero(all_gather_rows(comm, mine)[:, 0]).tolist()
-    if error is not None and failed[:1] in ([], [comm.rank]):
+    mine = [np.array([error is not None], np.int32)] * comm.num_local
+    failed = np.flatnonzero(all_gather_rows(comm, mine)[:, 0]).tolist()
+    if error is not None and failed[0] == comm.rank:
         error.told = True  # type: ignore[attr-defined]
-        if 0 < len(failed) < comm.size:
+        if len(failed) < comm.size:
             error.place = f"{names(failed)} on {gethostname()}"  # type: ignore[attr-defined]
         raise error
     if failed:
@@ -50,16 +47,18 @@ def everywhere(comm: Communicator, function: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
+def texts_of_all(comm: Communicator, text: str) -> list[str]:
+    """Every rank's text, on every rank."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    lengths = all_gather_rows(comm, [np.array([data.size], np.int32)] * comm.num_local)[:, 0]
+    row = np.pad(data, (0, lengths.max() - data.size))
+    rows = all_gather_rows(comm, [row] * comm.num_local)
+    return [own[:n].tobytes().decode() for own, n in zip(rows, lengths, strict=True)]
+
+
 def broadcast_text(comm: Communicator, function: Callable[[], str]) -> str:
     """The text that `function` returns on the process of rank 0. It is called there alone."""
-    text = everywhere(comm, function if comm.rank == 0 else str)
-    if comm.size == 1:
-        return text
-    data = np.frombuffer(text.encode(), np.uint8)
-    length = all_gather_rows(comm, [np.array([data.size], np.int32)] * comm.num_local)[0, 0]
-    return (
-        broadcast_arrays(comm, np.resize(data, length) if length else data).tobytes().decode()
-    )
+    return texts_of_all(comm, everywhere(comm, function if comm.rank == 0 else str))[0]
 
 
 def broadcast_arrays(comm: Communicator, arrays: Any) -> Any:

@@ -1,12 +1,14 @@
-"""What the ranks have, put together: by `rows_of_all` on rank 0, by `rows_on_all` on each."""
+"""What the ranks have, put together: by `rows_of_all` on rank 0, by the others on each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
+from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.graph import Graph, SparseFeatures, as_device
 
 
 def rows_of_all(
@@ -31,18 +33,15 @@ def rows_of_all(
     width = rows[0].shape[1]
     most = int(all_gather_rows(comm, [np.array([len(p)], np.int32) for p in places]).max())
     size = max(1, min(most, memory // (4 * (width + 1) * comm.size)))
-    gather = comm.program(comm.all_gather, (OWN,), SAME)
     for begin in range(0, most, size):
         mine = []
         for place, own in zip(places, rows, strict=True):
+            some = slice(begin, begin + size)
+            sent = np.ascontiguousarray(own[some]).view(np.int32)
             table = np.full((size, 1 + width), -1, np.int32)
-            some = place[begin : begin + size]
-            table[: some.size, 0] = some
-            table[: some.size, 1:] = np.ascontiguousarray(own[begin : begin + size]).view(
-                np.int32
-            )
+            table[: len(sent)] = np.column_stack([place[some], sent])
             mine.append(table)
-        every = np.asarray(gather(comm.own(mine))).reshape(-1, 1 + width)
+        every = all_gather_rows(comm, mine).reshape(-1, 1 + width)
         if out is not None:
             real = every[every[:, 0] >= 0]
             out[real[:, 0]] = np.ascontiguousarray(real[:, 1:]).view(out.dtype)
@@ -61,3 +60,45 @@ def rows_on_all(
         sizes = all_gather_rows(comm, [np.array([own.size], np.int64) for own in rows])[:, 0]
     every = all_gather_rows(comm, [np.pad(own, (0, sizes.max() - own.size)) for own in rows])
     return np.concatenate([row[:size] for row, size in zip(every, sizes, strict=True)])
+
+
+def all_degrees(comm: Communicator, graphs: Sequence[Graph], offsets: np.ndarray) -> np.ndarray:
+    """The in-degrees int32 `[N]`, on every rank. All ranks call it; it takes one round.
+
+    Args:
+      graphs: for each local rank a graph of `N` nodes with the in-edges of its own nodes.
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+    """
+    ranks = range(comm.rank, comm.rank + comm.num_local)
+    mine = [
+        np.diff(np.asarray(graph.indptr)[offsets[r] : offsets[r + 1] + 1]).astype(np.int32)
+        for r, graph in zip(ranks, graphs, strict=True)
+    ]
+    return rows_on_all(comm, mine, np.diff(offsets))
+
+
+def all_features(comm: Communicator, features: Sequence[Any]) -> Any:
+    """The rows `[N, F]` of all nodes on every rank, dense or sparse as they are given. Samplers
+    that read any node need them. All ranks call it, and each sends all its rows once.
+
+    Args:
+      features: for each local rank its own nodes' rows, as `FeatureExchange` takes them.
+    """
+    first = features[0]
+    if isinstance(first, SparseFeatures):
+        counts = rows_on_all(comm, [np.diff(np.asarray(own.indptr)) for own in features])
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+        columns, values = (
+            rows_on_all(comm, [np.asarray(getattr(own, name)) for own in features])
+            for name in ("indices", "values")
+        )
+        return SparseFeatures(
+            as_device(indptr),
+            as_device(columns),
+            as_device(values),
+            first.num_features,
+            int(counts.max(initial=0)),
+        )
+    rows = [np.concatenate([np.asarray(table) for table in own]) for own in features]
+    every = rows_on_all(comm, [own.reshape(-1) for own in rows])
+    return as_device(every.reshape(-1, rows[0].shape[1]))

@@ -22,7 +22,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from jgs.dist.supervision import phases
-from jgs.settings import exact_integers
+from jgs.graph.device import as_device
 
 AXIS = "rank"
 OWN, SAME = PartitionSpec(AXIS), PartitionSpec()
@@ -111,9 +111,6 @@ class Communicator(Protocol):
     def local(self, value: Any) -> list[Any]:
         """The pytrees of an `OWN` value, one for each local rank."""
 
-    def barrier(self) -> None:
-        """Returns once every rank has called it."""
-
     def close(self) -> None:
         """Leaves the communicator. Nothing may be called afterwards."""
 
@@ -167,10 +164,10 @@ class OneLocal:
 
     def own(self, values: Sequence[Any]) -> Any:
         (value,) = values
-        return as_jax_arrays(value)
+        return self.same(value)
 
     def same(self, value: Any) -> Any:
-        return as_jax_arrays(value)
+        return jax.tree.map(lambda a: as_device(a) if isinstance(a, np.ndarray) else a, value)
 
     def local(self, value: Any) -> list[Any]:
         return [value]
@@ -211,20 +208,8 @@ class Alone(OneLocal):
     ) -> Callable:
         return jax.jit(partial(function), donate_argnums=tuple(donate))
 
-    def barrier(self) -> None:
-        pass
-
     def close(self) -> None:
         pass
-
-
-def as_jax_arrays(value: Any) -> Any:
-    """A pytree whose NumPy arrays are JAX's, of the same dtype; see `Communicator.own`."""
-    with exact_integers():  # without it int64 offsets would be cut to int32
-        return jax.tree.map(
-            lambda a: jax.device_put(a, may_alias=True) if isinstance(a, np.ndarray) else a,
-            value,
-        )
 
 
 _FEW = 4096  # bytes; a row of so few is padded, see `all_gather_rows`

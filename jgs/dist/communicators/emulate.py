@@ -24,18 +24,18 @@ class Emulated:
 
     def __init__(self, comm: Communicator, latency: float, bandwidth: float):
         self._comm, self._latency, self._bandwidth = comm, latency, bandwidth
-        self._link = _Link()
+        self._link, self._added = threading.Lock(), [0.0]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._comm, name)
 
     @property
     def seconds(self) -> float:
-        return self._link.seconds
+        return self._added[0]
 
     def clone(self) -> Emulated:
         other = Emulated(self._comm.clone(), self._latency, self._bandwidth)
-        other._link = self._link
+        other._link, other._added = self._link, self._added
         return other
 
     def program(
@@ -51,25 +51,13 @@ class Emulated:
             counters = self._comm.counters
             rounds, num_bytes = counters.rounds, counters.bytes
             result = jax.block_until_ready(program(*args))
-            self._link.wait(
-                (counters.rounds - rounds) * self._latency,
-                (counters.bytes - num_bytes) / self._bandwidth,
-            )
+            latency = (counters.rounds - rounds) * self._latency
+            transfer = (counters.bytes - num_bytes) / self._bandwidth
+            time.sleep(latency)  # several messages may wait at once
+            with self._link:  # it carries one message at a time
+                time.sleep(transfer)
+                self._added[0] += latency + transfer
             return result
 
         call.lower = program.lower  # type: ignore[attr-defined]
         return call
-
-
-class _Link:
-    """The link that the clones of a process share: it carries one message at a time."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._wire = threading.Lock()
-
-    def wait(self, latency: float, transfer: float) -> None:
-        time.sleep(latency)  # several messages may wait at once
-        with self._wire:
-            time.sleep(transfer)
-            self.seconds += latency + transfer

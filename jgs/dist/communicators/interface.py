@@ -2,11 +2,11 @@
 
 gloo takes the address that the host's own name resolves to. On Debian and Ubuntu that is
 127.0.1.1, which no other host reaches. So each process takes the address from which it reaches
-the coordinator. A process on the coordinator's own host may reach it by loopback. It takes the
-address from which it reaches another process, one that does not use loopback.
+the coordinator; where that is loopback, the one from which it reaches another process, one that
+does not use loopback.
 
 JAX makes gloo's part itself, without an address. `use_for_gloo` registers a maker of the CPU
-backend that does what JAX's own does, and gives an address.
+backend that gives one, and otherwise does what JAX's own does.
 """
 
 from __future__ import annotations
@@ -51,10 +51,13 @@ def address_towards(host: str) -> str:
     """The address of this machine from which packets to `host`, a name or an address, leave.
 
     Nothing is sent. IPv4 is tried first, so that all processes take the same kind of address.
-    Raises `OSError` where there is no way to `host`.
+    Raises `InputError` where there is no way to `host`.
     """
-    places = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
-    problem = OSError(f"{host} has no address")
+    problem = OSError("it has no address")
+    try:
+        places = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+    except OSError as error:
+        places, problem = [], error
     for family, kind, protocol, _, place in sorted(places, key=lambda p: p[0]):
         try:
             with socket.socket(family, kind, protocol) as probe:
@@ -62,7 +65,11 @@ def address_towards(host: str) -> str:
                 return probe.getsockname()[0]
         except OSError as error:
             problem = error
-    raise problem
+    raise InputError(
+        "every rank must find its way to the other ranks' hosts",
+        f"{host}: {problem}",
+        "Correct the host's name or the routes, or give --interface.",
+    )
 
 
 def use_for_gloo(interface: str | None, coordinator: str | None, timeout: float) -> None:
@@ -95,31 +102,20 @@ def use_for_gloo(interface: str | None, coordinator: str | None, timeout: float)
     except (ImportError, AttributeError) as error:
         return _check_default(interface, coordinator, error)
 
-    mine = address_of(interface) if interface else _towards(first)
+    mine = address_of(interface) if interface else address_towards(first)
     put(_KEY.format(rank), mine)
     if interface is None and _is_loopback(mine):
         end = time.monotonic() + timeout
         for other in (r for r in range(size) if r != rank):
             left = max(1, round(1000 * (end - time.monotonic())))
             if not _is_loopback(theirs := get(_KEY.format(other), left)):
-                mine = _towards(theirs)
+                mine = address_towards(theirs)
                 break
 
     def make() -> object:
         return make_client(make_collectives(distributed_client=client, hostname=mine))
 
     register_backend_factory("cpu", make, priority=0, fail_quietly=False)
-
-
-def _towards(host: str) -> str:
-    try:
-        return address_towards(host)
-    except OSError as error:
-        raise InputError(
-            "every rank must find its way to the other ranks' hosts",
-            f"{host}: {error}",
-            "Correct the host's name or the routes, or give --interface.",
-        ) from None
 
 
 def _is_loopback(address: str) -> bool:
@@ -134,7 +130,7 @@ def _check_default(interface: str | None, coordinator: str | None, error: Except
         default = socket.gethostbyname(name)
     except OSError:
         default = "no address"
-    wanted = address_of(interface) if interface else _towards(coordinator or "localhost")
+    wanted = address_of(interface) if interface else address_towards(coordinator or "localhost")
     if wanted != default and (interface or not _is_loopback(wanted)):
         raise InputError(
             f"with this version of JAX gloo takes the address of the host's own name, which "

@@ -15,12 +15,11 @@ from contextlib import ExitStack, contextmanager
 
 import jax
 import jaxlib
-import numpy as np
 
 import jgs
 from jgs.dist.communicators import start
-from jgs.dist.communicators.broadcast import FailedElsewhere
-from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
+from jgs.dist.communicators.broadcast import FailedElsewhere, texts_of_all
+from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.dist.communicators.interface import address_of, use_for_gloo
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.communicators.mpi import Mpi
@@ -186,7 +185,7 @@ def _connect_mpi(found: tuple[int, int] | None) -> Communicator:
             f"{found[0]} processes by the launcher, {comm.size} by MPI",
             "Use the mpiexec beside this Python, or install mpi4jax with that MPI.",
         )
-    return comm if comm.size > 1 else Alone()
+    return _or_alone(comm)
 
 
 def _connect_jax(
@@ -198,6 +197,11 @@ def _connect_jax(
     timeout: float,
     watch: Watch | None,
 ) -> Communicator:
+    """The communicator of JAX's runtime, with errors that a user can act on.
+
+    Where guards meet, all processes have come before `jax.distributed.initialize` is called: it
+    aborts the process when it fails to find them.
+    """
     if found and (num_ranks, rank) == (None, None) and coordinator:
         num_ranks, rank = found
     if coordinator is not None:
@@ -210,33 +214,14 @@ def _connect_jax(
             f"rank {rank} of {num_ranks}",
             "Give every process a number of its own.",
         )
-    if num_ranks != 1 and (len(missing) < 3 or found or _cluster()):
-        if missing and not _cluster() and not (found and _has("mpi4py")):
-            raise InputError(
-                "JAX's runtime needs coordinator (host:port), number of ranks and rank",
-                "no " + ", no ".join(missing),
-                "Give all three, or `pip install mpich mpi4py` under mpiexec.",
-            )
-        ask_mpi4py = bool(missing and found)
-        _initialize(coordinator, num_ranks, rank, interface, ask_mpi4py, timeout, watch)
-    comm = Mesh()
-    return comm if comm.size > 1 else Alone()
-
-
-def _initialize(
-    coordinator: str | None,
-    num_ranks: int | None,
-    rank: int | None,
-    interface: str | None,
-    ask_mpi4py: bool,
-    timeout: float,
-    watch: Watch | None,
-) -> None:
-    """`jax.distributed.initialize`, with errors that a user can act on.
-
-    Where guards meet, all processes have come before it is called: it aborts the process when
-    it fails to find them.
-    """
+    if num_ranks == 1 or (len(missing) == 3 and not found and not _cluster()):
+        return _or_alone(Mesh())
+    if missing and not _cluster() and not (found and _has("mpi4py")):
+        raise InputError(
+            "JAX's runtime needs coordinator (host:port), number of ranks and rank",
+            "no " + ", no ".join(missing),
+            "Give all three, or `pip install mpich mpi4py` under mpiexec.",
+        )
     if interface:
         address_of(interface)  # it raises before the others wait for this rank
     if watch is not None:
@@ -251,7 +236,7 @@ def _initialize(
             coordinator,
             num_ranks,
             rank,
-            cluster_detection_method="mpi4py" if ask_mpi4py else None,
+            cluster_detection_method="mpi4py" if missing and found else None,
             initialization_timeout=max(1, round(timeout)),
             # At the end of a run the last rank may be evaluating while others wait for it.
             shutdown_timeout_seconds=60,
@@ -264,6 +249,11 @@ def _initialize(
             "of its own, and before anything else uses JAX; open the port in firewalls.",
         ) from error
     use_for_gloo(interface, host_and_port(coordinator)[0] if coordinator else None, timeout)
+    return _or_alone(Mesh())
+
+
+def _or_alone(comm: Communicator) -> Communicator:
+    return comm if comm.size > 1 else Alone()
 
 
 def _environment() -> dict[str, str]:
@@ -296,13 +286,7 @@ def agree(comm: Communicator, what: dict[str, str]) -> None:
     """
     if comm.size == comm.num_local:
         return  # one process
-    said = json.dumps(what, sort_keys=True).encode()
-    length = int(
-        all_gather_rows(comm, [np.array([len(said)], np.uint32)] * comm.num_local).max()
-    )
-    row = np.frombuffer(said.ljust(-(-length // 4) * 4), np.uint32)  # spaces: JSON skips them
-    rows = all_gather_rows(comm, [row] * comm.num_local)
-    told = [json.loads(np.ascontiguousarray(r).tobytes()) for r in rows]
+    told = [json.loads(text) for text in texts_of_all(comm, json.dumps(what))]
     differences = []
     for name in sorted(set().union(*told)):
         ranks: dict[str, list[str]] = {}

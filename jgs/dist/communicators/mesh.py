@@ -122,10 +122,6 @@ class Mesh(Counted):
             for i in range(self.num_local)
         ]
 
-    def barrier(self) -> None:
-        one = self.own([np.zeros(1, np.int32)] * self.num_local)
-        jax.block_until_ready(self.program(self.all_reduce, (OWN,), SAME)(one))
-
     def close(self) -> None:
         pass
 

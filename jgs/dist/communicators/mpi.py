@@ -86,10 +86,6 @@ class Mpi(OneLocal, Counted):
     ) -> Callable:
         return self.counting(jax.jit(partial(function), donate_argnums=tuple(donate)))
 
-    def barrier(self) -> None:
-        jax.effects_barrier()  # the programs that this thread has dispatched come first
-        self._comm.Barrier()
-
     def close(self) -> None:
         jax.effects_barrier()  # it is not freed: another thread's program may still use it
 

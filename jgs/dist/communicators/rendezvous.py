@@ -41,11 +41,6 @@ def interfaces() -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda item: item[1].startswith("127.")))
 
 
-def addresses() -> list[str]:
-    """The IPv4 addresses of this machine's network interfaces, loopback last."""
-    return list(dict.fromkeys([*interfaces().values(), "127.0.0.1"]))
-
-
 def names(ranks: Iterable[int]) -> str:
     ranks = sorted(ranks)
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

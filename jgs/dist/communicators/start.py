@@ -18,6 +18,7 @@ before MPI connects the ranks. A rank then still ends in time, but cannot say wh
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -35,7 +36,7 @@ from typing import Any, NamedTuple, Self
 
 from jgs import interrupts
 from jgs.dist.communicators import rendezvous
-from jgs.dist.communicators.rendezvous import BEAT
+from jgs.dist.communicators.rendezvous import Line
 from jgs.dist.supervision import phases
 from jgs.dist.supervision.guard import LOST
 from jgs.errors import InputError
@@ -126,24 +127,23 @@ def meeting(
         return None
     if coordinator and found and (num_ranks, rank) == (None, None):
         num_ranks, rank = found
-    if coordinator and num_ranks is not None and rank is not None:
-        if not 0 <= rank < num_ranks or num_ranks == 1:
-            return None
-        return _at(host_and_port(coordinator), num_ranks, rank, True)
     if (coordinator, num_ranks, rank) != (None, None, None):
-        return None
+        if not coordinator or num_ranks is None or rank is None:
+            return None
+        several = num_ranks > 1 and 0 <= rank < num_ranks
+        return _at(coordinator, num_ranks, rank) if several else None
     if found and (named := os.environ.get("JGS_MEETING")):
-        return _at(host_and_port(named), *found, True)
+        return _at(named, *found)
     if found:
         return _under_mpi(*found)
     if kind != "mpi" and in_slurm_step() and "SLURM_PROCID" in os.environ:
-        place = host_and_port(_slurm_coordinator())
-        return _at(place, number("SLURM_NTASKS"), number("SLURM_PROCID"), True)
+        return _at(_slurm_coordinator(), number("SLURM_NTASKS"), number("SLURM_PROCID"))
     return None
 
 
-def _at(place: tuple[str, int], num_ranks: int, rank: int, certain: bool) -> Meeting:
-    return Meeting(rank, num_ranks, f"a run of {num_ranks} ranks", (place,), certain)
+def _at(place: str, num_ranks: int, rank: int) -> Meeting:
+    places = (host_and_port(place),)
+    return Meeting(rank, num_ranks, f"a run of {num_ranks} ranks", places, True)
 
 
 def _slurm_coordinator() -> str:
@@ -216,7 +216,8 @@ class Watch:
         self.open = True
         self._met, self._unmet = threading.Event(), ""
         self._lock = threading.RLock()  # a signal's handler may interrupt its holder
-        self._socket, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
+        self._line = Line(ours)
         given = [theirs, *listeners]
         setup = {
             "pid": os.getpid(),
@@ -241,7 +242,6 @@ class Watch:
         )
         for each in given:
             each.close()
-        self._socket.settimeout(BEAT)
         phases.tell(self._report_phase)
         interrupts.tell(self._ends)
         self.at("starting")
@@ -280,6 +280,18 @@ class Watch:
             self.open = False
             self._say(failed=text, status=status)
 
+    def failed_by(self, error: BaseException, who: str) -> None:
+        """As `failed`, where an error ends `who`, the ranks of this process."""
+        if not self.open:
+            return
+        text, number = " ".join(f"failed: {type(error).__name__}: {error}".split())[:500], 0
+        if isinstance(error, KeyboardInterrupt):
+            number = interrupts.number_of(error)
+            text = f"was {interrupts.WORDS[signal.Signals(number)]}"
+        elif of_peers(error):
+            time.sleep(10 * LOSS)  # the guard ends this process, and names the lost rank
+        self.failed(f"{who} {text}", _told_status(number))
+
     def _ends(self, number: int) -> None:
         word = interrupts.WORDS[signal.Signals(number)]
         self.failed(f"rank {self.number} was {word}", _told_status(number))
@@ -297,34 +309,24 @@ class Watch:
         done = isinstance(error, SystemExit) and not error.code  # --help
         if error is None or done or getattr(error, "told", False):
             self.close()
-        elif self.open:
-            if of_peers(error):
-                time.sleep(10 * LOSS)  # the guard ends this process, and names the lost rank
-            interrupted = isinstance(error, KeyboardInterrupt)
-            number = interrupts.number_of(error) if interrupted else 0
-            self.failed(f"rank {self.number} {why(error)}", _told_status(number))
+        else:
+            self.failed_by(error, f"rank {self.number}")
 
     def _talk(self) -> None:
-        unread = b""
         while self.open:
-            try:
-                received = self._socket.recv(4096)
-            except TimeoutError:
-                self.report()
-                continue
-            except OSError:
-                received = b""
-            *lines, unread = (unread + received).split(b"\n")
-            for message in map(json.loads, lines):
+            messages, lives = self._line.read()
+            for message in messages:
                 if "end" in message and self.open:
                     os._exit(message["end"])
                 self._unmet = message.get("unmet", "")
                 self._met.set()
-            if not received:
+            if not lives:
                 if self.open and not self._unmet:
                     os.write(2, f"rank {self.number} ends: its guard is gone\n".encode())
                     os._exit(LOST)
                 return
+            if not messages:  # for as long as `BEAT`
+                self.report()
 
     def report(self) -> None:
         """Tells the guard the last checkpoint and the phase. Every `BEAT` does so too."""
@@ -344,9 +346,8 @@ class Watch:
             self._say(seen={"phase": phase, "far": far, "step": self.step, **limits})
 
     def _say(self, **message: Any) -> None:
-        line = json.dumps(message).encode() + b"\n"
-        with self._lock, suppress(OSError):
-            self._socket.sendall(line)
+        with self._lock:
+            self._line.say(**message)
 
 
 def _told_status(number: int) -> int:
@@ -361,28 +362,20 @@ def of_peers(error: BaseException) -> bool:
     return not isinstance(error, InputError) and any(w in str(error).lower() for w in words)
 
 
-def why(error: BaseException) -> str:
-    """What the others are told of an error that ends a rank."""
-    if isinstance(error, KeyboardInterrupt):
-        return f"was {interrupts.WORDS[signal.Signals(interrupts.number_of(error))]}"
-    return " ".join(f"failed: {type(error).__name__}: {error}".split())[:500]
-
-
 def _listen(where: Meeting) -> list[socket.socket]:
     """The sockets at which the other guards find that of process 0. The last one is at a port
     that was free."""
+    # Where a place is taken, there is another one, or MPI brings the guards together.
+    taken = () if where.certain else (OSError, InputError)
     found = []
     for place in where.places:
-        if isinstance(place, str):
-            unix = socket.socket(socket.AF_UNIX)
-            with suppress(OSError):  # the name is taken: MPI brings the guards together
+        with suppress(*taken):
+            if isinstance(place, str):
+                unix = socket.socket(socket.AF_UNIX)
                 unix.bind(place)
                 unix.listen(512)
                 found.append(unix)
-        elif where.certain:
-            found.append(rendezvous.listen(place[1]))
-        else:
-            with suppress(InputError):  # the port is taken: there is another place
+            else:
                 found.append(rendezvous.listen(place[1]))
     return [*found, rendezvous.listen()]
 
@@ -392,26 +385,19 @@ def watching(argv: Sequence[str]) -> Iterator[Watch | None]:
     """A block with the watch of a command that has the arguments `argv`, which need not parse.
     It is None where there is one process, or no place to meet."""
 
-    def given(name: str) -> str | None:
-        found = None  # where a flag is given twice, the last one counts
-        for word, after in zip(argv, [*argv[1:], None], strict=True):
-            if word == name:
-                found = after
-            elif word.startswith(name + "="):
-                found = word[len(name) + 1 :]
-        return found
-
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--comm", default="auto")
+    parser.add_argument("--coordinator")
+    parser.add_argument("--num-processes", type=int)
+    parser.add_argument("--process-id", type=int)
+    parser.add_argument("--start-timeout", type=float, default=START_TIMEOUT)
     try:
-        numbers = [int(n) if (n := given(f"--{name}-{w}")) else None for name, w in _NUMBERS]
-        timeout = float(given("--start-timeout") or START_TIMEOUT)
-        where = meeting(given("--comm") or "auto", given("--coordinator"), *numbers)
-    except (ValueError, InputError):
+        said, _ = parser.parse_known_args(argv)
+        where = meeting(said.comm, said.coordinator, said.num_processes, said.process_id)
+    except (argparse.ArgumentError, InputError):
         where = None  # whoever parses the arguments says what is wrong
     if where is None:
         yield None
         return
-    with Watch(where, timeout) as watch:
+    with Watch(where, said.start_timeout) as watch:
         yield watch
-
-
-_NUMBERS = (("num", "processes"), ("process", "id"))

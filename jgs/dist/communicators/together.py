@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from jgs import kernels
@@ -39,21 +39,7 @@ def together(
       watch: this process's watch, from its start; None where it is the only process, or where
         `connect` is to make one.
     """
-    with output_elsewhere():
-        try:
-            return _connected(work, given, timeout, last_checkpoint, watch)
-        except FailedElsewhere:
-            return 2
-
-
-def _connected(
-    work: Callable[[Communicator, Watchdog], dict[str, Any] | int],
-    given: dict[str, Any],
-    timeout: Callable[[], float],
-    last_checkpoint: Callable[[], str],
-    watch: Watch | None,
-) -> dict[str, Any] | int:
-    with ExitStack() as stack:
+    with output_elsewhere(), suppress(FailedElsewhere), ExitStack() as stack:
         with unmet():
             comm = connect(
                 given.get("comm", "auto"),
@@ -82,3 +68,4 @@ def _connected(
             if getattr(error, "told", False):
                 watchdog.close()  # every rank ends by itself
             raise
+    return 2

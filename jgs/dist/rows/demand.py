@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-import numpy as np
 import scipy
 
 _CHANCE = 1e-4  # a tenth of the promised chance, because needs are not quite normal
 
 
 class Demand:
-    """Takes by `add` what each step needs, and says by `most` what later steps will need.
+    """Takes what each step needs, at first `needs`, and says by `most` what later steps will
+    need.
 
     Steps are taken to be independent, and their needs to be normal with unknown mean and
     deviation. A further step then exceeds `mean + t s sqrt(1 + 1/n)` in one of ten thousand
     cases, where `t` is the quantile of Student's distribution.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, needs: Iterable[int] = ()) -> None:
         self._num, self._sum, self._squares, self._largest = 0, 0, 0, 0  # Python's are exact
+        for need in needs:
+            self.add(need)
 
     def add(self, need: int) -> None:
         self._num += 1
@@ -41,11 +44,3 @@ class Demand:
 def rounded(need: int) -> int:
     """A capacity for `need`: the next multiple of 64, at least 1."""
     return max(1, -(-need // 64) * 64)
-
-
-def demanded(needs: np.ndarray) -> int:
-    """`Demand.most` after steps with these needs."""
-    demand = Demand()
-    for need in needs.tolist():
-        demand.add(need)
-    return demand.most()

@@ -18,8 +18,7 @@ import numpy as np
 from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.dist.rows.demand import Demand, rounded
 from jgs.dist.rows.owners import VOID, Owners
-from jgs.dist.rows.tables import num_rows, own_rows, place_own
-from jgs.dist.rows.wire import DenseWire, SparseWire, Wire
+from jgs.dist.rows.tables import DenseWire, SparseWire, num_rows, own_rows, place_own
 from jgs.errors import InputError
 from jgs.graph import as_device
 from jgs.graph.features import SparseFeatures
@@ -34,7 +33,7 @@ class Store(NamedTuple):
     Fields:
       own: tuple of `[n_i, F]`, the rows of its own nodes in order; or `SparseFeatures`.
       bounds: int32 `[2, P]`: see `jgs.dist.rows.tables.OwnRows`.
-      cached: `[C, W]`, rows of other ranks as `Wire` keeps them.
+      cached: `[C, W]`, rows of other ranks as the wire keeps them.
       cache_slot: int32 `[N]`, each node's row in `cached`, or -1; `[0]` without a cache.
     """
 
@@ -98,7 +97,7 @@ class FeatureExchange:
         """Takes other rows of the same shapes. Nothing stays cached."""
         tables, bounds, width, entries = own_rows(self.comm, features, self._owners.ranges)
         self._own = list(zip(tables, bounds, strict=True))
-        self._wire: Wire = DenseWire(width, self._wire_dtype)
+        self._wire: DenseWire | SparseWire = DenseWire(width, self._wire_dtype)
         if entries is not None:
             self._wire = SparseWire(width, entries, self._wire_dtype)
         empty = np.zeros((0, self._wire.words), self._wire.kept)

@@ -1,8 +1,4 @@
-"""`Owners`: which rank owns a row, and how ranks ask each other for rows.
-
-Features (`jgs.dist.rows.exchange`), a user's own tensors (`jgs.dist.rows.store`) and learned
-embeddings (`jgs.dist.rows.embedding`) are all split over the ranks and asked for in this way.
-"""
+"""`Owners`: which rank owns a row, and how ranks ask each other for rows."""
 
 from __future__ import annotations
 

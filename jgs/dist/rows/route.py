@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -69,11 +70,7 @@ def route(
         sizes = {"num_own": np.int64(num_own), "num_cached": np.int64(num_cached)}
         return tuple(jax.ffi.ffi_call("jgs_route", results)(*operands, **sizes))
 
-    def plain(*operands):
-        return _plain(*operands, **static)
-
-    operands = (nodes, offsets, cache_slot, rank, round)
-    return on_cpu(kernel, plain, *operands)
+    return on_cpu(kernel, partial(_plain, **static), nodes, offsets, cache_slot, rank, round)
 
 
 def _plain(nodes, offsets, cache_slot, rank, round, *, capacity, num_own, num_cached):

@@ -1,8 +1,6 @@
 """`SplitRows`: a table whose rows are read and changed by id, on the ranks that own them.
 
-It is what DistDGL's KVStore is (Zheng et al. 2020, section 5.2). The tensors of
-`jgs.dist.rows.store.TensorStore` are such tables, and
-`jgs.dist.rows.embedding.ShardedEmbedding` has one.
+It is what DistDGL's KVStore is (Zheng et al. 2020, section 5.2).
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ class Guard:
             # All that had arrived has been read, so a pause of this guard makes no rank silent.
             if not self._over:
                 self._check(self._awake)
-        self._finish()
+        for peer in self._peers.values():
+            peer.part()
 
     # -- the rank ------------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class Guard:
                     self._begun, self._limit = time.monotonic(), message["wait"]
                 self._tell_met()
             elif "bye" in message:
-                self._tell(self._peers.values(), bye=True)
+                self._tell(bye=True)
                 self._over = True
                 return
             elif "failed" in message and not self._rank_spoke_up:
@@ -145,7 +146,7 @@ class Guard:
             self._take_loss(now, self._number, text, status)
         else:
             self._loss = {"lost": text, "status": status, "at": now}
-            self._tell(self._peers.values(), **self._loss)
+            self._tell(**self._loss)
             self._deadline = now + LINGER
             if self._certain and not self._peers:  # rank 0 may come later, and is told then
                 self._deadline = max(self._deadline, self._begun + self._limit)
@@ -191,7 +192,7 @@ class Guard:
                 self._selector.unregister(listener)
                 listener.close()
             self._met = True
-            self._tell(self._peers.values(), met=True)
+            self._tell(met=True)
             self._tell_met()
 
     def _join(self) -> None:
@@ -273,12 +274,10 @@ class Guard:
 
     def _report(self) -> None:
         now = time.monotonic()
-        self._tell(
-            self._peers.values(), seen=self._rank.said, age=now - self._rank.spoke, at=now
-        )
+        self._tell(seen=self._rank.said, age=now - self._rank.spoke, at=now)
 
-    def _tell(self, peers: Iterable[Line], **message: Any) -> None:
-        for peer in list(peers):
+    def _tell(self, **message: Any) -> None:
+        for peer in list(self._peers.values()):
             peer.say(**message)
 
     # -- deciding ------------------------------------------------------------------------------
@@ -335,9 +334,8 @@ class Guard:
             self._decide(found[0], LOST, found[1])
 
     def _decide(self, text: str, status: int, who: list[int]) -> None:
-        peers, self._over = list(self._peers.values()), True
-        cause = who[0] if len(who) == 1 else -1
-        self._tell(peers, end=text, status=status, who=cause)
+        self._over, cause = True, who[0] if len(who) == 1 else -1
+        self._tell(end=text, status=status, who=cause)
         self._end(text, status, cause)
 
     # -- the end -------------------------------------------------------------------------------
@@ -376,10 +374,6 @@ class Guard:
     def _kill(self) -> None:
         with suppress(OSError):
             os.kill(self._pid, signal.SIGKILL)
-
-    def _finish(self) -> None:
-        for peer in self._peers.values():
-            peer.part()
 
     def _name(self, processes: Iterable[int]) -> str:
         return names(rank for p in processes for rank in self._names[p])

@@ -1,23 +1,17 @@
 """`Watchdog`: a rank that dies or hangs does not block the run: the run ends, and names the
 rank.
 
-Beside every process a guard watches all ranks (see `jgs.dist.supervision.guard`), over
-connections that are neither MPI's nor JAX's. A rank ends all other processes where:
+Beside every process a guard watches all ranks, over connections that are neither MPI's nor
+JAX's. `jgs.dist.supervision.guard` says when a rank is lost. A rank may be silent for `timeout`
+seconds. In the steps (sampling, exchange, computing) a phase may last `timeout` seconds, or
+twenty usual steps if that is more. Outside the steps (`step` is None: opening, compiling,
+evaluation, checkpoint), or before a step has been timed, it may last `phase_timeout` seconds.
 
-- it was killed, or it says that an error ended it: at once;
-- nothing is heard from it for `timeout` seconds: it is stopped, or cut off from the network;
-- no rank goes on for as long as their phase may last: the ranks furthest behind are named. In
-  the steps (sampling, exchange, computing) a phase may last `timeout` seconds, or twenty usual
-  steps if that is more. Outside the steps (`step` is None: opening, compiling, evaluation,
-  checkpoint), or before a step has been timed, it may last `phase_timeout` seconds.
-
-The guards of the others print one line, which names the rank, where it was last seen and the
-last checkpoint. They end their processes without waiting for anything, because a collective may
-be what these hang in. The status is `LOST`. Where an MPI launcher started the processes, they
-end by SIGKILL, so that mpiexec ends too (its status is 9 or 255). After a rank's SIGTERM the
-status is 143: by it a script knows that the run can be continued. Where the first process of
-`jax.distributed` is lost, JAX may itself end the others meanwhile (SIGABRT). Their guards speak
-all the same.
+The guards of the others end their processes without waiting for anything, because a collective
+may be what these hang in. The status is `LOST`. Where an MPI launcher started the processes,
+they end by SIGKILL, so that mpiexec ends too (its status is 9 or 255). After a rank's SIGTERM
+the status is 143: by it a script knows that the run can be continued. Where the first process
+of `jax.distributed` is lost, JAX may itself end the others (SIGABRT). Their guards still speak.
 """
 
 from __future__ import annotations
@@ -25,7 +19,6 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
-import signal
 import socket
 import sys
 import threading
@@ -37,7 +30,7 @@ import numpy as np
 
 from jgs.dist.communicators import rendezvous
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
-from jgs.dist.communicators.start import LOSS, Meeting, Watch, of_peers, why
+from jgs.dist.communicators.start import LOSS, Meeting, Watch, of_peers
 from jgs.dist.supervision import phases
 from jgs.dist.supervision.guard import LOST
 from jgs.errors import InputError
@@ -138,14 +131,13 @@ class Watchdog:
         ends this process as it ends the others."""
         if self._watch is None or not self._watch.open:
             return
-        status, told = 1, LOST
+        status = 1
         if isinstance(error, KeyboardInterrupt):
             status = status_of(number_of(error))
-            told = status if number_of(error) == signal.SIGTERM else LOST
-        elif not isinstance(error, InputError):
-            time.sleep(10 * LOSS if of_peers(error) else LOSS)
+        elif not isinstance(error, InputError) and not of_peers(error):
+            time.sleep(LOSS)
         atexit.register(_exit_now, status)  # what is registered last is called first
-        self._watch.failed(f"{rendezvous.names(self._ranks)} {why(error)}", told)
+        self._watch.failed_by(error, rendezvous.names(self._ranks))
 
     def close(self) -> None:
         """Ends this rank's part in an orderly way: from now on nobody misses it."""
@@ -170,7 +162,8 @@ class Watchdog:
         if watch is None:
             number = firsts.index(comm.rank)
             watch = Watch(Meeting(number, len(firsts), "", (), True), max(START, self.timeout))
-        found = [socket.inet_aton(a) for a in rendezvous.addresses()[-_MAX_ADDRESSES:]]
+        here = dict.fromkeys([*rendezvous.interfaces().values(), "127.0.0.1"])
+        found = [socket.inet_aton(address) for address in here][-_MAX_ADDRESSES:]
         packed = np.frombuffer(b"".join(found).ljust(4 * _MAX_ADDRESSES, b"\0"), np.uint32)
         row = np.array([comm.rank, watch.port, secrets.randbits(32), *packed], np.uint32)
         rows = all_gather_rows(comm, [row] * comm.num_local)

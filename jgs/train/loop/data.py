@@ -16,8 +16,8 @@ import jgs.ops
 from jgs.command import loading
 from jgs.data.parts import open_parts
 from jgs.dist.batches.ranks import RankParts, rank_loader
+from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone, Communicator
-from jgs.dist.rows.features import all_features
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch, SparseFeatures, as_device
 from jgs.models import read_inputs

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import all_degrees
 from jgs.dist.communicators.comm import OWN, SAME
-from jgs.dist.rows.degrees import all_degrees
 from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.sampling.base import Adaptive
