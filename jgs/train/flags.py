@@ -67,7 +67,7 @@ def _parser(own: Mapping[str, Known]) -> Parser:
     found = Parser("python -m jgs.train", _ABOUT)
     for name, one in {**own, **SETTINGS}.items():
         if one.option.flag:
-            _add(found, name, one)
+            add_flag(found, name, one)
     return found
 
 
@@ -111,7 +111,7 @@ def _groups(groups: Mapping[str, Mapping[str, Known]]) -> list[str]:
         group = one.add_argument_group(title)
         for name, each in known.items():
             if each.option.flag:
-                _add(group, name, each)
+                add_flag(group, name, each)
         lines += one.format_help().rstrip().split("\n")[1:]
     return lines
 
@@ -125,7 +125,7 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(" ".join(text.split()), _WIDTH, subsequent_indent="  ")
 
 
-def _add(found: Any, name: str, known: Known) -> None:
+def add_flag(found: Any, name: str, known: Known) -> None:
     """Adds the flag of an option to a parser or to one of its groups."""
     option, kind = known.option, known.item
     options: dict[str, Any] = {"help": option.help.replace("%", "%%"), "dest": name}

@@ -96,7 +96,7 @@ class Edges:
                 np.asarray(graph.indptr),
                 np.asarray(graph.indices),
                 np.asarray(graph.edge_weight) if weighted else None,
-                _columns(graph, names),
+                {n: np.asarray(column_of(graph, n)) for n in names if n != "id"},
             )
             for graph, own in zip(graphs, pairwise(bounds), strict=True)
         ]
@@ -213,8 +213,3 @@ def block(
     counts = (len(row_starts) - 1, num_sources, row_starts[-1])
     made = Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
     return made.with_edge_arrays(columns)
-
-
-def _columns(graph: Graph, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The edge columns `names` of `graph`, but for "id"; raises `InputError` without them."""
-    return {name: np.asarray(column_of(graph, name)) for name in names if name != "id"}

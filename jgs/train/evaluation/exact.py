@@ -21,7 +21,6 @@ from jgs.graph import Block, Graph, SparseFeatures, as_device
 from jgs.models import Model
 from jgs.train.evaluation.edges import Edges, Rank, block, check_nodes
 from jgs.train.evaluation.layer import (
-    Stage,
     attend,
     begin,
     combine,
@@ -36,6 +35,18 @@ from jgs.train.evaluation.rows import Rows, as_rows, empty, padded, take, width_
 log = logging.getLogger(__name__)
 # A generator that yields node ids, is sent their rows, and so fills a layer's output.
 Asking = Generator[np.ndarray, jax.Array, None]
+
+
+class _Work(NamedTuple):
+    """A layer to compute: its number, the model's state, the number of edges in a piece,
+    whether the messages are one table on this device that is read where it lies, and whether
+    the output has rows for the targets alone."""
+
+    layer: int
+    params: Any
+    size: int
+    in_place: bool
+    last: bool
 
 
 def exact_inference(
@@ -86,18 +97,12 @@ def exact_inference(
     Raises `InputError`, on all ranks alike, for nodes that the graph or the rank does not
     have, and where the disk lacks room.
     """
+    own = (memory, scratch, weighted, advance)
     if comm is not None:
-        own = (graph, offsets, features, memory, scratch, weighted, advance)
-        return _Evaluation(comm, model, *own)
+        return _Evaluation(comm, model, graph, offsets, features, *own)
     every = np.array([0, graph.num_nodes])
-    evaluation = _Evaluation(
-        Alone(), model, [graph], every, [features], memory, scratch, weighted, advance
-    )
-
-    def infer(params: Any, nodes: Any, num_layers: int | None = None) -> np.ndarray:
-        return evaluation(params, [nodes], num_layers)[0]
-
-    return infer
+    evaluation = _Evaluation(Alone(), model, [graph], every, [features], *own)
+    return lambda params, nodes, num_layers=None: evaluation(params, [nodes], num_layers)[0]
 
 
 class _Evaluation:
@@ -196,16 +201,12 @@ class _Evaluation:
         in_place = alone and isinstance(table, jax.Array) and table.dtype == np.float32
         fetched = 0 if in_place else 2 * stage.message_width
         size = edges.piece_size(stage.edge_floats + fetched, stage.edge_columns)
-        own = nnx.split(nnx.merge(self.graphdef, params).layers[layer])
-        work = _Work(layer, stage, params, *own, size, in_place, last)
+        work = _Work(layer, params, size, in_place, last)
         ranks = list(zip(edges.ranks, targets, strict=True))
-        outputs = self._empty(
-            [t.size if last else r.num_own for r, t in ranks], stage.out_width
-        )
-        askings = [
-            self._compute(work, *of_rank)
-            for of_rank in zip(edges.ranks, rows, messages, targets, outputs, strict=True)
-        ]
+        sizes = [asked.size if last else rank.num_own for rank, asked in ranks]
+        outputs = self._empty(sizes, stage.out_width)
+        of_ranks = zip(edges.ranks, rows, messages, targets, outputs, strict=True)
+        askings = [self._compute(work, *of_rank) for of_rank in of_ranks]
         if alone:
             self._together(None, askings, 0, 0)
         else:
@@ -228,27 +229,27 @@ class _Evaluation:
         """Fills `output` with the outputs of one local rank's `targets`, from the rank's own
         rows and messages and from the rows that it asks for."""
         edges, num_rows, alone, done = self.edges, self.edges.num_rows, self.comm.size == 1, 0
-        layer, num_sources = (work.definition, work.own_params), self._num_sources(work.size)
-        reduce = work.stage.reduce
+        stage, num_sources = self.stages[work.layer], self._num_sources(work.size)
+        layer = nnx.split(nnx.merge(self.graphdef, work.params).layers[work.layer])
 
         def add(state: Any, part: Block, table: Any) -> Any:
             part = jax.device_put(part)
-            if reduce == "attention":
+            if stage.reduce == "attention":
                 return attend(*layer, state, part, table)
-            if work.stage.edge_columns:
+            if stage.edge_columns:
                 return combine_edges(*layer, state, part, table)
-            return combine(state, part, table, reduce)
+            return combine(state, part, table, stage.reduce)
 
         for chunk in edges.chunks(targets):
             own = padded(chunk - rank.first, num_rows, rank.num_own)
             x = take(rows, own)
-            state: Any = nothing((num_rows, work.stage.reduced_width), reduce)
+            state: Any = nothing((num_rows, stage.reduced_width), stage.reduce)
             if state is None:
                 state = begin(*layer, x, take(messages, own))
             count = np.zeros(num_rows, np.int64)
             for row_starts, sources, at in edges.pieces(rank, chunk, work.size):
                 count += np.diff(row_starts)
-                columns = rank.edge_arrays(work.stage.edge_columns, at, work.size)
+                columns = rank.edge_arrays(stage.edge_columns, at, work.size)
                 if work.in_place:  # the kernel reads the rows where they lie
                     part = block(row_starts, sources, edges.num_nodes, columns)
                     state = add(state, part, messages)
@@ -330,26 +331,3 @@ class _Evaluation:
         for _ in range(turns):
             x, _ = exchange(comm.own(wanted))
             wanted = list(map(advance, askings, comm.local(x)))
-
-
-class _Work(NamedTuple):
-    """A layer to compute.
-
-    Fields:
-      layer: its number.
-      stage: what is known of it before.
-      params: the model's state.
-      definition, own_params: the layer's own graph definition and state.
-      size: the number of edges in a piece.
-      in_place: whether the messages are one table on this device, which is read where it lies.
-      last: whether the output has rows for the targets alone.
-    """
-
-    layer: int
-    stage: Stage
-    params: Any
-    definition: Any
-    own_params: Any
-    size: int
-    in_place: bool
-    last: bool

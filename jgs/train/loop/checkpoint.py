@@ -86,10 +86,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
         path, problem = left.pop(), None
         if (damage := _damage(path)) is None:
             try:
-                with _checkpointer() as checkpointer:
-                    place = path.resolve() / ARRAYS
-                    arrays = checkpointer.restore(place, args=_orbax().args.StandardRestore())
-                return arrays, json.loads((path / RECORD).read_text())
+                return _arrays(path), json.loads((path / RECORD).read_text())
             except (OSError, ValueError, KeyError, TypeError) as error:
                 problem = error
         if (now := checkpoints(folder))[-1:] > newest:
@@ -168,23 +165,25 @@ def _remove_unfinished(folder: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
+def _arrays(path: Path, expected: Any = None) -> Any:
+    with _checkpointer() as checkpointer:
+        read = _orbax().args.StandardRestore(expected)
+        return checkpointer.restore(path.resolve() / ARRAYS, args=read)
+
+
 def _read(path: Path, template: Any) -> Any:
     expected = jax.tree.map(np.asarray, template)
     try:
-        with _checkpointer() as checkpointer:
-            arrays = checkpointer.restore(
-                path.resolve() / ARRAYS, args=_orbax().args.StandardRestore(expected)
-            )
+        arrays = _arrays(path, expected)
         fits = jax.tree.map(
             lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), arrays, expected
         )
         if not all(jax.tree.leaves(fits)):
             raise ValueError("arrays of another shape")
     except (ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
         raise InputError(
             f"checkpoint {path} must fit the model and the data set",
-            reason,
+            str(error).splitlines()[0],
             "Did the data set change? Start a new run.",
         ) from None
     return arrays

@@ -12,6 +12,7 @@ import numpy as np
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.comm import OWN, SAME
 from jgs.dist.rows.degrees import all_degrees
+from jgs.errors import InputError
 from jgs.graph import MiniBatch
 from jgs.models import GNN
 from jgs.sampling.base import Adaptive
@@ -23,9 +24,8 @@ from jgs.train.evaluation.metrics import make_metric
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
 from jgs.train.loop.losses import Loss, node_loss
-from jgs.train.loop.model import make_model, shape_of
+from jgs.train.loop.model import make_model, make_sampler
 from jgs.train.loop.progress import Meter, timed
-from jgs.train.loop.sampler import make_sampler
 from jgs.train.loop.schedules import check_schedule
 
 KEPT = "normalization"  # a folder in the run folder
@@ -49,6 +49,10 @@ class Job:
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
         # Here errors reach all ranks. In `start` the other ranks may wait for this one.
         check_schedule(config, data.num_steps)
+        if config.options.get("weighted") and data.graphs[0].edge_weight is None:
+            raise InputError(
+                "--weighted must have a graph with edge weights", data.name, "Leave it out."
+            )
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
         self._samplers = samplers_of(make_sampler(config))
         if isinstance(self._samplers[0], Adaptive):
@@ -68,8 +72,11 @@ class Job:
         return make_model(self.config, data.num_features, data.num_classes, data.sparse, key)
 
     def shape(self) -> dict[str, Any]:
-        """What a checkpoint must say about the model beside the configuration."""
-        return shape_of(self)
+        """What a checkpoint must say about the model, and about its outputs, beside the
+        configuration."""
+        names = ("num_features", "num_classes", "sparse", "class_names")
+        found = {name: getattr(self.data, name) for name in names}
+        return found | {"multilabel": self.data.host_labels.ndim == 2}
 
     def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
         """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the

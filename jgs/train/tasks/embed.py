@@ -78,27 +78,18 @@ class Embed(Task):
         "lr": 0.025,
     }
 
-    def check(self, config: Config) -> None:
-        config.made("sampler")  # refuses what it cannot be made of
-
     def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
-        return EmbedJob(config, open_walks(config, comm))
+        return EmbedJob(config, comm or Alone())
 
     def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
         return EmbedLearner(job, key, run_dir)
 
 
 class WalkData(NamedTuple):
-    """The data of a run of this task.
-
-    Fields:
-      plain: the whole graph, on every rank.
-      comm: the communicator of the ranks.
-      digests: digests of the data, by which a resumed run recognises them.
-    """
+    """The data of a run of this task: the whole graph, on every rank, and digests by which a
+    resumed run recognises it."""
 
     plain: Plain
-    comm: Communicator
     digests: dict[str, str]
 
     @property
@@ -106,21 +97,16 @@ class WalkData(NamedTuple):
         return self.plain.name
 
 
-def open_walks(config: Config, comm: Communicator | None = None) -> WalkData:
-    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
-    process. Raises `InputError`."""
-    with loading():
-        plain = load_plain(config.dataset, config.root, **config.data_arguments())
-    return WalkData(plain, comm or Alone(), fingerprint_plain(plain))
-
-
 class EmbedJob:
     """The job of `--task embed`, with the methods of `jgs.train.loop.job.Job` that the loop
     calls. All ranks make it and call it alike."""
 
-    def __init__(self, config: Config, data: WalkData):
-        self.config, self.data, self.comm = config, data, data.comm
-        num_nodes = data.plain.graph.num_nodes
+    def __init__(self, config: Config, comm: Communicator):
+        with loading():
+            plain = load_plain(config.dataset, config.root, **config.data_arguments())
+        self.config, self.comm = config, comm
+        self.data = WalkData(plain, fingerprint_plain(plain))
+        num_nodes = plain.graph.num_nodes
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = num_nodes * config.num_walks
         if num_nodes > _MOST_NODES:
@@ -136,7 +122,7 @@ class EmbedJob:
                 "Lower --batch-size.",
             )
         self.walker: Walker = config.made("sampler")
-        self.graph: Graph = data.plain.graph
+        self.graph: Graph = plain.graph
         if self.walker.by_source:
             self.graph = self.graph.sorted()
         self.state = self.walker.init(self.graph)  # not in `start`: here errors reach all ranks

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from jgs.command import loading
@@ -25,12 +24,8 @@ from jgs.sampling import Loader
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.metrics import auc
-from jgs.train.loop.fingerprint import (
-    fingerprint_features,
-    fingerprint_pairs,
-    fingerprint_plain,
-)
-from jgs.train.loop.learner import Learner, ModelLearner
+from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
+from jgs.train.loop.losses import masked_loss
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.schedules import check_schedule
 from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
@@ -70,10 +65,9 @@ def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
     comm = comm or Alone()
     key = jax.random.fold_in(threefry(config.seed), 1)
     held = hold_out(plain.graph, key, config.test_share, config.val_share)
-    pairs = (held.train, held.val, held.test)
     digests = fingerprint_plain(plain) | {
         "features": fingerprint_features(plain.features),
-        "pairs": fingerprint_pairs(*pairs),
+        "pairs": digest_of(held.train, held.val, held.test),
     }
     return LinkData(plain, held, comm, digests, comm.same(np.zeros(0, np.int32)))
 
@@ -81,12 +75,8 @@ def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
 def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
     """The `jgs.train.loop.losses.Loss` of links: binary cross-entropy of the pairs' logits `[B,
     1]`."""
-    mask = batch.seed_mask
-    logits = jnp.where(mask, outputs[:, 0], 0)
     own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
-    loss = optax.sigmoid_binary_cross_entropy(logits, own)
-    count = jnp.sum(mask).astype(loss.dtype)
-    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)
+    return masked_loss(outputs, own[:, None], batch.seed_mask)
 
 
 @dataclass(frozen=True)
@@ -119,14 +109,8 @@ class Links(Task):
         "hidden": 32,
     }
 
-    def check(self, config: Config) -> None:
-        config.made("sampler")  # refuses what it cannot be made of
-
     def open(self, config: Config, comm: Communicator | None = None) -> LinkJob:
         return LinkJob(config, open_links(config, comm))
-
-    def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
-        return ModelLearner(job, key, run_dir)
 
 
 class LinkJob:
