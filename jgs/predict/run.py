@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,6 @@ class Run(OpenedModel):
         self.multilabel, names = shape["multilabel"], shape.get("class_names")
         self.class_names = None if names is None else np.array(names)
         self._comm = comm
-        self._own: tuple[Source, Callable] | None = None
         self._advance: Advance = lambda done, total: None
 
     def predict(
@@ -206,17 +206,17 @@ class Run(OpenedModel):
             raise InputError(
                 f"a split must be one of {', '.join(SPLITS)}", repr(name), "Choose."
             )
-        return self._data()[0].splits[name]
+        return self._data[0].splits[name]
 
     def num_nodes(self) -> int:
         """The number of nodes in the run's data."""
-        return self._data()[0].num_nodes
+        return self._data[0].num_nodes
 
     @property
     def node_ids(self) -> NodeIds | None:
         """The ids of the user's tables for the nodes of the run's data; None where there are
         none. `run.node_ids[nodes]` are the ids of `nodes`."""
-        return self._data()[0].node_ids
+        return self._data[0].node_ids
 
     def _rows(
         self,
@@ -227,7 +227,7 @@ class Run(OpenedModel):
         finish: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
         dtype: Any = np.float32,
     ) -> Any:
-        source, infer = self._data() if graph is None else self._other(graph, features)
+        source, infer = self._data if graph is None else self._other(graph, features)
         ids = np.arange(source.num_nodes, dtype=np.int32)
         if nodes is not None:
             ids = everywhere(source.comm, lambda: check_nodes(nodes, 0, source.num_nodes))
@@ -258,7 +258,7 @@ class Run(OpenedModel):
         self, nodes: Any, graph: Graph | None, features: Any
     ) -> tuple[Source, np.ndarray]:
         """The data, and the ids int32 of `nodes` in their graph."""
-        source, _ = self._data() if graph is None else self._other(graph, features)
+        source, _ = self._data if graph is None else self._other(graph, features)
         if source.comm.size > 1:
             raise InputError(
                 "one process must predict by sampled neighbours",
@@ -274,11 +274,10 @@ class Run(OpenedModel):
     def _memory(self) -> int:
         return self.config.eval_memory << 20
 
+    @cached_property
     def _data(self) -> tuple[Source, Callable]:
-        if self._own is None:
-            source = of_run(self.config, self._comm, self._digests)
-            self._own = source, self._inference(source)
-        return self._own
+        source = of_run(self.config, self._comm, self._digests)
+        return source, self._inference(source)
 
     def _other(self, graph: Graph, features: Any) -> tuple[Source, Callable]:
         source = of_graph(graph, features)

@@ -14,7 +14,7 @@ from jgs.dist.communicators.comm import OWN, SAME
 from jgs.dist.rows.degrees import all_degrees
 from jgs.errors import InputError
 from jgs.graph import MiniBatch
-from jgs.models import GNN
+from jgs.sampling import Loader
 from jgs.sampling.base import Adaptive
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
@@ -38,10 +38,15 @@ class Job:
       data: the `Data`.
       comm: the communicator of the ranks for the training step, which nothing else uses.
       loss: the `jgs.train.loop.losses.Loss`.
+      metric_name: the name of the metric that `metric` computes.
       batch_size: seeds in a step, of all ranks together.
       num_seeds: seeds in an epoch, of all ranks together.
       loader: the loader; there after `start`.
     """
+
+    data: Any
+    loader: Loader
+    _degrees: Any = None  # for a model that reads degrees
 
     def __init__(self, config: Config, data: Data):
         self.config, self.data, self.comm = config, data, data.comm
@@ -54,6 +59,7 @@ class Job:
                 "--weighted must have a graph with edge weights", data.name, "Leave it out."
             )
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
+        self.metric_name = self._metric.name
         self._samplers = samplers_of(make_sampler(config))
         if isinstance(self._samplers[0], Adaptive):
             _ = self.model(threefry(0)).message_widths  # refuses layers with attention
@@ -61,12 +67,7 @@ class Job:
         kept = Path(config.run_dir) / KEPT if config.resume and config.run_dir else None
         self._states = {one: data.state_of(one, kept) for one in self._samplers}
 
-    @property
-    def metric_name(self) -> str:
-        """The name of the metric that `metric` computes."""
-        return self._metric.name
-
-    def model(self, key: jax.Array) -> GNN:
+    def model(self, key: jax.Array) -> Any:
         """The model; `key` decides its first parameters."""
         data = self.data
         return make_model(self.config, data.num_features, data.num_classes, data.sparse, key)
@@ -78,7 +79,7 @@ class Job:
         found = {name: getattr(self.data, name) for name in names}
         return found | {"multilabel": self.data.host_labels.ndim == 2}
 
-    def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
+    def start(self, model: Any, key: jax.Array, scratch: Path | None) -> None:
         """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the
         run folder or None; what samplers have computed of the graph is kept there."""
         config, data = self.config, self.data
@@ -96,7 +97,6 @@ class Job:
                     each.save(data.graphs[0], state, scratch / KEPT)
 
         everywhere(self.comm, keep)  # if rank 0's disk is full, all ranks end
-        self._degrees = None
         if model.uses_degrees:
             every = all_degrees(self.comm, data.graphs, data.offsets)
             self._degrees = self.comm.same(every)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,6 @@ from flax import nnx
 from jax.flatten_util import ravel_pytree
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.graph import MiniBatch
 from jgs.sampling.base import Feedback
 from jgs.settings import usual_promotion
 from jgs.train.loop.losses import Loss, node_loss
@@ -38,9 +37,6 @@ class TrainState(NamedTuple):
     loss_sum: jax.Array
     num_seeds: jax.Array
     stop: jax.Array
-
-
-TrainStep = Callable[..., Any]  # returns a TrainState, or a pair of it and a Feedback
 
 
 def make_optimizer(
@@ -76,7 +72,7 @@ def make_train_step(
     comm: Communicator | None = None,
     loss: Loss = node_loss,
     feedback: bool = False,
-) -> TrainStep:
+) -> Callable[..., Any]:
     """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
     state donated.
 
@@ -115,7 +111,9 @@ def make_train_step(
 
         if feedback:
             widths = nnx.merge(graphdef, state.params).message_widths
-            probes = _probes(batch, widths)
+            # Zeros `[T, M]` for every layer, to be added to the aggregated rows.
+            shapes = [(batch.block(i).target_capacity, w) for i, w in enumerate(widths)]
+            probes = tuple(map(jnp.zeros, shapes))
             both = jax.value_and_grad(observed_loss_of, argnums=(0, 1), has_aux=True)
             (value, messages), (gradients, of_rows) = both(state.params, probes)
             reported = Feedback(messages, of_rows)
@@ -141,12 +139,6 @@ def make_train_step(
     specs = (SAME, SAME, OWN, OWN, SAME, OWN)
     results = (SAME, OWN) if feedback else SAME
     return comm.program(train_step, specs, results, donate=(0,))
-
-
-def _probes(batch: MiniBatch, widths: Sequence[int]) -> tuple[jax.Array, ...]:
-    """Zeros `[T, M]` for every layer, to be added to the aggregated rows."""
-    sizes = (batch.block(i).target_capacity for i in range(len(widths)))
-    return tuple(jnp.zeros(shape) for shape in zip(sizes, widths, strict=True))
 
 
 def _over_ranks(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -25,8 +24,8 @@ from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.metrics import auc
 from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
+from jgs.train.loop.job import Job
 from jgs.train.loop.losses import masked_loss
-from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.schedules import check_schedule
 from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
 from jgs.train.tasks.task import Task
@@ -113,9 +112,8 @@ class Links(Task):
         return LinkJob(config, open_links(config, comm))
 
 
-class LinkJob:
-    """The job of `--task links`, with the methods of `jgs.train.loop.job.Job` that the loop and
-    the learner call. All ranks make it and call it alike."""
+class LinkJob(Job):
+    """The job of `--task links`: batches of pairs. All ranks make it and call it alike."""
 
     metric_name = "AUC"
 
@@ -162,21 +160,12 @@ class LinkJob:
         self._scores = Scores(comm, self._draws, nnx.graphdef(model))
         self._judged_by = key
 
-    def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
-        """The batches left in the loader's epoch, each with its features; `meter` times
-        them."""
-        return timed(self.loader, meter)
-
     def metric(self, params: Any, split: str) -> float:
         """The AUC of the pairs of `split`, "val" or "test". Every call draws the same
         subgraphs.
         """
         pairs = getattr(self.data.held, split)
         return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
-
-    def close(self) -> None:
-        """Stops the loader's background work."""
-        self.loader.close()
 
     def _rows_to_pool(self, key: jax.Array) -> int:
         sizes: list[np.ndarray] = []
