@@ -54,9 +54,9 @@ def open_run(
     arrays: dict[str, Any] = {}
 
     def read() -> str:
-        saved = read_run(Path(run_dir))
-        arrays.update(saved.arrays)
-        return json.dumps([saved.text, saved.record, saved.rows])
+        text, found, *rest = read_run(Path(run_dir))
+        arrays.update(found)
+        return json.dumps([text, *rest])
 
     text, record, rows = json.loads(broadcast_text(comm, read))
     own = {name: value for name, value in changed.items() if value is not None}

@@ -21,7 +21,6 @@ from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
 from jgs.predict.saved import OpenedModel
 from jgs.predict.source import SPLITS, Source, of_graph, of_run
-from jgs.sampling import Neighbors
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.edges import check_nodes
@@ -135,7 +134,7 @@ class Run(OpenedModel):
         """float32 `[n, C]`: the model's outputs."""
         if fanouts is None:
             return self._rows(nodes, graph, features, len(self.model.layers))
-        sampler = self._sampler(fanouts)
+        sampler = neighbor_sampler(self.config, self.model, fanouts)
         source, ids = self._on_one_machine(nodes, graph, features)
         of = (source.graphs[0], source.table, ids, sampler, self._key(key))
         with bar("predicting", self.config.progress) as advance:
@@ -179,7 +178,7 @@ class Run(OpenedModel):
           steps: the number of steps of `"integrated"`.
         """
         fanouts = (10,) * len(self.model.layers) if fanouts is None else fanouts
-        sampler = self._sampler(fanouts, edge_ids=True)
+        sampler = neighbor_sampler(self.config, self.model, fanouts, edge_ids=True)
         node = np.asarray(node)
         source, ids = self._on_one_machine(
             node.reshape(1) if node.ndim == 0 else node, graph, features
@@ -247,10 +246,6 @@ class Run(OpenedModel):
         rows_of_all(source.comm, [at for at, _ in owned], rows, out, self._memory)
         return out
 
-    def _sampler(self, fanouts: Any, **options: Any) -> Neighbors:
-        own = {name: self.config.options.get(name, False) for name in ("replace", "weighted")}
-        return neighbor_sampler(self.model, fanouts, **own, **options)
-
     def _key(self, key: Any) -> Any:
         return threefry(self.config.seed) if key is None else key
 
@@ -305,8 +300,7 @@ class Run(OpenedModel):
 
 
 def _best_class(logits: np.ndarray) -> np.ndarray:
-    """int32 `[n, 2]`: the class of the largest output, and the bits of its float32
-    probability."""
+    """int32 `[n, 2]`: the class of the largest output, and its float32 probability's bits."""
     found = np.empty((len(logits), 2), np.int32)
     step = max(1, (1 << 22) // logits.shape[1])  # bounds the temporaries
     for begin in range(0, len(logits), step):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -18,26 +18,15 @@ from jgs.train.loop import checkpoint, folder
 PARAMS = ("best", "last")
 
 
-class Saved(NamedTuple):
-    """What `read_run` has found.
+def read_run(
+    run_dir: Path,
+) -> tuple[str, dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`.
 
-    Fields:
-      text: the text of `config.json`.
-      arrays: the checkpoint's arrays by name. A run that trains a model has the parameters
-        `best` (of the epoch of best validation) and `last` (of the checkpoint), as nested
-        dicts. A run of `--task embed` has its `rows`.
-      record: the checkpoint's record; its `epochs` is the number of epochs that were complete.
-      rows: the rows of `metrics.jsonl` for these epochs.
+    Returns the text of `config.json`; the checkpoint's arrays, nested dicts by name: the
+    parameters `best` and `last` of a model, or the `rows` of `--task embed`; the checkpoint's
+    record, with the number of `epochs` that were complete; and these epochs' metrics.
     """
-
-    text: str
-    arrays: dict[str, Any]
-    record: dict[str, Any]
-    rows: list[dict[str, Any]]
-
-
-def read_run(run_dir: Path) -> Saved:
-    """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`."""
     try:
         text = (run_dir / folder.CONFIG).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -70,14 +59,12 @@ def read_run(run_dir: Path) -> Saved:
             "Open it with the version that wrote it, or train again.",
         ) from None
     epochs = record.get("loader", {}).get("epoch", 0)
-    return Saved(text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs))
+    return text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs)
 
 
 class Opened(Shown):
-    """An opened run of any task. The fields are those of `jgs.predict.Run`.
-
-    The constructor raises `InputError` on several ranks, unless the class takes `ranks`.
-    """
+    """An opened run of any task, with fields of `jgs.predict.Run`. It raises `InputError` on
+    several ranks, unless the class takes `ranks`."""
 
     ranks: ClassVar[bool] = False
     learned: ClassVar[str] = ""  # what the run learns, where that is not `--model`

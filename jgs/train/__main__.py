@@ -86,8 +86,7 @@ def _run(settings: Config) -> dict[str, Any] | int:
 
 
 def _several(given: dict[str, Any]) -> bool:
-    """Whether this run may have other processes; `jgs.dist.communicators.launch` finds out if
-    it has."""
+    """Whether there may be other processes; `communicators.launch` finds out if there are."""
     if given.get("comm") == "none":
         return False
     asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id", "interface"}

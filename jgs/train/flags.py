@@ -57,8 +57,7 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def parser(own: Mapping[str, Known] | None = None) -> Parser:
-    """The parser of all flags: of the settings, of each task, sampler and model of jgs, and of
-    the options `own`."""
+    """The parser of all flags: the settings, all options of jgs, and the options `own`."""
     every = [table.options(name) for table in OWNERS.values() for name in table]
     return _parser(dict(ChainMap(dict(own or {}), *every)))
 
@@ -72,8 +71,7 @@ def _parser(own: Mapping[str, Known]) -> Parser:
 
 
 def help_page(topic: str = "") -> str:
-    """A page of `--help`: that of a page of settings, of a sampler, a model or a task, or the
-    first page. Raises `InputError` for a topic that there is not."""
+    """The first page of `--help`, or that of a topic. Raises `InputError` for no topic."""
     prog = Parser("python -m jgs.train", "").prog
     if not topic:
         pages = {page: options_of(PAGES[page]) for page in _FIRST}

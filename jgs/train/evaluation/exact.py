@@ -30,7 +30,7 @@ from jgs.train.evaluation.layer import (
     stages,
     update,
 )
-from jgs.train.evaluation.rows import Rows, as_rows, empty, padded, take, width_of
+from jgs.train.evaluation.rows import Rows, as_rows, empty, padded, take
 
 log = logging.getLogger(__name__)
 # A generator that yields node ids, is sent their rows, and so fills a layer's output.
@@ -124,7 +124,8 @@ class _Evaluation:
         self.advance, self.done, self.total = advance, 0, 0
         self.graphdef, params = nnx.split(model)
         self.features = [as_rows(own) for own in features]
-        width = width_of(self.features[0])
+        first = self.features[0]
+        width = (first[0] if isinstance(first, tuple) else first).shape[1]
         self.stages = stages(model, width)
         widest = max(width, *(max(np.shape(p), default=1) for p in jax.tree.leaves(params)))
         names = {name for stage in self.stages for name in stage.edge_columns}
@@ -133,8 +134,7 @@ class _Evaluation:
         self._say_where()
 
     def _say_where(self) -> None:
-        """Logs, for rank 0 to show, which ranks will write to the system's temporary folder
-        because no scratch folder was chosen."""
+        """Logs which ranks will write to the system's temporary folder for want of another."""
         widths = [stage.out_width for stage in self.stages[:-1]]
         widths += [stage.message_width for stage in self.stages if stage.projects_first]
         size = 4 * max(widths, default=0) * int(np.diff(self.edges.offsets).max())
@@ -191,9 +191,8 @@ class _Evaluation:
         layer: int,
         last: bool,
     ) -> list[np.ndarray]:
-        """For each local rank a matrix with the outputs of its `targets`. If `last` the matrix
-        has a row for each target. Otherwise it has a row for each of the rank's own nodes, and
-        the rows of nodes that are no targets have no meaning."""
+        """For each local rank a matrix with the outputs of its `targets`. Its rows are the
+        targets if `last`, else all nodes of the rank; those of no targets mean nothing."""
         stage, edges, messages = self.stages[layer], self.edges, rows
         if stage.projects_first:
             messages = self._messages(params, rows, edges.with_neighbours(targets), layer)
@@ -226,8 +225,7 @@ class _Evaluation:
         targets: np.ndarray,
         output: np.ndarray,
     ) -> Asking:
-        """Fills `output` with the outputs of one local rank's `targets`, from the rank's own
-        rows and messages and from the rows that it asks for."""
+        """Fills `output` with the outputs of one local rank's `targets`."""
         edges, num_rows, alone, done = self.edges, self.edges.num_rows, self.comm.size == 1, 0
         stage, num_sources = self.stages[work.layer], self._num_sources(work.size)
         layer = nnx.split(nnx.merge(self.graphdef, work.params).layers[work.layer])
@@ -273,8 +271,7 @@ class _Evaluation:
     def _messages(
         self, params: Any, rows: Sequence[Rows], nodes: list[np.ndarray], layer: int
     ) -> list[Rows]:
-        """For each local rank a row for each of its own nodes, with messages for those in
-        `nodes`."""
+        """For each local rank a row for each own node, with messages for those in `nodes`."""
         ranks = self.edges.ranks
         outputs = self._empty([r.num_own for r in ranks], self.stages[layer].message_width)
         for rank, own, asked, output in zip(ranks, rows, nodes, outputs, strict=True):
@@ -286,8 +283,7 @@ class _Evaluation:
         return [self._settled(output) for output in outputs]
 
     def _empty(self, sizes: Sequence[int], width: int) -> list[np.ndarray]:
-        """An uninitialised matrix for each local rank. All ranks raise `InputError` where one
-        lacks room."""
+        """An uninitialised matrix for each local rank; all raise where one lacks room."""
         return everywhere(
             self.comm, lambda: [empty((n, width), self.memory, self.scratch) for n in sizes]
         )

@@ -139,8 +139,7 @@ def _orbax() -> Any:
 
 
 def _checkpointer() -> Any:
-    """A checkpointer of this process alone. By default Orbax waits for all processes that
-    jax.distributed knows."""
+    """A checkpointer that waits for no other process of jax.distributed."""
     ocp, me = _orbax(), jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
@@ -150,8 +149,7 @@ def _checkpointer() -> Any:
 
 
 def _ask_for_room(folder: Path, arrays: Any) -> None:
-    """Raises OSError where the disk lacks room, for which Orbax's threads would log
-    tracebacks."""
+    """Raises OSError where the disk lacks room, before Orbax's threads log tracebacks."""
     # 1 MiB for Orbax's own files.
     size = sum(a.nbytes for a in jax.tree.leaves(arrays)) + (1 << 20)
     probe = folder / "room"

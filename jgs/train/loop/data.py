@@ -38,31 +38,21 @@ class Data:
     """A run's data, which `Job` uses. The fields count all ranks together.
 
     Fields:
-      name: name of the data set.
       comm: the communicator of the ranks.
-      num_features, num_classes: widths of the features and of the model's output.
-      class_names: as in `jgs.data.Dataset`.
-      sparse: whether the features are sparse.
-      num_seeds: the number of training nodes.
-      num_steps: the number of training steps in an epoch.
-      labels: the labels of all nodes, as the training step takes them.
-      host_labels: the same labels in NumPy.
+      name, num_classes, class_names: as in `jgs.data.Dataset`.
+      num_features, sparse: the width of the features, and whether they are sparse.
+      num_seeds, num_steps: the training nodes, and the training steps in an epoch.
+      labels, host_labels: the labels of all nodes, as a step takes them and in NumPy.
       digests: digests of the data, by which a resumed run recognises them.
       graphs, offsets, features: as `jgs.train.exact_inference` takes them.
       direct: whether batches may name their inputs by node id, so that the first layer can read
         the features directly.
     """
 
-    name: str
-    comm: Communicator
     num_features: int
-    num_classes: int
-    class_names: tuple[str, ...] | None
     sparse: bool
     num_seeds: int
     num_steps: int
-    labels: Any
-    host_labels: Any
     digests: dict[str, str]
     graphs: list[Graph]
     offsets: np.ndarray
@@ -234,8 +224,7 @@ def open_data(config: Config, comm: Communicator | None = None) -> Data:
 
 
 def _refuse_empty(data: Any, *splits: str) -> None:
-    """Raises `InputError` where `data`, a data set or parts of one, has an empty split among
-    `splits`."""
+    """Raises `InputError` where one of the splits is empty."""
     for split in splits:
         if len(getattr(data, f"{split}_idx")) == 0:
             raise InputError(

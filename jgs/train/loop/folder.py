@@ -98,8 +98,7 @@ def configure(given: dict[str, Any]) -> Config:
 
 
 def saved_owners(run_dir: str) -> dict[str, Any]:
-    """The task, the sampler and the model that a run's `config.json` names, as far as it can be
-    read."""
+    """The task, sampler and model that `config.json` names, as far as it can be read."""
     try:
         saved = json.loads(_text(Path(run_dir)))
         return {name: saved[name] for name in OWNERS if isinstance(saved.get(name), str)}
@@ -195,8 +194,7 @@ def claimed(config: Config) -> Iterator[Path]:
 
 
 def keep_config(folder: Path, config: Config) -> None:
-    """Writes the configuration with which a resumed run continues, and removes its earlier
-    result."""
+    """Writes a resumed run's configuration, and removes its earlier result."""
     with writing(folder):
         write_whole(folder / CONFIG, config.to_json())
         (folder / RESULT).unlink(missing_ok=True)
@@ -278,8 +276,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _fresh(dataset: str) -> Path:
-    """A new folder for a run without `--run-dir`. It is made at once, so that no other run gets
-    it."""
+    """A new folder for a run without `--run-dir`, made at once so that no other run gets it."""
     Path("runs").mkdir(exist_ok=True)
     names = _numbered(f"{Path(dataset).stem}-{time.strftime('%Y%m%d-%H%M%S')}")
     while True:

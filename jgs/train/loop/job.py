@@ -73,8 +73,7 @@ class Job:
         return make_model(self.config, data.num_features, data.num_classes, data.sparse, key)
 
     def shape(self) -> dict[str, Any]:
-        """What a checkpoint must say about the model, and about its outputs, beside the
-        configuration."""
+        """What a checkpoint says about the model and its outputs beside the configuration."""
         names = ("num_features", "num_classes", "sparse", "class_names")
         found = {name: getattr(self.data, name) for name in names}
         return found | {"multilabel": self.data.host_labels.ndim == 2}
@@ -114,8 +113,7 @@ class Job:
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
-        """The batches left in the loader's epoch, each with its features; `meter` times
-        them."""
+        """The batches left in the epoch, each with its features; `meter` times them."""
         for batch, x in timed(self.loader, meter):
             if self._degrees is not None:
                 batch = self._with_degrees(batch, self._degrees)

@@ -71,10 +71,7 @@ class _Wandb(Log):
         self._run.finish()
 
 
-_LOGS: dict[str, Callable[[Path, Config], Log]] = {
-    "tensorboard": _TensorBoard,
-    "wandb": _Wandb,
-}
+_LOGS: dict[str, Callable[[Path, Config], Log]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
 
 
 def check_log(config: Config) -> None:
@@ -88,8 +85,7 @@ def check_log(config: Config) -> None:
 
 
 def open_log(config: Config, run_dir: Path | None) -> Log:
-    """The log of a run, told of the epochs that `metrics.jsonl` in `run_dir` already has. With
-    `run_dir` None nobody is told."""
+    """The log of a run, told of earlier epochs; with `run_dir` None nobody is told."""
     if run_dir is None or config.log == "none":
         return Log()
     log = _LOGS[config.log](run_dir, config)
@@ -103,8 +99,7 @@ def _numbers(row: dict[str, Any]) -> dict[str, float]:
 
 
 def curves(rows: list[dict[str, Any]], title: str, best_epoch: int | None) -> Any:
-    """A figure of the curves in `rows`, the lines of `metrics.jsonl`. `best_epoch`, if given,
-    is marked."""
+    """A figure of the rows of `metrics.jsonl`; `best_epoch`, if given, is marked."""
     from matplotlib.figure import Figure  # an optional dependency, and a slow import
 
     epochs = [row["epoch"] for row in rows]

@@ -105,8 +105,7 @@ def _make(config: Config, direct: bool, widths: Widths | None, changed: dict[str
 
 
 def _stage(text: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
-    """The epoch and the fanouts of an entry of --fanout-schedule; the epoch is None for a
-    plateau."""
+    """The epoch, or None for a plateau, and the fanouts of an entry of --fanout-schedule."""
     when, _, rest = text.partition(":")
     try:
         begin = None if when == "plateau" else int(when)

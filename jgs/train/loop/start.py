@@ -49,8 +49,7 @@ def run(config: Config) -> Any:
 
 
 def train(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
-    """Trains with the flags `given`, together with all other ranks; see
-    `jgs.dist.communicators.together`."""
+    """Trains with the flags `given`, together with all other ranks."""
     configure_jax()
     saved = ["none yet"]
 

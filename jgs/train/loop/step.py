@@ -48,8 +48,7 @@ def make_optimizer(
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first step. It has copies of `params`, because steps donate their
-    state."""
+    """The first state. It has copies of `params`, because steps donate their state."""
 
     @jax.jit  # one program instead of one for each shape
     def begin(params):
@@ -144,8 +143,7 @@ def make_train_step(
 def _over_ranks(
     comm: Communicator, loss: jax.Array, gradients: Any, count: jax.Array, stop: jax.Array
 ) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
-    """The mean loss and gradients over the seeds of all ranks, the number of these seeds, and
-    the sum of `stop`."""
+    """The mean loss and gradients over all ranks' seeds, their number, and `stop`'s sum."""
     mine = jax.tree.map(lambda a: a * count, (loss, gradients))
     buffer, unravel = ravel_pytree((*mine, count, stop))
     loss, gradients, count, stop = unravel(comm.all_reduce(buffer))

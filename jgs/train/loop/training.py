@@ -32,8 +32,7 @@ from jgs.train.tasks.task import open_job
 
 
 class Interrupted(Exception):
-    """Training was asked to stop by the signal `number`. A checkpoint of that moment is in the
-    run folder."""
+    """Training was asked to stop by signal `number`; the run folder has a checkpoint of it."""
 
     def __init__(self, where: str, number: int):
         super().__init__(where)
@@ -110,8 +109,7 @@ def run(
 
 @dataclass
 class _Training:
-    """The state of a run: its position, and what it learns. `save` and `restore` cover all of
-    it."""
+    """The position of a run, and what it learns. `save` and `restore` cover all of it."""
 
     config: Config
     run_dir: Path | None
@@ -165,7 +163,7 @@ class _Training:
         with phase("checkpoint"), stop_flag("checkpoint", speaks) as stopped:
             arrays = learner.arrays()
             everywhere(self.job.comm, write)
-        self._saved()
+        self.at_checkpoint(f"that of step {self.step()} in {self.place}")
         if stopped():
             signal.raise_signal(signal.SIGINT)  # for the handler outside this function
 
@@ -175,14 +173,10 @@ class _Training:
             raise Interrupted(where, number)
 
     def _asked_by(self, pressed: bool) -> int:
-        """The signal that asked any rank to stop, or 0. `pressed` says whether Ctrl-C has asked
-        this rank."""
+        """The signal that asked any rank to stop, or 0; `pressed`: Ctrl-C asked this one."""
         own = signal.SIGTERM if self.terminated() else signal.SIGINT if pressed else 0
         comm = self.job.comm
         return int(all_gather_rows(comm, [np.array([own], np.int32)] * comm.num_local).max())
-
-    def _saved(self) -> None:
-        self.at_checkpoint(f"that of step {self.step()} in {self.place}")
 
     def restore(self) -> None:
         """Continues from the newest whole checkpoint, or from the start if there is none."""
@@ -216,16 +210,14 @@ class _Training:
             self.learner.load(broadcast_arrays(comm, arrays))
             self.earlier = record.pop("seconds")
             self.learner.record = record
-            self._saved()
+            self.at_checkpoint(f"that of step {self.step()} in {self.place}")
             self.say(f"resuming after {self.loader.epoch} epochs and {self.loader.step} steps")
         everywhere(comm, keep)
 
     # -- epochs --------------------------------------------------------------------------------
 
     def one_epoch(self, bar: Bar) -> None:
-        """Trains on the rest of the loader's epoch, evaluates, and writes metrics and
-        checkpoint.
-        """
+        """Trains on the rest of the epoch, evaluates, and writes metrics and checkpoint."""
         epoch = self.loader.epoch + 1
         name = f"epoch {epoch}/{self.config.epochs}"
         meter = self._steps(name, bar)
@@ -237,7 +229,8 @@ class _Training:
             found = self.learner.evaluate(epoch)
         evaluation = time.perf_counter() - begun
         row = {
-            **{"epoch": epoch, "train_loss": loss},
+            "epoch": epoch,
+            "train_loss": loss,
             **found,
             **{f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()},
             **meter.counts,

@@ -64,9 +64,7 @@ class Embed(Task):
     shared_negatives: Annotated[
         int,
         Option(
-            "so many centers in a row share equally many drawn negatives",
-            least=1,
-            most=1 << 16,
+            "so many centers in a row share equally many drawn negatives", least=1, most=1 << 16
         ),
     ] = 16
 
@@ -86,8 +84,7 @@ class Embed(Task):
 
 
 class WalkData(NamedTuple):
-    """The data of a run of this task: the whole graph, on every rank, and digests by which a
-    resumed run recognises it."""
+    """The whole graph, on every rank, and digests by which a resumed run recognises it."""
 
     plain: Plain
     digests: dict[str, str]
@@ -98,8 +95,7 @@ class WalkData(NamedTuple):
 
 
 class EmbedJob:
-    """The job of `--task embed`, with the methods of `jgs.train.loop.job.Job` that the loop
-    calls. All ranks make it and call it alike."""
+    """The job of `--task embed`, with what the loop calls of `Job`. All ranks call it alike."""
 
     def __init__(self, config: Config, comm: Communicator):
         with loading():
@@ -184,6 +180,7 @@ class EmbedLearner:
         )
         self._rows = comm.program(WalkBatch.rows, (OWN,), OWN)
         self._gradient = comm.program(self._of_rows, (OWN, OWN, SAME, SAME, OWN), (OWN, SAME))
+        # float32 `[3]`: the epoch's loss and pairs so far, and how many ranks asked to stop.
         self._sums: Any = None
         self.start_epoch()
 
@@ -203,9 +200,7 @@ class EmbedLearner:
         return self.job.comm.same(np.float32(config.lr * max(left, _LEAST_RATE)))
 
     def _of_rows(self, rows, batch, rate, sums, stop):
-        """The gradient of the rows that were read, times the rate, and the new `sums` float32
-        `[3]`: the loss and the number of pairs in this epoch so far, and the number of ranks
-        that asked to stop."""
+        """The gradient of the rows that were read, times the rate, and the new `_sums`."""
         weight = self.job.config.negatives
         found = skipgram(rows, batch, self.num_nodes, weight, rate)
         more = self.job.comm.all_reduce(jnp.stack([found.loss, found.pairs, stop]))

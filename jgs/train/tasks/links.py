@@ -72,8 +72,7 @@ def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
 
 
 def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-    """The `jgs.train.loop.losses.Loss` of links: binary cross-entropy of the pairs' logits `[B,
-    1]`."""
+    """The `Loss` of links: binary cross-entropy of the pairs' logits `[B, 1]`."""
     own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
     return masked_loss(outputs, own[:, None], batch.seed_mask)
 
@@ -161,9 +160,7 @@ class LinkJob(Job):
         self._judged_by = key
 
     def metric(self, params: Any, split: str) -> float:
-        """The AUC of the pairs of `split`, "val" or "test". Every call draws the same
-        subgraphs.
-        """
+        """The AUC of the pairs of a split; every call draws the same subgraphs."""
         pairs = getattr(self.data.held, split)
         return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
 
@@ -194,8 +191,7 @@ def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array
 
 
 class Scores:
-    """Computes a model's logits of pairs, whose subgraphs `draws` draws. All ranks call it
-    alike."""
+    """Computes a model's logits of pairs. All ranks call it alike."""
 
     def __init__(self, comm: Communicator, draws: PairDraws, graphdef: nnx.GraphDef):
         self._comm, self._draws = comm, draws
@@ -206,8 +202,7 @@ class Scores:
         self._program = comm.program(outputs, (SAME, OWN, OWN), OWN)
 
     def __call__(self, params: Any, pairs: np.ndarray, key: Any) -> np.ndarray:
-        """float32 `[n]`: the logits of `pairs` int32 `[n, 2]`. An equal `key` draws equal
-        subgraphs."""
+        """float32 `[n]`: logits of `pairs` int32 `[n, 2]`; an equal `key` draws alike."""
         found, source = [], self._draws.source(pairs, key, shuffle=False)
         for ((batch, x),) in source.drawn(0, 0):
             own = self._comm.local(self._program(params, batch, x))
