@@ -34,9 +34,7 @@ def run(config: Config) -> Any:
 
     The run folder is `config.run_dir`, or by default a new one in `runs/`. Its `result.json` is
     what the command prints. Progress goes to standard error. With `resume=True` the run in that
-    folder is continued; its configuration must be `config`, but `epochs` may be larger. For a
-    task other than "nodes" the defaults are those of `Config`, not the task's own defaults on
-    the command line.
+    folder is continued; its configuration must be `config`, but `epochs` may be larger.
 
     Raises `InputError` for what cannot work, and `jgs.train.Interrupted` after Ctrl-C, when a
     checkpoint has been written.
