@@ -16,7 +16,7 @@ import numpy as np
 from jgs.train.config import Config
 from jgs.train.flags import parse
 from jgs.train.loop.progress import Meter
-from jgs.train.tasks.task import make_learner, open_job
+from jgs.train.tasks.task import open_job
 
 
 class Step(NamedTuple):
@@ -49,7 +49,7 @@ def begun(flags: str, seed: int = 0) -> Iterator[tuple[Any, Any]]:
         job = open_job(config)
         try:
             key = jax.random.key(seed, impl="threefry2x32")
-            yield job, make_learner(job, key, Path(folder))
+            yield job, job.config.made("task").learner(job, key, Path(folder))
         finally:
             job.close()
 

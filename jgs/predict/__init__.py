@@ -8,7 +8,7 @@ _PLACES = {
     "EmbedRun": "jgs.predict.embeddings",
     "Explanation": "jgs.predict.explain",
     "LinkRun": "jgs.predict.links",
-    "Predictions": "jgs.predict.predictions",
+    "Predictions": "jgs.predict.run",
     "Run": "jgs.predict.run",
     "open_run": "jgs.predict.open",
 }

@@ -15,7 +15,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from jgs import command
-from jgs.dist.communicators.start import START_TIMEOUT, watching
+from jgs.dist.communicators.start import watching
+from jgs.train.config import SETTINGS
+from jgs.train.flags import add_flag
+
+# Flags that are those of training.
+_CONNECTING = (
+    *("comm", "coordinator", "num_processes", "process_id", "interface", "start_timeout"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,8 +53,6 @@ def _predict(argv: Sequence[str] | None) -> dict[str, Any] | int:
 
 
 def parser() -> command.Parser:
-    from jgs.dist.communicators.launch import KINDS  # a slow import
-
     found = command.Parser(
         "python -m jgs.predict",
         "Write what a run of python -m jgs.train predicts, with its best parameters: classes "
@@ -98,22 +103,8 @@ def parser() -> command.Parser:
         metavar="MIB",
         help="MiB of working memory (default: as in training)",
     )
-    add("--comm", choices=KINDS, help="how ranks communicate, as in training (default: auto)")
-    add("--coordinator", metavar="ADDRESS", help="HOST:PORT of rank 0, for --comm jax")
-    add("--num-processes", type=int, help="the number of processes, for --comm jax")
-    add("--process-id", type=int, help="this process's number, from 0, for --comm jax")
-    add(
-        "--interface",
-        metavar="NAME|ADDRESS",
-        help="network interface that other ranks connect to, as in training",
-    )
-    add(
-        "--start-timeout",
-        type=float,
-        metavar="SECONDS",
-        default=START_TIMEOUT,
-        help=f"seconds in which all ranks must connect (default: {START_TIMEOUT:g})",
-    )
+    for name in _CONNECTING:
+        add_flag(found, name, SETTINGS[name])
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,11 @@ from jgs.predict.output import check_out, write
 from jgs.predict.run import Run
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
+_FLAGS = {  # that a run of each class takes
+    Run: {"split", "nodes", "embed", "fanouts", "seed"},
+    LinkRun: {"pairs"},
+    EmbedRun: {"nodes", "embed"},
+}
 
 
 def predict(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
@@ -46,7 +50,7 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
     changed = {name: given[name] for name in _CHANGED if name in given}
     run = open_run(given["run_dir"], comm=comm, **changed)
     everywhere(comm, lambda: _check(run, given))
-    columns = _COLUMNS[type(run)](run, comm, given)
+    columns = _of_pairs(run, given) if "pairs" in given else _of_nodes(run, comm, given)
     everywhere(comm, lambda: write(out, columns) if comm.rank == 0 else None)
     if comm.rank > 0:
         return 0
@@ -86,10 +90,10 @@ def _check(run: Any, given: dict[str, Any]) -> None:
         )
 
 
-def _of_nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
+def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
     nodes = _nodes(run, comm, given)
-    columns: dict[str, np.ndarray] = {"node": _named(run, nodes)}
-    if given.get("embed"):
+    columns = {"node": _named(run, nodes)}
+    if given.get("embed") or isinstance(run, EmbedRun):
         return columns | {"embedding": run.embed(nodes)}
     if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
         columns |= found._asdict()
@@ -98,32 +102,15 @@ def _of_nodes(run: Run, comm: Communicator, given: dict[str, Any]) -> dict[str, 
     return columns
 
 
-def _of_pairs(run: LinkRun, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
+def _of_pairs(run: LinkRun, given: dict[str, Any]) -> dict[str, np.ndarray]:
     pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
     source, target = _named(run, pairs).T
     return {"source": source, "target": target, "probability": run.predict(pairs)}
 
 
-def _embedded(run: EmbedRun, comm: Communicator, given: dict[str, Any]) -> dict[str, Any]:
-    nodes = _nodes(run, comm, given)
-    return {"node": _named(run, nodes), "embedding": run.embed(nodes)}
-
-
 def _named(run: Any, nodes: np.ndarray) -> np.ndarray:
     """The data set's own ids of `nodes`, an array of any shape; `nodes` where it has none."""
     return nodes if run.node_ids is None else run.node_ids[nodes]
-
-
-_COLUMNS: dict[type, Callable[..., dict[str, Any]]] = {
-    Run: _of_nodes,
-    LinkRun: _of_pairs,
-    EmbedRun: _embedded,
-}
-_FLAGS = {
-    Run: {"split", "nodes", "embed", "fanouts", "seed"},
-    LinkRun: {"pairs"},
-    EmbedRun: {"nodes", "embed"},
-}
 
 
 def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:

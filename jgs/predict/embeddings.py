@@ -9,25 +9,23 @@ import numpy as np
 
 from jgs.data.plain import load_plain
 from jgs.dist.communicators.comm import Communicator
-from jgs.errors import InputError
 from jgs.graph import NodeIds
-from jgs.graph.shown import Shown
-from jgs.predict.saved import columns, facts
+from jgs.predict.saved import Opened
 from jgs.predict.source import check_digests
 from jgs.train.config import Config
 from jgs.train.evaluation.edges import check_nodes
 from jgs.train.loop.fingerprint import fingerprint_plain
 
 
-class EmbedRun(Shown):
+class EmbedRun(Opened):
     """A run of `--task embed`, which `jgs.open_run` opens in one process.
 
     Fields:
       config: the run's `Config`.
-      epochs, metrics: as in `Run`.
+      epochs, metrics, run_dir: as in `Run`.
     """
 
-    _facts = facts
+    learned = "skip-gram"
 
     def __init__(
         self,
@@ -35,19 +33,10 @@ class EmbedRun(Shown):
         arrays: dict[str, Any],
         record: dict[str, Any],
         comm: Communicator,
-        *,
-        rows: list[dict[str, Any]],
-        run_dir: str,
+        **about: Any,
     ):
-        if comm.size > 1:
-            raise InputError(
-                "a run of --task embed must be opened by one process",
-                f"{comm.size} ranks",
-                "Start one.",
-            )
-        self.config, self.metrics = config, columns(rows)
-        self.epochs, self.run_dir = record["epochs"], run_dir
-        self._named, self._digests = record.get("named", False), record["data"]
+        super().__init__(config, record, comm, **about)
+        self._named = record.get("named", False)
         # Each node has two rows, as a center and as a context. The last column is no part of a
         # vector, see `jgs.models.skipgram`.
         self._rows = np.asarray(arrays["rows"])[::2, :-1]

@@ -130,8 +130,7 @@ def _outputs(graphdef: Any, params: Any, batch: MiniBatch, x: jax.Array) -> jax.
 def _gradients(
     graphdef: Any, params: Any, batch: MiniBatch, x: jax.Array, target: Any, steps: int
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """The gradients by `x` and by the masks, which are 1. With `steps` above 0 they are means
-    over so many pieces of the path from zeros."""
+    """The gradients by `x` and the masks, or their means over `steps` pieces of the paths."""
     model = nnx.merge(graphdef, params)
     ones = tuple(jnp.ones(batch.block(i).edge_capacity) for i in range(len(model.layers)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -9,20 +10,17 @@ import numpy as np
 from flax import nnx
 
 from jgs.dist.batches.pairs import PairDraws
-from jgs.dist.communicators.comm import Alone, Communicator
+from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
-from jgs.graph.shown import Shown
-from jgs.models import DGCNN
-from jgs.predict.saved import PARAMS, columns, facts
+from jgs.predict.saved import OpenedModel
 from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.train.config import Config
-from jgs.train.tasks.links import Scores, open_links
+from jgs.train.tasks.links import LinkData, Scores, open_links
 
 
-class LinkRun(Shown):
+class LinkRun(OpenedModel):
     """A run of `--task links` with its parameters, which `jgs.open_run` opens in one process.
 
     Fields:
@@ -30,33 +28,10 @@ class LinkRun(Shown):
       model: the `DGCNN`, with the parameters of the best epoch, or of the newest checkpoint
         after `open_run(..., params="last")`.
       best_epoch, val_accuracy: the epoch of the best validation, and its validation AUC.
-      best_params, last_params, epochs, metrics: as in `Run`.
+      best_params, last_params, epochs, metrics, run_dir: as in `Run`.
     """
 
-    _facts = facts
-
-    def __init__(
-        self,
-        config: Config,
-        model: DGCNN,
-        record: dict[str, Any],
-        comm: Communicator,
-        *,
-        params: dict[str, Any],
-        rows: list[dict[str, Any]],
-        run_dir: str,
-    ):
-        if comm.size > 1:
-            raise InputError(
-                "a run of --task links must be opened by one process",
-                f"{comm.size} ranks",
-                "Start one.",
-            )
-        self.config, self.model, self.metrics = config, model, columns(rows)
-        self.best_params, self.last_params = (params[name] for name in PARAMS)
-        self.epochs, self.run_dir = record["epochs"], run_dir
-        self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
-        self._digests, self._own = record["data"], None  # type: Any, Any
+    learned = "dgcnn"
 
     def predict(
         self, pairs: Any, *, graph: Graph | None = None, features: Any = None
@@ -72,7 +47,7 @@ class LinkRun(Shown):
         Raises `InputError` for ids or features that do not fit.
         """
         if graph is None:
-            graph, features, _ = self._data()
+            graph, features = self._data.held.graph, self._data.plain.features
         width = 0 if features is None else features.shape[1]
         wanted = self.model.in_features
         if width != wanted or (width and features.shape[0] != graph.num_nodes):
@@ -91,16 +66,15 @@ class LinkRun(Shown):
 
     def num_nodes(self) -> int:
         """The number of nodes in the run's data."""
-        return self._data()[0].num_nodes
+        return self._data.held.graph.num_nodes
 
     @property
     def node_ids(self) -> NodeIds | None:
         """The data set's own ids of its nodes, as in `Run`."""
-        return self._data()[2]
+        return self._data.plain.node_ids
 
-    def _data(self) -> tuple[Graph, Any, NodeIds | None]:
-        if self._own is None:
-            data = open_links(self.config)
-            check_digests(data.name, self._digests, data.digests)
-            self._own = data.held.graph, data.plain.features, data.plain.node_ids
-        return self._own
+    @cached_property
+    def _data(self) -> LinkData:
+        data = open_links(self.config)
+        check_digests(data.name, self._digests, data.digests)
+        return data

@@ -54,9 +54,9 @@ def open_run(
     arrays: dict[str, Any] = {}
 
     def read() -> str:
-        saved = read_run(Path(run_dir))
-        arrays.update(saved.arrays)
-        return json.dumps([saved.text, saved.record, saved.rows])
+        text, found, *rest = read_run(Path(run_dir))
+        arrays.update(found)
+        return json.dumps([text, *rest])
 
     text, record, rows = json.loads(broadcast_text(comm, read))
     own = {name: value for name, value in changed.items() if value is not None}
@@ -65,8 +65,7 @@ def open_run(
     if config.task == "embed":
         return everywhere(comm, lambda: EmbedRun(config, arrays, record, comm, **about))
     make = _MODELS.get(config.task, _model_of_nodes)
-    made = everywhere(comm, lambda: make(config, record["shape"]))
-    model: Any = made
+    model: Any = everywhere(comm, lambda: make(config, record["shape"]))
 
     def fitted() -> dict[str, Any]:
         state = nnx.state(model)
@@ -85,12 +84,7 @@ def _model_of_nodes(config: Config, shape: dict[str, Any]) -> GNN:
 
 
 def _model_of_links(config: Config, shape: dict[str, Any]) -> DGCNN:
-    return make_dgcnn(
-        config,
-        shape["num_features"],
-        shape["pool_rows"],
-        threefry(0),
-    )
+    return make_dgcnn(config, shape["num_features"], shape["pool_rows"], threefry(0))
 
 
 _MODELS = {"links": _model_of_links}

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -68,51 +69,51 @@ def write(path: Path, columns: dict[str, np.ndarray]) -> None:
         ) from None
 
 
+def _pieces(columns: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """The columns, so many rows at a time; at least one piece."""
+    num = len(next(iter(columns.values())))
+    for begin in range(0, max(num, 1), _ROWS):
+        yield {name: array[begin : begin + _ROWS] for name, array in columns.items()}
+
+
 def _write_npy(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
     columns = {name: a.astype(str) if a.dtype == object else a for name, a in columns.items()}
     dtype = np.dtype([(name, a.dtype, a.shape[1:]) for name, a in columns.items()])
-    num = _num_rows(columns)
+    num = len(next(iter(columns.values())))
     header = {"descr": dtype.descr, "fortran_order": False, "shape": (num,)}
     np.lib.format.write_array_header_1_0(file, header)
-    for begin in range(0, num, _ROWS):
-        rows = np.empty(min(_ROWS, num - begin), dtype)
-        for name, array in columns.items():
-            rows[name] = array[begin : begin + _ROWS]
+    for piece in _pieces(columns):
+        rows = np.empty(len(next(iter(piece.values()))), dtype)
+        for name, array in piece.items():
+            rows[name] = array
         file.write(rows.tobytes())
 
 
 def _write_csv(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
-    names, texts = [], []
-    for name, array in columns.items():
-        if name == "embedding":
-            names += [f"{name}_{unit}" for unit in range(array.shape[1])]
-        else:
-            names.append(name)
-        texts.append(_texts_of(name, columns))
-    file.write((",".join(names) + "\n").encode())
-    num = _num_rows(columns)
-    for begin in range(0, num, _ROWS):
-        now = slice(begin, begin + _ROWS)
-        lines = zip(*(text(now) for text in texts), strict=True)
+    for number, piece in enumerate(_pieces(columns)):
+        texts = _texts(piece)
+        if number == 0:
+            file.write((",".join(texts) + "\n").encode())
+        lines = zip(*texts.values(), strict=True)
         file.write("".join(",".join(line) + "\n" for line in lines).encode())
 
 
-def _texts_of(name: str, columns: dict[str, np.ndarray]) -> Callable[[slice], Iterator[str]]:
-    """A function that yields the column's text in the rows of a slice."""
-    array = columns[name]
-    if array.dtype.kind in "UO":
-        return lambda now: map(_quoted, array[now])
-    if array.ndim == 1:
-        return lambda now: map(str, array[now])
-    if name == "embedding":
-        return lambda now: (",".join(map(str, row)) for row in array[now])
-    predicted = columns["prediction"]
-    labels = np.arange(array.shape[1])
-    words = (lambda row: labels) if name == "prediction" else (lambda row: row)
-    return lambda now: (
-        " ".join(map(str, words(row)[there]))
-        for row, there in zip(array[now], predicted[now], strict=True)
-    )
+def _texts(columns: dict[str, np.ndarray]) -> dict[str, Iterable[str]]:
+    """The texts of each column of a CSV file, by the column's name there."""
+    texts: dict[str, Iterable[str]] = {}
+    for name, rows in columns.items():
+        if name == "embedding":
+            texts |= {f"{name}_{unit}": map(str, own) for unit, own in enumerate(rows.T)}
+        elif rows.dtype.kind in "UO":
+            texts[name] = map(_quoted, rows)
+        elif rows.ndim == 1:
+            texts[name] = map(str, rows)
+        else:
+            labels = np.broadcast_to(np.arange(rows.shape[1]), rows.shape)
+            shown = labels if name == "prediction" else rows
+            both = zip(shown, columns["prediction"], strict=True)
+            texts[name] = [" ".join(map(str, row[predicted])) for row, predicted in both]
+    return texts
 
 
 def _quoted(text: str) -> str:
@@ -131,19 +132,12 @@ def _write_parquet(file: BinaryIO, columns: dict[str, np.ndarray]) -> None:
             return flat
         return pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
 
-    def table(begin: int) -> Any:
-        now = slice(begin, begin + _ROWS)
-        return pyarrow.table({name: column(array[now]) for name, array in columns.items()})
-
-    first = table(0)
+    pieces = _pieces(columns)
+    tables = (pyarrow.table({n: column(a) for n, a in piece.items()}) for piece in pieces)
+    first = next(tables)
     with pyarrow.parquet.ParquetWriter(file, first.schema) as writer:
-        writer.write_table(first)
-        for begin in range(_ROWS, _num_rows(columns), _ROWS):
-            writer.write_table(table(begin))
+        for table in chain([first], tables):
+            writer.write_table(table)
 
 
 _WRITERS = dict(zip(ENDINGS, (_write_csv, _write_npy, _write_parquet), strict=True))
-
-
-def _num_rows(columns: dict[str, np.ndarray]) -> int:
-    return len(next(iter(columns.values())))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
@@ -14,16 +15,12 @@ from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
-from jgs.graph.shown import Shown
-from jgs.models import GNN
 from jgs.ops import gather
 from jgs.predict.explain import Explanation, explain
-from jgs.predict.predictions import Predictions, best_class, sigmoid
 from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
-from jgs.predict.saved import PARAMS, columns, facts
+from jgs.predict.saved import OpenedModel
 from jgs.predict.source import SPLITS, Source, of_graph, of_run
-from jgs.sampling import Neighbors
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.edges import check_nodes
@@ -31,7 +28,21 @@ from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import empty
 
 
-class Run(Shown):
+class Predictions(NamedTuple):
+    """The predictions of a run for `n` nodes.
+
+    Fields:
+      prediction: int32 `[n]`, the class of the largest output. For multi-label data bool
+        `[n, C]`, whether each label's output is above 0.
+      probability: float32 `[n]`, the probability of that class (softmax). For multi-label data
+        `[n, C]`, the probability of each label (sigmoid).
+    """
+
+    prediction: np.ndarray
+    probability: np.ndarray
+
+
+class Run(OpenedModel):
     """A training run with its parameters, which `open_run` opens.
 
     Its methods compute from all neighbours, in the bounded memory of the run's `--eval-memory`
@@ -68,30 +79,22 @@ class Run(Shown):
         predicted classes; None where the data set names no classes.
     """
 
-    _facts = facts
+    ranks = True
 
     def __init__(
         self,
         config: Config,
-        model: GNN,
+        model: Any,
         record: dict[str, Any],
         comm: Communicator,
-        *,
-        params: dict[str, Any] | None = None,
-        rows: list[dict[str, Any]] | None = None,
-        run_dir: str = "",
+        **about: Any,
     ):
-        self.config, self.model, self.metrics = config, model, columns(rows or [])
-        params = params or dict.fromkeys(PARAMS, nnx.state(model))
-        self.best_params, self.last_params = (params[name] for name in PARAMS)
-        self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
-        self.epochs, self.run_dir = record.get("epochs", 0), run_dir
+        super().__init__(config, model, record, comm, **about)
         shape = record["shape"]
         self.num_features, self.num_classes = shape["num_features"], shape["num_classes"]
         self.multilabel, names = shape["multilabel"], shape.get("class_names")
         self.class_names = None if names is None else np.array(names)
-        self._comm, self._digests = comm, record["data"]
-        self._own: tuple[Source, Callable] | None = None
+        self._comm = comm
         self._advance: Advance = lambda done, total: None
 
     def predict(
@@ -110,11 +113,11 @@ class Run(Shown):
             if logits is None:
                 return None
             if self.multilabel:
-                return Predictions(logits > 0, sigmoid(logits))
-            rows = best_class(logits)
+                return Predictions(logits > 0, _sigmoid(logits))
+            rows = _best_class(logits)
         else:
             last = len(self.model.layers)
-            rows = self._rows(nodes, graph, features, last, best_class, np.int32)
+            rows = self._rows(nodes, graph, features, last, _best_class, np.int32)
         if rows is None:
             return None
         return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
@@ -131,7 +134,7 @@ class Run(Shown):
         """float32 `[n, C]`: the model's outputs."""
         if fanouts is None:
             return self._rows(nodes, graph, features, len(self.model.layers))
-        sampler = self._sampler(fanouts)
+        sampler = neighbor_sampler(self.config, self.model, fanouts)
         source, ids = self._on_one_machine(nodes, graph, features)
         of = (source.graphs[0], source.table, ids, sampler, self._key(key))
         with bar("predicting", self.config.progress) as advance:
@@ -175,7 +178,7 @@ class Run(Shown):
           steps: the number of steps of `"integrated"`.
         """
         fanouts = (10,) * len(self.model.layers) if fanouts is None else fanouts
-        sampler = self._sampler(fanouts, edge_ids=True)
+        sampler = neighbor_sampler(self.config, self.model, fanouts, edge_ids=True)
         node = np.asarray(node)
         source, ids = self._on_one_machine(
             node.reshape(1) if node.ndim == 0 else node, graph, features
@@ -202,17 +205,17 @@ class Run(Shown):
             raise InputError(
                 f"a split must be one of {', '.join(SPLITS)}", repr(name), "Choose."
             )
-        return self._data()[0].splits[name]
+        return self._data[0].splits[name]
 
     def num_nodes(self) -> int:
         """The number of nodes in the run's data."""
-        return self._data()[0].num_nodes
+        return self._data[0].num_nodes
 
     @property
     def node_ids(self) -> NodeIds | None:
         """The ids of the user's tables for the nodes of the run's data; None where there are
         none. `run.node_ids[nodes]` are the ids of `nodes`."""
-        return self._data()[0].node_ids
+        return self._data[0].node_ids
 
     def _rows(
         self,
@@ -223,7 +226,7 @@ class Run(Shown):
         finish: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
         dtype: Any = np.float32,
     ) -> Any:
-        source, infer = self._data() if graph is None else self._other(graph, features)
+        source, infer = self._data if graph is None else self._other(graph, features)
         ids = np.arange(source.num_nodes, dtype=np.int32)
         if nodes is not None:
             ids = everywhere(source.comm, lambda: check_nodes(nodes, 0, source.num_nodes))
@@ -243,10 +246,6 @@ class Run(Shown):
         rows_of_all(source.comm, [at for at, _ in owned], rows, out, self._memory)
         return out
 
-    def _sampler(self, fanouts: Any, **options: Any) -> Neighbors:
-        own = {name: self.config.options.get(name, False) for name in ("replace", "weighted")}
-        return neighbor_sampler(self.model, fanouts, **own, **options)
-
     def _key(self, key: Any) -> Any:
         return threefry(self.config.seed) if key is None else key
 
@@ -254,7 +253,7 @@ class Run(Shown):
         self, nodes: Any, graph: Graph | None, features: Any
     ) -> tuple[Source, np.ndarray]:
         """The data, and the ids int32 of `nodes` in their graph."""
-        source, _ = self._data() if graph is None else self._other(graph, features)
+        source, _ = self._data if graph is None else self._other(graph, features)
         if source.comm.size > 1:
             raise InputError(
                 "one process must predict by sampled neighbours",
@@ -270,11 +269,10 @@ class Run(Shown):
     def _memory(self) -> int:
         return self.config.eval_memory << 20
 
+    @cached_property
     def _data(self) -> tuple[Source, Callable]:
-        if self._own is None:
-            source = of_run(self.config, self._comm, self._digests)
-            self._own = source, self._inference(source)
-        return self._own
+        source = of_run(self.config, self._comm, self._digests)
+        return source, self._inference(source)
 
     def _other(self, graph: Graph, features: Any) -> tuple[Source, Callable]:
         source = of_graph(graph, features)
@@ -299,3 +297,23 @@ class Run(Shown):
             offsets=source.offsets,
             advance=lambda done, total: self._advance(done, total),
         )
+
+
+def _best_class(logits: np.ndarray) -> np.ndarray:
+    """int32 `[n, 2]`: the class of the largest output, and its float32 probability's bits."""
+    found = np.empty((len(logits), 2), np.int32)
+    step = max(1, (1 << 22) // logits.shape[1])  # bounds the temporaries
+    for begin in range(0, len(logits), step):
+        some = logits[begin : begin + step]
+        best = np.argmax(some, axis=1)  # as in `jgs.train.evaluation.metrics.confusion`
+        top = np.take_along_axis(some, best[:, None], axis=1)
+        probability = 1 / np.exp(some - top).sum(axis=1)
+        found[begin : begin + step, 0] = best
+        found[begin : begin + step, 1] = probability.astype(np.float32).view(np.int32)
+    return found
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    """The logistic function, computed without overflow."""
+    small = np.exp(-np.abs(logits))
+    return np.where(logits >= 0, 1, small) / (1 + small)

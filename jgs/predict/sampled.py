@@ -18,13 +18,16 @@ from jgs.sampling import Capacity, Neighbors, plan_capacity, worst_case
 from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
 from jgs.sampling.capacity import enlarged, until_it_fits
 from jgs.sampling.edges.random import as_key_data
+from jgs.train.config import Config
 
 _SMALL = 1 << 14  # for at most so many edges no capacity is measured: the worst case is taken
 
 
-def neighbor_sampler(model: GNN, fanouts: Any, **options: Any) -> Neighbors:
-    """The sampler `Neighbors` with these fanouts. Raises `InputError` unless there is one for
-    each layer."""
+def neighbor_sampler(
+    config: Config, model: GNN, fanouts: Any, edge_ids: bool = False
+) -> Neighbors:
+    """The sampler `Neighbors` with these fanouts, which draws like the run's sampler. Raises
+    `InputError` unless there is one for each layer."""
     fanouts = check_fanouts(fanouts)
     if len(fanouts) != len(model.layers):
         raise InputError(
@@ -32,7 +35,8 @@ def neighbor_sampler(model: GNN, fanouts: Any, **options: Any) -> Neighbors:
             fanouts,
             "Give as many, the seeds' hop first; -1 takes all neighbours.",
         )
-    return Neighbors(fanouts, **options)
+    own = {name: config.options.get(name, False) for name in ("replace", "weighted")}
+    return Neighbors(fanouts, **own, edge_ids=edge_ids)
 
 
 def sampled_logits(
@@ -69,9 +73,8 @@ def sampled_logits(
 def batches(
     graph: Graph, sampler: Neighbors, seeds: np.ndarray, size: int, key: Any
 ) -> Callable[[np.ndarray], MiniBatch]:
-    """A function that takes at most `size` of the `seeds`, int32 and distinct, and returns
-    their batch, drawn by `key` and padded to `size` seeds. A batch that overflows is drawn
-    again."""
+    """A function that draws the batch of at most `size` of the distinct `seeds`, padded to
+    `size`; one that overflows is drawn again."""
     key_data, state = as_key_data(key), sampler.init(graph)
     planned = worst = worst_case(graph, size, sampler, distinct=True)
     if sum(worst.edges) > _SMALL:

@@ -1,40 +1,32 @@
-"""Reading a run folder: its configuration, parameters, record and metrics."""
+"""What a run folder has (`read_run`), and what the opened runs of all tasks share."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from flax import nnx
 
+from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
+from jgs.graph.shown import Shown
 from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder
 
 PARAMS = ("best", "last")
 
 
-class Saved(NamedTuple):
-    """What `read_run` has found.
+def read_run(
+    run_dir: Path,
+) -> tuple[str, dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`.
 
-    Fields:
-      text: the text of `config.json`.
-      arrays: the checkpoint's arrays by name. A run that trains a model has the parameters
-        `best` (of the epoch of best validation) and `last` (of the checkpoint), as nested
-        dicts. A run of `--task embed` has its `rows`.
-      record: the checkpoint's record; its `epochs` is the number of epochs that were complete.
-      rows: the rows of `metrics.jsonl` for these epochs.
+    Returns the text of `config.json`; the checkpoint's arrays, nested dicts by name: the
+    parameters `best` and `last` of a model, or the `rows` of `--task embed`; the checkpoint's
+    record, with the number of `epochs` that were complete; and these epochs' metrics.
     """
-
-    text: str
-    arrays: dict[str, Any]
-    record: dict[str, Any]
-    rows: list[dict[str, Any]]
-
-
-def read_run(run_dir: Path) -> Saved:
-    """Reads the folder of a run, with its newest whole checkpoint. Raises `InputError`."""
     try:
         text = (run_dir / folder.CONFIG).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -67,24 +59,67 @@ def read_run(run_dir: Path) -> Saved:
             "Open it with the version that wrote it, or train again.",
         ) from None
     epochs = record.get("loader", {}).get("epoch", 0)
-    return Saved(text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs))
+    return text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs)
 
 
-def facts(run: Any) -> dict[str, str]:
-    """The facts that the `repr` of a run of any task shows."""
-    config = run.config
-    best = {}
-    if hasattr(run, "best_epoch"):
-        best = {"best_epoch": str(run.best_epoch), "val": f"{run.val_accuracy:.4f}"}
-    made = {"links": "dgcnn", "embed": "skip-gram"}.get(config.task, config.model)
-    return {
-        "": repr(run.run_dir),
-        "dataset": config.dataset,
-        "model": made,
-        "sampler": config.sampler,
-        "epochs": f"{run.epochs:,}/{config.epochs:,}",
-        **best,
-    }
+class Opened(Shown):
+    """An opened run of any task, with fields of `jgs.predict.Run`. It raises `InputError` on
+    several ranks, unless the class takes `ranks`."""
+
+    ranks: ClassVar[bool] = False
+    learned: ClassVar[str] = ""  # what the run learns, where that is not `--model`
+
+    def __init__(
+        self,
+        config: Config,
+        record: dict[str, Any],
+        comm: Communicator,
+        rows: list[dict[str, Any]],
+        run_dir: str,
+    ):
+        if comm.size > 1 and not self.ranks:
+            raise InputError(
+                f"a run of --task {config.task} must be opened by one process",
+                f"{comm.size} ranks",
+                "Start one.",
+            )
+        self.config, self.metrics, self.run_dir = config, columns(rows), run_dir
+        self.epochs, self._digests = record.get("epochs", 0), record["data"]
+
+    def _facts(self) -> dict[str, str]:
+        config = self.config
+        return {
+            "": repr(self.run_dir),
+            "dataset": config.dataset,
+            "model": self.learned or config.model,
+            "sampler": config.sampler,
+            "epochs": f"{self.epochs:,}/{config.epochs:,}",
+        }
+
+
+class OpenedModel(Opened):
+    """An opened run that has trained a model. By default the model's own parameters are the
+    best and the last ones."""
+
+    def __init__(
+        self,
+        config: Config,
+        model: Any,
+        record: dict[str, Any],
+        comm: Communicator,
+        *,
+        params: dict[str, Any] | None = None,
+        rows: list[dict[str, Any]] | None = None,
+        run_dir: str = "",
+    ):
+        super().__init__(config, record, comm, rows or [], run_dir)
+        params = params or dict.fromkeys(PARAMS, nnx.state(model))
+        self.model, (self.best_params, self.last_params) = model, (params[n] for n in PARAMS)
+        self.best_epoch, self.val_accuracy = record["best_epoch"], record["val_accuracy"]
+
+    def _facts(self) -> dict[str, str]:
+        best = {"best_epoch": str(self.best_epoch), "val": f"{self.val_accuracy:.4f}"}
+        return super()._facts() | best
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:

@@ -64,8 +64,7 @@ class Source:
 
 
 def of_graph(graph: Graph, features: Any) -> Source:
-    """The source of a graph in memory and its features. Raises `InputError` unless there is one
-    row for each node."""
+    """The source of a graph in memory; raises `InputError` for features that do not fit it."""
     shape: tuple[int, ...] = getattr(features, "shape", ())
     if len(shape) != 2 or shape[0] != graph.num_nodes:
         raise InputError(

@@ -8,7 +8,7 @@ _PLACES = {
     "Config": "jgs.train.config",
     "Interrupted": "jgs.train.loop.training",
     "exact_inference": "jgs.train.evaluation.exact",
-    "run": "jgs.train.loop.from_python",
+    "run": "jgs.train.loop.start",
 }
 __all__ = sorted(_PLACES)
 

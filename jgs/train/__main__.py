@@ -50,14 +50,14 @@ def _train(argv: Sequence[str] | None) -> dict[str, Any] | int:
             given = parse(argv)
             if several := _several(given):
                 with interrupts.starting():
-                    from jgs.train.loop import launched  # a slow import
+                    from jgs.train.loop import start  # a slow import
         if not several:
             settings = folder.configure(given)
             if settings.partition is None:
                 return _run(settings)
             with interrupts.starting():
-                from jgs.train.loop import launched
-        return launched.train(given, watch)
+                from jgs.train.loop import start
+        return start.train(given, watch)
 
 
 def _unmet() -> AbstractContextManager[None]:
@@ -86,8 +86,7 @@ def _run(settings: Config) -> dict[str, Any] | int:
 
 
 def _several(given: dict[str, Any]) -> bool:
-    """Whether this run may have other processes; `jgs.dist.communicators.launch` finds out if
-    it has."""
+    """Whether there may be other processes; `communicators.launch` finds out if there are."""
     if given.get("comm") == "none":
         return False
     asked = given.keys() & {"comm", "coordinator", "num_processes", "process_id", "interface"}

@@ -106,8 +106,7 @@ class Config(
     def made(
         self, owner: str, changed: Mapping[str, Any] | None = None, **arguments: Any
     ) -> Any:
-        """The task, the sampler or the model with its options, some of which may be `changed`,
-        and with other arguments."""
+        """The task, sampler or model of its options, some `changed`, and of other arguments."""
         table, name = OWNERS[owner], getattr(self, owner)
         values = {**self.options, **(changed or {})}
         try:
@@ -157,12 +156,15 @@ class Config(
 
     def _refuse(self, name: str, value: Any) -> None:
         """Raises `InputError` for an option of another owner, if it is not the default."""
-        for owner, takers in takers_of(name).items():
-            known = OWNERS[owner].options(takers[0])[name]
-            if owner not in self.owners:
-                owner, takers = "task", ["nodes"]
+        for owner, table in OWNERS.items():
+            takers = [taker for taker in table if name in table.options(taker)]
+            if not takers:
+                continue
+            known = table.options(takers[0])[name]
             if known.checked(name, value) == known.default:
                 return
+            if owner not in self.owners:
+                owner, takers = "task", ["nodes"]
             raise InputError(
                 f"{flag(name)} must be for --{owner} {' or '.join(takers)}",
                 f"{flag(name)} {as_typed(value)} for --{owner} {getattr(self, owner)}",
@@ -173,8 +175,7 @@ class Config(
         )
 
     def data_arguments(self) -> dict[str, Any]:
-        """`data_options` as keyword arguments. A value that reads as an int, a float or a
-        boolean becomes one; any other stays text."""
+        """`data_options` as keyword arguments, see `jgs.command.option_values`."""
         return option_values(self.data_options)
 
     def to_json(self) -> str:
@@ -222,9 +223,3 @@ class Config(
         names += [name for name in self.options if name in other.options]
         pairs = {n: (getattr(self, n, None), getattr(other, n, None)) for n in names}
         return {n: (a, b) for n, (a, b) in pairs.items() if a != b}
-
-
-def takers_of(name: str) -> dict[str, list[str]]:
-    """The names of the tasks, samplers and models of jgs that have the option `name`."""
-    takers = {o: [n for n in t if name in t.options(n)] for o, t in OWNERS.items()}
-    return {owner: names for owner, names in takers.items() if names}

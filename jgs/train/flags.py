@@ -57,8 +57,7 @@ def parse(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def parser(own: Mapping[str, Known] | None = None) -> Parser:
-    """The parser of all flags: of the settings, of each task, sampler and model of jgs, and of
-    the options `own`."""
+    """The parser of all flags: the settings, all options of jgs, and the options `own`."""
     every = [table.options(name) for table in OWNERS.values() for name in table]
     return _parser(dict(ChainMap(dict(own or {}), *every)))
 
@@ -67,13 +66,12 @@ def _parser(own: Mapping[str, Known]) -> Parser:
     found = Parser("python -m jgs.train", _ABOUT)
     for name, one in {**own, **SETTINGS}.items():
         if one.option.flag:
-            _add(found, name, one)
+            add_flag(found, name, one)
     return found
 
 
 def help_page(topic: str = "") -> str:
-    """A page of `--help`: that of a page of settings, of a sampler, a model or a task, or the
-    first page. Raises `InputError` for a topic that there is not."""
+    """The first page of `--help`, or that of a topic. Raises `InputError` for no topic."""
     prog = Parser("python -m jgs.train", "").prog
     if not topic:
         pages = {page: options_of(PAGES[page]) for page in _FIRST}
@@ -111,7 +109,7 @@ def _groups(groups: Mapping[str, Mapping[str, Known]]) -> list[str]:
         group = one.add_argument_group(title)
         for name, each in known.items():
             if each.option.flag:
-                _add(group, name, each)
+                add_flag(group, name, each)
         lines += one.format_help().rstrip().split("\n")[1:]
     return lines
 
@@ -125,7 +123,7 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(" ".join(text.split()), _WIDTH, subsequent_indent="  ")
 
 
-def _add(found: Any, name: str, known: Known) -> None:
+def add_flag(found: Any, name: str, known: Known) -> None:
     """Adds the flag of an option to a parser or to one of its groups."""
     option, kind = known.option, known.item
     options: dict[str, Any] = {"help": option.help.replace("%", "%%"), "dest": name}

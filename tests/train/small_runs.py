@@ -1,15 +1,22 @@
-"""Runs of the command, in this process, on a small `synthetic` graph."""
+"""Runs of the command, in this process, on a small `synthetic` graph; and their metrics."""
 
 import jax
 import numpy as np
 
+from jgs.dist.communicators.comm import Alone
 from jgs.train.__main__ import main
+from jgs.train.evaluation.metrics import METRICS
 from jgs.train.loop import checkpoint, folder
 
 SMALL = """
     --data-options num_nodes=400 num_edges=3000 num_features=8 num_classes=3 --fanouts 3 3
     --hidden 8 --batch-size 10 --epochs 3 --no-progress
 """
+
+
+def measured(name, outputs, labels):
+    """The metric `name` of one process."""
+    return METRICS[name].measure(Alone(), [outputs], [labels])
 
 
 def train(run_dir, *more):

@@ -14,7 +14,7 @@ from jgs.tables import TASKS
 from jgs.train.config import OWNERS, PAGES, SETTINGS, Config
 from jgs.train.flags import help_page, parse
 from jgs.train.loop import folder
-from jgs.train.loop.sampler import make_sampler, num_layers
+from jgs.train.loop.model import make_sampler, num_layers
 
 COMMANDS = """
     --dataset cora --root r --data-options num_nodes=5 noise=0.5 fast=true name=x

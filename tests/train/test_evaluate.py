@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from flax import nnx
+from small_runs import measured
 
 import jgs.ops
 from jgs import Graph
@@ -13,7 +14,6 @@ from jgs.sampling import sample_neighbors
 from jgs.train import exact_inference
 from jgs.train.evaluation import edges as evaluate_edges
 from jgs.train.evaluation import layer as evaluate_layer
-from jgs.train.evaluation.metrics import measured
 
 N = 50
 

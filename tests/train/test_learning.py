@@ -14,7 +14,7 @@ from jgs import InputError
 from jgs.train import Config
 from jgs.train.config import SETTINGS
 from jgs.train.flags import parse
-from jgs.train.loop import curve, folder, job, learner, log
+from jgs.train.loop import folder, job, learner, log
 from jgs.train.loop.schedules import SCHEDULES, learning_rate
 
 STEPS = 40
@@ -116,7 +116,7 @@ def test_the_curve_marks_the_best_epoch():
         for e in (1, 2, 3)
     ]
     for axes, name, best in zip(
-        curve.curves(rows, "", 2).axes,
+        log.curves(rows, "", 2).axes,
         ("training loss", "validation AUC"),
         (0.5, 2),
         strict=True,

@@ -5,10 +5,11 @@ from itertools import pairwise, product
 import jax
 import numpy as np
 import pytest
+from small_runs import measured
 
 from jgs import InputError
 from jgs.dist.communicators.mesh import Mesh
-from jgs.train.evaluation.metrics import METRICS, make_metric, measured
+from jgs.train.evaluation.metrics import METRICS, make_metric
 
 N = 60
 

@@ -44,8 +44,7 @@ class Rank(NamedTuple):
     def edge_arrays(
         self, names: Iterable[str], edges: np.ndarray, size: int
     ) -> dict[str, jax.Array]:
-        """The columns `names`, `[size, ...]`, of the edges at these positions in `indices`, and
-        zeros in padding."""
+        """The columns `names`, `[size, ...]`, of the edges at these positions; 0 in padding."""
         found = {}
         for name in names:
             rows = edges if name == "id" else self.columns[name][edges]
@@ -96,7 +95,7 @@ class Edges:
                 np.asarray(graph.indptr),
                 np.asarray(graph.indices),
                 np.asarray(graph.edge_weight) if weighted else None,
-                _columns(graph, names),
+                {n: np.asarray(column_of(graph, n)) for n in names if n != "id"},
             )
             for graph, own in zip(graphs, pairwise(bounds), strict=True)
         ]
@@ -208,13 +207,7 @@ def block(
     num_sources: int,
     columns: Mapping[str, jax.Array],
 ) -> Block:
-    """A piece as a block with these columns. Its sources are rows of a table of `num_sources`
-    rows."""
+    """A piece as a block with these columns, whose sources are rows of a table."""
     counts = (len(row_starts) - 1, num_sources, row_starts[-1])
     made = Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
     return made.with_edge_arrays(columns)
-
-
-def _columns(graph: Graph, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The edge columns `names` of `graph`, but for "id"; raises `InputError` without them."""
-    return {name: np.asarray(column_of(graph, name)) for name in names if name != "id"}

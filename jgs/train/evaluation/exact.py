@@ -21,7 +21,6 @@ from jgs.graph import Block, Graph, SparseFeatures, as_device
 from jgs.models import Model
 from jgs.train.evaluation.edges import Edges, Rank, block, check_nodes
 from jgs.train.evaluation.layer import (
-    Stage,
     attend,
     begin,
     combine,
@@ -31,11 +30,23 @@ from jgs.train.evaluation.layer import (
     stages,
     update,
 )
-from jgs.train.evaluation.rows import Rows, as_rows, empty, padded, take, width_of
+from jgs.train.evaluation.rows import Rows, as_rows, empty, padded, take
 
 log = logging.getLogger(__name__)
 # A generator that yields node ids, is sent their rows, and so fills a layer's output.
 Asking = Generator[np.ndarray, jax.Array, None]
+
+
+class _Work(NamedTuple):
+    """A layer to compute: its number, the model's state, the number of edges in a piece,
+    whether the messages are one table on this device that is read where it lies, and whether
+    the output has rows for the targets alone."""
+
+    layer: int
+    params: Any
+    size: int
+    in_place: bool
+    last: bool
 
 
 def exact_inference(
@@ -86,18 +97,12 @@ def exact_inference(
     Raises `InputError`, on all ranks alike, for nodes that the graph or the rank does not
     have, and where the disk lacks room.
     """
+    own = (memory, scratch, weighted, advance)
     if comm is not None:
-        own = (graph, offsets, features, memory, scratch, weighted, advance)
-        return _Evaluation(comm, model, *own)
+        return _Evaluation(comm, model, graph, offsets, features, *own)
     every = np.array([0, graph.num_nodes])
-    evaluation = _Evaluation(
-        Alone(), model, [graph], every, [features], memory, scratch, weighted, advance
-    )
-
-    def infer(params: Any, nodes: Any, num_layers: int | None = None) -> np.ndarray:
-        return evaluation(params, [nodes], num_layers)[0]
-
-    return infer
+    evaluation = _Evaluation(Alone(), model, [graph], every, [features], *own)
+    return lambda params, nodes, num_layers=None: evaluation(params, [nodes], num_layers)[0]
 
 
 class _Evaluation:
@@ -119,7 +124,8 @@ class _Evaluation:
         self.advance, self.done, self.total = advance, 0, 0
         self.graphdef, params = nnx.split(model)
         self.features = [as_rows(own) for own in features]
-        width = width_of(self.features[0])
+        first = self.features[0]
+        width = (first[0] if isinstance(first, tuple) else first).shape[1]
         self.stages = stages(model, width)
         widest = max(width, *(max(np.shape(p), default=1) for p in jax.tree.leaves(params)))
         names = {name for stage in self.stages for name in stage.edge_columns}
@@ -128,8 +134,7 @@ class _Evaluation:
         self._say_where()
 
     def _say_where(self) -> None:
-        """Logs, for rank 0 to show, which ranks will write to the system's temporary folder
-        because no scratch folder was chosen."""
+        """Logs which ranks will write to the system's temporary folder for want of another."""
         widths = [stage.out_width for stage in self.stages[:-1]]
         widths += [stage.message_width for stage in self.stages if stage.projects_first]
         size = 4 * max(widths, default=0) * int(np.diff(self.edges.offsets).max())
@@ -186,9 +191,8 @@ class _Evaluation:
         layer: int,
         last: bool,
     ) -> list[np.ndarray]:
-        """For each local rank a matrix with the outputs of its `targets`. If `last` the matrix
-        has a row for each target. Otherwise it has a row for each of the rank's own nodes, and
-        the rows of nodes that are no targets have no meaning."""
+        """For each local rank a matrix with the outputs of its `targets`. Its rows are the
+        targets if `last`, else all nodes of the rank; those of no targets mean nothing."""
         stage, edges, messages = self.stages[layer], self.edges, rows
         if stage.projects_first:
             messages = self._messages(params, rows, edges.with_neighbours(targets), layer)
@@ -196,16 +200,12 @@ class _Evaluation:
         in_place = alone and isinstance(table, jax.Array) and table.dtype == np.float32
         fetched = 0 if in_place else 2 * stage.message_width
         size = edges.piece_size(stage.edge_floats + fetched, stage.edge_columns)
-        own = nnx.split(nnx.merge(self.graphdef, params).layers[layer])
-        work = _Work(layer, stage, params, *own, size, in_place, last)
+        work = _Work(layer, params, size, in_place, last)
         ranks = list(zip(edges.ranks, targets, strict=True))
-        outputs = self._empty(
-            [t.size if last else r.num_own for r, t in ranks], stage.out_width
-        )
-        askings = [
-            self._compute(work, *of_rank)
-            for of_rank in zip(edges.ranks, rows, messages, targets, outputs, strict=True)
-        ]
+        sizes = [asked.size if last else rank.num_own for rank, asked in ranks]
+        outputs = self._empty(sizes, stage.out_width)
+        of_ranks = zip(edges.ranks, rows, messages, targets, outputs, strict=True)
+        askings = [self._compute(work, *of_rank) for of_rank in of_ranks]
         if alone:
             self._together(None, askings, 0, 0)
         else:
@@ -225,30 +225,29 @@ class _Evaluation:
         targets: np.ndarray,
         output: np.ndarray,
     ) -> Asking:
-        """Fills `output` with the outputs of one local rank's `targets`, from the rank's own
-        rows and messages and from the rows that it asks for."""
+        """Fills `output` with the outputs of one local rank's `targets`."""
         edges, num_rows, alone, done = self.edges, self.edges.num_rows, self.comm.size == 1, 0
-        layer, num_sources = (work.definition, work.own_params), self._num_sources(work.size)
-        reduce = work.stage.reduce
+        stage, num_sources = self.stages[work.layer], self._num_sources(work.size)
+        layer = nnx.split(nnx.merge(self.graphdef, work.params).layers[work.layer])
 
         def add(state: Any, part: Block, table: Any) -> Any:
             part = jax.device_put(part)
-            if reduce == "attention":
+            if stage.reduce == "attention":
                 return attend(*layer, state, part, table)
-            if work.stage.edge_columns:
+            if stage.edge_columns:
                 return combine_edges(*layer, state, part, table)
-            return combine(state, part, table, reduce)
+            return combine(state, part, table, stage.reduce)
 
         for chunk in edges.chunks(targets):
             own = padded(chunk - rank.first, num_rows, rank.num_own)
             x = take(rows, own)
-            state: Any = nothing((num_rows, work.stage.reduced_width), reduce)
+            state: Any = nothing((num_rows, stage.reduced_width), stage.reduce)
             if state is None:
                 state = begin(*layer, x, take(messages, own))
             count = np.zeros(num_rows, np.int64)
             for row_starts, sources, at in edges.pieces(rank, chunk, work.size):
                 count += np.diff(row_starts)
-                columns = rank.edge_arrays(work.stage.edge_columns, at, work.size)
+                columns = rank.edge_arrays(stage.edge_columns, at, work.size)
                 if work.in_place:  # the kernel reads the rows where they lie
                     part = block(row_starts, sources, edges.num_nodes, columns)
                     state = add(state, part, messages)
@@ -272,8 +271,7 @@ class _Evaluation:
     def _messages(
         self, params: Any, rows: Sequence[Rows], nodes: list[np.ndarray], layer: int
     ) -> list[Rows]:
-        """For each local rank a row for each of its own nodes, with messages for those in
-        `nodes`."""
+        """For each local rank a row for each own node, with messages for those in `nodes`."""
         ranks = self.edges.ranks
         outputs = self._empty([r.num_own for r in ranks], self.stages[layer].message_width)
         for rank, own, asked, output in zip(ranks, rows, nodes, outputs, strict=True):
@@ -285,8 +283,7 @@ class _Evaluation:
         return [self._settled(output) for output in outputs]
 
     def _empty(self, sizes: Sequence[int], width: int) -> list[np.ndarray]:
-        """An uninitialised matrix for each local rank. All ranks raise `InputError` where one
-        lacks room."""
+        """An uninitialised matrix for each local rank; all raise where one lacks room."""
         return everywhere(
             self.comm, lambda: [empty((n, width), self.memory, self.scratch) for n in sizes]
         )
@@ -330,26 +327,3 @@ class _Evaluation:
         for _ in range(turns):
             x, _ = exchange(comm.own(wanted))
             wanted = list(map(advance, askings, comm.local(x)))
-
-
-class _Work(NamedTuple):
-    """A layer to compute.
-
-    Fields:
-      layer: its number.
-      stage: what is known of it before.
-      params: the model's state.
-      definition, own_params: the layer's own graph definition and state.
-      size: the number of edges in a piece.
-      in_place: whether the messages are one table on this device, which is read where it lies.
-      last: whether the output has rows for the targets alone.
-    """
-
-    layer: int
-    stage: Stage
-    params: Any
-    definition: Any
-    own_params: Any
-    size: int
-    in_place: bool
-    last: bool

@@ -157,8 +157,7 @@ def begin(definition: Any, params: Any, x: jax.Array, own_message: jax.Array) ->
 
 @partial(jax.jit, static_argnames="reduce", donate_argnames="total")
 def combine(total: jax.Array, block: Block, x: jax.Array, reduce: str) -> jax.Array:
-    """The state `total` after a piece's edges, whose sources are rows of `x`, for sums and
-    maxima. (A mean is a sum that is divided at the end.)"""
+    """The state `total` after a piece's edges. (A mean is a sum that is divided at the end.)"""
     if reduce != "max":
         return total + jgs.ops.aggregate(block, x, "sum")
     here = jnp.diff(block.indptr)[:, None] > 0
@@ -206,8 +205,7 @@ def attend(
 
 
 def _each_unit(of_head: jax.Array, total: jax.Array) -> jax.Array:
-    """`of_head` `[n, H]`, repeated for each unit of a head: `[n, H * D]`, as wide as
-    `total`."""
+    """`of_head` `[n, H]`, repeated for each unit of a head: `[n, H * D]`, as `total`."""
     return jnp.repeat(of_head, total.shape[1] // max(of_head.shape[1], 1), axis=1)
 
 

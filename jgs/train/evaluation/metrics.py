@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
+from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.errors import InputError
+from jgs.train.evaluation.rows import padded
 
 Arrays = Sequence[np.ndarray]
+Measure = Callable[[Communicator, Arrays, Arrays], float]
 _NONE, _PAD = -1, -2  # these stand in place of a class
 
 
@@ -25,7 +27,7 @@ class Metric(NamedTuple):
     """
 
     name: str
-    measure: Callable[[Communicator, Arrays, Arrays], float]
+    measure: Measure
 
 
 def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -65,9 +67,7 @@ def _macro(right: np.ndarray, given: np.ndarray, true: np.ndarray) -> float:
     return float(np.mean(2 * right[some] / (given + true)[some])) if some.any() else 0.0
 
 
-def _counted(
-    of_counts: Callable[..., float],
-) -> Callable[[Communicator, Arrays, Arrays], float]:
+def _counted(of_counts: Callable[..., float]) -> Measure:
     def measure(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
         own = [confusion(*pair).reshape(-1) for pair in zip(outputs, labels, strict=True)]
         total = all_gather_rows(comm, own).astype(np.int64).sum(axis=0)
@@ -85,19 +85,13 @@ def _mean_auc(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
     """
     longest = int(all_gather_rows(comm, [np.array([len(own)]) for own in labels]).max())
 
-    def of_all(own: Arrays, padding: float, dtype: type) -> np.ndarray:
-        rows: list[np.ndarray] = [
-            np.pad(
-                np.asarray(column, dtype), (0, longest - len(column)), constant_values=padding
-            )
-            for column in own
-        ]
+    def of_all(own: Arrays, padding: int, dtype: type) -> np.ndarray:
+        rows = [padded(column.astype(dtype), longest, padding) for column in own]
         return all_gather_rows(comm, rows).reshape(-1)
 
     several = labels[0].ndim == 2
-    single = of_all(
-        [np.full(len(own), _NONE) if several else own for own in labels], _PAD, np.int32
-    )
+    known = [np.full(len(own), _NONE) if several else own for own in labels]
+    single = of_all(known, _PAD, np.int32)
     scores = list(outputs) if several else [_log_probability(own) for own in outputs]
     num_classes, found = outputs[0].shape[1], []
     classes = [1] if num_classes == 2 and not several else range(num_classes)
@@ -113,8 +107,7 @@ def _mean_auc(comm: Communicator, outputs: Arrays, labels: Arrays) -> float:
 
 
 def _log_probability(outputs: np.ndarray) -> np.ndarray:
-    """float32 `[n, C]`: the log-probability of each class. For two classes it is the margin of
-    each over the other."""
+    """float32 `[n, C]`: each class's log-probability, or its margin over the only other."""
     if outputs.shape[1] == 2:
         return outputs - outputs[:, ::-1]
     shifted = outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf)
@@ -139,8 +132,3 @@ def make_metric(name: str | None, multilabel: bool) -> Metric:
             "Choose f1_micro, f1_macro or auc.",
         )
     return METRICS[name or ("f1_micro" if multilabel else "accuracy")]
-
-
-def measured(name: str, outputs: np.ndarray, labels: np.ndarray) -> float:
-    """The metric `name` of `METRICS`, for outputs float `[n, C]` and labels of one process."""
-    return METRICS[name].measure(Alone(), [outputs], [labels])

@@ -24,8 +24,7 @@ _gather = jax.jit(jgs.ops.gather)
 
 
 def as_rows(features: Any) -> Rows:
-    """One rank's features on the device. They are a matrix, several matrices or
-    `SparseFeatures`."""
+    """One rank's features on the device: a matrix, several matrices or `SparseFeatures`."""
     if isinstance(features, SparseFeatures):
         return features
     if not isinstance(features, Sequence):
@@ -34,13 +33,8 @@ def as_rows(features: Any) -> Rows:
     return tables[0] if len(tables) == 1 else tables
 
 
-def width_of(rows: Rows) -> int:
-    return (rows[0] if isinstance(rows, tuple) else rows).shape[1]
-
-
 def take(rows: Rows, ids: np.ndarray) -> jax.Array:
-    """float32 `[len(ids), F]`: the rows of `ids`; zeros for ids that are not below the number
-    of rows."""
+    """float32 `[len(ids), F]`: the rows of `ids`; zeros for ids of no row."""
     if not isinstance(rows, np.ndarray):
         return _gather(rows, jax.device_put(ids))
     real = ids < len(rows)

@@ -86,10 +86,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict] | None:
         path, problem = left.pop(), None
         if (damage := _damage(path)) is None:
             try:
-                with _checkpointer() as checkpointer:
-                    place = path.resolve() / ARRAYS
-                    arrays = checkpointer.restore(place, args=_orbax().args.StandardRestore())
-                return arrays, json.loads((path / RECORD).read_text())
+                return _arrays(path), json.loads((path / RECORD).read_text())
             except (OSError, ValueError, KeyError, TypeError) as error:
                 problem = error
         if (now := checkpoints(folder))[-1:] > newest:
@@ -142,8 +139,7 @@ def _orbax() -> Any:
 
 
 def _checkpointer() -> Any:
-    """A checkpointer of this process alone. By default Orbax waits for all processes that
-    jax.distributed knows."""
+    """A checkpointer that waits for no other process of jax.distributed."""
     ocp, me = _orbax(), jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
@@ -153,8 +149,7 @@ def _checkpointer() -> Any:
 
 
 def _ask_for_room(folder: Path, arrays: Any) -> None:
-    """Raises OSError where the disk lacks room, for which Orbax's threads would log
-    tracebacks."""
+    """Raises OSError where the disk lacks room, before Orbax's threads log tracebacks."""
     # 1 MiB for Orbax's own files.
     size = sum(a.nbytes for a in jax.tree.leaves(arrays)) + (1 << 20)
     probe = folder / "room"
@@ -168,23 +163,25 @@ def _remove_unfinished(folder: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
+def _arrays(path: Path, expected: Any = None) -> Any:
+    with _checkpointer() as checkpointer:
+        read = _orbax().args.StandardRestore(expected)
+        return checkpointer.restore(path.resolve() / ARRAYS, args=read)
+
+
 def _read(path: Path, template: Any) -> Any:
     expected = jax.tree.map(np.asarray, template)
     try:
-        with _checkpointer() as checkpointer:
-            arrays = checkpointer.restore(
-                path.resolve() / ARRAYS, args=_orbax().args.StandardRestore(expected)
-            )
+        arrays = _arrays(path, expected)
         fits = jax.tree.map(
             lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), arrays, expected
         )
         if not all(jax.tree.leaves(fits)):
             raise ValueError("arrays of another shape")
     except (ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
         raise InputError(
             f"checkpoint {path} must fit the model and the data set",
-            reason,
+            str(error).splitlines()[0],
             "Did the data set change? Start a new run.",
         ) from None
     return arrays

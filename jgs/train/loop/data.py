@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import jgs.data
 import jgs.ops
 from jgs.command import loading
-from jgs.data.parts import open_parts
+from jgs.data.parts import Parts, open_parts
 from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone, Communicator
@@ -27,65 +28,76 @@ from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.loop.fingerprint import fingerprint
 
+Samplers = Sampler | SamplerSchedule
+States = Mapping[Sampler, State]
 _gather = jax.jit(jgs.ops.gather)
 _read = jax.jit(read_inputs, static_argnames="reduce")
 
 
-class Data(Protocol):
-    """The contract of a run's data, which `Job` uses. The fields count all ranks together.
+class Data:
+    """A run's data, which `Job` uses. The fields count all ranks together.
 
     Fields:
-      name: name of the data set.
       comm: the communicator of the ranks.
-      num_features, num_classes: widths of the features and of the model's output.
-      class_names: as in `jgs.data.Dataset`.
-      sparse: whether the features are sparse.
-      num_seeds: the number of training nodes.
-      num_steps: the number of training steps in an epoch.
-      labels: the labels of all nodes, as the training step takes them.
-      host_labels: the same labels in NumPy.
+      name, num_classes, class_names: as in `jgs.data.Dataset`.
+      num_features, sparse: the width of the features, and whether they are sparse.
+      num_seeds, num_steps: the training nodes, and the training steps in an epoch.
+      labels, host_labels: the labels of all nodes, as a step takes them and in NumPy.
       digests: digests of the data, by which a resumed run recognises them.
       graphs, offsets, features: as `jgs.train.exact_inference` takes them.
       direct: whether batches may name their inputs by node id, so that the first layer can read
         the features directly.
     """
 
-    name: str
-    comm: Communicator
     num_features: int
-    num_classes: int
-    class_names: tuple[str, ...] | None
     sparse: bool
     num_seeds: int
     num_steps: int
-    labels: Any
-    host_labels: Any
     digests: dict[str, str]
     graphs: list[Graph]
     offsets: np.ndarray
     features: list[Any]
     direct: bool
 
+    def __init__(self, config: Config, comm: Communicator, data: jgs.data.Dataset | Parts):
+        self._config, self.comm = config, comm
+        self.name, self.num_classes = data.name, data.num_classes
+        self.class_names = data.class_names
+        self.labels, self.host_labels = comm.same(as_device(data.labels)), data.labels
+
     def state_of(self, sampler: Sampler, folder: Path | None) -> State:
         """The state of `sampler`, with the help of what its `save` wrote to `folder`. Raises
         `InputError`, on all ranks alike, where these data cannot be trained on with it."""
+        graph = self._graphs(sampler)[0]
+        return sampler.init(graph) if folder is None else sampler.restore(graph, folder)
 
+    def _graphs(self, sampler: Samplers) -> list[Graph]:
+        """The local ranks' graphs, with the node columns that the sampler reads."""
+        reads = any("features" in each.node_columns for each in samplers_of(sampler))
+        if not reads or self._config.mode == "vanilla":
+            return self.graphs
+        columns = {"features": self._every_feature}
+        return [graph.with_node_columns(**columns) for graph in self.graphs]
+
+    @cached_property
+    def _every_feature(self) -> Any:
+        """The features of all nodes. Ranks send them to each other, once."""
+        return all_features(self.comm, self.features)
+
+    @abstractmethod
     def loader(
-        self,
-        sampler: Sampler | SamplerSchedule,
-        key: jax.Array,
-        reduce: str | None,
-        states: Mapping[Sampler, State],
+        self, sampler: Samplers, key: jax.Array, reduce: str | None, states: States
     ) -> Loader:
         """A loader of pairs of a batch and its feature rows. `reduce` is how the first layer
         reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`.
         `states` has what `state_of` returned for some samplers."""
 
+    @abstractmethod
     def split(self, name: str) -> list[np.ndarray]:
         """The nodes of the split `name`, "val" or "test", that each local rank owns."""
 
 
-class WholeData:
+class WholeData(Data):
     """A data set on one machine; see `Data`."""
 
     direct = True
@@ -99,37 +111,22 @@ class WholeData:
                 f"{config.batch_size} for {len(data.train_idx)}",
                 "Lower it.",
             )
-        _refuse_unweighted(config, data.graph, data.name)
-        self._config, self._data = config, data
-        self.comm: Communicator = Alone()
-        self.name, self.num_classes = data.name, data.num_classes
-        self.class_names = data.class_names
+        super().__init__(config, Alone(), data)
+        self._data = data
         self.num_features = data.features.shape[1]
         self.sparse = isinstance(data.features, SparseFeatures)
         self.num_seeds = len(data.train_idx)
         self.num_steps = -(-self.num_seeds // config.batch_size)
-        self.labels, self.host_labels = jnp.asarray(data.labels), data.labels
         self.digests = fingerprint(data)
-        self.graphs = [data.graph]
-        self.features: list[Any] = [data.features]
+        self.graphs, self.features = [data.graph], [data.features]
         self.offsets = np.array([0, data.graph.num_nodes])
 
-    def state_of(self, sampler: Sampler, folder: Path | None) -> State:
-        return _state_of(sampler, self._graph(sampler), folder)
-
-    def _graph(self, sampler: Sampler | SamplerSchedule) -> Graph:
-        """The graph, with the node columns that the sampler reads."""
-        graph = self._data.graph
-        if _reads_features(sampler):
-            return graph.with_node_columns(features=self._data.features)
-        return graph
+    @property
+    def _every_feature(self) -> Any:
+        return self._data.features
 
     def loader(
-        self,
-        sampler: Sampler | SamplerSchedule,
-        key: jax.Array,
-        reduce: str | None,
-        states: Mapping[Sampler, State],
+        self, sampler: Samplers, key: jax.Array, reduce: str | None, states: States
     ) -> Loader:
         data, config = self._data, self._config
 
@@ -139,7 +136,7 @@ class WholeData:
             return jax.block_until_ready(_gather(data.features, batch.nodes))
 
         return Loader(
-            self._graph(sampler),
+            self._graphs(sampler)[0],
             data.train_idx,
             config.batch_size,
             sampler,
@@ -154,7 +151,7 @@ class WholeData:
         return [getattr(self._data, f"{name}_idx")]
 
 
-class PartedData:
+class PartedData(Data):
     """The `P` parts of a data set, `P / R` on each of `R` ranks; see `Data`.
 
     Every batch has `batch_size * R` seeds, equally many from each part. Runs with equal
@@ -168,43 +165,24 @@ class PartedData:
         parts = open_parts(config.partition, config.verification())
         # That every part has training nodes is checked with the seeds.
         _refuse_empty(parts, "val", "test")
-        self._config, self._parts, self.comm = config, parts, comm
+        super().__init__(config, comm, parts)
+        self._parts = parts
         self._ranks = RankParts(comm, parts)
         described = parts.manifest["features"]
-        self.name, self.num_classes = parts.name, parts.num_classes
-        self.class_names = parts.class_names
         self.num_features, self.sparse = described["shape"][1], described["sparse"]
         seeds = [part["seeds"] for part in parts.manifest["parts"]]
         self.num_seeds = sum(seeds)
         self.num_steps = -(-max(seeds) * self._ranks.per_rank // config.batch_size)
-        self.labels, self.host_labels = comm.same(as_device(parts.labels)), parts.labels
         self.digests = {"parts": parts.parts_id}
         self.graphs = self._ranks.graphs(config.mode)
-        _refuse_unweighted(config, self.graphs[0], parts.name)
         self.offsets, self.features = self._ranks.offsets, self._ranks.features
-        self._all_features: Any = None
 
     def state_of(self, sampler: Sampler, folder: Path | None) -> State:
-        config = self._config
-        self._ranks.check(config.batch_size, sampler, config.mode)
-        return _state_of(sampler, self._graphs(sampler)[0], folder)
-
-    def _graphs(self, sampler: Sampler | SamplerSchedule) -> list[Graph]:
-        """The local ranks' graphs, with the node columns that the sampler reads. Each rank has
-        the columns of all nodes; the ranks send them to each other once."""
-        if not _reads_features(sampler) or self._config.mode == "vanilla":
-            return self.graphs
-        if self._all_features is None:
-            self._all_features = all_features(self.comm, self.features)
-        columns = {"features": self._all_features}
-        return [graph.with_node_columns(**columns) for graph in self.graphs]
+        self._ranks.check(self._config.batch_size, sampler, self._config.mode)
+        return super().state_of(sampler, folder)
 
     def loader(
-        self,
-        sampler: Sampler | SamplerSchedule,
-        key: jax.Array,
-        reduce: str | None,
-        states: Mapping[Sampler, State],
+        self, sampler: Samplers, key: jax.Array, reduce: str | None, states: States
     ) -> Loader:
         config = self._config
         return rank_loader(
@@ -230,14 +208,6 @@ class PartedData:
         return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]
 
 
-def _state_of(sampler: Sampler, graph: Graph, folder: Path | None) -> State:
-    return sampler.init(graph) if folder is None else sampler.restore(graph, folder)
-
-
-def _reads_features(sampler: Sampler | SamplerSchedule) -> bool:
-    return any("features" in each.node_columns for each in samplers_of(sampler))
-
-
 def open_data(config: Config, comm: Communicator | None = None) -> Data:
     """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
     process. Raises `InputError`."""
@@ -254,17 +224,9 @@ def open_data(config: Config, comm: Communicator | None = None) -> Data:
 
 
 def _refuse_empty(data: Any, *splits: str) -> None:
-    """Raises `InputError` where `data`, a data set or parts of one, has an empty split among
-    `splits`."""
+    """Raises `InputError` where one of the splits is empty."""
     for split in splits:
         if len(getattr(data, f"{split}_idx")) == 0:
             raise InputError(
                 f"the {split} split must not be empty", data.name, "Name its nodes."
             )
-
-
-def _refuse_unweighted(config: Config, graph: Graph, name: str) -> None:
-    if config.options.get("weighted") and graph.edge_weight is None:
-        raise InputError(
-            "--weighted must have a graph with edge weights", name, "Leave it out."
-        )

@@ -28,8 +28,8 @@ def fingerprint(data: Dataset) -> dict[str, str]:
     return {
         **_of_graph(data.graph),
         "features": fingerprint_features(data.features),
-        "labels": _digest(np.array(data.num_classes), data.labels),
-        "splits": _digest(data.train_idx, data.val_idx, data.test_idx),
+        "labels": digest_of(np.array(data.num_classes), data.labels),
+        "splits": digest_of(data.train_idx, data.val_idx, data.test_idx),
     }
 
 
@@ -38,8 +38,8 @@ def fingerprint_plain(data: Plain) -> dict[str, str]:
     splits = [ids for ids in (data.train_idx, data.test_idx) if ids is not None]
     return {
         **_of_graph(data.graph),
-        "labels": "none" if data.labels is None else _digest(data.labels),
-        "splits": _digest(*splits),
+        "labels": "none" if data.labels is None else digest_of(data.labels),
+        "splits": digest_of(*splits),
     }
 
 
@@ -48,14 +48,9 @@ def fingerprint_features(features: Any) -> str:
     if features is None:
         return "none"
     if not isinstance(features, SparseFeatures):
-        return _digest(features)
+        return digest_of(features)
     arrays = [np.asarray(a) for a in (features.indptr, features.indices, features.values)]
-    return _digest(*arrays, np.array(features.num_features))
-
-
-def fingerprint_pairs(*pairs: np.ndarray) -> str:
-    """SHA-256 of arrays of pairs."""
-    return _digest(*pairs)
+    return digest_of(*arrays, np.array(features.num_features))
 
 
 def _of_graph(graph: Graph) -> dict[str, str]:
@@ -63,18 +58,19 @@ def _of_graph(graph: Graph) -> dict[str, str]:
     if graph.schema is not None or graph.edge_type is not None:
         named = [] if graph.schema is None else [graph.schema.as_bytes()]
         numbers = [] if graph.edge_type is None else [graph.edge_type]
-        types["types"] = _digest(*named, *numbers)
+        types["types"] = digest_of(*named, *numbers)
     if graph.edge_time is not None:
-        types["edge times"] = _digest(np.asarray(graph.edge_time))
+        types["edge times"] = digest_of(np.asarray(graph.edge_time))
     return {
         # In NumPy, because JAX would cut the 64-bit offsets to 32 bits when it slices them.
-        "graph": _digest(np.asarray(graph.indptr), np.asarray(graph.indices)),
-        "edge weights": "none" if weight is None else _digest(weight),
+        "graph": digest_of(np.asarray(graph.indptr), np.asarray(graph.indices)),
+        "edge weights": "none" if weight is None else digest_of(weight),
         **types,
     }
 
 
-def _digest(*arrays: Any) -> str:
+def digest_of(*arrays: Any) -> str:
+    """SHA-256 of the arrays: their shapes, their dtypes, and their content or samples of it."""
     total = hashlib.sha256()
     for array in arrays:
         total.update(f"{array.dtype} {array.shape};".encode())

@@ -98,8 +98,7 @@ def configure(given: dict[str, Any]) -> Config:
 
 
 def saved_owners(run_dir: str) -> dict[str, Any]:
-    """The task, the sampler and the model that a run's `config.json` names, as far as it can be
-    read."""
+    """The task, sampler and model that `config.json` names, as far as it can be read."""
     try:
         saved = json.loads(_text(Path(run_dir)))
         return {name: saved[name] for name in OWNERS if isinstance(saved.get(name), str)}
@@ -195,8 +194,7 @@ def claimed(config: Config) -> Iterator[Path]:
 
 
 def keep_config(folder: Path, config: Config) -> None:
-    """Writes the configuration with which a resumed run continues, and removes its earlier
-    result."""
+    """Writes a resumed run's configuration, and removes its earlier result."""
     with writing(folder):
         write_whole(folder / CONFIG, config.to_json())
         (folder / RESULT).unlink(missing_ok=True)
@@ -232,7 +230,8 @@ def truncate_metrics(folder: Path, epochs: int) -> None:
     lines, rows = _lines(folder), read_metrics(folder, epochs)
     with writing(folder):
         if bad := _damaged(lines, epochs, len(rows)):
-            aside = _free(folder, f"{METRICS}.damaged")
+            names = _numbered(f"{METRICS}.damaged")
+            aside = next(folder / name for name in names if not (folder / name).exists())
             shutil.copyfile(folder / METRICS, aside)
             log.warning(
                 "%s is damaged in line %s: the other lines are kept, and the file as it was in "
@@ -276,26 +275,20 @@ def _row(line: bytes) -> dict[str, Any] | None:
     return row if all(type(number) in (int, float) for number in numbers) else None
 
 
-def _free(folder: Path, name: str) -> Path:
-    """The path of `name` in `folder`, with a number behind it where the name is taken."""
-    path = folder / name
-    for number in itertools.count(2):
-        if not path.exists():
-            break
-        path = folder / f"{name}-{number}"
-    return path
-
-
 def _fresh(dataset: str) -> Path:
-    """A new folder for a run without `--run-dir`. It is made at once, so that no other run gets
-    it."""
-    stem = f"{Path(dataset).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    """A new folder for a run without `--run-dir`, made at once so that no other run gets it."""
     Path("runs").mkdir(exist_ok=True)
-    for number in range(1, 1000):
-        folder = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+    names = _numbered(f"{Path(dataset).stem}-{time.strftime('%Y%m%d-%H%M%S')}")
+    while True:
+        folder = Path("runs") / next(names)
         try:
             folder.mkdir()
         except FileExistsError:
             continue
         return folder
-    raise InputError("a run needs a folder of its own", stem, "Give a --run-dir.")
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """`name`, and after it the same with a number behind it."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))

@@ -12,9 +12,8 @@ from jgs.command import say
 
 @contextmanager
 def stop_flag(after: str, speak: bool) -> Iterator[Callable[[], bool]]:
-    """A block that yields a function: whether Ctrl-C has been pressed. The first Ctrl-C only
-    notes that, and says so if `speak`. A second one does what it did before this block: in a
-    command it raises KeyboardInterrupt."""
+    """A block that yields a function: whether Ctrl-C has been pressed. A second Ctrl-C does as
+    before this block: in a command it raises KeyboardInterrupt."""
     before = signal.getsignal(signal.SIGINT)
     again = before if callable(before) else signal.default_int_handler
     said = f"stopping after this {after} (Ctrl-C again: at once)" if speak else ""
@@ -24,9 +23,8 @@ def stop_flag(after: str, speak: bool) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def terminated_flag(speak: bool) -> Iterator[Callable[[], bool]]:
-    """A block that yields a function: whether SIGTERM has come. The first SIGTERM only notes
-    that, and says so if `speak`. A second one is ignored, because launchers send it twice: to
-    the ranks, and to mpiexec, which passes it on."""
+    """A block that yields a function: whether SIGTERM has come. A second one is ignored, as
+    launchers send it twice: to the ranks, and to mpiexec, which passes it on."""
     said = "terminated: stopping after this step, evaluation or checkpoint" if speak else ""
     with _noted(signal.SIGTERM, said, _ignore) as terminated:
         yield terminated

@@ -12,8 +12,9 @@ import numpy as np
 from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import all_degrees
 from jgs.dist.communicators.comm import OWN, SAME
+from jgs.errors import InputError
 from jgs.graph import MiniBatch
-from jgs.models import GNN
+from jgs.sampling import Loader
 from jgs.sampling.base import Adaptive
 from jgs.sampling.edges.random import threefry
 from jgs.sampling.loading.stages import samplers_of
@@ -23,9 +24,8 @@ from jgs.train.evaluation.metrics import make_metric
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
 from jgs.train.loop.losses import Loss, node_loss
-from jgs.train.loop.model import make_model, shape_of
+from jgs.train.loop.model import make_model, make_sampler
 from jgs.train.loop.progress import Meter, timed
-from jgs.train.loop.sampler import make_sampler
 from jgs.train.loop.schedules import check_schedule
 
 KEPT = "normalization"  # a folder in the run folder
@@ -38,10 +38,15 @@ class Job:
       data: the `Data`.
       comm: the communicator of the ranks for the training step, which nothing else uses.
       loss: the `jgs.train.loop.losses.Loss`.
+      metric_name: the name of the metric that `metric` computes.
       batch_size: seeds in a step, of all ranks together.
       num_seeds: seeds in an epoch, of all ranks together.
       loader: the loader; there after `start`.
     """
+
+    data: Any
+    loader: Loader
+    _degrees: Any = None  # for a model that reads degrees
 
     def __init__(self, config: Config, data: Data):
         self.config, self.data, self.comm = config, data, data.comm
@@ -49,7 +54,12 @@ class Job:
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
         # Here errors reach all ranks. In `start` the other ranks may wait for this one.
         check_schedule(config, data.num_steps)
+        if config.options.get("weighted") and data.graphs[0].edge_weight is None:
+            raise InputError(
+                "--weighted must have a graph with edge weights", data.name, "Leave it out."
+            )
         self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
+        self.metric_name = self._metric.name
         self._samplers = samplers_of(make_sampler(config))
         if isinstance(self._samplers[0], Adaptive):
             _ = self.model(threefry(0)).message_widths  # refuses layers with attention
@@ -57,21 +67,18 @@ class Job:
         kept = Path(config.run_dir) / KEPT if config.resume and config.run_dir else None
         self._states = {one: data.state_of(one, kept) for one in self._samplers}
 
-    @property
-    def metric_name(self) -> str:
-        """The name of the metric that `metric` computes."""
-        return self._metric.name
-
-    def model(self, key: jax.Array) -> GNN:
+    def model(self, key: jax.Array) -> Any:
         """The model; `key` decides its first parameters."""
         data = self.data
         return make_model(self.config, data.num_features, data.num_classes, data.sparse, key)
 
     def shape(self) -> dict[str, Any]:
-        """What a checkpoint must say about the model beside the configuration."""
-        return shape_of(self)
+        """What a checkpoint says about the model and its outputs beside the configuration."""
+        names = ("num_features", "num_classes", "sparse", "class_names")
+        found = {name: getattr(self.data, name) for name in names}
+        return found | {"multilabel": self.data.host_labels.ndim == 2}
 
-    def start(self, model: GNN, key: jax.Array, scratch: Path | None) -> None:
+    def start(self, model: Any, key: jax.Array, scratch: Path | None) -> None:
         """Makes the loader and what `metric` needs; `key` decides the draws. `scratch` is the
         run folder or None; what samplers have computed of the graph is kept there."""
         config, data = self.config, self.data
@@ -89,7 +96,6 @@ class Job:
                     each.save(data.graphs[0], state, scratch / KEPT)
 
         everywhere(self.comm, keep)  # if rank 0's disk is full, all ranks end
-        self._degrees = None
         if model.uses_degrees:
             every = all_degrees(self.comm, data.graphs, data.offsets)
             self._degrees = self.comm.same(every)
@@ -107,8 +113,7 @@ class Job:
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
-        """The batches left in the loader's epoch, each with its features; `meter` times
-        them."""
+        """The batches left in the epoch, each with its features; `meter` times them."""
         for batch, x in timed(self.loader, meter):
             if self._degrees is not None:
                 batch = self._with_degrees(batch, self._degrees)

@@ -26,8 +26,7 @@ class Learner(Protocol):
     record: dict[str, Any]
 
     def step(self, batch: Any, x: Any, stop: bool) -> None:
-        """Makes one training step, which is done when this returns. `stop` says whether this
-        process was asked to stop."""
+        """Makes one whole step. `stop` says whether this process was asked to stop."""
 
     def stopping(self) -> bool:
         """Whether any rank was asked to stop in the last step."""
@@ -39,12 +38,10 @@ class Learner(Protocol):
         """Starts the epoch's mean loss again."""
 
     def evaluate(self, epoch: int) -> dict[str, Any]:
-        """What the epoch's row of metrics has beside the loss, numbers and text; may be
-        `{}`."""
+        """What the epoch's row of metrics has beside the loss, numbers and text."""
 
     def spent(self, epoch: int) -> bool:
-        """Whether training ends after `epoch` epochs though the run has more; equal on all
-        ranks."""
+        """Whether training ends early, after `epoch` epochs; equal on all ranks."""
 
     def arrays(self) -> dict[str, Any]:
         """The arrays of a checkpoint, in NumPy. On rank 0 they are those of all ranks."""
@@ -150,6 +147,5 @@ def digest(params: Any) -> str:
 
 
 def _on_host(arrays: Any) -> Any:
-    """Copies of `arrays` in NumPy. Copies are needed because steps donate their state, and
-    because ranks compute on other devices."""
+    """Copies in NumPy: steps donate their state, and ranks compute on other devices."""
     return jax.tree.map(np.array, jax.block_until_ready(arrays))

@@ -1,4 +1,4 @@
-"""`--log` writes the rows of `metrics.jsonl` for TensorBoard or Weights & Biases as well."""
+"""The rows of `metrics.jsonl` elsewhere: for TensorBoard or Weights & Biases, and as curves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jgs.errors import InputError
 from jgs.train.config import Config
@@ -17,8 +17,8 @@ from jgs.train.loop import folder
 TENSORBOARD = "tensorboard"  # a folder in the run folder
 
 
-class Log(Protocol):
-    """A program, or nobody, that gets the metrics."""
+class Log:
+    """A program that gets the metrics. This one is nobody."""
 
     def add(self, row: dict[str, Any]) -> None:
         """Takes the row of an epoch that is over, its line of `metrics.jsonl`."""
@@ -27,15 +27,7 @@ class Log(Protocol):
         """Ends the log; no rows come after it."""
 
 
-class _Nobody:
-    def add(self, row: dict[str, Any]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _TensorBoard:
+class _TensorBoard(Log):
     """Event files in the run folder. A resumed run writes them again from the rows that it
     continues, so that no row is there twice."""
 
@@ -44,8 +36,6 @@ class _TensorBoard:
 
         shutil.rmtree(run_dir / TENSORBOARD, ignore_errors=True)
         self._writer = Writer(str(run_dir / TENSORBOARD))
-        for row in folder.read_metrics(run_dir, config.epochs):
-            self.add(row)
 
     def add(self, row: dict[str, Any]) -> None:
         for name, number in _numbers(row).items():
@@ -56,7 +46,7 @@ class _TensorBoard:
         self._writer.close()
 
 
-class _Wandb:
+class _Wandb(Log):
     """A run of the project "jgs" at Weights & Biases. A run folder always has the same one,
     which a resumed run continues."""
 
@@ -72,8 +62,6 @@ class _Wandb:
             resume="allow",
             config=json.loads(config.to_json()),
         )
-        for row in folder.read_metrics(run_dir, config.epochs):
-            self.add(row)
 
     def add(self, row: dict[str, Any]) -> None:
         if row["epoch"] >= self._run.step:  # it has the earlier rows
@@ -83,7 +71,7 @@ class _Wandb:
         self._run.finish()
 
 
-LOGS: dict[str, Callable[[Path, Config], Log]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
+_LOGS: dict[str, Callable[[Path, Config], Log]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
 
 
 def check_log(config: Config) -> None:
@@ -97,12 +85,39 @@ def check_log(config: Config) -> None:
 
 
 def open_log(config: Config, run_dir: Path | None) -> Log:
-    """The log of a run, told of the epochs that `metrics.jsonl` in `run_dir` already has. With
-    `run_dir` None nobody is told."""
+    """The log of a run, told of earlier epochs; with `run_dir` None nobody is told."""
     if run_dir is None or config.log == "none":
-        return _Nobody()
-    return LOGS[config.log](run_dir, config)
+        return Log()
+    log = _LOGS[config.log](run_dir, config)
+    for row in folder.read_metrics(run_dir, config.epochs):
+        log.add(row)
+    return log
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
     return {n: v for n, v in row.items() if type(v) in (int, float) and n != "epoch"}
+
+
+def curves(rows: list[dict[str, Any]], title: str, best_epoch: int | None) -> Any:
+    """A figure of the rows of `metrics.jsonl`; `best_epoch`, if given, is marked."""
+    from matplotlib.figure import Figure  # an optional dependency, and a slow import
+
+    epochs = [row["epoch"] for row in rows]
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    metric = rows[-1].get("metric", "accuracy") if rows else "accuracy"
+    names = {"train_loss": "training loss", "val_accuracy": f"validation {metric}"}
+    shown = [key for key in names if all(key in row for row in rows)]
+    for axes, key in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        values = [row[key] for row in rows]
+        axes.plot(epochs, values, marker="o", markersize=3)
+        if best_epoch in epochs:
+            axes.axvline(best_epoch, color="gray", linestyle=":")
+            best = values[epochs.index(best_epoch)]
+            label = f"best epoch, {best_epoch}: {best:.4f}"
+            axes.plot([best_epoch], [best], "o", color="tab:orange", label=label)
+            axes.legend()
+        axes.set(xlabel="epoch", ylabel=names[key])
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+    figure.suptitle(title)
+    return figure

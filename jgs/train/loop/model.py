@@ -1,7 +1,9 @@
-"""The model of a configuration."""
+"""The sampler and the model of a configuration."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,8 +11,57 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.models import GNN
-from jgs.train.config import Config
-from jgs.train.loop.sampler import num_layers
+from jgs.options import as_typed
+from jgs.sampling import ByEpoch, OnPlateau, Sampler, SamplerSchedule, Walker
+from jgs.sampling.shorthand import as_sampler
+from jgs.train.config import OWNERS, Config
+
+Widths = Callable[[], tuple[int, ...]]
+_SIZES = ("fanouts", "sizes")  # options that have a number for each layer
+
+
+def make_sampler(
+    config: Config, direct: bool = False, widths: Widths | None = None
+) -> Sampler | SamplerSchedule:
+    """The sampler of a configuration, or its schedule of samplers.
+
+    Args:
+      direct: whether the first layer is to read the feature store directly, if the sampler can
+        serve that.
+      widths: those of the messages of the model's layers; None, where they are not known yet,
+        counts as 1.
+
+    Raises `InputError`.
+    """
+    first = _make(config, direct, widths, {})
+    if not config.fanout_schedule:
+        return first
+    size = next((name for name in _SIZES if name in config.options), "")
+    if not size or not first.num_hops:
+        raise InputError(
+            "--fanout-schedule must be for a sampler that draws layer by layer",
+            f"--sampler {config.sampler}",
+            "Leave it out, or choose such a sampler.",
+        )
+    when, samplers = [], [first]
+    for text in config.fanout_schedule:
+        begin, numbers = _stage(text, first.num_hops)
+        when.append(begin)
+        samplers.append(_make(config, direct, widths, {size: numbers}))
+    if None not in when:
+        return ByEpoch(tuple(zip((0, *when), samplers, strict=True)))
+    if set(when) != {None}:
+        raise InputError(
+            "--fanout-schedule must go by epochs or by the loss, not by both",
+            as_typed(config.fanout_schedule),
+            "Write an epoch in each entry, or plateau in each.",
+        )
+    return OnPlateau(samplers, config.plateau_fraction, config.plateau_epochs)
+
+
+def num_layers(config: Config) -> int:
+    """The number of layers of the configuration's model."""
+    return _make(config, False, None, {}).num_hops or config.layers or 2
 
 
 def make_model(
@@ -40,20 +91,32 @@ def make_model(
     return model
 
 
-def shape_of(job: Any) -> dict[str, Any]:
-    """What `make_model`, and readers of the model's outputs, must know about a
-    `jgs.train.loop.job.Job` beside its configuration."""
-    names = ("num_features", "num_classes", "sparse", "class_names")
-    found = {name: getattr(job.data, name) for name in names}
-    return found | {"multilabel": job.data.host_labels.ndim == 2}
+def _make(config: Config, direct: bool, widths: Widths | None, changed: dict[str, Any]) -> Any:
+    maker = OWNERS["sampler"].find(config.sampler)
+    fields = {f.name for f in dataclasses.fields(maker)} if isinstance(maker, type) else set()
+    arguments: dict[str, Any] = {}
+    if direct and "relabel_inputs" in fields:
+        arguments["relabel_inputs"] = False
+    if "widths" in fields:
+        sizes = next(changed.get(n, config.options[n]) for n in _SIZES if n in config.options)
+        arguments["widths"] = (1,) * len(sizes) if widths is None else widths()
+    made = config.made("sampler", changed, **arguments)
+    return made if isinstance(made, Walker) else as_sampler(made)
 
 
-def check_model(config: Config) -> None:
-    """Raises `InputError` for heads that do not share the width of a hidden layer."""
-    heads = config.options.get("heads", 1)
-    if num_layers(config) > 1 and config.hidden % heads:
+def _stage(text: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
+    """The epoch, or None for a plateau, and the fanouts of an entry of --fanout-schedule."""
+    when, _, rest = text.partition(":")
+    try:
+        begin = None if when == "plateau" else int(when)
+        numbers = tuple(map(int, rest.split(",")))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != layers:
         raise InputError(
-            "--hidden must be a multiple of --heads",
-            f"{config.hidden} for {heads}",
-            "Give the width of all heads together.",
+            "an entry of --fanout-schedule must be an epoch or plateau, a colon, and a fanout "
+            f"for each of {layers} layers",
+            repr(text),
+            "Write 10:15,15 or plateau:15,15.",
         )
+    return begin, numbers

@@ -8,12 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
 from jgs.sampling import Loader
@@ -110,8 +105,7 @@ class Bar:
         )
 
     def due(self) -> bool:
-        """Whether the numbers shown are old. They are renewed seldom, because reading the loss
-        waits for the device."""
+        """Whether the numbers shown are old. Reading the loss waits for the device."""
         return self.shown and time.perf_counter() >= self._next
 
     def show(self, done: int, loss: float, meter: Meter) -> None:

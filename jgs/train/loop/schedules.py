@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import optax
 
@@ -14,42 +14,30 @@ from jgs.train.config import SETTINGS, Config
 Rate: TypeAlias = float | Callable[[Any], Any]  # the second: an `optax.Schedule`
 
 
-class Entry(NamedTuple):
-    """A schedule of the command.
-
-    Fields:
-      make: makes the schedule from (first rate, last rate, steps, steps of the rise).
-      flags: the configuration's fields that belong to this schedule.
-    """
-
-    make: Callable[[float, float, int, int], Rate]
-    flags: tuple[str, ...]
-
-
-def _warmup_cosine(rate: float, last: float, steps: int, rise: int) -> Rate:
-    return optax.warmup_cosine_decay_schedule(0.0, rate, rise, steps, last)
-
-
-SCHEDULES = {
-    "constant": Entry(lambda rate, last, steps, rise: rate, ()),
-    "cosine": Entry(
-        lambda rate, last, steps, rise: optax.cosine_decay_schedule(rate, steps, last / rate),
-        ("lr_end",),
+# Each makes the schedule from (first rate, last rate, steps, steps of the rise).
+SCHEDULES: dict[str, Callable[[float, float, int, int], Rate]] = {
+    "constant": lambda rate, last, steps, rise: rate,
+    "cosine": lambda rate, last, steps, rise: optax.cosine_decay_schedule(
+        rate, steps, last / rate
     ),
-    "exponential": Entry(
-        lambda rate, last, steps, rise: optax.exponential_decay(rate, steps, last / rate),
-        ("lr_end",),
+    "exponential": lambda rate, last, steps, rise: optax.exponential_decay(
+        rate, steps, last / rate
     ),
-    "warmup_cosine": Entry(_warmup_cosine, ("lr_end", "warmup_steps")),
+    "warmup_cosine": lambda rate, last, steps, rise: optax.warmup_cosine_decay_schedule(
+        0.0, rate, rise, steps, last
+    ),
+}
+_TAKERS = {  # of settings, the schedules that take them
+    "lr_end": ("cosine", "exponential", "warmup_cosine"),
+    "warmup_steps": ("warmup_cosine",),
 }
 
 
 def check_schedule(config: Config, steps_per_epoch: int) -> None:
     """Raises `InputError` for flags of another schedule, and where `learning_rate` does."""
-    for name in ("lr_end", "warmup_steps"):
+    for name, takers in _TAKERS.items():
         value = getattr(config, name)
-        if name not in SCHEDULES[config.lr_schedule].flags and value != SETTINGS[name].default:
-            takers = [each for each, entry in SCHEDULES.items() if name in entry.flags]
+        if config.lr_schedule not in takers and value != SETTINGS[name].default:
             raise InputError(
                 f"{flag(name)} must be for --lr-schedule {' or '.join(takers)}",
                 f"{flag(name)} {as_typed(value)} for --lr-schedule {config.lr_schedule}",
@@ -70,4 +58,4 @@ def learning_rate(config: Config, steps_per_epoch: int) -> Rate:
             "Lower it, or train for more --epochs.",
         )
     rise = steps // 10 if rise is None else rise
-    return SCHEDULES[config.lr_schedule].make(config.lr, config.lr * config.lr_end, steps, rise)
+    return SCHEDULES[config.lr_schedule](config.lr, config.lr * config.lr_end, steps, rise)

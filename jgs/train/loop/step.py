@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,6 @@ from flax import nnx
 from jax.flatten_util import ravel_pytree
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.graph import MiniBatch
 from jgs.sampling.base import Feedback
 from jgs.settings import usual_promotion
 from jgs.train.loop.losses import Loss, node_loss
@@ -40,9 +39,6 @@ class TrainState(NamedTuple):
     stop: jax.Array
 
 
-TrainStep = Callable[..., Any]  # returns a TrainState, or a pair of it and a Feedback
-
-
 def make_optimizer(
     lr: float | optax.Schedule, weight_decay: float = 0.0
 ) -> optax.GradientTransformation:
@@ -52,8 +48,7 @@ def make_optimizer(
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first step. It has copies of `params`, because steps donate their
-    state."""
+    """The first state. It has copies of `params`, because steps donate their state."""
 
     @jax.jit  # one program instead of one for each shape
     def begin(params):
@@ -76,7 +71,7 @@ def make_train_step(
     comm: Communicator | None = None,
     loss: Loss = node_loss,
     feedback: bool = False,
-) -> TrainStep:
+) -> Callable[..., Any]:
     """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
     state donated.
 
@@ -115,7 +110,9 @@ def make_train_step(
 
         if feedback:
             widths = nnx.merge(graphdef, state.params).message_widths
-            probes = _probes(batch, widths)
+            # Zeros `[T, M]` for every layer, to be added to the aggregated rows.
+            shapes = [(batch.block(i).target_capacity, w) for i, w in enumerate(widths)]
+            probes = tuple(map(jnp.zeros, shapes))
             both = jax.value_and_grad(observed_loss_of, argnums=(0, 1), has_aux=True)
             (value, messages), (gradients, of_rows) = both(state.params, probes)
             reported = Feedback(messages, of_rows)
@@ -143,17 +140,10 @@ def make_train_step(
     return comm.program(train_step, specs, results, donate=(0,))
 
 
-def _probes(batch: MiniBatch, widths: Sequence[int]) -> tuple[jax.Array, ...]:
-    """Zeros `[T, M]` for every layer, to be added to the aggregated rows."""
-    sizes = (batch.block(i).target_capacity for i in range(len(widths)))
-    return tuple(jnp.zeros(shape) for shape in zip(sizes, widths, strict=True))
-
-
 def _over_ranks(
     comm: Communicator, loss: jax.Array, gradients: Any, count: jax.Array, stop: jax.Array
 ) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
-    """The mean loss and gradients over the seeds of all ranks, the number of these seeds, and
-    the sum of `stop`."""
+    """The mean loss and gradients over all ranks' seeds, their number, and `stop`'s sum."""
     mine = jax.tree.map(lambda a: a * count, (loss, gradients))
     buffer, unravel = ravel_pytree((*mine, count, stop))
     loss, gradients, count, stop = unravel(comm.all_reduce(buffer))

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,16 @@ from jgs.errors import InputError
 from jgs.interrupts import WORDS, status_of
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
-from jgs.train.loop import checkpoint, curve, folder
+from jgs.train.loop import checkpoint, folder
 from jgs.train.loop.interrupt import stop_flag, terminated_flag
 from jgs.train.loop.learner import Learner
-from jgs.train.loop.log import Log, check_log, open_log
+from jgs.train.loop.log import Log, check_log, curves, open_log
 from jgs.train.loop.progress import EXPLANATION, Bar, Meter
-from jgs.train.tasks.task import make_learner, open_job
+from jgs.train.tasks.task import open_job
 
 
 class Interrupted(Exception):
-    """Training was asked to stop by the signal `number`. A checkpoint of that moment is in the
-    run folder."""
+    """Training was asked to stop by signal `number`; the run folder has a checkpoint of it."""
 
     def __init__(self, where: str, number: int):
         super().__init__(where)
@@ -88,18 +88,12 @@ def run(
             check_log(config)
             return stack.enter_context(folder.claimed(config)) if job.comm.rank == 0 else None
 
-        def keep() -> None:
-            if run_dir is not None:
-                folder.keep_config(run_dir, config)
-
         run_dir = everywhere(job.comm, claim)
-        learner = make_learner(job, threefry(config.seed), run_dir)
+        learner = config.made("task").learner(job, threefry(config.seed), run_dir)
         stack.callback(job.close)
-        training = _Training(config, run_dir, job, learner, started)
-        training.at_step, training.at_checkpoint = at_step, at_checkpoint
+        training = _Training(config, run_dir, job, learner, started, at_step, at_checkpoint)
         if config.resume:
             training.restore()
-            everywhere(job.comm, keep)
         training.log = everywhere(job.comm, lambda: open_log(config, run_dir))
         stack.callback(training.log.close)
         enter(before)
@@ -113,26 +107,33 @@ def run(
             return training.result()
 
 
+@dataclass
 class _Training:
-    """The state of a run: its position, and what it learns. `save` and `restore` cover all of
-    it."""
+    """The position of a run, and what it learns. `save` and `restore` cover all of it."""
 
-    def __init__(
-        self,
-        config: Config,
-        run_dir: Path | None,
-        job: Any,
-        learner: Learner,
-        started: float,
-    ):
-        self.config, self.run_dir, self.job, self.loader = config, run_dir, job, job.loader
-        self.learner, self.started = learner, started
-        self.earlier, self.explained = 0.0, False
-        self.at_step: Callable[[float | None], None]
-        self.at_checkpoint: Callable[[str], None]
-        self.terminated: Callable[[], bool]
-        self.log: Log
-        self.place = broadcast_text(job.comm, lambda: str(run_dir))
+    config: Config
+    run_dir: Path | None
+    job: Any
+    learner: Learner
+    started: float
+    at_step: Callable[[float | None], None]
+    at_checkpoint: Callable[[str], None]
+    earlier: float = 0.0
+    explained: bool = False
+    log: Log = field(default_factory=Log)
+    terminated: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self.loader = self.job.loader
+        self.place = broadcast_text(self.job.comm, lambda: str(self.run_dir))
+
+    def step(self) -> int:
+        """The number of steps since the start of the run."""
+        return self.loader.epoch * len(self.loader) + self.loader.step
+
+    def say(self, text: str) -> None:
+        if self.run_dir is not None:
+            say(text)
 
     def seconds(self) -> float:
         return round(self.earlier + time.perf_counter() - self.started, 3)
@@ -142,7 +143,6 @@ class _Training:
     def save(self, row: dict[str, Any] | None = None) -> None:
         """Writes a checkpoint, after an epoch's `row` of metrics if that is given."""
         loader, learner = self.loader, self.learner
-        step = loader.epoch * len(loader) + loader.step
 
         def write() -> None:
             if self.run_dir is None:
@@ -155,7 +155,7 @@ class _Training:
                 "data": self.job.data.digests,
             }
             place = self.run_dir / folder.CHECKPOINTS
-            checkpoint.save(place, loader.epoch, step, arrays, record, self.config.keep)
+            checkpoint.save(place, loader.epoch, self.step(), arrays, record, self.config.keep)
 
         self.at_step(None)
         # Orbax's threads must not be interrupted.
@@ -163,7 +163,7 @@ class _Training:
         with phase("checkpoint"), stop_flag("checkpoint", speaks) as stopped:
             arrays = learner.arrays()
             everywhere(self.job.comm, write)
-        self._saved()
+        self.at_checkpoint(f"that of step {self.step()} in {self.place}")
         if stopped():
             signal.raise_signal(signal.SIGINT)  # for the handler outside this function
 
@@ -173,15 +173,10 @@ class _Training:
             raise Interrupted(where, number)
 
     def _asked_by(self, pressed: bool) -> int:
-        """The signal that asked any rank to stop, or 0. `pressed` says whether Ctrl-C has asked
-        this rank."""
+        """The signal that asked any rank to stop, or 0; `pressed`: Ctrl-C asked this one."""
         own = signal.SIGTERM if self.terminated() else signal.SIGINT if pressed else 0
         comm = self.job.comm
         return int(all_gather_rows(comm, [np.array([own], np.int32)] * comm.num_local).max())
-
-    def _saved(self) -> None:
-        step = self.loader.epoch * len(self.loader) + self.loader.step
-        self.at_checkpoint(f"that of step {step} in {self.place}")
 
     def restore(self) -> None:
         """Continues from the newest whole checkpoint, or from the start if there is none."""
@@ -195,37 +190,34 @@ class _Training:
                 folder.truncate_metrics(self.run_dir, 0)
                 return "{}"
             arrays.update(found[0])
-            self._check_data(found[1].pop("data", {}))
+            mine, digests = self.job.data.digests, found[1].pop("data", {})
+            if changed := [part for part in mine if digests.get(part) != mine[part]]:
+                raise InputError(
+                    "a run must be resumed on the data set that it began with, "
+                    f"{self.job.data.name}",
+                    f"other {', '.join(changed)}",
+                    "Restore its files, or start a new run in another --run-dir.",
+                )
             folder.truncate_metrics(self.run_dir, found[1]["loader"]["epoch"])
             return json.dumps(found[1])
 
-        record = json.loads(broadcast_text(comm, read))
-        if not record:
-            return
-        self.loader.load_state_dict(record.pop("loader"))
-        self.learner.load(broadcast_arrays(comm, arrays))
-        self.earlier = record.pop("seconds")
-        self.learner.record = record
-        self._saved()
-        if self.run_dir is not None:
-            say(f"resuming after {self.loader.epoch} epochs and {self.loader.step} steps")
+        def keep() -> None:
+            if self.run_dir is not None:
+                folder.keep_config(self.run_dir, self.config)
 
-    def _check_data(self, saved: dict[str, str]) -> None:
-        mine = self.job.data.digests
-        if changed := [part for part in mine if saved.get(part) != mine[part]]:
-            raise InputError(
-                "a run must be resumed on the data set that it began with, "
-                f"{self.job.data.name}",
-                f"other {', '.join(changed)}",
-                "Restore its files, or start a new run in another --run-dir.",
-            )
+        if record := json.loads(broadcast_text(comm, read)):
+            self.loader.load_state_dict(record.pop("loader"))
+            self.learner.load(broadcast_arrays(comm, arrays))
+            self.earlier = record.pop("seconds")
+            self.learner.record = record
+            self.at_checkpoint(f"that of step {self.step()} in {self.place}")
+            self.say(f"resuming after {self.loader.epoch} epochs and {self.loader.step} steps")
+        everywhere(comm, keep)
 
     # -- epochs --------------------------------------------------------------------------------
 
     def one_epoch(self, bar: Bar) -> None:
-        """Trains on the rest of the loader's epoch, evaluates, and writes metrics and
-        checkpoint.
-        """
+        """Trains on the rest of the epoch, evaluates, and writes metrics and checkpoint."""
         epoch = self.loader.epoch + 1
         name = f"epoch {epoch}/{self.config.epochs}"
         meter = self._steps(name, bar)
@@ -236,22 +228,23 @@ class _Training:
         with phase("evaluation"):
             found = self.learner.evaluate(epoch)
         evaluation = time.perf_counter() - begun
-        row = {"epoch": epoch, "train_loss": loss, **found}
-        row |= {f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()}
-        row |= meter.counts
-        row |= {
+        row = {
+            "epoch": epoch,
+            "train_loss": loss,
+            **found,
+            **{f"{part}_seconds": round(s, 4) for part, s in meter.seconds.items()},
+            **meter.counts,
             "evaluation_seconds": round(evaluation, 4),
             "seeds_per_second": round(meter.seeds_per_second(), 1),
             "seconds": self.seconds(),
         }
         self.save(row)
         everywhere(self.job.comm, lambda: self.log.add(row))
-        if self.run_dir is not None:
-            if not self.explained:
-                say(EXPLANATION)
-                self.explained = True
-            value = "val {metric} {val_accuracy:.4f}  ".format(**found) if found else ""
-            say(f"{name}  loss {loss:.4f}  {value}{meter}")
+        if not self.explained:
+            self.say(EXPLANATION)
+            self.explained = True
+        value = "val {metric} {val_accuracy:.4f}  ".format(**found) if found else ""
+        self.say(f"{name}  loss {loss:.4f}  {value}{meter}")
         # Flax leaves reference cycles that hold parameters, and `jgs.command.run` has the
         # collector run rarely. It takes milliseconds, since it looks at new objects alone.
         gc.collect(0)
@@ -262,9 +255,8 @@ class _Training:
         epoch = self.loader.epoch
         if not self.learner.spent(epoch):
             return False
-        if self.run_dir is not None:
-            epochs = self.config.patience
-            say(f"no better validation for {epochs} epochs: training ends after epoch {epoch}")
+        epochs = self.config.patience
+        self.say(f"no better validation for {epochs} epochs: training ends after epoch {epoch}")
         return True
 
     def _finite_loss(self, name: str) -> float:
@@ -350,7 +342,8 @@ class _Training:
         if "test_accuracy" in result:
             title += ": test {metric} {test_accuracy:.4f}".format(**result)
         try:
-            curve.draw(run_dir / "curve.png", rows, title, result.get("best_epoch"))
+            figure = curves(rows, title, result.get("best_epoch"))
+            figure.savefig(run_dir / "curve.png", dpi=120)
         except ImportError:
             say("matplotlib is not installed: no curve.png (pip install 'jgs[viz]')")
         except (OSError, ValueError, RuntimeError) as error:  # e.g. bad matplotlib settings

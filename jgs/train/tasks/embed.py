@@ -64,9 +64,7 @@ class Embed(Task):
     shared_negatives: Annotated[
         int,
         Option(
-            "so many centers in a row share equally many drawn negatives",
-            least=1,
-            most=1 << 16,
+            "so many centers in a row share equally many drawn negatives", least=1, most=1 << 16
         ),
     ] = 16
 
@@ -78,27 +76,17 @@ class Embed(Task):
         "lr": 0.025,
     }
 
-    def check(self, config: Config) -> None:
-        config.made("sampler")  # refuses what it cannot be made of
-
     def open(self, config: Config, comm: Communicator | None = None) -> EmbedJob:
-        return EmbedJob(config, open_walks(config, comm))
+        return EmbedJob(config, comm or Alone())
 
     def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
         return EmbedLearner(job, key, run_dir)
 
 
 class WalkData(NamedTuple):
-    """The data of a run of this task.
-
-    Fields:
-      plain: the whole graph, on every rank.
-      comm: the communicator of the ranks.
-      digests: digests of the data, by which a resumed run recognises them.
-    """
+    """The whole graph, on every rank, and digests by which a resumed run recognises it."""
 
     plain: Plain
-    comm: Communicator
     digests: dict[str, str]
 
     @property
@@ -106,21 +94,15 @@ class WalkData(NamedTuple):
         return self.plain.name
 
 
-def open_walks(config: Config, comm: Communicator | None = None) -> WalkData:
-    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
-    process. Raises `InputError`."""
-    with loading():
-        plain = load_plain(config.dataset, config.root, **config.data_arguments())
-    return WalkData(plain, comm or Alone(), fingerprint_plain(plain))
-
-
 class EmbedJob:
-    """The job of `--task embed`, with the methods of `jgs.train.loop.job.Job` that the loop
-    calls. All ranks make it and call it alike."""
+    """The job of `--task embed`, with what the loop calls of `Job`. All ranks call it alike."""
 
-    def __init__(self, config: Config, data: WalkData):
-        self.config, self.data, self.comm = config, data, data.comm
-        num_nodes = data.plain.graph.num_nodes
+    def __init__(self, config: Config, comm: Communicator):
+        with loading():
+            plain = load_plain(config.dataset, config.root, **config.data_arguments())
+        self.config, self.comm = config, comm
+        self.data = WalkData(plain, fingerprint_plain(plain))
+        num_nodes = plain.graph.num_nodes
         self.batch_size = config.batch_size * self.comm.size
         self.num_seeds = num_nodes * config.num_walks
         if num_nodes > _MOST_NODES:
@@ -136,7 +118,7 @@ class EmbedJob:
                 "Lower --batch-size.",
             )
         self.walker: Walker = config.made("sampler")
-        self.graph: Graph = data.plain.graph
+        self.graph: Graph = plain.graph
         if self.walker.by_source:
             self.graph = self.graph.sorted()
         self.state = self.walker.init(self.graph)  # not in `start`: here errors reach all ranks
@@ -198,6 +180,7 @@ class EmbedLearner:
         )
         self._rows = comm.program(WalkBatch.rows, (OWN,), OWN)
         self._gradient = comm.program(self._of_rows, (OWN, OWN, SAME, SAME, OWN), (OWN, SAME))
+        # float32 `[3]`: the epoch's loss and pairs so far, and how many ranks asked to stop.
         self._sums: Any = None
         self.start_epoch()
 
@@ -217,9 +200,7 @@ class EmbedLearner:
         return self.job.comm.same(np.float32(config.lr * max(left, _LEAST_RATE)))
 
     def _of_rows(self, rows, batch, rate, sums, stop):
-        """The gradient of the rows that were read, times the rate, and the new `sums` float32
-        `[3]`: the loss and the number of pairs in this epoch so far, and the number of ranks
-        that asked to stop."""
+        """The gradient of the rows that were read, times the rate, and the new `_sums`."""
         weight = self.job.config.negatives
         found = skipgram(rows, batch, self.num_nodes, weight, rate)
         more = self.job.comm.all_reduce(jnp.stack([found.loss, found.pairs, stop]))

@@ -84,8 +84,7 @@ def is_link(pairs: np.ndarray) -> np.ndarray:
 
 
 def _without_edge(chance: np.random.Generator, links: np.ndarray, num_nodes: int) -> np.ndarray:
-    """As many distinct pairs as there are `links`, coded like them, that are no links; in
-    random order."""
+    """As many distinct pairs as `links`, coded alike, that are no links; in random order."""
     found = np.empty(0, np.int64)
     while found.size < links.size:
         ends = np.sort(chance.integers(0, num_nodes, (2 * links.size, 2)), axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -10,7 +9,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from jgs.command import loading
@@ -25,13 +23,9 @@ from jgs.sampling import Loader
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.metrics import auc
-from jgs.train.loop.fingerprint import (
-    fingerprint_features,
-    fingerprint_pairs,
-    fingerprint_plain,
-)
-from jgs.train.loop.learner import Learner, ModelLearner
-from jgs.train.loop.progress import Meter, timed
+from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
+from jgs.train.loop.job import Job
+from jgs.train.loop.losses import masked_loss
 from jgs.train.loop.schedules import check_schedule
 from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
 from jgs.train.tasks.task import Task
@@ -70,23 +64,17 @@ def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
     comm = comm or Alone()
     key = jax.random.fold_in(threefry(config.seed), 1)
     held = hold_out(plain.graph, key, config.test_share, config.val_share)
-    pairs = (held.train, held.val, held.test)
     digests = fingerprint_plain(plain) | {
         "features": fingerprint_features(plain.features),
-        "pairs": fingerprint_pairs(*pairs),
+        "pairs": digest_of(held.train, held.val, held.test),
     }
     return LinkData(plain, held, comm, digests, comm.same(np.zeros(0, np.int32)))
 
 
 def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-    """The `jgs.train.loop.losses.Loss` of links: binary cross-entropy of the pairs' logits `[B,
-    1]`."""
-    mask = batch.seed_mask
-    logits = jnp.where(mask, outputs[:, 0], 0)
+    """The `Loss` of links: binary cross-entropy of the pairs' logits `[B, 1]`."""
     own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
-    loss = optax.sigmoid_binary_cross_entropy(logits, own)
-    count = jnp.sum(mask).astype(loss.dtype)
-    return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(count, 1)
+    return masked_loss(outputs, own[:, None], batch.seed_mask)
 
 
 @dataclass(frozen=True)
@@ -119,19 +107,12 @@ class Links(Task):
         "hidden": 32,
     }
 
-    def check(self, config: Config) -> None:
-        config.made("sampler")  # refuses what it cannot be made of
-
     def open(self, config: Config, comm: Communicator | None = None) -> LinkJob:
         return LinkJob(config, open_links(config, comm))
 
-    def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
-        return ModelLearner(job, key, run_dir)
 
-
-class LinkJob:
-    """The job of `--task links`, with the methods of `jgs.train.loop.job.Job` that the loop and
-    the learner call. All ranks make it and call it alike."""
+class LinkJob(Job):
+    """The job of `--task links`: batches of pairs. All ranks make it and call it alike."""
 
     metric_name = "AUC"
 
@@ -178,21 +159,10 @@ class LinkJob:
         self._scores = Scores(comm, self._draws, nnx.graphdef(model))
         self._judged_by = key
 
-    def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:
-        """The batches left in the loader's epoch, each with its features; `meter` times
-        them."""
-        return timed(self.loader, meter)
-
     def metric(self, params: Any, split: str) -> float:
-        """The AUC of the pairs of `split`, "val" or "test". Every call draws the same
-        subgraphs.
-        """
+        """The AUC of the pairs of a split; every call draws the same subgraphs."""
         pairs = getattr(self.data.held, split)
         return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
-
-    def close(self) -> None:
-        """Stops the loader's background work."""
-        self.loader.close()
 
     def _rows_to_pool(self, key: jax.Array) -> int:
         sizes: list[np.ndarray] = []
@@ -221,8 +191,7 @@ def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array
 
 
 class Scores:
-    """Computes a model's logits of pairs, whose subgraphs `draws` draws. All ranks call it
-    alike."""
+    """Computes a model's logits of pairs. All ranks call it alike."""
 
     def __init__(self, comm: Communicator, draws: PairDraws, graphdef: nnx.GraphDef):
         self._comm, self._draws = comm, draws
@@ -233,8 +202,7 @@ class Scores:
         self._program = comm.program(outputs, (SAME, OWN, OWN), OWN)
 
     def __call__(self, params: Any, pairs: np.ndarray, key: Any) -> np.ndarray:
-        """float32 `[n]`: the logits of `pairs` int32 `[n, 2]`. An equal `key` draws equal
-        subgraphs."""
+        """float32 `[n]`: logits of `pairs` int32 `[n, 2]`; an equal `key` draws alike."""
         found, source = [], self._draws.source(pairs, key, shuffle=False)
         for ((batch, x),) in source.drawn(0, 0):
             own = self._comm.local(self._program(params, batch, x))

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import jax
 
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
@@ -15,9 +11,7 @@ from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.loop.data import open_data
 from jgs.train.loop.job import Job
-from jgs.train.loop.learner import Learner, ModelLearner
-from jgs.train.loop.model import check_model
-from jgs.train.loop.sampler import make_sampler
+from jgs.train.loop.model import make_sampler, num_layers
 from jgs.train.tasks.task import Task
 
 
@@ -42,10 +36,13 @@ class Nodes(Task):
                 f"--state-age {config.state_age} for --sampler {config.sampler}",
                 "Leave it out, or choose such a sampler.",
             )
-        check_model(config)
+        heads = config.options.get("heads", 1)
+        if num_layers(config) > 1 and config.hidden % heads:
+            raise InputError(
+                "--hidden must be a multiple of --heads",
+                f"{config.hidden} for {heads}",
+                "Give the width of all heads together.",
+            )
 
     def open(self, config: Config, comm: Communicator | None = None) -> Job:
         return Job(config, open_data(config, comm))
-
-    def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
-        return ModelLearner(job, key, run_dir)

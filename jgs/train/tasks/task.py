@@ -44,26 +44,24 @@ class Task:
                 "Choose that task, or another sampler.",
             )
 
-    @abstractmethod
     def check(self, config: Config) -> None:
-        """Raises `InputError` for settings that no run of this task can have."""
+        """Raises `InputError` for settings that no run of this task can have. This one refuses
+        a sampler that cannot be made."""
+        config.made("sampler")
 
     @abstractmethod
     def open(self, config: Config, comm: Communicator | None = None) -> Any:
         """The job of a configuration (`jgs.train.loop.job.Job`), for the ranks of `comm` or,
         with None, for one process. Raises `InputError`."""
 
-    @abstractmethod
     def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
-        """Starts `job` and makes its learner; `key` decides everything random. `run_dir` is
-        None except in rank 0's process."""
+        """Starts `job` and makes its learner, by default one that trains the job's model. `key`
+        decides everything random. `run_dir` is None except in rank 0's process."""
+        from jgs.train.loop.learner import ModelLearner  # it imports Flax and Optax
+
+        return ModelLearner(job, key, run_dir)
 
 
 def open_job(config: Config, comm: Communicator | None = None) -> Any:
     """The job of a configuration, see `Task.open`."""
     return config.made("task").open(config, comm)
-
-
-def make_learner(job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
-    """The learner of a job, see `Task.learner`."""
-    return job.config.made("task").learner(job, key, run_dir)

@@ -1,9 +1,13 @@
-"""`python -m jgs.train` with `--partition`, or as one of several processes."""
+"""How a run begins: from Python, or by the command with `--partition` or on several ranks."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import jax
+
+import jgs
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
 from jgs.dist.communicators.broadcast import broadcast_text, everywhere
@@ -24,9 +28,26 @@ from jgs.train.tasks.task import open_job
 _OWN = ("partition", "root", "run_dir", "scratch", "process_id", "interface", "progress")
 
 
+def run(config: Config) -> Any:
+    """Trains in this process, as the command does with the same flags. Returns the run, as
+    `jgs.open_run` does: a `Run`, for task "links" a `LinkRun`, for "embed" an `EmbedRun`.
+
+    The run folder is `config.run_dir`, or by default a new one in `runs/`. Its `result.json` is
+    what the command prints. Progress goes to standard error. With `resume=True` the run in that
+    folder is continued; its configuration must be `config`, but `epochs` may be larger.
+
+    Raises `InputError` for what cannot work, and `jgs.train.Interrupted` after Ctrl-C, when a
+    checkpoint has been written.
+    """
+    if config.keep_memory:
+        keep_freed_memory()
+    settings = folder.configure(dataclasses.asdict(config))
+    with jax.transfer_guard("allow"):  # Flax makes parameters of Python's numbers
+        return jgs.open_run(loop.run(settings)["run_dir"])
+
+
 def train(given: dict[str, Any], watch: Watch | None) -> dict[str, Any] | int:
-    """Trains with the flags `given`, together with all other ranks; see
-    `jgs.dist.communicators.together`."""
+    """Trains with the flags `given`, together with all other ranks."""
     configure_jax()
     saved = ["none yet"]
 
