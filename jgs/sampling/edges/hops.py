@@ -86,7 +86,7 @@ def _samples(
     return on_cpu(*implementations, key_data, graph, seeds)
 
 
-def _source(graph: Graph, edge: jax.Array) -> jax.Array:
+def source_at(graph: Graph, edge: jax.Array) -> jax.Array:
     """The source of each drawn edge: the `Neighbor` of samplers that draw edges."""
     return graph.indices.at[edge].get(mode="clip")
 
@@ -97,7 +97,7 @@ def sample_hops(
     seeds: Seeds,
     spec: Any,
     draw: Draw,
-    neighbor: Neighbor = _source,
+    neighbor: Neighbor = source_at,
 ) -> list[Sample]:
     """The sample of `seeds` `[B]` with the key `key_data` `[2]`, in a list. For `[S, B]` and
     `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S samples.

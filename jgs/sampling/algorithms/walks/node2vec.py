@@ -18,7 +18,7 @@ from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.eligible import count_less, find, row_weight, rows_of
-from jgs.sampling.edges.hops import source_of
+from jgs.sampling.edges.hops import source_at
 from jgs.sampling.edges.random import below
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
@@ -170,7 +170,7 @@ def node2vec_plain(
             point = jnp.where(passed, point + back_weight, point)
             candidate = _neighbor(graph, start, degree, point, walker.weighted)
             at = count_less(graph.indices, before, before_degree, candidate)
-            near = (at < before_degree) & (source_of(graph, before + at) == candidate)
+            near = (at < before_degree) & (source_at(graph, before + at) == candidate)
             limit = jnp.where(near, jnp.uint64(rule.near), jnp.uint64(rule.far))
             limit = jnp.where(candidate == previous, jnp.uint64(rule.back), limit)
             accepted = first | goes_back | (chance.astype(jnp.uint64) < limit)
@@ -214,7 +214,7 @@ def _neighbor(
     if weighted and graph.num_edges > 0:
         assert graph.edge_weight_prefix is not None
         point = find(graph.edge_weight_prefix, start, degree, point)
-    return source_of(graph, start + point)
+    return source_at(graph, start + point)
 
 
 def _check_sorted(indptr: np.ndarray, indices: np.ndarray) -> None:
