@@ -1,5 +1,5 @@
 // The XLA binding of SampleFrontiers. Its Python side is
-// jgs/sampling/algorithms/subgraphs/frontier_kernel.py.
+// jgs/sampling/algorithms/subgraphs/frontier.py.
 #include <cmath>
 #include <cstdint>
 #include <string>

@@ -16,7 +16,7 @@ struct LaborOptions {
   bool unbiased;       // which estimate the weights are for, if hops have room for weights
 };
 
-// The edges of some nodes by source, see `HubEdges` in jgs/sampling/algorithms/nodewise/labor_index.py.
+// The edges of some nodes by source, see `HubEdges` in jgs/sampling/algorithms/nodewise/labor_kernel.py.
 struct HubIndex {
   const int32_t* nodes;  // [num_nodes]
   int64_t num_nodes;     // 0: there is no index

@@ -1,4 +1,4 @@
-// The XLA binding of RelabelEdges. Its Python side is jgs/sampling/edges/relabel_kernel.py.
+// The XLA binding of RelabelEdges. Its Python side is jgs/sampling/edges/relabel.py.
 #include <algorithm>
 #include <string>
 

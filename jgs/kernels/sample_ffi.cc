@@ -1,4 +1,4 @@
-// The XLA binding of SampleNeighbors. Its Python side is jgs/sampling/algorithms/nodewise/neighbors_kernel.py.
+// The XLA binding of SampleNeighbors. Its Python side is jgs/sampling/algorithms/nodewise/neighbors_draws.py.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// The XLA binding of MostVisited. Its Python side is jgs/sampling/algorithms/walks/visits_kernel.py.
+// The XLA binding of MostVisited. Its Python side is jgs/sampling/algorithms/walks/visits.py.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -20,7 +20,7 @@ from jgs.predict.explain import Explanation, explain
 from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
 from jgs.predict.saved import OpenedModel
-from jgs.predict.source import SPLITS, Source, of_graph, of_run
+from jgs.predict.source import SPLITS, RunData, of_graph, of_run
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.edges import check_nodes
@@ -251,7 +251,7 @@ class Run(OpenedModel):
 
     def _on_one_machine(
         self, nodes: Any, graph: Graph | None, features: Any
-    ) -> tuple[Source, np.ndarray]:
+    ) -> tuple[RunData, np.ndarray]:
         """The data, and the ids int32 of `nodes` in their graph."""
         source, _ = self._data if graph is None else self._other(graph, features)
         if source.comm.size > 1:
@@ -270,11 +270,11 @@ class Run(OpenedModel):
         return self.config.eval_memory << 20
 
     @cached_property
-    def _data(self) -> tuple[Source, Callable]:
+    def _data(self) -> tuple[RunData, Callable]:
         source = of_run(self.config, self._comm, self._digests)
         return source, self._inference(source)
 
-    def _other(self, graph: Graph, features: Any) -> tuple[Source, Callable]:
+    def _other(self, graph: Graph, features: Any) -> tuple[RunData, Callable]:
         source = of_graph(graph, features)
         width = source.features[0].shape[1]
         if width != self.num_features:
@@ -285,7 +285,7 @@ class Run(OpenedModel):
             )
         return source, self._inference(source)
 
-    def _inference(self, source: Source) -> Callable:
+    def _inference(self, source: RunData) -> Callable:
         return exact_inference(
             self.model,
             source.graphs,

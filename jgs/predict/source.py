@@ -1,4 +1,4 @@
-"""`Source`: the graph and the features that a run predicts on, whole or in parts."""
+"""`RunData`: the graph and the features that a run predicts on, whole or in parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class RunData:
     """The data that a run predicts on, of all ranks together.
 
     Fields:
@@ -63,7 +63,7 @@ class Source:
         return [(at.astype(np.int32), ids[at].astype(np.int32)) for at in places]
 
 
-def of_graph(graph: Graph, features: Any) -> Source:
+def of_graph(graph: Graph, features: Any) -> RunData:
     """The source of a graph in memory; raises `InputError` for features that do not fit it."""
     shape: tuple[int, ...] = getattr(features, "shape", ())
     if len(shape) != 2 or shape[0] != graph.num_nodes:
@@ -73,10 +73,10 @@ def of_graph(graph: Graph, features: Any) -> Source:
             "Give a matrix [N, F], or SparseFeatures.",
         )
     every = np.array([0, graph.num_nodes])
-    return Source(Alone(), [graph], every, [features], None, {})
+    return RunData(Alone(), [graph], every, [features], None, {})
 
 
-def of_run(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
+def of_run(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
     """The data that a run was trained on; the `digests` of its checkpoint identify them.
 
     All ranks call it. Raises `InputError`, on all ranks alike, where the data are missing or
@@ -87,7 +87,7 @@ def of_run(config: Config, comm: Communicator, digests: dict[str, str]) -> Sourc
     return everywhere(comm, lambda: _whole(config, comm, digests))
 
 
-def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
+def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
     if comm.size > 1:
         raise InputError(
             "several ranks must predict on a run of a partitioned data set",
@@ -98,10 +98,10 @@ def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> Sourc
     check_digests(data.name, digests, fingerprint(data))
     splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
     every = np.array([0, data.graph.num_nodes])
-    return Source(comm, [data.graph], every, [data.features], None, splits, data.node_ids)
+    return RunData(comm, [data.graph], every, [data.features], None, splits, data.node_ids)
 
 
-def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> Source:
+def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
     def opened() -> tuple[RankParts, Sequence[Graph]]:
         assert config.partition is not None
         parts = open_parts(config.partition, config.verification())
@@ -118,7 +118,7 @@ def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> So
     ids = {"train": rows_on_all(comm, own_seeds), "val": parts.val_idx, "test": parts.test_idx}
     splits = {name: np.sort(original[some]) for name, some in ids.items()}
     found = (comm, graphs, ranks.offsets, ranks.features, own_ids, splits)
-    return Source(*found, parts.node_ids)
+    return RunData(*found, parts.node_ids)
 
 
 def check_digests(name: str, saved: dict[str, str], found: dict[str, str]) -> None:

@@ -26,7 +26,6 @@ from jgs.graph.device import as_device
 
 AXIS = "rank"
 OWN, SAME = PartitionSpec(AXIS), PartitionSpec()
-Spec = PartitionSpec
 
 
 @dataclass
@@ -88,7 +87,7 @@ class Communicator(Protocol):
     def program(
         self,
         function: Callable,
-        in_specs: Sequence[Spec],
+        in_specs: Sequence[PartitionSpec],
         out_specs: Any,
         donate: Sequence[int] = (),
     ) -> Callable:
@@ -202,7 +201,7 @@ class Alone(OneLocal):
     def program(
         self,
         function: Callable,
-        in_specs: Sequence[Spec],
+        in_specs: Sequence[PartitionSpec],
         out_specs: Any,
         donate: Sequence[int] = (),
     ) -> Callable:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import PartitionSpec
 
-from jgs.dist.communicators.comm import Communicator, Spec
+from jgs.dist.communicators.comm import Communicator
 
 
 class Emulated:
@@ -41,7 +42,7 @@ class Emulated:
     def program(
         self,
         function: Callable,
-        in_specs: Sequence[Spec],
+        in_specs: Sequence[PartitionSpec],
         out_specs: Any,
         donate: Sequence[int] = (),
     ) -> Callable:

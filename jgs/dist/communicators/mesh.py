@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
-from jgs.dist.communicators.comm import AXIS, OWN, SAME, Counted, Spec
+from jgs.dist.communicators.comm import AXIS, OWN, SAME, Counted
 from jgs.settings import exact_integers
 
 
@@ -61,7 +61,7 @@ class Mesh(Counted):
     def program(
         self,
         function: Callable,
-        in_specs: Sequence[Spec],
+        in_specs: Sequence[PartitionSpec],
         out_specs: Any,
         donate: Sequence[int] = (),
     ) -> Callable:
@@ -103,7 +103,9 @@ class Mesh(Counted):
 
         return jax.tree.map(replicate, value)
 
-    def _assemble(self, shape: tuple[int, ...], spec: Spec, arrays: Sequence[Any]) -> jax.Array:
+    def _assemble(
+        self, shape: tuple[int, ...], spec: PartitionSpec, arrays: Sequence[Any]
+    ) -> jax.Array:
         sharding = NamedSharding(self._mesh, spec)
         with exact_integers():  # without it int64 offsets would be cut to int32
             pieces = [

@@ -9,8 +9,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
-from jgs.dist.communicators.comm import Counted, OneLocal, Spec
+from jgs.dist.communicators.comm import Counted, OneLocal
 from jgs.errors import InputError
 
 
@@ -80,7 +81,7 @@ class Mpi(OneLocal, Counted):
     def program(
         self,
         function: Callable,
-        in_specs: Sequence[Spec],
+        in_specs: Sequence[PartitionSpec],
         out_specs: Any,
         donate: Sequence[int] = (),
     ) -> Callable:

@@ -57,7 +57,7 @@ class Task:
     def learner(self, job: Any, key: jax.Array, run_dir: Path | None) -> Learner:
         """Starts `job` and makes its learner, by default one that trains the job's model. `key`
         decides everything random. `run_dir` is None except in rank 0's process."""
-        from jgs.train.loop.learner import ModelLearner  # it imports Flax and Optax
+        from jgs.train.loop.learner import ModelLearner  # a slow import: Flax and Optax
 
         return ModelLearner(job, key, run_dir)
 
