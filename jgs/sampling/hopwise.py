@@ -25,7 +25,7 @@ class Hopwise(ByNode):
 
     @abstractmethod
     def _spec(self, capacity: Capacity) -> Any:
-        """The static arguments of a call, see `jgs.sampling.edges.hops.Spec`."""
+        """The static arguments of a call, see `jgs.sampling.edges.hops.sample_hops`."""
 
     @abstractmethod
     def _draw(
