@@ -56,13 +56,17 @@ def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> ja
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _edge_dot(num_heads, num_threads, x, y, edges):
+def _edge_dot(num_heads, num_threads, *operands):
+    return _forward(num_heads, num_threads, *operands)
+
+
+def _forward(num_heads, num_threads, x, y, edges):
     no_weight = jnp.zeros((edges[1].shape[0], num_heads), x.dtype)  # only its shape matters
     return passes.grad_weight("sum", num_threads, y, _no_argmax(x), x, no_weight, *edges)
 
 
 def _edge_dot_fwd(num_heads, num_threads, *operands):
-    return _edge_dot(num_heads, num_threads, *operands), operands
+    return _forward(num_heads, num_threads, *operands), operands
 
 
 def _edge_dot_bwd(num_heads, num_threads, operands, grad):

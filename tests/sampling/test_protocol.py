@@ -83,7 +83,8 @@ def test_every_sampler_is_in_the_tables():
                 and value.__module__ == module.__name__
             ):
                 found.add(value)
-    assert found == set(SAMPLERS.values())
+    bases = {one for one in found if one.__subclasses__()}  # such as `VisitSampler`
+    assert found - bases <= set(SAMPLERS.values()) <= found
     assert set(CASES) == set(SAMPLERS)
     for name, cases in CASES.items():
         assert all(type(one) is SAMPLERS[name] for pair in cases for one in pair)
