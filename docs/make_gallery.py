@@ -23,6 +23,8 @@ from jgs.sampling import (
     Frontier,
     Labor,
     Ladies,
+    Links,
+    Loader,
     Neighbors,
     PinSage,
     Saint,
@@ -34,7 +36,7 @@ from jgs.sampling import (
 
 IMAGES = Path(__file__).parent / "images"
 SEEDS = [0, 20]
-GRAY, SEED, DRAWN = "#b8bcc8", "#d1495b", "#30638e"
+GRAY, SEED, DRAWN, LINK = "#b8bcc8", "#d1495b", "#30638e", "#2a9d8f"
 SAMPLERS: dict[str, Any] = {
     "Neighbors": Neighbors((3, 2)),
     "Labor": Labor((3, 2)),
@@ -71,6 +73,11 @@ def drawn(sampler: Any, graph: jgs.Graph) -> tuple[list[int], set[int], set[tupl
     seeds = np.arange(graph.num_nodes, dtype=np.int32) if by_key else seeds
     capacity = jgs.sampling.plan_capacity(graph, len(seeds), sampler, seeds=seeds)
     batch = sampler.sample(key, graph, state, seeds, capacity)
+    return ([] if by_key else SEEDS), _nodes(batch.nodes, graph), edges_of(batch)
+
+
+def edges_of(batch: jgs.MiniBatch) -> set[tuple[int, int]]:
+    """The edges (source, target) of a sample."""
     edges = set()
     for layer, block in enumerate(batch.blocks):
         sources, targets = (
@@ -80,7 +87,7 @@ def drawn(sampler: Any, graph: jgs.Graph) -> tuple[list[int], set[int], set[tupl
         for target in range(int(block.num_targets)):
             for source in indices[indptr[target] : indptr[target + 1]]:
                 edges.add((int(sources[source]), int(targets[target])))
-    return ([] if by_key else SEEDS), _nodes(batch.nodes, graph), edges
+    return edges
 
 
 def _nodes(ids: Any, graph: jgs.Graph) -> set[int]:
@@ -104,6 +111,41 @@ def draw(axes: Any, name: str, known: nx.Graph, graph: jgs.Graph, place: dict) -
     axes.axis("off")
 
 
+def draw_links(known: nx.Graph, graph: jgs.Graph, place: dict) -> None:
+    """A batch of one link: its negative, and the sample, without the link itself."""
+    source, target = next(
+        (u, v) for u, v in known.edges if known.degree(u) + known.degree(v) > 12
+    )
+    items = {"src": np.array([source]), "dst": np.array([target])}
+    options = {"before": Links(sides="dst", filtered=True), "key": jax.random.key(1)}
+    batch = next(iter(Loader(graph, items, 1, Neighbors((3, 2)), prefetch=0, **options)))
+    nodes = np.asarray(batch.nodes)
+    wrong = int(nodes[int(batch.items["negative_rows"][0, 0])])
+    figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
+    common = {"pos": place, "ax": axes}
+    nx.draw_networkx_edges(known, edge_color=GRAY, width=0.5, **common)
+    nx.draw_networkx_nodes(known, node_color=GRAY, node_size=20, **common)
+    shown = nx.DiGraph(sorted(edges_of(batch)))
+    shown.add_nodes_from(_nodes(nodes, graph))
+    nx.draw_networkx_edges(shown, edge_color=DRAWN, width=1.1, node_size=60, **common)
+    nx.draw_networkx_nodes(shown, node_color=DRAWN, node_size=45, **common)
+    lines = {"width": 2.6, "arrows": False, **common}
+    nx.draw_networkx_edges(known, edgelist=[(source, target)], edge_color=LINK, **lines)
+    pair = nx.Graph([(source, wrong)])
+    nx.draw_networkx_edges(pair, edge_color=SEED, style="dotted", **lines)
+    for node, text, color in (
+        (source, "src", LINK),
+        (target, "dst", LINK),
+        (wrong, "negative", SEED),
+    ):
+        nx.draw_networkx_nodes(
+            known, nodelist=[node], node_color=color, node_size=150, **common
+        )
+        axes.annotate(text, place[node], xytext=(9, 7), textcoords="offset points", fontsize=10)
+    axes.axis("off")
+    figure.savefig(IMAGES / "links.png", dpi=110)
+
+
 def main() -> None:
     known, graph, place = small_graph()
     figure, grid = plt.subplots(3, 4, figsize=(11, 7.6), layout="constrained")
@@ -113,6 +155,7 @@ def main() -> None:
         axes.axis("off")
     IMAGES.mkdir(exist_ok=True)
     figure.savefig(IMAGES / "samplers.png", dpi=110)
+    draw_links(known, graph, place)
 
 
 if __name__ == "__main__":

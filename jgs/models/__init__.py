@@ -2,6 +2,21 @@
 dropout is `jgs.ops.dropout`."""
 
 from jgs.models.concat import ConcatConv
+from jgs.models.decoders import (
+    BilinearDecoder,
+    ComplEx,
+    CosineDecoder,
+    Decoder,
+    DistMult,
+    DotDecoder,
+    LinkScores,
+    MLPDecoder,
+    binary_cross_entropy,
+    bpr,
+    link_scores,
+    margin_ranking,
+    sampled_softmax,
+)
 from jgs.models.dgcnn import DGCNN
 from jgs.models.gat import GATConv
 from jgs.models.gcn import GCNConv
@@ -10,6 +25,7 @@ from jgs.models.gine import GINEConv
 from jgs.models.gnn import GNN
 from jgs.models.inputs import Inputs, Placed, read_inputs
 from jgs.models.layer import AttentionLayer, EdgeLayer, Layer, Model
+from jgs.models.recommend import top_k
 from jgs.models.sage import SAGEConv
 from jgs.models.stacked import GAT, GCN, GIN, GraphSAGE
 from jgs.tables import MODELS
@@ -22,7 +38,13 @@ __all__ = [
     "GNN",
     "MODELS",
     "AttentionLayer",
+    "BilinearDecoder",
+    "ComplEx",
     "ConcatConv",
+    "CosineDecoder",
+    "Decoder",
+    "DistMult",
+    "DotDecoder",
     "EdgeLayer",
     "GATConv",
     "GCNConv",
@@ -31,10 +53,18 @@ __all__ = [
     "GraphSAGE",
     "Inputs",
     "Layer",
+    "LinkScores",
+    "MLPDecoder",
     "Model",
     "Placed",
     "SAGEConv",
+    "binary_cross_entropy",
+    "bpr",
+    "link_scores",
+    "margin_ranking",
     "read_inputs",
+    "sampled_softmax",
+    "top_k",
 ]
 
 

@@ -22,11 +22,12 @@ from jgs.sampling.algorithms.walks.walk import Walk
 from jgs.sampling.base import Adaptive, ByNode, Feedback, Sampler
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.edges.induced import induced_subgraph
+from jgs.sampling.links import Links
 from jgs.sampling.loading.grain import grain_iterator
 from jgs.sampling.loading.loader import Loader
 from jgs.sampling.loading.stages import ByEpoch, OnPlateau, SamplerSchedule
 from jgs.sampling.matrix import MatrixSampler
-from jgs.sampling.pairs import draw_negatives, edges_between, join_nodes
+from jgs.sampling.pairs import draw_negatives, edges_between, has_edge, join_nodes
 from jgs.sampling.plan import plan_capacity, worst_case
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.subgraphs import SubgraphSampler
@@ -51,6 +52,7 @@ __all__ = [
     "HetGNN",
     "Labor",
     "Ladies",
+    "Links",
     "Loader",
     "MatrixSampler",
     "Metapath",
@@ -73,6 +75,7 @@ __all__ = [
     "draw_negatives",
     "edges_between",
     "grain_iterator",
+    "has_edge",
     "induced_subgraph",
     "join_nodes",
     "plan_capacity",

@@ -16,7 +16,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import count_less, rows_of
 from jgs.sampling.edges.random import as_key_data, below, node_bits, words
-from jgs.sampling.edges.relabel import relabel
+from jgs.sampling.edges.relabel import relabel, relabel_edges
 from jgs.settings import exact_integers
 
 _AT_ONCE = 1 << 14  # edges that are read at a time
@@ -37,35 +37,34 @@ def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
     do not fit, the first is -1, and samplers refuse it. Raises `InputError` for another `room`.
     """
     room = require_int("the room of edges_between", room, 1)
-    num_nodes, num_edges = graph.num_nodes, graph.num_edges
+    num_edges = graph.num_edges
     with exact_integers():
-        src, dst = (jnp.asarray(ends).astype(jnp.int64).reshape(-1) for ends in (src, dst))
+        src, dst, start, degree = _rows_of(graph, src, dst)
         if num_edges == 0 or src.shape[0] == 0:
             return jnp.full(room, num_edges, jnp.int64)
-        real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
-        start, degree = rows_of(graph.indptr, dst, real)
         if graph.sorted_by_source:
-            first, after = (count_less(graph.indices, start, degree, src + i) for i in (0, 1))
+            begins, lengths = (jnp.tile(a, 2) for a in (start, degree))  # one search for both
+            bounds = jnp.concatenate([src, src + 1])
+            found = count_less(graph.indices, begins, lengths, bounds)
+            first, after = jnp.split(found, 2)
             start, degree = start + first, after - first
         ends = jnp.cumsum(degree)
+        at_once = min(_AT_ONCE, 2 * src.shape[0]) if graph.sorted_by_source else _AT_ONCE
 
         def read(state: tuple) -> tuple:
             slot, found, count = state
-            at = slot + jnp.arange(_AT_ONCE, dtype=jnp.int64)
-            pair = jnp.minimum(jnp.searchsorted(ends, at, side="right"), ends.shape[0] - 1)
-            edge = start[pair] + at - (ends - degree)[pair]
-            same = graph.indices.at[edge].get(mode="clip") == src[pair]
-            kept = same & (at < ends[-1])
+            _, edge, kept = _edges_at(graph, src, start, degree, ends, slot, at_once)
             place = jnp.where(kept, count + jnp.cumsum(kept) - 1, room)
             found = found.at[place].set(edge, mode="drop")
-            return slot + _AT_ONCE, found, count + jnp.sum(kept)
+            return slot + at_once, found, count + jnp.sum(kept)
 
         begin = (jnp.int64(0), jnp.full(room, num_edges, jnp.int64), jnp.int64(0))
         begin = vary_alike(*begin, src, dst, graph)[:3]
         _, found, count = jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)
         ordered = jnp.sort(found)  # pairs that are given twice find their edges twice
         again = jnp.concatenate([jnp.zeros(1, bool), ordered[1:] == ordered[:-1]])
-        once = jnp.sort(jnp.where(again, num_edges, ordered))
+        place = jnp.where(again, room, jnp.cumsum(~again) - 1)
+        once = jnp.full(room, num_edges, jnp.int64).at[place].set(ordered, mode="drop")
         return once.at[0].set(jnp.where(count > room, -1, once[0]))
 
 
@@ -88,20 +87,81 @@ def join_nodes(
         bad = jnp.any((given < 0) | (given > graph.num_nodes))
         ids = given.astype(jnp.int32)
         flat, size = ids.reshape(-1), ids.size
-        cutoff = none = None
-        if time is not None:
-            time = jnp.asarray(time).astype(jnp.int64)
-            cutoff, none = (
-                jnp.broadcast_to(time, ids.shape).reshape(-1),
-                jnp.zeros(0, jnp.int64),
-            )
         real = (flat >= 0) & (flat < graph.num_nodes)
         nobody, zero = jnp.zeros(0, jnp.int32), jnp.int32(0)
-        found, _, rows, cutoffs = relabel(
-            nobody, zero, flat, real, size, graph.num_nodes, none, cutoff
-        )
+        if time is None:  # the kernel takes the real ones first
+            place = jnp.cumsum(real) - 1
+            first = jnp.full(size, graph.num_nodes, jnp.int32)
+            first = first.at[jnp.where(real, place, size)].set(flat, mode="drop")
+            count = jnp.sum(real, dtype=jnp.int32)
+            found, _, rows = relabel_edges(nobody, zero, first, count, size, graph.num_nodes)
+            rows, cutoffs = jnp.where(real, rows[place], size), None
+        else:
+            cutoff = jnp.asarray(time).astype(jnp.int64)
+            cutoff = jnp.broadcast_to(cutoff, ids.shape).reshape(-1)
+            none = jnp.zeros(0, jnp.int64)
+            found, _, rows, cutoffs = relabel(
+                nobody, zero, flat, real, size, graph.num_nodes, none, cutoff
+            )
         found = jnp.where(bad, -1, found)  # which samplers refuse
         return found, cutoffs, rows.reshape(ids.shape)
+
+
+def has_edge(graph: Graph, src: Any, dst: Any) -> jax.Array:
+    """bool `[P]`: whether the graph has an edge `src[i] -> dst[i]`, for ends int `[P]`; False
+    where an end is no node.
+
+    Where the graph is `sorted_by_source` the rows of the targets are searched, else they are
+    read.
+    """
+    num_edges = graph.num_edges
+    with exact_integers():
+        src, dst, start, degree = _rows_of(graph, src, dst)
+        if num_edges == 0 or src.shape[0] == 0:
+            return jnp.zeros(src.shape, bool)
+        if graph.sorted_by_source:
+            place = count_less(graph.indices, start, degree, src)
+            return (place < degree) & (graph.indices.at[start + place].get(mode="clip") == src)
+        ends = jnp.cumsum(degree)
+
+        def read(state: tuple) -> tuple:
+            slot, found = state
+            pair, _, same = _edges_at(graph, src, start, degree, ends, slot, _AT_ONCE)
+            return slot + _AT_ONCE, found.at[pair].max(same, mode="drop")
+
+        begin = vary_alike(jnp.int64(0), jnp.zeros(src.shape, bool), src, dst, graph)[:2]
+        return jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)[1]
+
+
+def _rows_of(graph: Graph, src: Any, dst: Any) -> tuple[jax.Array, ...]:
+    """int64 `[P]` each: the ends, where the row of `dst` begins, and its length; 0 where an end
+    is no node."""
+    num_nodes = graph.num_nodes
+    src, dst = (jnp.asarray(ends).astype(jnp.int64).reshape(-1) for ends in (src, dst))
+    real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
+    return src, dst, *rows_of(graph.indptr, dst, real)
+
+
+def _edges_at(
+    graph: Graph, src: Any, start: Any, degree: Any, ends: Any, slot: Any, num: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`num` edges of the stretches `start`, `degree` in turn, from the edge number `slot`
+    on: the pair that each belongs to, its position, and whether it is one of the pair's `src`.
+    `ends` has the running sum of `degree`."""
+    at = slot + jnp.arange(num, dtype=jnp.int64)
+    pair = jnp.minimum(jnp.searchsorted(ends, at, side="right"), ends.shape[0] - 1)
+    edge = start[pair] + at - (ends - degree)[pair]
+    same = graph.indices.at[edge].get(mode="clip") == src[pair]
+    return pair, edge, same & (at < ends[-1])
+
+
+def pair_keys(key: Any, src: jax.Array, dst: jax.Array, time: Any = None) -> jax.Array:
+    """uint32 `[P, 2]`: a key for each pair, and its time int64 `[P]` if that is given."""
+    keys = words(as_key_data(key), src, dst).T
+    if time is None:
+        return keys
+    bits = time.astype(jnp.uint64)
+    return words(keys, bits >> jnp.uint64(32), bits).T
 
 
 def draw_negatives(key: Any, graph: Graph, src: Any, dst: Any, num: int) -> jax.Array:
@@ -115,7 +175,7 @@ def draw_negatives(key: Any, graph: Graph, src: Any, dst: Any, num: int) -> jax.
     with exact_integers():
         src, dst = (jnp.asarray(ends).reshape(-1) for ends in (src, dst))
         real = (src >= 0) & (src < num_nodes) & (dst >= 0) & (dst < num_nodes)
-        keys = words(as_key_data(key), src, dst).T
-        keys = jnp.broadcast_to(keys[:, None], (src.shape[0], num, 2))
+        keys = pair_keys(key, src, dst)[:, None]
+        keys = jnp.broadcast_to(keys, (src.shape[0], num, 2))
         drawn = below(node_bits(keys, jnp.arange(num), 0), num_nodes)
         return jnp.where(real[:, None], drawn, num_nodes).astype(jnp.int32)

@@ -1,10 +1,12 @@
-"""Training: the command `python -m jgs.train`, `run`, and exact evaluation of any model."""
+"""Training: the command `python -m jgs.train`, `run`, exact evaluation of any model, and
+metrics of links and of recommended lists."""
 
 import importlib
 from typing import Any
 
+_RANKING = ("average_precision", "hits", "hits_of_all", "mrr", "ndcg", "ranks", "recall")
 # Where each public name is. It is imported when first used, so the command starts without JAX.
-_PLACES = {
+_PLACES = dict.fromkeys(_RANKING, "jgs.train.evaluation.ranking") | {
     "Config": "jgs.train.config",
     "Interrupted": "jgs.train.loop.training",
     "exact_inference": "jgs.train.evaluation.exact",

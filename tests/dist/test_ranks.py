@@ -16,18 +16,7 @@ from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.partition.folder import write_parts
-from jgs.sampling import (
-    Labor,
-    Loader,
-    Neighbors,
-    Saint,
-    Seeds,
-    Subgraph,
-    draw_negatives,
-    edges_between,
-    grain_iterator,
-    join_nodes,
-)
+from jgs.sampling import Labor, Links, Loader, Neighbors, Saint, Subgraph, grain_iterator
 
 N = 3000
 
@@ -208,14 +197,13 @@ def test_ranks_draw_subgraphs_of_their_own_whose_seeds_are_of_all_parts(parts):
         jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def links(key, graph, items):
-    """Seeds of pairs and of a negative each, without the pairs' edges."""
-    src, dst = items["src"], items["dst"]
-    fake = draw_negatives(key, graph, src, dst, 1)[:, 0]
-    nodes, _, rows = join_nodes(graph, jnp.stack([src, dst, fake]))
-    both = jnp.concatenate([src, dst]), jnp.concatenate([dst, src])
-    excluded = edges_between(graph, *both, room=6 * len(src))
-    return Seeds(nodes, excluded=excluded), {**items, "rows": rows}
+links = Links(2, "degree", filtered=True, copies=8)  # reads degrees, which loaders compute
+
+
+def negatives(batch):
+    """The nodes of the negatives, and which of them count."""
+    rows, seeds = np.asarray(batch.items["negative_rows"]), np.append(batch.seeds, N)
+    return np.stack([seeds[np.minimum(rows, len(seeds) - 1)], batch.items["negative_mask"]])
 
 
 def test_ranks_draw_for_items_what_a_loader_does(parts):
@@ -244,6 +232,8 @@ def test_ranks_draw_for_items_what_a_loader_does(parts):
                 local = comm.local(drawn.batch)
                 src = np.concatenate([batch.items["src"] for batch in local])
                 np.testing.assert_array_equal(src, one.items["src"])
+                drawn_by = np.concatenate([negatives(batch) for batch in local], axis=1)
+                np.testing.assert_array_equal(drawn_by, negatives(one))
                 assert edges(local[0]) | edges(local[1]) == edges(one)
                 if i == 1:
                     state = batches.state_dict()

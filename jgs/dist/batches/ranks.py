@@ -222,7 +222,8 @@ def rank_loader(
                 f"mode={mode!r}",
                 'Use mode="hybrid".',
             )
-        items, stages = check_asked(items, before, samplers, graphs[0].num_nodes)
+        items, stages, whole = check_asked(items, before, samplers, graphs[0])
+        graphs = [whole] * len(graphs)
     for each in samplers:
         if items is None:
             ranks.check(batch_size, each, mode)

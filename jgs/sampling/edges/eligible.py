@@ -223,7 +223,8 @@ def first_where(holds: Any, count: jax.Array, reads: Any) -> jax.Array:
         return jnp.where(no, middle + 1, low), jnp.where(no, high, middle)
 
     low, high, _ = vary_alike(jnp.zeros_like(count), count, reads)
-    return jax.lax.fori_loop(0, 32, halve, (low, high))[0]
+    steps = 64 - jax.lax.clz(jnp.max(count, initial=0).astype(jnp.int64))
+    return jax.lax.fori_loop(0, steps, halve, (low, high))[0]
 
 
 def find(prefix: jax.Array, start: jax.Array, degree: jax.Array, point: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,22 @@ from jgs.sampling.seeds import Seeds
 # stage(key, graph, items): see `Loader`. The key is a typed Threefry key.
 Stage = Callable[[jax.Array, Graph, Any], Any]
 _STAGES = 2**32 - 1  # a step's key folded with this less `i` is the key of stage `i`
+
+
+@runtime_checkable
+class PreparedStage(Protocol):
+    """A stage that reads arrays which it makes of the graph beforehand, such as sums of
+    degrees. `prepare(graph)` returns the graph with them, as node columns. Loaders call it."""
+
+    def prepare(self, graph: Graph) -> Graph: ...
+
+
+def prepared(stages: Sequence[Stage], graph: Graph) -> Graph:
+    """The graph with what the stages read."""
+    for stage in stages:
+        if isinstance(stage, PreparedStage):
+            graph = stage.prepare(graph)
+    return graph
 
 
 class Asked(NamedTuple):
@@ -187,11 +203,12 @@ def check_stages(stages: Any) -> tuple[Stage, ...]:
 
 
 def check_asked(
-    items: Any, before: Any, samplers: Sequence[Sampler], num_nodes: int
-) -> tuple[Any, tuple[Stage, ...]]:
-    """The items and the stages of a loader with these samplers; raises `InputError`."""
+    items: Any, before: Any, samplers: Sequence[Sampler], graph: Graph
+) -> tuple[Any, tuple[Stage, ...], Graph]:
+    """The items and the stages of a loader with these samplers, and the graph with what the
+    stages read; raises `InputError`."""
     stages = check_stages(before)
-    items = check_items(items, num_nodes, samplers[0].pairs, bool(stages))
+    items = check_items(items, graph.num_nodes, samplers[0].pairs, bool(stages))
     own = [sampler for sampler in samplers if sampler.draws_seeds]
     if own and (stages or not isinstance(items, np.ndarray)):
         raise InputError(
@@ -199,7 +216,7 @@ def check_asked(
             f"{own[0]!r} with {'a stage' if stages else 'named items'}",
             "Give an array of ids and no stage, or choose another sampler.",
         )
-    return items, stages
+    return items, stages, prepared(stages, graph)
 
 
 def check_functions(functions: Any, rule: str = "after must be functions") -> tuple[Any, ...]:

@@ -110,7 +110,7 @@ class Loader(Shown):
         **options: Any,
     ):
         sampler, samplers, states = check_samplers(sampler, states, capacity, **options)
-        items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
+        items, stages, graph = check_asked(seeds, before, samplers, graph)
         functions = check_functions(after)
         # What else decides the batches, so that a state of others is noticed.
         settings = decided_by(sampler, bool(shuffle), age, stages=stages)

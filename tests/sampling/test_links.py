@@ -1,0 +1,216 @@
+"""`Links`: no leak, the laws of negatives, and draws that do not depend on the batch."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from jgs import Graph, InputError
+from jgs.sampling import Capacity, Links, Neighbors, has_edge
+from jgs.sampling.links import _Kinds
+
+P_VALUE = 1e-4  # keys are fixed: a correct version always passes
+SMALL, EDGES, B, K = 7, 24, 4, 3
+number = st.integers(0, SMALL - 1)
+LINKS = {
+    (sides, shared): Links(K, sides=sides, shared=shared, filtered=True, tries=30, copies=EDGES)
+    for sides, shared in (("dst", False), ("both", False), ("both", True))
+}
+
+
+@functools.partial(jax.jit, static_argnames="which")
+def drawn(key, graph, src, dst, which):
+    """The batch of each kind of links, and its items."""
+    sampler = Neighbors((3, 3), edge_ids=True)
+    seeds, items = LINKS[which](key, graph, {"src": src, "dst": dst})
+    capacity = Capacity((24, 24), 2 * seeds.nodes.shape)
+    batch = sampler.sample(key, graph, (), seeds, capacity)
+    return batch.blocks, batch.nodes, batch.overflow, items
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(number, number), min_size=EDGES, max_size=EDGES),
+    st.lists(st.integers(0, EDGES), min_size=B, max_size=B),
+    st.integers(0, 5),
+    st.booleans(),
+    st.sampled_from(list(LINKS)),
+)
+def test_nothing_leaks_and_no_negative_is_an_edge(edges, chosen, key, is_sorted, which):
+    """Random multigraphs with self-loops and parallel edges, and padding among the items. It
+    fails if the reverses, or all copies but one, are not excluded; and if a negative is not
+    tested, or tested in the other direction."""
+    src, dst = np.array(edges).T
+    graph = Graph.from_edges(src, dst, SMALL)
+    graph = graph.sorted() if is_sorted else graph
+    ends = np.array([*edges, (SMALL, SMALL)], np.int32)[chosen]
+    blocks, nodes, overflow, items = jax.device_get(
+        drawn(jax.random.key(key), graph, *ends.T, which=which)
+    )
+    assert not overflow
+    targets = {tuple(pair) for pair in np.r_[ends, ends[:, ::-1]].tolist()}
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    for block in blocks:
+        ids = block.edge_id[: int(block.num_edges)]
+        rows = np.searchsorted(indptr, ids, side="right") - 1
+        assert not targets & set(zip(indices[ids].tolist(), rows.tolist(), strict=True))
+    known, real = set(map(tuple, edges)), ends[:, 0] < SMALL
+    np.testing.assert_array_equal(nodes[items["rows"][real]], ends[real])
+    masked = 0
+    for pair, side, node, counts in negatives_of(items, ends, nodes):
+        replaced = (node, pair[1]) if side == 0 else (pair[0], node)
+        wrong = replaced in known or replaced[0] == replaced[1]  # the pair is known, too
+        if SMALL in pair:
+            assert not counts
+        else:
+            assert counts == (not wrong)
+            masked += wrong
+            full = all((v, pair[1]) in known or v == pair[1] for v in range(SMALL))
+            full_dst = all((pair[0], v) in known or v == pair[0] for v in range(SMALL))
+            # A uniform node is allowed with probability 1/7 at least: 30 draws do not fail.
+            assert which[1] or not wrong or (full if side == 0 else full_dst)
+    assert items["masked"] == masked
+
+
+def negatives_of(items, ends, nodes):
+    """Each negative: its pair, the end that it replaces, its node, and whether it counts."""
+    side, rows, mask = (items[f"negative_{name}"] for name in ("side", "rows", "mask"))
+    if side.ndim == 1:  # shared
+        shape = mask.shape
+        side, rows = side[:, None, None], rows[:, None]
+    else:
+        shape, side, rows, mask = (1, *mask.shape), side[None], rows[None], mask[None]
+    side, rows = np.broadcast_to(side, shape), np.broadcast_to(rows, shape)
+    for s, b, k in np.ndindex(*shape):
+        row = rows[s, b, k]
+        node = int(nodes[row]) if row < len(nodes) else SMALL
+        yield tuple(ends[b].tolist()), int(side[s, b, k]), node, bool(mask[s, b, k])
+
+
+def bipartite():
+    """Users 0 to 3 and items 4 to 9, and edges from users to items. User 3 and items 7 and 9
+    have none."""
+    buys = {("user", "buys", "item"): ([0, 0, 0, 1, 1, 2], [0, 1, 2, 0, 0, 4])}
+    return Graph.from_relations({"user": 4, "item": 6}, buys)
+
+
+def often(links, graph, items, keys=4000):
+    """The nodes that many keys draw `[keys, ...]`, with the items that came back."""
+    graph = links.prepare(graph)
+    run = jax.jit(jax.vmap(lambda key: links(key, graph, items)))
+    seeds, made = jax.device_get(run(jax.random.split(jax.random.key(3), keys)))
+    rows = made["negative_rows"].reshape(keys, -1)
+    return np.take_along_axis(seeds.nodes, rows, axis=1), made
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("side", ["src", "dst"])
+@pytest.mark.parametrize("negatives", ["uniform", "degree"])
+def test_negatives_follow_their_law(negatives, side, shared):
+    """Nodes of the replaced end's own type, in proportion to degree^0.75 or uniformly. It fails
+    if the other end's degrees or types are taken, and if a power is left out."""
+    graph = bipartite()
+    types = ("user", "item") if shared else None
+    links = Links(2, negatives, sides=side, shared=shared, types=types)
+    items = {"src": np.array([1, 0]), "dst": np.array([8, 4])}
+    nodes, made = often(links, graph, items)
+    degree = {"src": [3, 2, 1, 0], "dst": [3, 1, 1, 0, 1, 0]}[side]
+    law = np.array(degree) ** 0.75 if negatives == "degree" else np.ones(len(degree))
+    law, begin = law / law.sum(), 0 if side == "src" else 4
+    counts = np.bincount(nodes.reshape(-1) - begin, minlength=len(law))
+    assert len(counts) == len(law)
+    assert not counts[law == 0].any()
+    expected = law * counts.sum()
+    p = stats.chisquare(counts[law > 0], expected[law > 0]).pvalue
+    assert p > P_VALUE, f"p={p}, expected {expected}, actual {counts}"
+    found = np.exp(made["negative_log_prob"].reshape(nodes.shape))
+    np.testing.assert_allclose(found, law[nodes - begin], rtol=1e-5)
+
+
+def test_both_ends_are_replaced_equally_often_by_nodes_of_their_own_type():
+    links = Links(4, "degree", sides="both")
+    nodes, made = often(links, bipartite(), {"src": np.array([1]), "dst": np.array([8])}, 1000)
+    side = made["negative_side"].reshape(nodes.shape)
+    assert ((nodes >= 4) == (side == 1)).all()
+    assert stats.binomtest(int(side.sum()), side.size).pvalue > P_VALUE
+
+
+def test_draws_are_the_pair_s_own():
+    """A pair's negatives are the same in another batch, at another place and beside padding;
+    shared ones whatever the pairs are. Another time draws others."""
+    graph = Graph.from_edges(*np.random.default_rng(1).integers(0, 900, (2, 5000)), 900)
+    src, dst = np.random.default_rng(2).integers(0, 900, (2, 20))
+    for shared in (False, True):
+        links, key = Links(5, sides="both", shared=shared), jax.random.key(1)
+        one, whole = links(key, graph, {"src": src, "dst": dst})
+        other = {"src": np.r_[900, src[::-1][:7]], "dst": np.r_[900, dst[::-1][:7]]}
+        two, part = links(key, graph, other)
+        first, second = one.nodes[whole["negative_rows"]], two.nodes[part["negative_rows"]]
+        if shared:
+            np.testing.assert_array_equal(first, second)
+            continue
+        np.testing.assert_array_equal(first[::-1][:7], second[1:])
+        assert not part["negative_mask"][0].any()
+        timed = Graph.from_edges([0], [1], 900, edge_time=[5])
+        time = np.full(20, 2**40)
+        one, now = links(key, timed, {"src": src, "dst": dst, "time": time})
+        assert one.excluded is None
+        assert (np.asarray(one.time)[:20] == 2**40).all()
+        two, later = links(key, timed, {"src": src, "dst": dst, "time": time + 2**33})
+        a, b = one.nodes[now["negative_rows"]], two.nodes[later["negative_rows"]]
+        assert (a != b).mean() > 0.9
+
+
+def test_the_places_of_types_in_parts():
+    """Each node has a place; a type's places are one stretch, also where each part of a graph
+    has some of its nodes."""
+    whole = bipartite()
+    parts = whole.schema.of_nodes(np.array([0, 1, 4, 5, 6, 2, 3, 7, 8, 9]), (0, 5, 10))
+    kinds = _Kinds(np.array(parts.offsets), *_Kinds.of(whole)[1:])
+    sizes = np.diff(kinds.offsets).reshape(2, 2).T.reshape(-1)
+    kinds = kinds._replace(begins=np.r_[0, np.cumsum(sizes)])
+    nodes = kinds.node(np.arange(10))
+    assert nodes.tolist() == [0, 1, 5, 6, 2, 3, 4, 7, 8, 9]
+    np.testing.assert_array_equal(kinds.place(nodes), np.arange(10))
+    np.testing.assert_array_equal(kinds.kind(nodes), [0] * 4 + [1] * 6)
+
+
+def test_has_edge_reads_long_rows():
+    rng = np.random.default_rng(0)
+    hub = np.r_[rng.permutation(40_000)[:20_000], 3]
+    graph = Graph.from_edges(hub, np.r_[np.zeros(20_000, int), 1], 40_000)
+    src, dst = np.arange(40_000), np.zeros(40_000, int)
+    want = np.isin(src, hub[:-1])
+    for one in (graph, graph.sorted()):
+        np.testing.assert_array_equal(has_edge(one, src, dst), want)
+        found = has_edge(one, [3, 3, -1, 0], [1, 2, 1, 40_000])
+        assert found.tolist() == [True, False, False, False]
+
+
+def test_what_cannot_be_asked():
+    graph, items = bipartite(), {"src": np.array([1]), "dst": np.array([8])}
+    key = jax.random.key(0)
+    with pytest.raises(InputError, match="num_negatives must be an int of at least 1"):
+        Links(0)
+    with pytest.raises(InputError, match="sides must be one of src, dst, both"):
+        Links(sides="left")
+    with pytest.raises(InputError, match="power must be from 0 to 1"):
+        Links(power=float("nan"))
+    with pytest.raises(InputError, match="mapping with src and dst"):
+        Links()(key, graph, np.array([1]))
+    with pytest.raises(InputError, match=r"links\.prepare"):
+        Links(negatives="degree")(key, graph, items)
+    with pytest.raises(InputError, match="the types of both ends"):
+        Links(shared=True)(key, graph, items)
+    with pytest.raises(InputError, match="items without times"):
+        Links(shared=True)(key, graph, items | {"time": np.array([1])})
+    # No author of an edge can replace an item by degree: nothing counts, and that is said.
+    one = Graph.from_relations({"user": 2, "shop": 3}, {("user", "visits", "shop"): ([0], [1])})
+    links = Links(2, "degree", sides="src")
+    _, made = links(key, links.prepare(one), {"src": np.array([3]), "dst": np.array([3])})
+    assert not made["negative_mask"].any()
+    assert made["masked"] == 2
