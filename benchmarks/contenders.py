@@ -110,6 +110,16 @@ BENCHMARKS = (
         (*UNIFORM, WEIGHTED, ALL_NEIGHBORS),
     ),
     Benchmark(
+        "links",
+        (
+            Contender("jgs", "links_jgs", task={"excluded": True}),
+            Contender("jgs, nothing excluded", "links_jgs", task={"excluded": False}),
+            Contender("DGL", "links_dgl", True, {"dgl": True}),
+            Contender("GraphBolt", "links_dgl", True, {"dgl": False}),
+        ),
+        (_sample(1024, 5, 10, 15) | {"name": "1,024 links (5, 10, 15)"},),
+    ),
+    Benchmark(
         "labor",
         (
             Contender("jgs", "sampling_jgs"),

@@ -57,6 +57,20 @@ def batches(setting: dict) -> np.ndarray:
     return np.resize(seeds[: shape[0] * shape[1]], shape)
 
 
+def link_edges(num_edges: int, setting: dict) -> np.ndarray:
+    """int64 `[iterations, batch]`: the edges of each batch of links, uniformly drawn."""
+    shape = setting["iterations"], setting["batch"]
+    return np.random.default_rng(5).integers(0, num_edges, shape)
+
+
+def links(indptr: Any, indices: Any, setting: dict) -> tuple[np.ndarray, np.ndarray]:
+    """The sources and targets int32 `[iterations, batch]` of `link_edges`."""
+    indptr, indices = np.asarray(indptr), np.asarray(indices)
+    edges = link_edges(indices.size, setting)
+    target = np.searchsorted(indptr, edges, side="right") - 1
+    return indices[edges], target.astype(np.int32)
+
+
 def attention_arrays(setting: dict, *sizes: int) -> list[np.ndarray]:
     """float32 logits `[E, H, 1]`, rows `[S, H, D]`, gradient `[T, H, D]`; `sizes`: E, S, T."""
     rng, heads = np.random.default_rng(0), setting["heads"]

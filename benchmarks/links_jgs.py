@@ -1,0 +1,52 @@
+"""One process of the benchmark of links: the stage `Links` before `Neighbors`, in one program.
+
+With `excluded` False in the task the same seeds are drawn without leaving edges out.
+"""
+
+import jax
+import numpy as np
+
+import jgs
+from benchmarks import worker
+from jgs.sampling import Links, Neighbors, plan_capacity
+
+
+def measure(graph: jgs.Graph, setting: dict, excluded: bool) -> dict:
+    src, dst = worker.links(graph.indptr, graph.indices, setting)
+    sampler, links = Neighbors(tuple(setting["fanouts"])), Links(exclude=excluded)
+    nodes = np.concatenate([src.ravel(), dst.ravel()])
+    capacity = plan_capacity(graph, 3 * setting["batch"], sampler, seeds=nodes, distinct=False)
+
+    @jax.jit
+    def draw(key, step, graph, src, dst):
+        key = jax.random.fold_in(key, step)
+        seeds, items = links(key, graph, {"src": src, "dst": dst})
+        return sampler.sample(key, graph, (), seeds, capacity), items
+
+    key = jax.random.key(0)
+
+    def sample(step):
+        with jax.enable_x64(True):  # as the loader calls a program with a stage
+            batch, items = draw(key, step, graph, src[step], dst[step])
+            assert not batch.overflow
+            return jax.block_until_ready((batch, items))
+
+    def counted(step):
+        batch, _ = sample(step)
+        edges = sum(int(block.num_edges) for block in batch.blocks)
+        return int(batch.blocks[0].num_sources), edges
+
+    steps = [np.int32(i) for i in range(setting["iterations"])]
+    nodes, edges = np.mean([counted(step) for step in steps], axis=0)
+    times = worker.milliseconds(sample, steps)
+    return {"name": setting["name"], "ms": times, "nodes": nodes, "edges": edges}
+
+
+def main() -> None:
+    task = worker.task()
+    graph = jgs.Graph.open(task["graph"], verify=False).sorted()
+    worker.report([measure(graph, s, task["excluded"]) for s in task["settings"]])
+
+
+if __name__ == "__main__":
+    main()
