@@ -189,8 +189,9 @@ inline Limits LimitsOf(const Seeds& seeds, const int64_t* edge_time, int64_t num
             " that ascend without repetition, then " + std::to_string(num_edges) +
             " for padding; got " + std::to_string(seeds.excluded[i]) + " at position " +
             std::to_string(i) +
-            (seeds.excluded[i] == -1 ? ". If edges_between made them, give it more room"
-                                     : ". Use numpy.unique");
+            (seeds.excluded[i] == -1
+                 ? ". They did not fit: give edges_between more room, or Links more copies"
+                 : ". Use numpy.unique");
     return limits;
   }
   if (limits.num_excluded > 0) IndexExcluded(limits, num_edges);

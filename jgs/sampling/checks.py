@@ -187,7 +187,7 @@ def _check_excluded(excluded: np.ndarray, num_edges: int) -> None:
         wrong = excluded[..., 1:][falls] if falls.any() else excluded[outside]
         remedy = "Use numpy.unique, or jgs.sampling.edges_between."
         if (excluded[..., :1] == -1).any():
-            remedy = "The edges between pairs did not fit: give edges_between more room."
+            remedy = "They did not fit: give edges_between more room, or Links more copies."
         raise InputError(
             f"excluded edges must be positions below {num_edges} that ascend without "
             f"repetition, then {num_edges} for padding",

@@ -52,7 +52,8 @@ class Links:
         is still an edge is masked.
       tries: int, at least 1.
       copies: int, at least 1: there is room to leave out so many edges for each item, in each
-        direction, all items together.
+        direction, all items together. Where they do not fit, the batch is refused with an error
+        that says so: `jax.errors.JaxRuntimeError` in a jitted program.
       types: the types of src and dst; needed for `shared` in a graph of several node types.
       exclude: whether edges are left out; by default where items have no time. With times the
         cutoff keeps the edge itself away, and earlier copies of it are history.
