@@ -135,11 +135,11 @@ def parser() -> command.Parser:
 
 def _mode(given: dict[str, Any]) -> str:
     """The mode of a run: the given one, else that of the resumed run, else the default."""
-    saved = {}
-    if given.get("resume") and "run_dir" in given:
-        with suppress(OSError, ValueError):
-            saved = json.loads(Path(given["run_dir"], folder.CONFIG).read_text("utf-8"))
-    return given.get("mode") or saved.get("mode", SETTINGS["mode"].default)
+    mode = given.get("mode")
+    if not mode and given.get("resume") and "run_dir" in given:
+        with suppress(OSError, ValueError, TypeError, KeyError):  # the ranks say what is wrong
+            mode = json.loads(Path(given["run_dir"], folder.CONFIG).read_text("utf-8"))["mode"]
+    return mode or SETTINGS["mode"].default
 
 
 def _check(
