@@ -183,7 +183,7 @@ def test_has_edge_reads_long_rows():
     rng = np.random.default_rng(0)
     hub = np.r_[rng.permutation(40_000)[:20_000], 3]
     graph = Graph.from_edges(hub, np.r_[np.zeros(20_000, int), 1], 40_000)
-    src, dst = np.arange(40_000), np.zeros(40_000, int)
+    src, dst = rng.integers(0, 40_000, 100), np.zeros(100, int)
     want = np.isin(src, hub[:-1])
     for one in (graph, graph.sorted()):
         np.testing.assert_array_equal(has_edge(one, src, dst), want)
