@@ -72,9 +72,9 @@ class Links:
     Padding has row `len(seeds)`, and its mask is False. A negative that is the item itself does
     not count.
 
-    The bits of a negative belong to (key, pair, draw number), those of shared ones to (key,
-    draw number), so they are the same on any number of ranks. In a typed graph a node is
-    replaced by nodes of its own type.
+    The bits of a negative belong to (key, pair, time if there is one, draw number), those of
+    shared ones to (key, draw number), so they are the same on any number of ranks. In a typed
+    graph a node is replaced by nodes of its own type.
 
     Raises `InputError` for other values. Source: uniform negatives as in DGL; degree to the
     power 0.75 by Mikolov et al. 2013; shared negatives by Lerer et al. 2019 (section 4.3).
