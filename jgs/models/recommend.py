@@ -64,19 +64,19 @@ def top_k(
     place[candidates] = np.arange(candidates.size)
     chosen = np.full((len(nodes), k), -1, np.int32)
     scores = np.full((len(nodes), k), -np.inf, np.float32)
+    table = jnp.asarray(rows)
     for a in range(0, len(nodes), some):
         own = nodes[a : a + some]
         query, found = _known(known, own, side, place)
         # Blocks and queries of one size, so that one program is compiled.
-        padded = np.pad(own, (0, some - len(own)), mode="edge")
+        own_rows = table[np.pad(own, (0, some - len(own)), mode="edge")]
         best = jnp.full((some, kept), -jnp.inf), jnp.full((some, kept), -1, jnp.int32)
         for b in range(0, candidates.size, block):
             inside = (found >= b) & (found < b + block)
             hidden = _padded(query[inside], some), _padded(found[inside] - b, block)
             part = np.pad(candidates[b : b + block], (0, max(0, b + block - candidates.size)))
-            part_rows = jnp.asarray(rows)[padded], jnp.asarray(rows)[part]
-            valid = min(block, candidates.size - b)
-            best = _merge(graphdef_state, best, *part_rows, b, valid, hidden, side, relation)
+            both, valid = (own_rows, table[part]), min(block, candidates.size - b)
+            best = _merge(graphdef_state, best, *both, b, valid, hidden, side, relation)
         values, at = (np.asarray(array)[: len(own)] for array in best)
         scores[a : a + some, :kept] = values
         chosen[a : a + some, :kept] = np.where(values > -np.inf, candidates[at], -1)
