@@ -170,6 +170,7 @@ class Graph(Shown, GraphArrays):
         edges: Mapping[Relation, tuple[Any, Any]],
         edge_weight: Mapping[Relation, Any] | None = None,
         *,
+        edge_columns: Mapping[Relation, Mapping[str, Any]] | None = None,
         edge_time: Mapping[Relation, Any] | None = None,
         both_ways: bool = False,
     ) -> Self:
@@ -182,19 +183,22 @@ class Graph(Shown, GraphArrays):
             target type). The integers count from 0 within each node type.
           edge_weight: float `[E]` by relation, as in `from_edges`. A relation that is left out
             has weights 1.
+          edge_columns: by relation, a dict as in `from_edges`; all have the same names.
           edge_time: integer `[E]` by relation, as in `from_edges`, for all relations or None.
           both_ways: whether to add the reverse of each relation `(a, name, b)` as the relation
-            `(b, "rev_" + name, a)`, after all the given ones.
+            `(b, "rev_" + name, a)`, after all the given ones. Reverse edges have the weights,
+            columns and times of the given ones.
 
         Rows are sorted by relation, in the given order. Edges of one relation are sorted by
         time, if they have times, and otherwise keep the order of `src`. `edge_order` counts
         through the edges of all relations, one relation after the other. Raises `InputError`.
         """
-        src, dst, types, weight, time, schema = typed_edges(
-            num_nodes, edges, edge_weight, edge_time, both_ways
+        src, dst, types, weight, columns, time, schema = typed_edges(
+            num_nodes, edges, edge_weight, edge_columns, edge_time, both_ways
         )
-        graph = cls.from_edges(src, dst, schema.num_nodes, weight, edge_time=time)
-        graph = graph._with(schema=schema)
+        graph = cls.from_edges(
+            src, dst, schema.num_nodes, weight, edge_columns=columns, edge_time=time
+        )._with(schema=schema)
         if not schema.relations:
             return graph
         graph = graph._with(edge_type=as_device(types[np.asarray(graph.edge_order)]))
@@ -317,11 +321,12 @@ class Graph(Shown, GraphArrays):
 
         The archive holds `indptr` and `indices` as in `Graph`, or else `edge_index` `[2, E]`
         (row 0 sources, row 1 targets); the number of nodes then comes from `num_nodes`,
-        `labels` or `feature_shape`. An `edge_weight` in the archive is used. For `symmetric`
-        see `from_edges`. Raises `InputError`.
+        `labels` or `feature_shape`. An `edge_weight` and an `edge_time` in the archive are
+        used. For `symmetric` see `from_edges`. Raises `InputError`.
         """
-        found = convert.npz_arrays(path)
-        graph = cls.from_edges(*found) if isinstance(found, convert.Edges) else cls(*found)
+        found, time = convert.npz_arrays(path)
+        make = cls.from_edges if isinstance(found, convert.Edges) else cls
+        graph = make(*found, edge_time=time)
         return graph.symmetrized() if symmetric else graph
 
     # -- formats of other libraries; these methods do not work inside `jax.jit` ---------------

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph.checks import check_paired, check_times, node_ids
+from jgs.graph.arrays import TAKEN
+from jgs.graph.checks import check_columns, check_paired, check_times, node_ids
 from jgs.graph.schema import Relation, Schema
 from jgs.graph.weights import check_weights
 
@@ -17,12 +18,13 @@ def typed_edges(
     num_nodes: Mapping[str, int],
     edges: Mapping[Relation, Any],
     edge_weight: Mapping[Relation, Any] | None,
+    edge_columns: Mapping[Relation, Mapping[str, Any]] | None,
     edge_time: Mapping[Relation, Any] | None,
     both_ways: bool,
-) -> tuple[Any, Any, Any, Any, Any, Schema]:
+) -> tuple[Any, Any, Any, Any, dict[str, Any], Any, Schema]:
     """What `Graph.from_relations` makes a graph of, with ids of the graph: `src` and `dst`
-    int32 `[E]`, `edge_type` int16 `[E]`, ascending, `edge_weight` float32 `[E]` or None,
-    `edge_time` int64 `[E]` or None, and the schema."""
+    int32 `[E]`, `edge_type` int16 `[E]`, ascending, `edge_weight` float32 `[E]` or None, the
+    edge columns `[E, ...]` by name, `edge_time` int64 `[E]` or None, and the schema."""
     for what, value in (("num_nodes", num_nodes), ("edges", edges)):
         if not isinstance(value, Mapping):
             raise InputError(
@@ -35,10 +37,12 @@ def typed_edges(
         schema = Schema(schema.node_types, relations + reverse)
     ends = [_ends(schema, relation, edges[relation]) for relation in relations]
     weights = None if edge_weight is None else _weights(edge_weight, relations, ends)
+    columns = _columns({} if edge_columns is None else edge_columns, relations, ends)
     times = None if edge_time is None else _times(edge_time, relations, ends)
     if both_ways:
         ends += [(dst, src) for src, dst in ends]
         weights = None if weights is None else weights * 2
+        columns = {name: arrays * 2 for name, arrays in columns.items()}
         times = None if times is None else times * 2
     counts = [src.size for src, _ in ends]
     nothing = np.empty(0, np.int32)
@@ -47,6 +51,7 @@ def typed_edges(
         np.concatenate([nothing, *(dst for _, dst in ends)]),
         np.repeat(np.arange(len(ends), dtype=np.int16), counts),
         None if weights is None else np.concatenate([np.empty(0, np.float32), *weights]),
+        {name: np.concatenate(arrays) for name, arrays in columns.items()},
         None if times is None else np.concatenate([np.empty(0, np.int64), *times]),
         schema,
     )
@@ -77,6 +82,24 @@ def _weights(given: Mapping, relations: tuple, ends: list) -> list[np.ndarray]:
         check_weights(given.get(relation, np.ones(src.size)), src.size)
         for relation, (src, _) in zip(relations, ends, strict=True)
     ]
+
+
+def _columns(given: Mapping, relations: tuple, ends: list) -> dict[str, list[np.ndarray]]:
+    """The columns of each relation's edges, by name."""
+    _check_keys("edge_columns", given, relations)
+    found = [
+        check_columns(given.get(relation), src.size, TAKEN)
+        for relation, (src, _) in zip(relations, ends, strict=True)
+    ]
+    names = set().union(*found)
+    for relation, columns in zip(relations, found, strict=True):
+        if missing := sorted(names - set(columns)):
+            raise InputError(
+                "either all relations must have an edge column or none",
+                f"no {missing[0]!r} for ({', '.join(relation)})",
+                "Give each relation an array of that name in edge_columns.",
+            )
+    return {name: [columns[name] for columns in found] for name in (found or [{}])[0]}
 
 
 def _times(given: Mapping, relations: tuple, ends: list) -> list[np.ndarray]:

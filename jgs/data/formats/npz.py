@@ -2,9 +2,10 @@
 
 The archive's arrays (`N` nodes, `E` edges, `F` features):
   the graph: `edge_index` integer `[2, E]` (row 0 sources, row 1 targets) or `indptr` `[N+1]`
-    and `indices` `[E]` as in `jgs.Graph`; optional `edge_weight` `[E]`. The graph is taken as
-    it is: directed, with parallel edges and self-loops. `symmetric=True` adds the reverse of
-    every edge, for archives that list each edge once (see `jgs.Graph.symmetrized`).
+    and `indices` `[E]` as in `jgs.Graph`; optional `edge_weight` `[E]` and `edge_time` integer
+    `[E]`. The graph is taken as it is: directed, with parallel edges and self-loops.
+    `symmetric=True` adds the reverse of every edge, for archives that list each edge once (see
+    `jgs.Graph.symmetrized`).
   the features: `features` `[N, F]`, or a CSR matrix as `feature_indptr` `[N+1]`,
     `feature_indices`, `feature_values` `[nnz]` and `feature_shape` `[2]`.
   `labels` `[N]` (-1: none), or `[N, C]` of 0 and 1.

@@ -179,12 +179,13 @@ def _check_attribute(name: str, attributes: list[dict]) -> None:
         )
 
 
-def npz_arrays(path: str | os.PathLike) -> Edges | tuple:
-    """See `Graph.from_npz`: edges, or `indptr`, `indices` and `edge_weight` as in `Graph`."""
+def npz_arrays(path: str | os.PathLike) -> tuple[Edges | tuple, Any]:
+    """See `Graph.from_npz`: edges, or `indptr`, `indices` and `edge_weight` as in `Graph`; and
+    the times of the edges, or None."""
     with storage.open_npz(path) as archive:
-        weight = archive.get("edge_weight")
+        weight, time = archive.get("edge_weight"), archive.get("edge_time")
         if "indptr" in archive and "indices" in archive:
-            return archive["indptr"], archive["indices"], weight
+            return (archive["indptr"], archive["indices"], weight), time
         if "edge_index" not in archive:
             raise InputError(
                 f"{path} must hold `edge_index`, or `indptr` and `indices`",
@@ -198,7 +199,8 @@ def npz_arrays(path: str | os.PathLike) -> Edges | tuple:
                 "Add `num_nodes` to the archive.",
             )
         edges, count = archive["edge_index"], archive[counts[0]]
-    return Edges(*index_rows(edges), _stated_node_count(path, counts[0], count), weight)
+    ends = index_rows(edges)
+    return Edges(*ends, _stated_node_count(path, counts[0], count), weight), time
 
 
 def _stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> int:
