@@ -58,6 +58,12 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
     name, root = os.fspath(name), Path(root)
     known = name in LOADERS
     loader = partial(LOADERS[name], name, root) if known else _loader_of_path(name, root)
+    return call_loader(name, loader, options)
+
+
+def call_loader(name: str, loader: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """What `loader`, a function of keyword arguments, makes of the `options` of the data set
+    `name`. Raises `InputError` as `load` does."""
     allowed = {
         p.name: p.annotation
         for p in inspect.signature(loader, eval_str=True).parameters.values()

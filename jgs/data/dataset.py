@@ -1,4 +1,5 @@
-"""`Dataset`: a graph with features, labels and a split. Its docstring specifies the fields."""
+"""`Dataset`: a graph with features, labels and a split; and `Plain`, for which these are
+optional. Their docstrings specify the fields."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -272,3 +273,70 @@ def assemble(
     if graph.num_edges == 0:
         _log.warning("%s has no edges: every node is by itself", name)
     return dataset
+
+
+class Plain(NamedTuple):
+    """A graph of `N` nodes with optional labels, split and features. What is known of its edges
+    are columns of the graph.
+
+    Fields:
+      name: the name in messages and run folders.
+      graph: `Graph` of `N` nodes. It has `edge_time` if its edges have times. Two of its
+        `edge_columns` have a meaning, if they are there: `label`, an int32 class (-1: none) or
+        a float32 number (NaN: none); `split`, int8: 0 train, 1 val, 2 test, and -1 for an edge
+        in no split. Where reverse edges were added to a graph without relations, the column
+        `reverse`, bool, is True for them.
+      labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
+      train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
+      features: `[N, F]` as those of a `Dataset`, or None.
+      node_ids: the names of the nodes, as in a `Dataset`, or None.
+      negatives: for "val" and "test", what the links of the split are judged against: pairs
+        int32 `[m, 2]` for all of them, or targets int32 `[n, K]`, a row for each of the `n`
+        links. The links are then the edges with this split that are no reverses, in the order
+        of `graph.edge_order`. None: the data have no negatives.
+      label_names: the names of the classes of the edges' labels, where these are text; or None.
+      val_idx, class_names: as in a `Dataset`, or None.
+    """
+
+    name: str
+    graph: Graph
+    labels: np.ndarray | None
+    train_idx: np.ndarray | None
+    test_idx: np.ndarray | None
+    features: Any = None
+    node_ids: NodeIds | None = None
+    negatives: dict[str, np.ndarray] | None = None
+    label_names: tuple[str, ...] | None = None
+    val_idx: np.ndarray | None = None
+    class_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, data: Dataset) -> Plain:
+        """The graph of a data set, with all that the data set has."""
+        return cls(
+            data.name,
+            data.graph,
+            data.labels,
+            data.train_idx,
+            data.test_idx,
+            data.features,
+            data.node_ids,
+            val_idx=data.val_idx,
+            class_names=data.class_names,
+        )
+
+    def dataset(self) -> Dataset:
+        """A data set of this graph. Without labels or a split all nodes are for training and
+        have the label 0. Without features they have features of width 0."""
+        num_nodes = self.graph.num_nodes
+        labels, split = self.labels, (self.train_idx, self.val_idx, self.test_idx)
+        names = self.class_names
+        if labels is None or any(ids is None for ids in split):
+            labels, names = np.zeros(num_nodes, np.int32), None
+            split = np.arange(num_nodes), np.empty(0, np.int32), np.empty(0, np.int32)
+        rows = np.empty((num_nodes, 0), np.float32) if self.features is None else self.features
+        number = None if names is None else len(names)
+        data = assemble(
+            self.name, self.graph, rows, labels, *split, num_classes=number, class_names=names
+        )
+        return replace(data, node_ids=self.node_ids)

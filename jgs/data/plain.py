@@ -3,64 +3,91 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jgs.data import LOADERS, load, path_of
+from jgs.data import LOADERS, call_loader, load, path_of
+from jgs.data.dataset import Dataset, Plain
 from jgs.data.edges import simple_symmetric_graph
+from jgs.data.formats import ogb_links, tables
 from jgs.data.formats.snap import is_edge_list, read_edges
 from jgs.data.formats.typed import is_typed
 from jgs.data.values import as_labels
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph import Graph, NodeIds
+from jgs.files.storage import MANIFEST
+from jgs.graph import Graph
 
-
-class Plain(NamedTuple):
-    """A graph with optional labels, split and features.
-
-    Fields:
-      name: the name in messages and run folders.
-      graph: `Graph` of `N` nodes.
-      labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
-      train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
-      features: `[N, F]` as those of a `jgs.data.Dataset`, or None.
-      node_ids: the names of the nodes, as in a `jgs.data.Dataset`, or None.
-    """
-
-    name: str
-    graph: Graph
-    labels: np.ndarray | None
-    train_idx: np.ndarray | None
-    test_idx: np.ndarray | None
-    features: Any = None
-    node_ids: NodeIds | None = None
+__all__ = ["Plain", "load_plain", "load_whole"]
 
 
 def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any) -> Plain:
     """The graph of the data set `name`, with its labels and its split if it has them.
 
-    It may be any data set of `jgs.data.load`. Here it may also be an `.npz` archive as in
-    `jgs.data.formats.npz` without features or without a split, or an edge list without arrays
-    beside it, whose edges then all go both ways, once. Raises `InputError`.
+    It may be any data set of `jgs.data.load`. Here it may also be:
+      an `.npz` archive as in `jgs.data.formats.npz` without features or without a split, with
+        the option `symmetric` of `Graph.from_npz`;
+      an edge list without arrays beside it, whose edges then all go both ways, once;
+      a table of edges, or a folder of tables (`jgs.data.formats.tables`);
+      a folder of OGB's link data sets (`jgs.data.formats.ogb_links`).
+
+    Raises `InputError`.
     """
-    path = None if os.fspath(name) in LOADERS else path_of(os.fspath(name), Path(root))
-    if path is not None and not options:
-        if path.suffix == ".npz" and path.is_file() and not is_typed(path):
-            with storage.open_npz(path) as archive:
-                complete = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
-                labels = archive["labels"] if "labels" in archive and not complete else None
-            if not complete:
-                graph = Graph.from_npz(path)
-                return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
-        elif is_edge_list(path) and not (path.parent / "labels.npy").exists():
-            name = path.name.removeprefix("out.").partition(".")[0]
-            return Plain(name, _edge_list(path), None, None, None)
-    data = load(name, root, **options)
-    split = data.train_idx, data.test_idx
-    return Plain(data.name, data.graph, data.labels, *split, data.features, data.node_ids)
+    found = _load(name, root, options)
+    return found if isinstance(found, Plain) else Plain.of(found)
+
+
+def load_whole(
+    name: str | os.PathLike, root: str | os.PathLike, **options: Any
+) -> tuple[Plain, Dataset]:
+    """What `load_plain` returns, and a data set of it: that of `jgs.data.load`, or else that of
+    `Plain.dataset`. Raises `InputError`."""
+    found = _load(name, root, options)
+    if isinstance(found, Plain):
+        return found, found.dataset()
+    return Plain.of(found), found
+
+
+def _load(
+    name: str | os.PathLike, root: str | os.PathLike, options: dict[str, Any]
+) -> Plain | Dataset:
+    name = os.fspath(name)
+    path = None if name in LOADERS else path_of(name, Path(root))
+    loader = None if path is None else _loader(path, "columns" in options)
+    if loader is None:
+        return load(name, root, **options)
+    return call_loader(name, loader, options)
+
+
+def _loader(path: Path, has_columns: bool) -> Callable[..., Plain] | None:
+    """What loads data of which `jgs.data.load` needs more, or None. `has_columns`: whether the
+    user says what the columns of a text file are."""
+    if path.is_dir():
+        if ogb_links.is_links(path):
+            return partial(ogb_links.load_folder, path)
+        others = (MANIFEST, "features.npy")
+        own = tables.is_edge_table(path) and not any((path / name).exists() for name in others)
+        return partial(tables.load_plain, path) if own else None
+    if path.suffix == ".npz" and not is_typed(path):
+        with storage.open_npz(path) as archive:
+            complete = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)
+        return None if complete else partial(_archive, path)
+    if path.suffix != ".npz" and (has_columns or tables.is_edge_table(path)):
+        return partial(tables.load_plain, path)
+    if is_edge_list(path) and not (path.parent / "labels.npy").exists():
+        return partial(_edge_list, path)
+    return None
+
+
+def _archive(path: Path, *, symmetric: bool = False) -> Plain:
+    with storage.open_npz(path) as archive:
+        labels = archive.get("labels")
+    graph = Graph.from_npz(path, symmetric=symmetric)
+    return Plain(path.stem, graph, _labels(path, labels, graph), None, None)
 
 
 def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray | None:
@@ -80,7 +107,7 @@ def _labels(path: Path, labels: np.ndarray | None, graph: Graph) -> np.ndarray |
     return labels
 
 
-def _edge_list(path: Path) -> Graph:
+def _edge_list(path: Path) -> Plain:
     rows = [*read_edges(path)]
     edges = np.concatenate(rows) if rows else np.empty((0, 2), np.int64)
     if edges.size == 0 or edges.min() < 0 or edges.max() >= 2**31 - 1:
@@ -89,4 +116,5 @@ def _edge_list(path: Path) -> Graph:
             "no edge" if edges.size == 0 else f"{edges.min()} to {edges.max()}",
             "Renumber the nodes.",
         )
-    return simple_symmetric_graph(edges[:, 0], edges[:, 1], int(edges.max()) + 1)
+    graph = simple_symmetric_graph(edges[:, 0], edges[:, 1], int(edges.max()) + 1)
+    return Plain(path.name.removeprefix("out.").partition(".")[0], graph, None, None, None)

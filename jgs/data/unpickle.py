@@ -42,8 +42,8 @@ def load_pickle(path: Path) -> Any:
         f"{path} must be a pickle of NumPy arrays, SciPy CSR matrices or lists, and whole",
         "Fetch the file again from where it is published; jgs runs no code from pickles.",
     ):
-        value = _Unpickler(data).load()
-        if isinstance(value, _Array):
+        value = Unpickler(io.BytesIO(data)).load()
+        if isinstance(value, Array):
             array = value.value()
             if array.shape[0:1] > (len(data),):  # rows without columns take no bytes
                 raise pickle.UnpicklingError(f"{array.shape[0]:,} rows in {len(data):,} bytes")
@@ -65,16 +65,18 @@ class _Memo(dict):
         return value
 
 
-class _Unpickler(pickle._Unpickler):
+class Unpickler(pickle._Unpickler):
+    """Reads one pickle from `file`, which is left behind its end. Arrays become `Array`."""
+
     # The one in Python, because the one in C takes 64 GB of memory if a memo index asks for it.
 
     stack: list[Any]
     append: Callable[[Any], None]
     pop_mark: Callable[[], list[Any]]
 
-    def __init__(self, data: bytes):
+    def __init__(self, file: io.BytesIO):
         # latin1, because Python 2 wrote the bytes of arrays as strings.
-        super().__init__(io.BytesIO(data), encoding="latin1")
+        super().__init__(file, encoding="latin1")
         self.memo = _Memo()
 
     def find_class(self, module: str, name: str) -> Any:
@@ -109,7 +111,7 @@ class _Unpickler(pickle._Unpickler):
 
     def build(self) -> None:
         state = self.stack.pop()
-        if not isinstance(self.stack[-1], _Array | _Dtype | _Csr):
+        if not isinstance(self.stack[-1], Array | Dtype | _Csr):
             raise pickle.UnpicklingError("attributes of what has none")
         self.stack[-1].__setstate__(state)
 
@@ -139,10 +141,10 @@ def _is_small(value: Any) -> bool:
     if type(value) is tuple:
         return len(value) <= 4 and all(map(_is_small_int, value))
     plain = value is None or type(value) in (bool, float) or _is_small_int(value)
-    return plain or isinstance(value, _Dtype) or value in _GLOBALS.values()
+    return plain or isinstance(value, Dtype) or callable(value)  # a stand-in of a global
 
 
-class _Dtype:
+class Dtype:
     def __init__(self, code: Any, align: Any = 0, copy: Any = 0):
         if type(code) is not str or not _PLAIN_DTYPE.fullmatch(code):
             raise pickle.UnpicklingError(f"the dtype {code!r} is not a plain number")
@@ -155,7 +157,7 @@ class _Dtype:
         self.kind = self.kind.newbyteorder(state[1])
 
 
-class _Array:
+class Array:
     state: tuple
 
     def __setstate__(self, state: tuple) -> None:
@@ -163,7 +165,7 @@ class _Array:
 
     def value(self) -> np.ndarray:
         _, shape, dtype, fortran, raw = self.state
-        if not isinstance(dtype, _Dtype) or not all(type(n) is int and n >= 0 for n in shape):
+        if not isinstance(dtype, Dtype) or not all(type(n) is int and n >= 0 for n in shape):
             raise pickle.UnpicklingError("an array without a plain shape and dtype")
         raw = raw.encode("latin1") if type(raw) is str else raw
         kind = dtype.kind
@@ -182,7 +184,7 @@ class _Csr:
 
     def matrix(self, path: Path) -> scipy.sparse.csr_matrix:
         data, indices, indptr = (self.state[key] for key in ("data", "indices", "indptr"))
-        if not all(isinstance(part, _Array) for part in (data, indices, indptr)):
+        if not all(isinstance(part, Array) for part in (data, indices, indptr)):
             raise pickle.UnpicklingError("a CSR matrix without its arrays")
         shape = self.state["_shape"] if "_shape" in self.state else self.state["shape"]
         return csr(str(path), data.value(), indices.value(), indptr.value(), shape)
@@ -196,10 +198,10 @@ class _List:
     pass
 
 
-def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
-    if kind is not _Array:
+def _reconstruct(kind: Any, shape: Any, code: Any) -> Array:
+    if kind is not Array:
         raise pickle.UnpicklingError("an array of another class than numpy.ndarray")
-    return _Array()
+    return Array()
 
 
 def _reconstruct_object(kind: Any, base: Any, state: Any) -> _Csr:
@@ -222,8 +224,8 @@ def _encode(text: Any, encoding: Any) -> bytes:
 
 # The stand-in for each allowed global.
 _GLOBALS: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Dtype,
+    ("numpy", "ndarray"): Array,
+    ("numpy", "dtype"): Dtype,
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
     ("scipy.sparse.csr", "csr_matrix"): _Csr,

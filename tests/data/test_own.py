@@ -101,7 +101,7 @@ def test_tables_of_nodes_and_edges(tmp_path):
     pairs = first.node_ids[first.graph.edge_index()].T.tolist()
     assert sorted(map("".join, pairs)) == ["ab", "bc", "cd", "de", "ef", "fa"]
     order = np.asarray(first.graph.edge_order)
-    assert np.array_equal(first.graph.edge_columns["time"], order)
+    assert np.array_equal(first.graph.edge_time, order)
     assert first.train_idx.tolist() == [0, 1]
     assert load(tmp_path / "csv", symmetric=True).graph.num_edges == 12
 
@@ -139,7 +139,7 @@ def test_ids_that_are_numbers_in_one_table_and_text_in_the_other(tmp_path):
         ({"nodes": {"id": range(6)}}, "6 nodes', which are integers; got 'a' at position 0"),
         (
             {"edges": {"time": [*"abcde", None]}},
-            "'time' must be numbers; got 'a' in row 0. Leave",
+            "edges.csv must be a whole number or a date; got a at edge 0",
         ),
         ({"nodes": {"split": ["training"] * 6}}, "val and test; got 'training' at node 0"),
         ({"nodes": {"split": None}}, "nodes.csv must have a column 'split'"),

@@ -117,7 +117,7 @@ def load_folder(
     name = name or folder.name
     raw, binary = folder / "raw", _is_binary(folder)
     sources = [raw / file for file in (_BINARY if binary else _TEXT)]
-    sources += [_split_folder(folder, split) / file for file in _SPLITS.values()]
+    sources += [split_folder(folder, split) / file for file in _SPLITS.values()]
     if missing := [str(s.relative_to(folder)) for s in sources if not s.is_file()]:
         raise InputError(
             f"{folder} must hold all of {name}'s raw files",
@@ -151,13 +151,13 @@ def _assemble(name: str, kept: Path, num_classes: int | None) -> Dataset:
 
 
 def _parse_text(name: str, raw: Path, target: Path, symmetric: bool) -> np.ndarray:
-    num_nodes = _single(raw / _TEXT[3], read_table(raw / _TEXT[3], np.int64).reshape(-1))
+    num_nodes = read_node_count(raw / _TEXT[3])
     edges = (
         (rows[:, 0], rows[:, 1]) for rows in read_rows(raw / _TEXT[0], np.int64, columns=2)
     )
     what = str(raw / _TEXT[0])
     save_graph(target, edges, num_nodes, symmetric=symmetric, what=what)
-    _save_text_features(name, raw / _TEXT[1], num_nodes, target / "features.npy")
+    save_text_features(name, raw / _TEXT[1], num_nodes, target / "features.npy")
     return read_table(raw / _TEXT[2], np.float64)
 
 
@@ -195,7 +195,14 @@ def _parse_binary(name: str, raw: Path, target: Path, symmetric: bool) -> np.nda
         return np.array(arrays["node_label"])
 
 
-def _save_text_features(name: str, source: Path, num_nodes: int, path: Path) -> None:
+def read_node_count(path: Path) -> int:
+    """The number of nodes in a file `num-node-list.csv.gz`. Raises `InputError`."""
+    return _single(path, read_table(path, np.int64).reshape(-1))
+
+
+def save_text_features(name: str, source: Path, num_nodes: int, path: Path) -> None:
+    """Writes the features in the text file `source` to `path`, float32 `[N, F]`. Raises
+    `InputError`."""
     features, filled = np.empty((num_nodes, 0), np.float32), 0
     for rows in read_rows(source, np.float32):
         if filled == 0:
@@ -248,7 +255,8 @@ def _is_binary(folder: Path) -> bool:
     return binary
 
 
-def _split_folder(folder: Path, split: str | None) -> Path:
+def split_folder(folder: Path, split: str | None) -> Path:
+    """The folder `<folder>/split/<split>`; with None the only one. Raises `InputError`."""
     found = sorted(p.name for p in (folder / "split").glob("*") if p.is_dir())
     if split is None and len(found) == 1:
         return folder / "split" / found[0]

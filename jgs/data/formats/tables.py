@@ -1,12 +1,19 @@
-"""A folder with two tables: `edges` and `nodes`, each `.parquet`, `.csv` or `.csv.gz`.
+"""Tables of edges, and of nodes: files that end in `.parquet`, `.csv` or `.csv.gz`.
 
-`edges` has one edge a row, with the columns `src` and `dst` and, optionally, `edge_weight`. Its
-other columns become edge columns. `nodes` has one node a row:
+`jgs.data.edge_table` says what a table of edges has. A data set is one of these:
+  a file: a table of edges, which may also end in `.tsv`, `.tsv.gz` or `.inter`;
+  a folder with the table `edges`, and beside it, optionally, the table `nodes`;
+  a folder with the tables of edges `train`, `val` (or `valid`) and `test`, of which one or both
+    of the last two may be missing. They have the same columns.
+
+`nodes` has one node a row:
   `id`: distinct integers or text, as in `src` and `dst`. Row `i` is node `i` of the graph.
       Where one table has text and the other integers, they are compared as text (`NodeIds`).
   `label`: integers from 0, or text; -1 or empty for none.
   `split`: `train`, `val` or `test`; empty for none.
   all other columns, in order: the features; numbers, or equally long lists of them.
+A `Dataset` needs all of them. For `load_plain`, only `id` must be there. Without `nodes` the
+nodes are those that edges name, in ascending order.
 """
 
 from __future__ import annotations
@@ -15,25 +22,49 @@ from pathlib import Path
 
 import numpy as np
 
-from jgs.data.dataset import Dataset
+from jgs.data.dataset import Dataset, Plain
+from jgs.data.edge_table import read_edges
+from jgs.data.text import first_line
+from jgs.data.values import (
+    as_features,
+    as_labels,
+    check_finite,
+    check_labels,
+    class_labels,
+    normalized,
+)
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds
+from jgs.graph import NodeIds, as_device
 from jgs.graph.checks import refuse_words
 from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
 _SPECIAL = ("id", "label", "split")  # columns of `nodes` that are not features
+_FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
+_TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names
+_SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
 
 def is_tables(folder: Path) -> bool:
-    """Whether `folder` has at least one of the two tables."""
-    return any((folder / f"{name}{e}").exists() for name in ("edges", "nodes") for e in ENDINGS)
+    """Whether `folder` has at least one of the tables `edges` and `nodes`."""
+    return any(_found(folder, name) for name in ("edges", "nodes"))
+
+
+def is_edge_table(path: Path) -> bool:
+    """Whether it is a file, or a folder of files, that `load_plain` takes."""
+    if path.is_dir():
+        return is_tables(path) or bool(_found(path, "train"))
+    if path.name.endswith(_TAB):
+        first = first_line(path).strip()
+        named = first[:1] not in (b"", b"#", b"%")
+        return named and not first.split()[0].lstrip(b"-").isdigit()
+    return path.name.endswith(_FILES)
 
 
 def load_folder(
     folder: Path, *, symmetric: bool = False, normalize_features: bool = False
 ) -> Dataset:
-    """The data set of the tables in `folder`. It has `node_ids`, and `class_names` if labels
-    are text.
+    """The data set of the tables `nodes` and `edges` in `folder`. It has `node_ids`, and
+    `class_names` if labels are text.
 
     `symmetric` adds every edge's reverse and keeps each edge once. `normalize_features` makes
     the rows of the features sum to 1. Raises `InputError`.
@@ -42,9 +73,10 @@ def load_folder(
     nodes = read_columns(path)
     require(str(path), nodes, _SPECIAL)
     ids = NodeIds(nodes["id"])
+    table = read_edges({"": edges}, {}, text=ids.values.dtype == object)
     return Dataset.from_arrays(
-        Graph.from_table(edges, ids=ids, symmetric=symmetric),
-        _features(path, {name: nodes[name] for name in nodes if name not in _SPECIAL}),
+        table.graph(ids, symmetric, both_ways=False),
+        _features(path, nodes, needed=True),
         nodes["label"],
         nodes["split"],
         name=folder.resolve().name,
@@ -53,8 +85,139 @@ def load_folder(
     )
 
 
+def load_plain(
+    path: Path,
+    *,
+    src: str | None = None,
+    dst: str | None = None,
+    label: str | None = None,
+    time: str | None = None,
+    weight: str | None = None,
+    columns: str | None = None,
+    label_kind: str | None = None,
+    src_type: str | None = None,
+    dst_type: str | None = None,
+    relation: str = "to",
+    symmetric: bool = False,
+    both_ways: bool | None = None,
+    normalize_features: bool = False,
+) -> Plain:
+    """The data set of the table of edges, or of the folder, at `path`.
+
+    Args:
+      src, dst, label, time, weight: the names of these columns in the tables of edges.
+      columns: the names of all columns, with commas between, where the tables of edges are text
+        without a line of names.
+      label_kind: "class" or "number", whatever the labels of edges look like.
+      src_type, dst_type: the names of two types of nodes, if `src` and `dst` name nodes of
+        different kinds, such as user and item. Each type has names of its own: in `node_ids`
+        the user 17 is `user:17`. There must be no table of nodes.
+      relation: the name of the relation from `src_type` to `dst_type`.
+      symmetric: whether to add every edge's reverse and keep each edge once, as
+        `Graph.symmetrized` does.
+      both_ways: whether to add every edge's reverse, with its label, time, split and all other
+        columns, and to keep parallel edges. None: only where there are two types.
+      normalize_features: whether to make the rows of the features sum to 1.
+
+    Raises `InputError`.
+    """
+    typed = src_type is not None or dst_type is not None
+    both_ways = typed if both_ways is None else both_ways
+    nodes_path, files = _files(path)
+    nodes = {} if nodes_path is None else read_columns(nodes_path)
+    if (src_type is None) != (dst_type is None) or (typed and (nodes or symmetric)):
+        raise InputError(
+            "src_type and dst_type must be given together, without a table of nodes and "
+            "without symmetric",
+            f"src_type={src_type}, dst_type={dst_type}, symmetric={symmetric} and "
+            f"{nodes_path or 'no table of nodes'}",
+            "Leave both out for nodes of one kind; both_ways=true adds reverse edges.",
+        )
+    if symmetric and both_ways:
+        raise InputError(
+            "one of symmetric and both_ways must be true at most", "both", "Leave one out."
+        )
+    names = {"src": src, "dst": dst, "label": label, "time": time, "edge_weight": weight}
+    ids = None
+    if nodes_path is not None:
+        require(str(nodes_path), nodes, ["id"])
+        ids = NodeIds(nodes["id"])
+    table = read_edges(
+        files,
+        names,
+        label_kind=label_kind,
+        columns=columns,
+        apart=typed,
+        text=ids is not None and ids.values.dtype == object,
+    )
+    if src_type is not None and dst_type is not None:
+        graph, ids = table.bipartite(src_type, dst_type, relation, both_ways)
+    else:
+        ids = NodeIds.of_edges(table.src, table.dst) if ids is None else ids
+        graph = table.graph(ids, symmetric, both_ways)
+    name = path.resolve().name
+    for ending in () if path.is_dir() else _FILES:
+        name = name.removesuffix(ending)
+    plain = Plain(name, graph, None, None, None, None, ids, label_names=table.label_names)
+    return (
+        plain
+        if nodes_path is None
+        else _with_nodes(plain, nodes_path, nodes, normalize_features)
+    )
+
+
+def _with_nodes(
+    plain: Plain, path: Path, nodes: dict[str, np.ndarray], normalize_features: bool
+) -> Plain:
+    """The graph with what the table `nodes` has of features, labels and splits."""
+    name, rows = plain.name, _features(path, nodes, needed=False)
+    if "label" in nodes and "split" in nodes:
+        data = Dataset.from_arrays(
+            plain.graph,
+            rows,
+            nodes["label"],
+            nodes["split"],
+            name=name,
+            node_ids=plain.node_ids,
+            normalize_features=normalize_features,
+        )
+        found = Plain.of(data)._replace(label_names=plain.label_names)
+    else:
+        rows = as_features(name, rows)
+        check_finite(name, rows)
+        found = plain._replace(
+            features=as_device(normalized(name, rows) if normalize_features else rows)
+        )
+    if "label" in nodes and "split" not in nodes:
+        numbers, class_names = class_labels(name, nodes["label"])
+        labels = as_labels(name, numbers)
+        check_labels(name, labels, max(1, int(labels.max(initial=0)) + 1), len(labels))
+        found = found._replace(labels=labels, class_names=class_names)
+    return found if rows.shape[1] else found._replace(features=None)
+
+
+def _files(path: Path) -> tuple[Path | None, dict[str, Path]]:
+    """The table of nodes, or None, and the tables of edges, as `read_edges` takes them."""
+    if not path.is_dir():
+        return None, {"": path}
+    nodes = _table(path, "nodes") if _found(path, "nodes") else None
+    if not (_found(path, "train") and not _found(path, "edges")):
+        return nodes, {"": _table(path, "edges")}
+    found = {
+        split: _table(path, name)
+        for split, names in _SPLITS.items()
+        for name in names
+        if _found(path, name)
+    }
+    return nodes, found
+
+
+def _found(folder: Path, name: str) -> list[Path]:
+    return [at for end in ENDINGS if (at := folder / f"{name}{end}").is_file()]
+
+
 def _table(folder: Path, name: str) -> Path:
-    found = [folder / f"{name}{end}" for end in ENDINGS if (folder / f"{name}{end}").is_file()]
+    found = _found(folder, name)
     if len(found) != 1:
         raise InputError(
             f"{folder} must hold one table {name}.parquet or {name}.csv",
@@ -64,8 +227,10 @@ def _table(folder: Path, name: str) -> Path:
     return found[0]
 
 
-def _features(path: Path, columns: dict[str, np.ndarray]) -> np.ndarray:
-    if not columns:
+def _features(path: Path, nodes: dict[str, np.ndarray], needed: bool) -> np.ndarray:
+    """The features in the table `nodes`, float32 `[N, F]`; none, if none are `needed`."""
+    columns = {name: nodes[name] for name in nodes if name not in _SPECIAL}
+    if needed and not columns:
         raise InputError(
             f"{path} must have columns of features beside {', '.join(_SPECIAL)}",
             "none",
@@ -84,4 +249,5 @@ def _features(path: Path, columns: dict[str, np.ndarray]) -> np.ndarray:
                 f"{column.dtype}{list(column.shape)}",
                 "Convert or remove it.",
             )
-    return np.column_stack([column.astype(np.float32) for column in columns.values()])
+    empty = np.empty((len(nodes["id"]), 0), np.float32)
+    return np.column_stack([empty, *(each.astype(np.float32) for each in columns.values())])

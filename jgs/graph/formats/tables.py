@@ -4,7 +4,7 @@ recognised by duck typing."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def table_edges(
     return edges, {column: found[column] for column in others}
 
 
-def require(name: str, found: Mapping[str, Any], needed: Iterable[str]) -> None:
+def require(name: str, found: Collection[str], needed: Iterable[str]) -> None:
     """Raises `InputError` unless the table `name` has the columns `needed`."""
     if missing := [column for column in needed if column not in found]:
         raise InputError(
@@ -118,6 +118,22 @@ def _read_file(path: Path, text: Iterable[str]) -> Any:
         raise InputError(
             f"a table's file must end in {', '.join(ENDINGS)}", path, "Convert or rename it."
         )
+    return read_arrow(path, dict.fromkeys(text, "string"))
+
+
+def read_arrow(
+    path: Path, types: Mapping[str, str], names: Iterable[str] | None = None, skip: int = 0
+) -> Any:
+    """The Arrow table in a file, which is of Parquet if its name ends in `.parquet`, and else
+    text: with commas between the columns if it ends in `.csv` or `.csv.gz`, with tabs if not.
+
+    Args:
+      types: Arrow's types of columns of text files, by name; others are inferred.
+      names: the names of a text file's columns. None: its first line has them.
+      skip: the number of a text file's first lines that are not read.
+
+    Raises `InputError`.
+    """
     try:
         # Optional, and a slow import.
         import pyarrow
@@ -137,6 +153,12 @@ def _read_file(path: Path, text: Iterable[str]) -> Any:
         if kind == "Parquet":
             with open(path, "rb") as file:
                 return pyarrow.parquet.read_table(file)
-        types = dict.fromkeys(text, pyarrow.string())
-        options = pyarrow.csv.ConvertOptions(column_types=types)
-        return pyarrow.csv.read_csv(path, convert_options=options)
+        made = {name: pyarrow.type_for_alias(alias) for name, alias in types.items()}
+        return pyarrow.csv.read_csv(
+            path,
+            pyarrow.csv.ReadOptions(column_names=names and list(names), skip_rows=skip),
+            pyarrow.csv.ParseOptions(
+                delimiter="," if path.name.endswith((".csv", ".csv.gz")) else "\t"
+            ),
+            pyarrow.csv.ConvertOptions(column_types=made),
+        )

@@ -1,0 +1,259 @@
+"""A table of edges, and the graph of one. One row is one edge; its columns:
+
+  `src`, `dst`: its ends, integers or text (`jgs.NodeIds`).
+  `label`: optional. Text (empty: none) and integers (from 0; -1 or empty: none) are classes.
+      Numbers with a point are numbers (empty or NaN: none).
+  `time`: optional. Integers, in any unit. Dates and times become microseconds since 1970 (UTC).
+  `split`: optional. `train`, `val` or `test`; empty: the edge is only a message.
+  `edge_weight`: optional; finite and not negative.
+  all other columns: edge columns of the graph.
+
+The file is Parquet (`.parquet`), or text with commas (`.csv`, `.csv.gz`) or tabs (all others)
+between the columns, whose first line names them. In RecBole's `.inter` files a name has its
+type behind it, as in `rating:float`. Where no column is `src` but one is `user_id`, the columns
+have RecBole's names: `user_id`, `item_id`, `rating` and `timestamp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.data.edge_values import SPLIT_NUMBERS, edge_labels, edge_splits, edge_times
+from jgs.data.text import first_line
+from jgs.errors import InputError, refusing
+from jgs.graph import Graph, NodeIds
+from jgs.graph.formats.tables import read_arrow, read_columns, require
+from jgs.graph.node_ids import id_column
+
+ROLES = ("src", "dst", "label", "time", "edge_weight")  # columns that may have other names
+_RECBOLE = {"src": "user_id", "dst": "item_id", "label": "rating", "time": "timestamp"}
+_REVERSE = "reverse"
+
+
+class EdgeTable(NamedTuple):
+    """The edges of a table.
+
+    Fields (`E` edges):
+      what: what messages call it.
+      src, dst: the columns of the names of the ends, `[E]`.
+      weight: float `[E]`, or None.
+      time: int64 `[E]`, or None.
+      columns: the edge columns `[E, ...]` by name. `label` is int32 (-1: none) or float32 (NaN:
+        none), and `split` int8: 0 train, 1 val, 2 test, -1 none.
+      label_names: the names of the classes of `label`, or None unless they are text.
+    """
+
+    what: str
+    src: np.ndarray
+    dst: np.ndarray
+    weight: np.ndarray | None
+    time: np.ndarray | None
+    columns: dict[str, np.ndarray]
+    label_names: tuple[str, ...] | None
+
+    def graph(self, ids: NodeIds, symmetric: bool, both_ways: bool) -> Graph:
+        """The graph of the nodes `ids`, with all edges. `symmetric` is that of
+        `Graph.from_edges`, and `both_ways` that of `with_reverses`."""
+        src = ids.nodes(self.src, f"src in {self.what}")
+        dst = ids.nodes(self.dst, f"dst in {self.what}")
+        edges = with_reverses(src, dst, self) if both_ways else (src, dst, self)
+        src, dst, own = edges
+        return Graph.from_edges(
+            src,
+            dst,
+            len(ids),
+            own.weight,
+            edge_columns=own.columns,
+            edge_time=own.time,
+            symmetric=symmetric,
+        )
+
+    def bipartite(
+        self, src_type: str, dst_type: str, relation: str, both_ways: bool
+    ) -> tuple[Graph, NodeIds]:
+        """The graph of two types of nodes and of the relation between them, and the names of
+        the nodes, such as `user:17`. `both_ways` is that of `Graph.from_relations`."""
+        if src_type == dst_type:
+            raise InputError(
+                "src_type and dst_type must be two types of nodes",
+                repr(src_type),
+                "Leave both out where src and dst are nodes of one kind.",
+            )
+        ends = {src_type: NodeIds.of_edges(self.src), dst_type: NodeIds.of_edges(self.dst)}
+        one = (src_type, relation, dst_type)
+        graph = Graph.from_relations(
+            {name: len(ids) for name, ids in ends.items()},
+            {one: (ends[src_type].nodes(self.src), ends[dst_type].nodes(self.dst))},
+            None if self.weight is None else {one: self.weight},
+            edge_columns={one: self.columns},
+            edge_time=None if self.time is None else {one: self.time},
+            both_ways=both_ways,
+        )
+        names = [f"{name}:{each}" for name, ids in ends.items() for each in ids.values.tolist()]
+        return graph, NodeIds(np.array(names, object))
+
+
+def with_reverses(
+    src: np.ndarray, dst: np.ndarray, edges: EdgeTable
+) -> tuple[np.ndarray, np.ndarray, EdgeTable]:
+    """The edges and behind them the reverse of each, which has its weight, time and columns. A
+    self-loop is its own reverse. The column `reverse`, bool, is True for the added ones."""
+    back = np.flatnonzero(src != dst)
+    order = np.concatenate([np.arange(src.size), back])
+    columns = {name: array[order] for name, array in edges.columns.items()}
+    columns[_REVERSE] = np.arange(order.size) >= src.size
+    made = edges._replace(
+        weight=None if edges.weight is None else edges.weight[order],
+        time=None if edges.time is None else edges.time[order],
+        columns=columns,
+    )
+    return np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]]), made
+
+
+def read_edges(
+    files: Mapping[str, Path],
+    names: Mapping[str, str | None],
+    *,
+    label_kind: str | None = None,
+    columns: str | None = None,
+    apart: bool = False,
+    text: bool = False,
+) -> EdgeTable:
+    """The table of edges in one file, `{"": path}`, or in a file for each split.
+
+    Args:
+      files: by the names of the splits, in the order of `SPLIT_NUMBERS`. The edges of one file
+        then have the split that it is named for.
+      names: what the columns `ROLES` are called in the files; None or missing as above.
+      label_kind: "class" or "number", whatever the labels look like; None: as above.
+      columns: for text files without a line of names, the names with commas between.
+      apart: whether `src` and `dst` name different nodes. Where they name the same, and only
+        one of the two looks like integers, both are read as text.
+      text: whether ends are text in any case.
+
+    Raises `InputError`.
+    """
+    import pyarrow  # `read_arrow` says what to do where it is not installed
+
+    what = ", ".join(str(path) for path in files.values())
+    header = None if columns is None else [name.strip() for name in columns.split(",")]
+    as_text = ["src", "dst"] if text else []
+    tables = [_read(path, names, header, as_text) for path in files.values()]
+    groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
+    if as_text := [end for group in groups if _is_mixed(tables, group) for end in group]:
+        tables = [_read(path, names, header, as_text) for path in files.values()]
+    _check_alike(files, tables)
+    rule = f"the columns of {what} must be of the same types"
+    with refusing(pyarrow.ArrowException, rule, "Write all as text, or all as numbers."):
+        table = pyarrow.concat_tables(tables, promote_options="permissive")
+    if table.num_rows == 0:
+        raise InputError(f"{what} must have edges", "no row", "Write a row for each edge.")
+    if "label" in table.column_names and label_kind != "number":
+        at = table.column_names.index("label")
+        if pyarrow.types.is_integer(table.column(at).type):  # NumPy's integers have no NaN
+            table = table.set_column(at, "label", table.column(at).fill_null(-1))
+    found = read_columns(table)
+    for end in ("src", "dst"):
+        found[end] = _ends(f"{end} in {what}", found[end])
+    label_names = None
+    if "label" in found:
+        found["label"], label_names = edge_labels(what, found["label"], label_kind)
+    if list(files) != [""]:
+        numbers = [SPLIT_NUMBERS[split] for split in files]
+        found["split"] = np.repeat(np.array(numbers, np.int8), [t.num_rows for t in tables])
+    elif "split" in found:
+        found["split"] = edge_splits(what, found["split"])
+    time = edge_times(what, found.pop("time")) if "time" in found else None
+    src, dst, weight = found.pop("src"), found.pop("dst"), found.pop("edge_weight", None)
+    return EdgeTable(what, src, dst, weight, time, found, label_names)
+
+
+def _read(
+    path: Path,
+    names: Mapping[str, str | None],
+    header: list[str] | None,
+    text: Iterable[str],
+) -> Any:
+    """The Arrow table in a file, with the columns named as the module says; those named `text`
+    are text in a text file, whatever they look like."""
+    types: dict[str, str] = {}
+    skip = 0
+    if header is None and path.name.endswith(".inter"):
+        fields = first_line(path).decode(errors="replace").strip().split("\t")
+        pairs = [field.partition(":")[::2] for field in fields]
+        header, skip = [name for name, _ in pairs], 1
+        types = {name: "double" for name, kind in pairs if kind == "float"}
+    # The file's own names of the columns are known only once it is open.
+    table = read_arrow(path, types, header, skip)
+    called = _called(path, table.column_names, names)
+    if text:
+        types |= {called[end]: "string" for end in text}
+        table = read_arrow(path, types, header, skip)
+    back = {name: role for role, name in called.items()}
+    renamed = [back.get(name, name) for name in table.column_names]
+    twice = [name for name in renamed if renamed.count(name) > 1]
+    if twice or _REVERSE in renamed:
+        raise InputError(
+            f"{path} must have one column of each name, and none that means {_REVERSE!r}",
+            f"{(twice or [_REVERSE])[0]!r} among {', '.join(map(repr, table.column_names))}",
+            "Rename or remove the other one.",
+        )
+    return table.rename_columns(renamed)
+
+
+def _called(path: Path, found: list[str], names: Mapping[str, str | None]) -> dict[str, str]:
+    """What each of `ROLES` that a file has is called there."""
+    given = {role: name for role, name in names.items() if name is not None}
+    usual = _RECBOLE if "src" not in found and "user_id" in found else {}
+    called = {role: given.get(role) or usual.get(role, role) for role in ROLES}
+    require(str(path), found, [called["src"], called["dst"], *given.values()])
+    if len(set(given.values())) < len(given):
+        raise InputError(
+            "each option that names a column must name another one",
+            ", ".join(f"{role}={name}" for role, name in given.items()),
+            "Correct them.",
+        )
+    taken = set(given.values())
+    return {r: n for r, n in called.items() if n in found and (r in given or n not in taken)}
+
+
+def _is_mixed(tables: list[Any], ends: Iterable[str]) -> bool:
+    """Whether some of these columns are text, and others integers."""
+    from pyarrow import types
+
+    kinds = [table.column(end).type for table in tables for end in ends]
+    text = (types.is_string(kind) or types.is_large_string(kind) for kind in kinds)
+    return any(text) and any(map(types.is_integer, kinds))
+
+
+def _check_alike(files: Mapping[str, Path], tables: list[Any]) -> None:
+    """Raises `InputError` unless the files of splits have the same columns, but for `label`,
+    and none that says the split again."""
+    paths, first = list(files.values()), {*tables[0].column_names, "label"}
+    for path, table in zip(paths, tables, strict=True):
+        names = {*table.column_names, "label"}
+        if len(tables) > 1 and "split" in names:
+            raise InputError(
+                f"{path} must have no column 'split', for its name says it",
+                "one",
+                "Remove the column, or write one table of all edges.",
+            )
+        if odd := sorted(names ^ first):
+            raise InputError(
+                f"{path} must have the columns of {paths[0]}",
+                f"{odd[0]!r} in only one of them",
+                "Write the same columns in both.",
+            )
+
+
+def _ends(what: str, values: np.ndarray) -> np.ndarray:
+    """The names of nodes in a column, int64 or objects that are text."""
+    names = id_column(what, values)
+    if names.dtype == object and (names == "").any():
+        at = int(np.argmax(names == ""))
+        raise InputError(f"{what} must name a node", f"nothing in row {at}", "Name it.")
+    return names

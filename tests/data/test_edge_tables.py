@@ -1,0 +1,325 @@
+"""Tables of edges as data sets: what `load_plain` makes of their columns, and refuses."""
+
+import gzip
+
+import numpy as np
+import pandas
+import pytest
+
+from jgs import InputError
+from jgs.data import load
+from jgs.data.plain import load_plain
+
+TABLE = {
+    "src": ["ann", "bob", "ann", "cat", "bob"],
+    "dst": ["bob", "cat", "bob", "cat", "ann"],
+    "label": ["good", "bad", "", "good", "bad"],
+    "split": ["train", "train", "val", "", "test"],
+    "time": [5, 4, 3, 2, 1],
+    "edge_weight": [1.0, 2.0, 3.0, 4.0, 5.0],
+    "price": [10, 20, 30, 40, 50],
+}
+
+
+def write(path, **changes):
+    """Writes `TABLE` with changed columns; None leaves a column out."""
+    columns = {k: v for k, v in (TABLE | changes).items() if v is not None}
+    frame = pandas.DataFrame(columns)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="," if ".csv" in path.name else "\t")
+    return path
+
+
+def edges(plain, *names):
+    """A tuple for each edge: the names of its ends, then its columns `names`; sorted."""
+    graph = plain.graph
+    ends = plain.node_ids[graph.edge_index()].tolist()
+    fields = {"edge_time": graph.edge_time, "edge_weight": graph.edge_weight}
+    columns = [np.asarray((fields | graph.edge_columns)[name]).tolist() for name in names]
+    return sorted(zip(*ends, *columns, strict=True))
+
+
+ALL = ("label", "split", "edge_time", "edge_weight", "price")
+GIVEN = [
+    ("ann", "bob", -1, 1, 3, 3.0, 30),
+    ("ann", "bob", 1, 0, 5, 1.0, 10),
+    ("bob", "ann", 0, 2, 1, 5.0, 50),
+    ("bob", "cat", 0, 0, 4, 2.0, 20),
+    ("cat", "cat", 1, -1, 2, 4.0, 40),
+]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".tsv", ".tsv.gz"])
+def test_every_column_stays_with_its_edge(tmp_path, ending):
+    plain = load_plain(write(tmp_path / f"mine{ending}"), "data")
+    assert edges(plain, *ALL) == GIVEN
+    columns = plain.graph.edge_columns
+    assert (columns["label"].dtype, columns["split"].dtype) == (np.int32, np.int8)
+    assert plain.graph.edge_time.dtype == np.int64
+    assert (plain.name, plain.label_names) == ("mine", ("bad", "good"))
+    assert plain.node_ids.values.tolist() == ["ann", "bob", "cat"]
+    assert plain.labels is plain.train_idx is plain.features is plain.negatives is None
+
+
+def test_a_folder_has_edges_and_perhaps_nodes(tmp_path):
+    write(tmp_path / "own" / "edges.csv")
+    plain = load_plain("own", tmp_path)
+    assert (plain.name, edges(plain, *ALL)) == ("own", GIVEN)
+    nodes = {"id": ["cat", "dan", "bob", "ann"], "x": [1, 2, 3, 4], "label": list("aabb")}
+    for left_out in ((), ("x",), ("label",), ("x", "label")):
+        kept = {name: column for name, column in nodes.items() if name not in left_out}
+        pandas.DataFrame(kept).to_csv(tmp_path / "own" / "nodes.csv", index=False)
+        plain = load_plain("own", tmp_path)
+        assert edges(plain, *ALL) == GIVEN
+        assert plain.node_ids.values.tolist() == nodes["id"]
+        assert plain.label_names == ("bad", "good")
+        labels, features = plain.labels, plain.features
+        assert (labels is None) == ("label" in left_out)
+        assert (features is None) == ("x" in left_out)
+        assert labels is None or labels.tolist() == [0, 0, 1, 1]
+        assert features is None or np.asarray(features).tolist() == [[1], [2], [3], [4]]
+        assert plain.train_idx is None
+    nodes["split"] = ["test", "train", "val", ""]
+    pandas.DataFrame(nodes).to_csv(tmp_path / "own" / "nodes.csv", index=False)
+    plain, data = load_plain("own", tmp_path), load(tmp_path / "own")
+    assert (plain.train_idx.tolist(), plain.test_idx.tolist()) == ([1], [0])
+    assert plain.class_names == data.class_names == ("a", "b")
+    assert np.array_equal(plain.graph.edge_time, data.graph.edge_time)
+    assert np.array_equal(plain.graph.edge_columns["label"], data.graph.edge_columns["label"])
+
+
+@pytest.mark.parametrize("val", ["val", "valid"])
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_a_folder_has_a_table_for_each_split(tmp_path, val, ending):
+    rows = {"train": slice(0, 2), val: slice(2, 4), "test": slice(4, 5)}
+    for name, some in rows.items():
+        own = {key: column[some] for key, column in TABLE.items()} | {"split": None}
+        write(tmp_path / "parts" / f"{name}{ending}", **own)
+    plain = load_plain(tmp_path / "parts", "data")
+    expected = [
+        edge[:3] + ((1,) if edge[0] == "cat" else edge[3:4]) + edge[4:] for edge in GIVEN
+    ]
+    assert edges(plain, *ALL) == expected
+    frame = pandas.DataFrame({key: TABLE[key][2:4] for key in ("src", "dst", "time", "price")})
+    frame.assign(edge_weight=[3.0, 4.0]).to_csv(tmp_path / "own.csv", index=False)
+    (tmp_path / "parts" / f"{val}{ending}").unlink()
+    (tmp_path / "own.csv").rename(tmp_path / "parts" / f"{val}.csv")  # without labels
+    labels = [
+        edge[2] for edge in edges(load_plain(tmp_path / "parts", "data"), "label", "price")
+    ]
+    assert labels == [-1, 1, 0, 0, -1]
+
+
+def test_reverse_edges_have_the_columns_of_their_edges(tmp_path):
+    path = write(tmp_path / "mine.csv")
+    plain = load_plain(path, "data", both_ways=True)
+    back = [(b, a, *rest) for a, b, *rest in GIVEN if a != b]
+    assert edges(plain, *ALL) == sorted(GIVEN + back)
+    added = [edge for edge in edges(plain, *ALL, "reverse") if edge[-1]]
+    assert sorted(back) == [edge[:-1] for edge in added]
+    once = load_plain(path, "data", symmetric=True)  # but times differ
+    assert len(edges(once)) == 9
+    write(path, time=None)
+    assert edges(load_plain(path, "data", symmetric=True), "price") == [
+        *[("ann", "bob", 10), ("bob", "ann", 50), ("bob", "cat", 20)],
+        *[("cat", "bob", 20), ("cat", "cat", 40)],
+    ]
+
+
+def test_two_types_of_nodes_number_their_names_apart(tmp_path):
+    path = tmp_path / "u.data"
+    path.write_text("7\t3\t5\t30\n3\t3\t1\t20\n7\t9\t4\t10\n")
+    given = {"columns": "user_id,item_id,rating,timestamp", "label_kind": "number"}
+    types = {"src_type": "user", "dst_type": "item"}
+    plain = load_plain(path, "data", **given, **types)
+    graph = plain.graph
+    assert graph.schema.node_types == (("user", 2), ("item", 2))
+    assert graph.schema.relations == (("user", "to", "item"), ("item", "rev_to", "user"))
+    assert plain.node_ids.values.tolist() == ["user:3", "user:7", "item:3", "item:9"]
+    there = [
+        ("user:3", "item:3", 1, 20),
+        ("user:7", "item:3", 5, 30),
+        ("user:7", "item:9", 4, 10),
+    ]
+    back = [(b, a, *rest) for a, b, *rest in there]
+    assert edges(plain, "label", "edge_time") == sorted(there + back)
+    assert graph.edge_columns["label"].dtype == np.float32
+    assert "reverse" not in graph.edge_columns
+    one = load_plain(path, "data", **given, **types, relation="rates", both_ways=False)
+    assert one.graph.schema.relations == (("user", "rates", "item"),)
+    assert edges(one, "label", "edge_time") == there
+    same = load_plain(path, "data", **given)
+    assert same.node_ids.values.tolist() == [3, 7, 9]
+
+
+def test_a_file_of_recbole_s_says_the_types_of_its_columns(tmp_path):
+    path = tmp_path / "ml-100k.inter"
+    head = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
+    path.write_text(head + "196\t242\t3\t881250949\n186\t302\t4\t891717742\n")
+    plain = load_plain(path, "data")
+    assert plain.name == "ml-100k"
+    assert edges(plain, "label", "edge_time") == [
+        (186, 302, 4.0, 891717742),
+        (196, 242, 3.0, 881250949),
+    ]
+    assert plain.graph.edge_columns["label"].dtype == np.float32
+    classes = load_plain(path, "data", label_kind="class")
+    assert classes.graph.edge_columns["label"].dtype == np.int32
+    other = load_plain(path, "data", label="timestamp", time="rating")
+    assert np.asarray(other.graph.edge_time).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_labels_that_are_missing(tmp_path, ending):
+    for labels, kind, expected in (
+        ([3, None, 0, 2, 1], "Int64", [3, -1, 0, 2, 1]),
+        ([True, False, True, True, True], "bool", [1, 0, 1, 1, 1]),
+        ([3.5, None, 0.5, 2, 1], "Float64", [3.5, np.nan, 0.5, 2, 1]),
+        ([None, None, "b", "a", "b"], "string", [-1, -1, 1, 0, 1]),
+    ):
+        path = write(tmp_path / f"t{ending}", label=pandas.array(labels, kind), time=range(5))
+        graph = load_plain(path, "data").graph
+        found = np.asarray(graph.edge_columns["label"])[np.argsort(graph.edge_time)]
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == (np.float32 if "F" in kind else np.int32)
+        if kind == "Int64":
+            graph = load_plain(path, "data", label_kind="number").graph
+            found = np.asarray(graph.edge_columns["label"])[np.argsort(graph.edge_time)]
+            np.testing.assert_array_equal(found, [3, np.nan, 0, 2, 1])
+            assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("times", "micro"),
+    [
+        (["2020-01-01"] * 5, 1577836800 * 10**6),
+        (["2020-01-01 00:00:01"] * 5, 1577836801 * 10**6),
+        (["2020-01-01T00:00:00.000001"] * 5, 1577836800 * 10**6 + 1),
+        (["1960-01-01"] * 5, -315619200 * 10**6),
+        ([2.0**40] * 5, 2**40),
+        ([2**62] * 5, 2**62),
+    ],
+)
+def test_dates_become_microseconds(tmp_path, times, micro):
+    graph = load_plain(write(tmp_path / "t.csv", time=times), "data").graph
+    assert np.asarray(graph.edge_time).tolist() == [micro] * 5
+    if isinstance(times[0], str):
+        frame = pandas.Series(pandas.to_datetime(times)).dt.tz_localize("UTC")
+        path = write(tmp_path / "t.parquet", time=frame.dt.tz_convert("Asia/Tokyo"))
+        assert np.asarray(load_plain(path, "data").graph.edge_time).tolist() == [micro] * 5
+
+
+def test_ids_of_which_some_look_like_numbers(tmp_path):
+    mixed = {"src": ["07", "7", "8", "7", "8"], "dst": ["x", "07", "x", "x", "7"]}
+    plain = load_plain(write(tmp_path / "t.csv", **mixed), "data")
+    assert plain.node_ids.values.tolist() == ["07", "7", "8", "x"]
+    for name, src in (("train", ["07", "7"]), ("test", ["a", "b"])):
+        pandas.DataFrame({"src": src, "dst": src}).to_csv(tmp_path / f"{name}.csv", index=False)
+    assert load_plain(tmp_path, "data").node_ids.values.tolist() == ["07", "7", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "says"),
+    [
+        ({"src": None}, {}, "t.csv must have a column 'src'; got columns 'dst', 'label'"),
+        ({}, {"label": "stars"}, "t.csv must have a column 'stars'; got columns"),
+        ({}, {"label": "price"}, "one column of each name, and none that means 'reverse'; got"),
+        ({}, {"src": "dst", "dst": "dst"}, "must name another one; got src=dst, dst=dst"),
+        ({}, {"both_ways": True, "symmetric": True}, "one of symmetric and both_ways must"),
+        ({}, {"src_type": "a"}, "must be given together"),
+        ({}, {"src_type": "a", "dst_type": "b", "symmetric": True}, "without symmetric; got"),
+        ({}, {"src_type": "a", "dst_type": "a"}, "must be two types of nodes; got 'a'"),
+        ({}, {"label_kind": "rank"}, "must be class or number; got 'rank'"),
+        ({}, {"label_kind": "number"}, "must be numbers for label_kind=number; got 'bad'"),
+        ({}, {"sources": "a"}, "the options of the data set"),
+        ({}, {"columns": "src,dst"}, "must be a whole CSV file; got CSV parse error"),
+        (
+            {"src": [1.5, 2, 3, 4, 5]},
+            {},
+            "src in {path} must be integers of at most 64 bits, or",
+        ),
+        ({"src": [1, 2, 3, None, 5]}, {}, "perhaps missing"),
+        (
+            {"src": ["a", "b", "", "c", "d"]},
+            {},
+            "src in {path} must name a node; got nothing in",
+        ),
+        ({"time": [1, 2, None, 4, 5]}, {}, "a whole number or a date; got nan at edge 2"),
+        ({"time": [1, 2, 2.5, 4, 5]}, {}, "a whole number or a date; got 2.5 at edge 2"),
+        ({"time": [1, 2, 1e30, 4, 5]}, {}, "a whole number or a date; got 1e+30 at edge 2"),
+        ({"time": [*"1234", "soon"]}, {}, "whole number or a date; got 1 at edge 0"),
+        ({"time": ["2020-01-01"] * 4 + [None]}, {}, "or a date; got NaT at edge 4"),
+        ({"time": ["2020-01-01T00:00:00.000000001"] * 5}, {}, "must be whole microseconds"),
+        (
+            {"split": ["train", "valid"] * 2 + [""]},
+            {},
+            "val, test, or empty; got valid at edge 1",
+        ),
+        (
+            {"label": [0, -2, 1, 1, 1]},
+            {},
+            "or -1; got -2 at edge 1. Number them from 0; label_",
+        ),
+        ({"label": [0, 1 << 16, 1, 1, 1]}, {}, "65536), or -1; got 65536 at edge 1"),
+        ({"label": [0, 0.5, 1, 1, 1]}, {"label_kind": "class"}, "or -1; got 0.5 at edge 1"),
+        (
+            {"label": [0, 1e300, 1, 1, 1.5]},
+            {},
+            "finite as float32, or NaN for none; got 1e+300",
+        ),
+        (
+            {"edge_weight": [1, 1, 1, 1, None]},
+            {},
+            "edge weights must be finite float32 numbers and not",
+        ),
+        (
+            {"edge_weight": [1, 1, 1, 1, -1]},
+            {},
+            "edge weights must be finite float32 numbers and not negative",
+        ),
+        ({"price": list("abcde")}, {}, "'price' must be numbers; got 'a' in row 0"),
+        ({"reverse": [0] * 5}, {}, "none that means 'reverse'; got 'reverse' among"),
+    ],
+)
+def test_broken_tables_are_refused_in_a_line(tmp_path, changes, options, says):
+    path = write(tmp_path / "t.csv", **changes)
+    with pytest.raises(InputError) as caught:
+        load_plain(path, "data", **options)
+    assert says.replace("{path}", str(path)) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_broken_folders_of_splits_are_refused(tmp_path):
+    folder = tmp_path / "parts"
+    write(folder / "train.csv", split=None)
+    for changes, says in (
+        ({}, "test.csv must have no column 'split', for its name says it"),
+        ({"split": None, "price": None}, "'price' in only one of them"),
+        ({"split": None, "price": list("abcde")}, "must be of the same types"),
+    ):
+        write(folder / "test.csv", **changes)
+        with pytest.raises(InputError, match=says) as caught:
+            load_plain(folder, "data")
+        assert "\n" not in str(caught.value)
+    write(folder / "test.csv", split=None)
+    write(folder / "test.parquet", split=None)
+    with pytest.raises(InputError, match=r"one table test.*; got 2 of them"):
+        load_plain(folder, "data")
+
+
+def test_a_table_without_rows_and_a_list_that_is_no_table(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("src,dst\n")
+    with pytest.raises(InputError, match=r"t\.csv must have edges; got no row"):
+        load_plain(path, "data")
+    for name, text in (("t.tsv", "0\t1\n1\t2\n"), ("u.tsv", "# from\tto\n0\t1\n1\t2\n")):
+        (tmp_path / name).write_text(text)
+        assert load_plain(tmp_path / name, "data").graph.num_edges == 4
+    (tmp_path / "v.tsv.gz").write_bytes(gzip.compress(b"src\tdst\n0\t1\n1\t2\n"))
+    assert load_plain(tmp_path / "v.tsv.gz", "data").graph.num_edges == 2
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="must have a column 'src' and a column 'dst'"):
+        load_plain(path, "data")
