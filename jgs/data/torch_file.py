@@ -157,6 +157,8 @@ def _read_pickles(data: bytes) -> tuple[Any, dict[str, bytes]]:
             kinds[value.storage.key] = value.storage.kind
     storages = {}
     for key in keys:
+        if key not in kinds:
+            raise pickle.UnpicklingError("a storage that belongs to no array of the dict")
         (size,) = np.frombuffer(file.read(8), "<i8").tolist()
         storages[key] = file.read(max(0, size) * kinds[key].itemsize)
     return found, storages

@@ -104,7 +104,8 @@ def load_folder(
             rows = raw / "node-feat.csv.gz"
             save_text_features(folder.name, rows, num_nodes, target / "features.npy")
 
-    parsed(kept, [*sources, *files.values()], {"both_ways": both_ways}, build, verify)
+    settings = {"split": splits.name, "both_ways": both_ways}
+    parsed(kept, [*sources, *files.values()], settings, build, verify)
     negatives = {
         name: open_npy(kept / f"{name}.npy")
         for name in ("val", "test")
