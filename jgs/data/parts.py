@@ -3,7 +3,7 @@
     manifest.json         what `write_parts` wrote, with the SHA-256 of the manifests below
     graph/                the whole graph with new ids, as `jgs.Graph.save` writes it
     shared/               labels, val_idx, test_idx, original_ids; the schema of a typed graph;
-                          the `jgs.NodeIds` of the data set, if it has them
+                          the `jgs.NodeIds` and the negatives of the data set, if it has them
     part-00000/ ...       the data of one part:
       features.npy          [n, F], the features of its own nodes; or for `SparseFeatures`
                             features_indptr.npy, features_indices.npy, features_values.npy
@@ -113,6 +113,22 @@ class Parts(Shown):
         """As in `jgs.data.Dataset`."""
         names = self.manifest.get("class_names")
         return None if names is None else tuple(names)
+
+    @property
+    def label_names(self) -> tuple[str, ...] | None:
+        """As in `jgs.data.plain.Plain`."""
+        names = self.manifest.get("label_names")
+        return None if names is None else tuple(names)
+
+    @cached_property
+    def negatives(self) -> dict[str, np.ndarray] | None:
+        """As in `jgs.data.plain.Plain`, with the new node ids, memory-mapped."""
+        shared, prefix = (
+            _open(self.folder, SHARED, SHARED_KIND, self.manifest, False),
+            "negatives.",
+        )
+        found = {k.removeprefix(prefix): v for k, v in shared.items() if k.startswith(prefix)}
+        return found or None
 
     @cached_property
     def node_ids(self) -> NodeIds | None:

@@ -47,7 +47,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     options = vars(given)
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
-        import jgs.data
+        from jgs.data.plain import load_whole
         from jgs.partition import nodes
         from jgs.partition.folder import check_out, write_parts
         from jgs.partition.memory import check_memory
@@ -60,7 +60,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     nodes.check_partition(*choice)
     check_out(given.out)
     with command.loading():
-        data = jgs.data.load(
+        plain, data = load_whole(
             given.dataset,
             options.get("root", "data"),
             **command.option_values(options.get("data_options", ())),
@@ -87,7 +87,16 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
         more = {"seed": seed, "threads": options.get("threads", 1), "scratch": scratch}
         assignment = nodes.partition_nodes(graph, given.parts, method, **splits, **more)
     partitioned = time.perf_counter()
-    manifest = write_parts(given.out, data, assignment, given.parts, method=used, seed=seed)
+    manifest = write_parts(
+        given.out,
+        data,
+        assignment,
+        given.parts,
+        method=used,
+        seed=seed,
+        label_names=plain.label_names,
+        negatives=plain.negatives,
+    )
     written = time.perf_counter()
     _show(manifest)
     return {

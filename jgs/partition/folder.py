@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -59,6 +59,8 @@ def write_parts(
     *,
     method: str,
     seed: int = 0,
+    label_names: tuple[str, ...] | None = None,
+    negatives: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Writes `data` in `num_parts` parts to `folder`; returns the manifest.
 
@@ -68,6 +70,7 @@ def write_parts(
       assignment: int32 `[N]`, the part of each node (see `partition_nodes`).
       num_parts: the number of parts.
       method, seed: how the assignment was made, for the manifest.
+      label_names, negatives: as in `jgs.data.plain.Plain`, whose `dataset` is `data`.
 
     Nodes get new ids, those of part 0 first; within a part they keep their order. The memory is
     at most 40 bytes a node. Edges and features are read where they lie, piece by piece, the
@@ -102,6 +105,8 @@ def write_parts(
         "edge_cut": edge_cut(in_neighbors(data.graph), assignment),
         **_shares(data, assignment, np.diff(offsets), owner, dealt),
     }
+    if label_names is not None:
+        manifest["label_names"] = list(label_names)
     shared: dict[str, Any] = {
         "labels": _rows(data.labels, order),
         "val_idx": np.sort(new_id[data.val_idx]),
@@ -110,6 +115,8 @@ def write_parts(
         **stored.node_ids(data.node_ids),
         **named,
     }
+    for split, ids in (negatives or {}).items():
+        shared[f"negatives.{split}"] = _renamed(ids, new_id)
     with replacing(folder, KIND, parts_files) as fresh:
         folders = [fresh / part_name(part) for part in range(num_parts)]
         for at in (fresh / GRAPH, fresh / SHARED, *folders):
@@ -258,6 +265,11 @@ def _topology(data: Dataset, new_id: np.ndarray, rows: np.ndarray) -> dict[str, 
 def _rows(array: np.ndarray, rows: np.ndarray) -> Chunks:
     pieces = (array[rows[first:stop]] for first, stop in _chunks(array, rows.size))
     return Chunks((rows.size, *array.shape[1:]), array.dtype, pieces)
+
+
+def _renamed(ids: np.ndarray, new_id: np.ndarray) -> Chunks:
+    pieces = (new_id[ids[first:stop]] for first, stop in _chunks(ids, len(ids)))
+    return Chunks(ids.shape, new_id.dtype, pieces)
 
 
 def deal_seeds(owner: np.ndarray, num_parts: int) -> np.ndarray:

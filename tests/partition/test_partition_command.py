@@ -80,7 +80,7 @@ def test_the_method_that_was_used_is_the_one_that_is_named(tmp_path, capsys):
 def test_an_out_that_cannot_be_written_is_refused_before_any_work(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("jgs.data.plain.load_whole", lambda *_, **__: pytest.fail("loaded"))
     (tmp_path / "file").write_text("mine")
     assert main([*DATA, "--parts", "2", "--out", str(tmp_path / "file" / "x")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -90,7 +90,7 @@ def test_an_out_that_cannot_be_written_is_refused_before_any_work(
 @pytest.mark.parametrize("out", [".", "..", "sub/..", "{}"])
 def test_an_out_around_the_working_directory_is_refused(tmp_path, capsys, monkeypatch, out):
     """Another folder would take its place, and the user's shell would be left nowhere."""
-    monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("jgs.data.plain.load_whole", lambda *_, **__: pytest.fail("loaded"))
     here = tmp_path / "empty" / "here"
     (here / "sub").mkdir(parents=True)
     monkeypatch.chdir(here)
@@ -101,7 +101,7 @@ def test_an_out_around_the_working_directory_is_refused(tmp_path, capsys, monkey
 
 
 def test_a_folder_of_the_users_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("jgs.data.load", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("jgs.data.plain.load_whole", lambda *_, **__: pytest.fail("loaded"))
     (tmp_path / "thesis.txt").write_text("mine")
     assert main([*DATA, "--parts", "2", "--out", str(tmp_path)]) == 2
     assert "must not exist, be empty" in capsys.readouterr().err
