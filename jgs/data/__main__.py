@@ -104,11 +104,15 @@ def _list(names: Any, fetched: Sequence[str]) -> dict[str, Any]:
 
 
 def _describe(data: Plain, root: str) -> dict[str, Any]:
-    from jgs.graph import SparseFeatures  # a slow import
+    import numpy as np  # slow imports
+
+    from jgs.data.values import SPLITS
+    from jgs.graph import SparseFeatures
 
     graph, labels, features = data.graph, data.labels, data.features
     found: dict[str, Any] = {"dataset": data.name, "root": root, "nodes": graph.num_nodes}
     found |= {"edges": graph.num_edges, "weighted": graph.edge_weight is not None}
+    found["timed"] = graph.edge_time is not None
     if graph.schema is not None:
         found["node_types"] = dict(graph.schema.node_types)
         found["relations"] = [" ".join(relation) for relation in graph.schema.relations]
@@ -121,6 +125,11 @@ def _describe(data: Plain, root: str) -> dict[str, Any]:
     for split in ("train", "test"):
         if (ids := getattr(data, f"{split}_idx")) is not None:
             found[split] = len(ids)
+    if (label := graph.edge_columns.get("label")) is not None:
+        found["edge_labels"] = "classes" if label.dtype.kind == "i" else "numbers"
+    if (numbers := graph.edge_columns.get("split")) is not None:
+        counts = np.bincount(np.asarray(numbers) + 1, minlength=4)[1:].tolist()
+        found |= {f"{name}_edges": n for name, n in zip(SPLITS, counts, strict=True)}
     rows = [(name.replace("_", " "), _text(value)) for name, value in found.items()]
     _show(data.name, ("", ""), rows)
     return found

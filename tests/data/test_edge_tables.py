@@ -1,6 +1,7 @@
 """Tables of edges as data sets: what `load_plain` makes of their columns, and refuses."""
 
 import gzip
+import json
 
 import numpy as np
 import pandas
@@ -8,7 +9,9 @@ import pytest
 
 from jgs import InputError
 from jgs.data import load
+from jgs.data.__main__ import main
 from jgs.data.plain import load_plain
+from jgs.predict.command import read_ids
 
 TABLE = {
     "src": ["ann", "bob", "ann", "cat", "bob"],
@@ -62,6 +65,14 @@ def test_every_column_stays_with_its_edge(tmp_path, ending):
     assert (plain.name, plain.label_names) == ("mine", ("bad", "good"))
     assert plain.node_ids.values.tolist() == ["ann", "bob", "cat"]
     assert plain.labels is plain.train_idx is plain.features is plain.negatives is None
+
+
+def test_the_command_describes_the_edges(tmp_path, capsys):
+    assert main(["describe", str(write(tmp_path / "mine.csv"))]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["edges"], found["timed"]) == (3, 5, True)
+    assert found["edge_labels"] == "classes"
+    assert [found[f"{name}_edges"] for name in ("train", "val", "test")] == [2, 1, 1]
 
 
 def test_a_folder_has_edges_and_perhaps_nodes(tmp_path):
@@ -148,6 +159,9 @@ def test_two_types_of_nodes_number_their_names_apart(tmp_path):
     assert edges(plain, "label", "edge_time") == sorted(there + back)
     assert graph.edge_columns["label"].dtype == np.float32
     assert "reverse" not in graph.edge_columns
+    (tmp_path / "pairs.txt").write_text("user:7\titem:3\nuser:3 item:9\n")
+    pairs = read_ids(tmp_path / "pairs.txt", graph.num_nodes, 2, plain.node_ids)
+    assert pairs.tolist() == [[1, 2], [0, 3]]
     one = load_plain(path, "data", **given, **types, relation="rates", both_ways=False)
     assert one.graph.schema.relations == (("user", "rates", "item"),)
     assert edges(one, "label", "edge_time") == there

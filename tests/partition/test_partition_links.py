@@ -2,12 +2,15 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 from jgs import Graph, NodeIds
 from jgs.data.parts import open_parts
 from jgs.data.plain import Plain, load_plain
+from jgs.dist import RankParts, rank_loader
+from jgs.dist.communicators.comm import Alone
 from jgs.partition import write_parts
 from jgs.partition.__main__ import main
 
@@ -59,6 +62,21 @@ def test_the_columns_of_edges_survive(tmp_path, capsys, options):
     for index in range(3):
         part = parts.part(index)
         assert part.features.shape == (part.last - part.first, 0)
+
+
+def test_ranks_take_parts_without_features(tmp_path):
+    plain = Plain("own", Graph.from_edges(*ENDS, num_nodes=60), None, None, None)
+    parts = np.arange(60) % 2
+    write_parts(tmp_path / "p", plain.dataset(), parts, 2, method="by hand")
+    comm, key = Alone(), jax.random.key(0)
+    for cache in ("none", "trial"):
+        ranks = RankParts(comm, open_parts(tmp_path / "p"))
+        with rank_loader(comm, ranks, 10, (3, 2), key=key, cache=cache) as loader:
+            seeds = []
+            for batch, x in loader:
+                assert x.shape == (*batch.nodes.shape, 0)
+                seeds += np.asarray(batch.seeds)[np.asarray(batch.seed_mask)].tolist()
+        assert sorted(seeds) == list(range(60))
 
 
 def test_archives_and_edge_lists_without_labels(tmp_path, capsys):
