@@ -125,6 +125,13 @@ def _loader_of_path(name: str, root: Path) -> Callable[..., Dataset]:
         return partial(archive.load, path.stem, path.parent)
     if snap.is_edge_list(path):
         return partial(snap.load, path.name, path.parent)
+    if tables.is_edge_table(path):
+        raise InputError(
+            "a data set of labelled nodes must have a table of them beside that of edges",
+            path,
+            "Make a folder of edges and nodes (jgs.data.formats.tables), or train a task of "
+            "edges, or embed.",
+        )
     raise InputError(
         f"a data set's file must end in .npz or, for an edge list, {', '.join(snap.ENDINGS)}, "
         "or begin with out.",

@@ -150,12 +150,13 @@ def read_edges(
     rule = f"the columns of {what} must be of the same types"
     with refusing(pyarrow.ArrowException, rule, "Write all as text, or all as numbers."):
         table = pyarrow.concat_tables(tables, promote_options="permissive")
+        if "label" in table.column_names and label_kind != "number":
+            at = table.column_names.index("label")
+            label = table.column(at)
+            if pyarrow.types.is_integer(label.type):  # NumPy's integers have no NaN
+                table = table.set_column(at, "label", label.cast("int64").fill_null(-1))
     if table.num_rows == 0:
         raise InputError(f"{what} must have edges", "no row", "Write a row for each edge.")
-    if "label" in table.column_names and label_kind != "number":
-        at = table.column_names.index("label")
-        if pyarrow.types.is_integer(table.column(at).type):  # NumPy's integers have no NaN
-            table = table.set_column(at, "label", table.column(at).fill_null(-1))
     found = read_columns(table)
     for end in ("src", "dst"):
         found[end] = _ends(f"{end} in {what}", found[end])

@@ -60,7 +60,8 @@ def edge_times(what: str, times: np.ndarray) -> np.ndarray:
     dates in microseconds since 1970. Raises `InputError`."""
     rule = f"the time of every edge in {what} must be a whole number or a date"
     if times.ndim != 1 or times.dtype.kind not in "iufM":
-        refuse_where(np.ones(len(times), bool), times, "edge", rule, "Convert the column.")
+        first = " ".join(str(times[0]).split())[:60]
+        raise InputError(rule, f"{first} at edge 0", "Convert the column.")
     if times.dtype.kind == "M":
         refuse_where(np.isnat(times), times, "edge", rule, "Add those that are missing.")
         moments = times.astype("M8[us]")
@@ -81,7 +82,9 @@ def edge_times(what: str, times: np.ndarray) -> np.ndarray:
 def edge_splits(what: str, names: np.ndarray) -> np.ndarray:
     """int8 `[E]`: the splits of the edges in the table `what`, whose column has their names: 0
     train, 1 val, 2 test, and -1 where it is empty. Raises `InputError`."""
-    texts = np.array(["" if is_missing(name) else str(name) for name in names], object)
+    texts = np.array(
+        ["" if is_missing(name) else " ".join(str(name).split()) for name in names], object
+    )
     rule = f"the split of an edge in {what} must be {', '.join(SPLITS)}, or empty"
     wrong = ~np.isin(texts, [*SPLITS, ""])
     refuse_where(wrong, texts, "edge", rule, "Correct it, or leave it empty.")

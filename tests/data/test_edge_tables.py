@@ -226,6 +226,21 @@ def test_dates_become_microseconds(tmp_path, times, micro):
         assert np.asarray(load_plain(path, "data").graph.edge_time).tolist() == [micro] * 5
 
 
+def test_the_kinds_of_columns_that_parquet_has(tmp_path):
+    for labels, expected in (
+        (pandas.array([1, None, 2, 0, 1], "UInt8"), [1, -1, 2, 0, 1]),
+        (pandas.Categorical(["b", None, "a", "b", "a"]), [1, -1, 0, 1, 0]),
+    ):
+        path = write(tmp_path / "t.parquet", label=labels, time=range(5))
+        graph = load_plain(path, "data").graph
+        found = np.asarray(graph.edge_columns["label"])[np.argsort(graph.edge_time)]
+        assert found.tolist() == expected
+    with pytest.raises(InputError, match="only the columns of a text file may need names"):
+        load_plain(path, "data", columns="src,dst")
+    with pytest.raises(InputError, match="must have a table of them beside that of edges"):
+        load(path)
+
+
 def test_ids_of_which_some_look_like_numbers(tmp_path):
     mixed = {"src": ["07", "7", "8", "7", "8"], "dst": ["x", "07", "x", "x", "7"]}
     plain = load_plain(write(tmp_path / "t.csv", **mixed), "data")
@@ -295,6 +310,8 @@ def test_ids_of_which_some_look_like_numbers(tmp_path):
             "edge weights must be finite float32 numbers and not negative",
         ),
         ({"price": list("abcde")}, {}, "'price' must be numbers; got 'a' in row 0"),
+        ({"time": [*"1234", "in\nlines"]}, {}, "whole number or a date; got 1 at edge 0"),
+        ({"split": ["in\nlines"] * 5}, {}, "or empty; got in lines at edge 0"),
         ({"reverse": [0] * 5}, {}, "none that means 'reverse'; got 'reverse' among"),
     ],
 )

@@ -103,6 +103,9 @@ def read_columns(table: Any, text: Iterable[str] = ()) -> dict[str, np.ndarray]:
 
 
 def _column(values: Any) -> np.ndarray:
+    if hasattr(getattr(values, "type", None), "index_type"):
+        # Arrow's categories: `to_numpy` would give the last one for an entry that is missing.
+        values = values.cast(values.type.value_type)
     array = values.to_numpy() if hasattr(values, "to_numpy") else as_numpy(values)
     lists = array.dtype == object and array.ndim == 1 and array.size > 0
     if lists and all(isinstance(each, np.ndarray | list) for each in array):
@@ -148,6 +151,10 @@ def read_arrow(
     if not path.exists():
         raise InputError(f"{path} must exist", "no such file", "Correct the path.")
     kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+    if kind == "Parquet" and names is not None:
+        raise InputError(
+            "only the columns of a text file may need names", path, "Leave them out."
+        )
     errors = (pyarrow.ArrowException, OSError, ValueError)
     with refusing(errors, f"{path} must be a whole {kind} file", "Write it again."):
         if kind == "Parquet":
