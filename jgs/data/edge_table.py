@@ -60,8 +60,7 @@ class EdgeTable(NamedTuple):
         `Graph.from_edges`, and `both_ways` that of `with_reverses`."""
         src = ids.nodes(self.src, f"src in {self.what}")
         dst = ids.nodes(self.dst, f"dst in {self.what}")
-        edges = with_reverses(src, dst, self) if both_ways else (src, dst, self)
-        src, dst, own = edges
+        src, dst, own = with_reverses(src, dst, self) if both_ways else (src, dst, self)
         return Graph.from_edges(
             src,
             dst,
@@ -137,8 +136,6 @@ def read_edges(
 
     Raises `InputError`.
     """
-    import pyarrow  # `read_arrow` says what to do where it is not installed
-
     what = ", ".join(str(path) for path in files.values())
     header = None if columns is None else [name.strip() for name in columns.split(",")]
     as_text = ["src", "dst"] if text else []
@@ -146,6 +143,8 @@ def read_edges(
     groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
     if as_text := [end for group in groups if _is_mixed(tables, group) for end in group]:
         tables = [_read(path, names, header, as_text) for path in files.values()]
+    import pyarrow  # `read_arrow` has said what to do where it is not installed
+
     _check_alike(files, tables)
     rule = f"the columns of {what} must be of the same types"
     with refusing(pyarrow.ArrowException, rule, "Write all as text, or all as numbers."):
@@ -237,7 +236,7 @@ def _check_alike(files: Mapping[str, Path], tables: list[Any]) -> None:
     paths, first = list(files.values()), {*tables[0].column_names, "label"}
     for path, table in zip(paths, tables, strict=True):
         names = {*table.column_names, "label"}
-        if len(tables) > 1 and "split" in names:
+        if list(files) != [""] and "split" in names:
             raise InputError(
                 f"{path} must have no column 'split', for its name says it",
                 "one",

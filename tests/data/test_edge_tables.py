@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 
 import numpy as np
 import pandas
@@ -167,6 +168,15 @@ def test_two_types_of_nodes_number_their_names_apart(tmp_path):
     assert edges(one, "label", "edge_time") == there
     same = load_plain(path, "data", **given)
     assert same.node_ids.values.tolist() == [3, 7, 9]
+
+
+def test_two_types_in_tables_of_splits(tmp_path):
+    for name, src, dst in (("train", [1, 2], ["a", "b"]), ("test", ["x"], ["7"])):
+        pandas.DataFrame({"src": src, "dst": dst}).to_csv(tmp_path / f"{name}.csv", index=False)
+    plain = load_plain(tmp_path, "data", src_type="user", dst_type="item", both_ways=False)
+    assert edges(plain, "split") == [
+        *[("user:1", "item:a", 0), ("user:2", "item:b", 0), ("user:x", "item:7", 2)]
+    ]
 
 
 def test_a_file_of_recbole_s_says_the_types_of_its_columns(tmp_path):
@@ -336,9 +346,22 @@ def test_broken_folders_of_splits_are_refused(tmp_path):
             load_plain(folder, "data")
         assert "\n" not in str(caught.value)
     write(folder / "test.csv", split=None)
-    write(folder / "test.parquet", split=None)
-    with pytest.raises(InputError, match=r"one table test.*; got 2 of them"):
+    for name in ("val.csv", "valid.parquet"):
+        write(folder / name, split=None)
+    with pytest.raises(InputError, match=r"of the val split; got val\.csv, valid\.parquet"):
         load_plain(folder, "data")
+    for name in ("val.csv", "valid.parquet", "test.csv"):
+        (folder / name).unlink()
+    write(folder / "train.csv")
+    with pytest.raises(InputError, match=r"train\.csv must have no column 'split'"):
+        load_plain(folder, "data")
+
+
+def test_what_is_missing_is_said(tmp_path, monkeypatch):
+    path = write(tmp_path / "t.csv")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pyarrow must be installed to read .*t\.csv"):
+        load_plain(path, "data")
 
 
 def test_a_table_without_rows_and_a_list_that_is_no_table(tmp_path):

@@ -159,11 +159,9 @@ def load_plain(
     for ending in () if path.is_dir() else _FILES:
         name = name.removesuffix(ending)
     plain = Plain(name, graph, None, None, None, None, ids, label_names=table.label_names)
-    return (
-        plain
-        if nodes_path is None
-        else _with_nodes(plain, nodes_path, nodes, normalize_features)
-    )
+    if nodes_path is None:
+        return plain
+    return _with_nodes(plain, nodes_path, nodes, normalize_features)
 
 
 def _with_nodes(
@@ -203,12 +201,17 @@ def _files(path: Path) -> tuple[Path | None, dict[str, Path]]:
     nodes = _table(path, "nodes") if _found(path, "nodes") else None
     if not (_found(path, "train") and not _found(path, "edges")):
         return nodes, {"": _table(path, "edges")}
-    found = {
-        split: _table(path, name)
-        for split, names in _SPLITS.items()
-        for name in names
-        if _found(path, name)
-    }
+    found = {}
+    for split, names in _SPLITS.items():
+        tables = [at for name in names for at in _found(path, name)]
+        if len(tables) > 1:
+            raise InputError(
+                f"{path} must hold one table of the edges of the {split} split",
+                ", ".join(at.name for at in tables),
+                "Remove those too many.",
+            )
+        if tables:
+            found[split] = tables[0]
     return nodes, found
 
 

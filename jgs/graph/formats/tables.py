@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError, refusing
+from jgs.files.npy import plain_file
 from jgs.graph.device import as_numpy
 from jgs.graph.formats.convert import Edges, count_nodes
 from jgs.graph.node_ids import NodeIds, id_column
@@ -148,7 +149,7 @@ def read_arrow(
             "no such module",
             "Install it with pip install 'jgs[tables]'.",
         ) from None
-    if not path.exists():
+    if not plain_file(path).exists():
         raise InputError(f"{path} must exist", "no such file", "Correct the path.")
     kind = "Parquet" if path.suffix == ".parquet" else "CSV"
     if kind == "Parquet" and names is not None:
