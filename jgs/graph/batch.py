@@ -140,12 +140,15 @@ class Extras(NamedTuple):
       node_labels: int32 `[S]`; the position of each row relative to its pair, by Zhang and
         Chen's double-radius labelling: 1 for an end, 0 for a node that is not near both ends,
         and 0 in padding (`Seal`).
+      excluded: int64 `[X]`; the edges that the seeds excluded, as `update` of an adaptive
+        `MatrixSampler` needs them. None: there were none.
     """
 
     seed_weight: jax.Array | None = None
     pair_labels: jax.Array | None = None
     groups: jax.Array | None = None
     node_labels: jax.Array | None = None
+    excluded: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -248,6 +251,10 @@ class MiniBatch(Shown):
     @property
     def node_labels(self) -> jax.Array | None:
         return self.extras.node_labels
+
+    @property
+    def excluded(self) -> jax.Array | None:
+        return self.extras.excluded
 
     def block(self, layer: int) -> Block:
         """The block that layer number `layer` of the model reads."""

@@ -46,8 +46,11 @@ void KeepRows(const Slice& slice, const int32_t* indices, const PlaceMap& places
 }  // namespace
 
 template <typename Offset>
-Slice::Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int64_t num_columns)
-    : start_(num_columns, 0), ends_(num_columns + 1, 0) {
+Slice::Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int64_t num_columns,
+             const Limits& limits)
+    : start_(num_columns, 0),
+      ends_(num_columns + 1, 0),
+      holes_(limits.num_excluded > 0 ? num_columns : 0) {
   constexpr int64_t kAhead = 16;
   const auto real = [&](int64_t i) { return columns[i] >= 0 && columns[i] < num_all; };
   for (int64_t i = 0; i < num_columns; ++i) {
@@ -58,13 +61,17 @@ Slice::Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int6
     if (real(i)) {
       start_[i] = static_cast<int64_t>(indptr[columns[i]]);
       degree = static_cast<int64_t>(indptr[columns[i] + 1]) - start_[i];
+      if (!holes_.empty()) {
+        holes_[i] = limits.In(start_[i], degree);
+        degree -= holes_[i].num;
+      }
     }
     ends_[i + 1] = ends_[i] + degree;
   }
 }
 
-template Slice::Slice(const int32_t*, int64_t, const int32_t*, int64_t);
-template Slice::Slice(const int64_t*, int64_t, const int32_t*, int64_t);
+template Slice::Slice(const int32_t*, int64_t, const int32_t*, int64_t, const Limits&);
+template Slice::Slice(const int64_t*, int64_t, const int32_t*, int64_t, const Limits&);
 
 int64_t Slice::Column(int64_t edge) const {
   return std::upper_bound(ends_.begin(), ends_.end(), edge) - ends_.begin() - 1;

@@ -3,9 +3,11 @@
 #ifndef JGS_KERNELS_EXTRACT_H_
 #define JGS_KERNELS_EXTRACT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "eligible.h"
 #include "parallel.h"
 
 namespace jgs {
@@ -13,23 +15,26 @@ namespace jgs {
 // The edges of some columns: where they are among compressed columns, and where they are put.
 class Slice {
  public:
-  // `columns` [num_columns] in [0, num_all), others have no edges; `indptr` [num_all + 1].
+  // `columns` [num_columns] in [0, num_all), others have no edges; `indptr` [num_all + 1]. The
+  // slice is without the edges that `limits` exclude, whose array it reads later.
   template <typename Offset>
-  Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int64_t num_columns);
+  Slice(const Offset* indptr, int64_t num_all, const int32_t* columns, int64_t num_columns,
+        const Limits& limits = {});
 
   int64_t num_edges() const { return ends_.back(); }
   int64_t num_columns() const { return static_cast<int64_t>(start_.size()); }
   int64_t begin(int64_t column) const { return ends_[column]; }
 
   // Calls visit(column, first, count), in order, for the columns' parts of the slice's edges
-  // [begin, end); `first` is a position in the compressed columns.
+  // [begin, end); `first` is a position in the compressed columns. A column with excluded edges
+  // has several parts.
   template <typename Visit>
   void ForEach(int64_t begin, int64_t end, const Visit& visit) const {
     if (begin >= end) return;
     int64_t column = Column(begin);
     for (int64_t at = begin; at < end; ++column) {
-      const int64_t stop = ends_[column + 1] < end ? ends_[column + 1] : end;
-      if (stop > at) visit(column, start_[column] + at - ends_[column], stop - at);
+      const int64_t stop = std::min(ends_[column + 1], end);
+      if (stop > at) ForRuns(column, at - ends_[column], stop - at, visit);
       at = stop;
     }
   }
@@ -37,8 +42,23 @@ class Slice {
  private:
   int64_t Column(int64_t edge) const;
 
+  // Visits `count` edges of a column from number `position` on, run by run between holes.
+  template <typename Visit>
+  void ForRuns(int64_t column, int64_t position, int64_t count, const Visit& visit) const {
+    const int64_t start = start_[column];
+    const Holes holes = holes_.empty() ? Holes{} : holes_[column];
+    while (count > 0) {
+      const int64_t first = holes.Edge(start, position), before = first - start - position;
+      const int64_t run =
+          before < holes.num ? std::min(count, holes.edge[before] - first) : count;
+      visit(column, first, run);
+      position += run, count -= run;
+    }
+  }
+
   std::vector<int64_t> start_;  // [columns] where each begins in the compressed columns
   std::vector<int64_t> ends_;   // [columns + 1] where each begins in the slice
+  std::vector<Holes> holes_;    // [columns] each one's excluded edges; empty: there are none
 };
 
 // The size of the chunks of `num_edges` edges that threads take.

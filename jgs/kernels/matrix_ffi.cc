@@ -26,6 +26,12 @@ int64_t Size(const Buffer& buffer) {
   return static_cast<int64_t>(buffer.element_count());
 }
 
+// What leaves the edges `excluded` out of slices; sets `error` if they are invalid.
+Limits Without(const Longs& excluded, int64_t num_edges, std::string& error) {
+  const Seeds seeds{nullptr, 0, nullptr, excluded.typed_data(), Size(excluded)};
+  return LimitsOf(seeds, nullptr, num_edges, nullptr, -1, error);
+}
+
 ffi::Error Ranks(ffi::ThreadPool pool, Words words, Ints nodes, Floats weight, Ints logarithms,
                  ffi::Result<Ints> slot, ffi::Result<Double> least, int64_t num_threads) {
   return Guarded([&]() -> std::string {
@@ -42,7 +48,7 @@ ffi::Error Ranks(ffi::ThreadPool pool, Words words, Ints nodes, Floats weight, I
 }
 
 ffi::Error ExpandColumns(ffi::ThreadPool pool, ffi::AnyBuffer indptr, Ints columns,
-                         ffi::Result<Ints> offsets, ffi::Result<Ints> column,
+                         Longs excluded, ffi::Result<Ints> offsets, ffi::Result<Ints> column,
                          ffi::Result<Longs> at, ffi::Result<Long> needed, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const int64_t num_columns = Size(columns), num_all = Size(indptr) - 1;
@@ -52,8 +58,14 @@ ffi::Error ExpandColumns(ffi::ThreadPool pool, ffi::AnyBuffer indptr, Ints colum
     const int32_t* ids = columns.typed_data();
     const bool wide = indptr.element_type() == ffi::S64;
     if (!wide && indptr.element_type() != ffi::S32) return kShapes;
-    const Slice slice = wide ? Slice(indptr.typed_data<int64_t>(), num_all, ids, num_columns)
-                             : Slice(indptr.typed_data<int32_t>(), num_all, ids, num_columns);
+    const int64_t num_edges = wide ? indptr.typed_data<int64_t>()[num_all]
+                                   : indptr.typed_data<int32_t>()[num_all];
+    std::string error;
+    const Limits limits = Without(excluded, num_edges, error);
+    if (!error.empty()) return error;
+    const Slice slice =
+        wide ? Slice(indptr.typed_data<int64_t>(), num_all, ids, num_columns, limits)
+             : Slice(indptr.typed_data<int32_t>(), num_all, ids, num_columns, limits);
     AdviseHugePages(column);
     AdviseHugePages(at);
     *needed->typed_data() = slice.num_edges();
@@ -63,17 +75,21 @@ ffi::Error ExpandColumns(ffi::ThreadPool pool, ffi::AnyBuffer indptr, Ints colum
   });
 }
 
-ffi::Error Extract(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns, Ints rows,
-                   ffi::Result<Ints> offsets, ffi::Result<Ints> column, ffi::Result<Ints> row,
-                   ffi::Result<Longs> edge_id, ffi::Result<Long> looked,
-                   ffi::Result<Long> selected, int64_t looked_room, int64_t num_threads) {
+ffi::Error Extract(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
+                   Longs excluded, Ints rows, ffi::Result<Ints> offsets,
+                   ffi::Result<Ints> column, ffi::Result<Ints> row, ffi::Result<Longs> edge_id,
+                   ffi::Result<Long> looked, ffi::Result<Long> selected, int64_t looked_room,
+                   int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const int64_t num_columns = Size(columns), num_nodes = Size(indptr) - 1;
     if (num_nodes < 0 || Size(*offsets) != num_columns + 1 || Size(*column) != Size(*row) ||
         Size(*row) != Size(*edge_id)) {
       return kShapes;
     }
-    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns);
+    std::string error;
+    const Limits limits = Without(excluded, Size(indices), error);
+    if (!error.empty()) return error;
+    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns, limits);
     AdviseHugePages(column);
     AdviseHugePages(row);
     AdviseHugePages(edge_id);
@@ -153,10 +169,10 @@ ffi::Error Sum(ffi::ThreadPool pool, ffi::AnyBuffer values, Ints slot,
 
 // `steps` has for each step the operation, the kind and whether it is reflected.
 ffi::Error SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
-                    Floats weight, ffi::RemainingArgs vectors, ffi::Result<Floats> sums,
-                    ffi::Result<Long> needed, ffi::Span<const int64_t> steps,
-                    ffi::Span<const float> numbers, int64_t room, int64_t axis,
-                    int64_t num_threads) {
+                    Longs excluded, Floats weight, ffi::RemainingArgs vectors,
+                    ffi::Result<Floats> sums, ffi::Result<Long> needed,
+                    ffi::Span<const int64_t> steps, ffi::Span<const float> numbers,
+                    int64_t room, int64_t axis, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const int64_t num_nodes = Size(indptr) - 1, num_columns = Size(columns);
     const bool weighted = Size(weight) > 0;
@@ -165,7 +181,10 @@ ffi::Error SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints colum
         steps.size() != 3 * numbers.size()) {
       return kShapes;
     }
-    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns);
+    std::string error;
+    const Limits limits = Without(excluded, Size(indices), error);
+    if (!error.empty()) return error;
+    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), num_columns, limits);
     *needed->typed_data() = slice.num_edges();
     if (slice.num_edges() > room) {
       std::fill_n(sums->typed_data(), Size(*sums), 0.0f);
@@ -196,11 +215,15 @@ ffi::Error SumChain(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints colum
 }
 
 ffi::Error Count(ffi::ThreadPool pool, Longs indptr, Ints indices, Ints columns,
-                 ffi::Result<Ints> count, int64_t room, int64_t num_threads) {
+                 Longs excluded, ffi::Result<Ints> count, int64_t room, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const int64_t num_nodes = Size(indptr) - 1;
     if (num_nodes < 0 || Size(*count) != num_nodes) return kShapes;
-    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), Size(columns));
+    std::string error;
+    const Limits limits = Without(excluded, Size(indices), error);
+    if (!error.empty()) return error;
+    const Slice slice(indptr.typed_data(), num_nodes, columns.typed_data(), Size(columns),
+                      limits);
     if (slice.num_edges() > room) {
       std::fill_n(count->typed_data(), num_nodes, 0);
     } else {
@@ -231,6 +254,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsExpand, jgs::ExpandColumns,
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<ffi::AnyBuffer>()  // indptr
                                   .Arg<jgs::Ints>()       // columns
+                                  .Arg<jgs::Longs>()      // excluded
                                   .Ret<jgs::Ints>()       // offsets
                                   .Ret<jgs::Ints>()       // column
                                   .Ret<jgs::Longs>()      // at
@@ -242,6 +266,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsExtract, jgs::Extract,
                                   .Arg<jgs::Longs>()  // indptr
                                   .Arg<jgs::Ints>()   // indices
                                   .Arg<jgs::Ints>()   // columns
+                                  .Arg<jgs::Longs>()  // excluded
                                   .Arg<jgs::Ints>()   // rows
                                   .Ret<jgs::Ints>()   // offsets
                                   .Ret<jgs::Ints>()   // column
@@ -294,6 +319,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSumChain, jgs::SumChain,
                                   .Arg<jgs::Longs>()   // indptr
                                   .Arg<jgs::Ints>()    // indices
                                   .Arg<jgs::Ints>()    // columns
+                                  .Arg<jgs::Longs>()   // excluded
                                   .Arg<jgs::Floats>()  // weight
                                   .RemainingArgs()     // vectors
                                   .Ret<jgs::Floats>()  // sums
@@ -309,6 +335,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsCountRows, jgs::Count,
                                   .Arg<jgs::Longs>()  // indptr
                                   .Arg<jgs::Ints>()   // indices
                                   .Arg<jgs::Ints>()   // columns
+                                  .Arg<jgs::Longs>()  // excluded
                                   .Ret<jgs::Ints>()   // count
                                   .Attr<int64_t>("room")
                                   .Attr<int64_t>("num_threads"));

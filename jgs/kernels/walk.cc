@@ -114,12 +114,12 @@ class Lanes {
       inside_[r] = false;
       if (o_.stretches == nullptr) {
         row_[r] = RowOf(g_, here_[r], w_.bad);
-        if (kLimited) Limit(r);
-        continue;
+      } else {
+        const int64_t* stretch = Stretch(r);
+        row_[r] = RangeOf(g_, stretch[0], stretch[1], w_.bad);
+        inside_[r] = NeedsRow() && row_[r].start > g_.indptr[here_[r]];
       }
-      const int64_t* stretch = Stretch(r);
-      row_[r] = RangeOf(g_, stretch[0], stretch[1], w_.bad);
-      inside_[r] = NeedsRow() && row_[r].start > g_.indptr[here_[r]];
+      if (kLimited) Limit(r);
     }
   }
 
@@ -127,7 +127,7 @@ class Lanes {
   void Limit(int r) {
     const int64_t cutoff = w_.cutoff != nullptr ? w_.cutoff[walk_[r]] : 0;
     const jgs::Stretch part = o_.limits.Of(row_[r].start, row_[r].count, cutoff);
-    inside_[r] = part.start > row_[r].start;
+    inside_[r] |= part.start > row_[r].start;
     skipped_[r] = o_.latest >= 0 ? std::max<int64_t>(part.count - o_.latest, 0) : 0;
     row_[r] = {part.start, part.count - static_cast<int32_t>(skipped_[r])};
     holes_[r] = part.holes;

@@ -43,8 +43,8 @@ ffi::Error Walk(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys, ffi::Buffer<ff
         (time.element_count() != 0 && (time.element_count() != roots.element_count() ||
                                        edge_time.element_count() != num_edges)) ||
         (num_batches > 0 && excluded.element_count() % num_batches != 0) ||
-        ((time.element_count() != 0 || excluded.element_count() != 0) &&
-         (second.size() != 0 || relations.size() != 0)) ||
+        (time.element_count() != 0 && relations.size() != 0) ||
+        ((time.element_count() != 0 || excluded.element_count() != 0) && second.size() != 0) ||
         nodes->element_count() != static_cast<size_t>(num_roots * (length + 1)) ||
         lengths->element_count() != static_cast<size_t>(num_roots)) {
       return "jgs_walk: arguments do not have the expected sizes";

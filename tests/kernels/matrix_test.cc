@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <random>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,12 +21,12 @@ namespace {
 constexpr int32_t kNodes = 3000, kRows = 200, kDrawn = 100;
 
 struct Input {
-  std::vector<int64_t> indptr{0};
+  std::vector<int64_t> indptr{0}, excluded;
   std::vector<int32_t> indices, columns, rows, nodes, logarithms{1 << 30};
   std::vector<float> weight, by_row, by_column;
 };
 
-Input Make() {
+Input Make(bool excludes) {
   std::mt19937 random(1);
   Input in;
   for (int32_t v = 0; v < kNodes; ++v) {
@@ -38,6 +39,13 @@ Input Make() {
   }
   for (int i = 0; i < 500; ++i) in.columns.push_back(random() % (kNodes + 1));
   in.columns[3] = in.columns[9] = 17;
+  in.columns[4] = 16;  // has no edges left
+  const int64_t num_edges = in.indptr.back();
+  for (int64_t e = 0; excludes && e < num_edges; ++e) {
+    const bool whole = e >= in.indptr[16] && e < in.indptr[17];
+    if (whole || random() % 3 == 0) in.excluded.push_back(e);
+  }
+  if (excludes) in.excluded.insert(in.excluded.end(), 5, num_edges);  // padding
   for (int i = 0; i < kRows; ++i) in.rows.push_back(random() % (kNodes + 1));
   in.by_column.assign(in.columns.size(), 3);
   for (double t = 0x1p-11; in.logarithms.size() < 1026; t += 0x1p-11) {
@@ -65,7 +73,11 @@ struct Result {
 
 Result Run(const Input& in, int64_t num_threads) {
   const int64_t columns = static_cast<int64_t>(in.columns.size()), room = 100000;
-  const jgs::Slice slice(in.indptr.data(), kNodes, in.columns.data(), columns);
+  std::string error;
+  const jgs::Limits limits = jgs::LimitsOf(
+      {nullptr, 0, nullptr, in.excluded.data(), static_cast<int64_t>(in.excluded.size())},
+      nullptr, in.indptr.back(), nullptr, -1, error);
+  const jgs::Slice slice(in.indptr.data(), kNodes, in.columns.data(), columns, limits);
   Result r;
   Threads threads;
   const jgs::Executor executor = threads.Get(num_threads);
@@ -120,6 +132,7 @@ int ByDefinition(const Input& in, const Result& r) {
     double squares = 0, plain = 0;
     const int32_t v = in.columns[c];
     for (int64_t e = v < kNodes ? in.indptr[v] : 0; v < kNodes && e < in.indptr[v + 1]; ++e) {
+      if (std::binary_search(in.excluded.begin(), in.excluded.end(), e)) continue;
       const int32_t u = in.indices[e];
       const double value = in.by_row[u];
       plain += value, squares += value * value, by_row[u] += value * value;
@@ -156,13 +169,16 @@ int ByDefinition(const Input& in, const Result& r) {
 }  // namespace
 
 int main() {
-  const Input in = Make();
-  const Result one = Run(in, 1);
-  std::atomic<int> failures{ByDefinition(in, one)};
-  for (const int64_t num_threads : {2, 4}) {
-    std::thread beside([&] { failures += !(Run(in, num_threads) == one); });  // two at once
-    failures += !(Run(in, num_threads) == one);
-    beside.join();
+  std::atomic<int> failures{0};
+  for (const bool excludes : {false, true}) {
+    const Input in = Make(excludes);
+    const Result one = Run(in, 1);
+    failures += ByDefinition(in, one);
+    for (const int64_t num_threads : {2, 4}) {
+      std::thread beside([&] { failures += !(Run(in, num_threads) == one); });  // two at once
+      failures += !(Run(in, num_threads) == one);
+      beside.join();
+    }
   }
   std::printf(failures == 0 ? "matrix_test: passed\n" : "matrix_test: %d failures\n",
               failures.load());

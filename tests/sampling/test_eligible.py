@@ -7,8 +7,10 @@ fail.
 
 import dataclasses
 import itertools
+from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,16 +18,28 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from jgs import Graph, kernels
+from jgs.graph import Extras
 from jgs.sampling import (
+    ASGCN,
+    GCNBS,
+    PASS,
+    VRGCN,
     Capacity,
+    FastGCN,
+    Feedback,
+    GraphShape,
     Labor,
+    Ladies,
     Neighbors,
     PinSage,
     Shadow,
     Subgraph,
+    Thanos,
     Walk,
     worst_case,
 )
+from jgs.sampling.base import Adaptive
+from jgs.sampling.matrix import MatrixSampler
 from jgs.sampling.seeds import Seeds
 
 P_VALUE = 1e-4  # keys are fixed: a correct version always passes
@@ -50,8 +64,27 @@ def graph_of(edges=slice(None)):
     source, weight = rng.integers(0, N, E), rng.integers(0, 4, E).astype(np.float32)
     weight[OFFSETS[2] + 2] = 1
     target = np.repeat(NODES, DEGREES)
+    features = rng.normal(size=(N, 3)).astype(np.float32)
     source, target, weight, time = (a[edges] for a in (source, target, weight, TIME))
-    return Graph.from_edges(source, target, N, weight, edge_time=time)
+    graph = Graph.from_edges(source, target, N, weight, edge_time=time)
+    return graph.with_node_columns(features=features)
+
+
+def state_of(sampler, graph, kept=slice(None), num_edges=E):
+    """The sampler's state for `graph`, which has the edges `kept` of one with `num_edges`. If
+    the sampler learns, its numbers are random, as after some steps."""
+    rng, begin = np.random.default_rng(6), sampler.init(graph)
+    if not isinstance(sampler, Adaptive):
+        return begin
+
+    def learned(first):
+        if not jnp.issubdtype(first.dtype, jnp.floating):
+            return first
+        of_edge = first.shape == (graph.num_edges,)
+        made = rng.normal(size=num_edges if of_edge else first.shape).astype(np.float32)
+        return jnp.asarray(made[kept] if of_edge else made)
+
+    return jax.tree.map(learned, begin)
 
 
 def eligible_edges(node, cutoff=None, window=None, excluded=EXCLUDED, graph=None):
@@ -67,19 +100,25 @@ def eligible_edges(node, cutoff=None, window=None, excluded=EXCLUDED, graph=None
     return edges.tolist()
 
 
-def drawn_often(sampler, graph, seeds, k, implemented, same_bits):
+def drawn_often(sampler, graph, seeds, k, implemented, same_bits, state=()):
     """For each of many keys and each node: the edges that it drew, in order. Both
     implementations draw them."""
     keys = jax.random.split(jax.random.key(7), KEYS)
     fields = (seeds.nodes, seeds.time, seeds.excluded)
     many = Seeds(*(a if a is None else np.tile(np.asarray(a), (KEYS, 1)) for a in fields))
     capacity = Capacity((N * k,), (N * k + N,))
+
+    def sample():
+        if not isinstance(sampler, MatrixSampler):
+            return sampler.sample(keys, graph, state, many, capacity)
+        return jax.vmap(lambda k, s: sampler.sample(k, graph, state, s, None))(keys, many)
+
     implemented(False)
-    batch = sampler.sample(keys, graph, (), many, capacity)
+    batch = sample()
     assert not np.asarray(batch.overflow).any()
     if kernels.available():
         implemented(True)
-        same_bits(sampler.sample(keys, graph, (), many, capacity), batch)
+        same_bits(sample(), batch)
     indptr, ids = (np.asarray(a) for a in (batch.blocks[0].indptr, batch.blocks[0].edge_id))
     return [
         [tuple(ids[i, a:b].tolist()) for i, (a, b) in enumerate(indptr[:, [v, v + 1]])]
@@ -162,6 +201,51 @@ def test_labor_takes_each_with_probability_k_of_those_left(implemented, same_bit
         assert p > P_VALUE, f"p={p}, expected {expected}, actual {counts}"
 
 
+def test_gcnbs_follows_the_law(implemented, same_bits):
+    """Two draws with replacement of each row, by weights that are learned. It fails if a slice
+    keeps an excluded edge, and if the degree or the sum of the weights counts one."""
+    graph, sampler = graph_of(), GCNBS((2,), eta=0.5)
+    state, seeds = state_of(sampler, graph), Seeds(NODES, excluded=EXCLUDED)
+    rows = drawn_often(sampler, graph, seeds, 2, implemented, same_bits, state)
+    for v in range(N):
+        edges = eligible_edges(v)
+        weight = np.exp(np.asarray(state, np.float64)[edges])
+        q = 0.5 * weight / weight.sum() + 0.5 / max(len(edges), 1)
+        assert_follows(rows[v], law_of(edges, dict(zip(edges, q, strict=True)), 2, True))
+
+
+def test_ladies_follows_the_law(implemented, same_bits):
+    """One source for all rows, with all its eligible edges, in proportion to the sum of
+    `1 / d**2` over them, where `d` is the number of eligible edges of a row. It fails if a
+    slice keeps an excluded edge, and if `d` or the sum counts one."""
+    graph, sampler = graph_of(), Ladies((1,), edge_ids=True)
+    state, seeds = state_of(sampler, graph), Seeds(NODES, excluded=EXCLUDED)
+    rows = drawn_often(sampler, graph, seeds, E, implemented, same_bits, state)
+    source, edges_of, bias = np.asarray(graph.indices), {}, {}
+    for v in range(N):
+        edges = eligible_edges(v)
+        for e in edges:
+            edges_of.setdefault(source[e], []).append(e)
+            bias[source[e]] = bias.get(source[e], 0) + 1 / len(edges) ** 2
+    law = {tuple(edges_of[u]): bias[u] / sum(bias.values()) for u in bias}
+    assert_follows([tuple(sorted(sum(drawn, ()))) for drawn in zip(*rows, strict=True)], law)
+
+
+def test_fastgcn_estimates_the_mean_over_the_edges_that_are_left(implemented):
+    """It draws all nodes, so each eligible edge has the weight 1 in its row's mean. It fails if
+    a slice keeps an excluded edge, and if a row is divided by its number of all edges."""
+    sampler, graph = FastGCN((N,), edge_ids=True), graph_of()
+    for available in {False, kernels.available()}:
+        implemented(available)
+        seeds = Seeds(NODES, excluded=EXCLUDED)
+        batch = sampler.sample(jax.random.key(0), graph, sampler.init(graph), seeds, None)
+        block = jax.device_get(batch.blocks[0])
+        for v in range(N):
+            row = slice(block.indptr[v], block.indptr[v + 1])
+            assert block.edge_id[row].tolist() == eligible_edges(v)
+            np.testing.assert_allclose(block.edge_weight[row], 1, rtol=1e-6)
+
+
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("mode", ["uniform", "weighted", "latest"])
 def test_walks_follow_the_law(mode, limits, implemented, same_bits):
@@ -220,7 +304,23 @@ EVERYWHERE = [
     Subgraph(3),
     Walk(6),
     Walk(6, weighted=True, restart=0.2),
+    Ladies((3, 4)),
+    Ladies((3, 4), weighted=True, normalize=False),
+    ASGCN((3, 4)),
+    GCNBS((2, 3), edge_ids=False),
+    Thanos((2, 3), edge_ids=False),
+    PASS((2, 3), width=4),
+    VRGCN((2, 3), widths=(4, 3)),
 ]
+
+
+def gradient_of(sampler, batch, graph):
+    """What a learning sampler's `update` descends, for a random feedback."""
+    rng = np.random.default_rng(8)
+    rows = zip(*((b.source_capacity, b.target_capacity) for b in batch.blocks), strict=True)
+    feedback = Feedback(*(tuple(rng.normal(size=(n, 3)) for n in layers) for layers in rows))
+    learned = state_of(sampler, graph)[0]
+    return sampler.gradient(learned, batch, jax.tree.map(jnp.float32, feedback), graph)
 
 
 @pytest.mark.parametrize("sampler", EVERYWHERE, ids=repr)
@@ -237,14 +337,18 @@ def test_draws_are_those_of_the_graph_without_the_other_edges(sampler, same_bits
         sampler.sample(
             jax.random.key(i),
             graph,
-            sampler.init(graph),
+            state_of(sampler, graph, edges),
             Seeds(nodes, time, excluded),
             room,
         )
-        for graph, excluded in ((whole, EXCLUDED), (part, None))
+        for graph, excluded, edges in ((whole, EXCLUDED, slice(None)), (part, None, kept))
         for i in range(3)
     ]
     for one, other in zip(found[:3], found[3:], strict=True):
+        if isinstance(sampler, ASGCN | PASS):
+            same_bits(*(gradient_of(sampler, *of) for of in ((one, whole), (other, part))))
+        if isinstance(sampler, Adaptive):
+            one = dataclasses.replace(one, extras=Extras())
         if isinstance(sampler, Shadow | Subgraph):
             one, other = (dataclasses.replace(batch, needed=None) for batch in (one, other))
         same_bits(one, other)
@@ -321,3 +425,77 @@ def test_no_drawn_edge_is_excluded_or_late(implemented, edges, excluded, seeds, 
             left = eligible_edges(names[t], cutoffs[t], excluded=holes, graph=graph)
             assert set(row) <= set(left)
             assert len(set(row)) == len(row) == min(2, len(left))
+
+
+@dataclasses.dataclass(frozen=True)
+class OfAll(MatrixSampler):
+    """A program that draws for all nodes, by a bias that is computed once."""
+
+    def layer(self, A, frontier, k):
+        return A.individual_sample(k, A.built().values)
+
+
+PROGRAMS = [
+    OfAll((2, 3), edge_ids=True),
+    Ladies((2, 3), edge_ids=True),
+    FastGCN((2, 3), edge_ids=True),
+    ASGCN((2, 3), edge_ids=True),
+    GCNBS((2, 3)),
+    Thanos((2, 3)),
+    PASS((2, 3), width=2, edge_ids=True),
+    VRGCN((2, 3), widths=(2, 2), edge_ids=True),
+]
+
+
+@cache
+def program_of(sampler):
+    return jax.jit(sampler.sample, static_argnums=4)
+
+
+@pytest.mark.parametrize("sampler", PROGRAMS, ids=repr)
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.lists(st.tuples(number, number), min_size=EDGES, max_size=EDGES),
+    st.sets(st.integers(0, EDGES - 1), min_size=5, max_size=5),
+    st.lists(st.integers(0, SMALL), min_size=3, max_size=3),
+    st.integers(0, 5),
+)
+def test_programs_draw_as_in_the_graph_without_the_edges(
+    same_bits, sampler, edges, excluded, seeds, key
+):
+    """Random multigraphs, with self-loops, parallel edges and rows that are excluded whole. It
+    fails if a slice keeps an excluded edge, and if VRGCN's history passes along one."""
+    whole, holes = Graph.from_edges(*np.array(edges).T, SMALL), np.array(sorted(excluded))
+    features = np.arange(2 * SMALL, dtype=np.float32).reshape(SMALL, 2) - 3
+    kept = np.setdiff1d(np.arange(EDGES), holes)
+    target = np.repeat(np.arange(SMALL), np.asarray(whole.degrees()))
+    part = Graph.from_edges(np.asarray(whole.indices)[kept], target[kept], SMALL)
+    whole, part = (graph.with_node_columns(features=features) for graph in (whole, part))
+    room = sampler.bound(GraphShape(SMALL, EDGES), len(seeds))
+
+    def sample(graph, edges, excluded=None):
+        state = state_of(sampler, graph, edges, EDGES)
+        given = Seeds(np.int32(seeds), excluded=excluded)
+        return program_of(sampler)(jax.random.key(key), graph, state, given, room)
+
+    batch = sample(whole, slice(None), holes)
+    for block in batch.blocks:
+        ids = np.asarray(block.edge_id)[: int(block.num_edges)]
+        assert not np.isin(ids, holes).any()
+    if isinstance(sampler, FastGCN | OfAll):  # they draw by all edges
+        return
+    other = sample(part, kept)
+    ids = np.r_[kept, np.full(len(holes), EDGES)]
+    blocks = [
+        dataclasses.replace(block, edge_id=ids[np.asarray(block.edge_id)])
+        for block in other.blocks
+    ]
+    same_bits(
+        dataclasses.replace(batch, extras=Extras()),
+        dataclasses.replace(other, blocks=tuple(blocks)),
+    )

@@ -8,8 +8,11 @@ import pytest
 
 from jgs import Graph, InputError, Schema, kernels
 from jgs.sampling import (
+    GCNBS,
+    VRGCN,
     Capacity,
     Labor,
+    Ladies,
     Neighbors,
     PinSage,
     Saint,
@@ -127,6 +130,10 @@ INSIDE = [
     Shadow((2,)),
     Saint("node", 2),
     Walk(2),
+    Ladies((2, 2)),
+    Ladies((2,), normalize=False, compact=True),
+    GCNBS((2,)),
+    VRGCN((2,), widths=(3,)),
 ]
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
+from jgs.sampling.edges.eligible import is_excluded
 from jgs.settings import exact_integers
 
 _OWN = ("id", "weight", "type", "time")  # columns that are the graph's own fields
@@ -142,5 +143,4 @@ def without_edges(block: Block, excluded: jax.Array | None, num_edges: int) -> B
         return block
     ids = block.edge_id
     assert ids is not None
-    at = jnp.searchsorted(excluded, ids)
-    return with_edges(block, excluded.at[at].get(mode="clip") != ids, num_edges)
+    return with_edges(block, ~is_excluded(excluded, ids), num_edges)

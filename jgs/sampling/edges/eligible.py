@@ -129,6 +129,13 @@ def bad_excluded(excluded: jax.Array, num_edges: int) -> jax.Array:
     return jnp.any(falls) | jnp.any((excluded < 0) | (excluded > num_edges))
 
 
+def is_excluded(excluded: jax.Array, edge: jax.Array) -> jax.Array:
+    """bool, the shape of `edge`: whether each is one of `excluded` int64 `[X]`."""
+    if excluded.shape[0] == 0:  # an empty array cannot be indexed
+        return jnp.zeros(edge.shape, bool)
+    return _get(excluded, jnp.searchsorted(excluded, edge)) == edge
+
+
 class Weights(NamedTuple):
     """The weights of eligible edges, as parts of a line from 0 to `total` for each row.
 

@@ -13,6 +13,7 @@ import numpy as np
 from jgs import kernels
 from jgs.kernels.call import call, on_cpu, vary_alike
 from jgs.sampling.edges.columns import compacted
+from jgs.sampling.edges.eligible import Eligible, holes_of, rows_of
 from jgs.sampling.edges.relabel import relabel_edges
 
 _ints = partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
@@ -43,13 +44,14 @@ class Edges(NamedTuple):
 
 
 def expand(
-    indptr: jax.Array, columns: jax.Array, room: int
+    indptr: jax.Array, columns: jax.Array, room: int, excluded: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The edges of some of the compressed columns `indptr` `[M+1]`; traced under x64.
 
     Args:
       columns: int32 `[C]` in `[0, M)`; any other number is padding, which has no edges.
       room: int, the number of edges that fit.
+      excluded: positions of edges that are left out, as in `Seeds`. None: all are there.
 
     Returns:
       int32 `[C+1]`, the offsets of each column's edges; int32 `[room]`, the index in `columns`
@@ -62,25 +64,25 @@ def expand(
         out = [_ints((columns.shape[0] + 1,)), _ints((room,)), _longs((room,)), _longs(())]
         return tuple(call("jgs_expand", out, arrays, kernels.NUM_THREADS))
 
-    return on_cpu(kernel, partial(_expand, room=room), indptr, columns)
+    plain = partial(_expand, room=room)
+    return on_cpu(kernel, plain, indptr, columns, longs_or_empty(excluded))
 
 
 def _expand(
-    indptr: jax.Array, columns: jax.Array, room: int
+    indptr: jax.Array, columns: jax.Array, excluded: jax.Array, room: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    num_columns, most = columns.shape[0], indptr.shape[0] - 1
-    real = (columns >= 0) & (columns < most)
-    start = jnp.where(real, indptr.at[columns].get(mode="clip"), 0).astype(jnp.int64)
-    degree = jnp.where(real, indptr.at[columns + 1].get(mode="clip"), 0) - start
-    needed = jnp.sum(degree)
-    degree = jnp.where(needed <= room, degree, 0)
+    num_columns = columns.shape[0]
+    start, degree = (a.astype(jnp.int64) for a in rows_of(indptr, columns))
+    rows = holes_of(Eligible(columns, start, start, degree, degree), excluded)
+    needed = jnp.sum(rows.num)
+    degree = jnp.where(needed <= room, rows.num, 0)
     ends = jnp.cumsum(degree)
     slot = jnp.arange(room, dtype=jnp.int64)
     column = jnp.repeat(
         jnp.arange(num_columns, dtype=jnp.int32), degree, total_repeat_length=room
     )
     here = slot < jnp.max(ends, initial=0)
-    at = jnp.where(here, (start - (ends - degree)).at[column].get(mode="clip") + slot, 0)
+    at = jnp.where(here, rows.edge(slot - (ends - degree)[column], column), 0)
     offsets = jnp.concatenate([jnp.zeros(1, jnp.int64), ends]).astype(jnp.int32)
     return offsets, jnp.where(here, column, num_columns), at, needed
 
@@ -92,11 +94,12 @@ def extract(
     rows: jax.Array,
     looked: int,
     room: int,
+    excluded: jax.Array | None = None,
 ) -> tuple[Edges, jax.Array, jax.Array]:
     """The edges of a graph from `rows` into `columns`; traced under x64.
 
     Args:
-      columns: int32 `[C]`, as in `expand`.
+      columns, excluded: as in `expand`.
       rows: int32 `[R]`, node ids; of equal ids the first has the edges.
       looked: int, the number of edges into `columns` that fit.
       room: int, the number of edges from `rows` that fit.
@@ -114,10 +117,14 @@ def extract(
         return tuple(call("jgs_extract", out, arrays, kernels.NUM_THREADS, **rooms))
 
     def plain(
-        indptr: jax.Array, indices: jax.Array, columns: jax.Array, rows: jax.Array
+        indptr: jax.Array,
+        indices: jax.Array,
+        columns: jax.Array,
+        excluded: jax.Array,
+        rows: jax.Array,
     ) -> tuple[jax.Array, ...]:
         num_nodes, slots = indptr.shape[0] - 1, rows.shape[0]
-        offsets, column, at, all_of_them = _expand(indptr, columns, looked)
+        offsets, column, at, all_of_them = _expand(indptr, columns, excluded, looked)
         node = sources(indices, at, column < columns.shape[0], num_nodes)
         to_slot = jnp.full(num_nodes, slots, jnp.int32)
         to_slot = to_slot.at[rows].min(jnp.arange(slots, dtype=jnp.int32), mode="drop")
@@ -127,8 +134,14 @@ def extract(
         edges = edges._replace(row=jnp.where(edges.real, edges.row, slots))
         return *edges, all_of_them, needed.astype(jnp.int64)
 
-    *found, all_of_them, needed = on_cpu(kernel, plain, indptr, indices, columns, rows)
+    given = indptr, indices, columns, longs_or_empty(excluded), rows
+    *found, all_of_them, needed = on_cpu(kernel, plain, *given)
     return Edges(*found), all_of_them, needed
+
+
+def longs_or_empty(array: jax.Array | None) -> jax.Array:
+    """`array`, or for None an empty int64 array, which means none to a kernel."""
+    return jnp.zeros(0, jnp.int64) if array is None else array
 
 
 def sources(indices: jax.Array, at: jax.Array, real: jax.Array, num_nodes: int) -> jax.Array:
@@ -165,7 +178,7 @@ def rearrange(
     def plain(
         indptr: jax.Array, row: jax.Array, edge_id: jax.Array, rows: jax.Array, slots: jax.Array
     ) -> tuple[jax.Array, ...]:
-        offsets, _, at, needed = _expand(indptr, slots, room)
+        offsets, _, at, needed = _expand(indptr, slots, longs_or_empty(None), room)
         real = jnp.arange(room) < offsets[-1]
         node = rows.at[row].get(mode="fill", fill_value=num_nodes) if mapped else row
         node = jnp.where(real, node[at], num_nodes)

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import FILL
+from jgs.sampling.edges.columns import compacted
+from jgs.sampling.edges.eligible import is_excluded
 from jgs.sampling.matrix import chain
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.edges import (
@@ -90,6 +92,7 @@ class Entries:
     needs: Needs | None = None
     edge_probs: jax.Array | None = None
     row_probs: jax.Array | None = None
+    excluded: jax.Array | None = None
     layer: int = field(default=0, metadata={"static": True})
     room: Room = field(default=Room(), metadata={"static": True})
     compact: bool = field(default=False, metadata={"static": True})
@@ -117,6 +120,12 @@ class Entries:
         needs = (self.built() if sliced else self).needs
         return jnp.zeros((), bool) if needs is None else needs.overflow
 
+    @property
+    def left_out(self) -> jax.Array | None:
+        """int64 `[X]`: the edges that are not in this slice of columns. None: all are there. A
+        matrix of all columns has all edges, so that `prepare` computes its sums once."""
+        return None if self.columns is None else self.excluded
+
     def row(self) -> jax.Array:
         """int32 `[R]`: the node of each row slot, `N` in padding. A whole graph and a slice of
         its columns have all nodes for rows. A selection, and with `compact` a slice too, has
@@ -142,14 +151,14 @@ class Entries:
         with exact_integers():
             needs = self.needs
             if self.rows is None:
-                indptr, column, at, needed = expand(graph.indptr, columns, room)
+                indptr, column, at, needed = expand(graph.indptr, columns, room, self.left_out)
                 real = column < columns.shape[0]
                 node = sources(graph.indices, at, real, num_nodes)
                 edges = Edges(indptr, column, node, jnp.where(real, at, graph.num_edges))
             else:
                 fits = min(self.room.selected or room, room)
                 arrays = (graph.indptr, graph.indices, columns, self.rows)
-                edges, needed, selected = extract(*arrays, room, fits)
+                edges, needed, selected = extract(*arrays, room, fits, self.left_out)
                 needs = more(needs, selected=clipped(selected), overflow=selected > fits)
             bad = jnp.any((columns < 0) | (columns > num_nodes)) | (needed > room)
             looked = clipped(needed) if self.columns is not None else jnp.int32(0)
@@ -270,13 +279,19 @@ def of_columns(matrix: T, columns: jax.Array) -> T:
     with exact_integers():
         indptr, column, at, needed = expand(built.edges.indptr, slot, room)
         real = column < columns.shape[0]
+        none = columns.shape[0], num_slots(built.rows, matrix.graph), matrix.graph.num_edges
         edges = Edges(
             indptr,
             column,
-            jnp.where(real, built.edges.row[at], num_slots(built.rows, matrix.graph)),
-            jnp.where(real, built.edges.edge_id[at], matrix.graph.num_edges),
+            jnp.where(real, built.edges.row[at], none[1]),
+            jnp.where(real, built.edges.edge_id[at], none[2]),
         )
         needs = more(built.needs, looked=clipped(needed), overflow=needed > room)
+        if matrix.columns is None and matrix.excluded is not None:
+            keep = edges.real & ~is_excluded(matrix.excluded, edges.edge_id)
+            fields = list(zip((*edges[1:], at), (*none, 0), strict=True))
+            indptr, (*moved, at), _ = compacted(edges.indptr, keep, fields)
+            edges = Edges(indptr, *moved)
     new = built.with_edges(edges, at, needs)
     operands = chain.moved(new.steps, new.operands, "column", slot)
     return replace(new, columns=columns, operands=operands)

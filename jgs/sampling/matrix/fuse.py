@@ -18,8 +18,9 @@ from jgs.graph import Graph
 from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges.hops import Sample
+from jgs.sampling.seeds import Seeds
 
-Program = Callable[[Graph, jax.Array, jax.Array], Any]
+Program = Callable[..., Any]  # program(graph, key_data, frontier) returns a `Matrix`
 
 
 def as_neighbors(
@@ -49,7 +50,7 @@ def sample(
     neighbors: Neighbors,
     key_data: jax.Array,
     graph: Graph,
-    seeds: jax.Array,
+    seeds: Seeds,
     capacity: Capacity,
 ) -> Sample:
     """The fields of a `MatrixSampler`'s sample, drawn by `neighbors`. Of the `capacity` only
@@ -57,8 +58,8 @@ def sample(
     selections = Capacity(capacity.edges[1::2], capacity.sources[1::2])
     batch = neighbors.sample(key_data, graph, (), seeds, selections)
     assert batch.needed is not None
-    slot = jnp.arange(seeds.shape[0], dtype=jnp.int32)
-    first = jnp.max(slot + 1, initial=0, where=seeds < graph.num_nodes)
+    slot = jnp.arange(seeds.nodes.shape[0], dtype=jnp.int32)
+    first = jnp.max(slot + 1, initial=0, where=seeds.nodes < graph.num_nodes)
     edges, sources = batch.needed
     frontiers = jnp.concatenate([jnp.where(edges[0] < 0, -1, first)[None], sources[:-1]])
     looked = jnp.where(edges < 0, -1, 0)

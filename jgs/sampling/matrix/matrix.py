@@ -54,6 +54,8 @@ class Matrix(Entries):
       key: a Threefry key for the draws; see `individual_sample`.
       layer: int, the hop of a sample; draws at layer `h` have the key `fold_in(key, h)`.
       room: static sizes for what depends on the data.
+      excluded: int64 `[X]`, as in `Seeds`: edges that no slice of columns has. What is computed
+        of a matrix of all columns counts them. None: there are none.
       compact: whether the rows of a slice of columns are only its distinct nodes (`R` is then
         the room for its edges, at most `N`), or all nodes of the graph (`R = N`). It changes no
         sample.

@@ -18,7 +18,9 @@ import numpy as np
 
 from jgs import kernels
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, on_cpu, or_empty
+from jgs.sampling.edges.eligible import Eligible, holes_of, rows_of
 from jgs.sampling.matrix.chain import Step
+from jgs.sampling.matrix.edges import longs_or_empty
 from jgs.sampling.matrix.entries import Entries, check_axis
 from jgs.settings import exact_integers
 
@@ -52,8 +54,18 @@ def count(matrix: Entries, axis: int) -> jax.Array:
         return on_cpu(_count, partial(_count_plain, axis=1), alone)
     if matrix.edges is None and matrix.rows is None:  # nothing to build
         degrees = graph.degrees()
-        return degrees if columns is None else degrees.at[columns].get(**FILL)
+        if columns is None:
+            return degrees
+        number = degrees.at[columns].get(**FILL)
+        return number if matrix.left_out is None else number - _num_left_out(matrix)
     return _count_plain(matrix, 0)
+
+
+def _num_left_out(matrix: Entries) -> jax.Array:
+    with exact_integers():
+        start, length = rows_of(matrix.graph.indptr, matrix.column())
+        rows = Eligible(matrix.column(), start, start, length, length)
+        return (length - holes_of(rows, matrix.left_out).num).astype(jnp.int32)
 
 
 def _count_plain(matrix: Entries, axis: int) -> jax.Array:
@@ -63,7 +75,8 @@ def _count_plain(matrix: Entries, axis: int) -> jax.Array:
 
 def _values_only(matrix: T) -> T:
     """The same matrix without the fields that no sum needs."""
-    return replace(matrix, key=None, edge_probs=None, row_probs=None)
+    unread: dict[str, Any] = {"key": None, "edge_probs": None, "row_probs": None}
+    return replace(matrix, excluded=matrix.left_out, **unread)
 
 
 def _is_slice(matrix: Entries) -> bool:
@@ -125,9 +138,10 @@ def _sum(matrix: Entries, axis: int) -> jax.Array:
     }
     weight = or_empty(matrix.all_values() if graph.num_edges else None)
     vectors = (operand.astype(jnp.float32) for operand in matrix.operands)
-    arrays = (graph.indptr, graph.indices, columns, weight, *vectors)
     slots = graph.num_nodes if axis else columns.shape[0]
     with exact_integers():
+        excluded = longs_or_empty(matrix.left_out)
+        arrays = (graph.indptr, graph.indices, columns, excluded, weight, *vectors)
         out = [floats((slots,)), jax.ShapeDtypeStruct((), jnp.int64)]
         result, needed = call("jgs_sum_chain", out, arrays, kernels.NUM_THREADS, **attributes)
         bad = jnp.any((columns < 0) | (columns > graph.num_nodes))
@@ -140,6 +154,8 @@ def _sum(matrix: Entries, axis: int) -> jax.Array:
 def _count(matrix: Entries) -> jax.Array:
     graph = matrix.graph
     out = [jax.ShapeDtypeStruct((graph.num_nodes,), jnp.int32)]
-    arrays = (graph.indptr, graph.indices, matrix.column())
+    with exact_integers():
+        excluded = longs_or_empty(matrix.left_out)
+    arrays = (graph.indptr, graph.indices, matrix.column(), excluded)
     room = np.int64(_room(matrix))
     return call("jgs_count_rows", out, arrays, kernels.NUM_THREADS, room=room)[0]

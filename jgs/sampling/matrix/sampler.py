@@ -12,19 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
 from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
-from jgs.sampling.base import Sampler, Sizes
+from jgs.sampling.base import Adaptive, Sampler, Sizes
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
-from jgs.sampling.edges.hops import Sample, empty_if
+from jgs.sampling.edges.hops import Sample, bad_seeds, empty_if
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
 from jgs.sampling.matrix.entries import Room, more
 from jgs.sampling.matrix.matrix import Matrix
+from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
 
 
@@ -64,6 +65,10 @@ class MatrixSampler(Sampler):
     A class whose `layer` draws with replacement must have `repeats = True`. An edge may then be
     drawn up to `k` times, and `bound` has room for that.
 
+    Excluded edges (`Seeds.excluded`) are in no slice of columns: what a program computes of
+    `A[:, frontier]`, and draws from it, is that of the graph without them. What it computes of
+    the whole `A` counts them.
+
     A capacity has two entries for each layer: the edges of the slices that `layer` reads, with
     the nodes of the frontier; and the edges that it selects, with the nodes known afterwards.
     """
@@ -75,6 +80,7 @@ class MatrixSampler(Sampler):
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     repeats = False
+    takes_excluded = True
 
     @property
     def num_hops(self) -> int:
@@ -151,18 +157,26 @@ class MatrixSampler(Sampler):
             state = ()
         check_graph(graph, self.weighted)
         checked, capacity = check_call(self, graph, seeds, capacity, 2 * len(self.sizes))
-        seeds = checked.nodes
-        if seeds.ndim != 1:
+        if checked.nodes.ndim != 1:
             raise InputError(
                 "the seeds of one batch must be one-dimensional",
-                f"shape {list(seeds.shape)}",
+                f"shape {list(checked.nodes.shape)}",
                 "Draw several under jax.vmap, with a key each.",
             )
-        given = vary_alike(as_key_data(key), graph, seeds, arrays)
+        given = vary_alike(as_key_data(key), graph, checked, arrays)
         with exact_integers():  # edge offsets are 64-bit, whatever the caller's setting
             blocks, nodes, overflow, needed, _ = _sample(*given, state, self, capacity)
         blocks = tuple(blocks[::-1])
-        batch = MiniBatch(seeds, nodes, blocks, overflow, graph.num_nodes, needed=needed)
+        extras = Extras(excluded=checked.excluded if isinstance(self, Adaptive) else None)
+        batch = MiniBatch(
+            checked.nodes,
+            nodes,
+            blocks,
+            overflow,
+            graph.num_nodes,
+            needed=needed,
+            extras=extras,
+        )
         return with_columns(batch, graph, self)
 
 
@@ -170,7 +184,7 @@ class MatrixSampler(Sampler):
 def _sample(
     key_data: jax.Array,
     graph: Graph,
-    seeds: jax.Array,
+    seeds: Seeds,
     arrays: Any,
     prepared: Any,
     sampler: MatrixSampler,
@@ -184,8 +198,7 @@ def _sample(
     programs = [_program(sampler, h, rooms[h], arrays) for h in hops]
     if neighbors := fuse.as_neighbors(programs, graph, key_data, ids_needed(sampler)):
         return fuse.sample(neighbors, key_data, graph, seeds, capacity)
-    nodes = seeds
-    bad = jnp.any((nodes < 0) | (nodes > num_nodes))
+    nodes, bad = seeds.nodes, bad_seeds(seeds, num_nodes, num_edges)
     overflow, blocks, needed = bad, [], []
     nodes = jnp.where(bad, num_nodes, nodes)
     slot = jnp.arange(nodes.shape[0], dtype=jnp.int32)
@@ -199,7 +212,7 @@ def _sample(
         program = programs[h]
         if prepared:
             program = partial(prepare.each_time, program, prepared[h])
-        drawn = program(graph, key_data, frontier)
+        drawn = program(graph, key_data, frontier, seeds.excluded)
         block, nodes, edges_needed = finalize.to_block(drawn, nodes, sources)
         needs = more(drawn.needs)
         missed = needs.overflow | (edges_needed > selected) | (needs.selected > selected)
@@ -219,9 +232,13 @@ def _sample(
 
 def _program(
     sampler: MatrixSampler, h: int, room: Room, arrays: Any = None
-) -> Callable[[Graph, jax.Array, jax.Array], Matrix]:
-    def program(graph: Graph, key_data: jax.Array, frontier: jax.Array) -> Matrix:
-        A = Matrix(graph, None, key_data, layer=h, room=room, compact=sampler.compact)
+) -> Callable[..., Matrix]:
+    fixed: dict[str, Any] = {"layer": h, "room": room, "compact": sampler.compact}
+
+    def program(
+        graph: Graph, key_data: jax.Array, frontier: jax.Array, excluded: Any = None
+    ) -> Matrix:
+        A = Matrix(graph, None, key_data, excluded=excluded, **fixed)
         k, given = sampler.sizes[h], () if arrays is None else (arrays,)
         drawn = sampler.layer(A, frontier, k, *given)
         if drawn.repeats > (k if sampler.repeats else 0):
@@ -231,6 +248,8 @@ def _program(
                 f"repeats={sampler.repeats}",
                 "Write repeats = True in the class, and give the layer that size.",
             )
+        if excluded is not None and drawn.columns is None:
+            drawn = drawn[:, frontier]  # drops what was drawn among all edges
         return drawn.ready()
 
     return program

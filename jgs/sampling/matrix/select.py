@@ -14,7 +14,7 @@ from jgs.sampling.algorithms.nodewise.neighbors import is_fanout, sample_batches
 from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
-from jgs.sampling.edges.eligible import Eligible, Weights, weights_of
+from jgs.sampling.edges.eligible import Eligible, Weights, eligible, weights_of
 from jgs.sampling.edges.random import as_key_data, fold
 from jgs.sampling.matrix.collective import smallest_ranks
 from jgs.sampling.matrix.edges import Edges
@@ -85,7 +85,7 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
         relabel_inputs=False,
         first_hop=matrix.layer,
     )
-    batch = sample_batches(key_data, graph, Seeds(columns), spec)[0]
+    batch = sample_batches(key_data, graph, Seeds(columns, excluded=matrix.excluded), spec)[0]
     block, needed = batch.blocks[0], batch.needed
     assert block.edge_id is not None
     assert needed is not None
@@ -96,9 +96,8 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
     edges = Edges(block.indptr, column, block.indices, block.edge_id)
     needs = more(matrix.needs, selected=needed[0, 0], overflow=batch.overflow)
     with exact_integers():
-        start, end = (graph.indptr.at[columns + i].get(mode="clip") for i in (0, 1))
-        degree = jnp.where(columns < graph.num_nodes, end - start, 0)
-        rows = Eligible(columns, start, start, degree, degree)
+        real = columns < graph.num_nodes
+        rows = eligible(graph, columns, real, excluded=matrix.excluded)
         by = weights_of(rows, graph.edge_weight_prefix, graph.indptr) if weighted else None
         edge_probs = _probs(edges, edges.edge_id, rows, by, k, replace)
     valued = with_fields(matrix, stored=matrix.all_values())

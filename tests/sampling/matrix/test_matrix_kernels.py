@@ -1,5 +1,7 @@
 """Every kernel of the matrix API gives the result of its plain JAX twin, bit for bit."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,14 @@ def graph():
     weight = 10.0 ** RNG.uniform(-30, 30, src.size)
     weight[RNG.random(src.size) < 0.1] = 0
     return Graph.from_edges(src, dst, N, weight.astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def excluded(graph):
+    """A third of the edges and all those of node 3, then padding."""
+    row = np.arange(*np.asarray(graph.indptr)[[3, 4]])
+    which = np.union1d(np.flatnonzero(RNG.random(graph.num_edges) < 1 / 3), row)
+    return np.r_[which, np.full(7, graph.num_edges)]
 
 
 @pytest.fixture
@@ -119,6 +129,66 @@ def test_edges_of_columns_and_rows(equal, graph):
     )
     np.testing.assert_array_equal(nodes[: len(first)], sorted(first))
     np.testing.assert_array_equal(few, sorted(first)[:10])
+
+
+def test_excluded_edges_are_in_no_slice(equal, graph, excluded):
+    """Edges, counts and sums are those of the edges that are left, also of a row that has
+    none. What does not fit is counted without the excluded ones. A slice of a matrix whose
+    edges are built, and a selection, have none of them either."""
+    columns = RNG.integers(0, N, 400).astype(np.int32)
+    columns[:6] = [HUB, N, ALONE, 3, 3, HUB]
+    rows = RNG.permutation(N)[:300].astype(np.int32)
+    by_row = (RNG.random(N) + 0.5).astype(np.float32)
+    whole = graph.unweighted()
+    with jax.enable_x64(True):
+        excluded = jnp.asarray(excluded)
+
+    def program(graph, columns, rows, by_row, excluded):
+        with jax.enable_x64(True):
+            of = graph.indptr, graph.indices, columns, rows
+            slices = [expand(graph.indptr, columns, n, excluded) for n in (80_000, 99)]
+            parts = [extract(*of, 80_000, n, excluded) for n in (20_000, 50)]
+        A = Matrix(graph, room=Room(90_000, 80_000), excluded=excluded, key=jax.random.key(1))
+        sub = A[:, columns]
+        sums = [m.sum(a) for m in (sub, sub.mul(by_row, axis=1) ** 2) for a in (0, 1)]
+        counts = sub.count(0), sub.count(1), A.sum(1), A.count(0)
+        ids = [A.built()[:, columns].edges.edge_id, A.mul(by_row, 1)[:, columns].built()]
+        ids += [sub.individual_sample(4), A.individual_sample(4)[:, columns]]
+        ids = [ids[0], *(m.edges.edge_id for m in ids[1:])]
+        return slices, parts, sums, counts, ids
+
+    found = jax.device_get(equal(program, whole, columns, rows, by_row, excluded))
+    (offsets, column, at, _), short = found[0]
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    lists = [np.arange(indptr[v], indptr[v + 1]) if v < N else [] for v in columns]
+    lists = [np.setdiff1d(edges, excluded) for edges in lists]
+    ids, sizes = np.concatenate(lists).astype(int), [len(edges) for edges in lists]
+    assert short[3] == len(ids) == offsets[-1] > 40_000
+    assert short[0][-1] == sizes[3] == 0
+    np.testing.assert_array_equal(np.diff(offsets), sizes)
+    np.testing.assert_array_equal(at[: len(ids)], ids)
+    np.testing.assert_array_equal(column[: len(ids)], np.repeat(np.arange(400), sizes))
+    wanted = ids[np.isin(indices[ids], rows)]
+    for edges, looked, needed in found[1]:
+        assert (looked, needed) == (len(ids), len(wanted))
+        count = edges.indptr[-1]  # 0 where they do not fit
+        np.testing.assert_array_equal(edges.edge_id[:count], wanted[:count])
+    square, source = by_row[indices[ids]] ** 2, indices[ids]
+    by_slot, by_source = (
+        partial(np.bincount, slot, minlength=size)
+        for slot, size in ((np.repeat(np.arange(400), sizes), 400), (source, N))
+    )
+    expected = [f(weights=w) for w in (None, square) for f in (by_slot, by_source)]
+    for one, other in zip(found[2], expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    every = np.bincount(indices, minlength=N), np.diff(indptr)
+    for one, other in zip(found[3], (*expected[:2], *every), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one in found[4]:
+        one = one[one < graph.num_edges]
+        assert set(one) <= set(ids)
+        if len(one) > 2000:
+            np.testing.assert_array_equal(one, ids)
 
 
 def test_exact_sums(equal):

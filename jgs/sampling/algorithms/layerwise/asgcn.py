@@ -162,7 +162,8 @@ class ASGCN(MatrixSampler, Adaptive):
         edges = (block.edge_capacity, block.indptr, block.num_targets, block.num_edges)
         target, _ = edge_targets(*edges)
         drawn = jnp.diff(block.indptr).at[target].get(mode="fill", fill_value=1)
-        degree = Matrix(graph)[:, batch.target_nodes(layer)].count(axis=0)
+        A = Matrix(graph, excluded=batch.excluded)
+        degree = A[:, batch.target_nodes(layer)].count(axis=0)
         weight = block.edge_weight / drawn
         inclusion = 1 / (weight * degree.at[target].get(mode="fill", fill_value=1))
         norm = jnp.sum(messages**2, axis=1).at[block.indices].get(mode="fill", fill_value=0)

@@ -24,7 +24,9 @@ class FastGCN(MatrixSampler):
 
     The paper draws with replacement. Here nodes are distinct, and the probabilities are those
     of inclusion (`Matrix.collective_sample`): the estimate is unbiased and varies less. `q`
-    depends on the graph alone and is computed once.
+    depends on the graph alone and is computed once. It counts excluded edges
+    (`Seeds.excluded`) too. The block and `d_v` in its weights do not, so the estimate is
+    unbiased for the mean over the neighbours that are left.
 
     Fields:
       sizes: the number of nodes that each layer draws, the seeds' hop first; 400 in the paper
@@ -34,7 +36,7 @@ class FastGCN(MatrixSampler):
     sizes: Sizes = (400, 400)
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
-        P = A.div(A.count(axis=0), axis=0)
-        q = (P**2).sum(axis=1)
-        sample = P.collective_sample(k, q)[:, frontier]
+        q = (A.div(A.count(axis=0), axis=0) ** 2).sum(axis=1)
+        sample = A.collective_sample(k, q)[:, frontier]
+        sample = sample.div(A[:, frontier].count(axis=0), axis=0)
         return sample.div(sample.row_probs, axis=1)

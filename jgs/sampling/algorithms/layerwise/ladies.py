@@ -35,7 +35,8 @@ class Ladies(MatrixSampler):
     normalize: bool = True
 
     def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
-        sub = A.div(A.count(axis=0), axis=0)[:, frontier]
+        sub = A[:, frontier]
+        sub = sub.div(sub.count(axis=0), axis=0)
         bias = (sub**2).sum(axis=1)
         sample = sub.collective_sample(k, bias)
         sample = sample.div(sample.row_probs, axis=1)

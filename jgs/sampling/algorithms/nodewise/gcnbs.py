@@ -32,6 +32,9 @@ class GCNBS(MatrixSampler, Adaptive):
     its edge's weight by `exp(delta r / (n q))`, but at most by `e`, as the authors' code does.
     All rewards are equal where `q` is in proportion to `||h||`, which minimises `V`.
 
+    Excluded edges (`Seeds.excluded`) are never drawn, and count neither in `n` nor in the sum
+    of weights. They keep their weights for later batches.
+
     All layers share the weights. The rewards come from the layer on the input side, which draws
     for all nodes of the batch that have neighbours there (the algorithm's "1st layer").
 

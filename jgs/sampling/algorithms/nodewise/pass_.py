@@ -156,7 +156,8 @@ class PASS(MatrixSampler, Adaptive):
                 block = batch.block(i)
                 rows = project(x, batch.source_nodes(i), policy.weight)
                 heads = edge_dot(block, rows, rows[: block.target_capacity], 2)
-                count = jnp.maximum(Matrix(graph)[:, batch.target_nodes(i)].count(axis=0), 1)
+                A = Matrix(graph, excluded=batch.excluded)
+                count = jnp.maximum(A[:, batch.target_nodes(i)].count(axis=0), 1)
                 target, _ = edge_targets(
                     block.edge_capacity, block.indptr, block.num_targets, block.num_edges
                 )

@@ -66,7 +66,8 @@ class Thanos(MatrixSampler, Adaptive):
     counts once. A node with at most `k` neighbours, which draws them all, learns nothing. `q`
     is computed from the given state. If the batch was drawn with an older state (with
     `Loader`'s `age`, or as the batch of another rank in the same step), `p` is off by what was
-    learned in between.
+    learned in between. Excluded edges (`Seeds.excluded`) are never drawn, and count neither in
+    `n` nor in the sum of weights of a draw; `update` computes `n`, `q` and `p` of all edges.
 
     The paper gives orders of magnitude: `restart` grows like `T**(2/3)` with the number `T` of
     steps. The defaults are those of the authors' command for CoraFull.

@@ -42,6 +42,9 @@ class VRGCN(MatrixSampler, Adaptive):
     the model's layers must reduce by mean. Messages are stored as dropout leaves them; the
     paper's "CVD" stores their means separately.
 
+    Excluded edges (`Seeds.excluded`) are in neither mean. What is stored are the messages of
+    earlier steps, which may have passed along edges that only this batch excludes.
+
     Fields:
       sizes: the number of neighbours that a node draws at each hop, the seeds' hop first; 2 in
         the paper.
@@ -90,7 +93,8 @@ class VRGCN(MatrixSampler, Adaptive):
         for i, (block, history) in enumerate(zip(batch.blocks, state, strict=True)):
             hop = 2 * (len(batch.blocks) - 1 - i)
             looked, columns = capacity.edges[hop], capacity.sources[hop]
-            means = _neighbor_means(graph, history, batch.target_nodes(i), columns, looked)
+            A = Matrix(graph.unweighted(), room=Room(max(looked, 1)), excluded=batch.excluded)
+            means = _neighbor_means(A, history, batch.target_nodes(i), columns)
             control = Control(gather(history, batch.source_nodes(i)), means)
             blocks.append(replace(block, control=control))
         return replace(batch, blocks=tuple(blocks))
@@ -103,15 +107,14 @@ class VRGCN(MatrixSampler, Adaptive):
 
 
 def _neighbor_means(
-    graph: Graph, history: jax.Array, targets: jax.Array, columns: int, looked: int
+    A: Matrix, history: jax.Array, targets: jax.Array, columns: int
 ) -> jax.Array:
-    """float32 `[T, M]`: the mean of `history` `[N, M]` over all neighbours of each target, 0 in
-    padding. `targets` int32 `[T]` may have at most `columns` distinct nodes, with `looked`
-    edges."""
-    num_nodes = graph.num_nodes
+    """float32 `[T, M]`: the mean of `history` `[N, M]` over all neighbours of each target in
+    `A`, 0 in padding. `targets` int32 `[T]` may have at most `columns` distinct nodes, whose
+    edges must fit the room of `A`."""
+    num_nodes = A.graph.num_nodes
     with exact_integers():
         frontier = distinct(targets, columns, num_nodes)
-        A = Matrix(graph.unweighted(), room=Room(looked=max(looked, 1)))
         edges = A[:, frontier].built().edges
         assert edges is not None
         all_edges = Block(

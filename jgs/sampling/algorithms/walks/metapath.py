@@ -18,7 +18,7 @@ from jgs.options import Option
 from jgs.sampling.algorithms.walks.walk import call_walks
 from jgs.sampling.base import Weighted
 from jgs.sampling.checks import check_graph, require_int
-from jgs.sampling.edges.eligible import Eligible, of_relation, rows_of
+from jgs.sampling.edges.eligible import Eligible, holes_of, of_relation, rows_of
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
     LENGTH,
@@ -42,8 +42,9 @@ class Metapath(Walker):
     A step along the relation `(a, name, b)` goes from a node of type `b` to one of type `a`,
     because a node's row has the sources of its in-edges. With `both_ways` in
     `Graph.from_relations` the way back is the relation `(b, "rev_" + name, a)`. A walk from a
-    node whose type is not the target type of the first relation ends at once. Returns `Walks`;
-    `Walker` says what a walk depends on.
+    node whose type is not the target type of the first relation ends at once. Steps do not
+    follow excluded edges (`Seeds.excluded`). Returns `Walks`; `Walker` says what a walk depends
+    on.
 
     Fields:
       relations: the relation of each step, in the forms of `Schema.relation`: triples, or names
@@ -58,6 +59,8 @@ class Metapath(Walker):
     relations: tuple[str | Relation, ...]
     length: int = None  # type: ignore[assignment]  # always an int after __post_init__
     weighted: bool = False
+
+    takes_excluded = True
 
     @classmethod
     def from_options(
@@ -132,7 +135,7 @@ def metapath_plain(
         part = state.at[turns[(t - 1) % len(turns)], here].get(mode="fill", fill_value=0)
         start, count = part[:, 0], part[:, 1]
         row, _ = rows_of(graph.indptr, here)
-        rows = Eligible(here, row, start, count, count)
+        rows = holes_of(Eligible(here, row, start, count, count), seeds.excluded)
         return drawn_neighbor(graph, rows, step_bits(keys, t, 0), walker.weighted)
 
     return walk(key_data, graph, seeds, walker.length, step)
