@@ -260,7 +260,13 @@ class ByNode(Sampler):
 
     @abstractmethod
     def draw_hop(
-        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+        self,
+        key_data: jax.Array,
+        graph: Graph,
+        nodes: jax.Array,
+        hop: int,
+        num_edges: int,
+        excluded: jax.Array | None = None,
     ) -> HopRows:
         """What each of the `nodes` draws at `hop`, in at most `num_edges` edges. Traced under
         x64.
@@ -269,6 +275,8 @@ class ByNode(Sampler):
           key_data: uint32 `[..., 2]`, the key's data; or `[..., W]`, made by the sampler's own
             `step_keys`.
           nodes: int32 `[..., T]`, with `N` for padding.
+          excluded: as in `Seeds`, int64 `[X]`, of all batches; None, or for a sampler that has
+            `takes_excluded`.
         """
 
     @abstractmethod

@@ -83,7 +83,13 @@ class Hopwise(ByNode):
         return [with_columns(batch, graph, self) for batch in batches]
 
     def draw_hop(
-        self, key_data: jax.Array, graph: Graph, nodes: jax.Array, hop: int, num_edges: int
+        self,
+        key_data: jax.Array,
+        graph: Graph,
+        nodes: jax.Array,
+        hop: int,
+        num_edges: int,
+        excluded: jax.Array | None = None,
     ) -> HopRows:
         """See `jgs.sampling.base.ByNode`."""
         spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]))._replace(
@@ -93,8 +99,11 @@ class Hopwise(ByNode):
             relabel_inputs=False,
             first_hop=hop,
         )
-        key_data = jnp.broadcast_to(key_data, (*nodes.shape[:-1], key_data.shape[-1]))
-        (batch,) = self._draw(key_data, graph, (), Seeds(nodes), spec)
+        batches = nodes.shape[:-1]
+        key_data = jnp.broadcast_to(key_data, (*batches, key_data.shape[-1]))
+        if excluded is not None:
+            excluded = jnp.broadcast_to(excluded, (*batches, *excluded.shape))
+        (batch,) = self._draw(key_data, graph, (), Seeds(nodes, None, excluded), spec)
         block = batch.blocks[0]
         assert batch.needed is not None
         return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])

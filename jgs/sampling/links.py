@@ -16,6 +16,7 @@ from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
 from jgs.sampling.edges.eligible import find
 from jgs.sampling.edges.random import as_key_data, below, node_bits
+from jgs.sampling.loading.items import Degrees
 from jgs.sampling.pairs import edges_between, has_edge, join_nodes, pair_keys
 from jgs.sampling.seeds import Seeds
 from jgs.settings import exact_integers
@@ -49,7 +50,7 @@ class Links:
         is a product of matrices, so many cost little.
       filtered: no negative is an edge of the graph, or a node with itself. The test is exact. A
         negative that is one is drawn again, at most `tries` times; `shared` ones are not. What
-        is still an edge is masked.
+        is still an edge is masked. Ranks that split the topology (vanilla mode) refuse it.
       tries: int, at least 1.
       copies: int, at least 1: there is room to leave out so many edges for each item, in each
         direction, all items together. Where they do not fit, the batch is refused with an error
@@ -107,13 +108,30 @@ class Links:
     def prepare(self, graph: Graph) -> Graph:
         """The graph with what the draws read: for `negatives="degree"` two node columns of 8
         bytes a node. A loader calls it."""
+
+        def degrees() -> tuple[np.ndarray, np.ndarray]:
+            out_of = np.bincount(np.asarray(graph.indices), minlength=graph.num_nodes)
+            return out_of, np.diff(np.asarray(graph.indptr))
+
+        return self._with_sums(graph, degrees)
+
+    def prepare_split(self, graph: Graph, degrees: Degrees) -> Graph:
+        """`prepare` where ranks split the topology, see
+        `jgs.sampling.loading.items.SplitStage`."""
+        if self.filtered:
+            raise InputError(
+                "filtered negatives must be drawn where every rank has the whole topology",
+                "filtered=True, and ranks that split it",
+                'Use mode="hybrid", or filtered=False.',
+            )
+        return self._with_sums(graph, degrees)
+
+    def _with_sums(self, graph: Graph, degrees: Degrees) -> Graph:
         if self.negatives == "uniform" or all(name in graph.node_columns for name in _COLUMNS):
             return graph
         order = _Kinds.of(graph).node(np.arange(graph.num_nodes))
-        into = np.diff(np.asarray(graph.indptr))
-        out_of = np.bincount(np.asarray(graph.indices), minlength=graph.num_nodes)
         sums = {}
-        for name, degree in zip(_COLUMNS, (out_of, into), strict=True):
+        for name, degree in zip(_COLUMNS, degrees(), strict=True):
             part = np.where(degree > 0, np.rint(degree.astype(float) ** self.power * _UNIT), 0)
             sums[name] = np.cumsum(part[order].astype(np.int64))
         return graph.with_node_columns(**sums)

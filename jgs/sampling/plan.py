@@ -155,15 +155,16 @@ def bound_of(
     batch_size: int,
     distinct: bool,
     stages: Sequence[Stage] = (),
+    shape: GraphShape | None = None,
 ) -> tuple[int, Capacity]:
     """The number of seeds of a batch of `batch_size` items, and a capacity that no such batch
-    exceeds."""
+    exceeds. `shape` is that of the whole graph, where `graph` is a part of it."""
     num_seeds, timed = batch_size, False
     if stages:
         num_seeds, timed = num_seeds_of(stages, graph, items, batch_size)
     elif isinstance(items, Mapping):
         timed = "time" in items
-    shape = GraphShape.of(graph, degrees=not distinct)
+    shape = shape or GraphShape.of(graph, degrees=not distinct)
     if timed:
         shape = shape.under(num_seeds)
     return num_seeds, sampler.bound(shape, num_seeds, distinct)

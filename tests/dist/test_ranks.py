@@ -261,7 +261,6 @@ def test_items_of_ranks_that_are_refused(parts):
     whole, comm = parts(20000), Mesh(jax.devices()[:2])
     for options, said in (
         ({"before": links}, "must be given the items"),
-        ({"items": np.arange(50), "mode": "vanilla"}, "topology whole"),
         ({"items": np.arange(50), "before": links, "sampler": Saint("node", 9)}, "no stage"),
         ({"states": {Neighbors((4,)): ()}}, "states must be by sampler"),
     ):

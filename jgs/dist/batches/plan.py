@@ -120,36 +120,49 @@ def planned_vanilla(
     schedules: Sequence[Schedule],
     *,
     seeds: Sequence[np.ndarray],
+    items: Any = None,
+    stages: Sequence[Stage] = (),
 ) -> VanillaSampler:
     """A `VanillaSampler` whose capacities are planned from a few batches of epoch 0.
 
     Args:
-      graphs: for each local rank its `Parts.local_graph`, with its seeds' in-edges.
-      seeds: for each local rank the nodes that its batches are drawn from.
+      graphs: for each local rank its `Parts.local_graph`.
+      seeds: for each local rank the training nodes of its parts. It has their in-edges, and
+        draws its batches from them if there are no items.
+      items, stages: what the schedules deal out, and the stages that make seeds of it.
       the rest: as for `VanillaSampler`.
     """
     num_nodes = int(offsets[-1])
     if comm.uniform:
         sizes = [np.array([g.num_edges], np.int64) for g in graphs]
         most = int(all_gather_rows(comm, sizes).max())  # on a mesh shapes must be equal
-        graphs = [
+        padded = [
             Graph.from_edge_arrays(g.indptr, g.edge_arrays(), most, g.schema) for g in graphs
         ]
+        columns = [g.node_columns for g in graphs]
+        graphs = [g.with_node_columns(**own) for g, own in zip(padded, columns, strict=True)]
     held = [np.zeros(num_nodes, bool) for _ in seeds]
     for mask, own in zip(held, seeds, strict=True):
         mask[own] = True
-    make = partial(
-        VanillaSampler,
+    shape, distinct = GraphShape(num_nodes, num_edges), items is None
+    if not distinct:
+        degrees = [np.diff(np.asarray(g.indptr)).max(keepdims=True, initial=0) for g in graphs]
+        shape = shape._replace(max_degree=int(all_gather_rows(comm, degrees).max()))
+    bounded = (seeds[0] if distinct else items, batch_size, distinct, stages, shape)
+    batch_size, worst = bound_of(sampler, graphs[0], *bounded)
+    drawing = VanillaSampler(
         comm,
         comm.own(graphs),
         offsets.tolist(),
         num_edges,
         batch_size,
         sampler,
+        modest(worst, batch_size),
         held=comm.own(held),
+        before=stages,
+        any_seeds=not distinct,
+        worst=worst,
     )
-    worst = sampler.bound(GraphShape(num_nodes, num_edges), batch_size, True)
-    drawing = make(modest(worst, batch_size))
     which = _evenly(len(schedules[0]), _VANILLA_TRIALS)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
     need = np.zeros((2, len(worst.edges)), np.int64)
@@ -158,7 +171,7 @@ def planned_vanilla(
             need = np.maximum(need, np.asarray(needed))
     mine = with_margin(need, 0.05, batch_size, worst)
     capacity = largest(comm, [mine] * comm.num_local)
-    drawing = make(capacity)
+    drawing.resize(capacity)
     if comm.size > 1:  # one rank exchanges nothing
         drawing.plan(steps(comm, schedules, 0, which))
     return drawing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache as cached
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from jgs.dist.batches.plan import (
 )
 from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource, update_program
 from jgs.dist.batches.vanilla import check_vanilla
+from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
@@ -30,7 +32,7 @@ from jgs.graph.features import SparseFeatures
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import round_up
 from jgs.sampling.learning import Learning
-from jgs.sampling.loading.items import Stage, check_asked
+from jgs.sampling.loading.items import Stage, check_asked, prepared, prepared_split
 from jgs.sampling.loading.loader import Loader, decided_by
 from jgs.sampling.loading.schedule import Schedule, SeedParts
 from jgs.sampling.loading.source import Source
@@ -176,7 +178,7 @@ def rank_loader(
       shuffle: whether seeds are shuffled; otherwise they keep their order.
       mode: "hybrid": each rank has the whole topology, and a step takes the 2 rounds of the
         features. "vanilla": each rank has the topology of its own nodes, and drawing takes 2
-        rounds for each hop but the first.
+        rounds for each hop but the first; for items also for the first.
       graphs: what `ranks.graphs(mode)` returned, if it has been called.
       cache: which rows of other ranks to keep. "none"; "trial": those that a few batches,
         drawn at the start, read most, at most as many as a batch reads; "degree": those of the
@@ -193,9 +195,11 @@ def rank_loader(
       in_place: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
         `FeatureExchange`.
       items, before: what batches are drawn for in place of the parts' training nodes, and the
-        stages that make seeds of it, as in `Loader`; in hybrid mode. All ranks have all items,
-        and each draws its share of a batch. The edges that are left out are those of the whole
-        batch.
+        stages that make seeds of it, as in `Loader`. All ranks have all items, and each draws
+        its share of a batch. The edges that are left out are those of the whole batch. In
+        vanilla mode a stage is given a graph that has the in-edges of the rank's nodes alone.
+        There `edges_between` finds the edges that this rank leaves out. Nothing else of what a
+        stage returns may depend on edges, and seeds have no times.
       states: by sampler, what its `init` returned for `graphs[0]`. It is called for samplers
         that are not there.
 
@@ -216,17 +220,18 @@ def rank_loader(
             "Give items, e.g. the ids of the training nodes.",
         )
     if items is not None:
-        if mode != "hybrid":
-            raise InputError(
-                "a loader of items must have every rank's topology whole",
-                f"mode={mode!r}",
-                'Use mode="hybrid".',
-            )
-        items, stages, whole = check_asked(items, before, samplers, graphs[0])
-        graphs = [whole] * len(graphs)
+        items, stages = check_asked(items, before, samplers, ranks.parts.num_nodes)
+        if mode == "hybrid":
+            graphs = [prepared(stages, graphs[0])] * len(graphs)
+        else:
+            own = (comm, graphs, ranks.offsets)
+            degrees = cached(lambda: (all_out_degrees(*own), all_degrees(*own)))
+            graphs = [prepared_split(stages, graph, degrees) for graph in graphs]
     for each in samplers:
         if items is None:
             ranks.check(batch_size, each, mode)
+        elif mode == "vanilla":
+            check_vanilla(each)
         if each not in states:
             states[each] = each.init(graphs[0])
     background = comm.clone()
@@ -261,6 +266,8 @@ def rank_loader(
                 sampler,
                 schedules,
                 seeds=ranks.own_seeds(),
+                items=items,
+                stages=stages,
             )
         remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
         num_steps = len(schedules[0])

@@ -128,10 +128,11 @@ class RankSource:
       before_epoch: called with each epoch before its first batch, e.g. to plan a cache.
       learning: that of an adaptive sampler; it then decides the state of `sampler`.
 
-    A step takes 2 rounds in hybrid mode. In vanilla mode it takes 2 more for each hop but the
-    first. There are two exceptions: the capacity that was planned for requests, or the one for
-    batches, is too small for some rank. Both are planned so that less than one step in a
-    thousand is an exception, and are enlarged before the next epoch where an epoch has more.
+    A step takes 2 rounds in hybrid mode. In vanilla mode it takes 2 more for each hop, without
+    the first hop of seeds whose in-edges the rank has. There are two exceptions: the capacity
+    that was planned for requests, or the one for batches, is too small for some rank. Both are
+    planned so that less than one step in a thousand is an exception, and are enlarged before
+    the next epoch where an epoch has more.
 
     Attributes:
       rounds: the rounds of all steps so far.

@@ -2,12 +2,16 @@
 
 The sample is that of `sample_neighbors` on the whole graph, bit for bit. Every hop after the
 seeds' own takes two rounds, as in DistDGL (Zheng et al. 2020, section 5.5): a rank asks for
-nodes, and their neighbours come back.
+nodes, and their neighbours come back. Seeds that may be any nodes are asked for too.
+
+The edges that a batch leaves out are those of all ranks' seeds. No message names them: each
+rank finds those among the rows that it has, and leaves them out of whatever it draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -28,15 +32,20 @@ from jgs.sampling.capacity import (
     enlarged,
     round_up,
 )
-from jgs.sampling.checks import require_int
-from jgs.sampling.edges.hops import empty_if
+from jgs.sampling.checks import checked_seeds, require_int
+from jgs.sampling.edges.hops import bad_seeds, empty_if
 from jgs.sampling.edges.relabel import relabel_edges
+from jgs.sampling.loading.items import Stage, seeds_of
+from jgs.sampling.seeds import Seeds
 from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 
+_MOST = np.int32(2**31 - 1)
+
 
 class RowCapacity(NamedTuple):
-    """The padded sizes of what two ranks exchange, with an entry for each hop but the first.
+    """The padded sizes of what two ranks exchange, with an entry for each hop that is asked
+    for: all but the first, or with `any_seeds` all.
 
     Fields:
       nodes: the most nodes that one rank asks another for.
@@ -79,7 +88,7 @@ class VanillaSampler:
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`, and
         `offsets[R]` is `N`.
       num_edges: `E` of the whole graph.
-      batch_size: `B`, a rank's seeds in a batch, which must be distinct.
+      batch_size: `B`, a rank's seeds in a batch; they must be distinct unless `worst` is given.
       sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
         `options` of `sample_neighbors`. Blocks carry no ids, weights or columns of edges.
       capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound.
@@ -87,16 +96,25 @@ class VanillaSampler:
         such as other ranks' nodes among its seeds, and halo nodes. None: there are none.
       rows: the sizes of what ranks exchange; by default twice what an even split of the
         capacity takes. See `plan`.
+      before: the stages that make seeds of items, as in `Loader`. Then it is called with an
+        `OWN` `jgs.sampling.loading.items.Asked` in place of seeds. On each rank they find the
+        edges to leave out in the rank's graph.
+      any_seeds: whether seeds may be nodes whose in-edges the rank does not have, as those that
+        stages make are.
+      worst: a capacity that no batch exceeds; by default the bound for distinct seeds.
 
     Attributes:
       rows: the planned `RowCapacity`.
-      extra_rounds: the rounds so far beyond the `2 (L-1)` of a batch of `L` hops. Where one
-        rank needs more than `rows`, all ranks see that in what they receive, and draw the batch
-        again with larger `rows`, which they keep: nothing is dropped.
+      extra_rounds: the rounds so far beyond the `2 (L-1)` of a batch of `L` hops, or the `2 L`
+        with `any_seeds`. Where one rank needs more than `rows`, all ranks see that in what they
+        receive, and draw the batch again with larger `rows`, which they keep: nothing is
+        dropped.
 
     Every method that samples must be called by all ranks, in the same order. Raises
     `InputError`.
     """
+
+    rows: RowCapacity
 
     def __init__(
         self,
@@ -110,6 +128,9 @@ class VanillaSampler:
         *,
         held: Any = None,
         rows: RowCapacity | None = None,
+        before: Sequence[Stage] = (),
+        any_seeds: bool = False,
+        worst: Capacity | None = None,
         **options: Any,
     ):
         sampler = as_sampler(sampler, **options)
@@ -121,24 +142,29 @@ class VanillaSampler:
         self._offsets = comm.same(self._bounds)
         self._batch_size = require_int("batch_size", batch_size, 1)
         shape = GraphShape(int(self._bounds[-1]), num_edges)
-        self._worst = sampler.bound(shape, self._batch_size, True)
-        capacity = check_capacity(
-            self._worst if capacity is None else capacity, self._batch_size, sampler.num_hops
-        )
-        self._sampler, self._capacity = sampler, capacity
-        worst = _worst_rows(capacity)
-        self.rows = rows or _rounded(-(-2 * worst // comm.size), worst)
+        self._worst = worst or sampler.bound(shape, self._batch_size, True)
+        self._sampler = sampler
+        self._first = 0 if any_seeds or before else 1  # the first hop that is asked for
+        self.resize(self._worst if capacity is None else capacity, rows)
         self.extra_rounds = 0
         self._programs = cache(self._program)
+        self._make_seeds = comm.program(partial(_seeds_of, sampler, before), (OWN, OWN), OWN)
 
     def __call__(self, key_data: np.ndarray, seeds: Any, level: int = 0) -> Any:
-        """See `RankSampler`. A seed is a node whose in-edges the rank has, or `N` for
-        padding."""
+        """See `RankSampler`. A seed is a node, or `N` for padding. Without `any_seeds` the rank
+        must have its in-edges."""
         capacity = enlarged(self._capacity, self._worst, level)
         batch, _, rows = self._sample(key_data, seeds, capacity, self.rows)
         if level == 0:
             self.rows = rows
         return batch
+
+    def resize(self, capacity: Capacity, rows: RowCapacity | None = None) -> None:
+        """Sets the capacity, and `rows`, as when the sampler was made."""
+        hops = self._sampler.num_hops
+        self._capacity = check_capacity(capacity, self._batch_size, hops)
+        most = self._most_rows(self._capacity)
+        self.rows = rows or _rounded(-(-2 * most // self._comm.size), most)
 
     def plan(
         self, batches: Iterable[tuple[np.ndarray, Any]], margin: float = 0.1
@@ -148,35 +174,53 @@ class VanillaSampler:
 
         All ranks set the same, because each sees the largest need of all ranks.
         """
-        worst, rows = _worst_rows(self._capacity), self.rows
-        needs = np.zeros(worst.shape)
+        most, rows = self._most_rows(self._capacity), self.rows
+        needs = np.zeros(most.shape)
         for key_data, seeds in batches:
             _, need, rows = self._sample(key_data, seeds, self._capacity, rows)
             needs = np.maximum(needs, need)
-        self.rows = _rounded((needs * (1 + margin)).astype(int) + 1, worst)
+        self.rows = _rounded((needs * (1 + margin)).astype(int) + 1, most)
         return self.rows
 
     def _sample(
-        self, key_data: np.ndarray, seeds: Any, capacity: Capacity, rows: RowCapacity
+        self, key_data: np.ndarray, asked: Any, capacity: Capacity, rows: RowCapacity
     ) -> tuple[Any, np.ndarray, RowCapacity]:
-        """The batches; int `[2, L-1]`, how much of `rows` they needed; and the `rows` that were
-        enough."""
-        self._check_seeds(seeds)
+        """The batches; an int array of the form of `rows`, how much of these they needed; and
+        the `rows` that were enough."""
+        seeds, items = asked, None
+        if self._first:
+            self._check_seeds(seeds)
+        else:  # in a program of its own, which is compiled once for all sizes
+            with exact_integers():
+                seeds, items = self._make_seeds(self._graph, asked)
         operands = (self._comm.same(key_data), self._graph, self._offsets, self._held, seeds)
         while True:
             with exact_integers():  # edge offsets are 64-bit
                 batch, need = self._programs(capacity, rows)(*operands)
             # It is the same on all ranks, and so is what follows. One rank alone needs none.
             need, have = np.asarray(need), np.array(rows)
+            if (need == _MOST).any():
+                raise InputError(
+                    "seeds must be nodes, and the edges that are left out must ascend and fit",
+                    "others on some rank",
+                    "Give node ids; where edges are excluded, give edges_between more room, or "
+                    "Links more copies.",
+                )
             if (need <= have).all():
-                return batch, need, rows
+                return replace(batch, items=items), need, rows
             self.extra_rounds += 2 * need.shape[1]
-            more = _rounded(np.maximum(need, have + have // 2), _worst_rows(capacity))
+            more = _rounded(np.maximum(need, have + have // 2), self._most_rows(capacity))
             rows = RowCapacity(*map(tuple, np.where(need > have, more, have).tolist()))
 
     def _program(self, capacity: Capacity, rows: RowCapacity) -> Any:
         sample = partial(_sample_rows, self._comm, self._sampler, capacity, rows)
         return self._comm.program(sample, (SAME, OWN, SAME, OWN, OWN), (OWN, SAME))
+
+    def _most_rows(self, capacity: Capacity) -> np.ndarray:
+        """int `[2, H]`, for the hops that are asked for: the sizes that no batch that fits
+        `capacity` exceeds. One rank is asked for everything."""
+        nodes = (self._batch_size, *capacity.sources[:-1])
+        return np.maximum([nodes[self._first :], capacity.edges[self._first :]], 1).astype(int)
 
     def _check_seeds(self, seeds: Any) -> None:
         """Raises `InputError` unless the rows of all seeds are here: a row that is not here
@@ -196,17 +240,11 @@ class VanillaSampler:
                 )
 
 
-def _worst_rows(capacity: Capacity) -> np.ndarray:
-    """int `[2, L-1]`: the sizes that no batch that fits `capacity` exceeds. One rank is asked
-    for everything."""
-    return np.maximum([capacity.sources[:-1], capacity.edges[1:]], 1).astype(int)
-
-
-def _rounded(sizes: np.ndarray, worst: np.ndarray) -> RowCapacity:
-    """These sizes int `[2, L-1]`, rounded up to some that are compiled often, and at most
-    `worst`."""
+def _rounded(sizes: np.ndarray, most: np.ndarray) -> RowCapacity:
+    """These sizes int `[2, H]`, rounded up to some that are compiled often, and at most
+    `most`."""
     up = np.array([[round_up(size) for size in each] for each in sizes.tolist()], int)
-    nodes, edges = np.minimum(up.reshape(worst.shape), worst).tolist()
+    nodes, edges = np.minimum(up.reshape(most.shape), most).tolist()
     return RowCapacity(tuple(nodes), tuple(edges))
 
 
@@ -219,43 +257,53 @@ def _sample_rows(
     graph: Graph,
     offsets: jax.Array,
     held: jax.Array | None,
-    seeds: jax.Array,
+    seeds: Any,
 ) -> tuple[MiniBatch, jax.Array]:
-    """One rank's mini-batch, and int32 `[2, L-1]`, how much of `rows` the rank with the largest
-    need has needed. Where that is more than `rows`, the mini-batch is of no use."""
-    nodes, num_nodes = seeds, graph.num_nodes
+    """One rank's mini-batch, and int32 `[2, H]`, how much of `rows` the rank with the largest
+    need has needed. Where that is more than `rows`, the mini-batch is of no use. The last
+    `H` hops are asked for."""
+    seeds = Seeds.of(seeds)
+    nodes, excluded, num_nodes = seeds.nodes, seeds.excluded, graph.num_nodes
+    bad = bad_seeds(seeds, num_nodes, graph.num_edges)
+    void = jnp.where(bad, _MOST, 0)  # all ranks see a need of this size
+    nodes = jnp.where(bad, num_nodes, nodes)
+    if excluded is not None:
+        excluded = jnp.where(bad, graph.num_edges, excluded)
     held = jnp.zeros(0, bool) if held is None else held
-    draw, most = partial(sampler.draw_hop, key_data, graph), jnp.iinfo(jnp.int32).max
+    draw = partial(sampler.draw_hop, key_data, graph, excluded=excluded)
+    num_hops, num_asked = sampler.num_hops, len(rows.nodes)
+    first = num_hops - num_asked
     overflow, blocks, needed = jnp.zeros((), bool), [], []
-    needs = [jnp.zeros(2, jnp.int32)] * (sampler.num_hops - 1)
+    needs = [jnp.stack([void, 0])] * num_asked
     for h, room in enumerate(capacity.edges):
-        if h == 0 or comm.size == 1:
+        if h < first or comm.size == 1:
             drawn = draw(nodes, h, room)
             indptr, neighbors = drawn.indptr, drawn.neighbors
             total = drawn.needed.astype(jnp.int64)
         else:
-            num, num_asked = rows.nodes[h - 1], rows.edges[h - 1]
+            num, num_edges = rows.nodes[h - first], rows.edges[h - first]
             own, requests, place = route_rows(nodes, offsets, held, comm.index(), num)
-            asked = comm.all_to_all(requests)
-            replies = comm.all_to_all(_reply(draw(asked[:, 1:], h, num_asked)))
+            wanted = comm.all_to_all(requests.at[:, 0].max(void))
+            replies = comm.all_to_all(_reply(draw(wanted[:, 1:], h, num_edges)))
             drawn = draw(own, h, room)
             total = drawn.needed.astype(jnp.int64) + jnp.sum(replies[:, 1], dtype=jnp.int64)
             own_rows = (drawn.indptr, drawn.neighbors)
             indptr, neighbors = merge_rows(place, *own_rows, replies, num, room, num_nodes)
             # Edges beyond the room are an overflow, not a reason for further rounds.
             edges = jnp.minimum(jnp.max(replies[:, 0]), max(1, room))
-            needs[h - 1] = jnp.stack([jnp.max(asked[:, 0]), edges])
+            needs[h - first] = jnp.stack([jnp.max(wanted[:, 0]), edges])
         fits = total <= room
-        sources = capacity.sources[h] if sampler.relabel_inputs or h < len(needs) else None
+        relabelled = sampler.relabel_inputs or h + 1 < num_hops
+        sources = capacity.sources[h] if relabelled else None
         block, nodes, num_sources = _relabel(nodes, indptr, neighbors, num_nodes, sources)
-        need = [jnp.minimum(total, most), jnp.where(fits, num_sources, 0)]
+        need = [jnp.minimum(total, _MOST), jnp.where(fits, num_sources, 0)]
         needed.append(jnp.where(overflow, 0, jnp.stack(need)))
         overflow |= ~fits | (num_sources > capacity.sources[h])
         nodes = jnp.where(overflow, num_nodes, nodes)  # after an overflow nothing is drawn
         blocks.append(block)
     blocks = [empty_if(overflow, block, graph.num_edges) for block in blocks]
     batch = MiniBatch(
-        seeds,
+        seeds.nodes,
         nodes,
         tuple(blocks[::-1]),
         overflow,
@@ -264,6 +312,21 @@ def _sample_rows(
         direct_inputs=not sampler.relabel_inputs,
     )
     return batch, jnp.array(needs, jnp.int32).reshape(-1, 2).T
+
+
+def _seeds_of(
+    sampler: ByNode, before: Sequence[Stage], graph: Graph, asked: Any
+) -> tuple[Seeds, Any]:
+    """The checked seeds of a batch, and the items that come back with it."""
+    seeds, items = seeds_of(before, graph, asked)
+    seeds = Seeds.of(seeds)
+    if seeds.time is not None:
+        raise InputError(
+            "vanilla mode must have seeds without times",
+            "seeds with cutoffs",
+            'Leave the times out, or use mode="hybrid".',
+        )
+    return checked_seeds(sampler, graph, seeds), items
 
 
 def _reply(answers: HopRows) -> jax.Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.dist.communicators.comm import OWN, SAME, Communicator, all_gather_rows
 from jgs.graph import Graph, SparseFeatures, as_device
+from jgs.graph.rows import neighbor_counts
 
 
 def rows_of_all(
@@ -69,12 +70,27 @@ def all_degrees(comm: Communicator, graphs: Sequence[Graph], offsets: np.ndarray
       graphs: for each local rank a graph of `N` nodes with the in-edges of its own nodes.
       offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
     """
-    ranks = range(comm.rank, comm.rank + comm.num_local)
-    mine = [
-        np.diff(np.asarray(graph.indptr)[offsets[r] : offsets[r + 1] + 1]).astype(np.int32)
-        for r, graph in zip(ranks, graphs, strict=True)
-    ]
+    mine = [np.diff(indptr).astype(np.int32) for _, indptr in _own_rows(comm, graphs, offsets)]
     return rows_on_all(comm, mine, np.diff(offsets))
+
+
+def all_out_degrees(
+    comm: Communicator, graphs: Sequence[Graph], offsets: np.ndarray
+) -> np.ndarray:
+    """The out-degrees int64 `[N]`; otherwise as `all_degrees`."""
+    mine = []
+    for graph, indptr in _own_rows(comm, graphs, offsets):
+        own = np.asarray(graph.indices)[indptr[0] : indptr[-1]]
+        mine.append(neighbor_counts(own, graph.num_nodes).astype(np.int64))
+    return np.asarray(comm.program(comm.all_reduce, (OWN,), SAME)(comm.own(mine)))
+
+
+def _own_rows(
+    comm: Communicator, graphs: Sequence[Graph], offsets: np.ndarray
+) -> Iterator[tuple[Graph, np.ndarray]]:
+    """For each local rank its graph, and where the rows of its own nodes begin and end."""
+    for r, graph in enumerate(graphs, comm.rank):
+        yield graph, np.asarray(graph.indptr)[offsets[r] : offsets[r + 1] + 1]
 
 
 def all_features(comm: Communicator, features: Sequence[Any]) -> Any:

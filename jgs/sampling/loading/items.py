@@ -39,11 +39,40 @@ class PreparedStage(Protocol):
     def prepare(self, graph: Graph) -> Graph: ...
 
 
+# The out-degrees and the in-degrees of all nodes, int `[N]` each.
+Degrees = Callable[[], tuple[np.ndarray, np.ndarray]]
+
+
+@runtime_checkable
+class SplitStage(PreparedStage, Protocol):
+    """A stage that can also be prepared where the topology is split over ranks.
+    `prepare_split(graph, degrees)` returns what `prepare` does, for a graph that has the
+    in-edges of one rank's nodes alone. All ranks call it, and it calls `degrees` on all of them
+    or on none. It raises `InputError` where the stage reads other nodes' edges."""
+
+    def prepare_split(self, graph: Graph, degrees: Degrees) -> Graph: ...
+
+
 def prepared(stages: Sequence[Stage], graph: Graph) -> Graph:
     """The graph with what the stages read."""
     for stage in stages:
         if isinstance(stage, PreparedStage):
             graph = stage.prepare(graph)
+    return graph
+
+
+def prepared_split(stages: Sequence[Stage], graph: Graph, degrees: Degrees) -> Graph:
+    """`prepared` for one rank's graph, see `SplitStage`; raises `InputError`."""
+    for stage in stages:
+        if isinstance(stage, SplitStage):
+            graph = stage.prepare_split(graph, degrees)
+        elif isinstance(stage, PreparedStage):
+            raise InputError(
+                "a stage with prepare must have prepare_split too, where ranks split the "
+                "topology",
+                name_of(stage),
+                'Add it (jgs.sampling.loading.items.SplitStage), or use mode="hybrid".',
+            )
     return graph
 
 
@@ -203,12 +232,11 @@ def check_stages(stages: Any) -> tuple[Stage, ...]:
 
 
 def check_asked(
-    items: Any, before: Any, samplers: Sequence[Sampler], graph: Graph
-) -> tuple[Any, tuple[Stage, ...], Graph]:
-    """The items and the stages of a loader with these samplers, and the graph with what the
-    stages read; raises `InputError`."""
+    items: Any, before: Any, samplers: Sequence[Sampler], num_nodes: int
+) -> tuple[Any, tuple[Stage, ...]]:
+    """The items and the stages of a loader with these samplers; raises `InputError`."""
     stages = check_stages(before)
-    items = check_items(items, graph.num_nodes, samplers[0].pairs, bool(stages))
+    items = check_items(items, num_nodes, samplers[0].pairs, bool(stages))
     own = [sampler for sampler in samplers if sampler.draws_seeds]
     if own and (stages or not isinstance(items, np.ndarray)):
         raise InputError(
@@ -216,7 +244,7 @@ def check_asked(
             f"{own[0]!r} with {'a stage' if stages else 'named items'}",
             "Give an array of ids and no stage, or choose another sampler.",
         )
-    return items, stages, prepared(stages, graph)
+    return items, stages
 
 
 def check_functions(functions: Any, rule: str = "after must be functions") -> tuple[Any, ...]:

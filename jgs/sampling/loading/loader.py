@@ -14,7 +14,7 @@ from jgs.sampling.capacity import Capacity
 from jgs.sampling.checks import refuse_forked, require_int
 from jgs.sampling.learning import Learning
 from jgs.sampling.loading.ahead import Ahead
-from jgs.sampling.loading.items import Stage, check_asked, check_functions, name_of
+from jgs.sampling.loading.items import Stage, check_asked, check_functions, name_of, prepared
 from jgs.sampling.loading.schedule import Schedule, SeedParts, graph_digest
 from jgs.sampling.loading.source import LocalSource, Source
 from jgs.sampling.loading.stages import (
@@ -110,7 +110,8 @@ class Loader(Shown):
         **options: Any,
     ):
         sampler, samplers, states = check_samplers(sampler, states, capacity, **options)
-        items, stages, graph = check_asked(seeds, before, samplers, graph)
+        items, stages = check_asked(seeds, before, samplers, graph.num_nodes)
+        graph = prepared(stages, graph)
         functions = check_functions(after)
         # What else decides the batches, so that a state of others is noticed.
         settings = decided_by(sampler, bool(shuffle), age, stages=stages)
