@@ -2,7 +2,7 @@
 
     python -m benchmarks.links [--root ../shared/data] [--only ns] [--seeds 5]
 
-Every run does what `python -m jgs.train --task links` does with its defaults, in this process.
+Every run does what `python -m jgs.train --task links --sampler seal` does with its defaults.
 A tenth of the links is held out, with as many pairs that are no links. Each seed has a split of
 its own. Prints a Markdown table with a line for each split and one for their mean. RA is
 resource allocation on the same split, and shows how hard the split is. For two nodes it is the
@@ -22,10 +22,11 @@ import scipy.sparse
 from jgs.allocator import keep_freed_memory
 from jgs.command import configure_jax
 from jgs.train.config import Config
+from jgs.train.evaluation.metrics import auc
 from jgs.train.flags import parse
 from jgs.train.loop import training as loop
 from jgs.train.tasks.hold_out import HeldOut, is_link
-from jgs.train.tasks.links import auc, open_links
+from jgs.train.tasks.seal import open_seal
 
 
 class Bar(NamedTuple):
@@ -62,14 +63,15 @@ def main() -> None:
     for data in arguments.only:
         found, simple = [], []
         for seed in range(arguments.seeds):
-            flags = f"--task links --root {arguments.root} --dataset {data} --seed {seed}"
+            flags = f"--task links --sampler seal --root {arguments.root}"
+            flags += f" --dataset {data} --seed {seed}"
             with tempfile.TemporaryDirectory() as folder:
                 words = [*flags.split(), *arguments.flags.split(), "--run-dir", folder]
                 given = parse(words)
                 config = Config(**given, progress=False)
                 one = loop.run(config)
             found.append(one["test_accuracy"])
-            simple.append(resource_allocation(open_links(config).held))
+            simple.append(resource_allocation(open_seal(config).held))
             print(
                 f"| {data} | {seed} | {found[-1]:.4f} | {simple[-1]:.4f} "
                 f"| {one['val_accuracy']:.4f} | {one['best_epoch']} | {one['seconds']:.0f} |",

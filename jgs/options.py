@@ -217,6 +217,11 @@ def make(
     return getattr(maker, "from_options", maker)(**arguments, **others)
 
 
+def arguments_of(maker: Any) -> list[str]:
+    """The names of the arguments that a class or a function is called with."""
+    return list(_arguments(maker)[1])
+
+
 def flag(name: str) -> str:
     """The command-line flag of an option, e.g. `--batch-size`."""
     return "--" + name.replace("_", "-")

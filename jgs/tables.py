@@ -1,4 +1,4 @@
-"""The samplers, walkers, models and tasks by name, as the command has them.
+"""The samplers, walkers, models, decoders and tasks by name, as the command has them.
 
 This is the one place to which a new one is added. Each is imported when it is first used.
 """
@@ -12,6 +12,7 @@ _OF_MODELS = (
     *("in_features", "hidden_features", "out_features", "num_layers", "rngs"),
     *("dropout", "input_dropout", "norm"),
 )
+_OF_DECODERS = ("width", "num_relations", "out_features", "rngs")
 
 SAMPLERS = Table(
     "sampler",
@@ -60,12 +61,26 @@ MODELS = Table(
     has=("activate", "message_widths"),
     given=_OF_MODELS,
 )
+DECODERS = Table(
+    "decoder",
+    {
+        "dot": "jgs.models.decoders:DotDecoder",
+        "cosine": "jgs.models.decoders:CosineDecoder",
+        "bilinear": "jgs.models.decoders:BilinearDecoder",
+        "mlp": "jgs.models.decoders:MLPDecoder",
+        "distmult": "jgs.models.decoders:DistMult",
+        "complex": "jgs.models.decoders:ComplEx",
+    },
+    has=("against",),
+    given=_OF_DECODERS,
+)
 TASKS = Table(
     "task",
     {
         "nodes": "jgs.train.tasks.nodes:Nodes",
         "embed": "jgs.train.tasks.embed:Embed",
         "links": "jgs.train.tasks.links:Links",
+        "edges": "jgs.train.tasks.edges:Edges",
     },
     has=("check", "open", "learner"),
 )

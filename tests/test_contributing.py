@@ -23,6 +23,7 @@ sys.meta_path.insert(0, importlib.machinery.PathFinder)  # before that of an edi
 
 import jax
 import numpy as np
+from flax import nnx
 
 import jgs
 from jgs.data.__main__ import ABOUT
@@ -102,7 +103,19 @@ def sampler():
     assert "bydegree" in help_page()
 
 
-for check in (layer_and_task, weights_of_classes, data_set, sampler):
+def decoder():
+    from jgs.models.transe import TransE
+
+    score = TransE(2, 1, order=1, rngs=nnx.Rngs(0))
+    score.relations[...] = jax.numpy.array([[1.0, 0.0]])
+    rows = jax.numpy.array([[0.0, 0.0], [1.0, 3.0]])
+    pair = score(rows[:1], rows[1:], jax.numpy.array([0]))
+    np.testing.assert_allclose(pair, [-3])
+    config = jgs.train.Config(task="links", decoder="transe", order=1)
+    assert config.order == 1 and "--order" in help_page("transe")
+
+
+for check in (layer_and_task, weights_of_classes, data_set, sampler, decoder):
     check()
     print(check.__name__)
 '''
@@ -117,7 +130,7 @@ def test_what_the_page_adds_works(tmp_path):
         REPOSITORY / "jgs", tmp_path / "jgs", ignore=shutil.ignore_patterns("__*__")
     )
     diffs = blocks("diff")
-    assert len(diffs) == 4
+    assert len(diffs) == 5
     for diff in diffs:
         done = subprocess.run(
             ["git", "apply", "--unidiff-zero", "--verbose"],
@@ -150,4 +163,5 @@ def test_what_the_page_adds_works(tmp_path):
         "weights_of_classes",
         "data_set",
         "sampler",
+        "decoder",
     ]

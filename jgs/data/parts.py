@@ -138,6 +138,14 @@ class Parts(Shown):
         return stored.read_node_ids(str(self.folder / SHARED), shared)
 
     @cached_property
+    def new_ids(self) -> np.ndarray:
+        """int32 `[N]`: the new id of each node of the data set."""
+        original = np.asarray(self.original_ids)
+        found = np.empty_like(original)
+        found[original] = np.arange(original.size, dtype=np.int32)
+        return found
+
+    @cached_property
     def graph(self) -> Graph:
         """The whole graph, memory-mapped; opened at its first use. Raises `InputError`.
 

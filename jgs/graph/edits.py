@@ -80,6 +80,17 @@ def with_loops(indptr: np.ndarray, arrays: Arrays) -> tuple[np.ndarray, Arrays]:
     return row_offsets(np.diff(indptr) + missing), looped
 
 
+def only(indptr: np.ndarray, arrays: Arrays, kept: np.ndarray) -> tuple[np.ndarray, Arrays]:
+    """See `Graph.edge_subgraph`."""
+    if kept.shape != arrays["indices"].shape or kept.dtype != bool:
+        raise InputError(
+            f"kept must be bool [{arrays['indices'].size}], one for each edge",
+            f"{kept.dtype}{list(kept.shape)}",
+            "Give a mask of the edges.",
+        )
+    return row_offsets(kept)[indptr], _take(arrays, np.flatnonzero(kept))
+
+
 def among(indptr: np.ndarray, arrays: Arrays, nodes: np.ndarray) -> tuple[np.ndarray, Arrays]:
     """See `Graph.subgraph`; `nodes` are distinct node ids."""
     positions = row_positions(indptr, nodes)

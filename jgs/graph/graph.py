@@ -387,6 +387,15 @@ class Graph(Shown, GraphArrays):
         """
         return self._edited(edits.with_loops)
 
+    def edge_subgraph(self, kept: Any) -> Self:
+        """The graph with all nodes and some of the edges, which keep their order.
+
+        Args:
+          kept: bool `[E]`, which edges. Raises `InputError` for another shape or dtype.
+        """
+        made = self._edited(edits.only, np.asarray(kept))
+        return made._with(sorted_by_source=self.sorted_by_source)
+
     def subgraph(self, nodes: Any) -> Self:
         """The graph of `nodes` and the edges among them; its node `i` is `nodes[i]` here.
 

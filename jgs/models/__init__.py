@@ -25,12 +25,14 @@ from jgs.models.gine import GINEConv
 from jgs.models.gnn import GNN
 from jgs.models.inputs import Inputs, Placed, read_inputs
 from jgs.models.layer import AttentionLayer, EdgeLayer, Layer, Model
+from jgs.models.pairs import PairModel
 from jgs.models.recommend import top_k
 from jgs.models.sage import SAGEConv
 from jgs.models.stacked import GAT, GCN, GIN, GraphSAGE
-from jgs.tables import MODELS
+from jgs.tables import DECODERS, MODELS
 
 __all__ = [
+    "DECODERS",
     "DGCNN",
     "GAT",
     "GCN",
@@ -56,6 +58,7 @@ __all__ = [
     "LinkScores",
     "MLPDecoder",
     "Model",
+    "PairModel",
     "Placed",
     "SAGEConv",
     "binary_cross_entropy",

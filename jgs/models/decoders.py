@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
+from jgs.options import Option
 from jgs.sampling.links import DST, SRC
 
 
@@ -66,7 +67,10 @@ class CosineDecoder(_Product):
       scale: float, what it begins with.
     """
 
-    def __init__(self, scale: float = 1.0):
+    def __init__(
+        self,
+        scale: Annotated[float, Option("what the cosine's factor begins with", above=0)] = 1.0,
+    ):
         self.scale = nnx.Param(jnp.float32(scale))
 
     def queries(self, rows: jax.Array, end: int, relation: Any = None) -> jax.Array:
@@ -101,26 +105,35 @@ class MLPDecoder(Decoder):
       width: int, `F`.
       hidden: int, the width between the layers; None: `F`.
       combine: `"product"`, as OGB's examples do, or `"concat"`.
+      out_features: int, `C`: what it returns is `[..., C]` then, such as a score for each class
+        of an edge. None: one score, `[...]`.
     """
 
     def __init__(
         self,
         width: int,
-        hidden: int | None = None,
+        hidden: Annotated[int | None, Option(
+            "width between the decoder's two layers (default: --hidden)",
+            name="decoder_hidden", least=1, most=1 << 16,
+        )] = None,
         *,
-        combine: str = "product",
+        combine: Annotated[str, Option(
+            "what the decoder reads of the two rows", choices=("product", "concat")
+        )] = "product",
+        out_features: int | None = None,
         rngs: nnx.Rngs,
-    ):
+    ):  # fmt: skip
         if combine not in ("product", "concat"):
             raise InputError("combine must be product or concat", repr(combine), "Choose one.")
         hidden, self.combine = hidden or width, combine
         self.first = nnx.Linear(width * (1 + (combine == "concat")), hidden, rngs=rngs)
-        self.last = nnx.Linear(hidden, 1, rngs=rngs)
+        self.one, self.last = not out_features, nnx.Linear(hidden, out_features or 1, rngs=rngs)
 
     def __call__(self, src: jax.Array, dst: jax.Array, relation: Any = None) -> jax.Array:
         src, dst = jnp.broadcast_arrays(src, dst)
         pair = src * dst if self.combine == "product" else jnp.concatenate([src, dst], -1)
-        return self.last(nnx.relu(self.first(pair)))[..., 0]
+        scores = self.last(nnx.relu(self.first(pair)))
+        return scores[..., 0] if self.one else scores
 
 
 class DistMult(_Product):

@@ -35,7 +35,8 @@ def top_k(
       decoder: a `jgs.models.Decoder`.
       rows: float `[N, F]`, the rows of all nodes, such as `jgs.train.exact_inference` computes.
       nodes: int `[n]`, the nodes to find partners for.
-      candidates: int `[C]`, the distinct nodes to choose from, such as a type's.
+      candidates: int `[C]`, the distinct nodes to choose from, such as a type's. A node is no
+        candidate of its own.
       k: int, at least 1.
       end: what `nodes` are: `"src"`, or `"dst"`.
       relation: for decoders that have relations.
@@ -104,9 +105,11 @@ def _merge(decoder, best, rows, others, first, valid, hidden, side, relation):
 def _known(
     known: Graph | None, nodes: np.ndarray, side: int, place: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The known pairs: the index of each one's node in `nodes`, and its candidate's place."""
+    """The pairs that are left out, those of a node with itself and the known ones: the index of
+    each one's node in `nodes`, and its candidate's place."""
     if known is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        own = np.flatnonzero(place[nodes] >= 0)
+        return own, place[nodes[own]]
     indptr, indices = np.asarray(known.indptr), np.asarray(known.indices)
     if side == DST:  # the sources of the nodes' own rows
         query = np.repeat(np.arange(len(nodes)), indptr[nodes + 1] - indptr[nodes])
@@ -121,7 +124,8 @@ def _known(
         times = np.searchsorted(sorted_nodes, indices[at], side="right") - begin
         which = np.repeat(begin, times) + _within(times)  # a node may be asked for twice
         query, partner = order[which], np.repeat(target, times)
-    found = place[partner]
+    query = np.concatenate([query, np.arange(len(nodes))])
+    found = place[np.concatenate([partner, nodes])]
     return query[found >= 0], found[found >= 0]
 
 

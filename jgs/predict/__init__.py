@@ -5,11 +5,13 @@ from typing import Any
 
 # Where each public name is. It is imported when first used, so the command starts without JAX.
 _PLACES = {
+    "EdgeRun": "jgs.predict.pairs",
     "EmbedRun": "jgs.predict.embeddings",
     "Explanation": "jgs.predict.explain",
-    "LinkRun": "jgs.predict.links",
+    "LinkRun": "jgs.predict.pairs",
     "Predictions": "jgs.predict.run",
     "Run": "jgs.predict.run",
+    "SealRun": "jgs.predict.seal",
     "open_run": "jgs.predict.open",
 }
 __all__ = sorted(_PLACES)

@@ -57,8 +57,9 @@ def parser() -> command.Parser:
         "python -m jgs.predict",
         "Write what a run of python -m jgs.train predicts, with its best parameters: classes "
         "of nodes, or with --embed their embeddings, exactly from all neighbours, or with "
-        "--fanouts from sampled ones. For a run of --task links: the probability that a link "
-        "joins two nodes. For a run of --task embed: the embeddings.",
+        "--fanouts from sampled ones. For a run of --task links: with --pairs the probability "
+        "that a link joins two nodes, or with --top-k each node's best targets. For a run of "
+        "--task edges: with --pairs what edges are. For a run of --task embed: the embeddings.",
     )
     add = found.add_argument
     add("--run-dir", required=True, help="folder of the run")
@@ -78,8 +79,21 @@ def parser() -> command.Parser:
     which.add_argument(
         "--pairs",
         metavar="FILE",
-        help="for --task links: the pairs, two node ids a line, or an .npy file [n, 2]",
+        help="for --task links and edges: the pairs, two node ids a line, or an .npy file "
+        "[n, 2]",
     )
+    add(
+        "--top-k",
+        type=int,
+        metavar="K",
+        help="for --task links: the K best targets of each node, exactly",
+    )
+    add(
+        "--new-only",
+        action="store_true",
+        help="for --top-k: leave out targets to which the node has an edge",
+    )
+    add("--relation", help="for --pairs and --top-k in a graph with several relations")
     add(
         "--embed",
         action="store_true",

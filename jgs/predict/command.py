@@ -18,15 +18,18 @@ from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds
 from jgs.options import flag
 from jgs.predict.embeddings import EmbedRun
-from jgs.predict.links import LinkRun
 from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
-from jgs.predict.run import Run
+from jgs.predict.pairs import EdgeRun, LinkRun
+from jgs.predict.run import Predictions, Run
+from jgs.predict.seal import SealRun
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 _FLAGS = {  # that a run of each class takes
     Run: {"split", "nodes", "embed", "fanouts", "seed"},
-    LinkRun: {"pairs"},
+    LinkRun: {"pairs", "nodes", "embed", "top_k", "new_only", "relation"},
+    EdgeRun: {"pairs", "nodes", "embed", "relation"},
+    SealRun: {"pairs"},
     EmbedRun: {"nodes", "embed"},
 }
 
@@ -50,14 +53,19 @@ def _predict(comm: Communicator, given: dict[str, Any]) -> dict[str, Any] | int:
     changed = {name: given[name] for name in _CHANGED if name in given}
     run = open_run(given["run_dir"], comm=comm, **changed)
     everywhere(comm, lambda: _check(run, given))
-    columns = _of_pairs(run, given) if "pairs" in given else _of_nodes(run, comm, given)
+    if "pairs" in given:
+        columns = _of_pairs(run, given)
+    elif "top_k" in given:
+        columns = _of_lists(run, comm, given)
+    else:
+        columns = _of_nodes(run, comm, given)
     everywhere(comm, lambda: write(out, columns) if comm.rank == 0 else None)
     if comm.rank > 0:
         return 0
     rows = len(next(iter(columns.values())))
     return {
         "out": str(out),
-        "pairs" if isinstance(run, LinkRun) else "nodes": rows,
+        "pairs" if "pairs" in given or "top_k" in given else "nodes": rows,
         "columns": list(columns),
         **({} if isinstance(run, EmbedRun) else {"best_epoch": run.best_epoch}),
         "run_dir": str(Path(given["run_dir"]).absolute()),
@@ -72,7 +80,7 @@ def _check(run: Any, given: dict[str, Any]) -> None:
             task = run.config.task
             raise InputError(
                 f"{flag(name)} must be for a run of another task",
-                f"{flag(name)} for one of --task {task}",
+                f"{flag(name)} for one of --task {task} --sampler {run.config.sampler}",
                 "Leave it out.",
             )
     if "fanouts" in given if given.get("embed") else "seed" in given and "fanouts" not in given:
@@ -82,12 +90,21 @@ def _check(run: Any, given: dict[str, Any]) -> None:
             "--embed too" if given.get("embed") else "--seed alone",
             "Leave it out.",
         )
-    if isinstance(run, LinkRun) and "pairs" not in given:
+    asked = own & {"pairs", "embed", "top_k"} & given.keys()
+    if "pairs" in own and len(asked) != 1:
+        ways = " or ".join(flag(n) for n in sorted(own & {"pairs", "embed", "top_k"}))
         raise InputError(
-            "a run of --task links must be asked for pairs of nodes",
-            "no --pairs",
-            "Name a file of them.",
+            f"a run of --task {run.config.task} must be asked for one of {ways}",
+            " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
+            "Name a file of pairs, or give another of these.",
         )
+    for name in ("relation", "new_only"):
+        if given.get(name) and "embed" in asked:
+            raise InputError(
+                f"{flag(name)} must be for pairs or lists", "--embed", "Leave it out."
+            )
+    if given.get("new_only") and "pairs" in asked:
+        raise InputError("--new-only must be for --top-k", "--pairs", "Leave it out.")
 
 
 def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -102,10 +119,31 @@ def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, 
     return columns
 
 
-def _of_pairs(run: LinkRun, given: dict[str, Any]) -> dict[str, np.ndarray]:
+def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
     pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
     source, target = _named(run, pairs).T
-    return {"source": source, "target": target, "probability": run.predict(pairs)}
+    columns = {"source": source, "target": target}
+    of = {"relation": given["relation"]} if given.get("relation") else {}
+    found = run.predict(pairs, **of)
+    if isinstance(found, Predictions):
+        names = run.class_names
+        named = {} if names is None else {"class_name": names[found.prediction]}
+        return columns | found._asdict() | named
+    return columns | {"value" if isinstance(run, EdgeRun) else "probability": found}
+
+
+def _of_lists(run: LinkRun, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
+    nodes, k = _nodes(run, comm, given), given["top_k"]
+    of = {"new_only": given.get("new_only", False), "relation": given.get("relation")}
+    best, scores = run.recommend(nodes, k, **of)
+    listed = best >= 0
+    places = np.broadcast_to(np.arange(1, k + 1, dtype=np.int32), best.shape)
+    return {
+        "source": _named(run, np.repeat(nodes, listed.sum(axis=1))),
+        "target": _named(run, best[listed]),
+        "place": places[listed],
+        "score": scores[listed],
+    }
 
 
 def _named(run: Any, nodes: np.ndarray) -> np.ndarray:

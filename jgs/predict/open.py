@@ -13,15 +13,17 @@ from flax import nnx
 from jgs.dist.communicators.broadcast import broadcast_arrays, broadcast_text, everywhere
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.models import DGCNN, GNN
+from jgs.models import DGCNN, GNN, PairModel
 from jgs.predict.embeddings import EmbedRun
-from jgs.predict.links import LinkRun
+from jgs.predict.pairs import EdgeRun, LinkRun
 from jgs.predict.run import Run
 from jgs.predict.saved import PARAMS, fitting, read_run
+from jgs.predict.seal import SealRun
 from jgs.sampling.edges.random import threefry
+from jgs.tables import TASKS
 from jgs.train.config import Config
-from jgs.train.loop.model import make_model
-from jgs.train.tasks.links import make_dgcnn
+from jgs.train.loop.model import make_model, make_pair_model
+from jgs.train.tasks.seal import make_dgcnn
 
 
 def open_run(
@@ -32,7 +34,8 @@ def open_run(
     **changed: Any,
 ) -> Any:
     """Opens the run in `run_dir`, a run folder of `python -m jgs.train`, finished or not.
-    Returns a `Run`, for `--task links` a `LinkRun`, and for `--task embed` an `EmbedRun`.
+    Returns a `Run`, for `--task links` a `LinkRun` (of `--sampler seal` a `SealRun`), for
+    `--task edges` an `EdgeRun`, and for `--task embed` an `EmbedRun`.
 
     Nothing in the folder is changed. The newest whole checkpoint is read.
 
@@ -64,7 +67,7 @@ def open_run(
     about = {"rows": rows, "run_dir": os.fspath(run_dir)}
     if config.task == "embed":
         return everywhere(comm, lambda: EmbedRun(config, arrays, record, comm, **about))
-    make = _MODELS.get(config.task, _model_of_nodes)
+    kind, make = _KINDS[TASKS.find(config.task).kind(config.sampler)]
     model: Any = everywhere(comm, lambda: make(config, record["shape"]))
 
     def fitted() -> dict[str, Any]:
@@ -74,7 +77,6 @@ def open_run(
     found = broadcast_arrays(comm, everywhere(comm, fitted))
     found = {name: jax.tree.map(jax.numpy.asarray, found[name]) for name in PARAMS}
     nnx.update(model, found[params])
-    kind: Any = LinkRun if config.task == "links" else Run
     return everywhere(comm, lambda: kind(config, model, record, comm, params=found, **about))
 
 
@@ -83,8 +85,17 @@ def _model_of_nodes(config: Config, shape: dict[str, Any]) -> GNN:
     return make_model(config, *widths, threefry(0))
 
 
-def _model_of_links(config: Config, shape: dict[str, Any]) -> DGCNN:
+def _model_of_pairs(config: Config, shape: dict[str, Any]) -> PairModel:
+    return make_pair_model(config, shape, threefry(0))
+
+
+def _model_of_seal(config: Config, shape: dict[str, Any]) -> DGCNN:
     return make_dgcnn(config, shape["num_features"], shape["pool_rows"], threefry(0))
 
 
-_MODELS = {"links": _model_of_links}
+_KINDS: dict[str, tuple[Any, Any]] = {
+    "nodes": (Run, _model_of_nodes),
+    "links": (LinkRun, _model_of_pairs),
+    "edges": (EdgeRun, _model_of_pairs),
+    "seal": (SealRun, _model_of_seal),
+}

@@ -15,8 +15,10 @@ each row of a matrix is a list of fixed size. The columns are:
     embedding     float32 `[W]`, in CSV W columns `embedding_0`, `embedding_1`, ...; with
                   `--embed`, in place of the other columns after `node`
 
-For a run of `--task links` a row is a pair: `source` and `target`, ids as in `node`, and
-`probability`.
+For a run of `--task links` or `--task edges` a row with `--pairs` is a pair: `source` and
+`target`, ids as in `node`, and `probability`; of edges `prediction` and `probability`, or
+`value`, float32. With `--top-k` it is one of a node's targets: `source`, `target`, `place`,
+int32 from 1 on, and `score`, float32.
 """
 
 from __future__ import annotations

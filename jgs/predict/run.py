@@ -114,10 +114,10 @@ class Run(OpenedModel):
                 return None
             if self.multilabel:
                 return Predictions(logits > 0, _sigmoid(logits))
-            rows = _best_class(logits)
+            rows = best_class(logits)
         else:
             last = len(self.model.layers)
-            rows = self._rows(nodes, graph, features, last, _best_class, np.int32)
+            rows = self._rows(nodes, graph, features, last, best_class, np.int32)
         if rows is None:
             return None
         return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
@@ -299,7 +299,7 @@ class Run(OpenedModel):
         )
 
 
-def _best_class(logits: np.ndarray) -> np.ndarray:
+def best_class(logits: np.ndarray) -> np.ndarray:
     """int32 `[n, 2]`: the class of the largest output, and its float32 probability's bits."""
     found = np.empty((len(logits), 2), np.int32)
     step = max(1, (1 << 22) // logits.shape[1])  # bounds the temporaries

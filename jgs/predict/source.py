@@ -112,12 +112,10 @@ def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> Ru
     ranks, graphs = everywhere(comm, opened)
     parts = ranks.parts
     original = np.asarray(parts.original_ids)
-    own_ids = np.empty_like(original)
-    own_ids[original] = np.arange(original.size, dtype=np.int32)
     own_seeds = [np.concatenate([part.train_idx for part in some]) for some in ranks.mine]
     ids = {"train": rows_on_all(comm, own_seeds), "val": parts.val_idx, "test": parts.test_idx}
     splits = {name: np.sort(original[some]) for name, some in ids.items()}
-    found = (comm, graphs, ranks.offsets, ranks.features, own_ids, splits)
+    found = (comm, graphs, ranks.offsets, ranks.features, parts.new_ids, splits)
     return RunData(*found, parts.node_ids)
 
 

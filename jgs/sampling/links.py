@@ -40,7 +40,8 @@ class Links:
     no message passes along what is to be predicted.
 
     Fields:
-      num_negatives: int, at least 1: `K`, the negatives of an edge; with `shared`, of a batch.
+      num_negatives: int, `K`, the negatives of an edge; with `shared`, of a batch. 0 for a
+        task that asks what an edge is, not whether it is.
       negatives: `"uniform"`, or `"degree"`: in proportion to a power of a node's degree. That
         is its number of edges as the end that it replaces, so the out-degree for a source.
       power: float from 0 to 1, the power of the degree (word2vec's is 0.75).
@@ -93,8 +94,8 @@ class Links:
     types: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_negatives", "tries", "copies"):
-            object.__setattr__(self, name, require_int(name, getattr(self, name), 1))
+        for name, least in (("num_negatives", 0), ("tries", 1), ("copies", 1)):
+            object.__setattr__(self, name, require_int(name, getattr(self, name), least))
         for name, known in (("negatives", ("uniform", "degree")), ("sides", tuple(_SIDES))):
             if getattr(self, name) not in known:
                 raise InputError(

@@ -43,11 +43,7 @@ def edges_between(graph: Graph, src: Any, dst: Any, room: int) -> jax.Array:
         if num_edges == 0 or src.shape[0] == 0:
             return jnp.full(room, num_edges, jnp.int64)
         if graph.sorted_by_source:
-            begins, lengths = (jnp.tile(a, 2) for a in (start, degree))  # one search for both
-            bounds = jnp.concatenate([src, src + 1])
-            found = count_less(graph.indices, begins, lengths, bounds)
-            first, after = jnp.split(found, 2)
-            start, degree = start + first, after - first
+            start, degree = _copies(graph, src, start, degree)
         ends = jnp.cumsum(degree)
         at_once = min(_AT_ONCE, 2 * src.shape[0]) if graph.sorted_by_source else _AT_ONCE
 
@@ -122,15 +118,37 @@ def has_edge(graph: Graph, src: Any, dst: Any) -> jax.Array:
         if graph.sorted_by_source:
             place = count_less(graph.indices, start, degree, src)
             return (place < degree) & (graph.indices.at[start + place].get(mode="clip") == src)
+    return count_edges(graph, src, dst) > 0
+
+
+def count_edges(graph: Graph, src: Any, dst: Any) -> jax.Array:
+    """int64 `[P]`: the number of edges `src[i] -> dst[i]` of the graph, for ends int `[P]`; 0
+    where an end is no node. Rows are searched or read as by `has_edge`."""
+    with exact_integers():
+        src, dst, start, degree = _rows_of(graph, src, dst)
+        none = jnp.zeros(src.shape, jnp.int64)
+        if graph.num_edges == 0 or src.shape[0] == 0:
+            return none
+        if graph.sorted_by_source:
+            return _copies(graph, src, start, degree)[1]
         ends = jnp.cumsum(degree)
 
         def read(state: tuple) -> tuple:
             slot, found = state
             pair, _, same = _edges_at(graph, src, start, degree, ends, slot, _AT_ONCE)
-            return slot + _AT_ONCE, found.at[pair].max(same, mode="drop")
+            return slot + _AT_ONCE, found.at[pair].add(same, mode="drop")
 
-        begin = vary_alike(jnp.int64(0), jnp.zeros(src.shape, bool), src, dst, graph)[:2]
+        begin = vary_alike(jnp.int64(0), none, src, dst, graph)[:2]
         return jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)[1]
+
+
+def _copies(graph: Graph, src: Any, start: Any, degree: Any) -> tuple[jax.Array, jax.Array]:
+    """int64 `[P]` each: where the edges from `src` begin in rows that are sorted by source, and
+    their number."""
+    begins, lengths = (jnp.tile(a, 2) for a in (start, degree))  # one search for both bounds
+    bounds = jnp.concatenate([src, src + 1])
+    first, after = jnp.split(count_less(graph.indices, begins, lengths, bounds), 2)
+    return start + first, after - first
 
 
 def _rows_of(graph: Graph, src: Any, dst: Any) -> tuple[jax.Array, ...]:

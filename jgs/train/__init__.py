@@ -9,6 +9,7 @@ _RANKING = ("average_precision", "hits", "hits_of_all", "mrr", "ndcg", "ranks", 
 _PLACES = dict.fromkeys(_RANKING, "jgs.train.evaluation.ranking") | {
     "Config": "jgs.train.config",
     "Interrupted": "jgs.train.loop.training",
+    "auc": "jgs.train.evaluation.metrics",
     "exact_inference": "jgs.train.evaluation.exact",
     "run": "jgs.train.loop.start",
 }

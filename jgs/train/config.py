@@ -13,7 +13,7 @@ from typing import Any
 from jgs.command import option_values
 from jgs.errors import InputError
 from jgs.options import Known, as_typed, flag, make, options_of
-from jgs.tables import MODELS, SAMPLERS_AND_WALKERS, TASKS
+from jgs.tables import DECODERS, MODELS, SAMPLERS_AND_WALKERS, TASKS
 from jgs.train import settings
 
 PAGES = {  # of the command's help; each has the flags of a class of settings
@@ -30,9 +30,15 @@ OWNERS = {  # what has options of its own
     "task": TASKS,
     "sampler": SAMPLERS_AND_WALKERS,
     "model": MODELS,
+    "decoder": DECODERS,
 }
 _TOGETHER = ("batch_size", "ranks")
 _GROWING = ("epochs", "patience")  # they may have other values on --resume
+
+
+def tasks_of(known: Known) -> list[str]:
+    """The tasks that take a setting, all of them or by some samplers."""
+    return [task for task in known.option.tasks if task in TASKS]
 
 
 @dataclass(frozen=True, init=False)
@@ -45,13 +51,13 @@ class Config(
     settings.Machine,
     settings.Ranks,
 ):
-    """The settings of a run, and the options of its sampler, model and task.
+    """The settings of a run, and the options of its sampler, model, decoder and task.
 
     The setting `batch_size` is the flag `--batch-size`, and so on. Options are given like
     settings, `Config(sampler="labor", importance=1)`, and read like them; `options` has all of
     them by name. The defaults are those of the task, and train the embedded data set in well
     under a minute on two cores. The constructor checks every value and raises `InputError`,
-    also for an option of another sampler, model or task.
+    also for an option of another sampler, model, decoder or task.
     """
 
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -59,7 +65,7 @@ class Config(
     def __init__(self, *, options: Mapping[str, Any] | None = None, **given: Any):
         task = given.get("task", SETTINGS["task"].default)
         kind = TASKS.find(SETTINGS["task"].checked("task", task))
-        defaults = kind.defaults
+        defaults = kind.defaults_of(given.get("sampler"))
         for name, known in SETTINGS.items():
             value = given.pop(name, defaults.get(name, known.default))
             object.__setattr__(self, name, known.checked(name, value))
@@ -83,12 +89,12 @@ class Config(
 
     @property
     def owners(self) -> list[str]:
-        """Which of task, sampler and model the run chooses."""
-        return [name for name in OWNERS if name != "model" or self._takes("model")]
+        """Which of task, sampler, model and decoder the run chooses."""
+        return [name for name in OWNERS if self._takes(name)]
 
     def known(self, owner: str = "") -> dict[str, Known]:
-        """The options of an owner ("task", "sampler" or "model"), by default of all. Raises
-        `InputError` for two of one name."""
+        """The options of an owner ("task", "sampler", "model" or "decoder"), by default of
+        all. Raises `InputError` for two of one name."""
         if owner:
             return OWNERS[owner].options(getattr(self, owner))
         found: dict[str, Known] = {}
@@ -106,7 +112,8 @@ class Config(
     def made(
         self, owner: str, changed: Mapping[str, Any] | None = None, **arguments: Any
     ) -> Any:
-        """The task, sampler or model of its options, some `changed`, and of other arguments."""
+        """The task, sampler, model or decoder of its options, some `changed`, and of other
+        arguments."""
         table, name = OWNERS[owner], getattr(self, owner)
         values = {**self.options, **(changed or {})}
         try:
@@ -124,16 +131,17 @@ class Config(
 
     def _takes(self, name: str) -> bool:
         tasks = SETTINGS[name].option.tasks
-        return not tasks or TASKS.find(self.task).like in tasks
+        return not tasks or TASKS.find(self.task).kind(self.sampler) in tasks
 
     def _check_settings(self, defaults: Mapping[str, Any]) -> None:
         for name, known in SETTINGS.items():
             value = getattr(self, name)
             if not self._takes(name) and value != defaults.get(name, known.default):
                 raise InputError(
-                    f"{flag(name)} must be for --task {' or '.join(known.option.tasks)}",
-                    f"{flag(name)} {as_typed(value)} for --task {self.task}",
-                    "Leave it out, or choose that task.",
+                    f"{flag(name)} must be for --task {' or '.join(tasks_of(known))}",
+                    f"{flag(name)} {as_typed(value)} for --task {self.task} "
+                    f"--sampler {self.sampler}",
+                    "Leave it out, or choose that task, or another sampler for it.",
                 )
         # Absolute, so that a run can be resumed from any folder.
         paths = {"root": self.root, "partition": self.partition, "scratch": self.scratch}
@@ -164,7 +172,7 @@ class Config(
             if known.checked(name, value) == known.default:
                 return
             if owner not in self.owners:
-                owner, takers = "task", ["nodes"]
+                owner, takers = "task", tasks_of(SETTINGS[owner])
             raise InputError(
                 f"{flag(name)} must be for --{owner} {' or '.join(takers)}",
                 f"{flag(name)} {as_typed(value)} for --{owner} {getattr(self, owner)}",

@@ -12,7 +12,10 @@ from jgs.dist.communicators.start import START_TIMEOUT
 from jgs.files.verified import Verify
 from jgs.options import INT32, Option
 
-NODES, JUDGED = ("nodes",), ("nodes", "links")  # of tasks, those that take a setting
+# Of what can be learned (`Task.kind`), what takes a setting.
+PAIRS = ("links", "edges")
+BLOCKS = ("nodes", *PAIRS)
+NODES, JUDGED = ("nodes",), (*BLOCKS, "seal")
 
 
 # fmt: off
@@ -29,7 +32,8 @@ class Data:
         "the data set's own, e.g. num_nodes=10000", metavar="NAME=VALUE"
     )] = ()
     partition: Annotated[str | None, Option(
-        "in place of --dataset: the parts that jgs partition wrote", tasks=NODES, identity=False
+        "in place of --dataset: the parts that jgs partition wrote",
+        tasks=BLOCKS, identity=False
     )] = None
 
 
@@ -42,8 +46,11 @@ class Learned:
         "what a batch has: a name below, or your own package.module:Class"
     )] = "neighbors"
     model: Annotated[str, Option(
-        "the layers: a name below, or package.module:Class", tasks=NODES
+        "the layers: a name below, or package.module:Class", tasks=BLOCKS
     )] = "sage"
+    decoder: Annotated[str, Option(
+        "the score of pairs: a name below", tasks=PAIRS
+    )] = "dot"
 
 
 @dataclass(frozen=True)
@@ -58,14 +65,14 @@ class Layers:
         least=1, most=100, tasks=JUDGED
     )] = None
     norm: Annotated[str | None, Option(
-        "normalisation after every hidden layer", choices=("layer", "l2"), tasks=NODES
+        "normalisation after every hidden layer", choices=("layer", "l2"), tasks=BLOCKS
     )] = None
     dropout: Annotated[float, Option(
         "dropout rate after every hidden layer", least=0, below=1, tasks=JUDGED
     )] = 0.5
     input_dropout: Annotated[float | None, Option(
         "dropout rate of the input features (default: --dropout's if sparse, 0 if dense)",
-        least=0, below=1, tasks=NODES
+        least=0, below=1, tasks=BLOCKS
     )] = None
 
 
@@ -119,26 +126,28 @@ class Learning:
         least=1, tasks=JUDGED
     )] = None
     metric: Annotated[str | None, Option(
-        "the metric of validation and test; its validation value chooses the best epoch: "
-        "accuracy; auc (mean over classes of each against the others, without classes that no "
-        "node or every node has); f1_micro; f1_macro (over classes that are labels or "
-        "predictions of some node) (default: accuracy, for multi-label data f1_micro)",
-        choices=("accuracy", "auc", "f1_macro", "f1_micro"), tasks=NODES
+        "the metric of validation and test; its validation value chooses the best epoch. Of "
+        "classes: accuracy; auc (mean over classes of each against the others, without classes "
+        "that nothing or everything has); f1_micro; f1_macro (over classes that are labels or "
+        "predictions) (default: accuracy, for multi-label data f1_micro). Of numbers: rmse "
+        "(default), mae. Of links: auc (default), ap, hits, mrr, recall, ndcg",
+        choices=("accuracy", "auc", "f1_macro", "f1_micro", "rmse", "mae", "ap", "hits", "mrr",
+                 "recall", "ndcg"), tasks=BLOCKS
     )] = None
     fanout_schedule: Annotated[tuple[str, ...], Option(
         "other fanouts (or sizes) for later epochs: 10:15,15 after 10 epochs; plateau:15,15 "
-        "once the training loss no longer falls", metavar="WHEN:FANOUTS", tasks=NODES
+        "once the training loss no longer falls", metavar="WHEN:FANOUTS", tasks=BLOCKS
     )] = ()
     plateau_fraction: Annotated[float, Option(
         "for plateau: the loss has fallen where it is below the least by this fraction",
-        least=0, below=1, tasks=NODES
+        least=0, below=1, tasks=BLOCKS
     )] = 0.01
     plateau_epochs: Annotated[int, Option(
-        "for plateau: so many epochs without a fall are one", least=1, most=INT32, tasks=NODES
+        "for plateau: so many epochs without a fall are one", least=1, most=INT32, tasks=BLOCKS
     )] = 3
     state_age: Annotated[int, Option(
         "for samplers that learn: a batch is drawn with the sampler's state of so many steps "
-        "before; at most so many batches are drawn ahead", least=0, most=1 << 10, tasks=NODES
+        "before; at most so many batches are drawn ahead", least=0, most=1 << 10, tasks=BLOCKS
     )] = 0
 
 
@@ -147,12 +156,12 @@ class Machine:
     """What a run writes, keeps and may use."""
 
     eval_memory: Annotated[int, Option(
-        "working memory of evaluation", metavar="MIB", least=1, most=1 << 24, tasks=NODES
+        "working memory of evaluation", metavar="MIB", least=1, most=1 << 24, tasks=BLOCKS
     )] = 256
     scratch: Annotated[str | None, Option(
         "folder, on each rank's machine, for what evaluation cannot keep in --eval-memory "
         "(default: on rank 0 --run-dir, on others the system's temporary folder, TMPDIR)",
-        metavar="FOLDER", tasks=NODES, identity=False
+        metavar="FOLDER", tasks=BLOCKS, identity=False
     )] = None
     checkpoint_every: Annotated[int, Option(
         "steps between checkpoints in an epoch; 0: only at its end",
@@ -201,21 +210,21 @@ class Ranks:
     )] = None
     mode: Annotated[str, Option(
         "hybrid: every rank has the whole topology; vanilla: it is split like the features",
-        choices=("hybrid", "vanilla"), tasks=NODES, identity=False
+        choices=("hybrid", "vanilla"), tasks=BLOCKS, identity=False
     )] = "hybrid"
     cache: Annotated[str, Option(
         "which feature rows of other ranks to keep: those that trial samples read most, at "
         "most as many as one of them reads (trial); those of nodes of high degree (degree); or "
         "those that the epoch's samples, drawn in advance, read most (planned)",
-        choices=("none", "trial", "degree", "planned"), tasks=NODES, identity=False
+        choices=("none", "trial", "degree", "planned"), tasks=BLOCKS, identity=False
     )] = "trial"
     cache_memory: Annotated[int, Option(
         "most MiB of other ranks' rows that a rank keeps",
-        metavar="MIB", least=1, most=1 << 24, tasks=NODES, identity=False
+        metavar="MIB", least=1, most=1 << 24, tasks=BLOCKS, identity=False
     )] = 64
     wire: Annotated[str, Option(
         "dtype to which feature rows are rounded, and in which ranks send them",
-        choices=("float32", "float16", "bfloat16"), tasks=NODES
+        choices=("float32", "float16", "bfloat16"), tasks=BLOCKS
     )] = "float32"
     start_timeout: Annotated[float, Option(
         "seconds in which all ranks must start and connect; a rank that does not ends the run",
@@ -233,7 +242,7 @@ class Ranks:
     verify: Annotated[str, Option(
         "whether a partition's files are compared with their checksums: at each start, once "
         "(until a file changes), or never (sizes and manifests always are)",
-        choices=("always", "once", "never"), tasks=NODES, identity=False, saved=False
+        choices=("always", "once", "never"), tasks=BLOCKS, identity=False, saved=False
     )] = "once"
 
     def verification(self) -> Verify:

@@ -104,7 +104,7 @@ TABLE = [
     (good, "--weighted", "--weighted"),
     (good, "--lr-end 0.5", "--lr-end must be for --lr-schedule cosine or"),
     (good, "--lr-schedule cosine --warmup-steps 3", "--warmup-steps must be for"),
-    (good, "--task links --sampler seal --metric auc", "--metric must be for --task nodes"),
+    (good, "--task links --sampler seal --metric auc", "--metric must be for --task nodes or"),
     (good, "--task embed --patience 3", "--patience must be for --task nodes or links"),
     (good, "--lr-schedule warmup_cosine --warmup-steps 2", "than the run's steps, 2; got 2"),
     (

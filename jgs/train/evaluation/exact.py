@@ -61,13 +61,13 @@ def exact_inference(
     offsets: Any = None,
     advance: Callable[[int, int], None] | None = None,
 ) -> Callable[..., Any]:
-    """Returns `infer(params, nodes, num_layers=None)`, a function that gives a model's exact
-    outputs float32 `[len(nodes), C]`.
+    """Returns `infer(params, nodes, num_layers=None, features=None)`, a function that gives a
+    model's exact outputs float32 `[len(nodes), C]`.
 
     Each layer is computed from all neighbours, for every node that the next layer reads, before
     the next layer begins. So the cost is linear in edges and layers. `infer` computes and
     `activate`s the first `num_layers` layers, by default all. Its `params` are
-    `nnx.state(model)`, or arrays like it.
+    `nnx.state(model)`, or arrays like it, and its `features` are others of the same shape.
 
     Working memory is about `memory` bytes. Rows are processed in chunks of one size, and a
     chunk's edges in pieces of one size. A hub spans several pieces, whose sums, maxima or
@@ -102,7 +102,12 @@ def exact_inference(
         return _Evaluation(comm, model, graph, offsets, features, *own)
     every = np.array([0, graph.num_nodes])
     evaluation = _Evaluation(Alone(), model, [graph], every, [features], *own)
-    return lambda params, nodes, num_layers=None: evaluation(params, [nodes], num_layers)[0]
+
+    def infer(params, nodes, num_layers=None, features=None):
+        own = None if features is None else [features]
+        return evaluation(params, [nodes], num_layers, own)[0]
+
+    return infer
 
 
 class _Evaluation:
@@ -150,8 +155,15 @@ class _Evaluation:
             )
 
     def __call__(
-        self, params: Any, nodes: Sequence[Any], num_layers: int | None = None
+        self,
+        params: Any,
+        nodes: Sequence[Any],
+        num_layers: int | None = None,
+        features: Sequence[Any] | None = None,
     ) -> list[np.ndarray]:
+        if features is not None:
+            self.features = [as_rows(own) for own in features]
+        self.replaced = features is not None
         depth = len(self.stages) if num_layers is None else num_layers
         ids = everywhere(self.comm, lambda: self._checked(nodes, depth))
         params = jax.device_put(params)
@@ -305,7 +317,7 @@ class _Evaluation:
             capacity = -(-size // self.comm.size)
             exchange = FeatureExchange(self.comm, self.edges.offsets, tables, capacity)
             self.exchanges[layer] = exchange
-        elif layer > 0 or self.stages[layer].projects_first:
+        elif layer > 0 or self.replaced or self.stages[layer].projects_first:
             exchange.replace(tables)
         return exchange
 

@@ -131,4 +131,10 @@ def make_metric(name: str | None, multilabel: bool) -> Metric:
             "several labels",
             "Choose f1_micro, f1_macro or auc.",
         )
+    if name is not None and name not in METRICS:
+        raise InputError(
+            f"--metric of --task nodes must be one of {', '.join(METRICS)}",
+            name,
+            "Choose one.",
+        )
     return METRICS[name or ("f1_micro" if multilabel else "accuracy")]

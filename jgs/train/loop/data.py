@@ -10,23 +10,30 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import jgs.data
 import jgs.ops
 from jgs.command import loading
 from jgs.data.parts import Parts, open_parts
+from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, MiniBatch, SparseFeatures, as_device
+from jgs.graph import Graph, MiniBatch, NodeIds, SparseFeatures, as_device
 from jgs.models import read_inputs
 from jgs.sampling import Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
+from jgs.sampling.loading.items import num_items
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
-from jgs.train.loop.fingerprint import fingerprint
+from jgs.train.loop.fingerprint import (
+    fingerprint,
+    fingerprint_features,
+    fingerprint_plain,
+)
 
 Samplers = Sampler | SamplerSchedule
 States = Mapping[Sampler, State]
@@ -41,10 +48,15 @@ class Data:
       comm: the communicator of the ranks.
       name, num_classes, class_names: as in `jgs.data.Dataset`.
       num_features, sparse: the width of the features, and whether they are sparse.
-      num_seeds, num_steps: the training nodes, and the training steps in an epoch.
+      num_seeds, num_steps: the training nodes, or the items of `ask`, and the training steps
+        in an epoch.
       labels, host_labels: the labels of all nodes, as a step takes them and in NumPy.
       digests: digests of the data, by which a resumed run recognises them.
       graphs, offsets, features: as `jgs.train.exact_inference` takes them.
+      own_ids: int32 `[N]`, the id in `graphs` of each node of the data set; None where the ids
+        are equal.
+      node_ids: the ids of the user's tables for the nodes of the data set, or None.
+      negatives, label_names: as in `jgs.data.dataset.Plain`.
       direct: whether batches may name their inputs by node id, so that the first layer can read
         the features directly.
     """
@@ -58,12 +70,37 @@ class Data:
     offsets: np.ndarray
     features: list[Any]
     direct: bool
+    own_ids: np.ndarray | None = None
+    node_ids: NodeIds | None
+    _items: Any = None
+    _before: Any = None
 
-    def __init__(self, config: Config, comm: Communicator, data: jgs.data.Dataset | Parts):
+    def __init__(
+        self, config: Config, comm: Communicator, data: jgs.data.Dataset | Parts | Plain
+    ):
         self._config, self.comm = config, comm
-        self.name, self.num_classes = data.name, data.num_classes
-        self.class_names = data.class_names
-        self.labels, self.host_labels = comm.same(as_device(data.labels)), data.labels
+        self.name, labels, self.node_ids = data.name, data.labels, data.node_ids
+        self.negatives = getattr(data, "negatives", None)
+        self.label_names = getattr(data, "label_names", None)
+        self.num_classes = getattr(data, "num_classes", 0)
+        self.class_names = getattr(data, "class_names", None)
+        self.host_labels = np.zeros(0, np.int32) if labels is None else labels
+        self.labels = comm.same(as_device(self.host_labels))
+
+    def ask(self, items: Any, before: Any, graphs: list[Graph]) -> None:
+        """Has batches be of `items`, of which the stage `before` makes seeds, and drawn from
+        `graphs`, in place of those of the training nodes. Raises `InputError`."""
+        size = self._config.batch_size * self.comm.size
+        self._items, self._before, self.graphs = items, before, graphs
+        self.num_seeds = num_items(items)
+        self.num_steps = -(-self.num_seeds // size)
+        if size > self.num_seeds:
+            raise InputError(
+                "--batch-size, of all ranks together, must not exceed the number of edges to "
+                "train on",
+                f"{size} for {self.num_seeds}",
+                "Lower it.",
+            )
 
     def state_of(self, sampler: Sampler, folder: Path | None) -> State:
         """The state of `sampler`, with the help of what its `save` wrote to `folder`. Raises
@@ -74,7 +111,7 @@ class Data:
     def _graphs(self, sampler: Samplers) -> list[Graph]:
         """The local ranks' graphs, with the node columns that the sampler reads."""
         reads = any("features" in each.node_columns for each in samplers_of(sampler))
-        if not reads or self._config.mode == "vanilla":
+        if not reads or not self.num_features or self._config.mode == "vanilla":
             return self.graphs
         columns = {"features": self._every_feature}
         return [graph.with_node_columns(**columns) for graph in self.graphs]
@@ -102,45 +139,46 @@ class WholeData(Data):
 
     direct = True
 
-    def __init__(self, config: Config):
-        data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
-        _refuse_empty(data, "train", "val", "test")
-        if config.batch_size > len(data.train_idx):
-            raise InputError(
-                "--batch-size must not exceed the number of training nodes",
-                f"{config.batch_size} for {len(data.train_idx)}",
-                "Lower it.",
-            )
-        super().__init__(config, Alone(), data)
-        self._data = data
-        self.num_features = data.features.shape[1]
-        self.sparse = isinstance(data.features, SparseFeatures)
-        self.num_seeds = len(data.train_idx)
-        self.num_steps = -(-self.num_seeds // config.batch_size)
-        self.digests = fingerprint(data)
-        self.graphs, self.features = [data.graph], [data.features]
-        self.offsets = np.array([0, data.graph.num_nodes])
+    def __init__(self, config: Config, pairs: bool = False):
+        super().__init__(config, Alone(), data := _load(config, pairs))
+        features, graph = data.features, data.graph
+        if features is None:
+            features = jnp.zeros((graph.num_nodes, 0))
+        self.num_features = features.shape[1]
+        self.sparse = isinstance(features, SparseFeatures)
+        self.graphs, self.features = [graph], [features]
+        self.offsets = np.array([0, graph.num_nodes])
+        self.plain = data
+        if isinstance(data, Plain):
+            self.digests = fingerprint_plain(data) | {
+                "features": fingerprint_features(data.features)
+            }
+        else:
+            self._items, self.num_seeds = data.train_idx, len(data.train_idx)
+            self.num_steps = -(-self.num_seeds // config.batch_size)
+            self.digests = fingerprint(data)
 
     @property
     def _every_feature(self) -> Any:
-        return self._data.features
+        return self.features[0]
 
     def loader(
         self, sampler: Samplers, key: jax.Array, reduce: str | None, states: States
     ) -> Loader:
-        data, config = self._data, self._config
+        config, (features,) = self._config, self.features
 
         def read(batch: MiniBatch) -> Any:
             if batch.direct_inputs:
-                return jax.block_until_ready(_read(data.features, batch, reduce=reduce))
-            return jax.block_until_ready(_gather(data.features, batch.nodes))
+                return jax.block_until_ready(_read(features, batch, reduce=reduce))
+            return jax.block_until_ready(_gather(features, batch.nodes))
 
         return Loader(
             self._graphs(sampler)[0],
-            data.train_idx,
+            self._items,
             config.batch_size,
             sampler,
             key=key,
+            before=self._before,
             prefetch=config.prefetch,
             read=read,
             age=config.state_age,
@@ -148,7 +186,7 @@ class WholeData(Data):
         )
 
     def split(self, name: str) -> list[np.ndarray]:
-        return [getattr(self._data, f"{name}_idx")]
+        return [getattr(self.plain, f"{name}_idx")]
 
 
 class PartedData(Data):
@@ -160,13 +198,13 @@ class PartedData(Data):
 
     direct = False
 
-    def __init__(self, config: Config, comm: Communicator):
+    def __init__(self, config: Config, comm: Communicator, pairs: bool = False):
         assert config.partition is not None
         parts = open_parts(config.partition, config.verification())
-        # That every part has training nodes is checked with the seeds.
-        _refuse_empty(parts, "val", "test")
+        if not pairs:  # that every part has training nodes is checked with the seeds
+            _refuse_empty(parts, "val", "test")
         super().__init__(config, comm, parts)
-        self._parts = parts
+        self._parts, self.own_ids = parts, parts.new_ids
         self._ranks = RankParts(comm, parts)
         described = parts.manifest["features"]
         self.num_features, self.sparse = described["shape"][1], described["sparse"]
@@ -178,7 +216,8 @@ class PartedData(Data):
         self.offsets, self.features = self._ranks.offsets, self._ranks.features
 
     def state_of(self, sampler: Sampler, folder: Path | None) -> State:
-        self._ranks.check(self._config.batch_size, sampler, self._config.mode)
+        if self._items is None:
+            self._ranks.check(self._config.batch_size, sampler, self._config.mode)
         return super().state_of(sampler, folder)
 
     def loader(
@@ -200,6 +239,8 @@ class PartedData(Data):
             age=config.state_age,
             in_place=reduce is not None,
             states=states,
+            items=self._items,
+            before=self._before,
         )
 
     def split(self, name: str) -> list[np.ndarray]:
@@ -208,19 +249,37 @@ class PartedData(Data):
         return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]
 
 
-def open_data(config: Config, comm: Communicator | None = None) -> Data:
+def open_data(
+    config: Config, comm: Communicator | None = None, pairs: bool = False
+) -> WholeData | PartedData:
     """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
-    process. Raises `InputError`."""
+    process. With `pairs` they need no features, labels and splits of nodes, and their owner
+    must call `ask`. Raises `InputError`."""
     with loading():
         if config.partition is not None:
-            return PartedData(config, comm or Alone())
+            return PartedData(config, comm or Alone(), pairs)
         if comm is None or comm.size == 1:
-            return WholeData(config)
+            return WholeData(config, pairs)
     raise InputError(
         "several ranks must have a partitioned data set",
         f"{comm.size} ranks and no --partition",
         "Write one with python -m jgs.partition, and give its folder.",
     )
+
+
+def _load(config: Config, pairs: bool) -> jgs.data.Dataset | Plain:
+    arguments = config.data_arguments()
+    if pairs:
+        return load_plain(config.dataset, config.root, **arguments)
+    data = jgs.data.load(config.dataset, config.root, **arguments)
+    _refuse_empty(data, "train", "val", "test")
+    if config.batch_size > len(data.train_idx):
+        raise InputError(
+            "--batch-size must not exceed the number of training nodes",
+            f"{config.batch_size} for {len(data.train_idx)}",
+            "Lower it.",
+        )
+    return data
 
 
 def _refuse_empty(data: Any, *splits: str) -> None:

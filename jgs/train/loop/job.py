@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.metrics import make_metric
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
-from jgs.train.loop.losses import Loss, node_loss
+from jgs.train.loop.losses import Count, Loss, count_seeds, node_loss
 from jgs.train.loop.model import make_model, make_sampler
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.schedules import check_schedule
@@ -38,7 +38,9 @@ class Job:
       data: the `Data`.
       comm: the communicator of the ranks for the training step, which nothing else uses.
       loss: the `jgs.train.loop.losses.Loss`.
+      count: what the loss is a mean over, see `make_train_step`.
       metric_name: the name of the metric that `metric` computes.
+      sign: 1 where a larger value of the metric is better, -1 where a smaller one is.
       batch_size: seeds in a step, of all ranks together.
       num_seeds: seeds in an epoch, of all ranks together.
       loader: the loader; there after `start`.
@@ -46,11 +48,13 @@ class Job:
 
     data: Any
     loader: Loader
+    loss: Loss = staticmethod(node_loss)
+    count: Count = staticmethod(count_seeds)
+    sign = 1
     _degrees: Any = None  # for a model that reads degrees
 
     def __init__(self, config: Config, data: Data):
         self.config, self.data, self.comm = config, data, data.comm
-        self.loss: Loss = node_loss
         self.batch_size, self.num_seeds = config.batch_size * self.comm.size, data.num_seeds
         # Here errors reach all ranks. In `start` the other ranks may wait for this one.
         check_schedule(config, data.num_steps)
@@ -58,14 +62,18 @@ class Job:
             raise InputError(
                 "--weighted must have a graph with edge weights", data.name, "Leave it out."
             )
-        self._metric = make_metric(config.metric, data.host_labels.ndim == 2)
-        self.metric_name = self._metric.name
+        self.metric_name = self._make_metric()
         self._samplers = samplers_of(make_sampler(config))
         if isinstance(self._samplers[0], Adaptive):
             _ = self.model(threefry(0)).message_widths  # refuses layers with attention
         self._scratch = scratch_folder(config.scratch) if config.scratch else None
         kept = Path(config.run_dir) / KEPT if config.resume and config.run_dir else None
         self._states = {one: data.state_of(one, kept) for one in self._samplers}
+
+    def _make_metric(self) -> str:
+        """Makes what `metric` computes, and returns its name."""
+        self._metric = make_metric(self.config.metric, self.data.host_labels.ndim == 2)
+        return self._metric.name
 
     def model(self, key: jax.Array) -> Any:
         """The model; `key` decides its first parameters."""
@@ -101,15 +109,24 @@ class Job:
             self._degrees = self.comm.same(every)
         program = self.comm.program
         self._with_degrees = program(MiniBatch.with_degrees, (OWN, SAME), OWN)
-        self._infer = exact_inference(
+        self._prepare_metric(model, scratch)
+
+    def _prepare_metric(self, model: Any, scratch: Path | None) -> None:
+        self._infer = self._inference(model, self.data.graphs, self.data.features, scratch)
+
+    def _inference(
+        self, model: Any, graphs: Any, features: Any, scratch: Path | None
+    ) -> Callable[..., Any]:
+        config = self.config
+        return exact_inference(
             model,
-            data.graphs,
-            data.features,
+            graphs,
+            features,
             config.eval_memory << 20,
             self._scratch or scratch,
             config.options.get("weighted", False),
             comm=self.comm,
-            offsets=data.offsets,
+            offsets=self.data.offsets,
         )
 
     def batches(self, meter: Meter) -> Iterator[tuple[Any, Any]]:

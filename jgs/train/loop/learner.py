@@ -78,7 +78,9 @@ class ModelLearner:
         self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = job.comm.same(jax.random.key_data(dropout_key))
         self.metric = job.metric_name
-        self._step = make_train_step(graphdef, optimizer, job.comm, job.loss, job.loader.learns)
+        self._step = make_train_step(
+            graphdef, optimizer, job.comm, job.loss, job.loader.learns, job.count
+        )
 
     @property
     def record(self) -> dict[str, Any]:
@@ -110,7 +112,8 @@ class ModelLearner:
     def evaluate(self, epoch: int) -> dict[str, Any]:
         params = _on_host(self.state.params)
         value = self.job.metric(params, "val")
-        if value > self.best["val_accuracy"]:
+        best, sign = self.best["val_accuracy"], self.job.sign
+        if self.best["best_epoch"] == 0 or sign * value > sign * best:
             self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
         return {"val_accuracy": value, "metric": self.metric}
 

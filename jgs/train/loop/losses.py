@@ -1,9 +1,9 @@
-"""The loss of nodes' classes; a loss is a function of a model's outputs."""
+"""Losses, which are functions of a model's outputs, and what they are means over."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,19 @@ from jgs.graph import MiniBatch
 # `loss(outputs, batch, labels)`: the mean loss of the batch, float32; 0 for a batch without
 # seeds. `outputs` `[B, C]` are the model's, and `labels` are those of all nodes. Padding may
 # hold anything, even NaN.
-Loss: TypeAlias = Callable[[jax.Array, MiniBatch, jax.Array], jax.Array]
+Loss: TypeAlias = Callable[[Any, MiniBatch, jax.Array], jax.Array]
+# `count(batch)`: what the loss is a mean over, float32.
+Count: TypeAlias = Callable[[MiniBatch], jax.Array]
+
+
+def count_seeds(batch: MiniBatch) -> jax.Array:
+    """The `Count` of the batch's real seeds."""
+    return jnp.sum(batch.seed_mask, dtype=jnp.float32)
+
+
+def count_pairs(batch: MiniBatch) -> jax.Array:
+    """The `Count` of the real items of a batch from the stage `jgs.sampling.Links`."""
+    return jnp.sum(batch.items["rows"][:, 0] < batch.seeds.shape[0], dtype=jnp.float32)
 
 
 def node_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The sampler and the model of a configuration."""
+"""The sampler, the model and the decoder of a configuration."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import jax
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.models import GNN
-from jgs.options import as_typed
+from jgs.models import GNN, PairModel
+from jgs.options import arguments_of, as_typed
 from jgs.sampling import ByEpoch, OnPlateau, Sampler, SamplerSchedule, Walker
 from jgs.sampling.shorthand import as_sampler
 from jgs.train.config import OWNERS, Config
@@ -89,6 +89,39 @@ def make_model(
     )
     jax.block_until_ready(nnx.state(model))
     return model
+
+
+def make_pair_model(config: Config, shape: dict[str, Any], key: jax.Array) -> PairModel:
+    """The model of a configuration; `key` decides its first parameters. `shape` is what
+    `PairJob.shape` returned."""
+    keys = jax.random.split(key, 3)
+    width = shape["num_features"] + shape["learned"]
+    encoder = make_model(config, width, config.hidden, shape["sparse"], keys[0])
+    decoder = make_decoder(config, shape, nnx.Rngs(keys[1]))
+    nodes, learned = shape["num_nodes"], shape["learned"]
+    return PairModel(encoder, decoder, nodes, learned, rngs=nnx.Rngs(keys[2]))
+
+
+def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
+    """The decoder of a configuration: of its options, and of those of the width of rows, the
+    number of relations and the outputs that its class takes. Raises `InputError`."""
+    maker: Callable[..., Any] = OWNERS["decoder"].find(config.decoder)
+    taken = arguments_of(maker)
+    given: dict[str, Any] = {"width": config.hidden, "rngs": rngs}
+    given |= {name: shape.get(name) for name in ("num_relations", "out_features")}
+    if "num_relations" in taken and not given["num_relations"]:
+        raise InputError(
+            f"--decoder {config.decoder} must be for a graph with relations",
+            "one without",
+            "Choose another, e.g. dot.",
+        )
+    if given["out_features"] and "out_features" not in taken:
+        raise InputError(
+            f"--task {config.task} must have a decoder with several outputs",
+            f"--decoder {config.decoder}",
+            "Choose mlp.",
+        )
+    return config.made("decoder", **{n: v for n, v in given.items() if n in taken})
 
 
 def _make(config: Config, direct: bool, widths: Widths | None, changed: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
 from jgs.sampling.base import Feedback
 from jgs.settings import usual_promotion
-from jgs.train.loop.losses import Loss, node_loss
+from jgs.train.loop.losses import Count, Loss, count_seeds, node_loss
 
 
 class TrainState(NamedTuple):
@@ -25,9 +25,9 @@ class TrainState(NamedTuple):
       params: the model's `nnx.State`.
       opt_state: the optimiser's state.
       step: int32 scalar, the number of steps since the start; the dropout key depends on it.
-      loss_sum: float32 scalar, the sum of the seeds' losses in this epoch.
-      num_seeds: float32 scalar, the number of seeds in this epoch; the mean loss so far is
-        `loss_sum / num_seeds`.
+      loss_sum: float32 scalar, the sum of the losses in this epoch.
+      num_seeds: float32 scalar, the number of seeds, or of pairs, in this epoch; the mean loss
+        so far is `loss_sum / num_seeds`.
       stop: float32 scalar, the number of ranks that asked to stop in the last step.
     """
 
@@ -71,6 +71,7 @@ def make_train_step(
     comm: Communicator | None = None,
     loss: Loss = node_loss,
     feedback: bool = False,
+    count: Count = count_seeds,
 ) -> Callable[..., Any]:
     """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
     state donated.
@@ -84,8 +85,9 @@ def make_train_step(
       stop: 1.0 if this rank was asked to stop.
 
     With `comm` all ranks take the step together, each on its own batch: `batch`, `x` and `stop`
-    are `OWN`, the rest is `SAME`, and `key` is key data uint32 `[2]`. Every seed weighs the
-    same, whichever rank has it. One all_reduce adds the gradients, the loss and `stop`.
+    are `OWN`, the rest is `SAME`, and `key` is key data uint32 `[2]`. Everything that `count`
+    counts, by default every seed, weighs the same, whichever rank has it. One all_reduce adds
+    the gradients, the loss and `stop`.
 
     With `feedback` the function returns a pair: the state, and the `Feedback` (`OWN`) that an
     adaptive sampler's `update` takes. The model then needs `observed` and `message_widths`, as
@@ -97,7 +99,6 @@ def make_train_step(
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key, impl="threefry2x32")
         dropout_key = jax.random.fold_in(key, state.step)
-        mask = batch.seed_mask
 
         def loss_of(params):
             model = nnx.merge(graphdef, params)
@@ -118,17 +119,17 @@ def make_train_step(
             reported = Feedback(messages, of_rows)
         else:
             value, gradients = jax.value_and_grad(loss_of)(state.params)
-        count, stop = jnp.sum(mask, dtype=jnp.float32), jnp.asarray(stop, jnp.float32)
+        total, stop = count(batch), jnp.asarray(stop, jnp.float32)
         if ranks is not None:
-            value, gradients, count, stop = _over_ranks(ranks, value, gradients, count, stop)
+            value, gradients, total, stop = _over_ranks(ranks, value, gradients, total, stop)
         with usual_promotion():  # Optax needs it
             updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         new = TrainState(
             optax.apply_updates(state.params, updates),
             opt_state,
             state.step + 1,
-            state.loss_sum + value * count,
-            state.num_seeds + count,
+            state.loss_sum + value * total,
+            state.num_seeds + total,
             stop,
         )
         return (new, reported) if feedback else new

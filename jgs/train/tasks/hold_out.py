@@ -68,14 +68,7 @@ def hold_out(graph: Graph, key: Any, test_share: float, val_share: float) -> Hel
         _pairs(np.concatenate([chosen[a:b], none[a:b]]), num_nodes) for a, b in pairwise(bounds)
     )
     kept = ~np.isin(code, chosen[:num_test]) | (src == dst)
-    before = np.concatenate([[0], np.cumsum(kept)])
-    weight = graph.edge_weight
-    observed = Graph(
-        before[indptr],
-        np.asarray(graph.indices)[kept],
-        None if weight is None else np.asarray(weight)[kept],
-    )
-    return HeldOut(observed, train, val, test)
+    return HeldOut(graph.edge_subgraph(kept), train, val, test)
 
 
 def is_link(pairs: np.ndarray) -> np.ndarray:

@@ -1,210 +1,266 @@
-"""`--task links`: whether a link joins two nodes, by SEAL (Zhang and Chen 2018)."""
+"""`--task links`: whether a link joins two nodes, by any sampler of nodes and any model, or by
+SEAL."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
-from jgs.command import loading
-from jgs.data.plain import Plain, load_plain
-from jgs.dist.batches.pairs import PairDraws
-from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator, all_gather_rows
+from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
-from jgs.graph import MiniBatch
-from jgs.models import DGCNN
-from jgs.options import Option
-from jgs.sampling import Loader
-from jgs.sampling.edges.random import threefry
+from jgs.graph import Graph, MiniBatch
+from jgs.models import (
+    LinkScores,
+    binary_cross_entropy,
+    bpr,
+    margin_ranking,
+    sampled_softmax,
+    top_k,
+)
+from jgs.options import Option, flag
+from jgs.sampling import Links as LinkSeeds
+from jgs.sampling.edges.random import as_key_data, threefry
+from jgs.sampling.pairs import has_edge
 from jgs.train.config import Config
-from jgs.train.evaluation.metrics import auc
-from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
-from jgs.train.loop.job import Job
-from jgs.train.loop.losses import masked_loss
-from jgs.train.loop.schedules import check_schedule
-from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
-from jgs.train.tasks.task import Task
+from jgs.train.evaluation import ranking
+from jgs.train.evaluation.pairs import LINK_METRICS, Ends, Joined, Judged, joined_parts, judged
+from jgs.train.tasks.pairs import PairJob, PairTask
 
-_MEASURED = 1000  # the sizes of so many subgraphs choose the number of rows to pool
-_LEAST_ROWS = 10  # the smallest `pool_rows` of `DGCNN`
-
-
-class LinkData(NamedTuple):
-    """The data of a run of this task.
-
-    Fields:
-      plain: the whole graph as its files have it, on every rank.
-      held: the graph with links held out, and the pairs of each split.
-      comm: the communicator of the ranks.
-      digests: digests of the data, by which a resumed run recognises them.
-      labels: an empty array; the pairs' labels are in the batches.
-    """
-
-    plain: Plain
-    held: HeldOut
-    comm: Communicator
-    digests: dict[str, str]
-    labels: Any
-
-    @property
-    def name(self) -> str:
-        return self.plain.name
+LOSSES = {
+    "bce": binary_cross_entropy,
+    "margin": margin_ranking,
+    "bpr": bpr,
+    "softmax": sampled_softmax,
+}
+SEAL_DEFAULTS: dict[str, Any] = {
+    "sampler": "seal",
+    "batch_size": 50,
+    "epochs": 20,
+    "lr": 1e-3,
+    "hidden": 32,
+}
 
 
-def open_links(config: Config, comm: Communicator | None = None) -> LinkData:
-    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
-    process. Raises `InputError`."""
-    with loading():
-        plain = load_plain(config.dataset, config.root, **config.data_arguments())
-    comm = comm or Alone()
-    key = jax.random.fold_in(threefry(config.seed), 1)
-    held = hold_out(plain.graph, key, config.test_share, config.val_share)
-    digests = fingerprint_plain(plain) | {
-        "features": fingerprint_features(plain.features),
-        "pairs": digest_of(held.train, held.val, held.test),
-    }
-    return LinkData(plain, held, comm, digests, comm.same(np.zeros(0, np.int32)))
-
-
-def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
-    """The `Loss` of links: binary cross-entropy of the pairs' logits `[B, 1]`."""
-    own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
-    return masked_loss(outputs, own[:, None], batch.seed_mask)
-
-
+# fmt: off
 @dataclass(frozen=True)
-class Links(Task):
-    """Whether a link joins two nodes, by SEAL (Zhang and Chen 2018)."""
+class Links(PairTask):
+    """Whether a link joins two nodes. A batch has links and nodes drawn in place of one of
+    their ends; links to predict are never messages. With --sampler seal: SEAL (Zhang and Chen
+    2018), a subgraph for each pair, which takes --test-share, --val-share and --pool-share."""
 
-    test_share: Annotated[
-        float, Option("the share of links held out for the test", above=0, below=1)
-    ] = 0.1
-    val_share: Annotated[
-        float,
-        Option("the share of links for validation; they stay in the graph", above=0, below=1),
-    ] = 0.05
-    pool_share: Annotated[
-        float,
-        Option(
-            "rows to pool are the number of nodes that this share of the subgraphs does not "
-            "exceed",
-            above=0,
-            below=1,
-        ),
-    ] = 0.6
+    loss: Annotated[str, Option(
+        "bce: cross-entropy of links and negatives; margin; bpr; or softmax of a link among "
+        "its negatives, corrected for how they were drawn", choices=tuple(LOSSES)
+    )] = "bce"
+    num_negatives: Annotated[int, Option(
+        "negatives of a link, or with --shared of a batch", least=1, most=1 << 20
+    )] = 1
+    negatives_by: Annotated[str, Option(
+        "how negatives are drawn: all nodes alike, or in proportion to the degree to the power "
+        "0.75", choices=("uniform", "degree")
+    )] = "uniform"
+    sides: Annotated[str, Option(
+        "the end of a link that a negative replaces", choices=("both", "src", "dst")
+    )] = "both"
+    shared: Annotated[bool, Option("one set of negatives for all links of a batch")] = False
+    filtered: Annotated[bool, Option("draw no negative that is an edge of the graph")] = False
+    eval_negatives: Annotated[int, Option(
+        "for --metric mrr: nodes that are ranked with a link's target", least=1, most=1 << 20
+    )] = 100
+    metric_k: Annotated[int, Option(
+        "the k of Hits@k, Recall@k and NDCG@k", least=1, most=1 << 20
+    )] = 50
+    pool_share: Annotated[float, Option(
+        "for --sampler seal: rows to pool are the number of nodes that this share of the "
+        "subgraphs does not exceed", above=0, below=1
+    )] = 0.6
 
     like = "links"
     defaults: ClassVar[dict[str, Any]] = {
-        "sampler": "seal",
-        "batch_size": 50,
-        "epochs": 20,
-        "lr": 1e-3,
-        "hidden": 32,
+        "sampler": "neighbors", "epochs": 20, "dropout": 0.0, "lr": 5e-3
     }
+    # fmt: on
 
-    def open(self, config: Config, comm: Communicator | None = None) -> LinkJob:
-        return LinkJob(config, open_links(config, comm))
+    @classmethod
+    def defaults_of(cls, sampler: str | None) -> dict[str, Any]:
+        seal = sampler is not None and cls.kind(sampler) == "seal"
+        return SEAL_DEFAULTS if seal else cls.defaults
 
-
-class LinkJob(Job):
-    """The job of `--task links`: batches of pairs. All ranks make it and call it alike."""
-
-    metric_name = "AUC"
-
-    def __init__(self, config: Config, data: LinkData):
-        self.config, self.data, self.comm = config, data, data.comm
-        self.loss = pair_loss
-        self.batch_size = config.batch_size * self.comm.size
-        self.num_seeds = len(data.held.train)
-        self.sampler = config.made("sampler")
-        if self.batch_size > self.num_seeds:
+    def check(self, config: Config) -> None:
+        if self.kind(config.sampler) == "seal":
+            taken = ("test_share", "val_share", "pool_share")
+            for name in config.known("task").keys() - set(taken):
+                if getattr(self, name) != getattr(type(self), name):
+                    raise InputError(
+                        f"--sampler {config.sampler} must have no other options of --task "
+                        f"links than {', '.join(map(flag, taken))}",
+                        f"{flag(name)} {getattr(self, name)}",
+                        "Leave it out, or choose a sampler of nodes.",
+                    )
+            config.made("sampler")
+            return
+        super().check(config)
+        if config.metric is not None and config.metric not in LINK_METRICS:
             raise InputError(
-                "the pairs of a step must be at most those to train on",
-                f"{self.batch_size} for {self.num_seeds}",
-                "Lower --batch-size.",
+                f"--metric of --task links must be one of {', '.join(LINK_METRICS)}",
+                config.metric,
+                "Choose one.",
             )
-        check_schedule(config, -(-self.num_seeds // self.batch_size))
-        self.sampler.init(data.held.graph)
-        features = data.plain.features
-        self.num_features = 0 if features is None else features.shape[1]
 
-    def model(self, key: jax.Array) -> DGCNN:
-        """The model; `key` decides its first parameters."""
-        config, held = self.config, self.data.held
-        self._draws = PairDraws(
-            self.comm.clone(),
-            held.graph,
-            self.data.plain.features,
-            config.batch_size,
-            self.sampler,
-            np.concatenate([held.train, held.val, held.test]),
+    def open(self, config: Config, comm: Communicator | None = None) -> Any:
+        if self.kind(config.sampler) == "seal":
+            from jgs.train.tasks.seal import SealJob, open_seal
+
+            return SealJob(config, open_seal(config, comm))
+        return LinkJob(config, self, comm)
+
+
+class LinkJob(PairJob):
+    """The job of `--task links` with a sampler of nodes. All ranks make it and call it alike.
+
+    Fields:
+      judged: what "val" and "test" are judged by.
+    """
+
+    task: Links
+
+    def stage(self, copies: int) -> LinkSeeds:
+        task = self.task
+        if task.shared and "relation" in self.targets.train and self.targets.types is None:
+            raise InputError(
+                "--shared must be for relations between the same two types",
+                "relations of several",
+                "Name one, --relation, or leave it out.",
+            )
+        return LinkSeeds(
+            task.num_negatives,
+            task.negatives_by,
+            sides=task.sides,
+            shared=task.shared,
+            filtered=task.filtered,
+            copies=copies,
+            types=self.targets.types,
         )
-        self._pool_rows = self._rows_to_pool(key)
-        return make_dgcnn(config, self.num_features, self._pool_rows, key)
 
-    def shape(self) -> dict[str, Any]:
-        """The arguments of `DGCNN` that the configuration does not have."""
-        return {"num_features": self.num_features, "pool_rows": self._pool_rows}
+    def loss(self, outputs: LinkScores, batch: MiniBatch, labels: Any) -> jax.Array:
+        return LOSSES[self.task.loss](outputs)
 
-    def start(self, model: DGCNN, key: jax.Array, scratch: Path | None) -> None:
-        """Makes the loader and what `metric` needs; `key` decides the draws."""
-        held, comm = self.data.held, self.comm
-        source = self._draws.source(held.train, key)
-        self.loader = Loader.over(source, self.config.prefetch if comm.concurrent else 0)
-        self._scores = Scores(comm, self._draws, nnx.graphdef(model))
-        self._judged_by = key
+    def _make_metric(self) -> str:
+        self._kind = kind = LINK_METRICS[self.config.metric or "auc"]
+        joined = self.joined()
+        self.judged = {
+            split: self._judge(split, number, joined)
+            for number, split in enumerate(("val", "test"), 2)
+        }
+        k, drawn = self.task.metric_k, min(j.other_dst.size for j in self.judged.values())
+        if kind.name.startswith("Hits") and drawn < k:
+            raise InputError(
+                f"--metric hits must have at least --metric-k negatives, {k}",
+                f"{drawn} for the smaller split",
+                "Lower --metric-k.",
+            )
+        if kind.against == "all":
+            self._check_lists()
+        return kind.name.format(k=k)
+
+    def _judge(self, split: str, number: int, joined: Joined) -> Judged:
+        """What a split is judged by: each relation by nodes of its own types."""
+        links, given = getattr(self.targets, split), None
+        if self.data.negatives is not None and self.task.split in ("auto", "column"):
+            given = self.data.negatives.get(split)  # of the data's own splits
+        key = as_key_data(jax.random.fold_in(threefry(self.config.seed), number))
+        of = (joined, np.asarray(key), self._kind.against, self.task.eval_negatives)
+        if "relation" not in links:
+            every = np.arange(self.num_nodes, dtype=np.int32)
+            return judged(links, Ends(every, every, self.targets.undirected), *of, given)
+        found = []
+        for relation in np.unique(links["relation"]).tolist():
+            some = links["relation"] == relation
+            own = {name: array[some] for name, array in links.items()}
+            keys = np.append(of[1], np.uint32(relation))
+            found.append(judged(own, self._ends(relation), joined, keys, *of[2:], given))
+        return joined_parts(found)
+
+    def _ends(self, relation: int) -> Ends:
+        """The nodes that a link of this relation may join."""
+        schema = self.targets.messages[0].schema
+        assert schema is not None
+        source, _, target = schema.relations[relation]
+        src, dst = (
+            np.concatenate([np.array(r, np.int32) for r in schema.ranges(kind)])
+            for kind in (source, target)
+        )
+        return Ends(src, dst, False)
+
+    def _check_lists(self) -> None:
+        relations = self.targets.test.get("relation")
+        if relations is not None and np.unique(relations).size > 1:
+            raise InputError(
+                f"--metric {self.config.metric} must be of one relation",
+                f"{np.unique(relations).size} relations",
+                "Name it, --relation.",
+            )
+        if self.config.mode == "vanilla" and self.comm.size > 1:
+            raise InputError(
+                f"--metric {self.config.metric} must have every rank's topology whole",
+                "--mode vanilla",
+                "Choose --mode hybrid, or --metric mrr.",
+            )
 
     def metric(self, params: Any, split: str) -> float:
-        """The AUC of the pairs of a split; every call draws the same subgraphs."""
-        pairs = getattr(self.data.held, split)
-        return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
+        """The metric of a split, from exact rows, with negatives that the run's key decides."""
+        if (measure := self._kind.measure) is None:
+            return self._of_lists(params, split)
+        return measure(*self.scores(params, split), self.judged[split].mask, self.task.metric_k)
 
-    def _rows_to_pool(self, key: jax.Array) -> int:
-        sizes: list[np.ndarray] = []
-        source = self._draws.source(self.data.held.train, key)
-        steps = -(-min(_MEASURED, self.num_seeds) // self.batch_size)
-        for ((batch, _),) in source.drawn(0, len(source.schedules[0]) - steps):
-            own = [np.diff(np.asarray(groups)) for groups in self.comm.local(batch.groups)]
-            sizes.append(all_gather_rows(self.comm, own).reshape(-1))
-        real = np.sort(np.concatenate(sizes))
-        real = real[real > 0]
-        return max(_LEAST_ROWS, int(real[int(self.config.pool_share * (real.size - 1))]))
+    def scores(self, params: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """The scores of the links in `judged[split]`, float32 `[n]`, and of its negatives, from
+        exact rows."""
+        made = self.judged[split]
+        nodes = made.nodes
+        rows = self.rows_of(params, split, nodes)
+        src, dst, other_src, other_dst = (
+            np.searchsorted(nodes, a).astype(np.int32).reshape(-1)
+            for a in (made.src, made.dst, made.other_src, made.other_dst)
+        )
+        other = made.other_relation
+        of = None if other is None else other.reshape(-1)
+        positive = self.decode(params, rows, src, dst, made.relation)
+        negative = self.decode(params, rows, other_src, other_dst, of)
+        return positive, negative.reshape(made.other_src.shape)
 
+    def _of_lists(self, params: Any, split: str) -> float:
+        """Recall@k or NDCG@k: of the best `k` of all nodes that a link's target may be, without
+        those that are linked to its source in an earlier split."""
+        made, known = self.judged[split], self._known(split)
+        rows = self.rows_of(params, split, np.arange(self.num_nodes, dtype=np.int32))
+        src, dst = made.src, made.dst
+        if self.targets.undirected:
+            src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+        new = self.counted(has_edge, [known], src, dst) == 0  # others are not in the lists
+        pairs = np.unique(np.stack([src[new], dst[new]], axis=1), axis=0)
+        queries, begins = np.unique(pairs[:, 0], return_index=True)
+        relevant = np.split(pairs[:, 1], begins[1:])
+        relation = None if made.relation is None else int(made.relation[0])
+        candidates = np.arange(self.num_nodes, dtype=np.int32)
+        if relation is not None:
+            candidates = self._ends(relation).dst
+        decoder, k = self.decode.decoder(params), self.task.metric_k
+        of = (decoder, rows, queries, candidates, k)
+        best, _ = top_k(*of, relation=relation, known=known)
+        score = ranking.recall if self.config.metric == "recall" else ranking.ndcg
+        return score(best, relevant)
 
-def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array) -> DGCNN:
-    """The model of a configuration; `key` decides its first parameters."""
-    model = DGCNN(
-        num_features,
-        pool_rows,
-        hidden=config.hidden,
-        num_layers=config.layers or 3,
-        dropout=config.dropout,
-        rngs=nnx.Rngs(key),
-    )
-    jax.block_until_ready(nnx.state(model))
-    return model
-
-
-class Scores:
-    """Computes a model's logits of pairs. All ranks call it alike."""
-
-    def __init__(self, comm: Communicator, draws: PairDraws, graphdef: nnx.GraphDef):
-        self._comm, self._draws = comm, draws
-
-        def outputs(params: Any, batch: MiniBatch, x: jax.Array) -> jax.Array:
-            return nnx.merge(graphdef, params)(batch, x)[:, 0]
-
-        self._program = comm.program(outputs, (SAME, OWN, OWN), OWN)
-
-    def __call__(self, params: Any, pairs: np.ndarray, key: Any) -> np.ndarray:
-        """float32 `[n]`: logits of `pairs` int32 `[n, 2]`; an equal `key` draws alike."""
-        found, source = [], self._draws.source(pairs, key, shuffle=False)
-        for ((batch, x),) in source.drawn(0, 0):
-            own = self._comm.local(self._program(params, batch, x))
-            found.append(all_gather_rows(self._comm, own).reshape(-1))
-        return np.concatenate(found)[: len(pairs)]
+    def _known(self, split: str) -> Graph:
+        messages, val = self.targets.messages[0], self.targets.val
+        if split == "val" or self.task.val_messages:
+            return messages if split == "val" else self.targets.at_test[0]
+        src, dst = messages.edge_index()
+        both = [(val["src"], val["dst"])]
+        both += [(val["dst"], val["src"])] * self.targets.undirected
+        src = np.concatenate([src, *(a for a, _ in both)])
+        dst = np.concatenate([dst, *(b for _, b in both)])
+        return Graph.from_edges(src, dst, messages.num_nodes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
-from jgs.sampling.base import Adaptive
+from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.loading.stages import samplers_of
 from jgs.train.config import Config
 from jgs.train.loop.data import open_data
@@ -22,27 +22,30 @@ class Nodes(Task):
     like = "nodes"
 
     def check(self, config: Config) -> None:
-        sampler = samplers_of(make_sampler(config))[0]
-        if config.layers is not None and sampler.num_hops:
-            raise InputError(
-                "--layers must be for samplers of subgraphs; others have a layer a fanout or "
-                "size",
-                f"--layers {config.layers} for --sampler {config.sampler}",
-                "Leave it out, or choose such a sampler.",
-            )
-        if config.state_age and not isinstance(sampler, Adaptive):
-            raise InputError(
-                "--state-age must be for a sampler that learns",
-                f"--state-age {config.state_age} for --sampler {config.sampler}",
-                "Leave it out, or choose such a sampler.",
-            )
-        heads = config.options.get("heads", 1)
-        if num_layers(config) > 1 and config.hidden % heads:
-            raise InputError(
-                "--hidden must be a multiple of --heads",
-                f"{config.hidden} for {heads}",
-                "Give the width of all heads together.",
-            )
+        check_layers(config, samplers_of(make_sampler(config))[0])
 
     def open(self, config: Config, comm: Communicator | None = None) -> Job:
         return Job(config, open_data(config, comm))
+
+
+def check_layers(config: Config, sampler: Sampler) -> None:
+    """Raises `InputError` for settings that do not fit the sampler or the layers."""
+    if config.layers is not None and sampler.num_hops:
+        raise InputError(
+            "--layers must be for samplers of subgraphs; others have a layer a fanout or size",
+            f"--layers {config.layers} for --sampler {config.sampler}",
+            "Leave it out, or choose such a sampler.",
+        )
+    if config.state_age and not isinstance(sampler, Adaptive):
+        raise InputError(
+            "--state-age must be for a sampler that learns",
+            f"--state-age {config.state_age} for --sampler {config.sampler}",
+            "Leave it out, or choose such a sampler.",
+        )
+    heads = config.options.get("heads", 1)
+    if num_layers(config) > 1 and config.hidden % heads:
+        raise InputError(
+            "--hidden must be a multiple of --heads",
+            f"{config.hidden} for {heads}",
+            "Give the width of all heads together.",
+        )

@@ -31,15 +31,28 @@ class Task:
     defaults: ClassVar[dict[str, Any]] = {}
 
     @classmethod
+    def defaults_of(cls, sampler: str | None) -> dict[str, Any]:
+        """`defaults` for a run with this sampler, which is None where none is given."""
+        return cls.defaults
+
+    @classmethod
+    def kind(cls, sampler: str) -> str:
+        """What decides which settings a run takes: `like`, or "seal" for links by a sampler of
+        pairs."""
+        pairs = getattr(SAMPLERS_AND_WALKERS.find(sampler), "pairs", False)
+        return "seal" if cls.like == "links" and pairs is True else cls.like
+
+    @classmethod
     def check_sampler(cls, name: str) -> None:
-        """Raises `InputError` unless the sampler `name` is one for this task: "nodes" takes
-        batches of nodes, "links" of pairs, and "embed" walks."""
-        maker, own = SAMPLERS_AND_WALKERS.find(name), "nodes"
-        if isinstance(maker, type) and issubclass(maker, Draws):
-            own = "embed" if issubclass(maker, Walker) else "links" if maker.pairs else own
-        if own != cls.like:
+        """Raises `InputError` unless the sampler `name` is one for this task: "embed" takes
+        walkers, "links" samplers of pairs too, and all tasks but "embed" those of nodes."""
+        maker, tasks = SAMPLERS_AND_WALKERS.find(name), ["nodes", "links", "edges"]
+        kind = maker if isinstance(maker, type) and issubclass(maker, Draws) else Draws
+        if issubclass(kind, Walker) or kind.pairs:
+            tasks = ["embed" if issubclass(kind, Walker) else "links"]
+        if cls.like not in tasks:
             raise InputError(
-                f"--sampler {name} must be for --task {own}",
+                f"--sampler {name} must be for --task {' or '.join(tasks)}",
                 f"--task {cls.like}",
                 "Choose that task, or another sampler.",
             )

@@ -1,4 +1,4 @@
-"""`--task links` on two rings: links join near nodes of one ring."""
+"""`--task links --sampler seal` on two rings: links join near nodes of one ring."""
 
 import json
 import signal
@@ -19,15 +19,16 @@ from jgs.predict.__main__ import main as predict
 from jgs.sampling import Seal
 from jgs.train.__main__ import main
 from jgs.train.config import Config
+from jgs.train.evaluation.metrics import auc
 from jgs.train.loop import folder, learner
 from jgs.train.loop import training as loop
 from jgs.train.tasks.hold_out import hold_out, is_link
-from jgs.train.tasks.links import auc, open_links
+from jgs.train.tasks.seal import open_seal
 from jgs.train.tasks.task import open_job
 
 FLAGS = """
-    --task links --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3 --no-progress
-    --test-share 0.2 --val-share 0.1 --fanouts -1
+    --task links --sampler seal --hidden 8 --layers 2 --batch-size 20 --epochs 2 --lr 5e-3
+    --no-progress --test-share 0.2 --val-share 0.1 --fanouts -1
 """
 
 
@@ -75,7 +76,7 @@ def test_the_run_folder_and_the_result(whole, tmp_path, capsys):
     argv = ["--run-dir", str(whole), "--out", str(whole.parent / "out.npy")]
     for flags, said in (
         ([], "--pairs"),
-        (["--split", "val"], "--split for one of --task links"),
+        (["--split", "val"], "--split for one of --task links --sampler seal"),
         (["--pairs", str(pairs)], "got 60 (number 2)"),
     ):
         pairs.write_text("1 2\n3 60\n")
@@ -91,11 +92,11 @@ def test_the_run_folder_and_the_result(whole, tmp_path, capsys):
 
 def test_the_opened_run_tells_of_pairs(whole):
     run, result = jgs.open_run(whole), json.loads((whole / "result.json").read_text())
-    held = open_links(run.config).held
+    held = open_seal(run.config).held
     told = run.predict(held.test)
     assert ((told > 0) & (told < 1)).all()
     assert auc(told, is_link(held.test)) == pytest.approx(result["test_accuracy"], abs=1e-3)
-    features = open_links(run.config).plain.features
+    features = open_seal(run.config).plain.features
     again = run.predict(held.test[:3], graph=held.graph, features=features)
     np.testing.assert_allclose(again, told[:3], rtol=1e-5)
     for wrong in ([0, 1], [[0, 60]]):
@@ -125,7 +126,7 @@ def test_resumed_after_an_interruption_it_is_the_same_run(data, whole, tmp_path,
 def test_two_ranks_learn_what_one_does(data, whole, tmp_path):
     flags = {"hidden": 8, "layers": 2, "batch_size": 10, "epochs": 2, "lr": 5e-3, "ranks": 2}
     shares = {"test_share": 0.2, "val_share": 0.1}
-    given = {"task": "links", "fanouts": (-1,), **flags, **shares}
+    given = {"task": "links", "sampler": "seal", "fanouts": (-1,), **flags, **shares}
     run_dir = str(tmp_path / "run")
     config = Config(**given, dataset=data, run_dir=run_dir, progress=False)
     comm, jobs = Mesh(jax.devices()[:2]), []
@@ -197,12 +198,15 @@ def test_auc_counts_pairs():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--model gcn", "--model must be for --task nodes"),
+        ("--model gcn", "--model must be for --task nodes or links or edges"),
+        ("--decoder mlp", "--decoder must be for --task links or edges"),
+        ("--loss bpr", "--sampler seal must have no other options of --task links"),
+        ("--metric ap", "--metric must be for --task nodes or links or edges"),
         ("--dim 8", "--dim must be for --task embed"),
-        ("--sampler labor", "--sampler labor must be for --task nodes"),
+        ("--pool-share 0", "--pool-share must be above 0"),
         ("--test-share 1", "--test-share must be below 1"),
         ("--batch-size 2000", "at most those to train on"),
-        ("--task embed --sampler walk", "--hidden must be for --task nodes or links"),
+        ("--task embed --sampler walk", "--hidden must be for --task nodes or links or edges"),
     ],
 )
 def test_what_is_refused(data, tmp_path, capsys, flags, words):

@@ -1,4 +1,4 @@
-"""`LinkRun`: predictions of a run of `--task links` for pairs of nodes."""
+"""`SealRun`: predictions of a run of `--task links --sampler seal` for pairs of nodes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from jgs.predict.saved import OpenedModel
 from jgs.predict.source import check_digests
 from jgs.sampling.checks import check_seed_ids
 from jgs.sampling.edges.random import threefry
-from jgs.train.tasks.links import LinkData, Scores, open_links
+from jgs.train.tasks.seal import Scores, SealData, open_seal
 
 
-class LinkRun(OpenedModel):
-    """A run of `--task links` with its parameters, which `jgs.open_run` opens in one process.
+class SealRun(OpenedModel):
+    """A run of `--task links --sampler seal` with its parameters, which `jgs.open_run` opens
+    in one process.
 
     Fields:
       config: the run's `Config`.
@@ -74,7 +75,7 @@ class LinkRun(OpenedModel):
         return self._data.plain.node_ids
 
     @cached_property
-    def _data(self) -> LinkData:
-        data = open_links(self.config)
+    def _data(self) -> SealData:
+        data = open_seal(self.config)
         check_digests(data.name, self._digests, data.digests)
         return data

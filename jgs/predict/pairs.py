@@ -1,0 +1,250 @@
+"""`LinkRun` and `EdgeRun`: predictions for pairs of nodes, and embeddings for nodes."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jgs.dist.communicators.comm import Alone
+from jgs.errors import InputError
+from jgs.graph import Graph, NodeIds
+from jgs.models import top_k
+from jgs.predict.progress import bar
+from jgs.predict.run import Predictions, best_class
+from jgs.predict.saved import OpenedModel
+from jgs.predict.source import check_digests, of_graph
+from jgs.sampling.checks import check_seed_ids
+from jgs.train.evaluation.edges import check_nodes
+from jgs.train.evaluation.exact import exact_inference
+from jgs.train.evaluation.scores import Decoded, Encoded
+from jgs.train.tasks.pairs import open_pairs
+from jgs.train.tasks.targets import Targets
+
+
+class _PairRun(OpenedModel):
+    """What the runs of pairs share. Their rows are computed from all neighbours, in the memory
+    of the run's `--eval-memory`.
+
+    Arguments of several methods:
+      pairs: int `[n, 2]` node ids, source and target.
+      relation: the name of the pairs' relation, for a decoder that has relations. By default
+        it is the one whose edges the run has learned to predict.
+      graph, features: another graph and its features, for messages. By default they are the
+        run's, without the edges that it held out for the test. A run that has learned rows of
+        nodes needs a graph of the same nodes.
+
+    Fields:
+      config: the run's `Config`.
+      model: the `jgs.models.PairModel`, with the parameters of the best epoch, or of the newest
+        checkpoint after `open_run(..., params="last")`.
+      best_epoch, val_accuracy, best_params, last_params, epochs, metrics, run_dir: as in `Run`.
+
+    Methods raise `InputError` for ids or features that do not fit.
+    """
+
+    def __init__(
+        self, config: Any, model: Any, record: dict[str, Any], comm: Any, **about: Any
+    ):
+        super().__init__(config, model, record, comm, **about)
+        self._shape = record["shape"]
+
+    def embed(
+        self, nodes: Any = None, *, graph: Graph | None = None, features: Any = None
+    ) -> np.ndarray:
+        """float32 `[n, hidden]`: the rows of `nodes`, int `[n]`, of which the decoder makes
+        scores; by default of all nodes."""
+        num_nodes = self.num_nodes() if graph is None else graph.num_nodes
+        ids = np.arange(num_nodes, dtype=np.int32)
+        if nodes is not None:
+            ids = check_nodes(nodes, 0, num_nodes)
+        return self._rows(ids, graph, features)
+
+    def scores(
+        self,
+        pairs: Any,
+        *,
+        relation: str | None = None,
+        graph: Graph | None = None,
+        features: Any = None,
+    ) -> np.ndarray:
+        """float32 `[n]`, or `[n, C]`: the decoder's outputs for the pairs."""
+        num_nodes = self.num_nodes() if graph is None else graph.num_nodes
+        ids = check_seed_ids(pairs, num_nodes, pairs=True)
+        nodes, at = np.unique(ids, return_inverse=True)
+        rows, at = self._rows(nodes.astype(np.int32), graph, features), at.reshape(ids.shape)
+        number = self._relation(relation)
+        of = None if number is None else np.full(len(ids), number, np.int32)
+        decode = Decoded(self.model)
+        return decode(nnx.state(self.model), rows, at[:, 0], at[:, 1], of)
+
+    def num_nodes(self) -> int:
+        """The number of nodes in the run's data."""
+        return self._shape["num_nodes"]
+
+    @property
+    def node_ids(self) -> NodeIds | None:
+        """The data set's own ids of its nodes, as in `Run`."""
+        return self._data[0].node_ids
+
+    def _rows(self, nodes: np.ndarray, graph: Graph | None, features: Any) -> np.ndarray:
+        if graph is None:
+            data, targets = self._data
+            graph, own, offsets = targets.at_test[0], data.features, data.offsets
+            nodes = nodes if data.own_ids is None else data.own_ids[nodes]
+        else:
+            own = [self._checked(graph, features)]
+            offsets = np.array([0, graph.num_nodes])
+        params = nnx.state(self.model)
+        rows = Encoded(own, offsets, 0, self.model.learned).features(params)
+        config = self.config
+        with bar("predicting", config.progress) as advance:
+            infer = exact_inference(
+                self.model.encoder,
+                [graph],
+                rows,
+                config.eval_memory << 20,
+                weighted=config.options.get("weighted", False),
+                comm=Alone(),
+                offsets=offsets,
+                advance=advance,
+            )
+            return infer(params["encoder"], [nodes])[0]
+
+    def _checked(self, graph: Graph, features: Any) -> Any:
+        width, learned = self._shape["num_features"], self._shape["learned"]
+        if learned and graph.num_nodes != self._shape["num_nodes"]:
+            raise InputError(
+                f"the graph must have the {self._shape['num_nodes']} nodes for which the run "
+                "has learned rows",
+                graph.num_nodes,
+                "Give such a graph, or train with features and --learned 0.",
+            )
+        if features is None and width == 0:
+            features = np.zeros((graph.num_nodes, 0), np.float32)
+        found = of_graph(graph, features).features[0]
+        if found.shape[1] != width:
+            raise InputError(
+                f"features must have the {width} columns of the run's",
+                f"{found.shape[1]} columns",
+                "Give the features that it was trained with.",
+            )
+        return found
+
+    def _relation(self, name: str | None) -> int | None:
+        """The number of a relation; None for a graph without."""
+        targets: Targets = self._data[1]
+        schema, own = targets.messages[0].schema, targets.train.get("relation")
+        if name is not None and schema is not None:
+            return schema.relation(name)
+        if own is None or name is not None:
+            if name is not None:
+                raise InputError(
+                    "relation must be for a run with relations", repr(name), "Leave it out."
+                )
+            return None
+        numbers = np.unique(own)
+        if numbers.size > 1:
+            assert schema is not None
+            names = ", ".join(schema.relations[n][1] for n in numbers)
+            raise InputError(
+                "the relation of the pairs must be named", f"none of {names}", "Name one."
+            )
+        return int(numbers[0])
+
+    @cached_property
+    def _data(self) -> tuple[Any, Targets]:
+        data, targets = open_pairs(self.config, self.config.made("task"))
+        check_digests(data.name, self._digests, data.digests)
+        return data, targets
+
+
+class LinkRun(_PairRun):
+    __doc__ = (_PairRun.__doc__ or "").replace(
+        "What the runs of pairs share. Their rows are computed",
+        "A run of `--task links` by a sampler of nodes, which `jgs.open_run` opens in one "
+        "process.\n\n    Rows of nodes are computed",
+    )
+
+    def predict(self, pairs: Any, **options: Any) -> np.ndarray:
+        """float32 `[n]`: the logistic function of each pair's score, which is the probability
+        of a link where the run has learned with `--loss bce`. `options` are those of
+        `scores`."""
+        return np.asarray(jax.nn.sigmoid(self.scores(pairs, **options)))
+
+    def recommend(
+        self,
+        nodes: Any,
+        k: int,
+        *,
+        candidates: Any = None,
+        new_only: bool = False,
+        relation: str | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The `k` best targets for each of `nodes`, exactly, in bounded memory.
+
+        Args:
+          nodes: int `[n]`, the sources.
+          k: int, at least 1.
+          candidates: int `[C]`, distinct nodes to choose from; by default all, or in a typed
+            graph those of the relation's target type. A node is none of its own.
+          new_only: whether those to which a node has an edge in the run's data are left out.
+
+        Returns int32 `[n, k]`, the best first, and their scores float32 `[n, k]`. Where fewer
+        candidates are left there is -1, of score `-inf`. The rows of all nodes are computed at
+        the first call and kept. Raises `InputError`.
+        """
+        data, targets = self._data
+        ids, number = check_nodes(nodes, 0, self.num_nodes()), self._relation(relation)
+        schema = targets.messages[0].schema
+        if candidates is not None:
+            own = check_nodes(candidates, 0, self.num_nodes())
+            own = own if data.own_ids is None else data.own_ids[own]
+        elif number is not None and schema is not None:
+            kind = schema.relations[number][2]
+            own = np.concatenate([np.array(r, np.int32) for r in schema.ranges(kind)])
+        else:
+            own = np.arange(self.num_nodes(), dtype=np.int32)
+        ids = ids if data.own_ids is None else data.own_ids[ids]
+        decoder = Decoded(self.model).decoder(nnx.state(self.model))
+        known = data.graphs[0] if new_only else None
+        of = (decoder, self._every_row, ids, own, k)
+        best, scores = top_k(*of, relation=number, known=known)
+        if data.own_ids is not None:
+            names = np.argsort(data.own_ids).astype(np.int32)
+            best = np.where(best >= 0, names[best], -1)
+        return best, scores
+
+    @cached_property
+    def _every_row(self) -> np.ndarray:
+        """The rows of all nodes, in the order of the graph's ids."""
+        data, _ = self._data
+        rows = self.embed()
+        return rows if data.own_ids is None else rows[np.argsort(data.own_ids)]
+
+
+class EdgeRun(_PairRun):
+    __doc__ = (_PairRun.__doc__ or "").replace(
+        "What the runs of pairs share. Their rows are computed",
+        "A run of `--task edges`, which `jgs.open_run` opens in one process.\n\n    Rows of "
+        "nodes are computed",
+    )
+
+    @property
+    def class_names(self) -> np.ndarray | None:
+        """NumPy text `[C]`, so that `class_names[prediction]` names the predicted classes; None
+        where the data set names no labels of edges."""
+        names = self._shape.get("class_names")
+        return None if names is None else np.array(names)
+
+    def predict(self, pairs: Any, **options: Any) -> Any:
+        """What edges between the pairs are: the `Predictions` of their classes, or float32
+        `[n]`, their numbers. `options` are those of `scores`."""
+        outputs, shape = self.scores(pairs, **options), self._shape
+        if shape["numbers"]:
+            return outputs[:, 0] * np.float32(shape["deviation"]) + np.float32(shape["mean"])
+        rows = best_class(outputs)
+        return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))

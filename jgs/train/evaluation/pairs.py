@@ -1,0 +1,195 @@
+"""The metrics of links: the negatives of validation and test, and what they measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.train.evaluation import ranking
+from jgs.train.evaluation.metrics import auc
+
+# `joined(src, dst)`: bool `[n]`, whether the whole graph has an edge `src[i] -> dst[i]`.
+Joined = Callable[[np.ndarray, np.ndarray], np.ndarray]
+AT_ONCE = 1 << 16  # pairs that are scored, or looked for, at a time
+_ALL_PAIRS = 1 << 22  # of at most so many pairs a list is made
+_ROUNDS = 64
+
+
+class Judged(NamedTuple):
+    """What a split is judged by.
+
+    Fields, of `n` links:
+      src, dst: int32 `[n]`, and `relation` int32 `[n]` or None.
+      other_src, other_dst: the negatives: int32 `[m]`, pairs that all links are judged against,
+        or `[n, K]`, those of each link. `other_relation` is alike, or None.
+      mask: bool `[n, K]`, which of them count, or None: all.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    relation: np.ndarray | None
+    other_src: np.ndarray
+    other_dst: np.ndarray
+    other_relation: np.ndarray | None = None
+    mask: np.ndarray | None = None
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """int32, ascending: the nodes whose rows are needed."""
+        ends = (self.src, self.dst, self.other_src, self.other_dst)
+        return np.unique(np.concatenate([end.reshape(-1) for end in ends]))
+
+
+class LinkMetric(NamedTuple):
+    """A metric of links.
+
+    Fields:
+      name: the name that is shown; `{k}` stands for `--metric-k`.
+      against: what a link is judged against: `"pairs"`, `"nodes"` in place of its target, or
+        `"all"`: every node that its target could be.
+      measure: of (scores of links, scores of negatives, mask, k); None for `"all"`.
+    """
+
+    name: str
+    against: str
+    measure: Callable[[np.ndarray, np.ndarray, Any, int], float] | None = None
+
+
+def _as_classes(score: Callable[[np.ndarray, np.ndarray], float]) -> Callable[..., float]:
+    def measure(positive: np.ndarray, negative: np.ndarray, mask: Any, k: int) -> float:
+        wrong = (negative if mask is None else negative[mask]).reshape(-1)
+        links = np.arange(positive.size + wrong.size) < positive.size
+        return score(np.concatenate([positive, wrong]), links)
+
+    return measure
+
+
+def _mrr(positive: np.ndarray, negative: np.ndarray, mask: Any, k: int) -> float:
+    if negative.ndim == 1:
+        negative = np.broadcast_to(negative, (positive.size, negative.size))
+    some = np.ones(positive.size, bool) if mask is None else mask.any(axis=1)
+    kept = None if mask is None else mask[some]
+    return ranking.mrr(ranking.ranks(positive[some], negative[some], kept))
+
+
+LINK_METRICS = {
+    "auc": LinkMetric("AUC", "pairs", _as_classes(auc)),
+    "ap": LinkMetric("AP", "pairs", _as_classes(ranking.average_precision)),
+    "hits": LinkMetric(
+        "Hits@{k}", "pairs", lambda good, bad, mask, k: ranking.hits_of_all(good, bad, k)
+    ),
+    "mrr": LinkMetric("MRR", "nodes", _mrr),
+    "recall": LinkMetric("Recall@{k}", "all"),
+    "ndcg": LinkMetric("NDCG@{k}", "all"),
+}
+
+
+class Ends(NamedTuple):
+    """The nodes that may be a pair's source and target: int32 arrays; and whether a pair and
+    its reverse are one."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    undirected: bool
+
+
+def judged(
+    links: dict[str, np.ndarray],
+    ends: Ends,
+    joined: Joined,
+    key_data: Any,
+    against: str,
+    k: int,
+    given: np.ndarray | None = None,
+) -> Judged:
+    """The links of a split with negatives that are no edges; `key_data` uint32 `[2]` decides
+    them.
+
+    Args:
+      against: `"pairs"`: as many pairs as links, all different, uniformly among those that no
+        edge joins. `"nodes"`: for each link `k` nodes in place of its target, uniformly; those
+        to which its source has an edge are masked. `"all"`: none are drawn.
+      given: the data's own negatives, which are taken where they are such: pairs int `[m, 2]`,
+        or nodes int `[n, K]`.
+
+    Raises `InputError` where there are fewer such pairs than links, or no link has a negative.
+    """
+    chance = np.random.default_rng(np.asarray(key_data).tolist())
+    src, dst = links["src"], links["dst"]
+    none: Any = np.zeros((2, 0), np.int32)
+    mask = None
+    if given is not None and against == ("pairs" if given.shape[1] == 2 else "nodes"):
+        if against == "nodes" and len(given) != src.size:
+            raise InputError(
+                "the data must have as many rows of negatives as links of the split",
+                f"{len(given)} for {src.size}",
+                "Correct the files of the split.",
+            )
+        none = given.T
+        if against == "nodes":
+            none = np.broadcast_to(src[:, None], given.shape), given
+    elif against == "pairs":
+        none = _without_edge(chance, src.size, ends, joined)
+    elif against == "nodes":
+        drawn = ends.dst[chance.integers(0, ends.dst.size, (src.size, k))]
+        of = np.broadcast_to(src[:, None], drawn.shape)
+        mask = ~joined(of.reshape(-1), drawn.reshape(-1)).reshape(of.shape) & (drawn != of)
+        if not mask.any():
+            raise InputError(
+                "some link must have a node that its source has no edge to",
+                f"none among {drawn.size} drawn nodes",
+                "Give a sparser graph, or another --metric.",
+            )
+        none = np.stack([of, drawn])
+    other_src, other_dst = none
+    relation, other = links.get("relation"), None
+    if relation is not None:
+        other = np.resize(relation, other_src.shape[0])
+        if other_src.ndim == 2:
+            other = np.broadcast_to(relation[:, None], other_src.shape)
+    return Judged(src, dst, relation, other_src, other_dst, other, mask)
+
+
+def joined_parts(parts: Sequence[Judged]) -> Judged:
+    """What links of several relations are judged by, one relation after the other."""
+    fields: Any = zip(*parts, strict=True)
+    whole: Any = (None if each[0] is None else np.concatenate(each) for each in fields)
+    return Judged(*whole)
+
+
+def _without_edge(
+    chance: np.random.Generator, count: int, ends: Ends, joined: Joined
+) -> np.ndarray:
+    """int32 `[2, count]`: distinct pairs of distinct nodes that no edge joins."""
+
+    def fit(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        if ends.undirected:
+            src, dst = np.minimum(src, dst), np.maximum(src, dst)
+        apart = src != dst
+        pairs = np.stack([src[apart], dst[apart]])
+        return pairs[:, ~joined(*pairs)]
+
+    every, rounds = ends.src.size * ends.dst.size, 1
+    found = np.zeros((2, 0), np.int32)
+    if every > _ALL_PAIRS:
+        rounds = _ROUNDS
+    for _ in range(rounds):
+        if every <= _ALL_PAIRS:
+            more = fit(np.repeat(ends.src, ends.dst.size), np.tile(ends.dst, ends.src.size))
+            more = more[:, chance.permutation(more.shape[1])]
+        else:
+            both = (chance.choice(each, 2 * count) for each in (ends.src, ends.dst))
+            more = fit(*both)
+        found = np.concatenate([found, more], axis=1)
+        code = (found[0].astype(np.int64) << 32) | found[1]
+        found = found[:, np.sort(np.unique(code, return_index=True)[1])]
+        if found.shape[1] >= count:
+            return found[:, :count]
+    raise InputError(
+        "there must be as many pairs without an edge as links to judge",
+        f"{found.shape[1]} for {count} links",
+        "Give a sparser graph, or another --metric.",
+    )

@@ -1,0 +1,121 @@
+"""`--task edges`: what an edge is: its class, or a number such as a rating."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jgs.dist.communicators.comm import Alone, Communicator
+from jgs.errors import InputError
+from jgs.graph import MiniBatch
+from jgs.models import LinkScores
+from jgs.options import Option
+from jgs.train.config import Config
+from jgs.train.evaluation.metrics import METRICS
+from jgs.train.loop.losses import masked_loss
+from jgs.train.tasks.pairs import PairJob, PairTask
+
+_ERRORS = {  # of numbers, with the names that are shown
+    "rmse": ("RMSE", lambda error: float(np.sqrt(np.mean(error**2)))),
+    "mae": ("MAE", lambda error: float(np.mean(np.abs(error)))),
+}
+_MOST_CLASSES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Edges(PairTask):
+    """What an edge is: the class, or the number, in a column of the edges. Edges to learn from
+    are never messages to their own ends."""
+
+    label: Annotated[str, Option("the edges' column that is learned")] = "label"  # type: ignore[misc]
+    numbers: Annotated[
+        bool,
+        Option("labels are numbers, such as ratings, also where they are integers"),
+    ] = False
+
+    like = "edges"
+    defaults: ClassVar[dict[str, Any]] = {
+        "sampler": "neighbors",
+        "decoder": "mlp",
+        "epochs": 20,
+        "dropout": 0.0,
+        "lr": 5e-3,
+    }
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        if config.metric is not None and config.metric not in (*METRICS, *_ERRORS):
+            raise InputError(
+                f"--metric of --task edges must be one of {', '.join((*METRICS, *_ERRORS))}",
+                config.metric,
+                "Choose one.",
+            )
+
+    def open(self, config: Config, comm: Communicator | None = None) -> Any:
+        return EdgeJob(config, self, comm)
+
+
+class EdgeJob(PairJob):
+    """The job of `--task edges`. All ranks make it and call it alike. Numbers are learned less
+    their mean over the training edges, and divided by their deviation there."""
+
+    task: Edges
+
+    def _make_metric(self) -> str:
+        train = self.targets.train["label"]
+        self.numbers = self.task.numbers or train.dtype.kind == "f"
+        name = self.config.metric or ("rmse" if self.numbers else "accuracy")
+        if (name in _ERRORS) != self.numbers:
+            raise InputError(
+                f"--metric {name} must be for labels that are "
+                + ("numbers" if name in _ERRORS else "classes"),
+                "numbers" if self.numbers else "classes",
+                "Choose another, or give --numbers for integers that are numbers.",
+            )
+        self.mean, self.deviation, self.num_classes = 0.0, 1.0, 1
+        if self.numbers:
+            self.sign, self._error = -1, _ERRORS[name][1]
+            self.mean, self.deviation = float(train.mean()), max(float(train.std()), 1e-12)
+            return _ERRORS[name][0]
+        every = [getattr(self.targets, split)["label"] for split in ("train", "val", "test")]
+        self.num_classes = 1 + max(int(labels.max()) for labels in every)
+        if not 2 <= self.num_classes <= _MOST_CLASSES:
+            raise InputError(
+                f"the edges must have from 2 to {_MOST_CLASSES} classes, from 0 on",
+                self.num_classes,
+                "Correct the labels, or give --numbers.",
+            )
+        self._metric = METRICS[name]
+        return self._metric.name
+
+    def decoder_shape(self) -> dict[str, Any]:
+        own: dict[str, Any] = {
+            "numbers": self.numbers,
+            "mean": self.mean,
+            "deviation": self.deviation,
+        }
+        own["class_names"] = self.data.label_names if self.task.label == "label" else None
+        return super().decoder_shape() | own | {"out_features": self.num_classes}
+
+    def loss(self, outputs: LinkScores, batch: MiniBatch, labels: Any) -> jax.Array:
+        own, mask = batch.items["label"], outputs.mask
+        if not self.numbers:
+            return masked_loss(outputs.positive, own.astype(jnp.int32), mask)
+        wanted = (own.astype(jnp.float32) - self.mean) / self.deviation
+        error = jnp.where(mask, outputs.positive[:, 0] - wanted, 0)
+        return jnp.sum(error**2) / jnp.maximum(jnp.sum(mask), 1)
+
+    def metric(self, params: Any, split: str) -> float:
+        """The metric of a split, from exact rows."""
+        edges = getattr(self.targets, split)
+        nodes = np.unique(np.concatenate([edges["src"], edges["dst"]]))
+        rows = self.rows_of(params, split, nodes)
+        src, dst = (np.searchsorted(nodes, edges[end]) for end in ("src", "dst"))
+        outputs = self.decode(params, rows, src, dst, edges.get("relation"))
+        if self.numbers:
+            return self._error(outputs[:, 0] * self.deviation + self.mean - edges["label"])
+        return self._metric.measure(Alone(), [outputs], [edges["label"]])

@@ -1,0 +1,242 @@
+"""What `--task links` and `--task edges` share: their options, their data and their job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jgs.dist.communicators.collect import rows_on_all
+from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.models import PairModel
+from jgs.options import Option
+from jgs.sampling import Links as LinkSeeds
+from jgs.sampling.edges.random import threefry
+from jgs.sampling.loading.stages import samplers_of
+from jgs.sampling.pairs import count_edges, has_edge
+from jgs.train.config import Config
+from jgs.train.evaluation.pairs import AT_ONCE, Joined
+from jgs.train.evaluation.scores import Decoded, Encoded
+from jgs.train.loop.data import PartedData, WholeData, open_data
+from jgs.train.loop.fingerprint import digest_of
+from jgs.train.loop.job import Job
+from jgs.train.loop.losses import count_pairs
+from jgs.train.loop.model import make_pair_model, make_sampler
+from jgs.train.tasks.nodes import check_layers
+from jgs.train.tasks.targets import HOW, Targets, split_targets
+from jgs.train.tasks.task import Task
+
+_WIDTH = 64  # of a learned row where nodes have no features
+
+
+# fmt: off
+@dataclass(frozen=True)
+class PairTask(Task):
+    """The options of a task of pairs.
+
+    Attributes:
+      label: the edge column that is learned, or None: whether there is an edge.
+    """
+
+    label: ClassVar[Any] = None
+
+    split: Annotated[str, Option(
+        "how edges are dealt to training, validation and test: by the edges' column split, by "
+        "time (the latest are the test), at random by the run's key, or auto: the first of "
+        "these that the data have", choices=HOW
+    )] = "auto"
+    test_share: Annotated[float, Option(
+        "the share of edges held out for the test", above=0, below=1
+    )] = 0.1
+    val_share: Annotated[float, Option(
+        "the share of edges for validation", above=0, below=1
+    )] = 0.05
+    val_messages: Annotated[bool, Option(
+        "let messages of the test pass along the edges of validation, as OGB's collab does"
+    )] = False
+    relation: Annotated[str | None, Option(
+        "the relation whose edges are predicted (default: all that are no other's reverse)"
+    )] = None
+    learned: Annotated[int | None, Option(
+        "width of a row that is learned for each node, beside its features (default: 0, or 64 "
+        "where nodes have no features)", least=0, most=1 << 14
+    )] = None
+    # fmt: on
+
+    def check(self, config: Config) -> None:
+        sampler = samplers_of(make_sampler(config))[0]
+        if sampler.draws_seeds:
+            raise InputError(
+                f"--task {config.task} must have a sampler that is given its seeds",
+                f"--sampler {config.sampler}, which draws its own",
+                "Choose another, e.g. neighbors.",
+            )
+        check_layers(config, sampler)
+
+
+def open_pairs(
+    config: Config, task: PairTask, comm: Communicator | None = None
+) -> tuple[WholeData | PartedData, Targets]:
+    """The data of a configuration and its targets, for the ranks of `comm` or, with None, for
+    one process. Raises `InputError`."""
+    data = open_data(config, comm, pairs=True)
+    whole = config.partition is None or config.mode == "hybrid"
+    bounds = [(0, int(data.offsets[-1]))] * data.comm.num_local
+    if not whole:
+        own = data.offsets[data.comm.rank :][: data.comm.num_local + 1]
+        bounds = list(pairwise(own.tolist()))
+    targets = split_targets(
+        data.comm,
+        data.graphs,
+        bounds,
+        jax.random.fold_in(threefry(config.seed), 1),
+        how=task.split,
+        test_share=task.test_share,
+        val_share=task.val_share,
+        relation=task.relation,
+        label=task.label,
+        val_messages=task.val_messages,
+    )
+    arrays = [array for split in targets[:3] for array in split.values()]
+    data.digests = data.digests | {"split of edges": digest_of(*arrays)}
+    return data, targets
+
+
+class PairJob(Job):
+    """A job of batches of pairs: each rank trains on its share of a batch of edges, none of
+    which is a message (see `jgs.sampling.Links`).
+
+    A subclass has `metric`, and these:
+      stage: the stage that makes seeds of a batch of edges.
+      score_shape: the arguments `out_features` and the like of the decoder, as numbers.
+    """
+
+    count = staticmethod(count_pairs)
+
+    def __init__(self, config: Config, task: PairTask, comm: Communicator | None = None):
+        self.task = task
+        data, self.targets = open_pairs(config, task, comm)
+        self.num_nodes = int(data.offsets[-1])
+        self._full = data.graphs  # until the negatives of validation and test are drawn
+        self.config, self.comm = config, data.comm
+        data.ask(self.targets.train, self.stage(self._copies()), self.targets.messages)
+        self.learned = task.learned
+        if self.learned is None:
+            self.learned = 0 if data.num_features else _WIDTH
+        if not data.num_features + self.learned:
+            raise InputError(
+                "nodes must have features or learned rows",
+                "neither, --learned 0",
+                f"Leave it out, for rows of width {_WIDTH}.",
+            )
+        super().__init__(config, data)
+        self._full = []
+
+    def stage(self, copies: int) -> LinkSeeds:
+        """The stage that makes the seeds of a batch, with room for so many `copies`."""
+        return LinkSeeds(0, copies=copies)
+
+    def _copies(self) -> int:
+        """The room that no batch exceeds with the edges that it leaves out."""
+        train, messages = self.targets.train, self.targets.messages
+        own = [np.array([_may_have_copies(graph)], np.int32) for graph in messages]
+        if not all_gather_rows(self.comm, own).any():
+            return 1  # an edge and its reverse, for each target
+        ends = train["src"], train["dst"]
+        there, back = (self.counted(count_edges, messages, *e) for e in (ends, ends[::-1]))
+        found = there + back
+        size = min(self.config.batch_size * self.comm.size, found.size)
+        most = np.partition(found, found.size - size)[found.size - size :].sum()
+        return max(1, -(-int(most) // (2 * size)))
+
+    def decoder_shape(self) -> dict[str, Any]:
+        """Arguments of the decoder that the configuration does not have."""
+        schema = self.targets.messages[0].schema
+        return {"num_relations": len(schema.relations) if schema is not None else 0}
+
+    def model(self, key: jax.Array) -> PairModel:
+        return make_pair_model(self.config, self.shape(), key)
+
+    def shape(self) -> dict[str, Any]:
+        return {
+            "num_features": self.data.num_features,
+            "sparse": self.data.sparse,
+            "num_nodes": self.num_nodes,
+            "learned": self.learned,
+            **self.decoder_shape(),
+        }
+
+    # -- evaluation ----------------------------------------------------------------------------
+
+    def _prepare_metric(self, model: PairModel, scratch: Path | None) -> None:
+        data = self.data
+        rows = Encoded(data.features, data.offsets, data.comm.rank, model.learned)
+        self.encoded = rows
+        graphs = {"val": self.targets.messages, "test": self.targets.at_test}
+        first = rows.features(nnx.state(model))
+        self._infers = {
+            split: self._inference(model.encoder, each, first, scratch)
+            for split, each in graphs.items()
+        }
+        self.decode = Decoded(model)
+
+    def rows_of(self, params: Any, split: str, nodes: np.ndarray) -> np.ndarray:
+        """float32 `[n, F]`, on every rank: the exact rows of `nodes`, ascending, with the
+        messages of `split`, "val" or "test"."""
+        data, comm = self.data, self.comm
+        bounds = data.offsets[comm.rank : comm.rank + comm.num_local + 1]
+        at = np.searchsorted(nodes, bounds)
+        own = [nodes[a:b] for a, b in pairwise(at)]
+        features = self.encoded.features(params) if self.learned else None
+        found = self._infers[split](params["encoder"], own, features=features)
+        width = self.config.hidden
+        return rows_on_all(comm, [rows.reshape(-1) for rows in found]).reshape(-1, width)
+
+    def joined(self) -> Joined:
+        """Whether the graph before the split has an edge from one node to another; all ranks
+        call it alike."""
+        graphs = self._full
+
+        def here(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+            return self.counted(has_edge, graphs, src, dst) > 0
+
+        return here
+
+    def counted(
+        self, test: Any, graphs: Sequence[Graph], src: np.ndarray, dst: np.ndarray
+    ) -> np.ndarray:
+        """int64 `[n]`: what `test(graph, src, dst)` finds of pairs, in the graphs of all ranks;
+        all ranks call it alike."""
+        whole = self.config.partition is None or self.config.mode == "hybrid"
+        program, found = jax.jit(test), np.zeros(src.size, np.int64)
+        size = min(AT_ONCE, src.size)
+        for a in range(0, src.size, AT_ONCE):
+            some = slice(a, a + AT_ONCE)
+            pad = (0, size - src[some].size)
+            both = [np.pad(end[some], pad, constant_values=-1) for end in (src, dst)]
+            with jax.enable_x64(True):
+                for graph in graphs[: 1 if whole else None]:
+                    found[some] += np.asarray(program(graph, *both))[: src[some].size]
+        if whole:
+            return found
+        own = [found] + [np.zeros_like(found)] * (self.comm.num_local - 1)
+        return np.asarray(all_gather_rows(self.comm, own).sum(axis=0))
+
+
+def _may_have_copies(graph: Graph) -> bool:
+    """Whether two edges of a graph may have the same ends; False only where they do not."""
+    if not graph.sorted_by_source:
+        return True
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    alike = indices[1:] == indices[:-1]
+    begins = indptr[1:-1]
+    alike[begins[(begins > 0) & (begins < indices.size)] - 1] = False
+    return bool(alike.any())

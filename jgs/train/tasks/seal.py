@@ -1,0 +1,173 @@
+"""`--task links --sampler seal`: links by SEAL (Zhang and Chen 2018)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jgs.command import loading
+from jgs.data.plain import Plain, load_plain
+from jgs.dist.batches.pairs import PairDraws
+from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator, all_gather_rows
+from jgs.errors import InputError
+from jgs.graph import MiniBatch
+from jgs.models import DGCNN
+from jgs.sampling import Loader
+from jgs.sampling.edges.random import threefry
+from jgs.train.config import Config
+from jgs.train.evaluation.metrics import auc
+from jgs.train.loop.fingerprint import digest_of, fingerprint_features, fingerprint_plain
+from jgs.train.loop.job import Job
+from jgs.train.loop.losses import masked_loss
+from jgs.train.loop.schedules import check_schedule
+from jgs.train.tasks.hold_out import HeldOut, hold_out, is_link
+
+_MEASURED = 1000  # the sizes of so many subgraphs choose the number of rows to pool
+_LEAST_ROWS = 10  # the smallest `pool_rows` of `DGCNN`
+
+
+class SealData(NamedTuple):
+    """The data of a run of this task.
+
+    Fields:
+      plain: the whole graph as its files have it, on every rank.
+      held: the graph with links held out, and the pairs of each split.
+      comm: the communicator of the ranks.
+      digests: digests of the data, by which a resumed run recognises them.
+      labels: an empty array; the pairs' labels are in the batches.
+    """
+
+    plain: Plain
+    held: HeldOut
+    comm: Communicator
+    digests: dict[str, str]
+    labels: Any
+
+    @property
+    def name(self) -> str:
+        return self.plain.name
+
+
+def open_seal(config: Config, comm: Communicator | None = None) -> SealData:
+    """Opens the data of a configuration, for the ranks of `comm` or, with None, for one
+    process. Raises `InputError`."""
+    with loading():
+        plain = load_plain(config.dataset, config.root, **config.data_arguments())
+    comm = comm or Alone()
+    key = jax.random.fold_in(threefry(config.seed), 1)
+    held = hold_out(plain.graph, key, config.test_share, config.val_share)
+    digests = fingerprint_plain(plain) | {
+        "features": fingerprint_features(plain.features),
+        "pairs": digest_of(held.train, held.val, held.test),
+    }
+    return SealData(plain, held, comm, digests, comm.same(np.zeros(0, np.int32)))
+
+
+def pair_loss(outputs: jax.Array, batch: MiniBatch, labels: jax.Array) -> jax.Array:
+    """The `Loss` of links: binary cross-entropy of the pairs' logits `[B, 1]`."""
+    own = batch.pair_labels.astype(jnp.float32)  # type: ignore[union-attr]
+    return masked_loss(outputs, own[:, None], batch.seed_mask)
+
+
+class SealJob(Job):
+    """The job of SEAL: batches of pairs. All ranks make it and call it alike."""
+
+    metric_name = "AUC"
+
+    def __init__(self, config: Config, data: SealData):
+        self.config, self.data, self.comm = config, data, data.comm
+        self.loss = pair_loss
+        self.batch_size = config.batch_size * self.comm.size
+        self.num_seeds = len(data.held.train)
+        self.sampler = config.made("sampler")
+        if self.batch_size > self.num_seeds:
+            raise InputError(
+                "the pairs of a step must be at most those to train on",
+                f"{self.batch_size} for {self.num_seeds}",
+                "Lower --batch-size.",
+            )
+        check_schedule(config, -(-self.num_seeds // self.batch_size))
+        self.sampler.init(data.held.graph)
+        features = data.plain.features
+        self.num_features = 0 if features is None else features.shape[1]
+
+    def model(self, key: jax.Array) -> DGCNN:
+        """The model; `key` decides its first parameters."""
+        config, held = self.config, self.data.held
+        self._draws = PairDraws(
+            self.comm.clone(),
+            held.graph,
+            self.data.plain.features,
+            config.batch_size,
+            self.sampler,
+            np.concatenate([held.train, held.val, held.test]),
+        )
+        self._pool_rows = self._rows_to_pool(key)
+        return make_dgcnn(config, self.num_features, self._pool_rows, key)
+
+    def shape(self) -> dict[str, Any]:
+        """The arguments of `DGCNN` that the configuration does not have."""
+        return {"num_features": self.num_features, "pool_rows": self._pool_rows}
+
+    def start(self, model: DGCNN, key: jax.Array, scratch: Path | None) -> None:
+        """Makes the loader and what `metric` needs; `key` decides the draws."""
+        held, comm = self.data.held, self.comm
+        source = self._draws.source(held.train, key)
+        self.loader = Loader.over(source, self.config.prefetch if comm.concurrent else 0)
+        self._scores = Scores(comm, self._draws, nnx.graphdef(model))
+        self._judged_by = key
+
+    def metric(self, params: Any, split: str) -> float:
+        """The AUC of the pairs of a split; every call draws the same subgraphs."""
+        pairs = getattr(self.data.held, split)
+        return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))
+
+    def _rows_to_pool(self, key: jax.Array) -> int:
+        sizes: list[np.ndarray] = []
+        source = self._draws.source(self.data.held.train, key)
+        steps = -(-min(_MEASURED, self.num_seeds) // self.batch_size)
+        for ((batch, _),) in source.drawn(0, len(source.schedules[0]) - steps):
+            own = [np.diff(np.asarray(groups)) for groups in self.comm.local(batch.groups)]
+            sizes.append(all_gather_rows(self.comm, own).reshape(-1))
+        real = np.sort(np.concatenate(sizes))
+        real = real[real > 0]
+        return max(_LEAST_ROWS, int(real[int(self.config.pool_share * (real.size - 1))]))
+
+
+def make_dgcnn(config: Config, num_features: int, pool_rows: int, key: jax.Array) -> DGCNN:
+    """The model of a configuration; `key` decides its first parameters."""
+    model = DGCNN(
+        num_features,
+        pool_rows,
+        hidden=config.hidden,
+        num_layers=config.layers or 3,
+        dropout=config.dropout,
+        rngs=nnx.Rngs(key),
+    )
+    jax.block_until_ready(nnx.state(model))
+    return model
+
+
+class Scores:
+    """Computes a model's logits of pairs. All ranks call it alike."""
+
+    def __init__(self, comm: Communicator, draws: PairDraws, graphdef: nnx.GraphDef):
+        self._comm, self._draws = comm, draws
+
+        def outputs(params: Any, batch: MiniBatch, x: jax.Array) -> jax.Array:
+            return nnx.merge(graphdef, params)(batch, x)[:, 0]
+
+        self._program = comm.program(outputs, (SAME, OWN, OWN), OWN)
+
+    def __call__(self, params: Any, pairs: np.ndarray, key: Any) -> np.ndarray:
+        """float32 `[n]`: logits of `pairs` int32 `[n, 2]`; an equal `key` draws alike."""
+        found, source = [], self._draws.source(pairs, key, shuffle=False)
+        for ((batch, x),) in source.drawn(0, 0):
+            own = self._comm.local(self._program(params, batch, x))
+            found.append(all_gather_rows(self._comm, own).reshape(-1))
+        return np.concatenate(found)[: len(pairs)]

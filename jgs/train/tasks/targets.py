@@ -1,0 +1,336 @@
+"""`split_targets`: the edges that a run learns to predict, and the graphs without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jgs.dist.communicators.broadcast import everywhere
+from jgs.dist.communicators.collect import rows_on_all
+from jgs.dist.communicators.comm import Communicator, all_gather_rows
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.graph.rows import row_of_edges
+from jgs.sampling.edges.random import as_key_data
+
+SPLITS = ("train", "val", "test")
+HOW = ("auto", "random", "time", "column")
+_NO_ITEMS = ("time", "split", "order")
+_REVERSE = "reverse"  # the edge column of a table whose edges go both ways, see its format
+Columns = dict[str, np.ndarray]
+
+
+class Targets(NamedTuple):
+    """The edges to predict, of all ranks together and the same on each.
+
+    Fields:
+      train, val, test: for each split a dict of NumPy arrays `[n]`: `src` and `dst` int32, and
+        `label` and `relation` where they are asked for. In an undirected graph an edge and its
+        reverse are one target, and its `src` is the smaller id.
+      messages: for each local rank the graph of training: it has no edge of `val` and `test`.
+      at_test: the graphs of the test: `messages`, or these with the edges of `val`.
+      types: the types of src and dst, where all targets have the same; else None.
+      undirected: whether every edge has its reverse, which is no edge of its own.
+    """
+
+    train: Columns
+    val: Columns
+    test: Columns
+    messages: list[Graph]
+    at_test: list[Graph]
+    types: tuple[str, str] | None
+    undirected: bool
+
+
+def split_targets(
+    comm: Communicator,
+    graphs: Sequence[Graph],
+    bounds: Sequence[tuple[int, int]],
+    key: Any,
+    *,
+    how: str = "auto",
+    test_share: float = 0.1,
+    val_share: float = 0.05,
+    relation: str | None = None,
+    label: str | None = None,
+    val_messages: bool = False,
+) -> Targets:
+    """Deals the edges of a graph to training, validation and test. All ranks call it.
+
+    Args:
+      comm: the communicator.
+      graphs: for each local rank its graph.
+      bounds: for each local rank the nodes `[first, last)` whose in-edges it names; those of
+        all ranks together are all nodes, or one rank names all for each.
+      key: decides a random split.
+      how: `"column"`: the edge column `split` says it: 0 train, 1 val, 2 test, -1: the edge is
+        always a message and never a target. Targets are in the order of the data's files.
+        `"time"`: the latest edges are the test, those before them validation. `"random"`.
+        `"auto"`: the first of these that the graph has.
+      test_share, val_share: of a random split and of one by time; at least one edge each.
+      relation: the name of the relation whose edges are targets. None: all relations that are
+        not the reverse of another.
+      label: the edge column of labels: int, -1 for none, or float, NaN for none. Targets are
+        then the edges with a label: a self-loop may be one, and each of parallel edges
+        is. Otherwise they are pairs of distinct nodes, and parallel edges are one target,
+        unless they are split by time or column.
+      val_messages: whether `at_test` has the edges of `val`.
+
+    A random split keeps all edges between the two nodes of a target of `val` and `test` out of
+    `messages`, whatever their direction and relation; the others keep the edges themselves and
+    their reverses out. Raises `InputError`, on all ranks alike.
+    """
+    made = _Split(comm, graphs, bounds, relation, label)
+    return made.targets(key, how, test_share, val_share, val_messages)
+
+
+class _Split:
+    def __init__(
+        self,
+        comm: Communicator,
+        graphs: Sequence[Graph],
+        bounds: Sequence[tuple[int, int]],
+        relation: str | None,
+        label: str | None,
+    ):
+        self.comm, self.graphs, self.label = comm, list(graphs), label
+        # Where each rank has the whole graph, each names all its edges, and none are sent.
+        self.split_up = bounds[0] != (0, graphs[0].num_nodes)
+        self.ends = [_ends(graph) for graph in graphs]
+        self.mine = [
+            slice(*np.asarray(graph.indptr)[list(each)].tolist())
+            for graph, each in zip(graphs, bounds, strict=True)
+        ]
+        self.begins: dict[int, Any] = {}  # by time: when validation (1) and the test (2) begin
+        self.numbers = self._relations(relation)
+        self.undirected = self._undirected()
+
+    def targets(
+        self, key: Any, how: str, test_share: float, val_share: float, val_messages: bool
+    ) -> Targets:
+        how = self._how(how)
+        found = self._candidates(distinct=how == "random" and self.label is None)
+        if how == "column":
+            if (order := found.pop("order", None)) is not None:
+                place = np.argsort(order, kind="stable")
+                found = {name: array[place] for name, array in found.items()}
+            number = found.pop("split")
+        else:
+            number = self._numbered(found, key, how, test_share, val_share)
+        parts = []
+        for split, name in enumerate(SPLITS):
+            part = {n: a[number == split] for n, a in found.items() if n not in _NO_ITEMS}
+            if not len(part["src"]):
+                raise InputError(
+                    f"some edges must be left for the split {name}",
+                    f"none of {len(number)}, split by {how}",
+                    "Give more edges, or change --test-share, --val-share or --split.",
+                )
+            parts.append(part)
+        graphs = [
+            [
+                _messages(*each, (self.label, "split"))
+                for each in zip(self.graphs, self._kept(parts, how, first), strict=True)
+            ]
+            for first in ((1, 2) if val_messages else (1,))
+        ]
+        schema = self.graphs[0].schema
+        types = None
+        if schema is not None and schema.relations:
+            ends = {(a, b) for a, _, b in (schema.relations[n] for n in self.numbers)}
+            types = ends.pop() if len(ends) == 1 else None
+        train, val, test = parts
+        return Targets(train, val, test, graphs[0], graphs[-1], types, self.undirected)
+
+    # -- what the graph has
+
+    def _relations(self, relation: str | None) -> list[int]:
+        """The numbers of the relations whose edges are targets; [] for a graph without."""
+        schema = self.graphs[0].schema
+        if schema is None or not schema.relations:
+            if relation is not None:
+                raise InputError(
+                    "--relation must be for a graph with relations",
+                    f"--relation {relation} for one without",
+                    "Leave it out.",
+                )
+            return []
+        if relation is not None:
+            return [schema.relation(relation)]
+        names = {(a, name, b): i for i, (a, name, b) in enumerate(schema.relations)}
+        return [
+            i
+            for (a, name, b), i in names.items()
+            if (b, name.removeprefix("rev_"), a) not in names or not name.startswith("rev_")
+        ]
+
+    def _undirected(self) -> bool:
+        """Whether every edge has its reverse: by sums of hashes, to which ranks add theirs."""
+        if self.numbers or _REVERSE in self.graphs[0].edge_columns:
+            return False  # the data say which edges are others' reverses
+        total = np.zeros(2, np.uint64)
+        for (src, dst), mine in zip(self.ends, self.mine, strict=True):
+            for i, (a, b) in enumerate(((src[mine], dst[mine]), (dst[mine], src[mine]))):
+                total[i : i + 1] += _hashed(a, b).sum(dtype=np.uint64)  # it wraps around
+            if not self.split_up:
+                break
+        if self.split_up:
+            own = [total.view(np.int64)] * self.comm.num_local
+            own[1:] = [np.zeros(2, np.int64)] * (self.comm.num_local - 1)
+            total = all_gather_rows(self.comm, own).view(np.uint64).sum(axis=0, dtype=np.uint64)
+        return bool(total[0] == total[1])
+
+    def _how(self, how: str) -> str:
+        graph = self.graphs[0]
+        has = {
+            "column": "split" in graph.edge_columns,
+            "time": graph.edge_time is not None,
+            "random": True,
+        }
+        if how == "auto":
+            return next(name for name, there in has.items() if there)
+        if not has[how]:
+            raise InputError(
+                f"--split {how} must be for edges with "
+                + ("a column split" if how == "column" else "times"),
+                "a graph without",
+                "Choose --split random.",
+            )
+        return how
+
+    def _column(self, graph: Graph, name: str) -> np.ndarray:
+        if name == "time":
+            return np.asarray(graph.edge_time)
+        if name not in graph.edge_columns:
+            raise InputError(
+                f"the edges must have a column {name}",
+                f"columns {', '.join(graph.edge_columns) or 'none'}",
+                f"Add it, one {name} for each edge, to the table of edges.",
+            )
+        return np.asarray(graph.edge_columns[name])
+
+    # -- which edges are targets
+
+    def _candidates(self, distinct: bool) -> Columns:
+        """The edges that may be targets, in the order of the graph's rows."""
+        has = self.graphs[0]
+        names = [] if self.label is None else [self.label]
+        names += ["split"] * ("split" in has.edge_columns)
+        names += ["time"] * (has.edge_time is not None)
+
+        def of_rank() -> list[Columns]:
+            found = []
+            each = zip(self.graphs, self.ends, self.mine, strict=True)
+            for graph, (src, dst), mine in list(each)[: None if self.split_up else 1]:
+                columns = {"src": src[mine], "dst": dst[mine]}
+                columns |= {name: self._column(graph, name)[mine] for name in names}
+                if "split" in names and graph.edge_order is not None:
+                    columns["order"] = np.asarray(graph.edge_order)[mine]
+                keep = self._may_be(graph, mine, columns)
+                if len(self.numbers) > 0:
+                    columns["relation"] = np.asarray(graph.edge_type)[mine].astype(np.int32)
+                if self.label is not None:
+                    columns["label"] = columns.pop(self.label)
+                columns = {name: array[keep] for name, array in columns.items()}
+                found.append(_distinct(columns) if distinct else columns)
+            return found
+
+        found = everywhere(self.comm, of_rank)
+        if not self.split_up:
+            return found[0]
+        return {name: rows_on_all(self.comm, [own[name] for own in found]) for name in found[0]}
+
+    def _may_be(self, graph: Graph, mine: slice, columns: Columns) -> np.ndarray:
+        src, dst = columns["src"], columns["dst"]
+        keep = np.ones(src.size, bool)
+        if _REVERSE in graph.edge_columns:
+            keep &= ~np.asarray(graph.edge_columns[_REVERSE])[mine]
+        if self.numbers:
+            keep &= np.isin(np.asarray(graph.edge_type)[mine], self.numbers)
+        if self.label is not None:
+            label = columns[self.label]
+            if label.ndim != 1 or label.dtype.kind not in "iuf":
+                raise InputError(
+                    "labels of edges must be one number each",
+                    f"{label.dtype}{list(label.shape)}",
+                    "Number the classes from 0.",
+                )
+            keep &= label >= 0 if label.dtype.kind in "iu" else np.isfinite(label)
+        else:
+            keep &= src != dst
+        return keep & (src <= dst) if self.undirected else keep
+
+    # -- which split each is in
+
+    def _numbered(
+        self, found: Columns, key: Any, how: str, test_share: float, val_share: float
+    ) -> np.ndarray:
+        """int8: the split of each candidate, by time or at random. At random all edges between
+        two nodes are in one."""
+        count, at = len(found["src"]), None
+        if how == "random" and not (self.undirected and self.label is None):
+            codes, at = np.unique(_codes(found["src"], found["dst"]), return_inverse=True)
+            count = len(codes)
+        num_test, num_val = (max(1, int(share * count)) for share in (test_share, val_share))
+        number = np.zeros(count, np.int8)
+        if how == "random" or not count:
+            chance = np.random.default_rng(np.asarray(as_key_data(key)).tolist())
+            order = chance.permutation(count)
+            number[order[: num_test + num_val]] = 1
+            number[order[:num_test]] = 2
+            return number if at is None else number[at]
+        time = found["time"]
+        ordered = np.sort(time)
+        for split, latest in ((1, num_test + num_val), (2, num_test)):
+            self.begins[split] = ordered[max(0, count - latest)]
+            number[time >= self.begins[split]] = split  # edges of one time are together
+        return number
+
+    def _kept(self, parts: Sequence[Columns], how: str, first: int) -> list[np.ndarray]:
+        """bool `[E]` for each local rank: which edges are messages where the targets of the
+        splits from number `first` on are none."""
+        if how == "column":
+            return [np.asarray(graph.edge_columns["split"]) < first for graph in self.graphs]
+        if how == "time":
+            return [np.asarray(graph.edge_time) < self.begins[first] for graph in self.graphs]
+        held = np.unique(np.concatenate([_codes(p["src"], p["dst"]) for p in parts[first:]]))
+        return [~np.isin(_codes(*ends), held) for ends in self.ends]
+
+
+def _ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """int32 `[E]` each: the source and the target of every edge."""
+    indptr = np.asarray(graph.indptr)
+    return np.asarray(graph.indices)[: indptr[-1]], row_of_edges(indptr)
+
+
+def _codes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """int64: one number for two nodes, whatever their order."""
+    return (np.minimum(a, b).astype(np.int64) << 32) | np.maximum(a, b)
+
+
+def _hashed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """uint64: the finaliser of SplitMix64 on two numbers in their order."""
+    x = (a.astype(np.uint64) << np.uint64(32)) | b.astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return x ^ (x >> np.uint64(31))
+
+
+def _distinct(columns: Columns) -> Columns:
+    """One of all edges from one node to another, the first."""
+    code = (columns["dst"].astype(np.int64) << 32) | columns["src"]
+    if (code[1:] > code[:-1]).all():  # rows that are sorted, without copies
+        return columns
+    first = np.unique(code, return_index=True)[1]
+    return {name: array[first] for name, array in columns.items()}
+
+
+def _messages(graph: Graph, kept: np.ndarray, without: Sequence[str | None]) -> Graph:
+    """The graph of the edges that are kept, without some columns, and sorted by source where it
+    can be, so that edges are found fast."""
+    columns = {n: a for n, a in graph.edge_columns.items() if n not in without}
+    plain = graph._with(edge_columns=columns, edge_time=None)
+    made = plain if kept.all() else plain.edge_subgraph(kept)
+    return made if made.sorted_by_source or made.edge_type is not None else made.sorted()
