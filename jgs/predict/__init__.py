@@ -9,6 +9,7 @@ _PLACES = {
     "EmbedRun": "jgs.predict.embeddings",
     "Explanation": "jgs.predict.explain",
     "LinkRun": "jgs.predict.pairs",
+    "PairRun": "jgs.predict.pairs",
     "Predictions": "jgs.predict.run",
     "Run": "jgs.predict.run",
     "SealRun": "jgs.predict.seal",

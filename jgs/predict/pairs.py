@@ -1,4 +1,4 @@
-"""`LinkRun` and `EdgeRun`: predictions for pairs of nodes, and embeddings for nodes."""
+"""`LinkRun` and `EdgeRun`: predictions for pairs of nodes, and embeddings of nodes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from jgs.train.tasks.pairs import open_pairs
 from jgs.train.tasks.targets import Targets
 
 
-class _PairRun(OpenedModel):
-    """What the runs of pairs share. Their rows are computed from all neighbours, in the memory
+class PairRun(OpenedModel):
+    """What `LinkRun` and `EdgeRun` share. Rows are computed from all neighbours, in the memory
     of the run's `--eval-memory`.
 
     Arguments of several methods:
@@ -162,12 +162,9 @@ class _PairRun(OpenedModel):
         return data, targets
 
 
-class LinkRun(_PairRun):
-    __doc__ = (_PairRun.__doc__ or "").replace(
-        "What the runs of pairs share. Their rows are computed",
-        "A run of `--task links` by a sampler of nodes, which `jgs.open_run` opens in one "
-        "process.\n\n    Rows of nodes are computed",
-    )
+class LinkRun(PairRun):
+    """A run of `--task links` by a sampler of nodes, which `jgs.open_run` opens in one process.
+    Its fields, and arguments of its methods, are those of `PairRun`."""
 
     def predict(self, pairs: Any, **options: Any) -> np.ndarray:
         """float32 `[n]`: the logistic function of each pair's score, which is the probability
@@ -226,12 +223,9 @@ class LinkRun(_PairRun):
         return rows if data.own_ids is None else rows[np.argsort(data.own_ids)]
 
 
-class EdgeRun(_PairRun):
-    __doc__ = (_PairRun.__doc__ or "").replace(
-        "What the runs of pairs share. Their rows are computed",
-        "A run of `--task edges`, which `jgs.open_run` opens in one process.\n\n    Rows of "
-        "nodes are computed",
-    )
+class EdgeRun(PairRun):
+    """A run of `--task edges`, which `jgs.open_run` opens in one process. Its fields, and
+    arguments of its methods, are those of `PairRun`."""
 
     @property
     def class_names(self) -> np.ndarray | None:
