@@ -28,6 +28,7 @@ from jgs.train.config import Config
 from jgs.train.evaluation import ranking
 from jgs.train.evaluation.pairs import LINK_METRICS, Ends, Joined, Judged, joined_parts, judged
 from jgs.train.tasks.pairs import PairJob, PairTask
+from jgs.train.tasks.seal import SealJob, open_seal
 
 LOSSES = {
     "bce": binary_cross_entropy,
@@ -112,8 +113,6 @@ class Links(PairTask):
 
     def open(self, config: Config, comm: Communicator | None = None) -> Any:
         if self.kind(config.sampler) == "seal":
-            from jgs.train.tasks.seal import SealJob, open_seal
-
             return SealJob(config, open_seal(config, comm))
         return LinkJob(config, self, comm)
 
