@@ -19,8 +19,8 @@ from jgs.ops.checks import check_reduce
 class SAGEConv(Conv):
     """One layer: `W_self x_v + W_neigh reduce(x_u over v's neighbours u) + b`.
 
-    This is the paper's `W [x_v ; aggregated]` written as two matrices. As in DGL's `SAGEConv`,
-    weights are Glorot uniform with a gain of sqrt(2), and the bias is 0.
+    This is the paper's `W [x_v ; aggregated]` written as two matrices. Weights
+    are Glorot uniform with a gain of sqrt(2), as in DGL's `SAGEConv`, and the bias is 0.
 
     Args:
       in_features, out_features: widths of the input and the output.

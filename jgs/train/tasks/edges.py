@@ -41,6 +41,7 @@ class Edges(PairTask):
     defaults: ClassVar[dict[str, Any]] = {
         "sampler": "neighbors",
         "decoder": "mlp",
+        "batch_size": 512,
         "epochs": 20,
         "dropout": 0.0,
         "lr": 5e-3,
