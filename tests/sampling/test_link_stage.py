@@ -194,8 +194,8 @@ def test_has_edge_reads_long_rows():
 def test_what_cannot_be_asked():
     graph, items = bipartite(), {"src": np.array([1]), "dst": np.array([8])}
     key = jax.random.key(0)
-    with pytest.raises(InputError, match="num_negatives must be an int of at least 1"):
-        Links(0)
+    with pytest.raises(InputError, match="num_negatives must be an int of at least 0"):
+        Links(-1)
     with pytest.raises(InputError, match="sides must be one of src, dst, both"):
         Links(sides="left")
     with pytest.raises(InputError, match="power must be from 0 to 1"):

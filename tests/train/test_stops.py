@@ -284,6 +284,7 @@ def test_what_the_machine_lacks_is_one_line(tmp_path, capsys, monkeypatch, error
     assert ("Lower --hidden" in err) == (word == "memory")
     # The data set alone needs too much memory, so a narrower model is of no use.
     monkeypatch.setattr(jgs.data, "load", lacking)
+    monkeypatch.setattr("jgs.data.plain.load_whole", lacking)
     synthetic = ["--dataset", "synthetic"]
     for command in (
         lambda: train(tmp_path / "other"),
