@@ -114,9 +114,7 @@ class PairJob(Job):
     """A job of batches of pairs: each rank trains on its share of a batch of edges, none of
     which is a message (see `jgs.sampling.Links`).
 
-    A subclass has `metric`, and these:
-      stage: the stage that makes seeds of a batch of edges.
-      score_shape: the arguments `out_features` and the like of the decoder, as numbers.
+    A subclass has `loss` and `metric`, and may have its own `stage` and `decoder_shape`.
     """
 
     count = staticmethod(count_pairs)

@@ -79,8 +79,9 @@ def split_targets(
       val_messages: whether `at_test` has the edges of `val`.
 
     A random split keeps all edges between the two nodes of a target of `val` and `test` out of
-    `messages`, whatever their direction and relation; the others keep the edges themselves and
-    their reverses out. Raises `InputError`, on all ranks alike.
+    `messages`, whatever their direction and relation. One by time or column keeps out the edges
+    of that time or entry, and so their reverses, which have it too. Raises `InputError`, on all
+    ranks alike.
     """
     made = _Split(comm, graphs, bounds, relation, label)
     return made.targets(key, how, test_share, val_share, val_messages)
