@@ -7,6 +7,7 @@ from jgs.graph.features import SparseFeatures
 from jgs.graph.graph import Graph
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.schema import Schema
+from jgs.graph.typed_features import TypedFeatures, TypedRows
 
 __all__ = [
     "Block",
@@ -17,6 +18,8 @@ __all__ = [
     "NodeIds",
     "Schema",
     "SparseFeatures",
+    "TypedFeatures",
+    "TypedRows",
     "as_device",
 ]
 

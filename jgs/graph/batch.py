@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jgs.errors import InputError
 from jgs.graph.device import reduce_arrays
 from jgs.graph.formats.export import edge_index_of_block, graphs_tuple
+from jgs.graph.schema import Schema
 from jgs.graph.shown import Shown, real
 
 EDGE_FIELDS = ("id", "type", "time")  # columns of a block that are fields of their own
@@ -127,6 +129,22 @@ class Block(Shown):
         return edge_index_of_block(self)
 
 
+class OfType(NamedTuple):
+    """The nodes of one type in a batch of `S` nodes.
+
+    Fields:
+      rows: int32 `[S]`, ascending: their rows among `MiniBatch.nodes`, and so in a matrix of
+        the batch's input rows. Padding is `S`.
+      ids: int32 `[S]`, their ids, which count from 0 in the type. Padding is the number of
+        nodes of the type.
+      num: int32 scalar; how many they are.
+    """
+
+    rows: jax.Array
+    ids: jax.Array
+    num: jax.Array
+
+
 class Extras(NamedTuple):
     """What only the batches of some algorithms have. A field is None in all other batches.
 
@@ -192,6 +210,7 @@ class MiniBatch(Shown):
       direct_inputs: bool, static; whether the first block names its sources by node id
         (`relabel_inputs=False`).
       square: bool, static; whether the only block serves every layer.
+      schema: `Schema`, static; that of the sampled graph, or None.
     """
 
     seeds: jax.Array
@@ -207,6 +226,7 @@ class MiniBatch(Shown):
     extras: Extras = field(default_factory=Extras)
     direct_inputs: bool = field(default=False, metadata={"static": True})
     square: bool = field(default=False, metadata={"static": True})
+    schema: Schema | None = field(default=None, metadata={"static": True})
 
     __reduce__ = reduce_arrays
 
@@ -259,6 +279,23 @@ class MiniBatch(Shown):
     def block(self, layer: int) -> Block:
         """The block that layer number `layer` of the model reads."""
         return self.blocks[0] if self.square else self.blocks[layer]
+
+    def of_type(self, node_type: str) -> OfType:
+        """Those of `nodes` that are of a type. It works inside `jax.jit`. Raises `InputError`
+        that lists the known types, and for a graph without a schema."""
+        if self.schema is None:
+            raise InputError(
+                "nodes must have types to be asked for by type",
+                f"{node_type!r}, of a graph without a schema",
+                "Make the graph with Graph.from_relations.",
+            )
+        number, count = self.schema.number(node_type), self.nodes.shape[0]
+        size = dict(self.schema.node_types)[node_type]
+        kind, place = self.schema.type_and_place(self.nodes)
+        (rows,) = jnp.nonzero(kind == number, size=count, fill_value=count)
+        ids = place.at[rows].get(mode="fill", fill_value=size)
+        num = jnp.sum(kind == number, dtype=jnp.int32)
+        return OfType(rows.astype(jnp.int32), ids, num)
 
     def with_degrees(self, degrees: jax.Array) -> MiniBatch:
         """The batch with its field `degrees` filled in. The argument has the degrees of all

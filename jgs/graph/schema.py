@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jgs.errors import InputError, refusing
@@ -156,6 +158,22 @@ class Schema:
     def numbers(self, ids: np.ndarray) -> np.ndarray:
         """int64, the shape of `ids`: the index in `node_types` of each node's type."""
         return (np.searchsorted(self.offsets, ids, "right") - 1) % max(1, len(self.node_types))
+
+    def type_and_place(self, ids: Any) -> tuple[jax.Array, jax.Array]:
+        """For each of `ids`, int32 `[S]`, the index of its type in `node_types`, and its place
+        among the nodes of that type, which count from 0 in the order of their ids. Both int32
+        `[S]`, and -1 for ids of no nodes. It works inside `jax.jit`."""
+        starts = np.array(self.offsets, np.int32)
+        if not self.node_types or starts[-1] == 0:
+            return (jnp.full(ids.shape, -1, jnp.int32),) * 2
+        sizes = np.diff(starts).reshape(-1, len(self.node_types))
+        before = (np.cumsum(sizes, axis=0) - sizes).reshape(-1)  # of the type, in other parts
+        stretch = jnp.searchsorted(starts, ids, side="right").astype(jnp.int32) - 1
+        real = (ids >= 0) & (ids < starts[-1])
+        at = jnp.clip(stretch, 0, before.size - 1)
+        place = ids - jnp.asarray(starts)[at] + jnp.asarray(before.astype(np.int32))[at]
+        kind = at % len(self.node_types)
+        return jnp.where(real, kind, -1).astype(jnp.int32), jnp.where(real, place, -1)
 
     def of_nodes(self, ids: np.ndarray, offsets: Iterable[int] | None = None) -> Schema | None:
         """The schema of a graph whose node `i` is `ids[i]` of this one. Its part `p` has the

@@ -10,18 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.graph.features import SparseFeatures
+from jgs.graph.typed_features import TypedFeatures
 from jgs.kernels.call import FILL, call, floats, kernel_or_plain, vary_alike
 from jgs.ops.checks import check_features, check_ids, check_tables, threads_for
 from jgs.settings import exact_integers
 
 
-def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: Any) -> jax.Array:
+def gather(features: Any, ids: Any) -> Any:
     """Dense feature rows of the nodes `ids`.
 
     Args:
       features: `[N, F]`, a JAX array of any real dtype, or `SparseFeatures`; or a tuple of
         arrays `[N_i, F]`, which are read as if they were concatenated to `[N, F]`, without a
-        copy. Pass features to a jitted function as an argument, never as a constant in it.
+        copy. Pass features to a jitted function as an argument, never as a constant in it. Of
+        `TypedFeatures` the result is `TypedRows`: rows of different widths are not joined.
       ids: int32 (or int64) `[K]`. Ids outside `[0, N)` are padding.
 
     Returns:
@@ -30,6 +32,8 @@ def gather(features: jax.Array | tuple[jax.Array, ...] | SparseFeatures, ids: An
 
     Raises `InputError` for other types and ranks.
     """
+    if isinstance(features, TypedFeatures):
+        return features.rows(check_ids(ids, features.num_nodes))
     if isinstance(features, tuple):
         check_tables(features)
         ids = check_ids(ids, sum(table.shape[0] for table in features))

@@ -15,9 +15,9 @@ from jgs.graph import Graph, MiniBatch
 from jgs.models import GNN
 from jgs.ops import gather
 from jgs.sampling import Capacity, Neighbors, plan_capacity, worst_case
-from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
 from jgs.sampling.capacity import enlarged, until_it_fits
 from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.fanouts import check_fanouts
 from jgs.train.config import Config
 
 _SMALL = 1 << 14  # for at most so many edges no capacity is measured: the worst case is taken

@@ -10,9 +10,10 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.sampling.algorithms.nodewise.neighbors import Neighbors, check_fanouts
+from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
+from jgs.sampling.fanouts import check_fanouts
 
 _CONTRACT = ("by_node", "init", "sample", "bound")
 _ABILITIES = ("update", "draw_hop", "pairs", "draws_seeds", "node_columns", "step_keys")

@@ -310,6 +310,7 @@ def _sample_rows(
         num_nodes,
         needed=jnp.stack(needed, axis=1).astype(jnp.int32),
         direct_inputs=not sampler.relabel_inputs,
+        schema=graph.schema,
     )
     return batch, jnp.array(needs, jnp.int32).reshape(-1, 2).T
 

@@ -39,8 +39,10 @@ def ids_needed(sampler: Any) -> bool:
 
 
 def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
-    """The batch with the columns `sampler.edges` in its blocks, and without `edge_id` if that
-    was not asked for. Raises `InputError` for a column that the graph does not have."""
+    """The batch with the graph's schema, with the columns `sampler.edges` in its blocks, and
+    without `edge_id` if that was not asked for. Raises `InputError` for a column that the graph
+    does not have."""
+    batch = replace(batch, schema=graph.schema)
     if not ids_needed(sampler):
         return batch
     if "id" in sampler.edges:

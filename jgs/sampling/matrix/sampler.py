@@ -14,13 +14,13 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.kernels.call import vary_alike
-from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
 from jgs.sampling.base import Adaptive, Sampler, Sizes
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import Sample, bad_seeds, empty_if
 from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.fanouts import check_fanouts
 from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
 from jgs.sampling.matrix.entries import Room, more

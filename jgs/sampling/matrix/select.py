@@ -10,12 +10,13 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.kernels.call import FILL
-from jgs.sampling.algorithms.nodewise.neighbors import is_fanout, sample_batches
+from jgs.sampling.algorithms.nodewise.neighbors import sample_batches
 from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
 from jgs.sampling.edges.eligible import Eligible, Weights, eligible, weights_of
 from jgs.sampling.edges.random import as_key_data, fold
+from jgs.sampling.fanouts import is_fanout
 from jgs.sampling.matrix.collective import smallest_ranks
 from jgs.sampling.matrix.edges import Edges
 from jgs.sampling.matrix.entries import Entries, more, num_slots, of_rows, onto_rows

@@ -24,13 +24,13 @@ from jgs.sampling.algorithms.nodewise.labor_kernel import (
     sample_kernel,
 )
 from jgs.sampling.algorithms.nodewise.labor_plain import LaborGraph, Spec, sample_plain
-from jgs.sampling.algorithms.nodewise.neighbors import check_fanouts
 from jgs.sampling.base import Fanouts
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
 from jgs.sampling.edges.random import step_key_data
+from jgs.sampling.fanouts import check_fanouts
 from jgs.sampling.hopwise import Hopwise
 from jgs.sampling.seeds import Seeds
 

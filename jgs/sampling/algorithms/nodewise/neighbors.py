@@ -23,6 +23,7 @@ from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, check_timed, check_window
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
+from jgs.sampling.fanouts import check_fanouts
 from jgs.sampling.hopwise import Hopwise
 from jgs.sampling.seeds import Seeds
 
@@ -200,22 +201,3 @@ def sample_neighbors(
         edges=edges,
     )
     return sampler.sample(key, graph, (), seeds, capacity)
-
-
-def check_fanouts(fanouts: Any) -> tuple[int, ...]:
-    """`fanouts` as a tuple of ints; raises `InputError` unless each is positive or -1."""
-    listed = isinstance(fanouts, Sequence | np.ndarray) and not isinstance(fanouts, str)
-    flat = listed and getattr(fanouts, "ndim", 1) == 1 and len(fanouts) > 0
-    if not flat or not all(map(is_fanout, fanouts)):
-        raise InputError(
-            "fanouts must be static positive 32-bit ints, or -1 for all neighbours, one a hop",
-            fanouts,
-            "Give a tuple such as (10, 10); under jax.jit close over it or make it static.",
-        )
-    return tuple(int(k) for k in fanouts)
-
-
-def is_fanout(k: Any) -> bool:
-    """Whether `k` is a positive 32-bit int, or -1."""
-    is_int = isinstance(k, int | np.integer) and not isinstance(k, bool)
-    return is_int and (0 < k < 2**31 or k == -1)

@@ -13,7 +13,7 @@ from jgs.graph import Block, Extras, Graph, MiniBatch
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import vary_alike
 from jgs.options import INT32, Option
-from jgs.sampling.algorithms.nodewise.neighbors import Neighbors, check_fanouts
+from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
 from jgs.sampling.base import Sampler
 from jgs.sampling.capacity import Capacity, GraphShape, check_capacity
 from jgs.sampling.checks import check_graph, checked_seeds
@@ -21,6 +21,7 @@ from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns, wi
 from jgs.sampling.edges.hops import empty_if
 from jgs.sampling.edges.induced import induced_block, rows_sorted
 from jgs.sampling.edges.random import as_key_data
+from jgs.sampling.fanouts import check_fanouts
 from jgs.settings import exact_integers
 
 _NONE = (1 << 62) - 1  # marks an empty slot among the numbers of (pair, node)

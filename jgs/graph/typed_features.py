@@ -1,0 +1,123 @@
+"""`TypedFeatures`: the features of a typed graph, a table of its own for each node type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+import jax
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph.device import as_device, reduce_arrays
+from jgs.graph.features import SparseFeatures
+from jgs.graph.schema import Schema
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class TypedFeatures:
+    """The features of a graph whose node types have features of different widths, or none.
+
+    Row `i` of a type's table belongs to the type's `i`-th node, in the order of the graph's
+    ids. Tables are never joined or padded.
+
+    Fields:
+      tables: for each of the schema's node types, in order: a matrix `[n, F]` of float32 or
+        float16, which may be a memory map; or `SparseFeatures` of shape `[n, F]`; or None for
+        nodes without features. Finite.
+      schema: static; the graph's `Schema`. Its relations are not read.
+
+    `jgs.ops.gather(features, ids)` returns the `TypedRows` of nodes. `from_dict` makes features
+    that keep these rules. The constructor stores its arguments unchecked.
+    """
+
+    tables: tuple[Any, ...]
+    schema: Schema = field(metadata={"static": True})
+
+    __reduce__ = reduce_arrays
+
+    @classmethod
+    def from_dict(cls, schema: Schema, tables: Mapping[str, Any]) -> Self:
+        """The features of the node types named in `tables`: each a matrix of numbers, a SciPy
+        sparse matrix or `SparseFeatures`, with a row for every node of the type. Types that
+        are not named have none. Raises `InputError`."""
+        if not isinstance(tables, Mapping):
+            raise InputError(
+                "features of a typed graph must be a dict by node type",
+                f"a {type(tables).__name__}",
+                "Give {'user': matrix, ...}.",
+            )
+        for name in tables:
+            schema.number(name)
+        made = []
+        for name, count in schema.node_types:
+            table = _table(name, tables.get(name))
+            if table is not None and table.shape[0] != count:
+                raise InputError(
+                    f"the features of {name} must have one row for each of its {count} nodes",
+                    f"shape {list(table.shape)}",
+                    "Give the missing rows, or remove those too many.",
+                )
+            made.append(table)
+        return cls(tuple(made), schema.without_relations())
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The number of features of each node type, 0 for a type without features."""
+        return tuple(0 if table is None else table.shape[1] for table in self.tables)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.schema.num_nodes
+
+    def table(self, node_type: str) -> Any:
+        """The table of a node type, or None. Raises `InputError` that lists the types."""
+        return self.tables[self.schema.number(node_type)]
+
+    def rows(self, ids: Any) -> TypedRows:
+        """See `jgs.ops.gather`, of which this is the form for typed features."""
+        kind, place = self.schema.type_and_place(ids)
+        return TypedRows(self.tables, kind, place)
+
+
+class TypedRows(NamedTuple):
+    """Where the features of `S` nodes lie: nothing is copied, and no row is widened.
+
+    Fields:
+      tables: for each node type the table that its rows are in: a matrix `[n, F]`, a tuple of
+        matrices that are numbered as one, `SparseFeatures`, or None.
+      kind: int32 `[S]`, the number of each node's type; -1 in padding.
+      place: int32 `[S]`, the node's row in the table of its type; -1 in padding.
+      learned: float32 `[S, W]`, the rows that are learned for the nodes of types without
+        features, and zeros for all others; or None if none are.
+    """
+
+    tables: tuple[Any, ...]
+    kind: jax.Array
+    place: jax.Array
+    learned: jax.Array | None = None
+
+
+def _table(name: str, given: Any) -> Any:
+    if given is None or isinstance(given, SparseFeatures):
+        return given
+    if hasattr(given, "tocsr"):
+        return SparseFeatures.from_scipy(given)
+    rows = given if isinstance(given, jax.Array) else np.asarray(given)
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
+        raise InputError(
+            f"the features of {name} must be a matrix of numbers [n, F]",
+            f"{rows.dtype}{list(rows.shape)}",
+            "Give one row of numbers for every node of the type.",
+        )
+    if rows.dtype not in (np.float32, np.float16):
+        rows = np.asarray(rows, np.float32)
+    if not np.isfinite(np.asarray(rows)).all():
+        raise InputError(
+            f"the features of {name} must be finite",
+            "NaN or infinity",
+            "Clean them, e.g. with numpy.nan_to_num.",
+        )
+    return as_device(rows)
