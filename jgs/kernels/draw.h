@@ -20,17 +20,21 @@ constexpr int kLanes = 64;
 struct Draws {
   explicit Draws(int64_t fanout) : fanout(fanout) {}
 
-  // Called before the first draw. Rows that take all their neighbours need no room, whatever
+  // Called before each draw. Rows that take all their neighbours need no room, whatever
   // the fanout is.
   void MakeRoom() {
-    if (position == nullptr) position.reset(new int32_t[fanout * kLanes]);
+    if (room >= fanout) return;
+    position.reset(new int32_t[fanout * kLanes]);
+    room = fanout;
   }
 
-  int64_t fanout;
+  int64_t fanout;  // the largest of the rows'
+  int64_t room = 0;
   int num_rows = 0;
   uint32_t key0[kLanes] = {}, key1[kLanes] = {};  // of each row, if rows have keys of their own
   uint32_t node[kLanes] = {};   // lanes from num_rows on are drawn too, but not used
   uint32_t degree[kLanes] = {};
+  uint32_t own_fanout[kLanes] = {};  // of each row, if rows have keys of their own
   std::unique_ptr<int32_t[]> position;  // [fanout][kLanes]
 };
 
@@ -61,10 +65,11 @@ struct DrawRows {
       uint32_t high[kLanes], low[kLanes];
       RandomBits<own_keys>(key, d, i, high, low);
       int32_t* drawn = &d.position[i * kLanes];
-      for (int r = 0; r < kLanes; ++r) {
+      for (int r = 0; r < kLanes; ++r) {  // draws beyond a row's own fanout are not used
+        const uint32_t k = own_keys ? d.own_fanout[r] : static_cast<uint32_t>(d.fanout);
         const uint32_t n = mode == Mode::kRepeated
                                ? d.degree[r]
-                               : d.degree[r] - static_cast<uint32_t>(d.fanout - i - 1);
+                               : d.degree[r] - (k - static_cast<uint32_t>(i) - 1);
         const uint64_t carry = static_cast<uint64_t>(low[r]) * n >> 32;
         drawn[r] = static_cast<int32_t>((static_cast<uint64_t>(high[r]) * n + carry) >> 32);
       }
@@ -75,7 +80,8 @@ struct DrawRows {
         for (int r = 0; r < kLanes; ++r) taken[r] |= earlier[r] == drawn[r] ? -1 : 0;
       }
       for (int r = 0; r < kLanes; ++r) {
-        const int32_t last = static_cast<int32_t>(d.degree[r] - (d.fanout - i));
+        const uint32_t k = own_keys ? d.own_fanout[r] : static_cast<uint32_t>(d.fanout);
+        const int32_t last = static_cast<int32_t>(d.degree[r] - (k - static_cast<uint32_t>(i)));
         drawn[r] = taken[r] ? last : drawn[r];
       }
     }

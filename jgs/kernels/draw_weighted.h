@@ -45,9 +45,10 @@ class WeightedDraws {
 
   // Draws for the batch's rows, whose prefix sums are at `prefix`, into its `position`.
   void Draw(Key key, Isa isa) {
-    if (!replace_ && drawn_begin_ == nullptr) {
+    if (!replace_ && room_ < batch_.fanout) {
       drawn_begin_.reset(new int64_t[batch_.fanout * kLanes]);
       drawn_weight_.reset(new int64_t[batch_.fanout * kLanes]);
+      room_ = batch_.fanout;
     }
     for (int r = 0; r < kLanes; ++r) {
       count[r] = 0;
@@ -192,6 +193,7 @@ class WeightedDraws {
   int32_t low_[kLanes], high_[kLanes], guess_[kLanes];
   uint8_t searching_[kLanes];
   int num_searching_ = 0;
+  int64_t room_ = 0;
   std::unique_ptr<int64_t[]> drawn_begin_, drawn_weight_;  // [draws][kLanes], ascending
 };
 

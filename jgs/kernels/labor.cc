@@ -18,7 +18,7 @@ namespace {
 template <bool kLimited>  // whether edges are excluded
 class LaborRows {
  public:
-  static constexpr bool kTimed = false;
+  static constexpr bool kTimed = false, kByRelation = false;
 
   LaborRows(const GraphView& graph, const Limits& limits, const HubIndex& hubs,
             LaborOptions options, Team& team, Workspace& work)

@@ -7,6 +7,7 @@
 #include "draw.h"
 #include "draw_weighted.h"
 #include "sample_hops.h"
+#include "sample_runs.h"
 
 namespace jgs {
 namespace {
@@ -17,7 +18,7 @@ static_assert(kRowLanes == kLanes, "rows are drawn so many at a time");
 template <bool limited, bool timed>
 class NeighborRows {
  public:
-  static constexpr bool kTimed = timed;
+  static constexpr bool kTimed = timed, kByRelation = false;
 
   NeighborRows(const GraphView& graph, const Limits& limits, const NeighborOptions& options,
                Workspace& work)
@@ -65,6 +66,7 @@ class NeighborRows {
           const int row = draws.num_rows++;
           draws.node[row] = static_cast<uint32_t>(targets.nodes[last]);
           draws.degree[row] = static_cast<uint32_t>(w_.degree[last]);
+          draws.own_fanout[row] = static_cast<uint32_t>(k);
           if constexpr (timed) {
             const Key& key = keys_[w_.era[last]];
             draws.key0[row] = key.word[0];
@@ -206,6 +208,16 @@ std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
   const auto sample = [&](auto make) {
     return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor, make);
   };
+  if (options.relations.num > 0) {
+    if (limits.time != nullptr) {
+      return sample([&](Team& team, Workspace& work) {
+        return RunRows<true>(graph, limits, options, team, work);
+      });
+    }
+    return sample([&](Team& team, Workspace& work) {
+      return RunRows<false>(graph, limits, options, team, work);
+    });
+  }
   if (limits.time != nullptr) {
     return sample([&](Team&, Workspace& work) {
       return NeighborRows<true, true>(graph, limits, options, work);

@@ -47,15 +47,32 @@ struct Hop {
   Key next_key{};      // for Labor's dependent batches: the next group's key, and the part of
   uint32_t phase = 0;  // the period that has passed, in units of 2**-32; otherwise 0
   int64_t fanout;  // -1: all neighbours
+  const int64_t* relation_fanout = nullptr;  // of each relation, 0: not drawn; null: see fanout
   int64_t target_capacity, edge_capacity, source_capacity;
   int32_t* indptr;     // [target_capacity + 1]
   int32_t* indices;    // [edge_capacity]
   int64_t* edge_id;    // [edge_capacity] or null
   float* edge_weight;  // [edge_capacity] or null
+  int16_t* edge_type;  // [edge_capacity] or null
   int32_t num_targets, num_sources, num_edges;  // results
   // What the hop needed of its capacities. After an overflow it is 0 where it is not known, and
   // one source more than fits where the sources do not fit.
   int32_t edges_needed = 0, sources_needed = 0;
+};
+
+// Where the runs of each node begin: the edges of one relation. See RelationIndex in
+// jgs/sampling/edges/relations.py.
+struct RelationIndex {
+  const int64_t* indptr = nullptr;  // [num_nodes + 1], or null
+  const int64_t* runs = nullptr;    // [num_runs + 1]
+  int64_t num_runs = 0;
+};
+
+// What draws by relation read.
+struct Relations {
+  int64_t num = 0;                     // 0: no hop draws by relation
+  const int16_t* edge_type = nullptr;  // [num_edges]
+  RelationIndex index;
 };
 
 struct NeighborOptions {
@@ -63,6 +80,7 @@ struct NeighborOptions {
   bool latest;            // whether the latest edges are taken, in place of random ones
   int64_t window;         // see Limits
   const int64_t* edge_time;  // [num_edges], or null if seeds have no cutoffs
+  Relations relations;
 };
 
 // What a sample returns beside its hops.

@@ -94,7 +94,7 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
     return "a sampler's kernel: arguments do not have the expected sizes";
   }
   const int64_t num_excluded = static_cast<int64_t>(call.excluded.element_count()) / num_batches;
-  const size_t num_results = 7 * num_hops + 4;
+  const size_t num_results = 8 * num_hops + 4;
   const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(rets.size() / num_results));
   const auto one = [&](int64_t batch, const Executor& executor) -> std::string {
     Results results(rets, batch % groups * num_results, batch / groups, num_batches / groups);
@@ -118,6 +118,7 @@ std::string SampleBatches(ffi::ThreadPool& pool, SampleCall& call, ffi::Remainin
       for (int i = 0; i < 3; ++i) counts.push_back(results.Next<ffi::S32>());
       hop.edge_id = results.Next<ffi::S64>();
       hop.edge_weight = results.Next<ffi::F32>();
+      hop.edge_type = results.Next<ffi::S16>();
     }
     int32_t* nodes = results.Next<ffi::S32>();
     bool* overflow = results.Next<ffi::PRED>();

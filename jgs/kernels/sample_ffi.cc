@@ -12,10 +12,13 @@ namespace {
 ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
                   ffi::Buffer<ffi::S64> weight_prefix, ffi::Buffer<ffi::F32> edge_weight,
-                  ffi::Buffer<ffi::S64> edge_time, ffi::Buffer<ffi::S32> seeds,
+                  ffi::Buffer<ffi::S64> edge_time, ffi::Buffer<ffi::S16> edge_type,
+                  ffi::Buffer<ffi::S64> runs_indptr, ffi::Buffer<ffi::S64> runs,
+                  ffi::Buffer<ffi::S32> seeds,
                   ffi::Buffer<ffi::S64> time, ffi::Buffer<ffi::S64> excluded,
                   ffi::RemainingRets rets,
-                  ffi::Span<const int64_t> draws, ffi::Span<const int64_t> edge_capacity,
+                  ffi::Span<const int64_t> draws, ffi::Span<const int64_t> relation_draws,
+                  ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, bool replace, bool weighted,
                   bool latest, int64_t window, bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
   return Guarded([&]() -> std::string {
@@ -28,13 +31,32 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
     }
     SampleCall call{keys,  2,             indptr,          indices,   seeds, time,       excluded,
                     draws, edge_capacity, source_capacity, first_hop, false, num_threads};
-    const NeighborOptions options{replace, weighted, latest, window, edge_time.typed_data()};
+    NeighborOptions options{replace, weighted, latest, window, edge_time.typed_data(), {}};
+    if (relation_draws.size() > 0) {
+      options.relations.num = static_cast<int64_t>(relation_draws.size() / draws.size());
+      options.relations.edge_type = edge_type.typed_data();
+      const bool indexed = runs_indptr.element_count() != 0;
+      if (edge_type.element_count() != num_edges || relation_draws.size() % draws.size() != 0 ||
+          (indexed && (runs_indptr.element_count() != indptr.element_count() ||
+                       runs.element_count() == 0))) {
+        return "jgs_sample_neighbors: what draws by relation read has another size";
+      }
+      if (indexed) {
+        options.relations.index = {runs_indptr.typed_data(), runs.typed_data(),
+                                   static_cast<int64_t>(runs.element_count()) - 1};
+      }
+    }
     return SampleBatches(
         pool, call, rets,
         [&](GraphView graph, const Seeds& of, std::vector<Hop>& hops,
             const SampledNodes& sampled, const Executor& executor) {
           graph.weight_prefix = weighted ? weight_prefix.typed_data() : nullptr;
           graph.edge_weight = has_weights ? edge_weight.typed_data() : nullptr;
+          for (size_t h = 0; h < hops.size() && options.relations.num > 0; ++h) {
+            if (draws[h] == 0) {
+              hops[h].relation_fanout = &relation_draws[h * options.relations.num];
+            }
+          }
           for (const Hop& hop : hops) {
             if (hop.edge_weight != nullptr && !has_weights && num_edges != 0) {
               return std::string("jgs_sample_neighbors: the graph has no edge weights to return");
@@ -57,11 +79,15 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()  // edge_weight
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // edge_time
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S16>>()  // edge_type
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // runs_indptr
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // runs
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // seeds
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // time
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // excluded
                                   .RemainingRets()
                                   .Attr<xla::ffi::Span<const int64_t>>("draws")
+                                  .Attr<xla::ffi::Span<const int64_t>>("relation_draws")
                                   .Attr<xla::ffi::Span<const int64_t>>("edge_capacity")
                                   .Attr<xla::ffi::Span<const int64_t>>("source_capacity")
                                   .Attr<bool>("replace")

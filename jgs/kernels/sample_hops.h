@@ -39,6 +39,9 @@ struct Targets {
 //     edges, row by row, and writes where each row begins to the hop's `indptr`. Any thread may
 //     call it.
 //   bool kTimed: whether nodes have cutoffs.
+//   bool kByRelation: whether they draw from runs, the edges of one relation. They then have
+//   void FindRuns(const int32_t* nodes, int64_t begin, int64_t end): finds the runs of these
+//     nodes. Any thread may call it.
 template <typename Rows>
 class HopSampler {
  public:
@@ -98,6 +101,7 @@ class HopSampler {
 
   // Finds the rows of the nodes [begin, end).
   void FindRows(int64_t begin, int64_t end) {
+    if constexpr (Rows::kByRelation) return rows_.FindRuns(nodes_, begin, end);
     for (int64_t t = begin; t < end; ++t) {
       if (t + kAhead < end) PrefetchFar(&graph_.indptr[nodes_[t + kAhead]]);
       const int64_t node = nodes_[t];
@@ -202,6 +206,9 @@ class HopSampler {
       if (hop.edge_weight != nullptr) {
         std::copy_n(hop.edge_weight + from, count, hop.edge_weight + to);
       }
+      if (hop.edge_type != nullptr) {
+        std::copy_n(hop.edge_type + from, count, hop.edge_type + to);
+      }
       for (int64_t t = targets_.Begin(chunk); t < targets_.End(chunk); ++t) {
         hop.indptr[t] -= static_cast<int32_t>(from - to);
       }
@@ -233,6 +240,9 @@ inline void Pad(Hop& hop, int64_t no_source, int64_t no_edge) {
   }
   if (hop.edge_weight != nullptr) {
     std::fill(hop.edge_weight + hop.num_edges, hop.edge_weight + hop.edge_capacity, 0.0f);
+  }
+  if (hop.edge_type != nullptr) {
+    std::fill(hop.edge_type + hop.num_edges, hop.edge_type + hop.edge_capacity, int16_t{0});
   }
 }
 

@@ -52,12 +52,14 @@ class GraphShape(NamedTuple):
       num_nodes, num_edges: int; `N` and `E`.
       max_degree: int, the largest in-degree; None if it is not known.
       num_types: int, the number of node types in the graph's schema; 1 without a schema.
+      num_relations: int, the number of relations there; 0 without a schema.
     """
 
     num_nodes: int
     num_edges: int
     max_degree: int | None = None
     num_types: int = 1
+    num_relations: int = 0
 
     @classmethod
     def of(cls, graph: Graph, degrees: bool = False) -> GraphShape:
@@ -66,8 +68,10 @@ class GraphShape(NamedTuple):
         degree = None
         if degrees:
             degree = int(np.diff(np.asarray(graph.indptr)).max(initial=0))
-        types = 1 if graph.schema is None else len(graph.schema.node_types)
-        return cls(graph.num_nodes, graph.num_edges, degree, types)
+        types, relations = 1, 0
+        if graph.schema is not None:
+            types, relations = len(graph.schema.node_types), len(graph.schema.relations)
+        return cls(graph.num_nodes, graph.num_edges, degree, types, relations)
 
     def under(self, cutoffs: int) -> GraphShape:
         """The shape that seeds with so many different cutoffs see: each sees nodes and edges of

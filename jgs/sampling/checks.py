@@ -149,11 +149,11 @@ def checked_seeds(sampler: Any, graph: Graph, seeds: Any) -> Seeds:
                 "Give edge_time when you make the graph.",
             )
         relations = () if graph.schema is None else graph.schema.relations
-        if graph.edge_type is not None and len(relations) != 1:
+        if graph.edge_type is not None and len(relations) != 1 and not sampler.by_relation:
             raise InputError(
                 "seeds with times need a graph whose rows are sorted by time",
                 "one of several relations, sorted by relation first",
-                "Draw from a graph of one relation.",
+                'Give fanouts by relation, such as {"*": 10}, or a graph of one relation.',
             )
         _check_shape("time", time, nodes.shape, "Give one cutoff a seed.")
     if excluded is not None:

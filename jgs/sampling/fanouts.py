@@ -52,6 +52,16 @@ class ByRelation(Mapping):
     def __repr__(self) -> str:
         return repr(dict(sorted(self._fanouts.items(), key=lambda item: str(item[0]))))
 
+    def total(self, num_relations: int) -> int:
+        """How many neighbours a node draws at most in a graph of so many relations; -1 where
+        there is no limit, or where it is not known."""
+        ks = [k for name, k in self._fanouts.items() if name != ANY]
+        if ANY in self._fanouts:
+            if num_relations < len(ks):
+                return -1
+            ks += [self._fanouts[ANY]] * (num_relations - len(ks))
+        return -1 if -1 in ks else sum(ks)
+
     def numbers(self, schema: Schema | None) -> tuple[int, ...]:
         """The fanout of each of the graph's relations, 0 for one that is not drawn. Raises
         `InputError` for a relation that the graph does not have."""

@@ -21,10 +21,10 @@ from jgs.sampling.seeds import Seeds
 class Hopwise(ByNode):
     """A sampler of `fanouts[h]` neighbours at hop `h`; a subclass says how a call draws."""
 
-    fanouts: tuple[int, ...]
+    fanouts: tuple[Any, ...]
 
     @abstractmethod
-    def _spec(self, capacity: Capacity) -> Any:
+    def _spec(self, capacity: Capacity, graph: Graph) -> Any:
         """The static arguments of a call, see `jgs.sampling.edges.hops.sample_hops`."""
 
     @abstractmethod
@@ -34,7 +34,7 @@ class Hopwise(ByNode):
         """See `jgs.sampling.edges.hops.draw_batches`; raises `InputError`."""
 
     @abstractmethod
-    def _most_edges(self, k: int, shape: GraphShape, targets: int, repeated: int) -> int:
+    def _most_edges(self, k: Any, shape: GraphShape, targets: int, repeated: int) -> int:
         """The most edges that `targets` nodes draw with the fanout `k`, where `repeated` of
         them may be repetitions of others."""
 
@@ -51,6 +51,7 @@ class Hopwise(ByNode):
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.ByNode`."""
         k = self.fanouts[hop]
+        k = k if isinstance(k, int) else k.total(0)
         return degree if k == -1 else np.minimum(k, degree)
 
     def bound(self, shape: GraphShape, batch_size: int, distinct: bool = False) -> Capacity:
@@ -70,14 +71,14 @@ class Hopwise(ByNode):
         self._check_graph(graph)
         seeds, capacity = check_call(self, graph, seeds, capacity, self.num_hops)
         key_data = self._key_data(key, seeds.nodes.shape[:-1])
-        (batch,) = self._draw(key_data, graph, state, seeds, self._spec(capacity))
+        (batch,) = self._draw(key_data, graph, state, seeds, self._spec(capacity, graph))
         return with_columns(batch, graph, self)
 
     def sample_separately(
         self, key_data: jax.Array, graph: Graph, state: Any, seeds: Any, capacity: Capacity
     ) -> list[MiniBatch]:
         """See `Sampler.sample_separately`: one call of the kernel."""
-        spec = self._spec(capacity)._replace(separate=True)
+        spec = self._spec(capacity, graph)._replace(separate=True)
         seeds = checked_seeds(self, graph, seeds)
         batches = self._draw(key_data, graph, state, seeds, spec)
         return [with_columns(batch, graph, self) for batch in batches]
@@ -92,8 +93,9 @@ class Hopwise(ByNode):
         excluded: jax.Array | None = None,
     ) -> HopRows:
         """See `jgs.sampling.base.ByNode`."""
-        spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]))._replace(
-            fanouts=self.fanouts[hop : hop + 1],
+        spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]), graph)
+        spec = spec._replace(
+            fanouts=spec.fanouts[hop : hop + 1],
             edge_ids=False,
             edge_weights=False,
             relabel_inputs=False,

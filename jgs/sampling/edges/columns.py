@@ -34,8 +34,10 @@ def check_edges(sampler: Any) -> None:
 
 
 def ids_needed(sampler: Any) -> bool:
-    """Whether the sampler's blocks must have `edge_id` until they have their columns."""
-    return sampler.edge_ids or bool(sampler.edges)
+    """Whether the sampler's blocks must have `edge_id` until they have their columns. One that
+    draws by relation knows the type of each edge."""
+    known = {"type"} if sampler.by_relation else set()
+    return sampler.edge_ids or bool({*sampler.edges} - known)
 
 
 def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
@@ -83,6 +85,8 @@ def _filled(block: Block, columns: dict[str, jax.Array], keep_ids: bool) -> Bloc
     assert ids is not None
     arrays = block.edge_arrays()
     for name, column in columns.items():
+        if name == "type" and block.edge_type is not None:  # drawn by relation
+            continue
         if column.shape[0]:
             arrays[name] = column.at[ids].get(mode="fill", fill_value=0)
         else:  # an empty array cannot be indexed

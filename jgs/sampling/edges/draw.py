@@ -17,16 +17,25 @@ from jgs.sampling.edges.random import below, node_bits
 _LARGEST = jnp.iinfo(jnp.int64).max
 
 
-def distinct(key_data: jax.Array, node: jax.Array, degree: jax.Array, k: int) -> jax.Array:
+def distinct(
+    key_data: jax.Array,
+    node: jax.Array,
+    degree: jax.Array,
+    k: int,
+    fanout: jax.Array | None = None,
+) -> jax.Array:
     """int64 `[T, k]`: `k` distinct positions below `degree`, every subset equally likely.
+
+    With `fanout` int64 `[T]`, at most `k`, these are the first so many of each row.
 
     Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 1987): draw `i` is
     uniform in `[0, degree-k+i]`; if that position was drawn before, it is `degree-k+i` instead.
     Rows with `degree <= k` are undefined: the caller takes all their neighbours.
     """
+    of_row = jnp.int64(k) if fanout is None else fanout
 
     def draw(i, position):
-        last = jnp.maximum(degree - k + i, 0).astype(jnp.int64)
+        last = jnp.maximum(degree - of_row + i, 0).astype(jnp.int64)
         drawn = below(node_bits(key_data, node, i), last + 1)
         earlier = jnp.arange(k) < i
         taken = jnp.any((position == drawn[:, None]) & earlier, axis=1)

@@ -69,25 +69,31 @@ def eligible(
     cutoff: jax.Array | None = None,
     excluded: jax.Array | None = None,
     window: int | None = None,
+    relation: jax.Array | None = None,
 ) -> Eligible:
     """What may be drawn from the rows of `nodes` int32 `[T]`; nothing where `real` is False.
 
     Args:
+      relation: int32 `[T]`; only edges of this relation are eligible. None: those of all.
       cutoff: int64 `[T]`; only edges before it are eligible.
       excluded: int64 `[X]`, see `Seeds`.
       window: only edges from `cutoff - window` on are eligible. None: there is no such limit.
     """
     row, length = rows_of(graph.indptr, nodes, real)
     start = row
+    if relation is not None:
+        assert graph.edge_type is not None
+        begin, end = (count_less(graph.edge_type, row, length, relation + i) for i in (0, 1))
+        start, length = row + begin, end - begin
     if cutoff is not None:
         assert graph.edge_time is not None
-        end = count_less(graph.edge_time, row, length, cutoff)
+        end = count_less(graph.edge_time, start, length, cutoff)
         begin = jnp.zeros_like(end)
         if window is not None:
             least = jnp.iinfo(jnp.int64).min
             since = jnp.where(cutoff < least + window, least, cutoff - window)
-            begin = count_less(graph.edge_time, row, length, since)
-        start, length = row + begin, end - begin
+            begin = count_less(graph.edge_time, start, length, since)
+        start, length = start + begin, end - begin
     return holes_of(Eligible(nodes, row, start, length, length, cutoff), excluded)
 
 

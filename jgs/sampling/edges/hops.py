@@ -3,7 +3,7 @@ this."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,11 +24,12 @@ Sample = tuple[list[Block], jax.Array, jax.Array, jax.Array, jax.Array | None]
 
 
 # draw(graph, key_data, rows, h, room) draws edges with the batch's key `key_data` at the `h`-th
-# of the capacity's hops, from the `Eligible` rows. Rows of padding have no edges. It returns
-# four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none; the target of each
-# slot, int32 `[room]`, ascending; the number of slots needed, int64; and the weight of each
-# slot's edge, float32 `[room]`, or None for the weights of the graph. In place of edges it may
-# return anything that the sampler's `Neighbor` understands.
+# of the capacity's hops, from the `Eligible` rows, one for each target. Where the hop has
+# `relations`, each target has a row for each of them, one after the other. Rows of padding have
+# no edges. It returns four arrays: the drawn edges int64 `[room]`, -1 in a slot that drew none;
+# the row of each slot, int32 `[room]`, ascending; the number of slots needed, int64; and the
+# weight of each slot's edge, float32 `[room]`, or None for the weights of the graph. In place
+# of edges it may return anything that the sampler's `Neighbor` understands.
 Draw = Callable[..., tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]]
 
 # neighbor(graph, drawn) returns the node that each slot drew, int32; any number in an empty
@@ -98,6 +99,7 @@ def sample_hops(
     spec: Any,
     draw: Draw,
     neighbor: Neighbor = source_at,
+    relations: Sequence[tuple[int, ...] | None] = (),
 ) -> list[Sample]:
     """The sample of `seeds` `[B]` with the key `key_data` `[2]`, in a list. For `[S, B]` and
     `[S, 2]` it is a sample of S batches in common arrays or, with `spec.separate`, S samples.
@@ -105,8 +107,19 @@ def sample_hops(
     `spec` is the static part of a sampler's arguments, a hashable tuple. Its `capacity`,
     `edge_ids`, `edge_weights`, `relabel_inputs` and `window` are as in `Neighbors`. Hops are
     counted from `first_hop` on: hop `h` draws with the key `fold(key, h)`.
+
+    `relations` has for each hop the numbers of the relations that are drawn by themselves,
+    ascending; None for a hop that draws from all edges. With `spec.edge_types` the blocks of
+    the former have `edge_type`.
     """
-    one = partial(_sample_batch, graph=graph, spec=spec, draw=draw, neighbor=neighbor)
+    one = partial(
+        _sample_batch,
+        graph=graph,
+        spec=spec,
+        draw=draw,
+        neighbor=neighbor,
+        relations=relations or (None,) * len(spec.capacity.edges),
+    )
     if seeds.nodes.ndim == 1:
         return [one(key_data, seeds)]
     samples = jax.vmap(one)(key_data, seeds)
@@ -127,6 +140,7 @@ def _sample_batch(
     spec: Any,
     draw: Draw,
     neighbor: Neighbor,
+    relations: Sequence[tuple[int, ...] | None],
 ) -> Sample:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     bad = bad_seeds(seeds, num_nodes, num_edges)
@@ -144,7 +158,7 @@ def _sample_batch(
     for h in range(len(spec.capacity.edges)):
         frontier = (nodes, cutoff, num_targets)
         block, nodes, cutoff, need, fits = _hop(
-            key_data, graph, frontier, seeds, spec, h, draw, neighbor, num_edges
+            key_data, graph, frontier, seeds, spec, h, draw, neighbor, relations[h], num_edges
         )
         needed.append(jnp.where(overflow, 0, need))
         overflow |= ~fits
@@ -171,6 +185,7 @@ def _hop(
     h: int,
     draw: Draw,
     neighbor: Neighbor,
+    relations: tuple[int, ...] | None,
     num_edges: int,
 ) -> tuple[Block, jax.Array, jax.Array | None, jax.Array, jax.Array]:
     """One hop from the frontier: nodes, their cutoffs, and how many of them are real. Returns
@@ -180,11 +195,29 @@ def _hop(
     num_nodes = graph.num_nodes
     edge_capacity, source_capacity = spec.capacity.edges[h], spec.capacity.sources[h]
     real = (jnp.arange(nodes.shape[0]) < num_targets) & (nodes < num_nodes)
-    rows = eligible(graph, nodes, real, cutoff, seeds.excluded, spec.window)
+    each = 1 if relations is None else len(relations)  # rows of a target
+    relation = None
+    if relations is not None:
+        relation = jnp.tile(jnp.array(relations, jnp.int32), nodes.shape[0])
+    rows = eligible(
+        graph,
+        jnp.repeat(nodes, each),
+        jnp.repeat(real, each),
+        None if cutoff is None else jnp.repeat(cutoff, each),
+        seeds.excluded,
+        spec.window,
+        relation,
+    )
     edge, row, total, weight = draw(graph, key_data, rows, h, edge_capacity)
+    kind = None
+    if relation is not None:
+        row = jnp.minimum(row, relation.shape[0])
+        if spec.edge_types:
+            kind = relation.astype(jnp.int16).at[row].get(mode="fill", fill_value=0)
+        row = row // each
     slots = jnp.searchsorted(row, jnp.arange(nodes.shape[0] + 1, dtype=row.dtype))
-    columns = [(edge, -1), (row, 0), (weight, 0)]
-    indptr, (edge, row, weight), _ = compacted(slots, edge >= 0, columns)
+    columns = [(edge, -1), (row, 0), (weight, 0), (kind, 0)]
+    indptr, (edge, row, weight, kind), _ = compacted(slots, edge >= 0, columns)
     valid = edge >= 0
     neighbors = neighbor(graph, edge)
     fits = total <= edge_capacity
@@ -209,6 +242,7 @@ def _hop(
         edge_id=jnp.where(valid, edge, num_edges) if spec.edge_ids else None,
         edge_weight=weight,
         source_capacity=source_capacity if relabels(spec, h) else num_nodes,
+        edge_type=kind,
     )
     most = jnp.iinfo(jnp.int32).max
     need = jnp.stack([jnp.minimum(total, most).astype(jnp.int32), sources_needed])

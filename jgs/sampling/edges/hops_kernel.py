@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -61,10 +61,12 @@ def call_kernel(
     graph: Graph,
     of: Seeds,
     spec: Any,
+    types: Sequence[bool] = (),
     **attributes: Any,
 ) -> list[Sample]:
     """The samples of the seeds `of`, by the FFI `target`. It takes the `operands`, then the
-    seeds' nodes, times and excluded edges; and `attributes` besides those of every sampler."""
+    seeds' nodes, times and excluded edges; and `attributes` besides those of every sampler.
+    `types` says of each hop whether it draws by relation and returns `edge_type`."""
     capacity, seeds = spec.capacity, of.nodes
     batches = seeds.shape[: -2 if spec.separate else -1]
 
@@ -72,6 +74,7 @@ def call_kernel(
         return jax.ShapeDtypeStruct((*batches, *shape), dtype)
 
     known = (seeds.shape[-1], *capacity.sources)
+    types = types or (False,) * len(capacity.edges)
     blocks = [
         Block(
             indptr=result(jnp.int32, targets + 1),
@@ -82,6 +85,7 @@ def call_kernel(
             edge_id=result(jnp.int64, edges if spec.edge_ids else 0),
             edge_weight=result(jnp.float32, edges if spec.edge_weights else 0),
             source_capacity=known[h + 1] if relabels(spec, h) else graph.num_nodes,
+            edge_type=result(jnp.int16, edges if types[h] else 0),
         )
         for h, (targets, edges) in enumerate(zip(known, capacity.edges, strict=False))
     ]
@@ -104,9 +108,14 @@ def call_kernel(
     )
     unwanted = {} if spec.edge_ids else {"edge_id": None}
     unwanted |= {} if spec.edge_weights else {"edge_weight": None}
+
+    def wanted(block: Block, typed: bool) -> Block:
+        kind = block.edge_type if typed else None
+        return replace(block, **unwanted, edge_type=kind)  # type: ignore[arg-type]
+
     return [
         (
-            [replace(block, **unwanted) for block in blocks],
+            [wanted(block, typed) for block, typed in zip(blocks, types, strict=True)],
             *rest,
             None if of.time is None else cutoff,
         )

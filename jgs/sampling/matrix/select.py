@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jgs.errors import InputError
 from jgs.kernels.call import FILL
 from jgs.sampling.algorithms.nodewise.neighbors import sample_batches
-from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec
+from jgs.sampling.algorithms.nodewise.neighbors_draws import Indexed, Spec
 from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges import draw
 from jgs.sampling.edges.eligible import Eligible, Weights, eligible, weights_of
@@ -86,7 +86,8 @@ def _from_the_graph(matrix: T, key_data: jax.Array, k: int, replace: bool, weigh
         relabel_inputs=False,
         first_hop=matrix.layer,
     )
-    batch = sample_batches(key_data, graph, Seeds(columns, excluded=matrix.excluded), spec)[0]
+    seeds = Seeds(columns, excluded=matrix.excluded)
+    (batch,) = sample_batches(key_data, Indexed(graph), seeds, spec)
     block, needed = batch.blocks[0], batch.needed
     assert block.edge_id is not None
     assert needed is not None

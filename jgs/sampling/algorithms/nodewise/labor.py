@@ -190,7 +190,7 @@ class Labor(Hopwise):
             return jnp.asarray(key)
         return super()._key_data(key, shape)
 
-    def _spec(self, capacity: Capacity) -> Spec:
+    def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
         return Spec(
             self.fanouts,
             capacity,

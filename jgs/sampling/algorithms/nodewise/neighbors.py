@@ -17,13 +17,19 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
 from jgs.options import Option
-from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec, sample_kernel, sample_plain
+from jgs.sampling.algorithms.nodewise.neighbors_draws import (
+    Indexed,
+    Spec,
+    sample_kernel,
+    sample_plain,
+)
 from jgs.sampling.base import Fanouts, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, check_timed, check_window
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
-from jgs.sampling.fanouts import check_fanouts
+from jgs.sampling.edges.relations import RelationIndex, drawn_relations, index_of
+from jgs.sampling.fanouts import ByRelation, Fanout, check_fanouts
 from jgs.sampling.hopwise import Hopwise
 from jgs.sampling.seeds import Seeds
 
@@ -39,7 +45,11 @@ class Neighbors(Hopwise):
 
     Fields:
       fanouts: the number of neighbours that each node draws, the seeds' hop first: with
-        `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours.
+        `(5, 10)` each seed draws 5, then each node draws 10. -1 takes all neighbours. On a
+        graph with relations a fanout may be a dict of such numbers by relation: with
+        `({"writes": 5, "cites": 10}, 10)` each seed draws 5 of its edges `writes` and 10 of its
+        edges `cites`, and none of other relations. `"*"` stands for all relations that are not
+        named.
       replace: False: the drawn neighbours are distinct. Every subset of `fanout` neighbours is
         equally likely, and all are taken where there are at most `fanout`. True: `fanout`
         independent draws wherever there is a neighbour.
@@ -62,6 +72,14 @@ class Neighbors(Hopwise):
     seeds' samples share a node where their cutoffs are equal. Excluded edges (`Seeds.excluded`)
     are stepped over: fanouts stay full, and the draws fit the law of the edges that are left.
 
+    Fanouts by relation: a node draws from its edges of each relation by themselves, and what it
+    draws depends on (key, hop, relation, node). `replace`, `weighted`, `window` and `latest`
+    hold for each relation. The block's edges into a target are in the order of the relations.
+    The state that `init` returns is an index of each node's edges by relation, of 8 bytes a
+    node and 8 bytes for each relation that a node has edges of
+    (`jgs.sampling.edges.relations.RelationIndex`). With () in its place the draws are the same,
+    and take more time.
+
     Raises `InputError` for invalid fanouts, and for `latest` with `replace` or `weighted`.
     """
 
@@ -79,7 +97,7 @@ class Neighbors(Hopwise):
     later_fields = ("window", "latest")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+        object.__setattr__(self, "fanouts", check_fanouts(self.fanouts, by_relation=True))
         if not isinstance(self.latest, bool | np.bool_):
             raise InputError(
                 "latest must be True or False: the fanouts say how many edges are taken",
@@ -99,14 +117,22 @@ class Neighbors(Hopwise):
                 "Leave these out.",
             )
 
-    def init(self, graph: Graph) -> tuple[()]:
+    @property
+    def by_relation(self) -> bool:
+        """Whether every hop draws from each relation by itself."""
+        return all(isinstance(k, ByRelation) for k in self.fanouts)
+
+    def init(self, graph: Graph) -> RelationIndex | tuple[()]:
+        """See `Sampler`; the state is described above."""
         self._check_graph(graph)
-        return ()
+        numbers = [k.numbers(graph.schema) for k in self.fanouts if isinstance(k, ByRelation)]
+        return index_of(graph) if numbers else ()
 
     def _check_graph(self, graph: Graph) -> None:
         check_graph(graph, self.weighted, self.edge_weights)
 
-    def _most_edges(self, k: int, shape: GraphShape, targets: int, repeated: int) -> int:
+    def _most_edges(self, k: Fanout, shape: GraphShape, targets: int, repeated: int) -> int:
+        k = k if isinstance(k, int) else k.total(shape.num_relations)
         if k == -1:
             return shape.num_edges + repeated * (shape.max_degree or 0)
         return targets * k if self.replace else min(targets * k, shape.num_edges + repeated * k)
@@ -115,17 +141,29 @@ class Neighbors(Hopwise):
         self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
     ) -> list[MiniBatch]:
         check_timed(self, seeds)
-        return sample_batches(key_data, graph, seeds, spec)
+        if isinstance(state, RelationIndex) and state.indptr.shape != graph.indptr.shape:
+            raise InputError(
+                "the state must be what init returned for this graph",
+                f"one of {state.indptr.shape[-1] - 1:,} nodes, and a graph of "
+                f"{graph.num_nodes:,}",
+                "Call sampler.init(graph).",
+            )
+        index = state if isinstance(state, RelationIndex) else ()
+        return sample_batches(key_data, Indexed(graph, index), seeds, spec)
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.ByNode`."""
-        if self.replace and self.fanouts[hop] != -1:
-            return np.where(degree > 0, self.fanouts[hop], 0)
+        k = self.fanouts[hop]
+        if self.replace and isinstance(k, int) and k != -1:
+            return np.where(degree > 0, k, 0)
         return super().expected_draws(hop, degree)
 
-    def _spec(self, capacity: Capacity) -> Spec:
+    def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
         return Spec(
-            self.fanouts,
+            tuple(
+                k if isinstance(k, int) else drawn_relations(k.numbers(graph.schema))
+                for k in self.fanouts
+            ),
             capacity,
             self.replace,
             self.weighted,
@@ -134,6 +172,7 @@ class Neighbors(Hopwise):
             self.relabel_inputs,
             window=self.window,
             latest=self.latest,
+            edge_types="type" in self.edges,
         )
 
 
@@ -190,7 +229,7 @@ def sample_neighbors(
         batch with `overflow` set and with -1 for `needed`.
     """
     sampler = Neighbors(
-        check_fanouts(fanouts),
+        fanouts,  # type: ignore[arg-type]
         replace,
         weighted,
         return_edge_ids,
