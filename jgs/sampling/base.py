@@ -240,11 +240,14 @@ class HopRows(NamedTuple):
       neighbors: int32 `[..., E]` node ids, padded with `N`.
       needed: int32 `[...]`, the number of edges that is compared with the capacity. If it is
         larger than `E`, the hop has overflowed and nothing was drawn.
+      types: int16 `[..., E]`, the relation of each edge, 0 in padding; None if the sampler was
+        not asked for `edges=("type",)`.
     """
 
     indptr: jax.Array
     neighbors: jax.Array
     needed: jax.Array
+    types: jax.Array | None = None
 
 
 class ByNode(Sampler):

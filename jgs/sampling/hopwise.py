@@ -13,9 +13,10 @@ from jgs.graph import Graph, MiniBatch
 from jgs.sampling.base import ByNode, HopRows
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_call, check_graph, checked_seeds
-from jgs.sampling.edges.columns import with_columns
+from jgs.sampling.edges.columns import column_at, column_of, with_columns
 from jgs.sampling.edges.random import as_key_data
 from jgs.sampling.seeds import Seeds
+from jgs.settings import exact_integers
 
 
 class Hopwise(ByNode):
@@ -94,9 +95,10 @@ class Hopwise(ByNode):
     ) -> HopRows:
         """See `jgs.sampling.base.ByNode`."""
         spec = self._spec(Capacity((num_edges,), nodes.shape[-1:]), graph)
+        by_type = "type" in self.edges
         spec = spec._replace(
             fanouts=spec.fanouts[hop : hop + 1],
-            edge_ids=False,
+            edge_ids=by_type and isinstance(self.fanouts[hop], int),
             edge_weights=False,
             relabel_inputs=False,
             first_hop=hop,
@@ -108,4 +110,8 @@ class Hopwise(ByNode):
         (batch,) = self._draw(key_data, graph, (), Seeds(nodes, None, excluded), spec)
         block = batch.blocks[0]
         assert batch.needed is not None
-        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0])
+        types = block.edge_type
+        if spec.edge_ids:
+            with exact_integers():  # ids are 64-bit
+                types = column_at(column_of(graph, "type"), block.edge_id)
+        return HopRows(block.indptr, block.indices, batch.needed[..., 0, 0], types)

@@ -13,7 +13,6 @@ from jgs.graph import Graph, MiniBatch
 from jgs.sampling.algorithms.nodewise.neighbors import Neighbors
 from jgs.sampling.base import Sampler, State
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.fanouts import check_fanouts
 
 _CONTRACT = ("by_node", "init", "sample", "bound")
 _ABILITIES = ("update", "draw_hop", "pairs", "draws_seeds", "node_columns", "step_keys")
@@ -57,7 +56,7 @@ def as_sampler(sampler: Any = None, **options: Any) -> Sampler:
             "Make its class a subclass of jgs.sampling.Sampler.",
         )
     given: dict[str, Any] = {_OPTIONS[name]: v for name, v in options.items()}
-    return Neighbors(check_fanouts(sampler), **given)
+    return Neighbors(sampler, **given)
 
 
 @dataclass(frozen=True, repr=False)

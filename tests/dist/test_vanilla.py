@@ -31,7 +31,12 @@ MODES = [
     {"fanouts": (4, 3, 2), "weighted": True, "replace": True},
     {"fanouts": (4, 3, 2), "relabel_inputs": False},
 ]
-STATIC = ("fanouts", "capacity", "replace", "weighted", "relabel_inputs")
+BY_RELATION = Neighbors(({"*": 1, "a": 2}, {"a": -1, "c": 2}, {"b": 1, "c": 2})).fanouts
+TYPED = [
+    {"fanouts": (*BY_RELATION[:2], 3), "edges": ("type",)},
+    {"fanouts": (BY_RELATION[0], 4, BY_RELATION[2]), "weighted": True, "edges": ("type",)},
+]
+STATIC = ("fanouts", "capacity", "replace", "weighted", "relabel_inputs", "edges")
 whole_sample = jax.jit(sample_neighbors, static_argnames=STATIC)
 
 
@@ -42,6 +47,18 @@ def random_graph(seed):
     weight = rng.random(E) * (rng.random(E) > 1 / 3)
     src, columns = rng.integers(0, N, E), {"feat": rng.random((E, 2))}
     return Graph.from_edges(src, dst, N, weight.astype(np.float32), edge_columns=columns)
+
+
+def typed_graph(seed):
+    """The edges of `random_graph`, of three relations between nodes of one type."""
+    graph = random_graph(seed)
+    dst = np.repeat(np.arange(N), np.diff(np.asarray(graph.indptr)))
+    kind = np.random.default_rng(seed).choice(3, E, p=(0.6, 0.3, 0.1))
+    of = {("node", name, "node"): kind == i for i, name in enumerate("abc")}
+    src, weight = np.asarray(graph.indices), np.asarray(graph.edge_weight)
+    pairs = {relation: (src[keep], dst[keep]) for relation, keep in of.items()}
+    weights = {relation: weight[keep] for relation, keep in of.items()}
+    return Graph.from_relations({"node": N}, pairs, edge_weight=weights)
 
 
 def random_seeds(seed, size):
@@ -111,6 +128,19 @@ def test_the_sample_of_the_whole_graph(size, mode, same_bits):
         same_bits(ranks.sample(key), whole)
     assert ranks.comm.counters.rounds == (8 if size > 1 else 0)
     assert ranks.sampler.extra_rounds == 0
+
+
+@pytest.mark.parametrize(("size", "mode"), [(2, TYPED[0]), (4, TYPED[1]), (1, TYPED[0])])
+def test_the_typed_sample_of_the_whole_graph(size, mode, same_bits):
+    """By relation, with the relation of each edge, which travels in the same rounds."""
+    ranks = Ranks(size, typed_graph(size), random_seeds(size, size), **mode)
+    for key in jax.random.split(jax.random.key(size), 2):
+        whole = ranks.whole_samples(key)
+        assert not any(batch.overflow for batch in whole)
+        types = np.concatenate([block.edge_type for block in whole[0].blocks])
+        assert set(types.tolist()) == {0, 1, 2}
+        same_bits(ranks.sample(key), whole)
+    assert ranks.comm.counters.rounds == (8 if size > 1 else 0)
 
 
 @pytest.mark.parametrize("mode", [MODES[0], MODES[2]], ids=str)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jgs.dist.communicators.comm import OWN, SAME, Communicator
-from jgs.dist.rows.picked import merge_rows, route_rows
+from jgs.dist.rows.picked import NUM_HEADERS, merge_rows, route_rows
 from jgs.dist.rows.route import check_offsets
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
@@ -41,6 +41,7 @@ from jgs.sampling.shorthand import as_sampler
 from jgs.settings import exact_integers
 
 _MOST = np.int32(2**31 - 1)
+_NO_TYPE = 2**15  # above the number of every relation
 
 
 class RowCapacity(NamedTuple):
@@ -68,9 +69,10 @@ def check_vanilla(sampler: Sampler) -> None:
             repr(sampler),
             "Use hybrid mode, in which every rank has the whole topology.",
         )
-    if sampler.edge_ids or sampler.edge_weights or sampler.edges:
+    if sampler.edge_ids or sampler.edge_weights or {*sampler.edges} - {"type"}:
         raise InputError(
-            "vanilla mode must have a sampler that returns no ids, weights or columns of edges",
+            "vanilla mode must have a sampler that returns no ids, weights or columns of edges "
+            "but their types",
             f"edge_ids={sampler.edge_ids}, edge_weights={sampler.edge_weights}, "
             f"edges={sampler.edges}",
             "Leave these out, or use hybrid mode.",
@@ -90,7 +92,8 @@ class VanillaSampler:
       num_edges: `E` of the whole graph.
       batch_size: `B`, a rank's seeds in a batch; they must be distinct unless `worst` is given.
       sampler: a by-node `Sampler` (`jgs.sampling.base.ByNode`), or a tuple of ints with the
-        `options` of `sample_neighbors`. Blocks carry no ids, weights or columns of edges.
+        `options` of `sample_neighbors`. Blocks carry no columns of edges but their types, for
+        which a reply is half as large again for each edge.
       capacity: that of the mini-batches, equal on all ranks; by default the sampler's bound.
       held: `OWN` bool `[N]`: the nodes that are not the rank's own and whose in-edges it has,
         such as other ranks' nodes among its seeds, and halo nodes. None: there are none.
@@ -141,7 +144,9 @@ class VanillaSampler:
         self._bounds = check_offsets(offsets, comm.size)
         self._offsets = comm.same(self._bounds)
         self._batch_size = require_int("batch_size", batch_size, 1)
-        shape = GraphShape(int(self._bounds[-1]), num_edges)
+        schema = comm.local(graph)[0].schema
+        num_relations = 0 if schema is None else len(schema.relations)
+        shape = GraphShape(int(self._bounds[-1]), num_edges, num_relations=num_relations)
         self._worst = worst or sampler.bound(shape, self._batch_size, True)
         self._sampler = sampler
         self._first = 0 if any_seeds or before else 1  # the first hop that is asked for
@@ -278,17 +283,23 @@ def _sample_rows(
     for h, room in enumerate(capacity.edges):
         if h < first or comm.size == 1:
             drawn = draw(nodes, h, room)
-            indptr, neighbors = drawn.indptr, drawn.neighbors
+            indptr, neighbors, types = drawn.indptr, drawn.neighbors, drawn.types
             total = drawn.needed.astype(jnp.int64)
         else:
             num, num_edges = rows.nodes[h - first], rows.edges[h - first]
             own, requests, place = route_rows(nodes, offsets, held, comm.index(), num)
             wanted = comm.all_to_all(requests.at[:, 0].max(void))
             replies = comm.all_to_all(_reply(draw(wanted[:, 1:], h, num_edges)))
+            replies, of_types = _opened(replies, num, num_edges)
             drawn = draw(own, h, room)
             total = drawn.needed.astype(jnp.int64) + jnp.sum(replies[:, 1], dtype=jnp.int64)
             own_rows = (drawn.indptr, drawn.neighbors)
             indptr, neighbors = merge_rows(place, *own_rows, replies, num, room, num_nodes)
+            types = None
+            if drawn.types is not None:
+                own_types = (drawn.indptr, drawn.types.astype(jnp.int32))
+                _, types = merge_rows(place, *own_types, of_types, num, room, _NO_TYPE)
+                types = jnp.where(types == _NO_TYPE, 0, types).astype(jnp.int16)
             # Edges beyond the room are an overflow, not a reason for further rounds.
             edges = jnp.minimum(jnp.max(replies[:, 0]), max(1, room))
             needs[h - first] = jnp.stack([jnp.max(wanted[:, 0]), edges])
@@ -300,7 +311,7 @@ def _sample_rows(
         needed.append(jnp.where(overflow, 0, jnp.stack(need)))
         overflow |= ~fits | (num_sources > capacity.sources[h])
         nodes = jnp.where(overflow, num_nodes, nodes)  # after an overflow nothing is drawn
-        blocks.append(block)
+        blocks.append(replace(block, edge_type=types))
     blocks = [empty_if(overflow, block, graph.num_edges) for block in blocks]
     batch = MiniBatch(
         seeds.nodes,
@@ -333,10 +344,25 @@ def _seeds_of(
 def _reply(answers: HopRows) -> jax.Array:
     """The replies int32 `[R, 2+C+E]`, a row for each rank: the most edges that any rank must be
     sent; the edges that this one must be sent; where the edges of each node end; and the
-    neighbours."""
+    neighbours. The edges' types follow, two in a number."""
     need = answers.needed
     headers = jnp.stack([jnp.broadcast_to(jnp.max(need), need.shape), need], axis=1)
-    return jnp.concatenate([headers, answers.indptr[:, 1:], answers.neighbors], axis=1)
+    reply = [headers, answers.indptr[:, 1:], answers.neighbors]
+    if answers.types is not None:
+        types = jnp.pad(answers.types, ((0, 0), (0, answers.types.shape[1] % 2)))
+        pairs = types.reshape(types.shape[0], -1, 2)
+        reply.append(jax.lax.bitcast_convert_type(pairs, jnp.int32))
+    return jnp.concatenate(reply, axis=1)
+
+
+def _opened(replies: jax.Array, num: int, num_edges: int) -> tuple[jax.Array, jax.Array]:
+    """The replies for `num` nodes and `num_edges` edges, as `merge_rows` takes them; and the
+    same with the edges' types, int32, in place of the neighbours."""
+    begin = NUM_HEADERS + num
+    end = begin + num_edges
+    pairs = jax.lax.bitcast_convert_type(replies[:, end:], jnp.int16)
+    types = pairs.reshape(replies.shape[0], -1)[:, :num_edges].astype(jnp.int32)
+    return replies[:, :end], jnp.concatenate([replies[:, :begin], types], axis=1)
 
 
 def _relabel(

@@ -87,13 +87,18 @@ def _filled(block: Block, columns: dict[str, jax.Array], keep_ids: bool) -> Bloc
     for name, column in columns.items():
         if name == "type" and block.edge_type is not None:  # drawn by relation
             continue
-        if column.shape[0]:
-            arrays[name] = column.at[ids].get(mode="fill", fill_value=0)
-        else:  # an empty array cannot be indexed
-            arrays[name] = jnp.zeros((*ids.shape, *column.shape[1:]), column.dtype)
+        arrays[name] = column_at(column, ids)
     if not keep_ids:
         del arrays["id"]
     return block.with_edge_arrays(arrays)
+
+
+def column_at(column: jax.Array, ids: Any) -> jax.Array:
+    """The rows of a column of edges at the positions `ids`; 0 beyond its end. Traced under
+    x64."""
+    if column.shape[0]:
+        return column.at[ids].get(mode="fill", fill_value=0)
+    return jnp.zeros((*ids.shape, *column.shape[1:]), column.dtype)
 
 
 def compacted(
