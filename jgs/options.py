@@ -75,9 +75,24 @@ class Known(NamedTuple):
 
     @property
     def item(self) -> type:
-        """The type of a value, or of each value of a tuple."""
+        """The type of a value, or of each value of a tuple; int where text stands for numbers
+        too."""
+        return next(kind for kind in self._kinds if kind in _PLAIN)
+
+    @property
+    def _kinds(self) -> tuple[Any, ...]:
         kinds = get_args(self.kind) or (self.kind,)
-        return next(kind for kind in kinds if kind in _PLAIN)
+        return get_args(kinds[0]) or kinds if self.many else kinds
+
+    def parsed(self, text: str) -> Any:
+        """The value, or each value of a tuple, that a text on the command line stands for.
+        Raises `ValueError`."""
+        try:
+            return self.item(text)
+        except ValueError:
+            if str in self._kinds and "=" in text:
+                return text
+            raise
 
     @property
     def many(self) -> bool:
@@ -98,7 +113,8 @@ class Known(NamedTuple):
                     repr(one),
                     "Choose one of them.",
                 )
-            if self.item in (int, float) and (rule := self._broken(one)):
+            number = self.item in (int, float) and not isinstance(one, str)
+            if number and (rule := self._broken(one)):
                 raise InputError(f"{flag(name)} must be {rule}", one, "See --help.")
         return value
 

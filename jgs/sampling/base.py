@@ -20,20 +20,26 @@ from jgs.graph import Graph, MiniBatch
 from jgs.options import INT32, Option
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.edges.random import step_key_data
+from jgs.sampling.fanouts import ByRelation
 
 State = Any  # a pytree of arrays; () if the sampler has no state
 
 # Options that several samplers have.
-Fanouts = Annotated[
-    tuple[int, ...],
-    Option(
-        "neighbours to draw per node in each layer, seeds' hop first; -1: all, where the "
-        "sampler can",
-        default=(10, 10),
-        name="fanouts",
-        least=-1,
-        most=INT32,
-        never=0,
+_FANOUTS = Option(
+    "neighbours to draw per node in each layer, seeds' hop first; -1: all, where the "
+    "sampler can",
+    default=(10, 10),
+    name="fanouts",
+    least=-1,
+    most=INT32,
+    never=0,
+)
+Fanouts = Annotated[tuple[int, ...], _FANOUTS]
+FanoutsByRelation = Annotated[
+    tuple[int | str | ByRelation, ...],
+    _FANOUTS._replace(
+        help="neighbours to draw per node in each layer, seeds' hop first; -1: all; "
+        "cites=5,writes=9: by relation"
     ),
 ]
 Sizes = Annotated[

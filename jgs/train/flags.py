@@ -130,7 +130,8 @@ def add_flag(found: Any, name: str, known: Known) -> None:
     if kind is bool:
         options["action"] = argparse.BooleanOptionalAction if known.default else "store_true"
     else:
-        options |= {"type": kind, "metavar": option.metavar or kind.__name__.upper()}
+        parsed = kind if kind is str else known.parsed
+        options |= {"type": parsed, "metavar": option.metavar or kind.__name__.upper()}
         if known.many:
             options["nargs"] = "+"
         if option.choices:

@@ -214,6 +214,10 @@ def test_a_sampler_is_known_by_its_fanouts():
     assert one == other
     assert hash(one) == hash(other)
     assert repr(one) == repr(other)
+    assert one == Neighbors(("writes=5,cites=10", 3))
+    assert Neighbors(("author:writes:paper=-1,*=2",)).fanouts == (
+        {("author", "writes", "paper"): -1, "*": 2},
+    )
     assert one != Neighbors(({"cites": 10}, 3))
     assert isinstance(one.fanouts[0], ByRelation)
     assert "{'cites': 10, 'writes': 5}" in repr(one)
@@ -224,6 +228,8 @@ def test_a_sampler_is_known_by_its_fanouts():
     [
         (({"cited": 3},), "a relation must be one of .*cites.*got 'cited'"),
         (({"cites": 0},), "positive 32-bit ints"),
+        (("cites=two",), "written as writes=5,cites=10"),
+        (("cites",), "written as writes=5,cites=10"),
         (({},), "positive 32-bit ints"),
         (({("author", "cites", "paper"): 2},), "a relation must be one of"),
     ],

@@ -23,7 +23,7 @@ from jgs.sampling.algorithms.nodewise.neighbors_draws import (
     sample_kernel,
     sample_plain,
 )
-from jgs.sampling.base import Fanouts, Weighted
+from jgs.sampling.base import FanoutsByRelation, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, check_timed, check_window
 from jgs.sampling.edges.columns import check_edges, ids_needed
@@ -83,7 +83,7 @@ class Neighbors(Hopwise):
     Raises `InputError` for invalid fanouts, and for `latest` with `replace` or `weighted`.
     """
 
-    fanouts: Fanouts
+    fanouts: FanoutsByRelation
     replace: Annotated[bool, Option("draw neighbours with replacement")] = False
     weighted: Weighted = False
     edge_ids: bool = field(default=False, repr=False)
@@ -161,7 +161,9 @@ class Neighbors(Hopwise):
     def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
         return Spec(
             tuple(
-                k if isinstance(k, int) else drawn_relations(k.numbers(graph.schema))
+                drawn_relations(k.numbers(graph.schema))
+                if isinstance(k, ByRelation)
+                else int(k)
                 for k in self.fanouts
             ),
             capacity,
