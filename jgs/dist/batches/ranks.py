@@ -27,8 +27,9 @@ from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, Schema
 from jgs.graph.features import SparseFeatures
+from jgs.graph.typed_features import TypedFeatures, split_by_type
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import round_up
 from jgs.sampling.learning import Learning
@@ -53,12 +54,14 @@ class RankParts:
       per_rank: how many parts a rank has.
       offsets: int64 `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
       mine: for each local rank its `Part`s.
-      features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them.
+      features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them;
+        or its `TypedFeatures`, where the parts have such, and with `typed` always. A type's
+        table is then a tuple of matrices where a rank has several parts.
 
     Raises `InputError`, for instance where `P` is no multiple of `R`.
     """
 
-    def __init__(self, comm: Communicator, parts: Parts):
+    def __init__(self, comm: Communicator, parts: Parts, typed: bool = False):
         if parts.num_parts % comm.size:
             raise InputError(
                 "the number of parts must be a multiple of the number of ranks",
@@ -73,7 +76,7 @@ class RankParts:
             [parts.part(rank * self.per_rank + i) for i in range(self.per_rank)]
             for rank in self._ranks
         ]
-        self.features = [_features(some) for some in self.mine]
+        self.features = [_features(some, parts.schema, typed) for some in self.mine]
 
     def graphs(self, mode: str) -> list[Graph]:
         """For each local rank its topology: the whole one, or in vanilla mode that of its own
@@ -331,18 +334,35 @@ def _keeper(
     return keep
 
 
-def _features(parts: Sequence[Part]) -> Any:
-    """One rank's rows: a matrix for each part, used where it lies; sparse rows are joined."""
-    features = [part.features for part in parts]
+def _features(parts: Sequence[Part], schema: Schema | None, typed: bool) -> Any:
+    """One rank's rows: a matrix for each part, used where it lies; sparse rows are joined. The
+    tables of `TypedFeatures` likewise; with `typed` other features are split by type."""
+    features: list[Any] = [part.features for part in parts]
+    if schema is not None and (typed or isinstance(features[0], TypedFeatures)):
+        first, stop = parts[0].index, parts[-1].index + 1
+        each = [schema.of_parts(index, index + 1) for index in range(first, stop)]
+        by_type = [
+            own if isinstance(own, TypedFeatures) else split_by_type(own, of_part)
+            for own, of_part in zip(features, each, strict=True)
+        ]
+        tables = [_as_table(_joined(t)) for t in zip(*(f.tables for f in by_type), strict=True)]
+        return TypedFeatures(tuple(tables), schema.of_parts(first, stop))
+    return _joined(features)
+
+
+def _as_table(rows: Any) -> Any:
+    """What `_joined` returned, as a table of `TypedFeatures`."""
+    if not isinstance(rows, list):
+        return rows
+    return tuple(rows) if len(rows) > 1 else rows[0]
+
+
+def _joined(features: Sequence[Any]) -> Any:
+    """The rows of several parts: None, a list of the matrices, or one `SparseFeatures`."""
+    if features[0] is None:
+        return None
     if not isinstance(features[0], SparseFeatures):
-        return features
+        return list(features)
     if len(features) == 1:
         return features[0]
-    rows = [
-        scipy.sparse.csr_matrix(
-            (np.asarray(f.values), np.asarray(f.indices), np.asarray(f.indptr)), f.shape
-        )
-        for f in features
-        if isinstance(f, SparseFeatures)
-    ]
-    return SparseFeatures.from_scipy(scipy.sparse.vstack(rows))
+    return SparseFeatures.from_scipy(scipy.sparse.vstack([f.to_scipy() for f in features]))
