@@ -1,4 +1,4 @@
-"""Parts of typed graphs: each node type's table in each part, memory-mapped, and ranks' rows."""
+"""Parts of typed graphs: each node type's table in each part, and the rows of ranks."""
 
 from pathlib import Path
 

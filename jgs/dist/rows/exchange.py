@@ -259,31 +259,45 @@ class FeatureExchange:
         """Where each node's row is; the replies, `[c, W]` from each other rank; and the most
         nodes that a rank must ask another for, or `VOID` where the sample of some rank has
         overflowed. The request tells all ranks the last."""
-        comm, others, num_own = self.comm, self.comm.size - 1, num_rows(store.own)
+        sizes = self._sizes(store, capacity)
         (place, asked), most = self._owners.find(
-            nodes,
-            offsets,
-            nth,
-            overflow,
-            store.cache_slot,
-            capacity=capacity,
-            num_own=num_own,
-            num_cached=store.cached.shape[0],
+            nodes, offsets, nth, overflow, store.cache_slot, **sizes
         )
-        place = jnp.where(place < num_own, place_own(store.bounds, place), place)
-        if comm.size == 1:
-            return place, [], most
-        asked = place_own(store.bounds, asked).reshape(comm.size, -1)
-        rank = comm.index()
-        rows = [
-            self._wire.pack(store.own, asked[(rank + 1 + i) % comm.size]) for i in range(others)
+        replies = self.comm.others(self.packed(store, asked)) if self.comm.size > 1 else []
+        return self.placed(store, place, capacity), replies, most
+
+    def _sizes(self, store: Store, capacity: int) -> dict[str, int]:
+        num_own, num_cached = num_rows(store.own), store.cached.shape[0]
+        return {"capacity": capacity, "num_own": num_own, "num_cached": num_cached}
+
+    # The steps of a round, for an exchange of several tables at once.
+
+    def requests(
+        self, store: Store, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `Owners.requests`."""
+        sizes = self._sizes(store, self.capacity)
+        return self._owners.requests(nodes, offsets, nth, store.cache_slot, **sizes)
+
+    def packed(self, store: Store, asked: jax.Array) -> list[jax.Array]:
+        """The replies as they are sent, in the order of `others`. `asked` is that of a
+        `Round`."""
+        size, rank = self.comm.size, self.comm.index()
+        asked = place_own(store.bounds, asked).reshape(size, -1)
+        return [
+            self._wire.pack(store.own, asked[(rank + 1 + i) % size]) for i in range(size - 1)
         ]
-        replies = comm.others(rows)
+
+    def placed(self, store: Store, place: jax.Array, capacity: int) -> jax.Array:
+        """`route`'s places in the rank's own tables, its cache and the replies of `others`."""
+        num_own = num_rows(store.own)
+        place = jnp.where(place < num_own, place_own(store.bounds, place), place)
         # `route` counts the replies from rank 0 on, but `others` returns them in another order.
         begin = num_own + store.cached.shape[0]
         owner, nth = jnp.divmod(place - begin, capacity)
-        answer = begin + (rank - 1 - owner) % comm.size * capacity + nth
-        return jnp.where(place >= begin, answer, place), replies, most
+        rank, size = self.comm.index(), self.comm.size
+        answer = begin + (rank - 1 - owner) % size * capacity + nth
+        return jnp.where(place >= begin, answer, place)
 
 
 def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
