@@ -22,10 +22,12 @@ from jgs.dist.batches.plan import (
     trial_cache,
 )
 from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource, update_program
+from jgs.dist.batches.typed_plan import typed_capacities, typed_keeper
 from jgs.dist.batches.vanilla import check_vanilla
 from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
+from jgs.dist.rows.typed import TypedExchange
 from jgs.errors import InputError
 from jgs.graph import Graph, Schema
 from jgs.graph.features import SparseFeatures
@@ -196,7 +198,7 @@ def rank_loader(
         steps of all ranks report. Every rank applies all of it, in the order of the ranks, so
         the state is the same everywhere.
       in_place: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
-        `FeatureExchange`.
+        `FeatureExchange`. Where the ranks have `TypedFeatures`, rows are `TypedRows` always.
       items, before: what batches are drawn for in place of the parts' training nodes, and the
         stages that make seeds of it, as in `Loader`. All ranks have all items, and each draws
         its share of a batch. The edges that are left out are those of the whole batch. In
@@ -244,6 +246,28 @@ def rank_loader(
     cache = "none" if comm.size == 1 else cache  # one rank has no remote rows
     cache_memory //= len(set(samplers))
 
+    def reading(
+        remote: RemoteNodes, num_steps: int
+    ) -> tuple[FeatureExchange | TypedExchange, Callable[[int], None]]:
+        """What reads the rows of batches, and a function that fills its cache for an epoch."""
+        features, schema = ranks.features, ranks.parts.schema
+        if schema is not None and isinstance(features[0], TypedFeatures):
+            capacities = typed_capacities(remote, 0, num_steps, schema)
+            typed = TypedExchange(background, schema, features, capacities, wire)
+            of_run = (num_steps, cache, cache_memory)
+            return typed, typed_keeper(remote, typed, graphs, *of_run)
+        capacity = request_capacity(remote, 0, num_steps)
+        of_all = (background, ranks.offsets, features, capacity, wire)
+        exchange = FeatureExchange(*of_all, in_place)
+        most = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
+        choose: dict[str, Callable[[int], list[np.ndarray]]] = {
+            "trial": lambda epoch: trial_cache(remote, num_steps, most),
+            "degree": lambda epoch: degree_cache(background, ranks.offsets, graphs, most),
+            "planned": lambda epoch: planned_cache(remote, epoch, num_steps, most),
+            "none": lambda epoch: [],
+        }
+        return exchange, _keeper(remote, exchange, num_steps, most, choose[cache])
+
     def make(sampler: Sampler) -> Source:
         order = (key, batch_size, shuffle, settings, sampler)
         schedules = ranks.schedules(*order, items, bool(stages))
@@ -274,20 +298,9 @@ def rank_loader(
             )
         remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
         num_steps = len(schedules[0])
-        capacity = request_capacity(remote, 0, num_steps)
-        exchange = FeatureExchange(
-            background, ranks.offsets, ranks.features, capacity, wire, in_place
-        )
-        most = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
-        choose: dict[str, Callable[[int], list[np.ndarray]]] = {
-            "trial": lambda epoch: trial_cache(remote, num_steps, most),
-            "degree": lambda epoch: degree_cache(background, ranks.offsets, graphs, most),
-            "planned": lambda epoch: planned_cache(remote, epoch, num_steps, most),
-        }
-        if cache != "none":
-            keep = _keeper(remote, exchange, num_steps, most, choose[cache])
-            if cache != "planned":
-                keep(0)
+        exchange, keep = reading(remote, num_steps)
+        if cache in ("trial", "degree"):
+            keep(0)
 
         def before_epoch(epoch: int) -> None:
             if cache == "planned":
