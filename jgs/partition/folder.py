@@ -33,7 +33,7 @@ from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
 from jgs.partition.nodes import max_over_mean
-from jgs.partition.weights import CONSTRAINTS, constraint_weights, part_loads, pieces
+from jgs.partition.weights import constraint_weights, part_loads, pieces
 
 _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
 _OPEN_AT_ONCE = 256  # parts; a process may have about a thousand open files
@@ -176,7 +176,7 @@ def _shares(data: Dataset, assignment, nodes, owner, dealt) -> dict[str, Any]:
     loads = part_loads(assignment, weights, num_parts)
     columns = {
         "nodes": nodes,
-        **dict(zip(CONSTRAINTS, loads.T, strict=True)),
+        **dict(zip(weights.constraints, loads.T, strict=True)),
         "seeds": np.bincount(dealt, minlength=num_parts),
         "foreign_seeds": np.bincount(dealt[owner != dealt], minlength=num_parts),
     }
