@@ -77,9 +77,13 @@ class TypedFeatures:
         return self.tables[self.schema.number(node_type)]
 
     def rows(self, ids: Any) -> TypedRows:
-        """See `jgs.ops.gather`, of which this is the form for typed features."""
-        kind, place = self.schema.type_and_place(ids)
+        """See `jgs.ops.gather`, of which this is the form for typed features. Outside of
+        `jax.jit` the tables are these ones. A jitted function that returns them copies them."""
+        kind, place = _type_and_place(self.schema, ids)
         return TypedRows(self.tables, kind, place)
+
+
+_type_and_place = jax.jit(Schema.type_and_place, static_argnums=0)
 
 
 class TypedRows(NamedTuple):

@@ -197,6 +197,8 @@ class WholeData(Data):
         def read(batch: MiniBatch) -> Any:
             if batch.direct_inputs:
                 return jax.block_until_ready(_read(features, batch, reduce=reduce))
+            if isinstance(features, TypedFeatures):  # a jitted function would copy the tables
+                return jax.block_until_ready(jgs.ops.gather(features, batch.nodes))
             return jax.block_until_ready(_gather(features, batch.nodes))
 
         return Loader(
