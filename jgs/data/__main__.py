@@ -107,7 +107,7 @@ def _describe(data: Plain, root: str) -> dict[str, Any]:
     import numpy as np  # slow imports
 
     from jgs.data.values import SPLITS
-    from jgs.graph import SparseFeatures
+    from jgs.graph import SparseFeatures, TypedFeatures
 
     graph, labels, features = data.graph, data.labels, data.features
     found: dict[str, Any] = {"dataset": data.name, "root": root, "nodes": graph.num_nodes}
@@ -116,7 +116,10 @@ def _describe(data: Plain, root: str) -> dict[str, Any]:
     if graph.schema is not None:
         found["node_types"] = dict(graph.schema.node_types)
         found["relations"] = [" ".join(relation) for relation in graph.schema.relations]
-    if features is not None:
+    if isinstance(features, TypedFeatures):
+        names = [name for name, _ in features.schema.node_types]
+        found["features"] = dict(zip(names, features.widths, strict=True))
+    elif features is not None:
         found |= {"features": features.shape[1], "sparse": isinstance(features, SparseFeatures)}
     if labels is not None:
         several = labels.ndim == 2

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 
-from jgs.data import stored
+from jgs.data import stored, typed_values
 from jgs.data.values import (
     SPLITS,
     as_features,
@@ -28,7 +28,7 @@ from jgs.data.values import (
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
-from jgs.graph import Graph, NodeIds, SparseFeatures, as_device
+from jgs.graph import Graph, NodeIds, SparseFeatures, TypedFeatures, as_device
 from jgs.graph.features import check_entries
 from jgs.graph.shown import Shown
 
@@ -45,7 +45,8 @@ class Dataset(Shown):
       name: the name in messages and run folders.
       graph: `jgs.Graph` of `N` nodes.
       features: `jax.Array` `[N, F]` float32 or float16, which may be a memory map, or
-        `jgs.SparseFeatures` of shape `[N, F]`. Finite.
+        `jgs.SparseFeatures` of shape `[N, F]`; or `jgs.graph.TypedFeatures`, a table of its own
+        for each node type of the graph. Finite.
       labels: NumPy int32 `[N]` in `[0, num_classes)`, or -1 for a node without a label, which
         must not be in a split. For several labels a node float32 `[N, num_classes]` of 0 and 1.
       num_classes: int, at least 1, and at most the number of nodes or 65,536, whichever is
@@ -62,7 +63,7 @@ class Dataset(Shown):
 
     name: str
     graph: Graph
-    features: jax.Array | SparseFeatures
+    features: jax.Array | SparseFeatures | TypedFeatures
     labels: np.ndarray
     num_classes: int
     train_idx: np.ndarray
@@ -93,12 +94,17 @@ class Dataset(Shown):
 
         Args:
           graph: `jgs.Graph` of `N` nodes.
-          features: numbers `[N, F]`, a SciPy sparse matrix, or `SparseFeatures`.
+          features: numbers `[N, F]`, a SciPy sparse matrix, or `SparseFeatures`. For a typed
+            graph also a dict of these by node type, each with the rows of the nodes of its
+            type, or `TypedFeatures`. Types that are not in the dict have no features.
           labels: integers `[N]`, -1 for none (floats: NaN); text `[N]`, "" for none, whose
             classes are then in alphabetical order; or 0 and 1 `[N, C]` for several labels a
-            node.
+            node. For a typed graph also a dict with one node type, `{"paper": labels}`, whose
+            `N` is the number of nodes of that type. Nodes of other types have no label.
           splits: a dict with the node ids, or masks `[N]`, of "train", "val" and "test"; the
             last two may be missing. Or `[N]`, one of these names for each node, "" for none.
+            Where labels are a dict, `N` is the number of nodes of their type, and ids are those
+            within the type: 0 is its first node.
           name: the name in messages and run folders.
           num_classes: int. None: the largest label + 1.
           node_ids, class_names: see `Dataset`.
@@ -106,8 +112,17 @@ class Dataset(Shown):
 
         Raises `InputError` for arguments that break the rules of `Dataset`.
         """
+        nodes = None
+        if isinstance(labels, Mapping):
+            node_type = typed_values.only_type(name, labels)
+            nodes = typed_values.nodes_of(typed_values.schema_of(name, graph), node_type)
+            labels = labels[node_type]
         numbers, found = class_labels(name, labels)
-        numbers = np.array(numbers)
+        if nodes is None:
+            numbers, ids = np.array(numbers), split_ids(name, splits, graph.num_nodes)
+        else:
+            numbers = typed_values.labels_of_all(name, numbers, nodes, graph.num_nodes)
+            ids = typed_values.splits_of_type(name, splits, nodes)
         named = class_names if found is None else found
         if num_classes is None and named is not None:
             num_classes = len(named)
@@ -116,7 +131,7 @@ class Dataset(Shown):
             graph,
             features,
             numbers,
-            *split_ids(name, splits, graph.num_nodes),
+            *ids,
             num_classes=num_classes,
             normalize_features=normalize_features,
         )
@@ -135,7 +150,7 @@ class Dataset(Shown):
         arrays |= stored.features(self.features) | stored.node_ids(self.node_ids)
         about = {"name": self.name, "num_classes": self.num_classes}
         about["class_names"] = None if self.class_names is None else list(self.class_names)
-        about["num_features"] = self.features.shape[1]
+        about["num_features"] = stored.widths(self.features)
         storage.save_arrays(folder, "jgs.dataset", arrays | stored.about(about))
 
     @classmethod
@@ -149,10 +164,11 @@ class Dataset(Shown):
         }
         names = about["class_names"]
         stored.require(owner, arrays, ("graph.indptr", "graph.indices", *_ARRAYS))
+        graph = Graph.from_stored(owner, graphs)
         data = cls(
             about["name"],
-            Graph.from_stored(owner, graphs),
-            stored.read_features(owner, arrays, about["num_features"]),
+            graph,
+            stored.read_features(owner, arrays, about["num_features"], graph.schema),
             num_classes=about["num_classes"],
             node_ids=stored.read_node_ids(owner, arrays),
             class_names=None if names is None else tuple(names),
@@ -161,13 +177,12 @@ class Dataset(Shown):
         return data.check(values=False)
 
     def _facts(self) -> dict[str, str]:
-        sparse = " sparse" if isinstance(self.features, SparseFeatures) else ""
         splits = (self.train_idx, self.val_idx, self.test_idx)
         return {
             "": repr(self.name),
             "nodes": f"{self.graph.num_nodes:,}",
             "edges": f"{self.graph.num_edges:,}",
-            "features": f"{self.features.shape[1]:,}{sparse}",
+            "features": typed_values.shown_features(self.features),
             "labels" if self.multilabel else "classes": f"{self.num_classes:,}",
             "train/val/test": "/".join(f"{ids.size:,}" for ids in splits),
         }
@@ -184,6 +199,17 @@ class Dataset(Shown):
         `values=False` omits the check that all features are finite, the only one that reads
         them (parsed caches were checked when they were written).
         """
+        self._check_features(values)
+        num_nodes = self.graph.num_nodes
+        check_labels(self.name, self.labels, self.num_classes, num_nodes)
+        splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
+        check_splits(self.name, splits, self.labels, num_nodes)
+        return self._check_names()
+
+    def _check_features(self, values: bool) -> None:
+        if isinstance(self.features, TypedFeatures):
+            typed_values.check_typed(self.name, self.features, self.graph, values)
+            return
         shape = self.features.shape
         if len(shape) != 2 or shape[0] != self.graph.num_nodes:
             raise InputError(
@@ -202,11 +228,6 @@ class Dataset(Shown):
             )
         elif values:
             check_finite(self.name, np.asarray(self.features))
-        num_nodes = self.graph.num_nodes
-        check_labels(self.name, self.labels, self.num_classes, num_nodes)
-        splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
-        check_splits(self.name, splits, self.labels, num_nodes)
-        return self._check_names()
 
     def _check_names(self) -> Self:
         counts = {"node_ids": self.graph.num_nodes, "class_names": self.num_classes}
@@ -238,8 +259,8 @@ def assemble(
     """The checked `Dataset` of what a loader has read; every loader ends with this.
 
     Args:
-      features: array `[N, F]` of numbers, a SciPy sparse matrix or `SparseFeatures`. A
-        float16 or float32 memory map is not copied.
+      features: array `[N, F]` of numbers, a SciPy sparse matrix or `SparseFeatures`; a dict of
+        these by node type, or `TypedFeatures`. A float16 or float32 memory map is not copied.
       labels: integers `[N]`; floats `[N]` or `[N, 1]` that are whole numbers or NaN (no label:
         -1); or `[N, C]` of 0 and 1 for several labels a node.
       train_idx, val_idx, test_idx: integers.
@@ -251,8 +272,11 @@ def assemble(
     labels = as_labels(name, labels)
     if num_classes is None:
         num_classes = labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
-    rows: jax.Array | SparseFeatures
-    if isinstance(features, SparseFeatures) and not normalize_features:
+    rows: jax.Array | SparseFeatures | TypedFeatures
+    if isinstance(features, Mapping | TypedFeatures):
+        schema = typed_values.schema_of(name, graph)
+        rows = typed_values.typed_features(name, features, schema, normalize_features)
+    elif isinstance(features, SparseFeatures) and not normalize_features:
         rows = features
     elif hasattr(features, "tocsr"):  # a matrix of scipy.sparse
         matrix = features.tocsr().astype(np.float32)
@@ -288,7 +312,7 @@ class Plain(NamedTuple):
         `reverse`, bool, is True for them.
       labels: NumPy int32 `[N]`, -1 for none, or float32 `[N, C]` of 0 and 1; or None.
       train_idx, test_idx: NumPy int32, disjoint sets of nodes with labels; or None.
-      features: `[N, F]` as those of a `Dataset`, or None.
+      features: as those of a `Dataset`, or None.
       node_ids: the names of the nodes, as in a `Dataset`, or None.
       negatives: for "val" and "test", what the links of the split are judged against: pairs
         int32 `[m, 2]` for all of them, or targets int32 `[n, K]`, a row for each of the `n`

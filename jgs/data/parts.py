@@ -6,7 +6,9 @@
                           the `jgs.NodeIds` and the negatives of the data set, if it has them
     part-00000/ ...       the data of one part:
       features.npy          [n, F], the features of its own nodes; or for `SparseFeatures`
-                            features_indptr.npy, features_indices.npy, features_values.npy
+                            features_indptr.npy, features_indices.npy, features_values.npy;
+                            for `TypedFeatures` these with features_of_type_0 in place of
+                            features, and so on, for each node type that has features
       train_idx.npy         int32, its seeds, ascending; most are its own nodes
       rows.npy              int32 [m], ascending: its own nodes, and its other seeds
       indptr.npy            int64 [m+1]; the in-edges of these rows, as in `Graph`
@@ -34,7 +36,7 @@ from jgs.data import stored
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
-from jgs.graph import Graph, NodeIds, Schema, as_device
+from jgs.graph import Graph, NodeIds, Schema, TypedFeatures, as_device
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import row_offsets, row_positions
 from jgs.graph.shown import Shown
@@ -52,7 +54,8 @@ class Part:
       index: int, the number of the part.
       first, last: int; the part's own nodes are `[first, last)`.
       features: the features of these nodes, `jax.Array` `[last - first, F]` or
-        `SparseFeatures`, memory-mapped; row `v - first` is that of node `v`.
+        `SparseFeatures`, memory-mapped; row `v - first` is that of node `v`. Or `TypedFeatures`
+        for the schema of these nodes alone.
       train_idx: NumPy int32, ascending: the part's seeds. All parts have the same number of
         seeds, up to 1. A few may be nodes of other parts.
     """
@@ -60,7 +63,7 @@ class Part:
     index: int
     first: int
     last: int
-    features: jax.Array | SparseFeatures
+    features: jax.Array | SparseFeatures | TypedFeatures
     train_idx: np.ndarray
 
 
@@ -162,16 +165,15 @@ class Parts(Shown):
         """Part `index`, memory-mapped. Raises `InputError`, also if the part is missing."""
         arrays = self._arrays(index)
         described = self.manifest["features"]
-        features: jax.Array | SparseFeatures
-        if described["sparse"]:
-            indptr, indices, values = (
-                as_device(arrays[f"features_{name}"])
-                for name in ("indptr", "indices", "values")
-            )
-            width, longest = described["shape"][1], described["max_row"]
-            features = SparseFeatures(indptr, indices, values, width, longest)
+        features: jax.Array | SparseFeatures | TypedFeatures
+        if "types" in described:
+            assert self.schema is not None
+            schema = self.schema.of_parts(index, index + 1)
+            names = [features_name(number) for number in range(len(schema.node_types))]
+            every = zip(names, described["types"], strict=True)
+            features = TypedFeatures(tuple(_table(arrays, *each) for each in every), schema)
         else:
-            features = as_device(arrays["features"])
+            features = _table(arrays, features_name(), described)
         first, last = self.offsets[index : index + 2].tolist()
         return Part(index, first, last, features, arrays["train_idx"])
 
@@ -243,6 +245,24 @@ def open_parts(folder: str | os.PathLike, verify: Verify = True) -> Parts:
         schema=Schema.from_bytes(str(folder / SHARED), shared.get("schema")),
         verify=verify,
     )
+
+
+def features_name(number: int | None = None) -> str:
+    """How the names of the files of features begin; of those of a node type, by its number."""
+    return "features" if number is None else f"features_of_type_{number}"
+
+
+def _table(arrays: dict[str, np.ndarray], name: str, described: Any) -> Any:
+    """The features in the files that `name` begins, which the manifest describes; or None."""
+    if described is None:
+        return None
+    if not described["sparse"]:
+        return as_device(arrays[name])
+    indptr, indices, values = (
+        as_device(arrays[f"{name}_{part}"]) for part in ("indptr", "indices", "values")
+    )
+    width, longest = described["shape"][1], described["max_row"]
+    return SparseFeatures(indptr, indices, values, width, longest)
 
 
 def part_name(index: int) -> str:

@@ -11,10 +11,15 @@ from typing import Any
 import numpy as np
 
 from jgs.errors import InputError, refusing
-from jgs.graph import NodeIds, SparseFeatures, as_device
+from jgs.graph import NodeIds, Schema, SparseFeatures, TypedFeatures, as_device
 
 _AGAIN = "Write the folder again with `Dataset.save`."
-_ABOUT = {"name": str, "num_classes": int, "num_features": int, "class_names": list | None}
+_ABOUT = {
+    "name": str,
+    "num_classes": int,
+    "num_features": int | list,
+    "class_names": list | None,
+}
 _SPARSE = ("indptr", "indices", "values")
 
 
@@ -44,21 +49,59 @@ def read_about(owner: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def features(values: Any) -> dict[str, np.ndarray]:
-    """The arrays of dense or sparse features, by the names of their files."""
+    """The arrays of dense, sparse or typed features, by the names of their files. Those of the
+    node type of number `i` begin with `features.of_type_i`."""
+    if isinstance(values, TypedFeatures):
+        named = [
+            (name.replace("features", f"features.of_type_{number}", 1), array)
+            for number, table in enumerate(values.tables)
+            if table is not None
+            for name, array in features(table).items()
+        ]
+        return dict(named)
     if isinstance(values, SparseFeatures):
         return {f"features.{name}": np.asarray(getattr(values, name)) for name in _SPARSE}
     return {"features": np.asarray(values)}
 
 
-def read_features(owner: str, arrays: Mapping[str, np.ndarray], num_features: int) -> Any:
-    """The features that `features` wrote; raises `InputError`."""
-    if "features" in arrays:
-        return as_device(arrays["features"])
-    names = [f"features.{name}" for name in _SPARSE]
+def widths(values: Any) -> int | list[int | None]:
+    """The width of features, or of those of each node type, None where a type has none."""
+    if not isinstance(values, TypedFeatures):
+        return values.shape[1]
+    return [None if table is None else table.shape[1] for table in values.tables]
+
+
+def read_features(
+    owner: str,
+    arrays: Mapping[str, np.ndarray],
+    num_features: int | list[int | None],
+    schema: Schema | None = None,
+) -> Any:
+    """The features that `features` wrote, which has `widths` `num_features`, for the nodes of
+    `schema` if they are typed. Memory maps are not copied. Raises `InputError`."""
+    if isinstance(num_features, int):
+        return _read_table(owner, arrays, num_features, "features")
+    if schema is None or len(schema.node_types) != len(num_features):
+        raise InputError(
+            f"{owner} must have features for each node type of its graph",
+            f"{len(num_features)} tables",
+            _AGAIN,
+        )
+    tables = [
+        None if width is None else _read_table(owner, arrays, width, f"features.of_type_{i}")
+        for i, width in enumerate(num_features)
+    ]
+    return TypedFeatures(tuple(tables), schema.without_relations())
+
+
+def _read_table(owner: str, arrays: Mapping[str, np.ndarray], width: int, file: str) -> Any:
+    if file in arrays:
+        return as_device(arrays[file])
+    names = [f"{file}.{name}" for name in _SPARSE]
     require(owner, arrays, names)
     indptr, indices, values = (as_device(arrays[name]) for name in names)
     most = int(np.diff(arrays[names[0]]).max(initial=0))
-    return SparseFeatures(indptr, indices, values, num_features, most)
+    return SparseFeatures(indptr, indices, values, width, most)
 
 
 def node_ids(ids: NodeIds | None) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
+import scipy.sparse
 
 from jgs.errors import InputError
 from jgs.graph.device import as_device, reduce_arrays
@@ -39,6 +40,11 @@ class SparseFeatures:
     @property
     def shape(self) -> tuple[int, int]:
         return self.indptr.shape[0] - 1, self.num_features
+
+    def to_scipy(self) -> scipy.sparse.csr_array:
+        """The SciPy sparse array of the same numbers, which shares their memory on a CPU."""
+        arrays = (self.values, self.indices, self.indptr)
+        return scipy.sparse.csr_array(tuple(map(np.asarray, arrays)), self.shape)
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Self:

@@ -175,6 +175,14 @@ class Schema:
         kind = at % len(self.node_types)
         return jnp.where(real, kind, -1).astype(jnp.int32), jnp.where(real, place, -1)
 
+    def of_parts(self, first: int, stop: int) -> Schema:
+        """The schema of the nodes of the parts `[first, stop)` alone, without relations. Its
+        node `i` is their `i`-th node."""
+        parts = (self.parts or (tuple(count for _, count in self.node_types),))[first:stop]
+        counts = map(sum, zip(*parts, strict=True))
+        types = zip(self.node_types, counts, strict=True)
+        return Schema(tuple((name, count) for (name, _), count in types), (), parts)
+
     def of_nodes(self, ids: np.ndarray, offsets: Iterable[int] | None = None) -> Schema | None:
         """The schema of a graph whose node `i` is `ids[i]` of this one. Its part `p` has the
         nodes `[offsets[p], offsets[p + 1])`; without `offsets` it has one part. None where the

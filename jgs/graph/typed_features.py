@@ -25,8 +25,8 @@ class TypedFeatures:
 
     Fields:
       tables: for each of the schema's node types, in order: a matrix `[n, F]` of float32 or
-        float16, which may be a memory map; or `SparseFeatures` of shape `[n, F]`; or None for
-        nodes without features. Finite.
+        float16, which may be a memory map; a tuple of such matrices, which are numbered as one;
+        `SparseFeatures` of shape `[n, F]`; or None for nodes without features. Finite.
       schema: static; the graph's `Schema`. Its relations are not read.
 
     `jgs.ops.gather(features, ids)` returns the `TypedRows` of nodes. `from_dict` makes features
@@ -66,7 +66,7 @@ class TypedFeatures:
     @property
     def widths(self) -> tuple[int, ...]:
         """The number of features of each node type, 0 for a type without features."""
-        return tuple(0 if table is None else table.shape[1] for table in self.tables)
+        return tuple(map(width_of, self.tables))
 
     @property
     def num_nodes(self) -> int:
@@ -77,9 +77,13 @@ class TypedFeatures:
         return self.tables[self.schema.number(node_type)]
 
     def rows(self, ids: Any) -> TypedRows:
-        """See `jgs.ops.gather`, of which this is the form for typed features."""
-        kind, place = self.schema.type_and_place(ids)
+        """See `jgs.ops.gather`, of which this is the form for typed features. Outside of
+        `jax.jit` the tables are these ones. A jitted function that returns them copies them."""
+        kind, place = _type_and_place(self.schema, ids)
         return TypedRows(self.tables, kind, place)
+
+
+_type_and_place = jax.jit(Schema.type_and_place, static_argnums=0)
 
 
 class TypedRows(NamedTuple):
@@ -98,6 +102,40 @@ class TypedRows(NamedTuple):
     kind: jax.Array
     place: jax.Array
     learned: jax.Array | None = None
+
+
+def width_of(table: Any) -> int:
+    """The width of one of the tables of `TypedFeatures`, 0 for None."""
+    first = table[0] if isinstance(table, tuple) else table
+    return 0 if first is None else first.shape[1]
+
+
+def shown_tables(features: TypedFeatures) -> str:
+    """The width of each node type's features, as "user 3, item 30 sparse, shop none"."""
+    words = []
+    for (name, _), table in zip(features.schema.node_types, features.tables, strict=True):
+        sparse = " sparse" * isinstance(table, SparseFeatures)
+        width = "none" if table is None else f"{width_of(table):,}{sparse}"
+        words.append(f"{name} {width}")
+    return ", ".join(words)
+
+
+def split_by_type(features: Any, schema: Schema) -> TypedFeatures:
+    """The `TypedFeatures` with the rows of one matrix `[N, F]` or of `SparseFeatures`, or of
+    None. Types have no features where `F` is 0. Rows that are not aligned are copied."""
+    ranges = [schema.ranges(name) for name, _ in schema.node_types]
+    tables: list[Any] = [None] * len(ranges)
+    if isinstance(features, SparseFeatures) and features.num_features:
+        whole = features.to_scipy()
+        for i, of_type in enumerate(ranges):
+            rows = np.concatenate([np.arange(r.start, r.stop) for r in of_type])
+            tables[i] = SparseFeatures.from_scipy(whole[rows])
+    elif features is not None and features.shape[1]:
+        rows = np.asarray(features)
+        for i, of_type in enumerate(ranges):
+            pieces = tuple(as_device(rows[r.start : r.stop]) for r in of_type)
+            tables[i] = pieces if len(pieces) > 1 else pieces[0]
+    return TypedFeatures(tuple(tables), schema.without_relations())
 
 
 def _table(name: str, given: Any) -> Any:

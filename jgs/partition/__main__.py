@@ -171,12 +171,14 @@ def _show(manifest: dict[str, Any]) -> None:
         box=box.SIMPLE_HEAD,
     )
     table.add_column("part", justify="right")
-    for column in _COLUMNS:
+    of_types = [name for name in manifest["balance"] if " of " in name]  # of a typed graph
+    columns = [*_COLUMNS[:-1], *of_types, _COLUMNS[-1]]
+    for column in columns:
         table.add_column(column.replace("_", " "), justify="right", overflow="fold")
     for number, part in enumerate(manifest["parts"]):
-        table.add_row(str(number), *(f"{part[column]:,}" for column in _COLUMNS))
+        table.add_row(str(number), *(f"{part[column]:,}" for column in columns))
     table.add_section()
-    shares = (manifest["balance"].get(column) for column in _COLUMNS)
+    shares = (manifest["balance"].get(column) for column in columns)
     table.add_row("max / mean", *("" if share is None else f"{share:.3f}" for share in shares))
     command.show(table)
 

@@ -19,18 +19,21 @@ from jgs.data.parts import (
     PART_KIND,
     SHARED,
     SHARED_KIND,
+    features_name,
     part_name,
     parts_files,
     write_manifest,
 )
+from jgs.data.typed_values import nodes_of
 from jgs.errors import InputError
 from jgs.files.replacing import check_replaceable, check_writable, replacing
 from jgs.files.storage import MANIFEST, ArrayFile, Chunks, sha256, write_arrays
+from jgs.graph import TypedFeatures
 from jgs.graph.adjacency import edge_cut, in_neighbors
 from jgs.graph.features import SparseFeatures
 from jgs.graph.rows import offsets_of_rows, row_chunks, row_offsets, row_positions
 from jgs.partition.nodes import max_over_mean
-from jgs.partition.weights import CONSTRAINTS, constraint_weights, part_loads, pieces
+from jgs.partition.weights import constraint_weights, part_loads, pieces
 
 _BYTES_AT_ONCE = 1 << 26  # of features: bounds the temporaries
 _OPEN_AT_ONCE = 256  # parts; a process may have about a thousand open files
@@ -82,8 +85,13 @@ def write_parts(
     owner = np.searchsorted(offsets, train, "right") - 1
     dealt = deal_seeds(owner, num_parts)
     features: Any = data.features
-    sparse = isinstance(features, SparseFeatures)
     schema = data.graph.schema and data.graph.schema.of_nodes(order, offsets)
+    if schema is None and isinstance(features, TypedFeatures):
+        raise InputError(
+            "nodes of each type must be one range of ids, where features are given by type",
+            f"{data.name}, whose graph is a partitioned one",
+            "Partition the data set from which it was made.",
+        )
     named = {} if schema is None else {"schema": schema.as_bytes()}
     manifest: dict[str, Any] = {
         "dataset": data.name,
@@ -93,12 +101,7 @@ def write_parts(
         "weighted": data.graph.edge_weight is not None,
         "num_classes": data.num_classes,
         "class_names": data.class_names and list(data.class_names),
-        "features": {
-            "shape": list(features.shape),
-            "dtype": np.dtype((features.values if sparse else features).dtype).name,
-            "sparse": sparse,
-            "max_row": getattr(features, "max_row", None),
-        },
+        "features": _described(features),
         "offsets": offsets.tolist(),
         "method": method,
         "seed": seed,
@@ -124,7 +127,7 @@ def write_parts(
         write_arrays(fresh / GRAPH, GRAPH_KIND, _topology(data, new_id, order) | named)
         write_arrays(fresh / SHARED, SHARED_KIND, shared)
         shared.clear()
-        featured = _write_features(folders, features, assignment, np.diff(offsets))
+        featured = _write_tables(folders, features, assignment, np.diff(offsets))
         for part, (at, arrays) in enumerate(zip(folders, featured, strict=True)):
             first, last = offsets[part : part + 2]
             seeds = train[dealt == part]
@@ -173,7 +176,7 @@ def _shares(data: Dataset, assignment, nodes, owner, dealt) -> dict[str, Any]:
     loads = part_loads(assignment, weights, num_parts)
     columns = {
         "nodes": nodes,
-        **dict(zip(CONSTRAINTS, loads.T, strict=True)),
+        **dict(zip(weights.constraints, loads.T, strict=True)),
         "seeds": np.bincount(dealt, minlength=num_parts),
         "foreign_seeds": np.bincount(dealt[owner != dealt], minlength=num_parts),
     }
@@ -182,10 +185,44 @@ def _shares(data: Dataset, assignment, nodes, owner, dealt) -> dict[str, Any]:
     return {"parts": parts, "balance": balance}
 
 
-def _write_features(
+def _described(features: Any) -> Any:
+    """The manifest's entry about features; of typed ones one for each node type."""
+    if features is None:
+        return None
+    if isinstance(features, TypedFeatures):
+        return {"types": [_described(table) for table in features.tables]}
+    sparse = isinstance(features, SparseFeatures)
+    return {
+        "shape": list(features.shape),
+        "dtype": np.dtype((features.values if sparse else features).dtype).name,
+        "sparse": sparse,
+        "max_row": getattr(features, "max_row", None),
+    }
+
+
+def _write_tables(
     folders: list[Path], features: Any, assignment: np.ndarray, counts: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Writes each part's rows of `features`, in their order, to the part's folder.
+    """As `_write_features`, also for `TypedFeatures`: a table for each node type."""
+    if not isinstance(features, TypedFeatures):
+        return _write_features(folders, features, assignment, counts, features_name())
+    found: list[dict[str, Any]] = [{} for _ in folders]
+    for number, (node_type, _) in enumerate(features.schema.node_types):
+        if (table := features.tables[number]) is None:
+            continue
+        own = assignment[nodes_of(features.schema, node_type)]
+        sizes = np.bincount(own, minlength=len(folders))
+        written = _write_features(folders, table, own, sizes, features_name(number))
+        for entry, arrays in zip(found, written, strict=True):
+            entry |= arrays
+    return found
+
+
+def _write_features(
+    folders: list[Path], features: Any, assignment: np.ndarray, counts: np.ndarray, prefix: str
+) -> list[dict[str, Any]]:
+    """Writes each part's rows of `features`, in their order, to the part's folder, in files
+    whose names begin with `prefix`.
 
     `features`, an array `[N, F]` or `SparseFeatures`, are read from front to back, once for
     every 256 parts. `counts` int64 `[P]` are the numbers of nodes of the parts. Returns for
@@ -194,9 +231,9 @@ def _write_features(
     if sparse := isinstance(features, SparseFeatures):
         indptr = np.asarray(features.indptr)
         names = ("indices", "values")
-        arrays = {f"features_{name}": np.asarray(getattr(features, name)) for name in names}
+        arrays = {f"{prefix}_{name}": np.asarray(getattr(features, name)) for name in names}
     else:
-        arrays = {"features": np.asanyarray(features)}
+        arrays = {prefix: np.asanyarray(features)}
     found: list[dict[str, Any]] = []
     for first_part in range(0, len(folders), _OPEN_AT_ONCE):
         parts = range(first_part, min(first_part + _OPEN_AT_ONCE, len(folders)))
@@ -206,15 +243,13 @@ def _write_features(
                 entry: dict[str, Any] = {}
                 if sparse:
                     own = offsets_of_rows(indptr, np.flatnonzero(assignment == part))
-                    size, entry["features_indptr"] = int(own[-1]), own
+                    size, entry[f"{prefix}_indptr"] = int(own[-1]), own
                 for name, array in arrays.items():
                     file = ArrayFile(folders[part], name, (size, *array.shape[1:]), array.dtype)
                     entry[name] = stack.enter_context(file)
                 found.append(entry)
-            if sparse:
-                chunks = row_chunks(indptr)
-            else:
-                chunks = _chunks(arrays["features"], assignment.size)
+            dense = arrays.get(prefix)
+            chunks = row_chunks(indptr) if dense is None else _chunks(dense, assignment.size)
             for part, rows in _by_part(assignment, parts, chunks):
                 at = row_positions(indptr, rows) if sparse else rows
                 for name, array in arrays.items():

@@ -27,7 +27,6 @@ from jgs.partition.metis import check_metis, metis_partition
 from jgs.partition.rebalance import rebalance
 from jgs.partition.streaming import ldg_partition
 from jgs.partition.weights import (
-    CONSTRAINTS,
     NodeWeights,
     constraint_weights,
     ids_where,
@@ -72,12 +71,13 @@ def partition_nodes(
       threads: threads of `kaminpar`; with more than one the parts differ from run to run.
       scratch: a folder for the file of `kaminpar`; None: the system's temporary folder.
 
-    The method balances all `CONSTRAINTS` at once: nodes that have an edge, in-edges, training,
-    validation and test nodes. Where a part exceeds its even share by more than 4 %, nodes are
+    The method balances all constraints at once: nodes that have an edge, in-edges, training,
+    validation and test nodes; and in a graph of several node types the nodes and the training
+    nodes of each type. Where a part exceeds its even share by more than 4 %, nodes are
     moved, those first that add the least to the cut. Nodes without edges add nothing to the
-    cut. They are dealt out last, to even out the training, validation and test nodes and then
-    the nodes of all parts. A warning is logged for what stays more than 5 % uneven, for example
-    because a hub has most of the edges. Raises `InputError`.
+    cut. They are dealt out last, to even out the training, validation and test nodes, then the
+    nodes of each type, and then the nodes of all parts. A warning is logged for what stays more
+    than 5 % uneven, for example because a hub has most of the edges. Raises `InputError`.
     """
     check_partition(num_parts, method, seed, graph)
     if num_parts == 1:
@@ -102,7 +102,7 @@ def partition_nodes(
     else:
         parts = ldg_partition(adjacency, weights, num_parts, limit)
     parts = rebalance(adjacency, weights, parts, num_parts, limit)
-    _spread(parts, ~has_edge, all_weights.splits, num_parts)
+    _spread(parts, ~has_edge, all_weights, num_parts)
     _warn_uneven(parts, all_weights, num_parts)
     return parts
 
@@ -239,7 +239,7 @@ def _warn_uneven(parts: np.ndarray, weights: NodeWeights, num_parts: int) -> Non
     most = limits(load.sum(axis=0), len(load), TOLERANCE)
     uneven = [
         f"{max_over_mean(counts):.2f} of {name.replace('_', ' ')}"
-        for name, counts, limit in zip(CONSTRAINTS, load.T, most, strict=True)
+        for name, counts, limit in zip(weights.constraints, load.T, most, strict=True)
         if counts.max() > limit
     ]
     if uneven:
@@ -248,15 +248,13 @@ def _warn_uneven(parts: np.ndarray, weights: NodeWeights, num_parts: int) -> Non
         )
 
 
-def _spread(
-    parts: np.ndarray, left: np.ndarray, splits: tuple[np.ndarray, ...], num_parts: int
-) -> None:
+def _spread(parts: np.ndarray, left: np.ndarray, weights: NodeWeights, num_parts: int) -> None:
     """Gives a part to each node that is `left`, bool `[N]`: first to the nodes of each split,
-    to even the splits out, then to the rest. Changes `parts` and `left`."""
+    to even the splits out, then to those of each type, then to the rest. Changes `parts` and
+    `left`."""
     if not left.any():
         return
-    ones = np.broadcast_to(np.uint8(1), left.shape)
-    for column in (*splits, ones):
+    for column in weights.spread_by():
         load, count = np.zeros(num_parts, np.int64), 0
         for some in pieces(left.size):
             given = ~left[some]

@@ -4,12 +4,12 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from jgs.graph import Graph
+from jgs.graph import Graph, Schema
 from jgs.graph.adjacency import connected, in_neighbors
 from jgs.graph.checks import node_ids
 
@@ -20,8 +20,10 @@ _BESIDE = 25  # a part with a node above a limit may hold another 25th of the li
 
 @dataclass(frozen=True)
 class NodeWeights:
-    """The weights of nodes. Indexing by a slice or by node ids gives int64 `[n, 5]`, with a
-    column for each of `CONSTRAINTS`.
+    """The weights of nodes. Indexing by a slice or by node ids gives int64 `[n, C]`, with a
+    column for each of the `constraints`: `CONSTRAINTS`; and where a graph has several node
+    types, the nodes of each type, and the training nodes of each type that has some if several
+    have. This is what DistDGL's `balance_ntypes` does (Zheng et al. 2020, section 5.3).
 
     Fields:
       indptr: int64 `[N+1]`, may be memory-mapped. A node's weight in edges is the length of its
@@ -30,9 +32,11 @@ class NodeWeights:
       splits: for each of `train`, `val` and `test` an unsigned array `[N]`, how often the node
         is in it.
       only_connected: whether nodes without an edge have no weight.
-      limit: int64 `[5]` or None. A weight above the limit counts as a little less than the
+      limit: int64 `[C]` or None. A weight above the limit counts as a little less than the
         limit, so that a part with such a node is almost full. A weight that cannot be divided
         must not keep the rest from being evened out.
+      schema: that of a graph of several node types, or None.
+      trained: the numbers of the types that have training nodes, if these are several.
     """
 
     indptr: np.ndarray
@@ -40,10 +44,21 @@ class NodeWeights:
     splits: tuple[np.ndarray, ...]
     only_connected: bool = False
     limit: np.ndarray | None = None
+    schema: Schema | None = None
+    trained: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.connected.size, len(CONSTRAINTS)
+        return self.connected.size, len(self.constraints)
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The name of each column."""
+        if self.schema is None:
+            return CONSTRAINTS
+        names = [name for name, _ in self.schema.node_types]
+        of_types = (f"nodes of {name}" for name in names)
+        return (*CONSTRAINTS, *of_types, *(f"train of {names[kind]}" for kind in self.trained))
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         if isinstance(rows, slice):
@@ -52,10 +67,18 @@ class NodeWeights:
         else:
             degree = self.indptr[rows + 1] - self.indptr[rows]
         found = self.connected[rows]
-        weights = np.empty((degree.size, len(CONSTRAINTS)), np.int64)
+        weights = np.empty((degree.size, len(self.constraints)), np.int64)
         weights[:, 0], weights[:, 1] = found, degree
         for column, counts in enumerate(self.splits, 2):
             weights[:, column] = counts[rows]
+        if self.schema is not None:
+            kind = self.schema.numbers(
+                np.arange(first, stop) if isinstance(rows, slice) else rows
+            )
+            every = range(len(self.schema.node_types))
+            for column, number in enumerate((*every, *self.trained), len(CONSTRAINTS)):
+                weights[:, column] = kind == number
+            weights[:, len(CONSTRAINTS) + len(every) :] *= weights[:, 2:3]
         if self.only_connected:
             weights *= found[:, None]
         if self.limit is not None:
@@ -63,15 +86,41 @@ class NodeWeights:
             weights = np.where(weights > self.limit, lowered, weights)
         return weights
 
+    def spread_by(self) -> Iterator[np.ndarray]:
+        """Yields unsigned arrays `[N]`: how often each node counts in what is evened out, one
+        after the other, by the nodes without edges."""
+        if self.trained:
+            for number in self.trained:
+                yield self._of_type(number) * self.splits[0]
+        yield from self.splits
+        if self.schema is not None:
+            for number in range(len(self.schema.node_types)):
+                yield self._of_type(number)
+        yield np.broadcast_to(np.uint8(1), self.connected.shape)
+
+    def _of_type(self, number: int) -> np.ndarray:
+        """uint8 `[N]`: 1 for the nodes of a type."""
+        assert self.schema is not None
+        found: np.ndarray = np.zeros(self.connected.size, np.uint8)
+        for ids in self.schema.ranges(self.schema.node_types[number][0]):
+            found[ids.start : ids.stop] = 1
+        return found
+
 
 def constraint_weights(
     graph: Graph, train_idx: Any, val_idx: Any, test_idx: Any
 ) -> NodeWeights:
-    """Each node's weight in each of `CONSTRAINTS`. Raises `InputError`."""
+    """Each node's weight in each constraint of `NodeWeights`. Raises `InputError`."""
     splits = {"train_idx": train_idx, "val_idx": val_idx, "test_idx": test_idx}
     adjacency, n = in_neighbors(graph), graph.num_nodes
     counts = tuple(_counts(node_ids(name, ids, n), n) for name, ids in splits.items())
-    return NodeWeights(adjacency.indptr, connected(adjacency), counts)
+    weights = NodeWeights(adjacency.indptr, connected(adjacency), counts)
+    schema = graph.schema
+    if schema is None or len(schema.node_types) < 2:
+        return weights
+    trained = np.unique(schema.numbers(np.asarray(train_idx, np.int64))).tolist()
+    several = tuple(trained) if len(trained) > 1 else ()
+    return replace(weights, schema=schema, trained=several)
 
 
 def _counts(ids: np.ndarray, num_nodes: int) -> np.ndarray:

@@ -18,7 +18,9 @@ from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
 from jgs.graph import Graph, NodeIds
 from jgs.train.config import Config
+from jgs.train.loop.data import features_for
 from jgs.train.loop.fingerprint import fingerprint
+from jgs.train.loop.model import takes_types
 
 SPLITS = ("train", "val", "test")
 
@@ -98,7 +100,8 @@ def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> RunDa
     check_digests(data.name, digests, fingerprint(data))
     splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
     every = np.array([0, data.graph.num_nodes])
-    return RunData(comm, [data.graph], every, [data.features], None, splits, data.node_ids)
+    features = features_for(config, data.name, data.graph.schema, data.features)
+    return RunData(comm, [data.graph], every, [features], None, splits, data.node_ids)
 
 
 def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:
@@ -106,7 +109,7 @@ def _of_parts(config: Config, comm: Communicator, digests: dict[str, str]) -> Ru
         assert config.partition is not None
         parts = open_parts(config.partition, config.verification())
         check_digests(parts.name, digests, {"parts": parts.parts_id})
-        ranks = RankParts(comm, parts)
+        ranks = RankParts(comm, parts, takes_types(config))
         return ranks, ranks.graphs(config.mode)
 
     ranks, graphs = everywhere(comm, opened)

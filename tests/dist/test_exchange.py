@@ -203,8 +203,8 @@ def test_the_mesh_program_has_two_collectives():
     exchange = FeatureExchange(comm, offsets, dense(offsets), 8)
     nodes = comm.own([jnp.asarray(n) for n in batches(4)])
     flags = comm.own([np.zeros((), bool)] * 4)
-    owners = exchange._owners
-    operands = (exchange._store, nodes, flags, owners.offsets, owners.first)
+    owners = exchange.owners
+    operands = (exchange.store, nodes, flags, owners.offsets, owners.first)
     text = exchange._fetch.lower(*operands).compile().as_text()
     assert text.count(" all-to-all(") == 2
     assert not any(f" {other}(" in text for other in ("all-reduce", "all-gather"))

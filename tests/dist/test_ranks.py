@@ -83,7 +83,7 @@ def test_a_trial_cache_has_what_batches_read_most(parts):
     for cache in ("none", "trial"):
         with loader(comm, skewed, cache=cache) as batches:
             exchange = batches.source._exchange
-            filled, before = exchange._store, batches.source.counters.bytes
+            filled, before = exchange.store, batches.source.counters.bytes
             for epoch in range(2):
                 for batch, x in batches:
                     rows.append(jax.device_get((batch.nodes, x)))
@@ -93,7 +93,7 @@ def test_a_trial_cache_has_what_batches_read_most(parts):
                             other = np.unique(real[skewed.owner(real) != rank])
                             counts[rank, other] += 1
                             sizes.append(other.size)
-            assert exchange._store is filled
+            assert exchange.store is filled
             sent.append(batches.source.counters.bytes - before)
     half = len(rows) // 2
     jax.tree.map(np.testing.assert_array_equal, rows[:half], rows[half:])

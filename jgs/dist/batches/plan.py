@@ -31,7 +31,7 @@ from jgs.sampling.loading.items import Stage
 from jgs.sampling.loading.schedule import Schedule
 from jgs.sampling.plan import bound_of, plan_capacity
 
-_TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
+TRIALS, _VANILLA_TRIALS = 16, 4  # the batches that are drawn for a plan
 
 
 class RemoteNodes:
@@ -163,7 +163,7 @@ def planned_vanilla(
         any_seeds=not distinct,
         worst=worst,
     )
-    which = _evenly(len(schedules[0]), _VANILLA_TRIALS)
+    which = evenly(len(schedules[0]), _VANILLA_TRIALS)
     remote = RemoteNodes(comm, offsets, drawing, schedules)
     need = np.zeros((2, len(worst.edges)), np.int64)
     for key_data, asked in steps(comm, schedules, 0, which):
@@ -193,7 +193,7 @@ def request_capacity(
     if remote.comm.size == 1:  # one rank has no remote nodes
         return 1
     needs = []
-    for nodes in remote.nodes(epoch, _evenly(num_steps, _TRIALS)):
+    for nodes in remote.nodes(epoch, evenly(num_steps, TRIALS)):
         if cached is not None:
             nodes = [np.setdiff1d(n, c) for n, c in zip(nodes, cached, strict=True)]
         counts = [np.diff(np.searchsorted(np.sort(n), remote.offsets)) for n in nodes]
@@ -208,8 +208,8 @@ def planned_cache(
     """For each local rank the `num_rows` remote nodes that its batches of the epoch read most
     often, int32, padded with `N`. A row that is read once is worth its place too: it comes
     before the epoch, with all others, and no step waits for it."""
-    counts, _ = _read_by(remote, epoch, range(num_steps))
-    return [_top(count, num_rows) for count in counts]
+    counts, _ = read_counts(remote, epoch, range(num_steps))
+    return [most_read(count, num_rows) for count in counts]
 
 
 def trial_cache(remote: RemoteNodes, num_steps: int, num_rows: int) -> list[np.ndarray]:
@@ -219,8 +219,8 @@ def trial_cache(remote: RemoteNodes, num_steps: int, num_rows: int) -> list[np.n
 
     The batches are of epoch 1. So `request_capacity`, which draws those of epoch 0, does not
     count on the nodes by which the cache was chosen."""
-    counts, largest = _read_by(remote, 1, _evenly(num_steps, _TRIALS))
-    found = [_top(count, num_rows) for count in counts]
+    counts, largest = read_counts(remote, 1, evenly(num_steps, TRIALS))
+    found = [most_read(count, num_rows) for count in counts]
     for nodes in found:
         nodes[largest:] = counts.shape[1]
     return found
@@ -231,15 +231,25 @@ def degree_cache(
 ) -> list[np.ndarray]:
     """For each local rank the `num_rows` remote nodes that are most often a neighbour in its
     graph, int32, padded with `N`. It takes some bytes of memory a node, and none an edge."""
-    cached = []
+    return [most_read(count, num_rows) for count in degree_counts(comm, offsets, graphs)]
+
+
+def degree_counts(
+    comm: Communicator, offsets: np.ndarray, graphs: Sequence[Graph]
+) -> list[np.ndarray]:
+    """For each local rank how often each node is a neighbour in its graph, `[N]`; 0 for its own
+    nodes."""
+    counts = []
     for local, graph in enumerate(graphs):
         count = neighbor_counts(np.asarray(graph.indices), int(offsets[-1]))
         count[offsets[comm.rank + local] : offsets[comm.rank + local + 1]] = 0
-        cached.append(_top(count, num_rows))
-    return cached
+        counts.append(count)
+    return counts
 
 
-def _read_by(remote: RemoteNodes, epoch: int, which: Sequence[int]) -> tuple[np.ndarray, int]:
+def read_counts(
+    remote: RemoteNodes, epoch: int, which: Sequence[int]
+) -> tuple[np.ndarray, int]:
     """How many of these steps' batches read each remote node, unsigned ints `[num_local, N]`,
     and the most that one batch reads."""
     size = (remote.comm.num_local, int(remote.offsets[-1]))
@@ -252,12 +262,12 @@ def _read_by(remote: RemoteNodes, epoch: int, which: Sequence[int]) -> tuple[np.
     return counts, most
 
 
-def _evenly(num_steps: int, num: int) -> list[int]:
+def evenly(num_steps: int, num: int) -> list[int]:
     """At most `num` of an epoch's steps, evenly spaced."""
     return np.unique(np.linspace(0, num_steps - 1, min(num, num_steps)).astype(int)).tolist()
 
 
-def _top(count: np.ndarray, num: int) -> np.ndarray:
+def most_read(count: np.ndarray, num: int) -> np.ndarray:
     """The positions of the `num` largest positive counts, padded with the number of counts. Of
     equal counts the first ones are taken."""
     found = np.full(num, count.size, np.int32)

@@ -22,13 +22,16 @@ from jgs.dist.batches.plan import (
     trial_cache,
 )
 from jgs.dist.batches.source import HybridSampler, RankSampler, RankSource, update_program
+from jgs.dist.batches.typed_plan import typed_capacities, typed_keeper
 from jgs.dist.batches.vanilla import check_vanilla
 from jgs.dist.communicators.collect import all_degrees, all_out_degrees
 from jgs.dist.communicators.comm import Communicator, all_gather_rows
 from jgs.dist.rows.exchange import FeatureExchange
+from jgs.dist.rows.typed import TypedExchange
 from jgs.errors import InputError
-from jgs.graph import Graph
+from jgs.graph import Graph, Schema
 from jgs.graph.features import SparseFeatures
+from jgs.graph.typed_features import TypedFeatures, split_by_type
 from jgs.sampling.base import Adaptive, Sampler, State
 from jgs.sampling.capacity import round_up
 from jgs.sampling.learning import Learning
@@ -53,12 +56,14 @@ class RankParts:
       per_rank: how many parts a rank has.
       offsets: int64 `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
       mine: for each local rank its `Part`s.
-      features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them.
+      features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them;
+        or its `TypedFeatures`, where the parts have such, and with `typed` always. A type's
+        table is then a tuple of matrices where a rank has several parts.
 
     Raises `InputError`, for instance where `P` is no multiple of `R`.
     """
 
-    def __init__(self, comm: Communicator, parts: Parts):
+    def __init__(self, comm: Communicator, parts: Parts, typed: bool = False):
         if parts.num_parts % comm.size:
             raise InputError(
                 "the number of parts must be a multiple of the number of ranks",
@@ -73,7 +78,7 @@ class RankParts:
             [parts.part(rank * self.per_rank + i) for i in range(self.per_rank)]
             for rank in self._ranks
         ]
-        self.features = [_features(some) for some in self.mine]
+        self.features = [_features(some, parts.schema, typed) for some in self.mine]
 
     def graphs(self, mode: str) -> list[Graph]:
         """For each local rank its topology: the whole one, or in vanilla mode that of its own
@@ -193,7 +198,7 @@ def rank_loader(
         steps of all ranks report. Every rank applies all of it, in the order of the ranks, so
         the state is the same everywhere.
       in_place: rows may come as a `jgs.models.Placed`, which a `GNN` takes too; see
-        `FeatureExchange`.
+        `FeatureExchange`. Where the ranks have `TypedFeatures`, rows are `TypedRows` always.
       items, before: what batches are drawn for in place of the parts' training nodes, and the
         stages that make seeds of it, as in `Loader`. All ranks have all items, and each draws
         its share of a batch. The edges that are left out are those of the whole batch. In
@@ -241,6 +246,28 @@ def rank_loader(
     cache = "none" if comm.size == 1 else cache  # one rank has no remote rows
     cache_memory //= len(set(samplers))
 
+    def reading(
+        remote: RemoteNodes, num_steps: int
+    ) -> tuple[FeatureExchange | TypedExchange, Callable[[int], None]]:
+        """What reads the rows of batches, and a function that fills its cache for an epoch."""
+        features, schema = ranks.features, ranks.parts.schema
+        if schema is not None and isinstance(features[0], TypedFeatures):
+            capacities = typed_capacities(remote, 0, num_steps, schema)
+            typed = TypedExchange(background, schema, features, capacities, wire)
+            of_run = (num_steps, cache, cache_memory)
+            return typed, typed_keeper(remote, typed, graphs, *of_run)
+        capacity = request_capacity(remote, 0, num_steps)
+        of_all = (background, ranks.offsets, features, capacity, wire)
+        exchange = FeatureExchange(*of_all, in_place)
+        most = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
+        choose: dict[str, Callable[[int], list[np.ndarray]]] = {
+            "trial": lambda epoch: trial_cache(remote, num_steps, most),
+            "degree": lambda epoch: degree_cache(background, ranks.offsets, graphs, most),
+            "planned": lambda epoch: planned_cache(remote, epoch, num_steps, most),
+            "none": lambda epoch: [],
+        }
+        return exchange, _keeper(remote, exchange, num_steps, most, choose[cache])
+
     def make(sampler: Sampler) -> Source:
         order = (key, batch_size, shuffle, settings, sampler)
         schedules = ranks.schedules(*order, items, bool(stages))
@@ -271,20 +298,9 @@ def rank_loader(
             )
         remote = RemoteNodes(background, ranks.offsets, drawing, schedules)
         num_steps = len(schedules[0])
-        capacity = request_capacity(remote, 0, num_steps)
-        exchange = FeatureExchange(
-            background, ranks.offsets, ranks.features, capacity, wire, in_place
-        )
-        most = min(cache_memory // max(exchange.row_bytes, 1), ranks.parts.num_nodes)
-        choose: dict[str, Callable[[int], list[np.ndarray]]] = {
-            "trial": lambda epoch: trial_cache(remote, num_steps, most),
-            "degree": lambda epoch: degree_cache(background, ranks.offsets, graphs, most),
-            "planned": lambda epoch: planned_cache(remote, epoch, num_steps, most),
-        }
-        if cache != "none":
-            keep = _keeper(remote, exchange, num_steps, most, choose[cache])
-            if cache != "planned":
-                keep(0)
+        exchange, keep = reading(remote, num_steps)
+        if cache in ("trial", "degree"):
+            keep(0)
 
         def before_epoch(epoch: int) -> None:
             if cache == "planned":
@@ -331,18 +347,35 @@ def _keeper(
     return keep
 
 
-def _features(parts: Sequence[Part]) -> Any:
-    """One rank's rows: a matrix for each part, used where it lies; sparse rows are joined."""
-    features = [part.features for part in parts]
+def _features(parts: Sequence[Part], schema: Schema | None, typed: bool) -> Any:
+    """One rank's rows: a matrix for each part, used where it lies; sparse rows are joined. The
+    tables of `TypedFeatures` likewise; with `typed` other features are split by type."""
+    features: list[Any] = [part.features for part in parts]
+    if schema is not None and (typed or isinstance(features[0], TypedFeatures)):
+        first, stop = parts[0].index, parts[-1].index + 1
+        each = [schema.of_parts(index, index + 1) for index in range(first, stop)]
+        by_type = [
+            own if isinstance(own, TypedFeatures) else split_by_type(own, of_part)
+            for own, of_part in zip(features, each, strict=True)
+        ]
+        tables = [_as_table(_joined(t)) for t in zip(*(f.tables for f in by_type), strict=True)]
+        return TypedFeatures(tuple(tables), schema.of_parts(first, stop))
+    return _joined(features)
+
+
+def _as_table(rows: Any) -> Any:
+    """What `_joined` returned, as a table of `TypedFeatures`."""
+    if not isinstance(rows, list):
+        return rows
+    return tuple(rows) if len(rows) > 1 else rows[0]
+
+
+def _joined(features: Sequence[Any]) -> Any:
+    """The rows of several parts: None, a list of the matrices, or one `SparseFeatures`."""
+    if features[0] is None:
+        return None
     if not isinstance(features[0], SparseFeatures):
-        return features
+        return list(features)
     if len(features) == 1:
         return features[0]
-    rows = [
-        scipy.sparse.csr_matrix(
-            (np.asarray(f.values), np.asarray(f.indices), np.asarray(f.indptr)), f.shape
-        )
-        for f in features
-        if isinstance(f, SparseFeatures)
-    ]
-    return SparseFeatures.from_scipy(scipy.sparse.vstack(rows))
+    return SparseFeatures.from_scipy(scipy.sparse.vstack([f.to_scipy() for f in features]))

@@ -72,6 +72,8 @@ class FeatureExchange:
       width: `F`.
       capacity: as above; see `resize` and `fit_to_demand`.
       extra_rounds: the rounds so far beyond 2 a call.
+      owners, wire, demand: the `Owners`, how rows are sent and read, and what calls needed.
+      store: the `Store` of the ranks, `OWN`.
     """
 
     def __init__(
@@ -85,37 +87,46 @@ class FeatureExchange:
     ):
         if wire not in WIRE:
             raise InputError(f"wire must be one of {', '.join(WIRE)}", repr(wire), "Choose.")
-        self._owners = Owners(comm, offsets)
+        self.owners = Owners(comm, offsets)
         self.comm, self.extra_rounds, self._wire_dtype = comm, 0, wire
         self._asking = dict[int, Any]()
         self.replace(features)
         self._in_place = in_place and self._in_float32()
-        self._demand = Demand()
+        self.demand = Demand()
         self.resize(capacity)
 
     def replace(self, features: Sequence[Sequence[Any] | SparseFeatures]) -> None:
         """Takes other rows of the same shapes. Nothing stays cached."""
-        tables, bounds, width, entries = own_rows(self.comm, features, self._owners.ranges)
+        tables, bounds, width, entries = own_rows(self.comm, features, self.owners.ranges)
         self._own = list(zip(tables, bounds, strict=True))
-        self._wire: DenseWire | SparseWire = DenseWire(width, self._wire_dtype)
+        self.wire: DenseWire | SparseWire = DenseWire(width, self._wire_dtype)
         if entries is not None:
-            self._wire = SparseWire(width, entries, self._wire_dtype)
-        empty = np.zeros((0, self._wire.words), self._wire.kept)
+            self.wire = SparseWire(width, entries, self._wire_dtype)
+        empty = np.zeros((0, self.wire.words), self.wire.kept)
         self._no_cache = (as_device(empty), as_device(np.zeros(0, np.int32)))
-        self._store = self._with(self._no_cache)
+        self.store = self._with(self._no_cache)
 
     @property
     def width(self) -> int:
-        return self._wire.width
+        return self.wire.width
+
+    @property
+    def exact(self) -> bool:
+        """Whether the rows are matrices that the wire does not round, so that they can be read
+        where they lie."""
+        if isinstance(self.wire, SparseWire):
+            return False
+        dtypes = {t.dtype for tables, _ in self._own for t in tables}
+        return all(jnp.promote_types(d, self.wire.dtype) == self.wire.dtype for d in dtypes)
 
     def _in_float32(self) -> bool:
-        if isinstance(self._wire, SparseWire) or self._wire_dtype != "float32":
+        if isinstance(self.wire, SparseWire) or self._wire_dtype != "float32":
             return False
         return {t.dtype for tables, _ in self._own for t in tables} == {jnp.dtype(jnp.float32)}
 
     def resize(self, capacity: int) -> None:
         """Sets `capacity`. All ranks call it alike; the next call compiles."""
-        self.capacity = self._owners.resize(max(int(capacity), 1))
+        self.capacity = self.owners.resize(max(int(capacity), 1))
         operands = (OWN, OWN, OWN, SAME, SAME)
         self._fetch = self.comm.program(self._one_round, operands, (OWN, SAME))
         self._read_placed = self.comm.program(self._read, (OWN, OWN, OWN), OWN)
@@ -124,7 +135,7 @@ class FeatureExchange:
         """Enlarges `capacity` where the calls so far say that one call in ten thousand or more
         will need further rounds. All ranks call it, and have seen the same calls. Where it
         enlarges, the next call compiles."""
-        if (need := self._demand.most()) > self.capacity:
+        if (need := self.demand.most()) > self.capacity:
             self.resize(rounded(need))
 
     def __call__(self, nodes: Any, overflow: Any = None) -> tuple[Any, bool]:
@@ -132,29 +143,29 @@ class FeatureExchange:
         theirs again. `overflow`: `OWN` bool scalars, by default False."""
         if overflow is None:
             overflow = self.comm.own([np.zeros((), bool)] * self.comm.num_local)
-        offsets, first = self._owners.offsets, self._owners.first
-        found, most = self._fetch(self._store, nodes, overflow, offsets, first)
+        offsets, first = self.owners.offsets, self.owners.first
+        found, most = self._fetch(self.store, nodes, overflow, offsets, first)
         if (num := int(most)) == VOID:
             return found, True
-        self._demand.add(num)
-        further = self._owners.further(num)
+        self.demand.add(num)
+        further = self.owners.further(num)
         self.extra_rounds += 2 * len(further)
         if self._in_place and not further:
             place, replies = found
-            return Placed((*self._store.own, self._store.cached, *replies), place), False
+            return Placed((*self.store.own, self.store.cached, *replies), place), False
         x = self._put_together(found)
         for nth in further:
-            found, _ = self._fetch(self._store, nodes, overflow, offsets, nth)
+            found, _ = self._fetch(self.store, nodes, overflow, offsets, nth)
             x = jax.tree.map(jnp.add, x, self._put_together(found))
         return x, False
 
     def _put_together(self, found: Any) -> Any:
-        return self._read_placed(self._store, *found) if self._in_place else found
+        return self._read_placed(self.store, *found) if self._in_place else found
 
     @property
     def row_bytes(self) -> int:
         """The bytes that a cached row takes."""
-        return 4 * self._wire.words
+        return 4 * self.wire.words
 
     def cache(self, nodes: Sequence[np.ndarray]) -> None:
         """Keeps the rows of these nodes, int32 `[C]` for each local rank, and no others.
@@ -164,9 +175,9 @@ class FeatureExchange:
         reply for each `capacity` of them. Where one round suffices, it has room for fewer than
         twice as many as are asked for. A new size of that round compiles.
         """
-        owners = self._owners
-        before = self.comm.local((self._store.cached, self._store.cache_slot))
-        self._store = self._with(self._no_cache)
+        owners = self.owners
+        before = self.comm.local((self.store.cached, self.store.cache_slot))
+        self.store = self._with(self._no_cache)
         size = nodes[0].size
         if self.comm.size == 1 or size == 0:  # nobody is there to ask, or nothing to ask for
             return
@@ -183,7 +194,7 @@ class FeatureExchange:
             asked = [np.full(capacity * self.comm.size, owners.num_rows, np.int32) for _ in now]
             for room, ids, which in zip(asked, nodes, now, strict=True):
                 room[: np.count_nonzero(which)] = ids[which]
-            rows = self._ask_only(capacity)(self._store, self.comm.own(asked), owners.offsets)
+            rows = self._ask_only(capacity)(self.store, self.comm.own(asked), owners.offsets)
             for found, which, some in zip(cached, now, self.comm.local(rows), strict=True):
                 found[which] = np.asarray(some)[: np.count_nonzero(which)]
         caches = []
@@ -192,7 +203,7 @@ class FeatureExchange:
             slot = np.full(owners.num_rows, -1, np.int32)
             slot[ids[real]] = real
             caches.append((as_device(found), as_device(slot)))
-        self._store = self._with(*caches)
+        self.store = self._with(*caches)
 
     def _ask_only(self, capacity: int) -> Any:
         """The program that fills a cache, by rounds of so many nodes of every owner."""
@@ -209,10 +220,10 @@ class FeatureExchange:
         found = np.zeros((ids.size, rows.shape[1]), rows.dtype)
         if slots.size == 0:
             return found, ids
-        real = ids < self._owners.num_rows
+        real = ids < self.owners.num_rows
         slot = np.where(real, np.asarray(slots)[np.where(real, ids, 0)], -1)
         found[slot >= 0] = np.asarray(rows)[slot[slot >= 0]]
-        return found, np.where(slot >= 0, np.int32(self._owners.num_rows), ids)
+        return found, np.where(slot >= 0, np.int32(self.owners.num_rows), ids)
 
     def _with(self, *caches: tuple[jax.Array, jax.Array]) -> Any:
         if len(caches) == 1:
@@ -233,7 +244,7 @@ class FeatureExchange:
         return (place, replies) if self._in_place else self._read(store, place, replies), most
 
     def _read(self, store: Store, place: jax.Array, replies: list[jax.Array]) -> jax.Array:
-        return self._wire.read(store.own, store.cached, replies, place)
+        return self.wire.read(store.own, store.cached, replies, place)
 
     def _raw_rows(
         self, store: Store, nodes: jax.Array, offsets: jax.Array, capacity: int
@@ -243,7 +254,7 @@ class FeatureExchange:
         place, replies, _ = self._ask(
             store, nodes, jnp.zeros((), bool), offsets, zero, capacity
         )
-        num_own, sent = num_rows(store.own), self._wire.keep(jnp.concatenate(replies))
+        num_own, sent = num_rows(store.own), self.wire.keep(jnp.concatenate(replies))
         at = jnp.where(place >= num_own, place - num_own, sent.shape[0])
         return sent.at[at].get(mode="fill", fill_value=0)
 
@@ -259,31 +270,45 @@ class FeatureExchange:
         """Where each node's row is; the replies, `[c, W]` from each other rank; and the most
         nodes that a rank must ask another for, or `VOID` where the sample of some rank has
         overflowed. The request tells all ranks the last."""
-        comm, others, num_own = self.comm, self.comm.size - 1, num_rows(store.own)
-        (place, asked), most = self._owners.find(
-            nodes,
-            offsets,
-            nth,
-            overflow,
-            store.cache_slot,
-            capacity=capacity,
-            num_own=num_own,
-            num_cached=store.cached.shape[0],
+        sizes = self._sizes(store, capacity)
+        (place, asked), most = self.owners.find(
+            nodes, offsets, nth, overflow, store.cache_slot, **sizes
         )
-        place = jnp.where(place < num_own, place_own(store.bounds, place), place)
-        if comm.size == 1:
-            return place, [], most
-        asked = place_own(store.bounds, asked).reshape(comm.size, -1)
-        rank = comm.index()
-        rows = [
-            self._wire.pack(store.own, asked[(rank + 1 + i) % comm.size]) for i in range(others)
+        replies = self.comm.others(self.packed(store, asked)) if self.comm.size > 1 else []
+        return self.placed(store, place, capacity), replies, most
+
+    def _sizes(self, store: Store, capacity: int) -> dict[str, int]:
+        num_own, num_cached = num_rows(store.own), store.cached.shape[0]
+        return {"capacity": capacity, "num_own": num_own, "num_cached": num_cached}
+
+    # The steps of a round, for an exchange of several tables at once.
+
+    def requests(
+        self, store: Store, nodes: jax.Array, offsets: jax.Array, nth: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `Owners.requests`."""
+        sizes = self._sizes(store, self.capacity)
+        return self.owners.requests(nodes, offsets, nth, store.cache_slot, **sizes)
+
+    def packed(self, store: Store, asked: jax.Array) -> list[jax.Array]:
+        """The replies as they are sent, in the order of `others`. `asked` is that of a
+        `Round`."""
+        size, rank = self.comm.size, self.comm.index()
+        asked = place_own(store.bounds, asked).reshape(size, -1)
+        return [
+            self.wire.pack(store.own, asked[(rank + 1 + i) % size]) for i in range(size - 1)
         ]
-        replies = comm.others(rows)
+
+    def placed(self, store: Store, place: jax.Array, capacity: int) -> jax.Array:
+        """`route`'s places in the rank's own tables, its cache and the replies of `others`."""
+        num_own = num_rows(store.own)
+        place = jnp.where(place < num_own, place_own(store.bounds, place), place)
         # `route` counts the replies from rank 0 on, but `others` returns them in another order.
         begin = num_own + store.cached.shape[0]
         owner, nth = jnp.divmod(place - begin, capacity)
-        answer = begin + (rank - 1 - owner) % comm.size * capacity + nth
-        return jnp.where(place >= begin, answer, place), replies, most
+        rank, size = self.comm.index(), self.comm.size
+        answer = begin + (rank - 1 - owner) % size * capacity + nth
+        return jnp.where(place >= begin, answer, place)
 
 
 def _nth_of_owner(nodes: np.ndarray, bounds: np.ndarray) -> np.ndarray:

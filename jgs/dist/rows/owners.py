@@ -102,26 +102,41 @@ class Owners:
         Returns the round, and the most rows that a rank must ask another for, in all rounds;
         `VOID` where the ids of some rank are void.
         """
+        requests, place = self.requests(ids, offsets, nth, cached, **sizes)
+        if void is not None:
+            requests = requests.at[:, -1].set(jnp.where(void, VOID, requests[:, -1]))
+        if self.comm.size == 1:
+            return Round(place, jnp.zeros(0, jnp.int32)), requests[0, -1]
+        asked, most = self.asked(self.comm.all_to_all(requests), offsets)
+        return Round(place, asked), most
+
+    def requests(
+        self,
+        ids: jax.Array,
+        offsets: jax.Array,
+        nth: jax.Array,
+        cached: jax.Array | None = None,
+        **sizes: int,
+    ) -> tuple[jax.Array, jax.Array]:
+        """What `find` sends each rank, int32 `[R, c+1]`, and where each row will be; both are
+        `route`'s."""
         if ids.ndim != 1 or ids.dtype != jnp.int32:
             raise InputError(
                 "nodes must be int32 [S]",
                 f"{ids.dtype}{list(ids.shape)}",
                 "Pass a batch's nodes.",
             )
-        comm, rank, none = self.comm, self.comm.index(), jnp.zeros(0, jnp.int32)
         sizes = {"capacity": self.capacity, "num_own": self.num_own, "num_cached": 0} | sizes
-        slots = none if cached is None else cached
-        requests, place = route(ids, offsets, slots, rank, nth, **sizes)
-        most = requests[:, -1]
-        if void is not None:
-            most = jnp.where(void, VOID, most)
-        if comm.size == 1:
-            return Round(place, none), most[0]
-        received = comm.all_to_all(requests if void is None else requests.at[:, -1].set(most))
-        wanted, first = received[:, :-1], offsets[rank]
-        mine = (wanted >= first) & (wanted < offsets[rank + 1])
-        asked = jnp.where(mine, wanted - first, -1).reshape(-1)
-        return Round(place, asked), jnp.max(received[:, -1])
+        slots = jnp.zeros(0, jnp.int32) if cached is None else cached
+        return route(ids, offsets, slots, self.comm.index(), nth, **sizes)
+
+    def asked(self, received: jax.Array, offsets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Of the requests that all ranks sent this one: its own rows that they ask for, as in
+        `Round`; and the most rows that a rank must ask another for."""
+        rank, wanted = self.comm.index(), received[:, :-1]
+        mine = (wanted >= offsets[rank]) & (wanted < offsets[rank + 1])
+        asked = jnp.where(mine, wanted - offsets[rank], -1).reshape(-1)
+        return asked, jnp.max(received[:, -1])
 
     def fetch(self, table: jax.Array, found: Round) -> jax.Array:
         """The rows `[S, W]` that a round of `find` brings, of every rank's `table`

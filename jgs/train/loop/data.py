@@ -22,7 +22,16 @@ from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.collect import all_features
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, MiniBatch, NodeIds, SparseFeatures, as_device
+from jgs.graph import (
+    Graph,
+    MiniBatch,
+    NodeIds,
+    Schema,
+    SparseFeatures,
+    TypedFeatures,
+    as_device,
+)
+from jgs.graph.typed_features import shown_tables, split_by_type
 from jgs.models import read_inputs
 from jgs.sampling import Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
@@ -34,6 +43,7 @@ from jgs.train.loop.fingerprint import (
     fingerprint_features,
     fingerprint_plain,
 )
+from jgs.train.loop.model import Types, takes_types
 
 Samplers = Sampler | SamplerSchedule
 States = Mapping[Sampler, State]
@@ -47,7 +57,9 @@ class Data:
     Fields:
       comm: the communicator of the ranks.
       name, num_classes, class_names: as in `jgs.data.Dataset`.
-      num_features, sparse: the width of the features, and whether they are sparse.
+      num_features, sparse: the width of the features, and whether they are sparse. Of
+        `TypedFeatures` the sum of the widths, and whether a type has sparse ones.
+      types: the `Types` for which a model of typed graphs is made; None for other models.
       num_seeds, num_steps: the training nodes, or the items of `ask`, and the training steps
         in an epoch.
       labels, host_labels: the labels of all nodes, as a step takes them and in NumPy.
@@ -63,6 +75,7 @@ class Data:
 
     num_features: int
     sparse: bool
+    types: Types | None
     num_seeds: int
     num_steps: int
     digests: dict[str, str]
@@ -86,6 +99,14 @@ class Data:
         self.class_names = getattr(data, "class_names", None)
         self.host_labels = np.zeros(0, np.int32) if labels is None else labels
         self.labels = comm.same(as_device(self.host_labels))
+
+    def _describe(self, features: Any, schema: Schema | None) -> None:
+        """Sets the fields that say what the features are."""
+        typed = isinstance(features, TypedFeatures)
+        tables = features.tables if typed else [features]
+        self.num_features = sum(features.widths) if typed else features.shape[1]
+        self.sparse = any(isinstance(table, SparseFeatures) for table in tables)
+        self.types = Types(features.widths, schema) if typed and schema is not None else None
 
     def ask(self, items: Any, before: Any, graphs: list[Graph]) -> None:
         """Has batches be of `items`, of which the stage `before` makes seeds, and drawn from
@@ -113,6 +134,12 @@ class Data:
         reads = any("features" in each.node_columns for each in samplers_of(sampler))
         if not reads or not self.num_features or self._config.mode == "vanilla":
             return self.graphs
+        if self.types is not None:
+            raise InputError(
+                "a sampler that reads features must have them in one matrix for all nodes",
+                f"--sampler {self._config.sampler} for --model {self._config.model}",
+                "Choose another sampler, e.g. neighbors.",
+            )
         columns = {"features": self._every_feature}
         return [graph.with_node_columns(**columns) for graph in self.graphs]
 
@@ -141,11 +168,11 @@ class WholeData(Data):
 
     def __init__(self, config: Config, pairs: bool = False):
         super().__init__(config, Alone(), data := _load(config, pairs))
-        features, graph = data.features, data.graph
+        graph = data.graph
+        features = features_for(config, data.name, graph.schema, data.features)
         if features is None:
             features = jnp.zeros((graph.num_nodes, 0))
-        self.num_features = features.shape[1]
-        self.sparse = isinstance(features, SparseFeatures)
+        self._describe(features, graph.schema)
         self.graphs, self.features = [graph], [features]
         self.offsets = np.array([0, graph.num_nodes])
         self.plain = data
@@ -170,6 +197,8 @@ class WholeData(Data):
         def read(batch: MiniBatch) -> Any:
             if batch.direct_inputs:
                 return jax.block_until_ready(_read(features, batch, reduce=reduce))
+            if isinstance(features, TypedFeatures):  # a jitted function would copy the tables
+                return jax.block_until_ready(jgs.ops.gather(features, batch.nodes))
             return jax.block_until_ready(_gather(features, batch.nodes))
 
         return Loader(
@@ -205,9 +234,10 @@ class PartedData(Data):
             _refuse_empty(parts, "val", "test")
         super().__init__(config, comm, parts)
         self._parts, self.own_ids = parts, parts.new_ids
-        self._ranks = RankParts(comm, parts)
-        described = parts.manifest["features"]
-        self.num_features, self.sparse = described["shape"][1], described["sparse"]
+        self._ranks = RankParts(comm, parts, takes_types(config))
+        check_types(config, parts.name, parts.schema, self._ranks.features[0])
+        own = self._ranks.features[0]
+        self._describe(own[0] if isinstance(own, list) else own, parts.schema)
         seeds = [part["seeds"] for part in parts.manifest["parts"]]
         self.num_seeds = sum(seeds)
         self.num_steps = -(-max(seeds) * self._ranks.per_rank // config.batch_size)
@@ -247,6 +277,37 @@ class PartedData(Data):
         ids = getattr(self._parts, f"{name}_idx")
         bounds = self.offsets[self.comm.rank :][: self.comm.num_local + 1]
         return [np.asarray(ids[a:b]) for a, b in pairwise(np.searchsorted(ids, bounds))]
+
+
+def features_for(config: Config, name: str, schema: Schema | None, features: Any) -> Any:
+    """The features of the data set `name` as the configuration's model reads them: a model of
+    typed graphs `TypedFeatures`, also where one matrix has the rows of all nodes. Raises
+    `InputError` where the model and the data do not fit."""
+    check_types(config, name, schema, features)
+    if takes_types(config) and not isinstance(features, TypedFeatures):
+        assert schema is not None
+        return split_by_type(features, schema)
+    return features
+
+
+def check_types(config: Config, name: str, schema: Schema | None, features: Any) -> None:
+    """Raises `InputError` where a model of typed graphs is to learn from a graph without types,
+    or another model from features of different widths."""
+    if "model" not in config.owners:
+        return
+    typed = takes_types(config)
+    if typed and schema is None:
+        raise InputError(
+            f"--model {config.model} must be for a graph with node types and relations",
+            f"{name}, which has none",
+            "Choose a model of untyped graphs, e.g. --model sage.",
+        )
+    if not typed and isinstance(features, TypedFeatures):
+        raise InputError(
+            f"--model {config.model} must have features of one width for all nodes",
+            f"{name}, with {shown_tables(features)}",
+            "Choose a model of typed graphs, e.g. --model rgcn.",
+        )
 
 
 def open_data(

@@ -13,6 +13,7 @@ from jgs.data import Dataset
 from jgs.data.plain import Plain
 from jgs.graph import Graph
 from jgs.graph.features import SparseFeatures
+from jgs.graph.typed_features import TypedFeatures
 
 _WHOLE = 64 << 20  # arrays of at most so many bytes are read whole, of larger ones samples
 _SAMPLES = 64
@@ -44,9 +45,14 @@ def fingerprint_plain(data: Plain) -> dict[str, str]:
 
 
 def fingerprint_features(features: Any) -> str:
-    """SHA-256 of the features of a data set, dense or sparse, or "none"."""
+    """SHA-256 of the features of a data set, dense, sparse or typed, or "none"."""
     if features is None:
         return "none"
+    if isinstance(features, TypedFeatures):
+        digests = " ".join(map(fingerprint_features, features.tables)).encode()
+        return digest_of(features.schema.as_bytes(), np.frombuffer(digests, np.uint8))
+    if isinstance(features, tuple):
+        return digest_of(*features)
     if not isinstance(features, SparseFeatures):
         return digest_of(features)
     arrays = [np.asarray(a) for a in (features.indptr, features.indices, features.values)]

@@ -24,7 +24,7 @@ from jgs.train.evaluation.metrics import make_metric
 from jgs.train.evaluation.rows import scratch_folder
 from jgs.train.loop.data import Data
 from jgs.train.loop.losses import Count, Loss, count_seeds, node_loss
-from jgs.train.loop.model import make_model, make_sampler
+from jgs.train.loop.model import make_model, make_sampler, shape_of_types
 from jgs.train.loop.progress import Meter, timed
 from jgs.train.loop.schedules import check_schedule
 
@@ -78,12 +78,14 @@ class Job:
     def model(self, key: jax.Array) -> Any:
         """The model; `key` decides its first parameters."""
         data = self.data
-        return make_model(self.config, data.num_features, data.num_classes, data.sparse, key)
+        widths = (data.num_features, data.num_classes, data.sparse)
+        return make_model(self.config, *widths, key, data.types)
 
     def shape(self) -> dict[str, Any]:
         """What a checkpoint says about the model and its outputs beside the configuration."""
         names = ("num_features", "num_classes", "sparse", "class_names")
         found = {name: getattr(self.data, name) for name in names}
+        found |= shape_of_types(self.data.types)
         return found | {"multilabel": self.data.host_labels.ndim == 2}
 
     def start(self, model: Any, key: jax.Array, scratch: Path | None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from flax import nnx
 
 from jgs.errors import InputError
+from jgs.graph import Schema
 from jgs.models import GNN, PairModel
 from jgs.options import arguments_of, as_typed
 from jgs.sampling import ByEpoch, OnPlateau, Sampler, SamplerSchedule, Walker
@@ -59,16 +61,42 @@ def make_sampler(
     return OnPlateau(samplers, config.plateau_fraction, config.plateau_epochs)
 
 
+class Types(NamedTuple):
+    """What a model of a typed graph is made for.
+
+    Fields:
+      widths: the number of features of each node type, 0 for a type without features.
+      schema: the graph's `jgs.graph.Schema`.
+    """
+
+    widths: tuple[int, ...]
+    schema: Schema
+
+
+def takes_types(config: Config) -> bool:
+    """Whether the configuration's model is one of typed graphs: its class says `typed = True`.
+    It reads `TypedRows`, and the relation of every edge."""
+    if "model" not in config.owners:
+        return False
+    return bool(getattr(OWNERS["model"].find(config.model), "typed", False))
+
+
 def num_layers(config: Config) -> int:
     """The number of layers of the configuration's model."""
     return _make(config, False, None, {}).num_hops or config.layers or 2
 
 
 def make_model(
-    config: Config, num_features: int, num_classes: int, sparse: bool, key: jax.Array
+    config: Config,
+    num_features: int,
+    num_classes: int,
+    sparse: bool,
+    key: jax.Array,
+    types: Types | None = None,
 ) -> GNN:
     """The model of a configuration, with computed parameters; `key` decides them. `sparse` says
-    whether the features are sparse.
+    whether the features are sparse. A model of typed graphs is made for the `types`: it gets
+    their widths as `in_features`, and the `schema`.
 
     The function waits for the parameters. If memory runs out, JAX raises an error when it is
     waited for; when NumPy reads the arrays instead, JAX aborts the process.
@@ -76,9 +104,11 @@ def make_model(
     input_dropout = config.input_dropout
     if input_dropout is None:  # bags of words are redundant, dense features seldom are
         input_dropout = config.dropout if sparse else 0.0
+    inputs: dict[str, Any] = {"in_features": num_features}
+    if types is not None:
+        inputs = {"in_features": types.widths, "schema": types.schema}
     model = config.made(
         "model",
-        in_features=num_features,
         hidden_features=config.hidden,
         out_features=num_classes,
         num_layers=num_layers(config),
@@ -86,6 +116,7 @@ def make_model(
         input_dropout=input_dropout,
         norm=config.norm,
         rngs=nnx.Rngs(key),
+        **inputs,
     )
     jax.block_until_ready(nnx.state(model))
     return model
@@ -96,10 +127,28 @@ def make_pair_model(config: Config, shape: dict[str, Any], key: jax.Array) -> Pa
     `PairJob.shape` returned."""
     keys = jax.random.split(key, 3)
     width = shape["num_features"] + shape["learned"]
-    encoder = make_model(config, width, config.hidden, shape["sparse"], keys[0])
+    of_encoder = (config, width, config.hidden, shape["sparse"], keys[0])
+    encoder = make_model(*of_encoder, types_of(shape))
     decoder = make_decoder(config, shape, nnx.Rngs(keys[1]))
     nodes, learned = shape["num_nodes"], shape["learned"]
     return PairModel(encoder, decoder, nodes, learned, rngs=nnx.Rngs(keys[2]))
+
+
+def shape_of_types(types: Types | None) -> dict[str, Any]:
+    """What a checkpoint says of `types`: nothing, or their fields in the form of JSON."""
+    if types is None:
+        return {}
+    return {"widths": list(types.widths), "schema": types.schema.as_bytes().tobytes().decode()}
+
+
+def types_of(shape: dict[str, Any]) -> Types | None:
+    """The types of which `shape` has the fields that `shape_of_types` returned."""
+    if "schema" not in shape:
+        return None
+    text = np.frombuffer(shape["schema"].encode(), np.uint8)
+    schema = Schema.from_bytes("the checkpoint", text)
+    assert schema is not None
+    return Types(tuple(shape["widths"]), schema)
 
 
 def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
@@ -130,6 +179,14 @@ def _make(config: Config, direct: bool, widths: Widths | None, changed: dict[str
     arguments: dict[str, Any] = {}
     if direct and "relabel_inputs" in fields:
         arguments["relabel_inputs"] = False
+    if takes_types(config):
+        if "edges" not in fields:
+            raise InputError(
+                f"--model {config.model} must have a sampler that says the type of each edge",
+                f"--sampler {config.sampler}",
+                "Choose another, e.g. neighbors.",
+            )
+        arguments["edges"] = ("type",)
     if "widths" in fields:
         sizes = next(changed.get(n, config.options[n]) for n in _SIZES if n in config.options)
         arguments["widths"] = (1,) * len(sizes) if widths is None else widths()

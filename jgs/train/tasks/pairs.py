@@ -29,7 +29,7 @@ from jgs.train.loop.data import PartedData, WholeData, open_data
 from jgs.train.loop.fingerprint import digest_of
 from jgs.train.loop.job import Job
 from jgs.train.loop.losses import count_pairs
-from jgs.train.loop.model import make_pair_model, make_sampler
+from jgs.train.loop.model import make_pair_model, make_sampler, shape_of_types
 from jgs.train.tasks.nodes import check_layers
 from jgs.train.tasks.targets import HOW, Targets, split_targets
 from jgs.train.tasks.task import Task
@@ -128,8 +128,14 @@ class PairJob(Job):
         data.ask(self.targets.train, self.stage(self._copies()), self.targets.messages)
         self.learned = task.learned
         if self.learned is None:
-            self.learned = 0 if data.num_features else _WIDTH
-        if not data.num_features + self.learned:
+            self.learned = 0 if data.num_features or data.types else _WIDTH
+        if data.types is not None and self.learned:
+            raise InputError(
+                "--learned must be 0 for a model of typed graphs, which learns rows itself",
+                f"{self.learned} for --model {config.model}",
+                "Leave it out.",
+            )
+        if data.types is None and not data.num_features + self.learned:
             raise InputError(
                 "nodes must have features or learned rows",
                 "neither, --learned 0",
@@ -169,6 +175,7 @@ class PairJob(Job):
             "sparse": self.data.sparse,
             "num_nodes": self.num_nodes,
             "learned": self.learned,
+            **shape_of_types(self.data.types),
             **self.decoder_shape(),
         }
 

@@ -1,0 +1,134 @@
+"""A data set's arrays where the graph has node types: labels and splits that are given for the
+nodes of one type, and features with a table for each type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jgs.data.values import as_ids, as_labels, check_finite, normalized, split_ids
+from jgs.errors import InputError
+from jgs.graph import Graph, Schema, SparseFeatures, TypedFeatures, as_device
+from jgs.graph.device import as_numpy
+from jgs.graph.features import check_entries
+from jgs.graph.typed_features import shown_tables
+
+
+def schema_of(name: str, graph: Graph) -> Schema:
+    """The schema of the graph of the data set `name`. Raises `InputError` if it has none."""
+    if graph.schema is None:
+        raise InputError(
+            f"features and labels of {name} by node type must be for a graph with a schema",
+            "a graph without node types",
+            "Give arrays for all nodes, or make the graph with Graph.from_relations.",
+        )
+    return graph.schema
+
+
+def only_type(name: str, labels: Mapping[str, Any]) -> str:
+    """The node type that has labels. Raises `InputError` unless it is one."""
+    if len(labels) != 1:
+        raise InputError(
+            f"labels of {name} by node type must be for one type",
+            ", ".join(map(repr, labels)) or "none",
+            "Give {'paper': labels}.",
+        )
+    return next(iter(labels))
+
+
+def nodes_of(schema: Schema, node_type: str) -> np.ndarray:
+    """int32: the ids of the nodes of a type, ascending. Raises `InputError`."""
+    ranges = schema.ranges(node_type)
+    return np.concatenate([np.arange(r.start, r.stop, dtype=np.int32) for r in ranges])
+
+
+def labels_of_all(name: str, labels: Any, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The labels of all `num_nodes` nodes, of those of `nodes`. Other nodes have -1, or zeros
+    where a node can have several labels. Raises `InputError`."""
+    labels = as_labels(name, labels)
+    if len(labels) != nodes.size:
+        raise InputError(
+            f"the labels of {name} must be one for every node of their type",
+            f"{len(labels)} for {nodes.size} nodes",
+            "Give a label for every node, -1 where there is none.",
+        )
+    none = -1 if labels.ndim == 1 else 0
+    every = np.full((num_nodes, *labels.shape[1:]), none, labels.dtype)
+    every[nodes] = labels
+    return every
+
+
+def splits_of_type(name: str, splits: Any, nodes: np.ndarray) -> list[np.ndarray]:
+    """The node ids of each split that `splits` gives by the places within `nodes`. Raises
+    `InputError`."""
+    within = zip(("train", "val", "test"), split_ids(name, splits, nodes.size), strict=True)
+    return [nodes[as_ids(name, split, ids, nodes.size)] for split, ids in within]
+
+
+def typed_features(
+    name: str, features: Any, schema: Schema, normalize_features: bool = False
+) -> TypedFeatures:
+    """`features`, a dict by node type or `TypedFeatures`, for the nodes of `schema`. Raises
+    `InputError`."""
+    if isinstance(features, TypedFeatures):
+        if features.schema != schema.without_relations():
+            raise InputError(
+                f"the features of {name} must have the node types of its graph",
+                f"{features.schema.node_types} for {schema.node_types}",
+                "Make them with TypedFeatures.from_dict(graph.schema, ...).",
+            )
+        made = features
+    else:
+        given = {k: t if _is_table(t) else as_numpy(t) for k, t in features.items()}
+        made = TypedFeatures.from_dict(schema, given)
+    if not normalize_features:
+        return made
+    tables = [None if table is None else _normalized(name, table) for table in made.tables]
+    return TypedFeatures(tuple(tables), made.schema)
+
+
+def _is_table(table: Any) -> bool:
+    return table is None or isinstance(table, SparseFeatures) or hasattr(table, "tocsr")
+
+
+def _normalized(name: str, table: Any) -> Any:
+    if isinstance(table, SparseFeatures):
+        return SparseFeatures.from_scipy(normalized(name, table.to_scipy()))
+    return as_device(normalized(name, np.asarray(table)))
+
+
+def check_typed(name: str, features: TypedFeatures, graph: Graph, values: bool) -> None:
+    """Raises `InputError` unless each node type of the graph has its table or none, of the
+    right number of rows and dtype; with `values` also of finite numbers."""
+    schema = schema_of(name, graph)
+    typed_features(name, features, schema)
+    for (kind, count), table in zip(schema.node_types, features.tables, strict=True):
+        if table is None:
+            continue
+        what = f"the features of {kind} in {name}"
+        if len(table.shape) != 2 or table.shape[0] != count:
+            raise InputError(
+                f"{what} must have one row for every node",
+                f"shape {list(table.shape)} for {count} nodes",
+                "Give the missing rows, or remove those too many.",
+            )
+        if isinstance(table, SparseFeatures):
+            if values:
+                check_entries(what, table)
+        elif table.dtype not in (np.float32, np.float16):
+            raise InputError(
+                f"{what} must be float32 or float16",
+                table.dtype,
+                "Convert them with .astype(numpy.float32).",
+            )
+        elif values:
+            check_finite(f"{kind} in {name}", np.asarray(table))
+
+
+def shown_features(features: Any) -> str:
+    """The widths of features, as "1,433 sparse", or by node type: "user 3, shop none"."""
+    if isinstance(features, TypedFeatures):
+        return shown_tables(features)
+    return f"{features.shape[1]:,}" + " sparse" * isinstance(features, SparseFeatures)

@@ -1,0 +1,113 @@
+"""`rank_loader` on parts of a typed graph: N ranks get what one gets, in 2 rounds a step."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+
+from jgs import Graph
+from jgs.data import Dataset
+from jgs.dist import RankParts, open_parts, rank_loader
+from jgs.dist.batches.typed_plan import _Chooser
+from jgs.dist.communicators.comm import Alone
+from jgs.dist.communicators.mesh import Mesh
+from jgs.ops import gather
+from jgs.partition.folder import write_parts
+from jgs.sampling import Neighbors
+
+COUNTS = {"author": 400, "paper": 200, "tag": 300, "venue": 20}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    rng = np.random.default_rng(0)
+
+    def ends(src, dst, num):
+        return (COUNTS[src] * rng.random(num) ** 3).astype(int), rng.integers(
+            0, COUNTS[dst], num
+        )
+
+    edges = {
+        ("author", "writes", "paper"): ends("author", "paper", 1500),
+        ("paper", "has", "tag"): ends("paper", "tag", 900),
+        ("paper", "at", "venue"): ends("paper", "venue", 200),
+    }
+    graph = Graph.from_relations(COUNTS, edges, both_ways=True)
+    features = {
+        "author": rng.standard_normal((400, 3)).astype(np.float32),
+        "paper": scipy.sparse.random(200, 40, 0.1, "csr", np.float32, rng),
+        "tag": rng.standard_normal((300, 5)).astype(np.float16),
+    }
+    labels, splits = {"paper": np.arange(200) % 3}, {"train": np.arange(120)}
+    data = Dataset.from_arrays(graph, features, labels, splits, name="typed")
+    folder = tmp_path_factory.mktemp("ranks") / "parts"
+    assignment = rng.integers(0, 2, graph.num_nodes).astype(np.int32)
+    write_parts(folder, data, assignment, 2, method="random")
+    return open_parts(folder)
+
+
+def run(comm, parts, batch_size, **options):
+    """The rows of each step's nodes by id, and the rounds, those in excess, and the bytes."""
+    sampler = Neighbors((4, 3), edges=("type",))
+    of_run = {"key": jax.random.key(3), "prefetch": 0} | options
+    seen, sent = [], []
+    with rank_loader(comm, RankParts(comm, parts), batch_size, sampler, **of_run) as batches:
+        source = batches.source
+        for _ in range(2):
+            before = source.counters.bytes
+            for batch, x in batches:
+                step = {}
+                for own, rows in zip(comm.local(batch), comm.local(x), strict=True):
+                    nodes = np.asarray(own.nodes)
+                    kinds, places = np.asarray(rows.kind), np.asarray(rows.place)
+                    for number, table in enumerate(rows.tables):
+                        at = np.flatnonzero(kinds == number)
+                        found = (
+                            gather(table, places[at]) if table is not None else at[:, None] * 0
+                        )
+                        step |= dict(
+                            zip(nodes[at].tolist(), np.asarray(found).tolist(), strict=True)
+                        )
+                seen.append(step)
+            sent.append(source.counters.bytes - before)
+        return seen, source.rounds, source.extra_rounds, sent[1]
+
+
+def test_ranks_read_the_rows_that_one_reads(parts):
+    """Also with each cache, which asks for less."""
+    alone, rounds, *_ = run(Alone(), parts, 20)
+    assert rounds == 0
+    comm, sent = Mesh(jax.devices()[:2]), {}
+    for cache in ("none", "trial", "degree", "planned"):
+        seen, rounds, extra, sent[cache] = run(comm, parts, 10, cache=cache)
+        assert seen == alone, cache
+        assert rounds - extra == 2 * len(seen) == 24
+    assert max(sent["trial"], sent["degree"]) < sent["none"]
+
+
+def test_the_memory_of_a_cache_is_shared_by_reads_for_each_byte(parts):
+    """Rows of 12 bytes are kept rather than rows of 100, unless these are read more often."""
+
+    class Remote:
+        comm = Alone()
+
+    class Exchange:
+        schema, row_bytes = parts.schema, (12, 100, 20, 0)
+
+    kinds = parts.schema.numbers(np.arange(920))
+    count = np.choose(kinds, [2, 5, 2, 9])
+    for memory, want in (
+        (2400, [200, 0, 0, 0]),
+        (4900, [400, 0, 5, 0]),
+        (20_000, [400, 92, 300, 0]),
+    ):
+        chooser = _Chooser(Remote, Exchange, memory, spare=False)
+        ids = chooser.ids(chooser.chosen([count], 1 << 62))[0]
+        assert np.bincount(kinds[ids], minlength=4).tolist() == want
+        # With room to spare the memory is kept too.
+        chooser = _Chooser(Remote, Exchange, memory, spare=True)
+        chooser.chosen([count], 1 << 62)
+        assert chooser.rooms @ Exchange.row_bytes <= memory
+    chooser = _Chooser(Remote, Exchange, 20_000, spare=False)
+    chooser.chosen([count], 7)
+    assert chooser.rooms.tolist() == [7, 0, 0, 0]
