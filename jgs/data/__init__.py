@@ -13,7 +13,16 @@ from typing import Any, get_args
 import numpy as np
 
 from jgs.data.dataset import Dataset
-from jgs.data.formats import npz, ogb, planetoid, snap, synthetic, tables, typed
+from jgs.data.formats import (
+    npz,
+    ogb,
+    planetoid,
+    snap,
+    synthetic,
+    tables,
+    typed,
+    typed_tables,
+)
 from jgs.errors import InputError
 from jgs.files.storage import MANIFEST
 
@@ -43,8 +52,8 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
         an `.npz` archive (`jgs.data.formats.npz`, or `jgs.data.formats.typed` for node types),
         of an edge list of SNAP or KONECT (`jgs.data.formats.snap`), or of a folder. A folder is
         one that `Dataset.save` wrote, one with tables of nodes and edges
-        (`jgs.data.formats.tables`), or one in SNAP's, OGB's or Planetoid's layout. Its files
-        decide which one it is.
+        (`jgs.data.formats.tables`; `jgs.data.formats.typed_tables` for node types), or one in
+        SNAP's, OGB's or Planetoid's layout. Its files decide which one it is.
       root: the folder with data sets, to which they are also downloaded. `synthetic` needs
         none.
       options: options of the loader, for instance `num_nodes`, `seed` and `noise` of
@@ -154,10 +163,13 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
         found.append(partial(snap.load, folder.name, folder.parent))
     if tables.is_tables(folder):
         found.append(partial(tables.load_folder, folder))
+    if not found and typed_tables.is_typed_tables(folder):
+        found.append(partial(typed_tables.load_folder, folder))
     if len(found) != 1:
         raise InputError(
-            f"{folder} must hold one data set: a saved one, tables of nodes and edges, "
-            "features.npy and an edge list, raw/edge.csv.gz, raw/data.npz or ind.*.graph",
+            f"{folder} must hold one data set: a saved one, tables of nodes and edges, tables "
+            "nodes_<type> and edges_<type>_<relation>_<type>, features.npy and an edge list, "
+            "raw/edge.csv.gz, raw/data.npz or ind.*.graph",
             f"{len(found)} of them",
             "Name the one that is meant, or the right folder.",
         )

@@ -28,7 +28,7 @@ from jgs.data.values import (
 from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
-from jgs.graph import Graph, NodeIds, SparseFeatures, as_device
+from jgs.graph import Graph, NodeIds, SparseFeatures, TypedFeatures, as_device
 from jgs.graph.features import check_entries
 from jgs.graph.shown import Shown
 
@@ -184,14 +184,18 @@ class Dataset(Shown):
         `values=False` omits the check that all features are finite, the only one that reads
         them (parsed caches were checked when they were written).
         """
-        shape = self.features.shape
+        features: Any = self.features
+        typed = isinstance(features, TypedFeatures)
+        shape = (features.num_nodes, 0) if typed else features.shape
         if len(shape) != 2 or shape[0] != self.graph.num_nodes:
             raise InputError(
                 f"the features of {self.name} must have one row for every node",
                 f"shape {list(shape)} for {self.graph.num_nodes} nodes",
                 "Give the missing rows, remove those too many, or correct the number of nodes.",
             )
-        if isinstance(self.features, SparseFeatures):
+        if typed:
+            pass  # `TypedFeatures.from_dict` has checked them
+        elif isinstance(self.features, SparseFeatures):
             if values:
                 check_entries(f"the features of {self.name}", self.features)
         elif self.features.dtype not in (np.float32, np.float16):
@@ -238,8 +242,9 @@ def assemble(
     """The checked `Dataset` of what a loader has read; every loader ends with this.
 
     Args:
-      features: array `[N, F]` of numbers, a SciPy sparse matrix or `SparseFeatures`. A
-        float16 or float32 memory map is not copied.
+      features: array `[N, F]` of numbers, a SciPy sparse matrix, `SparseFeatures` or
+        `TypedFeatures`, whose reader has normalised them if they are to be. A float16 or
+        float32 memory map is not copied.
       labels: integers `[N]`; floats `[N]` or `[N, 1]` that are whole numbers or NaN (no label:
         -1); or `[N, C]` of 0 and 1 for several labels a node.
       train_idx, val_idx, test_idx: integers.
@@ -251,8 +256,8 @@ def assemble(
     labels = as_labels(name, labels)
     if num_classes is None:
         num_classes = labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
-    rows: jax.Array | SparseFeatures
-    if isinstance(features, SparseFeatures) and not normalize_features:
+    rows: Any
+    if isinstance(features, SparseFeatures | TypedFeatures) and not normalize_features:
         rows = features
     elif hasattr(features, "tocsr"):  # a matrix of scipy.sparse
         matrix = features.tocsr().astype(np.float32)
@@ -296,6 +301,8 @@ class Plain(NamedTuple):
         of `graph.edge_order`. None: the data have no negatives.
       label_names: the names of the classes of the edges' labels, where these are text; or None.
       val_idx, class_names: as in a `Dataset`, or None.
+      filled: how many missing values of the users' tables were filled, by the name of the
+        column, such as `user.age`; or None.
     """
 
     name: str
@@ -309,6 +316,7 @@ class Plain(NamedTuple):
     label_names: tuple[str, ...] | None = None
     val_idx: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
+    filled: dict[str, int] | None = None
 
     @classmethod
     def of(cls, data: Dataset) -> Plain:

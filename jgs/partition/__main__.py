@@ -47,6 +47,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
     options = vars(given)
     with interrupts.starting():
         # A slow import, of JAX: --help and the errors above do not wait for it.
+        from jgs.data.padded import without_types
         from jgs.data.plain import load_whole
         from jgs.partition import nodes
         from jgs.partition.folder import check_out, write_parts
@@ -65,6 +66,7 @@ def _partition(argv: Sequence[str] | None) -> dict[str, Any]:
             options.get("root", "data"),
             **command.option_values(options.get("data_options", ())),
         )
+    data = without_types(data)
     graph = data.graph
     nodes.check_partition(*choice, graph)
     if 0 < data.train_idx.size < given.parts:
