@@ -14,8 +14,10 @@ import numpy as np
 
 from jgs.data.dataset import Dataset
 from jgs.data.formats import (
+    heco,
     npz,
     ogb,
+    ogb_typed,
     planetoid,
     snap,
     synthetic,
@@ -40,6 +42,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "ogbn-arxiv": ogb.load,
     "ogbn-products": ogb.load,
     "ogbn-papers100M": ogb.load,
+    "ogbn-mag": ogb_typed.load,
     "snap": snap.load,
 }
 
@@ -53,7 +56,7 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
         of an edge list of SNAP or KONECT (`jgs.data.formats.snap`), or of a folder. A folder is
         one that `Dataset.save` wrote, one with tables of nodes and edges
         (`jgs.data.formats.tables`; `jgs.data.formats.typed_tables` for node types), or one in
-        SNAP's, OGB's or Planetoid's layout. Its files decide which one it is.
+        SNAP's, OGB's, Planetoid's or HeCo's layout. Its files decide which one it is.
       root: the folder with data sets, to which they are also downloaded. `synthetic` needs
         none.
       options: options of the loader, for instance `num_nodes`, `seed` and `noise` of
@@ -155,6 +158,8 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
     found: list[Callable[..., Dataset]] = []
     if any((folder / "raw" / file).is_file() for file in ("edge.csv.gz", "data.npz")):
         found.append(partial(ogb.load_folder, folder))
+    if ogb_typed.is_typed_ogb(folder):
+        found.append(partial(ogb_typed.load_folder, folder))
     for inner in (folder, folder / "raw"):
         for graph in sorted(inner.glob("ind.*.graph")):
             name = graph.name.removeprefix("ind.").removesuffix(".graph")
@@ -163,13 +168,16 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
         found.append(partial(snap.load, folder.name, folder.parent))
     if tables.is_tables(folder):
         found.append(partial(tables.load_folder, folder))
+    if not found and heco.is_heco(folder):
+        found.append(partial(heco.load_folder, folder))
     if not found and typed_tables.is_typed_tables(folder):
         found.append(partial(typed_tables.load_folder, folder))
     if len(found) != 1:
         raise InputError(
             f"{folder} must hold one data set: a saved one, tables of nodes and edges, tables "
             "nodes_<type> and edges_<type>_<relation>_<type>, features.npy and an edge list, "
-            "raw/edge.csv.gz, raw/data.npz or ind.*.graph",
+            "raw/edge.csv.gz, raw/data.npz, raw/triplet-type-list.csv.gz, ind.*.graph, or "
+            "labels.npy and edges such as pa.txt",
             f"{len(found)} of them",
             "Name the one that is meant, or the right folder.",
         )

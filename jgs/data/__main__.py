@@ -31,6 +31,7 @@ ABOUT = {
     "ogbn-arxiv": "OGB's citations between papers of arXiv",
     "ogbn-products": "OGB's products that are bought together",
     "ogbn-papers100M": "OGB's citations between 111 million papers",
+    "ogbn-mag": "OGB's papers, authors, institutions and fields of study, with types",
     "snap": "an edge list of yours, with its arrays beside it",
 }
 """What each name in `jgs.data.LOADERS` is."""

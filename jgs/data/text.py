@@ -61,6 +61,13 @@ def first_line(path: Path) -> bytes:
     return next(_whole_lines(path, 1 << 10), b"").partition(b"\n")[0]
 
 
+def read_lines(path: Path) -> list[str]:
+    """All lines of a small text file but blank ones. Raises `InputError` as `read_rows`
+    does."""
+    text = b"".join(_whole_lines(path, 1 << 16)).decode(errors="replace")
+    return [line for line in text.splitlines() if line.strip()]
+
+
 def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.ndarray:
     """All rows of a comma-separated table at once, for small tables."""
     parts = list(read_rows(path, dtype, columns=columns))
