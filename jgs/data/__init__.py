@@ -22,6 +22,7 @@ from jgs.data.formats import (
     snap,
     synthetic,
     tables,
+    triples,
     typed,
     typed_tables,
 )
@@ -172,6 +173,12 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
         found.append(partial(heco.load_folder, folder))
     if not found and typed_tables.is_typed_tables(folder):
         found.append(partial(typed_tables.load_folder, folder))
+    if not found and triples.is_triples(folder):
+        raise InputError(
+            "a data set of labelled nodes must have labels and a split of nodes",
+            f"{folder}, which has triples",
+            "Train a task of edges, or embed.",
+        )
     if len(found) != 1:
         raise InputError(
             f"{folder} must hold one data set: a saved one, tables of nodes and edges, tables "

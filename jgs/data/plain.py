@@ -13,7 +13,7 @@ import numpy as np
 from jgs.data import LOADERS, call_loader, load, path_of
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edges import simple_symmetric_graph
-from jgs.data.formats import ogb_links, tables, typed_tables
+from jgs.data.formats import ogb_links, tables, triples, typed_tables
 from jgs.data.formats.snap import is_edge_list, read_edges
 from jgs.data.formats.typed import is_typed
 from jgs.data.values import as_labels
@@ -34,6 +34,7 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
       an edge list without arrays beside it, whose edges then all go both ways, once;
       a table of edges, or a folder of tables (`jgs.data.formats.tables`), also of node types
         (`jgs.data.formats.typed_tables`);
+      a folder of triples (`jgs.data.formats.triples`);
       a folder of OGB's link data sets (`jgs.data.formats.ogb_links`).
 
     Raises `InputError`.
@@ -75,6 +76,7 @@ def _loader(path: Path, has_columns: bool) -> Callable[..., Plain] | None:
         formats = (
             (tables.is_edge_table, tables.load_plain),
             (typed_tables.is_typed_tables, typed_tables.load_plain),
+            (triples.is_triples, triples.load_plain),
         )
         own = [read for is_own, read in formats if is_own(path)]
         return partial(own[0], path) if own else None
