@@ -49,7 +49,7 @@ def test_letters_are_types(folder):
     assert data.labels.tolist() == [-1, -1, 0, 1, 1, 0, -1, -1, -1, -1]
     splits = data.train_idx, data.val_idx, data.test_idx
     assert [ids.tolist() for ids in splits] == [[2, 3], [4], [5]]
-    assert load(folder, split="20", both_ways=False).graph.num_edges == 5
+    assert load(folder, split=20, both_ways=False).graph.num_edges == 5
     with pytest.raises(InputError, match="the option split name one; got None, and splits 20"):
         load(folder)
 

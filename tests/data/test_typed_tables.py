@@ -1,10 +1,12 @@
 import gzip
+import json
 
 import numpy as np
 import pytest
 
 from jgs import InputError
 from jgs.data import Dataset, load
+from jgs.data.__main__ import main
 from jgs.data.plain import load_plain
 from jgs.graph import TypedFeatures
 
@@ -228,3 +230,32 @@ def test_an_empty_folder(tmp_path):
     (tmp_path / "nodes_a.csv").write_text("id\n1\n")
     with pytest.raises(InputError, match=r"must hold tables edges_.* got none"):
         load(tmp_path)
+
+
+def test_the_command_describes_types_and_relations(folder, capsys):
+    assert main(["describe", str(folder)]) == 0
+    out, table = capsys.readouterr()
+    found = json.loads(out)
+    assert found["node_types"] == {"item": 2, "shop": 2, "user": 4}
+    dense = {"width": 7, "kind": "float32"}
+    assert found["features_of_types"]["user"] == dense
+    assert found["types_without_features"] == ["shop"]
+    assert found["missing_values_filled"] == {"user.age": 1, "user.town": 1, "user.score": 1}
+    assert (found["labelled_types"], found["labelled_nodes"]) == (["user"], 3)
+    assert (found["classes"], found["train"], found["val"], found["test"]) == (2, 1, 1, 1)
+    degrees = {one["relation"]: one for one in found["edges_of_relations"]}
+    assert len(degrees) == 6
+    for relation, edges, mean, most in (
+        ("user buys item", 4, 2, 2),
+        ("item rev_buys user", 4, 1, 2),
+        ("user knows_well user", 2, 0.5, 1),
+        ("item item_shop shop", 3, 1.5, 2),
+    ):
+        one = degrees[relation]
+        assert (one["edges"], one["mean_in_degree"], one["max_in_degree"]) == (
+            edges,
+            mean,
+            most,
+        )
+    assert "user knows_well user" in table
+    assert "mean in-degree" in table

@@ -59,7 +59,7 @@ def is_heco(folder: Path) -> bool:
 def load_folder(
     folder: Path,
     *,
-    split: str | None = None,
+    split: str | int | None = None,
     target: str | None = None,
     both_ways: bool = True,
     normalize_features: bool = False,
@@ -68,7 +68,7 @@ def load_folder(
     """The data set in `folder`, in the layout described above.
 
     Args:
-      split: which of the splits, such as "20"; needed if there are several.
+      split: which of the splits, such as 20; needed if there are several.
       target: the letter of the node type that has the labels; needed if several types have as
         many nodes.
       both_ways: whether to add each relation's reverse.
@@ -104,7 +104,7 @@ def load_folder(
     graph = Graph.from_relations(counts, pairs, both_ways=both_ways)
     assert graph.schema is not None
     nodes = graph.schema.nodes(target)
-    ids = _split(folder, name, split, len(nodes))
+    ids = _split(folder, name, None if split is None else str(split), len(nodes))
     if normalize_features:
         tables = {kind: normalized(name, rows) for kind, rows in tables.items()}
     made = TypedFeatures.from_dict(graph.schema, tables)
