@@ -81,9 +81,10 @@ def read_nodes(path: Path, max_categories: int) -> NodeTable:
 
 
 def _ids(path: Path, column: np.ndarray) -> NodeIds:
-    unnamed = np.array([is_missing(each) for each in column.tolist()], bool)
-    rule = f"every node in {path} must have an id"
-    refuse_where(unnamed, np.full(unnamed.size, "none"), "row", rule, "Name it.")
+    if column.dtype.kind in "fO":  # integers have none missing
+        unnamed = np.array([is_missing(each) for each in column.tolist()], bool)
+        rule = f"every node in {path} must have an id"
+        refuse_where(unnamed, np.full(unnamed.size, "none"), "row", rule, "Name it.")
     try:
         return NodeIds(column)
     except InputError as error:
@@ -99,9 +100,12 @@ def _numbers(
         wrong = ~np.isfinite(rows).all(axis=1)
         refuse_where(wrong, values, "row", f"{what} must have whole lists", "Correct them.")
         return rows, np.zeros(len(rows), bool)
-    if values.ndim != 1 or values.dtype.kind not in "fiubOU":
+    nested = values.dtype == object and any(map(_is_nested, values.tolist()))
+    if nested or values.ndim != 1 or values.dtype.kind not in "fiubOU":
         raise InputError(
-            f"{what} must be numbers or text", f"{values.dtype}{list(values.shape)}", _REMEDY
+            f"{what} must be numbers, text, or equally long lists of numbers",
+            "lists of unequal lengths, or records" if nested else values.dtype,
+            _REMEDY,
         )
     if values.dtype.kind in "OU":
         missing = np.array([is_missing(each) for each in values.tolist()], bool)
@@ -118,6 +122,10 @@ def _numbers(
     rows = np.where(missing, np.float32(0), _float32(what, values))
     refuse_where(~np.isfinite(rows), values, "row", f"{what} must be finite", "Correct it.")
     return rows[:, None], missing
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list | dict | np.ndarray)
 
 
 def _categories(what: str, values: np.ndarray, missing: np.ndarray, most: int) -> np.ndarray:

@@ -189,7 +189,7 @@ BOUGHT = "edges_user_buys_item.csv"
         ("nodes_item.csv", "key,price\n1,1\n", "must have a column 'id'"),
         ("nodes_item.csv", "id,price\n7,\n3,\n", "'price' in * must have a value somewhere"),
         ("nodes_item.csv", "id,price\n7,inf\n3,1\n", "'price' in * must be finite; got inf"),
-        ("nodes_item.csv", "id,day\n7,2020-01-02\n3,2020-01-02\n", "must be numbers or text"),
+        ("nodes_item.csv", "id,day\n7,2020-01-02\n3,2020-01-02\n", "must be numbers, text,"),
         ("nodes_item.csv", "id,label\n7,1\n3,0\n", "target None and labels of item, user"),
         (
             "nodes_user.csv",

@@ -40,5 +40,6 @@ def test_train_and_partition(archive, tmp_path, capsys):
     out = tmp_path / "parts"
     given = ("--dataset", archive, "--parts", 2, "--out", out, "--method", "random")
     assert run(capsys, partition, *given)["num_parts"] == 2
-    manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["features"]["shape"] == [50, 3]
+    flags = (*flags, "--run-dir", tmp_path / "parted")
+    parted = run(capsys, train, "--partition", out, *flags)
+    assert parted["epochs"] == 2

@@ -161,6 +161,9 @@ def load_plain(
         label_names=label_names,
         filled={f"{n}.{c}": k for n, table in nodes.items() for c, k in table.filled.items()},
     )
+    if plain.filled:
+        shown = ", ".join(f"{column} {count}" for column, count in plain.filled.items())
+        _log.info("%s: missing values were filled with 0: %s", folder, shown)
     chosen = _target(folder, nodes, target)
     return plain if chosen is None else _with_labels(plain, chosen, nodes[chosen])
 
