@@ -259,3 +259,18 @@ def test_the_command_describes_types_and_relations(folder, capsys):
         )
     assert "user knows_well user" in table
     assert "mean in-degree" in table
+
+
+def test_what_a_relation_lacks(folder):
+    rows = "u1,7,5,good,train,2\nu3,7,3,,,0.5\n"
+    (folder / BOUGHT).write_text("src,dst,time,label,split,edge_weight\n" + rows)
+    (folder / "edges_user_knows_well_user.csv").write_text("a,b,time\nu2,u1,4\n")
+    data = load_plain(folder, "", both_ways=False)
+    assert data.label_names == ("good",)
+    found = {}
+    for name in ("buys", "knows_well"):
+        _, at = edges_of(data, name)
+        columns = {k: v[at].tolist() for k, v in data.graph.edge_columns.items()}
+        found[name] = columns | {"weight": np.asarray(data.graph.edge_weight)[at].tolist()}
+    assert found["buys"] == {"label": [0, -1], "split": [0, -1], "weight": [2, 0.5]}
+    assert found["knows_well"] == {"label": [-1], "split": [-1], "weight": [1]}
