@@ -19,8 +19,8 @@ must. Weights that are missing are 1. Where a relation lacks a column that anoth
 edges have 0 there, and no label and no split.
 
 Features are `jgs.graph.TypedFeatures`. Nodes have the names `<type>:<id>` in `node_ids`,
-because nodes of different types may have equal ids. One type at most may have labels; where
-several have a column `label`, the option `target` names the one to predict.
+because nodes of different types may have equal ids. Labels are those of one type: where several
+have a column `label`, the option `target` names it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ from jgs.graph.checks import refuse_words
 from jgs.graph.schema import Relation
 
 _FILE = re.compile(r"(nodes|edges)_(.+?)(\.parquet|\.csv|\.csv\.gz|\.tsv|\.tsv\.gz)")
-_RECBOLE = {"user_id", "item_id"}  # `read_edges` knows these names of the ends
 
 _log = logging.getLogger("jgs")
 
