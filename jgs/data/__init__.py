@@ -13,7 +13,19 @@ from typing import Any, get_args
 import numpy as np
 
 from jgs.data.dataset import Dataset
-from jgs.data.formats import npz, ogb, planetoid, snap, synthetic, tables, typed
+from jgs.data.formats import (
+    heco,
+    npz,
+    ogb,
+    ogb_typed,
+    planetoid,
+    snap,
+    synthetic,
+    tables,
+    triples,
+    typed,
+    typed_tables,
+)
 from jgs.errors import InputError
 from jgs.files.storage import MANIFEST
 
@@ -31,6 +43,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "ogbn-arxiv": ogb.load,
     "ogbn-products": ogb.load,
     "ogbn-papers100M": ogb.load,
+    "ogbn-mag": ogb_typed.load,
     "snap": snap.load,
 }
 
@@ -43,8 +56,8 @@ def load(name: str | os.PathLike, root: str | os.PathLike = "data", **options: A
         an `.npz` archive (`jgs.data.formats.npz`, or `jgs.data.formats.typed` for node types),
         of an edge list of SNAP or KONECT (`jgs.data.formats.snap`), or of a folder. A folder is
         one that `Dataset.save` wrote, one with tables of nodes and edges
-        (`jgs.data.formats.tables`), or one in SNAP's, OGB's or Planetoid's layout. Its files
-        decide which one it is.
+        (`jgs.data.formats.tables`; `jgs.data.formats.typed_tables` for node types), or one in
+        SNAP's, OGB's, Planetoid's or HeCo's layout. Its files decide which one it is.
       root: the folder with data sets, to which they are also downloaded. `synthetic` needs
         none.
       options: options of the loader, for instance `num_nodes`, `seed` and `noise` of
@@ -146,6 +159,8 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
     found: list[Callable[..., Dataset]] = []
     if any((folder / "raw" / file).is_file() for file in ("edge.csv.gz", "data.npz")):
         found.append(partial(ogb.load_folder, folder))
+    if ogb_typed.is_typed_ogb(folder):
+        found.append(partial(ogb_typed.load_folder, folder))
     for inner in (folder, folder / "raw"):
         for graph in sorted(inner.glob("ind.*.graph")):
             name = graph.name.removeprefix("ind.").removesuffix(".graph")
@@ -154,10 +169,22 @@ def _loader_of_folder(folder: Path) -> Callable[..., Dataset]:
         found.append(partial(snap.load, folder.name, folder.parent))
     if tables.is_tables(folder):
         found.append(partial(tables.load_folder, folder))
+    if not found and heco.is_heco(folder):
+        found.append(partial(heco.load_folder, folder))
+    if not found and typed_tables.is_typed_tables(folder):
+        found.append(partial(typed_tables.load_folder, folder))
+    if not found and triples.is_triples(folder):
+        raise InputError(
+            "a data set of labelled nodes must have labels and a split of nodes",
+            f"{folder}, which has triples",
+            "Train a task of edges, or embed.",
+        )
     if len(found) != 1:
         raise InputError(
-            f"{folder} must hold one data set: a saved one, tables of nodes and edges, "
-            "features.npy and an edge list, raw/edge.csv.gz, raw/data.npz or ind.*.graph",
+            f"{folder} must hold one data set: a saved one, tables of nodes and edges, tables "
+            "nodes_<type> and edges_<type>_<relation>_<type>, features.npy and an edge list, "
+            "raw/edge.csv.gz, raw/data.npz, raw/triplet-type-list.csv.gz, ind.*.graph, or "
+            "labels.npy and edges such as pa.txt",
             f"{len(found)} of them",
             "Name the one that is meant, or the right folder.",
         )

@@ -31,6 +31,7 @@ ABOUT = {
     "ogbn-arxiv": "OGB's citations between papers of arXiv",
     "ogbn-products": "OGB's products that are bought together",
     "ogbn-papers100M": "OGB's citations between 111 million papers",
+    "ogbn-mag": "OGB's papers, authors, institutions and fields of study, with types",
     "snap": "an edge list of yours, with its arrays beside it",
 }
 """What each name in `jgs.data.LOADERS` is."""
@@ -104,37 +105,23 @@ def _list(names: Any, fetched: Sequence[str]) -> dict[str, Any]:
 
 
 def _describe(data: Plain, root: str) -> dict[str, Any]:
-    import numpy as np  # slow imports
+    from jgs.data import described  # slow imports
 
-    from jgs.data.values import SPLITS
-    from jgs.graph import SparseFeatures, TypedFeatures
-
-    graph, labels, features = data.graph, data.labels, data.features
-    found: dict[str, Any] = {"dataset": data.name, "root": root, "nodes": graph.num_nodes}
-    found |= {"edges": graph.num_edges, "weighted": graph.edge_weight is not None}
-    found["timed"] = graph.edge_time is not None
-    if graph.schema is not None:
-        found["node_types"] = dict(graph.schema.node_types)
-        found["relations"] = [" ".join(relation) for relation in graph.schema.relations]
-    if isinstance(features, TypedFeatures):
-        names = [name for name, _ in features.schema.node_types]
-        found["features"] = dict(zip(names, features.widths, strict=True))
-    elif features is not None:
-        found |= {"features": features.shape[1], "sparse": isinstance(features, SparseFeatures)}
-    if labels is not None:
-        several = labels.ndim == 2
-        num_classes = labels.shape[1] if several else int(labels.max(initial=-1)) + 1
-        found |= {"classes": num_classes, "labels_of_a_node": "several" if several else "one"}
-    for split in ("train", "test"):
-        if (ids := getattr(data, f"{split}_idx")) is not None:
-            found[split] = len(ids)
-    if (label := graph.edge_columns.get("label")) is not None:
-        found["edge_labels"] = "classes" if label.dtype.kind == "i" else "numbers"
-    if (numbers := graph.edge_columns.get("split")) is not None:
-        counts = np.bincount(np.asarray(numbers) + 1, minlength=4)[1:].tolist()
-        found |= {f"{name}_edges": n for name, n in zip(SPLITS, counts, strict=True)}
-    rows = [(name.replace("_", " "), _text(value)) for name, value in found.items()]
+    found = {"dataset": data.name, "root": root} | described.facts(data)
+    facts = dict(found)
+    relations = facts.pop("edges_of_relations", None)
+    types = facts.pop("features_of_types", None)
+    if relations:
+        del facts["relations"]
+    counts = facts.pop("node_types") if types else {}
+    rows = [(name.replace("_", " "), _text(value)) for name, value in facts.items()]
     _show(data.name, ("", ""), rows)
+    if types:
+        own = [(n, _text(counts[n]), _text(f["width"]), f["kind"]) for n, f in types.items()]
+        _show("node types", ("node type", "nodes", "features", "kind"), own)
+    if relations:
+        columns = ("relation", "edges", "mean in-degree", "max in-degree")
+        _show("relations", columns, [tuple(map(_text, each.values())) for each in relations])
     return found
 
 
@@ -145,6 +132,8 @@ def _text(value: Any) -> str:
         return ", ".join(f"{name} {_text(count)}" for name, count in value.items())
     if isinstance(value, list):
         return ", ".join(value)
+    if isinstance(value, float):
+        return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

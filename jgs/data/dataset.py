@@ -320,6 +320,8 @@ class Plain(NamedTuple):
         of `graph.edge_order`. None: the data have no negatives.
       label_names: the names of the classes of the edges' labels, where these are text; or None.
       val_idx, class_names: as in a `Dataset`, or None.
+      filled: how many missing values of the users' tables were filled, by the name of the
+        column, such as `user.age`; or None.
     """
 
     name: str
@@ -333,6 +335,7 @@ class Plain(NamedTuple):
     label_names: tuple[str, ...] | None = None
     val_idx: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
+    filled: dict[str, int] | None = None
 
     @classmethod
     def of(cls, data: Dataset) -> Plain:

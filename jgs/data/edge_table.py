@@ -120,7 +120,7 @@ def read_edges(
     label_kind: str | None = None,
     columns: str | None = None,
     apart: bool = False,
-    text: bool = False,
+    text: Iterable[str] = (),
 ) -> EdgeTable:
     """The table of edges in one file, `{"": path}`, or in a file for each split.
 
@@ -132,16 +132,17 @@ def read_edges(
       columns: for text files without a line of names, the names with commas between.
       apart: whether `src` and `dst` name different nodes. Where they name the same, and only
         one of the two looks like integers, both are read as text.
-      text: whether ends are text in any case.
+      text: those of `src` and `dst` that are text in any case.
 
     Raises `InputError`.
     """
     what = ", ".join(str(path) for path in files.values())
     header = None if columns is None else [name.strip() for name in columns.split(",")]
-    as_text = ["src", "dst"] if text else []
+    as_text = list(text)
     tables = [_read(path, names, header, as_text) for path in files.values()]
     groups = (("src",), ("dst",)) if apart else (("src", "dst"),)
-    if as_text := [end for group in groups if _is_mixed(tables, group) for end in group]:
+    if mixed := [end for group in groups if _is_mixed(tables, group) for end in group]:
+        as_text = sorted({*as_text, *mixed})
         tables = [_read(path, names, header, as_text) for path in files.values()]
     import pyarrow  # `read_arrow` has said what to do where it is not installed
 

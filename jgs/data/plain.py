@@ -13,7 +13,7 @@ import numpy as np
 from jgs.data import LOADERS, call_loader, load, path_of
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edges import simple_symmetric_graph
-from jgs.data.formats import ogb_links, tables
+from jgs.data.formats import ogb_links, tables, triples, typed_tables
 from jgs.data.formats.snap import is_edge_list, read_edges
 from jgs.data.formats.typed import is_typed
 from jgs.data.values import as_labels
@@ -32,7 +32,9 @@ def load_plain(name: str | os.PathLike, root: str | os.PathLike, **options: Any)
       an `.npz` archive as in `jgs.data.formats.npz` without features or without a split, with
         the option `symmetric` of `Graph.from_npz`;
       an edge list without arrays beside it, whose edges then all go both ways, once;
-      a table of edges, or a folder of tables (`jgs.data.formats.tables`);
+      a table of edges, or a folder of tables (`jgs.data.formats.tables`), also of node types
+        (`jgs.data.formats.typed_tables`);
+      a folder of triples (`jgs.data.formats.triples`);
       a folder of OGB's link data sets (`jgs.data.formats.ogb_links`).
 
     Raises `InputError`.
@@ -69,9 +71,15 @@ def _loader(path: Path, has_columns: bool) -> Callable[..., Plain] | None:
     if path.is_dir():
         if ogb_links.is_links(path):
             return partial(ogb_links.load_folder, path)
-        others = (MANIFEST, "features.npy")
-        own = tables.is_edge_table(path) and not any((path / name).exists() for name in others)
-        return partial(tables.load_plain, path) if own else None
+        if any((path / name).exists() for name in (MANIFEST, "features.npy")):
+            return None
+        formats = (
+            (tables.is_edge_table, tables.load_plain),
+            (typed_tables.is_typed_tables, typed_tables.load_plain),
+            (triples.is_triples, triples.load_plain),
+        )
+        own = [read for is_own, read in formats if is_own(path)]
+        return partial(own[0], path) if own else None
     if path.suffix == ".npz" and not is_typed(path):
         with storage.open_npz(path) as archive:
             complete = {"train_idx", "test_idx", "val_idx", "labels"} <= set(archive)

@@ -41,7 +41,7 @@ def read_rows(
     Raises `InputError` for a file that is missing, cut short or not such a table.
     """
     line, first = 1, range(columns) if more and columns else None
-    for text in _whole_lines(path, chunk_bytes):
+    for text in line_chunks(path, chunk_bytes):
         rows = _parse(path, text, line, dtype, delimiter, comments, first)
         line += text.count(b"\n")
         if rows.shape[0] == 0:
@@ -58,7 +58,14 @@ def read_rows(
 
 def first_line(path: Path) -> bytes:
     """The file's first line. Raises `InputError` as `read_rows` does."""
-    return next(_whole_lines(path, 1 << 10), b"").partition(b"\n")[0]
+    return next(line_chunks(path, 1 << 10), b"").partition(b"\n")[0]
+
+
+def read_lines(path: Path) -> list[str]:
+    """All lines of a small text file but blank ones. Raises `InputError` as `read_rows`
+    does."""
+    text = b"".join(line_chunks(path, 1 << 16)).decode(errors="replace")
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def read_table(path: Path, dtype: type, *, columns: int | None = None) -> np.ndarray:
@@ -81,9 +88,9 @@ def _parse(path, text, line, dtype, delimiter, comments, columns) -> np.ndarray:
         raise InputError(rule, found, "Fetch the file again, or correct it.") from None
 
 
-def _whole_lines(path: Path, chunk_bytes: int) -> Iterator[bytes]:
+def line_chunks(path: Path, chunk_bytes: int = 1 << 24) -> Iterator[bytes]:
     """The file's text in pieces of about `chunk_bytes`, each of which ends at the end of a
-    line."""
+    line. The file is gzipped if its first bytes say so. Raises `InputError`."""
     if not plain_file(path).exists():
         raise InputError(f"{path} must exist", "no such file", "Put it there.")
     remedy = "It is damaged or cut short: fetch it again."

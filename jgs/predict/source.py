@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import jgs.data
+from jgs.data.padded import without_types
 from jgs.data.parts import open_parts
 from jgs.dist.batches.ranks import RankParts
 from jgs.dist.communicators.broadcast import everywhere
@@ -97,6 +98,7 @@ def _whole(config: Config, comm: Communicator, digests: dict[str, str]) -> RunDa
             "Start one process.",
         )
     data = jgs.data.load(config.dataset, config.root, **config.data_arguments())
+    data = data if takes_types(config) else without_types(data)
     check_digests(data.name, digests, fingerprint(data))
     splits = {name: np.sort(getattr(data, f"{name}_idx")) for name in SPLITS}
     every = np.array([0, data.graph.num_nodes])

@@ -18,6 +18,7 @@ def test_the_table_is_what_the_command_offers():
         "ogbn-arxiv",
         "ogbn-products",
         "ogbn-papers100M",
+        "ogbn-mag",
         "snap",
     ]
 

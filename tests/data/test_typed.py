@@ -17,9 +17,14 @@ def test_acm(real_data):
     splits = data.train_idx, data.val_idx, data.test_idx
     assert [ids.size for ids in splits] == [180, 1000, 1000]
     assert np.bincount(data.labels + 1).tolist() == [7227, 1993, 965, 1061]
-    assert data.features.shape == (graph.num_nodes, 1902)
-    values = np.asarray(data.features.values)
+    assert data.features.widths == (1902, 0, 0)
+    values = np.asarray(data.features.table("paper").values)
     np.testing.assert_array_equal(values, archive["paper_feature_values"])
+    padded = load("acm", real_data, features="padded").features
+    assert padded.shape == (graph.num_nodes, 1902)
+    np.testing.assert_array_equal(padded.values, archive["paper_feature_values"])
+    ends = archive["paper_feature_indptr"]
+    np.testing.assert_array_equal(padded.indptr, np.r_[ends, [ends[-1]] * (7167 + 60)])
     # The subjects of the papers, by the edges of one relation.
     kind = np.asarray(graph.edge_type) == schema.relation("paper_subject")
     row = np.repeat(np.arange(graph.num_nodes), np.asarray(graph.degrees()))[kind]
@@ -55,12 +60,24 @@ def test_a_typed_archive(typed, tmp_path):
     assert np.asarray(data.graph.indices).tolist() == [2, 2, 4, 0, 1, 1]
     assert data.labels.tolist() == [-1, -1, 0, 1, -1]
     assert data.train_idx.tolist() == [2, 3]
-    assert np.asarray(data.features.indptr).tolist() == [0, 0, 0, 1, 2, 3]
+    assert data.features.widths == (0, 4)
+    assert np.asarray(data.features.table("b").indptr).tolist() == [0, 1, 2, 3]
+    padded = load("t", tmp_path, features="padded").features
+    assert np.asarray(padded.indptr).tolist() == [0, 0, 0, 1, 2, 3]
     dense = {k: v for k, v in typed.items() if "feature" not in k}
     np.savez(tmp_path / "t.npz", **dense, b_features=np.ones((3, 2), np.float32))
-    data = load(tmp_path / "t.npz", both_ways=False)
+    data = load(tmp_path / "t.npz", both_ways=False, features="padded")
     assert data.graph.num_edges == 3
     assert np.asarray(data.features).sum(axis=1).tolist() == [0, 0, 2, 2, 2]
+    both = dense | {"a_features": [[3], [1]], "b_features": np.ones((3, 2))}
+    np.savez(tmp_path / "t.npz", **both)
+    data = load(tmp_path / "t.npz", normalize_features=True)
+    assert np.asarray(data.features.table("a")).tolist() == [[1], [1]]
+    assert np.asarray(data.features.table("b")).tolist() == [[0.5, 0.5]] * 3
+    with pytest.raises(InputError, match=r"equally many .* got a 1, b 2\. Choose a model of"):
+        load(tmp_path / "t.npz", features="padded")
+    with pytest.raises(InputError, match="must be typed or padded; got 'wide'"):
+        load(tmp_path / "t.npz", features="wide")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +91,7 @@ def test_a_typed_archive(typed, tmp_path):
         ({"b_labels": np.zeros(2, int)}, "the labels of b in"),
         ({"b_feature_values": None}, "got no ['b_feature_values']"),
         ({"b_feature_shape": np.array([2, 4])}, "must be a sound CSR matrix"),
+        ({"num_a": 0}, "must have nodes of the type a; got 0"),
         ({"test_idx": None}, "and train_idx, val_idx, test_idx"),
         ({"train_idx": np.array([3])}, "the train split of t must hold node ids"),
     ],

@@ -31,6 +31,9 @@ from jgs.graph import Graph
 
 # The reference accuracies of these data sets were measured with row-normalised features.
 NORMALIZED = ("cora", "citeseer", "pubmed", "facebook")
+_SPARSE = ("feature_values", "feature_indices", "feature_indptr", "feature_shape")
+FEATURES = ("features", *_SPARSE)
+"""The arrays of features in an archive: the first, or all others."""
 
 
 def archive_path(name: str, root: Path, layout: str) -> Path:
@@ -146,7 +149,7 @@ def read_features(path: Path, archive: Mapping[str, np.ndarray], prefix: str = "
     dense = f"{prefix}features"
     if dense in archive:
         return archive[dense]
-    names = [f"{prefix}feature_{part}" for part in ("values", "indices", "indptr", "shape")]
+    names = [prefix + name for name in _SPARSE]
     if missing := [name for name in names if name not in archive]:
         raise InputError(
             f"{path} must hold `{dense}`, or {names}", f"no {missing}", "Add the features."

@@ -45,12 +45,18 @@ ADDRESS = "http://snap.stanford.edu/ogb/data/nodeproppred"
 _EDGES_AT_ONCE = 1 << 22
 _TEXT = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "num-node-list.csv.gz")
 _BINARY = ("data.npz", "node-label.npz")
-_SPLITS = {"train_idx": "train.csv.gz", "val_idx": "valid.csv.gz", "test_idx": "test.csv.gz"}
+SPLIT_FILES = {
+    "train_idx": "train.csv.gz",
+    "val_idx": "valid.csv.gz",
+    "test_idx": "test.csv.gz",
+}
 
 _log = logging.getLogger("jgs")
 
 
-class _Published(NamedTuple):
+class Published(NamedTuple):
+    """How OGB publishes a data set."""
+
     zip_name: str
     folder: str  # the folder that OGB's own package uses
     num_classes: int
@@ -58,9 +64,9 @@ class _Published(NamedTuple):
 
 
 PUBLISHED = {
-    "ogbn-arxiv": _Published("arxiv.zip", "ogbn_arxiv", 40, True),
-    "ogbn-products": _Published("products.zip", "ogbn_products", 47, False),
-    "ogbn-papers100M": _Published("papers100M-bin.zip", "ogbn_papers100M", 172, True),
+    "ogbn-arxiv": Published("arxiv.zip", "ogbn_arxiv", 40, True),
+    "ogbn-products": Published("products.zip", "ogbn_products", 47, False),
+    "ogbn-papers100M": Published("papers100M-bin.zip", "ogbn_papers100M", 172, True),
 }
 
 
@@ -89,7 +95,7 @@ def load(
             "Leave the option out.",
         )
     return load_folder(
-        _folder(name, root, published, download),
+        find_folder(name, root, published, download),
         name=name,
         symmetric=symmetric,
         num_classes=published.num_classes,
@@ -117,7 +123,7 @@ def load_folder(
     name = name or folder.name
     raw, binary = folder / "raw", _is_binary(folder)
     sources = [raw / file for file in (_BINARY if binary else _TEXT)]
-    sources += [split_folder(folder, split) / file for file in _SPLITS.values()]
+    sources += [split_folder(folder, split) / file for file in SPLIT_FILES.values()]
     if missing := [str(s.relative_to(folder)) for s in sources if not s.is_file()]:
         raise InputError(
             f"{folder} must hold all of {name}'s raw files",
@@ -130,7 +136,7 @@ def load_folder(
         _log.info("parsing %s into %s, once", folder, kept)
         labels = (_parse_binary if binary else _parse_text)(name, raw, target, symmetric)
         np.save(target / "labels.npy", as_labels(name, labels))
-        for field, path in zip(_SPLITS, sources[-3:], strict=True):
+        for field, path in zip(SPLIT_FILES, sources[-3:], strict=True):
             np.save(target / f"{field}.npy", read_table(path, np.int64, columns=1)[:, 0])
         _assemble(name, target, num_classes)  # so that data that breaks a rule is not kept
 
@@ -144,7 +150,7 @@ def _assemble(name: str, kept: Path, num_classes: int | None) -> Dataset:
         name,
         Graph.open(kept / "graph", verify=False),  # `parsed` has verified it
         open_npy(kept / "features.npy"),
-        *(np.array(open_npy(kept / f"{field}.npy")) for field in ("labels", *_SPLITS)),
+        *(np.array(open_npy(kept / f"{field}.npy")) for field in ("labels", *SPLIT_FILES)),
         num_classes=num_classes,
         check_values=False,  # checked once, while parsing
     )
@@ -269,7 +275,9 @@ def split_folder(folder: Path, split: str | None) -> Path:
     return folder / "split" / split
 
 
-def _folder(name: str, root: Path, published: _Published, may_download: bool) -> Path:
+def find_folder(name: str, root: Path, published: Published, may_download: bool) -> Path:
+    """The folder of a published data set in `root`, unpacked and fetched if need be. Raises
+    `InputError`."""
     archive_name = published.zip_name.removesuffix(".zip")
     home = root / published.folder
     for folder in (home, root / name, root / archive_name, root):

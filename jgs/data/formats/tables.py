@@ -73,7 +73,7 @@ def load_folder(
     nodes = read_columns(path)
     require(str(path), nodes, _SPECIAL)
     ids = NodeIds(nodes["id"])
-    table = read_edges({"": edges}, {}, text=ids.values.dtype == object)
+    table = read_edges({"": edges}, {}, text=_text_ends(ids))
     return Dataset.from_arrays(
         table.graph(ids, symmetric, both_ways=False),
         _features(path, nodes, needed=True),
@@ -148,7 +148,7 @@ def load_plain(
         label_kind=label_kind,
         columns=columns,
         apart=typed,
-        text=ids is not None and ids.values.dtype == object,
+        text=() if ids is None else _text_ends(ids),
     )
     if src_type is not None and dst_type is not None:
         graph, ids = table.bipartite(src_type, dst_type, relation, both_ways)
@@ -192,6 +192,11 @@ def _with_nodes(
         check_labels(name, labels, max(1, int(labels.max(initial=0)) + 1), len(labels))
         found = found._replace(labels=labels, class_names=class_names)
     return found if rows.shape[1] else found._replace(features=None)
+
+
+def _text_ends(ids: NodeIds) -> tuple[str, ...]:
+    """The ends of edges that are text in any case, beside nodes with these ids."""
+    return ("src", "dst") if ids.values.dtype == object else ()
 
 
 def _files(path: Path) -> tuple[Path | None, dict[str, Path]]:

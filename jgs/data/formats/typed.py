@@ -4,14 +4,15 @@ The archive's arrays, for node types named `a` and `b`:
   `num_<a>`: integer, the number of nodes of type `a`, for each type.
   `<a>_<b>` integer `[2, E]`: edges from `a` (row 0) to `b` (row 1); ids count from 0 within
     each type.
-  for one type, `<a>_labels` `[n]` (-1: none); and `<a>_features` `[n, F]`, or a CSR matrix as
+  for each type that has features, `<a>_features` `[n, F]`, or a CSR matrix as
     `<a>_feature_indptr`, `<a>_feature_indices`, `<a>_feature_values` and `<a>_feature_shape`
     `[2]`, whose two numbers may be in either order.
+  for one type, `<a>_labels` `[n]` (-1: none).
   `train_idx`, `val_idx`, `test_idx`: ids of that type.
 
 The graph has the relation `(a, "a_b", b)` for each array of edges and, with `both_ways`,
-`(b, "rev_a_b", a)`. Types are in the archive's order. Nodes without labels have the label -1,
-and nodes without features have rows of zeros.
+`(b, "rev_a_b", a)`. Types are in the archive's order. Nodes without labels have the label -1.
+Features are `jgs.graph.TypedFeatures`: each type has its own width, or none.
 """
 
 from __future__ import annotations
@@ -21,16 +22,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 
 from jgs.data.dataset import Dataset, assemble
-from jgs.data.formats.npz import archive_path, read_features
-from jgs.data.values import as_labels, training_nodes
+from jgs.data.formats.npz import FEATURES, archive_path, read_features
+from jgs.data.padded import as_chosen
+from jgs.data.values import (
+    SPLITS,
+    as_features,
+    as_ids,
+    as_labels,
+    labels_of_type,
+    normalized,
+    training_nodes,
+)
 from jgs.errors import InputError
 from jgs.files import storage
-from jgs.graph import Graph
+from jgs.graph import Graph, TypedFeatures
 
-_COUNT, _SPLITS = "num_", ("train_idx", "val_idx", "test_idx")
+_COUNT, _SPLITS = "num_", tuple(f"{split}_idx" for split in SPLITS)
 
 
 def is_typed(path: Path) -> bool:
@@ -46,12 +55,15 @@ def load(
     normalize_features: bool = False,
     both_ways: bool = True,
     split: str = "public",
+    features: str = "typed",
 ) -> Dataset:
     """The data set in `<root>/<name>.npz`, in the layout described above.
 
     `normalize_features` makes the rows of the features sum to 1. `both_ways` adds each
     relation's reverse. `split="public"` trains on `train_idx`, and "full" on every labelled
-    node that is in neither of the other splits. Raises `InputError`.
+    node that is in neither of the other splits. `features="padded"` gives one matrix, with rows
+    of zeros for types without features (`jgs.data.padded`), as models without types need it.
+    Raises `InputError`.
     """
     path = archive_path(name, root, "jgs.data.formats.typed")
     with storage.open_npz(path) as archive:
@@ -67,10 +79,16 @@ def load(
         (target,) = labelled
         target_labels = as_labels(name, archive[f"{target}_labels"])
         splits = [archive[split] for split in _SPLITS]
-        rows = read_features(path, archive, f"{target}_")
+        tables = {
+            kind: read_features(path, archive, f"{kind}_")
+            for kind in counts
+            if any(f"{kind}_{part}" in archive for part in FEATURES)
+        }
     for kind, count in counts.items():
         if count.ndim or count.dtype.kind not in "iu":
             raise InputError(f"{_COUNT}{kind} in {path} must be an int", count, "Correct it.")
+        if count < 1:
+            raise InputError(f"{path} must have nodes of the type {kind}", count, "Remove it.")
     for (_, relation, _), pair in edges.items():
         if pair.ndim != 2 or pair.shape[0] != 2:
             raise InputError(f"{relation} must have shape [2, E]", pair.shape, "Transpose it?")
@@ -80,22 +98,23 @@ def load(
     )
     assert graph.schema is not None
     nodes = graph.schema.nodes(target)
-    for what, n in (("labels", target_labels.shape[0]), ("features", rows.shape[0])):
-        if n != len(nodes) or target_labels.ndim != 1:
-            raise InputError(
-                f"the {what} of {target} in {path} must be one for each of {len(nodes)} nodes",
-                n,
-                f"Give every {target} its own.",
-            )
-    labels = np.full(graph.num_nodes, -1, np.int32)
-    labels[nodes] = target_labels
-    splits = [np.asarray(ids) + nodes.start for ids in splits]
+    if target_labels.shape != (len(nodes),):
+        raise InputError(
+            f"the labels of {target} in {path} must be one for each of {len(nodes)} nodes",
+            list(target_labels.shape),
+            f"Give every {target} its own.",
+        )
+    labels = labels_of_type(target_labels, nodes, graph.num_nodes)
+    named = zip(SPLITS, splits, strict=True)
+    splits = [as_ids(name, one, ids, len(nodes)) + nodes.start for one, ids in named]
     splits[0] = training_nodes(split, splits[0], np.flatnonzero(labels >= 0), *splits[1:])
-    around = (nodes.start, graph.num_nodes - nodes.stop)
-    features = _placed(rows, *around)
-    return assemble(
-        name, graph, features, labels, *splits, normalize_features=normalize_features
-    )
+    if normalize_features:
+        tables = {
+            kind: normalized(name, rows if hasattr(rows, "tocsr") else as_features(name, rows))
+            for kind, rows in tables.items()
+        }
+    made = TypedFeatures.from_dict(graph.schema, tables)
+    return assemble(name, graph, as_chosen(name, made, features), labels, *splits)
 
 
 def _types(archive: Mapping[str, Any]) -> list[str]:
@@ -105,12 +124,3 @@ def _types(archive: Mapping[str, Any]) -> list[str]:
 def _pairs(archive: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = _types(archive)
     return [(a, b) for a in names for b in names if f"{a}_{b}" in archive]
-
-
-def _placed(rows: Any, before: int, after: int) -> Any:
-    """The features with `before` rows of zeros before them and `after` rows of zeros after."""
-    if not scipy.sparse.issparse(rows):
-        return np.pad(rows, ((before, after), (0, 0)))
-    indptr = np.pad(rows.indptr, (before, after), mode="edge")
-    shape = (before + rows.shape[0] + after, rows.shape[1])
-    return scipy.sparse.csr_matrix((rows.data, rows.indices, indptr), shape=shape)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from jgs.data.padded import padded
 from jgs.data.parts import Part, Parts
 from jgs.dist.batches.plan import (
     RemoteNodes,
@@ -57,13 +58,14 @@ class RankParts:
       offsets: int64 `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
       mine: for each local rank its `Part`s.
       features: for each local rank the rows of its own nodes, as `FeatureExchange` takes them;
-        or its `TypedFeatures`, where the parts have such, and with `typed` always. A type's
-        table is then a tuple of matrices where a rank has several parts.
+        or its `TypedFeatures`, where the parts have such; always if `typed` is True, and never
+        if it is False (`jgs.data.padded`). A type's table is then a tuple of matrices where a
+        rank has several parts.
 
     Raises `InputError`, for instance where `P` is no multiple of `R`.
     """
 
-    def __init__(self, comm: Communicator, parts: Parts, typed: bool = False):
+    def __init__(self, comm: Communicator, parts: Parts, typed: bool | None = None):
         if parts.num_parts % comm.size:
             raise InputError(
                 "the number of parts must be a multiple of the number of ranks",
@@ -347,10 +349,14 @@ def _keeper(
     return keep
 
 
-def _features(parts: Sequence[Part], schema: Schema | None, typed: bool) -> Any:
+def _features(parts: Sequence[Part], schema: Schema | None, typed: bool | None) -> Any:
     """One rank's rows: a matrix for each part, used where it lies; sparse rows are joined. The
-    tables of `TypedFeatures` likewise; with `typed` other features are split by type."""
+    tables of `TypedFeatures` likewise. `typed` as in `RankParts`."""
     features: list[Any] = [part.features for part in parts]
+    if typed is False:
+        features = [
+            padded("parts", own) if isinstance(own, TypedFeatures) else own for own in features
+        ]
     if schema is not None and (typed or isinstance(features[0], TypedFeatures)):
         first, stop = parts[0].index, parts[-1].index + 1
         each = [schema.of_parts(index, index + 1) for index in range(first, stop)]

@@ -162,11 +162,19 @@ def read_arrow(
             with open(path, "rb") as file:
                 return pyarrow.parquet.read_table(file)
         made = {name: pyarrow.type_for_alias(alias) for name, alias in types.items()}
-        return pyarrow.csv.read_csv(
-            path,
-            pyarrow.csv.ReadOptions(column_names=names and list(names), skip_rows=skip),
-            pyarrow.csv.ParseOptions(
-                delimiter="," if path.name.endswith((".csv", ".csv.gz")) else "\t"
-            ),
-            pyarrow.csv.ConvertOptions(column_types=made),
-        )
+        tabs = not path.name.endswith((".csv", ".csv.gz"))
+        header = names and list(names)
+        # Only one thread alone knows the number of a row that it cannot read.
+        for threads in (True, False):
+            try:
+                return pyarrow.csv.read_csv(
+                    path,
+                    pyarrow.csv.ReadOptions(
+                        use_threads=threads, column_names=header, skip_rows=skip
+                    ),
+                    pyarrow.csv.ParseOptions(delimiter="\t" if tabs else ","),
+                    pyarrow.csv.ConvertOptions(column_types=made),
+                )
+            except pyarrow.ArrowInvalid:
+                if not threads:
+                    raise

@@ -16,6 +16,7 @@ import numpy as np
 import jgs.data
 import jgs.ops
 from jgs.command import loading
+from jgs.data.padded import without_types
 from jgs.data.parts import Parts, open_parts
 from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.ranks import RankParts, rank_loader
@@ -331,8 +332,10 @@ def open_data(
 def _load(config: Config, pairs: bool) -> jgs.data.Dataset | Plain:
     arguments = config.data_arguments()
     if pairs:
-        return load_plain(config.dataset, config.root, **arguments)
+        plain = load_plain(config.dataset, config.root, **arguments)
+        return plain if takes_types(config) else without_types(plain)
     data = jgs.data.load(config.dataset, config.root, **arguments)
+    data = data if takes_types(config) else without_types(data)
     _refuse_empty(data, "train", "val", "test")
     if config.batch_size > len(data.train_idx):
         raise InputError(

@@ -11,6 +11,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.command import loading
+from jgs.data.padded import without_types
 from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.pairs import PairDraws
 from jgs.dist.communicators.comm import OWN, SAME, Alone, Communicator, all_gather_rows
@@ -59,6 +60,7 @@ def open_seal(config: Config, comm: Communicator | None = None) -> SealData:
     process. Raises `InputError`."""
     with loading():
         plain = load_plain(config.dataset, config.root, **config.data_arguments())
+        plain = without_types(plain)
     comm = comm or Alone()
     key = jax.random.fold_in(threefry(config.seed), 1)
     held = hold_out(plain.graph, key, config.test_share, config.val_share)

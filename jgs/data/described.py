@@ -1,0 +1,101 @@
+"""What `python -m jgs.data describe` says of a data set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jgs.data.dataset import Plain
+from jgs.data.values import SPLITS
+from jgs.graph import Graph, SparseFeatures, TypedFeatures
+
+
+def facts(data: Plain) -> dict[str, Any]:
+    """Numbers and texts by name, as JSON can hold them.
+
+    Of a typed graph, `features_of_types` has for each node type the `width` of its features and
+    their `kind`: a dtype, "sparse", or "none". `edges_of_relations` has for each relation its
+    edges, and the mean and the largest in-degree of the nodes of its target type.
+    """
+    graph, labels = data.graph, data.labels
+    found: dict[str, Any] = {"nodes": graph.num_nodes, "edges": graph.num_edges}
+    found["weighted"] = graph.edge_weight is not None
+    found["timed"] = graph.edge_time is not None
+    if graph.schema is not None:
+        found["node_types"] = dict(graph.schema.node_types)
+        found["relations"] = [" ".join(relation) for relation in graph.schema.relations]
+    found |= _features(data.features)
+    if labels is not None:
+        found |= _labels(data, labels)
+    for split in SPLITS:
+        if (ids := getattr(data, f"{split}_idx")) is not None:
+            found[split] = len(ids)
+    if (label := graph.edge_columns.get("label")) is not None:
+        found["edge_labels"] = "classes" if label.dtype.kind == "i" else "numbers"
+    if (numbers := graph.edge_columns.get("split")) is not None:
+        counts = np.bincount(np.asarray(numbers) + 1, minlength=4)[1:].tolist()
+        found |= {f"{name}_edges": n for name, n in zip(SPLITS, counts, strict=True)}
+    if data.filled:
+        found["missing_values_filled"] = data.filled
+    if graph.schema is not None and graph.edge_type is not None:
+        found["edges_of_relations"] = _relations(graph)
+    return found
+
+
+def _features(features: Any) -> dict[str, Any]:
+    if features is None:
+        return {}
+    if not isinstance(features, TypedFeatures):
+        sparse = isinstance(features, SparseFeatures)
+        return {"features": features.shape[1], "sparse": sparse}
+    kinds = {
+        name: {"width": width, "kind": _kind(table)}
+        for (name, _), width, table in zip(
+            features.schema.node_types, features.widths, features.tables, strict=True
+        )
+    }
+    lacking = [name for name, each in kinds.items() if each["kind"] == "none"]
+    without = {"types_without_features": lacking} if lacking else {}
+    return {"features_of_types": kinds} | without
+
+
+def _kind(table: Any) -> str:
+    if table is None:
+        return "none"
+    return "sparse" if isinstance(table, SparseFeatures) else str(table.dtype)
+
+
+def _labels(data: Plain, labels: np.ndarray) -> dict[str, Any]:
+    several = labels.ndim == 2
+    num_classes = labels.shape[1] if several else int(labels.max(initial=-1)) + 1
+    found: dict[str, Any] = {"classes": num_classes}
+    found["labels_of_a_node"] = "several" if several else "one"
+    if (schema := data.graph.schema) is not None:
+        nodes = np.flatnonzero(labels.any(axis=1) if several else labels >= 0)
+        types = np.unique(schema.numbers(nodes)).tolist()
+        found["labelled_types"] = [schema.node_types[number][0] for number in types]
+        found["labelled_nodes"] = len(nodes)
+    return found
+
+
+def _relations(graph: Graph) -> list[dict[str, Any]]:
+    schema, types = graph.schema, np.asarray(graph.edge_type)
+    assert schema is not None
+    row = np.repeat(np.arange(graph.num_nodes, dtype=np.int32), np.asarray(graph.degrees()))
+    # The edges of a node by one relation are a run, because rows are sorted by relation.
+    change = (row[1:] != row[:-1]) | (types[1:] != types[:-1])
+    begin = np.concatenate([[0], np.flatnonzero(change) + 1])[: types.size]
+    edges = np.bincount(types, minlength=len(schema.relations)).tolist()
+    most = np.zeros(len(schema.relations), np.int64)
+    np.maximum.at(most, types[begin], np.diff(np.append(begin, types.size)))
+    nodes = dict(schema.node_types)
+    return [
+        {
+            "relation": " ".join(one),
+            "edges": count,
+            "mean_in_degree": round(count / max(1, nodes[one[2]]), 4),
+            "max_in_degree": int(top),
+        }
+        for one, count, top in zip(schema.relations, edges, most, strict=True)
+    ]

@@ -1,0 +1,229 @@
+"""The folders of typed graphs in HeCo's layout (Wang et al., KDD 2021): acm, dblp, aminer and
+freebase. A node type is a single letter, which file names have:
+
+  `<a><b>.txt`, for instance `pa.txt`: the edges from the type `a` to the type `b`, two ids a
+    line, separated by white space. Ids count from 0 within each type.
+  `<a>_feat.npz`: the features of the type `a`, if it has some: a sparse matrix as
+    `scipy.sparse.save_npz` writes it (csr, csc or coo), or one dense matrix, which may also be
+    a `.npy` file under this name, as in the published dblp.
+  `labels.npy`: the classes of the nodes of one type, `[n]` (-1: none).
+  `train_<split>.npy`, `val_<split>.npy`, `test_<split>.npy`: ids of that type, for instance
+    `train_20.npy`, which has 20 nodes of each class.
+
+All other files, such as `pap.npz` and `nei_a.npy`, are made from these and not read.
+
+A type has as many nodes as rows of features, or as the largest id in the edges says. The labels
+are those of the type with as many nodes as labels; the option `target` names it if several
+have. The relation of `pa.txt` is `("p", "pa", "a")` and, with `both_ways`, there is `("a",
+"rev_pa", "p")`. Types and relations are in alphabetical order. Features are
+`jgs.graph.TypedFeatures`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from jgs.data.dataset import Dataset, assemble
+from jgs.data.formats.npz import csr, open_npy
+from jgs.data.padded import as_chosen
+from jgs.data.text import read_rows
+from jgs.data.values import (
+    SPLITS,
+    as_features,
+    as_ids,
+    as_labels,
+    labels_of_type,
+    normalized,
+)
+from jgs.errors import InputError
+from jgs.files import storage
+from jgs.graph import Graph, TypedFeatures
+from jgs.graph.checks import MAX_ID
+from jgs.graph.schema import Relation
+
+_EDGES, _SPLIT = re.compile(r"([A-Za-z])([A-Za-z])\.txt"), re.compile(r"train_(.+)\.npy")
+_NPY = b"\x93NUMPY"
+_AGAIN = "Fetch the data set again, or correct the file."
+
+
+def is_heco(folder: Path) -> bool:
+    """Whether `folder` has labels, and edges between types with names of one letter."""
+    return (folder / "labels.npy").is_file() and bool(_edge_files(folder))
+
+
+def load_folder(
+    folder: Path,
+    *,
+    split: str | int | None = None,
+    target: str | None = None,
+    both_ways: bool = True,
+    normalize_features: bool = False,
+    features: str = "typed",
+) -> Dataset:
+    """The data set in `folder`, in the layout described above.
+
+    Args:
+      split: which of the splits, such as 20; needed if there are several.
+      target: the letter of the node type that has the labels; needed if several types have as
+        many nodes.
+      both_ways: whether to add each relation's reverse.
+      normalize_features: whether to make the rows of the features of each type sum to 1.
+      features: "typed", or "padded" for one matrix (`jgs.data.padded`).
+
+    Raises `InputError`.
+    """
+    name, edges = folder.resolve().name, {}
+    for (a, b), path in _edge_files(folder).items():
+        edges[(a, f"{a}{b}", b)] = _edges(path)
+    letters = sorted({end for a, _, b in edges for end in (a, b)})
+    tables = {kind: _features(folder / f"{kind}_feat.npz", name) for kind in letters}
+    tables = {kind: rows for kind, rows in tables.items() if rows is not None}
+    own = as_labels(name, open_npy(folder / "labels.npy"))
+    if own.ndim != 1:
+        raise InputError(
+            f"{folder}/labels.npy must be [n], one class a node", list(own.shape), _AGAIN
+        )
+    least = _least_counts(edges)
+    counts = {k: tables[k].shape[0] if k in tables else least[k] for k in letters}
+    target = _target(folder, counts, {*letters} - {*tables}, len(own), target)
+    if target not in tables:  # edges do not name its last nodes, if these have none
+        counts[target] = len(own)
+    for kind, count in counts.items():
+        if least[kind] > count:
+            raise InputError(
+                f"the edges in {folder} must name nodes of {kind} in [0, {count})",
+                f"{least[kind] - 1}",
+                f"Give every {kind} its features and label.",
+            )
+    pairs = {one: (ends[:, 0], ends[:, 1]) for one, ends in edges.items()}
+    graph = Graph.from_relations(counts, pairs, both_ways=both_ways)
+    assert graph.schema is not None
+    nodes = graph.schema.nodes(target)
+    ids = _split(folder, name, None if split is None else str(split), len(nodes))
+    if normalize_features:
+        tables = {kind: normalized(name, rows) for kind, rows in tables.items()}
+    made = TypedFeatures.from_dict(graph.schema, tables)
+    return assemble(
+        name,
+        graph,
+        as_chosen(name, made, features),
+        labels_of_type(own, nodes, graph.num_nodes),
+        *(each + np.int32(nodes.start) for each in ids),
+    )
+
+
+def _edge_files(folder: Path) -> dict[tuple[str, str], Path]:
+    found = ((_EDGES.fullmatch(path.name), path) for path in sorted(folder.glob("??.txt")))
+    return {(match[1], match[2]): path for match, path in found if match}
+
+
+def _edges(path: Path) -> np.ndarray:
+    """The edges in a file, int64 `[E, 2]`."""
+    parts = [*read_rows(path, np.int64, delimiter=None, columns=2)]
+    if not parts:
+        raise InputError(f"{path} must have edges", "none", _AGAIN)
+    edges = np.concatenate(parts)
+    if edges.min() < 0 or edges.max() >= MAX_ID:
+        raise InputError(
+            f"{path} must have ids that count from 0", f"{edges.min()} to {edges.max()}", _AGAIN
+        )
+    return edges
+
+
+def _least_counts(edges: dict[Relation, np.ndarray]) -> dict[str, int]:
+    """How many nodes each type has at least, for its ids in the edges."""
+    counts: dict[str, int] = {}
+    for (a, _, b), ends in edges.items():
+        for kind, column in ((a, ends[:, 0]), (b, ends[:, 1])):
+            counts[kind] = max(counts.get(kind, 0), int(column.max()) + 1)
+    return counts
+
+
+def _features(path: Path, name: str) -> Any:
+    """The features in a file, a SciPy matrix or an array; None if there is no such file."""
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        if file.read(len(_NPY)) == _NPY:
+            return as_features(name, open_npy(path))
+    with storage.open_npz(path) as archive:
+        arrays = dict(archive)
+    if "format" not in arrays:
+        if len(arrays) != 1:
+            raise InputError(
+                f"{path} must hold a sparse matrix of SciPy, or one array",
+                ", ".join(arrays) or "none",
+                _AGAIN,
+            )
+        return as_features(name, next(iter(arrays.values())))
+    kind = arrays["format"].item()
+    kind = kind.decode(errors="replace") if isinstance(kind, bytes) else str(kind)
+    parts = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
+    needed = ("data", "shape", *parts.get(kind, ()))
+    if kind not in parts or any(part not in arrays for part in needed):
+        raise InputError(
+            f"{path} must hold a sparse matrix of SciPy in the format csr, csc or coo",
+            f"{kind} with {', '.join(arrays)}",
+            "Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
+        )
+    data, shape = arrays["data"], arrays["shape"]
+    if kind == "coo":
+        return _from_coo(path, data, arrays["row"], arrays["col"], shape)
+    flip = -1 if kind == "csc" else 1
+    matrix = csr(str(path), data, arrays["indices"], arrays["indptr"], shape[::flip])
+    return matrix.T.tocsr() if kind == "csc" else matrix
+
+
+def _from_coo(path: Path, data: Any, row: Any, col: Any, shape: Any) -> Any:
+    one_each = data.ndim == 1 and row.shape == col.shape == data.shape
+    whole = row.dtype.kind in "iu" and col.dtype.kind in "iu" and shape.shape == (2,)
+    inside = one_each and whole and data.dtype.kind in "fiub"
+    for ids, size in ((row, shape[0]), (col, shape[-1])) if inside else ():
+        inside = inside and not (ids.size and (ids.min() < 0 or ids.max() >= size))
+    if not inside:
+        raise InputError(
+            f"{path} must hold a sound coo matrix",
+            f"{data.dtype}{list(data.shape)} for the shape {shape.tolist()}, and ids that do "
+            "not fit",
+            "Write it again with scipy.sparse.save_npz.",
+        )
+    return scipy.sparse.coo_matrix((data, (row, col)), tuple(shape.tolist())).tocsr()
+
+
+def _target(
+    folder: Path, counts: dict[str, int], grows: set[str], num_labels: int, target: str | None
+) -> str:
+    """The node type that the labels are of. Those that `grows` names may have more nodes than
+    `counts` says."""
+    fit = [kind for kind, count in counts.items() if count == num_labels]
+    if target is None and len(fit) == 1:
+        return fit[0]
+    if target in fit or (target in counts and counts[target] < num_labels and target in grows):
+        return str(target)
+    raise InputError(
+        f"the {num_labels} labels in {folder} must be of one type with as many nodes, which "
+        "the option target names if not just one has",
+        f"target {target} and {', '.join(f'{k} {n}' for k, n in counts.items())}",
+        "Name it by its letter.",
+    )
+
+
+def _split(folder: Path, name: str, split: str | None, num_nodes: int) -> list[np.ndarray]:
+    """The ids, int32, of the three splits among the nodes of the labelled type."""
+    found = [
+        m[1] for p in sorted(folder.glob("train_*.npy")) if (m := _SPLIT.fullmatch(p.name))
+    ]
+    chosen = found[0] if split is None and len(found) == 1 else split
+    if chosen not in found:
+        raise InputError(
+            f"{folder} must hold one split, or the option split name one",
+            f"{split}, and splits {', '.join(found) or 'none'}",
+            "Correct the option, or put train_NAME.npy, val_NAME.npy and test_NAME.npy there.",
+        )
+    arrays = ((each, open_npy(folder / f"{each}_{chosen}.npy")) for each in SPLITS)
+    return [as_ids(name, each, np.array(ids), num_nodes) for each, ids in arrays]

@@ -1,0 +1,415 @@
+"""A typed graph as tables in one folder, one for each node type and each relation.
+
+  `nodes_<type>`: the nodes of a type (`jgs.data.node_table`).
+  `edges_<source type>_<relation>_<target type>`: the edges of a relation
+    (`jgs.data.edge_table`). Where no column is called `src` or `dst`, the first two are the
+    ends. `edges_<source type>_<target type>` has the relation `<source type>_<target type>`.
+
+The files end in `.parquet`, `.csv`, `.csv.gz`, `.tsv` or `.tsv.gz`. Names of types and
+relations may have underscores. The types that have a table of nodes, or that the option `types`
+names, are known: the name of a table of edges is read with as many of them as it can be. A type
+may have no table of nodes. Its name is then a single word, or in `types`, and its nodes are
+those that edges name, in ascending order. A table's name that can be read in two ways is
+refused.
+
+Every edge must name nodes of its relation's types that are in their tables. Types are in
+alphabetical order, and so are relations. With `both_ways` each relation has a reverse,
+`rev_<relation>`, whose edges have the columns of the given ones. If one relation has times, all
+must. Weights that are missing are 1. Where a relation lacks a column that another one has, its
+edges have 0 there, and no label and no split.
+
+Features are `jgs.graph.TypedFeatures`. Nodes have the names `<type>:<id>` in `node_ids`,
+because nodes of different types may have equal ids. Labels are those of one type: where several
+have a column `label`, the option `target` names it.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jgs.data.dataset import Dataset, Plain, assemble
+from jgs.data.edge_table import EdgeTable, read_edges
+from jgs.data.formats import tables
+from jgs.data.node_table import NodeTable, read_nodes
+from jgs.data.padded import as_chosen
+from jgs.data.text import first_line
+from jgs.data.values import (
+    as_labels,
+    check_labels,
+    class_labels,
+    labels_of_type,
+    normalized,
+    split_ids,
+)
+from jgs.errors import InputError, refusing
+from jgs.graph import Graph, NodeIds, TypedFeatures
+from jgs.graph.checks import refuse_words
+from jgs.graph.schema import Relation
+
+_FILE = re.compile(r"(nodes|edges)_(.+?)(\.parquet|\.csv|\.csv\.gz|\.tsv|\.tsv\.gz)")
+
+_log = logging.getLogger("jgs")
+
+
+def is_typed_tables(folder: Path) -> bool:
+    """Whether `folder` has a table of a type or of a relation, and none of all nodes or
+    edges."""
+    return not tables.is_tables(folder) and any(
+        _FILE.fullmatch(path.name) for path in folder.iterdir() if path.is_file()
+    )
+
+
+def load_folder(
+    folder: Path,
+    *,
+    types: str | None = None,
+    target: str | None = None,
+    both_ways: bool = True,
+    max_categories: int = 64,
+    normalize_features: bool = False,
+    features: str = "typed",
+) -> Dataset:
+    """The data set of the tables in `folder`, one of which must have the columns `label` and
+    `split`. The options are those of `load_plain`. Raises `InputError`."""
+    plain = load_plain(
+        folder,
+        types=types,
+        target=target,
+        both_ways=both_ways,
+        max_categories=max_categories,
+        normalize_features=normalize_features,
+        features=features,
+    )
+    if plain.labels is None or plain.train_idx is None:
+        raise InputError(
+            f"a table of nodes in {folder} must have the columns label and split",
+            "none that has both",
+            "Add them, or train a task of edges, or embed.",
+        )
+    return plain.dataset()
+
+
+def load_plain(
+    folder: Path,
+    *,
+    types: str | None = None,
+    target: str | None = None,
+    label_kind: str | None = None,
+    both_ways: bool = True,
+    max_categories: int = 64,
+    normalize_features: bool = False,
+    features: str = "typed",
+) -> Plain:
+    """The graph of the tables in `folder`, with labels, a split and features if they have them.
+
+    Args:
+      types: the names of node types without a table, with commas between.
+      target: the node type whose labels and split are meant; None: the only one with labels.
+      label_kind: "class" or "number", whatever the labels of edges look like.
+      both_ways: whether to add each relation's reverse.
+      max_categories: the most different texts in a feature column that has text.
+      normalize_features: whether to make the rows of the features of each type sum to 1.
+      features: "typed", or "padded" for one matrix (`jgs.data.padded`).
+
+    Raises `InputError`.
+    """
+    files = _files(folder)
+    declared = [] if types is None else [each.strip() for each in types.split(",")]
+    nodes = {name: read_nodes(path, max_categories) for name, path in files["nodes"].items()}
+    relations = _relations(folder, files["edges"], {*nodes, *declared})
+    if unused := {*nodes, *declared} - {end for a, _, b in relations for end in (a, b)}:
+        raise InputError(
+            f"every node type in {folder} must be an end of a relation",
+            f"{min(unused)!r}, which no table of edges names",
+            "Correct the name, or remove the type.",
+        )
+    edges = {
+        one: _edges(path, one, nodes, label_kind) for one, path in sorted(relations.items())
+    }
+    ids = {name: table.ids for name, table in nodes.items()} | _ids_of_edges(edges, nodes)
+    if new := sorted(ids.keys() - nodes.keys() - set(declared)):
+        _log.warning(
+            "%s has no table of nodes of the type %s: its nodes are those that edges name",
+            folder,
+            ", ".join(new),
+        )
+    ids = {name: ids[name] for name in sorted(ids)}
+    label_names = _label_names(edges)
+    graph = _graph(edges, ids, nodes, both_ways)
+    assert graph.schema is not None
+    given = {name: t.features for name, t in nodes.items() if t.features is not None}
+    if normalize_features:
+        given = {name: normalized(name, rows) for name, rows in given.items()}
+    name = folder.resolve().name
+    made = TypedFeatures.from_dict(graph.schema, given)
+    plain = Plain(
+        name,
+        graph,
+        None,
+        None,
+        None,
+        as_chosen(name, made, features),
+        typed_ids(ids),
+        label_names=label_names,
+        filled={f"{n}.{c}": k for n, table in nodes.items() for c, k in table.filled.items()},
+    )
+    if plain.filled:
+        shown = ", ".join(f"{column} {count}" for column, count in plain.filled.items())
+        _log.info("%s: missing values were filled with 0: %s", folder, shown)
+    chosen = _target(folder, nodes, target)
+    return plain if chosen is None else _with_labels(plain, chosen, nodes[chosen])
+
+
+def typed_ids(ids: Mapping[str, NodeIds]) -> NodeIds:
+    """The names `<type>:<id>` of the nodes of all types, in order."""
+    names = [f"{kind}:{each}" for kind, own in ids.items() for each in own.values.tolist()]
+    return NodeIds.of_known(np.array(names, object))
+
+
+def _files(folder: Path) -> dict[str, dict[str, Path]]:
+    """The tables of nodes and those of edges, by what is in their names behind the kind."""
+    found: dict[str, dict[str, Path]] = {"nodes": {}, "edges": {}}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and (match := _FILE.fullmatch(path.name)):
+            kind, name, _ = match.groups()
+            if name in found[kind]:
+                raise InputError(
+                    f"{folder} must hold one table {kind}_{name}",
+                    f"{found[kind][name].name} and {path.name}",
+                    "Remove those too many.",
+                )
+            found[kind][name] = path
+    if not found["edges"]:
+        raise InputError(
+            f"{folder} must hold tables edges_<source type>_<relation>_<target type>",
+            "none",
+            "Write one for each relation.",
+        )
+    return found
+
+
+def _relations(
+    folder: Path, files: Mapping[str, Path], known: set[str]
+) -> dict[Relation, Path]:
+    """The relation that each table of edges has by its name."""
+    found: dict[Relation, Path] = {}
+    for name, path in files.items():
+        readings = _readings(name, known)
+        if len(readings) != 1:
+            ways = " or ".join(f"({', '.join(one)})" for one in readings)
+            raise InputError(
+                f"{path.name} in {folder} must name two node types and a relation in one way; "
+                f"known types are {', '.join(sorted(known)) or 'none'}",
+                ways or "no type at one of its ends",
+                "Rename it, or name the types without a table of nodes by the option types.",
+            )
+        (one,) = readings
+        if one in found:
+            raise InputError(
+                f"{folder} must hold one table of ({', '.join(one)})",
+                f"{found[one].name} and {path.name}",
+                "Rename one.",
+            )
+        found[one] = path
+    return found
+
+
+def _readings(name: str, known: set[str]) -> list[Relation]:
+    """All relations that `name` may mean, as (source type, relation, target type): those with
+    the most `known` types at their ends. The names of other types are single words."""
+    words = name.split("_")
+    found: list[list[Relation]] = [[], [], []]  # by the number of known types
+    for i in range(1, len(words)):
+        for j in range(i, len(words)):
+            source, target = "_".join(words[:i]), "_".join(words[j:])
+            new = [kind for kind in (source, target) if kind not in known]
+            if source and target and not any("_" in kind for kind in new):
+                found[2 - len(new)].append((source, "_".join(words[i:j]) or name, target))
+    return next((readings for readings in reversed(found) if readings), [])
+
+
+def _edges(
+    path: Path, relation: Relation, nodes: Mapping[str, NodeTable], label_kind: str | None
+) -> EdgeTable:
+    ends = {"src": relation[0], "dst": relation[2]}
+    text = [
+        end
+        for end, kind in ends.items()
+        if kind in nodes and nodes[kind].ids.values.dtype == object
+    ]
+    apart = ends["src"] != ends["dst"]
+    return read_edges(
+        {"": path}, _end_names(path), label_kind=label_kind, apart=apart, text=text
+    )
+
+
+def _end_names(path: Path) -> dict[str, str | None]:
+    """What the columns of the ends are called in a table of edges."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet  # optional, and a slow import
+
+        errors = (pyarrow.ArrowException, OSError)
+        with refusing(errors, f"{path} must be a whole Parquet file", "Write it again."):
+            names = pyarrow.parquet.read_schema(path).names
+    else:
+        tab = "," if path.name.endswith((".csv", ".csv.gz")) else "\t"
+        line = first_line(path).decode("utf-8-sig", errors="replace")
+        names = next(csv.reader([line.rstrip("\r\n")], delimiter=tab), [])
+    if len(names) < 2:
+        raise InputError(
+            f"{path} must have a column for each end of an edge",
+            f"columns {', '.join(map(repr, names)) or 'none'}",
+            "Write two, with a line of names.",
+        )
+    if {"src", "dst"} & set(names) or "user_id" in names:
+        return {}
+    return {"src": names[0], "dst": names[1]}
+
+
+def _ids_of_edges(
+    edges: Mapping[Relation, EdgeTable], nodes: Mapping[str, NodeTable]
+) -> dict[str, NodeIds]:
+    """The ids of the types that have no table of nodes."""
+    columns: dict[str, list[np.ndarray]] = {}
+    for (source, _, target), table in edges.items():
+        for kind, column in ((source, table.src), (target, table.dst)):
+            if kind not in nodes:
+                columns.setdefault(kind, []).append(column)
+    return {kind: NodeIds.of_edges(*ends) for kind, ends in columns.items()}
+
+
+def _graph(
+    edges: Mapping[Relation, EdgeTable],
+    ids: Mapping[str, NodeIds],
+    nodes: Mapping[str, NodeTable],
+    both_ways: bool,
+) -> Graph:
+    pairs, weights, times = {}, {}, {}
+    for one, table in edges.items():
+        source, _, target = one
+        pairs[one] = (
+            ids[source].nodes(table.src, _end_of("src", table, source, nodes)),
+            ids[target].nodes(table.dst, _end_of("dst", table, target, nodes)),
+        )
+        if table.weight is not None:
+            weights[one] = table.weight
+        if table.time is not None:
+            times[one] = table.time
+    if times and len(times) < len(edges):
+        timed, other = next(iter(times)), next(one for one in edges if one not in times)
+        raise InputError(
+            "all relations must have times, or none",
+            f"times in {edges[timed].what} and none in {edges[other].what}",
+            "Add a column time, or remove the others; an early time is an edge always there.",
+        )
+    return Graph.from_relations(
+        {kind: len(own) for kind, own in ids.items()},
+        pairs,
+        weights or None,
+        edge_columns=_columns(edges),
+        edge_time=times or None,
+        both_ways=both_ways,
+    )
+
+
+def _end_of(end: str, table: EdgeTable, kind: str, nodes: Mapping[str, NodeTable]) -> str:
+    where = f" (a {kind} of {nodes[kind].path})" if kind in nodes else ""
+    return f"{end} in {table.what}{where}"
+
+
+def _columns(edges: Mapping[Relation, EdgeTable]) -> dict[Relation, dict[str, np.ndarray]]:
+    """The edge columns of every relation, with the same names in all."""
+    names = sorted({name for table in edges.values() for name in table.columns})
+    found: dict[Relation, dict[str, np.ndarray]] = {one: {} for one in edges}
+    for name in names:
+        given = {one: t.columns[name] for one, t in edges.items() if name in t.columns}
+        for one, array in given.items():
+            refuse_words(f"the edge column {name!r} in {edges[one].what}", array)
+        dtype = np.result_type(*(array.dtype for array in given.values()))
+        shapes = {array.shape[1:] for array in given.values()}
+        kinds = {array.dtype.kind for array in given.values()}
+        if len(shapes) > 1 or (name == "label" and len(kinds) > 1):
+            raise InputError(
+                f"the column {name!r} must be alike in all tables of edges",
+                " and ".join(sorted(f"{a.dtype}{list(a.shape[1:])}" for a in given.values())),
+                "Convert it, or rename one.",
+            )
+        for one, table in edges.items():
+            shape = (table.src.size, *next(iter(shapes)))
+            lacking = np.full(shape, _lacking(name, dtype), dtype)
+            found[one][name] = given.get(one, lacking)
+    return found
+
+
+def _lacking(name: str, dtype: np.dtype) -> float:
+    """What edges have in a column that the table of their relation lacks."""
+    if name == "label" and dtype.kind == "f":
+        return np.nan
+    return -1 if name in ("label", "split") else 0
+
+
+def _label_names(edges: Mapping[Relation, EdgeTable]) -> tuple[str, ...] | None:
+    """The names of the classes of the edges' labels, or None unless these are text."""
+    labelled = [table for table in edges.values() if "label" in table.columns]
+    named = [table for table in labelled if table.label_names is not None]
+    if named and len(labelled) > 1:
+        raise InputError(
+            "one table of edges must have all labels that are text",
+            " and ".join(table.what for table in labelled[:2]),
+            "Number the classes in both, or remove one of the columns.",
+        )
+    return named[0].label_names if named else None
+
+
+def _target(folder: Path, nodes: Mapping[str, NodeTable], target: str | None) -> str | None:
+    """The type whose labels are meant, or None if there are no labels."""
+    labelled = [name for name, table in nodes.items() if table.label is not None]
+    if target is None and len(labelled) < 2:
+        return labelled[0] if labelled else None
+    if target not in labelled:
+        raise InputError(
+            f"the labels in {folder} must be of one type, which the option target names if "
+            "several have some",
+            f"target {target} and labels of {', '.join(labelled) or 'none'}",
+            "Correct the option.",
+        )
+    return target
+
+
+def _with_labels(plain: Plain, kind: str, table: NodeTable) -> Plain:
+    """The graph with the labels, and the split if there is one, of the nodes of a type."""
+    assert plain.graph.schema is not None
+    assert table.label is not None
+    nodes, num_nodes = plain.graph.schema.nodes(kind), plain.graph.num_nodes
+    what = str(table.path)
+    numbers, class_names = class_labels(what, table.label)
+    own = as_labels(what, numbers)
+    labels = labels_of_type(own, nodes, num_nodes)
+    number = int(own.max(initial=-1)) + 1 if own.ndim == 1 else own.shape[1]
+    check_labels(what, own, len(class_names or ()) or max(1, number), len(nodes))
+    plain = plain._replace(labels=labels, class_names=class_names)
+    if table.split is None:
+        return plain
+    splits = (ids + nodes.start for ids in split_ids(what, table.split, len(nodes)))
+    train, val, test = splits
+    data = assemble(
+        plain.name,
+        plain.graph,
+        plain.features,
+        labels,
+        train,
+        val,
+        test,
+        num_classes=len(class_names) if class_names else None,
+        class_names=class_names,
+    )
+    own_fields: dict[str, Any] = Plain.of(data)._asdict()
+    kept = ("node_ids", "label_names", "filled")
+    return Plain(**own_fields | {name: getattr(plain, name) for name in kept})

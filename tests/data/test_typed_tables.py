@@ -1,0 +1,276 @@
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from jgs import InputError
+from jgs.data import Dataset, load
+from jgs.data.__main__ import main
+from jgs.data.plain import load_plain
+from jgs.graph import TypedFeatures
+
+USERS = """id,age,town,score,label,split
+u1,20,Rome,,gold,train
+u2,,Oslo,1.5,,
+u3,40,,2.5,iron,val
+u4,60,Rome,3.5,iron,test
+"""
+ITEMS = "id,price\n7,1.0\n3,2.0\n"
+BUYS = "src,dst,time,stars\nu1,7,5,1\nu3,7,3,2\nu4,3,9,3\nu1,3,1,4\n"
+KNOWS = "who,whom,time,label\nu2,u1,4,1.5\nu4,u2,8,\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    files = {
+        "nodes_user.csv": USERS,
+        "nodes_item.csv": ITEMS,
+        "edges_user_buys_item.csv": BUYS,
+        "edges_user_knows_well_user.csv": KNOWS,
+        "edges_item_shop.tsv": "item\tshop\ttime\n3\t20\t1\n3\t100\t2\n7\t20\t3\n",
+    }
+    place = tmp_path / "shop"
+    place.mkdir()
+    for name, text in files.items():
+        (place / name).write_text(text)
+    return place
+
+
+def edges_of(data, relation):
+    """The (source, target) names of a relation's edges, in the order of the table."""
+    graph = data.graph
+    at = np.flatnonzero(np.asarray(graph.edge_type) == graph.schema.relation(relation))
+    row = np.repeat(np.arange(graph.num_nodes), np.asarray(graph.degrees()))[at]
+    order = np.argsort(np.asarray(graph.edge_order)[at])
+    ends = np.asarray(graph.indices)[at][order], row[order]
+    return list(zip(*(data.node_ids[end].tolist() for end in ends), strict=True)), at[order]
+
+
+def test_types_names_and_relations(folder):
+    data = load(folder)
+    assert isinstance(data, Dataset)
+    assert data.name == "shop"
+    schema = data.graph.schema
+    assert schema.node_types == (("item", 2), ("shop", 2), ("user", 4))
+    forward = (
+        ("item", "item_shop", "shop"),
+        ("user", "buys", "item"),
+        ("user", "knows_well", "user"),
+    )
+    back = tuple((b, f"rev_{name}", a) for a, name, b in forward)
+    assert schema.relations == forward + back
+    # Names are those of the tables, with the type; without a table they ascend as numbers.
+    users = ["user:u1", "user:u2", "user:u3", "user:u4"]
+    names = ["item:7", "item:3", "shop:20", "shop:100", *users]
+    assert data.node_ids.values.tolist() == names
+    bought = [("u1", "7"), ("u3", "7"), ("u4", "3"), ("u1", "3")]
+    expected = [(f"user:{a}", f"item:{b}") for a, b in bought]
+    found, at = edges_of(data, "buys")
+    assert found == expected
+    assert np.asarray(data.graph.edge_time)[at].tolist() == [5, 3, 9, 1]
+    assert data.graph.edge_columns["stars"][at].tolist() == [1, 2, 3, 4]
+    assert np.isnan(data.graph.edge_columns["label"][at]).all()
+    found, at = edges_of(data, "rev_buys")
+    assert found == [(b, a) for a, b in expected]
+    assert data.graph.edge_columns["stars"][at].tolist() == [1, 2, 3, 4]
+    found, at = edges_of(data, "knows_well")
+    assert found == [("user:u2", "user:u1"), ("user:u4", "user:u2")]
+    assert data.graph.edge_columns["stars"][at].tolist() == [0, 0]
+    np.testing.assert_array_equal(data.graph.edge_columns["label"][at], [1.5, np.nan])
+    assert load(folder, both_ways=False).graph.schema.relations == forward
+
+
+def test_features_labels_and_what_is_missing(folder):
+    data = load(folder)
+    assert isinstance(data.features, TypedFeatures)
+    assert data.features.widths == (1, 0, 7)
+    assert data.features.table("shop") is None
+    rows = [  # age, age_missing, Oslo, Rome, town_missing, score, score_missing
+        [20, 0, 0, 1, 0, 0, 1],
+        [0, 1, 1, 0, 0, 1.5, 0],
+        [40, 0, 0, 0, 1, 2.5, 0],
+        [60, 0, 0, 1, 0, 3.5, 0],
+    ]
+    assert np.asarray(data.features.table("user")).tolist() == rows
+    assert np.asarray(data.features.table("item")).tolist() == [[1], [2]]
+    assert data.class_names == ("gold", "iron")
+    assert data.num_classes == 2
+    assert data.labels.tolist() == [-1] * 4 + [0, -1, 1, 1]
+    split = data.train_idx, data.val_idx, data.test_idx
+    assert [ids.tolist() for ids in split] == [[4], [6], [7]]
+    plain = load_plain(folder, "")
+    assert plain.filled == {"user.age": 1, "user.town": 1, "user.score": 1}
+    assert plain.class_names == data.class_names
+    assert plain.val_idx.tolist() == [6]
+    with pytest.raises(InputError, match=r"got item 1, user 7\. Choose a model of"):
+        load(folder, features="padded")
+
+
+def test_parquet_and_gzip_say_the_same_as_csv(folder, tmp_path):
+    from pyarrow import csv, parquet
+
+    data = load(folder)
+    for name in ("nodes_user", "nodes_item", "edges_user_buys_item"):
+        parquet.write_table(csv.read_csv(folder / f"{name}.csv"), folder / f"{name}.parquet")
+        (folder / f"{name}.csv").unlink()
+    text = (folder / "edges_item_shop.tsv").read_bytes()
+    (folder / "edges_item_shop.tsv.gz").write_bytes(gzip.compress(text))
+    (folder / "edges_item_shop.tsv").unlink()
+    other = load(folder)
+    assert other.graph.schema == data.graph.schema
+    assert other.node_ids.values.tolist() == data.node_ids.values.tolist()
+    for name in ("indices", "edge_type", "edge_time"):
+        np.testing.assert_array_equal(getattr(other.graph, name), getattr(data.graph, name))
+    for one, two in zip(other.features.tables, data.features.tables, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
+
+
+def test_names_with_underscores(tmp_path):
+    for kind in ("a", "a_b", "c_d"):
+        (tmp_path / f"nodes_{kind}.csv").write_text("id\n0\n1\n")
+    edges = "src,dst\n0,1\n"
+    (tmp_path / "edges_a_b_of_c_d.csv").write_text(edges)
+    with pytest.raises(InputError, match=r"one way; .* got \(a, b_of, c_d\) or \(a_b, of, c_d"):
+        load_plain(tmp_path, "")
+    (tmp_path / "nodes_a.csv").unlink()
+    assert load_plain(tmp_path, "").graph.schema.relations[0] == ("a_b", "of", "c_d")
+    (tmp_path / "edges_c_d_in_big_shop.csv").write_text(edges)
+    relation = load_plain(tmp_path, "").graph.schema.relations[1]
+    assert relation == ("c_d", "in_big", "shop")
+    relation = load_plain(tmp_path, "", types="big_shop").graph.schema.relations[1]
+    assert relation == ("c_d", "in", "big_shop")
+
+
+def test_a_graph_without_labels_is_plain(folder):
+    (folder / "nodes_user.csv").write_text("id\nu1\nu2\nu3\nu4\n")
+    plain = load_plain(folder, "")
+    assert plain.labels is None
+    assert plain.features.widths == (1, 0, 0)
+    with pytest.raises(InputError, match="must have the columns label and split; got none"):
+        load(folder)
+
+
+BOUGHT = "edges_user_buys_item.csv"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("edges_usr.csv", BUYS, "edges_usr.csv in * must name two node types"),
+        (
+            BOUGHT,
+            "src,dst,time\nu1,7,1\nu9,7,1\n",
+            "nodes_user.csv) must*'u9' at position 1",
+        ),
+        (BOUGHT, "src,dst,time\n7,7,1\n", "src in * (a user of *7"),
+        (BOUGHT, "src,dst,time\nu1,7,1\nu1,7\n", "Row #3: Expected 3"),
+        (
+            BOUGHT,
+            "src,dst\nu1,7\n",
+            "all relations must have times*none in",
+        ),
+        (BOUGHT, "src,dst,time\n", "must have edges; got no row"),
+        (BOUGHT, "src\nu1\n", "must have a column for each end"),
+        (
+            BOUGHT,
+            "src,dst,time,label\nu1,7,1,new\n",
+            "must have all labels that are text",
+        ),
+        (
+            BOUGHT,
+            "src,dst,time,why\nu1,7,1,new\n",
+            "column 'why' in *'new'",
+        ),
+        ("edges_user_buys_item.tsv", BUYS, "must hold one table edges_user_buys_item"),
+        ("nodes_item.csv", "id,price\n7,1\n7,1\n", "nodes_item.csv: every node must have an"),
+        ("nodes_item.csv", "id,price\n7,1\n3,1,4\n", "nodes_item.csv*Row #3: Expected 2"),
+        ("nodes_item.csv", "id,price\n", "nodes_item.csv must have nodes; got no row"),
+        ("nodes_item.csv", "key,price\n1,1\n", "must have a column 'id'"),
+        ("nodes_item.csv", "id,price\n7,\n3,\n", "'price' in * must have a value somewhere"),
+        ("nodes_item.csv", "id,price\n7,inf\n3,1\n", "'price' in * must be finite; got inf"),
+        ("nodes_item.csv", "id,day\n7,2020-01-02\n3,2020-01-02\n", "must be numbers, text,"),
+        ("nodes_item.csv", "id,label\n7,1\n3,0\n", "target None and labels of item, user"),
+        (
+            "nodes_user.csv",
+            USERS.replace("val", "vla"),
+            "must be train, val and test; got 'vla'",
+        ),
+        ("nodes_town.csv", "id\n1\n", "must be an end of a relation; got 'town'"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_line(file, text, says, folder):
+    (folder / file).write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_plain(folder, "")
+    message = str(caught.value)
+    assert "\n" not in message
+    rest = message
+    for piece in says.split("*"):
+        assert piece in rest, message
+        rest = rest.partition(piece)[2]
+
+
+def test_too_many_categories_and_the_target(folder):
+    lines = "".join(f"{i},name{i}\n" for i in range(65))
+    (folder / "nodes_item.csv").write_text("id,name\n" + lines)
+    with pytest.raises(InputError, match=r"text of at most 64 different .* got 65 different"):
+        load(folder)
+    assert load(folder, max_categories=65).features.widths == (65, 0, 7)
+    (folder / "nodes_item.csv").write_text("id,label,split\n7,1,train\n3,0,test\n")
+    data = load(folder, target="item")
+    assert data.labels.tolist()[:2] == [1, 0]
+    assert (data.labels[2:] == -1).all()
+    assert data.train_idx.tolist() == [0]
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(InputError, match="nodes_<type> and edges_<type>_<relation>_<type"):
+        load(tmp_path)
+    (tmp_path / "nodes_a.csv").write_text("id\n1\n")
+    with pytest.raises(InputError, match=r"must hold tables edges_.* got none"):
+        load(tmp_path)
+
+
+def test_the_command_describes_types_and_relations(folder, capsys):
+    assert main(["describe", str(folder)]) == 0
+    out, table = capsys.readouterr()
+    found = json.loads(out)
+    assert found["node_types"] == {"item": 2, "shop": 2, "user": 4}
+    dense = {"width": 7, "kind": "float32"}
+    assert found["features_of_types"]["user"] == dense
+    assert found["types_without_features"] == ["shop"]
+    assert found["missing_values_filled"] == {"user.age": 1, "user.town": 1, "user.score": 1}
+    assert (found["labelled_types"], found["labelled_nodes"]) == (["user"], 3)
+    assert (found["classes"], found["train"], found["val"], found["test"]) == (2, 1, 1, 1)
+    degrees = {one["relation"]: one for one in found["edges_of_relations"]}
+    assert len(degrees) == 6
+    for relation, edges, mean, most in (
+        ("user buys item", 4, 2, 2),
+        ("item rev_buys user", 4, 1, 2),
+        ("user knows_well user", 2, 0.5, 1),
+        ("item item_shop shop", 3, 1.5, 2),
+    ):
+        one = degrees[relation]
+        assert (one["edges"], one["mean_in_degree"], one["max_in_degree"]) == (
+            edges,
+            mean,
+            most,
+        )
+    assert "user knows_well user" in table
+    assert "mean in-degree" in table
+
+
+def test_what_a_relation_lacks(folder):
+    rows = "u1,7,5,good,train,2\nu3,7,3,,,0.5\n"
+    (folder / BOUGHT).write_text("src,dst,time,label,split,edge_weight\n" + rows)
+    (folder / "edges_user_knows_well_user.csv").write_text("a,b,time\nu2,u1,4\n")
+    data = load_plain(folder, "", both_ways=False)
+    assert data.label_names == ("good",)
+    found = {}
+    for name in ("buys", "knows_well"):
+        _, at = edges_of(data, name)
+        columns = {k: v[at].tolist() for k, v in data.graph.edge_columns.items()}
+        found[name] = columns | {"weight": np.asarray(data.graph.edge_weight)[at].tolist()}
+    assert found["buys"] == {"label": [0, -1], "split": [0, -1], "weight": [2, 0.5]}
+    assert found["knows_well"] == {"label": [-1], "split": [-1], "weight": [1]}
