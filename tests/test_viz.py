@@ -68,3 +68,46 @@ def test_what_is_not_drawn():
     ):
         with pytest.raises(InputError, match=said):
             jgs.viz.neighborhood(what, **options)
+
+
+RELATIONS = {
+    ("author", "writes", "paper"): ([0, 1, 1], [0, 0, 1]),
+    ("paper", "cites", "paper"): ([1, 1], [0, 0]),
+    ("paper", "extends", "paper"): ([1], [0]),
+}
+
+
+def test_types_have_markers_colors_and_line_styles():
+    """The legend names them; parallel edges of two relations are two arrows, not on each
+    other; ids are those in the type. Without the column `type` only `writes` is known."""
+    graph = jgs.Graph.from_relations({"author": 2, "paper": 2}, RELATIONS)
+    for columns in ((), ("type",)):
+        batch = sample_neighbors(KEY, graph, np.array([2]), (-1, -1), edges=columns)
+        ax = jgs.viz.neighborhood(batch)
+        arrows = [p for p in ax.patches if isinstance(p, FancyArrowPatch)]
+        styles = [p.get_linestyle() for p in arrows]
+        texts = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert texts[:3] == ["author", "paper", "writes"]
+        assert sorted(text.get_text() for text in ax.texts) == ["0", "0", "1", "1"]
+        if columns:
+            assert texts[3:] == ["cites", "extends"]
+            assert len(styles) == 5  # the two citations are one
+            assert len({p.get_connectionstyle().rad for p in arrows}) == 2
+            assert len(set(map(str, styles))) == 3
+        else:
+            assert (texts[3:], len(styles)) == ([], 4)
+        authors, papers = ax.collections[-2:]
+        assert (len(authors.get_offsets()), len(papers.get_offsets())) == (2, 2)
+        ax.figure.canvas.draw()
+        colors = [np.unique(c.get_facecolors(), axis=0) for c in (authors, papers)]
+        assert len(np.unique(np.concatenate(colors), axis=0)) == 2
+        matplotlib.pyplot.close(ax.figure)
+    one, edges = np.ones((4, 2), np.float32), np.array([[0, 1, 3], [2, 3, 2]])
+    found = Explanation(
+        *(2, 1, 0.5, np.array([2, 3, 0, 1]), one, *edges, np.array([0, 1, 0]), np.arange(3)),
+        *(one[:3, 0], graph.schema, np.array([0, 0, 2], np.int16)),
+    )
+    ax = jgs.viz.neighborhood(found)
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["author", "paper", "writes", "extends"]
+    matplotlib.pyplot.close(ax.figure)

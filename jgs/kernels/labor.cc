@@ -6,6 +6,7 @@
 
 #include "labor_hubs.h"
 #include "labor_importance.h"
+#include "labor_rows.h"
 #include "labor_scan.h"
 #include "labor_sieve.h"
 #include "sample_hops.h"
@@ -15,23 +16,26 @@ namespace {
 
 // The Rows of a HopSampler. All rows are drawn before the first edge is placed, because their
 // number of edges is not known before.
-template <bool kLimited>  // whether edges are excluded
+template <bool kLimited, bool by_relation>  // whether edges are excluded, see HopRows
 class LaborRows {
  public:
-  static constexpr bool kTimed = false, kByRelation = false;
+  static constexpr bool kTimed = false, kByRelation = by_relation;
 
   LaborRows(const GraphView& graph, const Limits& limits, const HubIndex& hubs,
-            LaborOptions options, Team& team, Workspace& work)
+            const LaborOptions& options, Team& team, Workspace& work)
       : graph_(graph), options_(options), team_(team), w_(work),
-        s_(work.labor), importances_(graph, team, work),
-        hubs_(hubs, graph, limits, work.labor.hubs) {}
+        s_(work.labor), rows_(graph, limits, options.relations, team, work),
+        importances_(graph, rows_, team, work), hubs_(hubs, graph, limits, work.labor.hubs) {}
+
+  void FindRuns(const int32_t*, int64_t, int64_t) {}  // Bound finds them
 
   bool Bound(const Hop& hop, const Targets& targets) {
-    s_.count.Reserve(targets.num);
+    if (!rows_.Find(hop, targets)) return false;
+    s_.count.Reserve(rows_.Num(targets));
     if (s_.chunks.size() < static_cast<size_t>(targets.num_chunks)) {
       s_.chunks.resize(targets.num_chunks);
     }
-    by_importance_ = options_.importance != 0 && hop.fanout >= 0;
+    by_importance_ = options_.importance != 0 && rows_.AnyDraws(hop);
     if (by_importance_ && !importances_.Find(hop, targets, options_.importance)) return false;
     if (!by_importance_ && !MakeSieve(hop, targets)) return false;
     w_.bound.assign(targets.num_chunks + 1, 0);
@@ -44,12 +48,16 @@ class LaborRows {
   void Draw(const Hop& hop, const Targets& targets, int64_t chunk, Stream& stream) {
     const int32_t* position = s_.chunks[chunk].position.data();
     const float* inverse = s_.chunks[chunk].inverse.data();
-    int64_t edges = w_.bound[chunk];
-    for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-      const int64_t start = w_.row_start[t], count = s_.count[t];
-      const bool whole = Whole(hop, t);
-      if (whole && HolesOf(t).num > 0) {
-        const Holes holes = HolesOf(t);
+    int64_t edges = w_.bound[chunk], next = targets.Begin(chunk);
+    const auto begin_rows = [&](int64_t end) {  // of the targets before `end`
+      for (; next < end; ++next) hop.indptr[next] = static_cast<int32_t>(edges);
+    };
+    for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
+      begin_rows(rows_.Target(r) + 1);
+      const int64_t start = rows_.Start(r), count = s_.count[r];
+      const bool whole = rows_.Whole(hop, r);
+      const Holes holes = rows_.HolesOf(r);
+      if (whole && holes.num > 0) {
         stream.Add(count, [=](int64_t i) { return holes.Edge(start, i); });
       } else if (whole) {
         stream.Add(count, [=](int64_t i) { return start + i; });
@@ -57,33 +65,38 @@ class LaborRows {
         stream.Add(count, [=](int64_t i) { return start + position[i]; });
         position += count;
       }
-      hop.indptr[t] = static_cast<int32_t>(edges);
+      if (hop.edge_type != nullptr) {
+        std::fill_n(hop.edge_type + edges, count, static_cast<int16_t>(rows_.Relation(r)));
+      }
       if (hop.edge_weight != nullptr) {
         const bool certain = whole || !by_importance_;
-        Weigh(hop, w_.degree[t], certain ? nullptr : inverse, count, hop.edge_weight + edges);
+        Weigh(rows_.Fanout(hop, r), rows_.Degree(r), certain ? nullptr : inverse, count,
+              hop.edge_weight + edges);
         if (!certain) inverse += count;
       }
       edges += count;
     }
+    begin_rows(targets.End(chunk));
   }
 
  private:
-  bool Whole(const Hop& hop, int64_t t) const { return TakesAll(hop, w_.degree[t]); }
+  // The number of a row's target among the hubs, or -1.
+  int64_t Hub(const Targets& targets, int64_t r) const {
+    if (by_relation) return -1;  // their rows are not whole
+    return hubs_.Find(targets.nodes[r], rows_.Degree(r) + rows_.HolesOf(r).num);
+  }
 
-  Holes HolesOf(int64_t t) const { return kLimited ? w_.holes[t] : Holes{}; }
-
-  // The number of target t among the hubs that the sieve has drawn for, or -1.
-  int64_t HubOf(const Targets& targets, int64_t t) const {
-    return sieve_.exponent > 0 ? hubs_.Find(targets.nodes[t], w_.degree[t] + HolesOf(t).num)
-                               : -1;
+  // The same, if the sieve has drawn for the hubs.
+  int64_t HubOf(const Targets& targets, int64_t r) const {
+    return sieve_.exponent > 0 ? Hub(targets, r) : -1;
   }
 
   // Prefetches the beginning of a row that will be scanned.
-  void PrefetchRow(const Hop& hop, const Targets& targets, int64_t t) const {
+  void PrefetchRow(const Hop& hop, const Targets& targets, int64_t r) const {
     constexpr int32_t kLine = 64 / sizeof(int32_t);
-    if (Whole(hop, t) || HubOf(targets, t) >= 0) return;
-    const int32_t* neighbors = graph_.indices + w_.row_start[t];
-    const int32_t count = std::min(w_.degree[t], kScanAhead);
+    if (rows_.Whole(hop, r) || HubOf(targets, r) >= 0) return;
+    const int32_t* neighbors = graph_.indices + rows_.Start(r);
+    const int32_t count = std::min(rows_.Degree(r), kScanAhead);
     for (int32_t i = 0; i < count; i += kLine) PrefetchFar(neighbors + i);
   }
 
@@ -94,26 +107,29 @@ class LaborRows {
     drawn.inverse.clear();
     int64_t edges = 0;
     Piece piece;
-    for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-      const int32_t degree = w_.degree[t];
-      const Holes holes = HolesOf(t);
+    const int64_t end = rows_.End(targets, chunk);
+    for (int64_t r = rows_.Begin(targets, chunk); r < end; ++r) {
+      const int32_t degree = rows_.Degree(r);
+      const int64_t fanout = rows_.Fanout(hop, r);
+      const Holes holes = rows_.HolesOf(r);
       const int32_t length = degree + holes.num;
       const size_t before = drawn.position.size();
-      const int32_t* neighbors = graph_.indices + w_.row_start[t];
-      if (t + 1 < targets.End(chunk)) PrefetchRow(hop, targets, t + 1);
+      const int32_t* neighbors = graph_.indices + rows_.Start(r);
+      const bool whole = rows_.Whole(hop, r);
+      if (r + 1 < end) PrefetchRow(hop, targets, r + 1);
       int64_t count = 0;
-      if (Whole(hop, t)) {
+      if (whole) {
         count = degree;
-      } else if (const int64_t hub = HubOf(targets, t); hub >= 0) {
+      } else if (const int64_t hub = HubOf(targets, r); hub >= 0) {
         count = hubs_.Append(hub, drawn.position);
       } else {
-        const uint64_t limit = by_importance_ ? 0 : Fraction(hop.fanout, degree);
-        const bool sieved = !by_importance_ && sieve_.Serves(hop.fanout, degree);
+        const uint64_t limit = by_importance_ ? 0 : Fraction(fanout, degree);
+        const bool sieved = !by_importance_ && sieve_.Serves(fanout, degree);
         for (int32_t first = 0; first < length; first += Piece::kPiece) {
           piece.neighbors = neighbors + first;
           piece.count = std::min(length - first, Piece::kPiece);
           piece.ahead = length - first;
-          sieved ? TakeSifted(hop, t, limit, piece) : TakePiece(hop, t, limit, piece);
+          sieved ? TakeSifted(hop, r, limit, piece) : TakePiece(hop, r, limit, piece);
           for (int i = 0; i < piece.num_taken; ++i) {
             drawn.position.push_back(first + piece.position[i]);
           }
@@ -124,18 +140,18 @@ class LaborRows {
           count += piece.num_taken;
         }
       }
-      if (holes.num > 0 && !Whole(hop, t)) count -= Drop(holes, t, before, count, drawn);
-      s_.count[t] = static_cast<int32_t>(count);
+      if (holes.num > 0 && !whole) count -= Drop(holes, r, before, count, drawn);
+      s_.count[r] = static_cast<int32_t>(count);
       edges += count;
     }
     return edges;
   }
 
-  // Drops the excluded edges among the last `count` positions of a chunk, those of target t, which
+  // Drops the excluded edges among the last `count` positions of a chunk, those of row r, which
   // begin at `first`. Returns their number.
-  int64_t Drop(const Holes& holes, int64_t t, size_t first, int64_t count,
+  int64_t Drop(const Holes& holes, int64_t r, size_t first, int64_t count,
                LaborScratch::Chunk& drawn) const {
-    const int64_t start = w_.row_start[t];
+    const int64_t start = rows_.Start(r);
     const bool inverses = !drawn.inverse.empty();
     const size_t first_inverse = drawn.inverse.size() - (inverses ? count : 0);
     size_t kept = 0;
@@ -153,27 +169,27 @@ class LaborRows {
     return count - static_cast<int64_t>(kept);
   }
 
-  void TakePiece(const Hop& hop, int64_t t, uint64_t limit, Piece& piece) {
-    hop.phase != 0 ? TakeOf<true>(hop, t, limit, piece) : TakeOf<false>(hop, t, limit, piece);
+  void TakePiece(const Hop& hop, int64_t r, uint64_t limit, Piece& piece) {
+    hop.phase != 0 ? TakeOf<true>(hop, r, limit, piece) : TakeOf<false>(hop, r, limit, piece);
   }
 
   template <bool dependent>
-  void TakeOf(const Hop& hop, int64_t t, uint64_t limit, Piece& piece) {
+  void TakeOf(const Hop& hop, int64_t r, uint64_t limit, Piece& piece) {
     if (by_importance_) {
-      RunOn(isa_, TakeByImportance<dependent>{hop, s_.rate[t], s_.rarity.data(), piece});
+      RunOn(isa_, TakeByImportance<dependent>{hop, s_.rate[r], s_.rarity.data(), piece});
     } else {
       RunOn(isa_, TakeBelow<dependent>{hop, limit, piece});
     }
   }
 
   // Does what TakePiece does, for the neighbours that the sieve passes.
-  void TakeSifted(const Hop& hop, int64_t t, uint64_t limit, Piece& piece) {
+  void TakeSifted(const Hop& hop, int64_t r, uint64_t limit, Piece& piece) {
     Sifted sifted;
     RunOn(isa_, Sift{sieve_, piece, sifted});
     Piece rest;
     rest.neighbors = sifted.node;
     rest.count = rest.ahead = sifted.count;
-    TakePiece(hop, t, limit, rest);
+    TakePiece(hop, r, limit, rest);
     piece.num_taken = rest.num_taken;
     for (int i = 0; i < rest.num_taken; ++i) {
       piece.position[i] = sifted.position[rest.position[i]];
@@ -187,11 +203,10 @@ class LaborRows {
     std::mutex mutex;
     team_.For(targets.num_chunks, [&](int64_t chunk) {
       Candidates some;
-      for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-        if (Whole(hop, t)) continue;
-        const int64_t length = w_.degree[t] + HolesOf(t).num;
-        const bool hub = hubs_.Find(targets.nodes[t], length) >= 0;
-        hub ? some.AddHub(w_.degree[t]) : some.Add(hop.fanout, w_.degree[t]);
+      for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
+        if (rows_.Whole(hop, r)) continue;
+        const bool hub = Hub(targets, r) >= 0;
+        hub ? some.AddHub(rows_.Degree(r)) : some.Add(rows_.Fanout(hop, r), rows_.Degree(r));
       }
       std::lock_guard<std::mutex> lock(mutex);
       all.Add(some);
@@ -226,13 +241,12 @@ class LaborRows {
   }
 
   // The weights of a row's `count` edges. `inverse` is null if all have the same probability.
-  void Weigh(const Hop& hop, int32_t degree, const float* inverse, int64_t count,
+  void Weigh(int64_t fanout, int32_t degree, const float* inverse, int64_t count,
              float* weight) const {
     float over = static_cast<float>(count);
     if (options_.unbiased) {
-      over = static_cast<float>(by_importance_ || hop.fanout < 0
-                                    ? degree
-                                    : std::min<int64_t>(degree, hop.fanout));
+      over = static_cast<float>(
+          by_importance_ || fanout < 0 ? degree : std::min<int64_t>(degree, fanout));
     } else if (inverse != nullptr) {
       int64_t sum = 0;
       for (int64_t i = 0; i < count; ++i) sum += static_cast<int64_t>(inverse[i] * kUnit);
@@ -249,7 +263,8 @@ class LaborRows {
   Team& team_;
   Workspace& w_;
   LaborScratch& s_;
-  Importances<kLimited> importances_;
+  HopRows<kLimited, by_relation> rows_;
+  Importances<HopRows<kLimited, by_relation>> importances_;
   const Isa isa_ = BestIsa();
   bool by_importance_ = false;
   Sieve sieve_{};  // the sieve of this hop
@@ -261,16 +276,22 @@ class LaborRows {
 std::string SampleLabor(const GraphView& graph, const HubIndex& hubs, const Seeds& seeds,
                         LaborOptions options, bool relabel_inputs, std::vector<Hop>& hops,
                         const SampledNodes& sampled, const Executor& executor) {
-  std::string error = CheckHubs(hubs, graph);
+  const bool typed = options.relations.num > 0;
+  const HubIndex index = typed ? HubIndex{} : hubs;
+  std::string error = CheckHubs(index, graph);
   const Limits limits = LimitsOf(seeds, nullptr, graph.num_edges, nullptr, -1, error);
   if (!error.empty()) return error;
-  const auto sample = [&](auto limited) {
+  const auto sample = [&](auto limited, auto by_relation) {
     return SampleHops(graph, seeds, limits, relabel_inputs, hops, sampled, executor,
                       [&](Team& team, Workspace& work) {
-                        return LaborRows<limited.value>(graph, limits, hubs, options, team, work);
+                        return LaborRows<limited.value, by_relation.value>(
+                            graph, limits, index, options, team, work);
                       });
   };
-  return limits.any() ? sample(std::true_type{}) : sample(std::false_type{});
+  constexpr std::true_type yes;
+  constexpr std::false_type no;
+  if (typed) return limits.any() ? sample(yes, yes) : sample(no, yes);
+  return limits.any() ? sample(yes, no) : sample(no, no);
 }
 
 }  // namespace jgs

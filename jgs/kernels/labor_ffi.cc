@@ -13,10 +13,12 @@ namespace {
 ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
                   ffi::Buffer<ffi::S32> hubs, ffi::Buffer<ffi::S32> hub_indptr,
-                  ffi::Buffer<ffi::S32> hub_edges, ffi::Buffer<ffi::S32> seeds,
+                  ffi::Buffer<ffi::S32> hub_edges, ffi::Buffer<ffi::S16> edge_type,
+                  ffi::Buffer<ffi::S32> seeds,
                   ffi::Buffer<ffi::S64> time, ffi::Buffer<ffi::S64> excluded,
                   ffi::RemainingRets rets,
-                  ffi::Span<const int64_t> draws, ffi::Span<const int64_t> edge_capacity,
+                  ffi::Span<const int64_t> draws, ffi::Span<const int64_t> relation_draws,
+                  ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, int64_t key_words,
                   int64_t importance, bool layer_dependency, bool unbiased,
                   bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
@@ -28,6 +30,15 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                          hub_edges.typed_data(),  size(hub_edges)};
     const size_t width = static_cast<size_t>(key_words);
     if (time.element_count() != 0) return "jgs_sample_labor: seeds must have no times";
+    LaborOptions options{importance, unbiased, {}};
+    if (relation_draws.size() > 0) {
+      if (edge_type.element_count() != indices.element_count() ||
+          relation_draws.size() % draws.size() != 0) {
+        return "jgs_sample_labor: what draws by relation read has another size";
+      }
+      options.relations.num = static_cast<int64_t>(relation_draws.size() / draws.size());
+      options.relations.edge_type = edge_type.typed_data();
+    }
     SampleCall call{keys,      width, indptr,        indices,         seeds,
                     time,      excluded, draws,      edge_capacity,   source_capacity,
                     first_hop, layer_dependency, num_threads};
@@ -35,8 +46,12 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
         pool, call, rets,
         [&](const GraphView& graph, const Seeds& of, std::vector<Hop>& hops,
             const SampledNodes& sampled, const Executor& executor) {
-          return SampleLabor(graph, index, of, {importance, unbiased}, relabel_inputs, hops,
-                             sampled, executor);
+          for (size_t h = 0; h < hops.size() && options.relations.num > 0; ++h) {
+            if (draws[h] == 0) {
+              hops[h].relation_fanout = &relation_draws[h * options.relations.num];
+            }
+          }
+          return SampleLabor(graph, index, of, options, relabel_inputs, hops, sampled, executor);
         });
   });
 }
@@ -53,11 +68,13 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleLabor, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hubs
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hub_indptr
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // hub_edges
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S16>>()  // edge_type
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // seeds
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // time
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // excluded
                                   .RemainingRets()
                                   .Attr<xla::ffi::Span<const int64_t>>("draws")
+                                  .Attr<xla::ffi::Span<const int64_t>>("relation_draws")
                                   .Attr<xla::ffi::Span<const int64_t>>("edge_capacity")
                                   .Attr<xla::ffi::Span<const int64_t>>("source_capacity")
                                   .Attr<int64_t>("key_words")

@@ -1,4 +1,4 @@
-// The importances of LABOR-i: a rate for each target, a rarity for each candidate.
+// The importances of LABOR-i: a rate for each row (a target, or a run of it), a rarity for each candidate.
 // Included by labor.cc.
 #ifndef JGS_KERNELS_LABOR_IMPORTANCE_H_
 #define JGS_KERNELS_LABOR_IMPORTANCE_H_
@@ -9,8 +9,8 @@
 #include <cstring>
 #include <limits>
 
+#include "labor_rows.h"
 #include "labor_scan.h"
-#include "sample_hops.h"
 
 namespace jgs {
 
@@ -54,30 +54,26 @@ inline void Store(float& shared, float value) {
   __atomic_store_n(reinterpret_cast<Bits*>(&shared), ToBits(value), __ATOMIC_RELAXED);
 }
 
-inline bool TakesAll(const Hop& hop, int64_t degree) {
-  return hop.fanout < 0 || degree <= hop.fanout;
-}
-
-// 1 / c of every target and 1 / pi of every candidate, in the Workspace.
-template <bool kLimited>  // whether edges are excluded
+// 1 / c of every row and 1 / pi of every candidate, in the Workspace.
+template <typename Rows>  // a HopRows
 class Importances {
  public:
-  Importances(const GraphView& graph, Team& team, Workspace& work)
-      : graph_(graph), team_(team), w_(work), s_(work.labor) {}
+  Importances(const GraphView& graph, const Rows& rows, Team& team, Workspace& work)
+      : graph_(graph), rows_(rows), team_(team), s_(work.labor) {}
 
-  // Sets each target's rate and each candidate's rarity in `rounds` rounds (-1: until they
+  // Sets each row's rate and each candidate's rarity in `rounds` rounds (-1: until they
   // converge). False if a neighbour is not a node.
   bool Find(const Hop& hop, const Targets& targets, int64_t rounds) {
-    s_.rate.Reserve(targets.num);
+    s_.rate.Reserve(rows_.Num(targets));
     if (static_cast<int64_t>(s_.rarity.size()) < graph_.num_nodes) {
       s_.rarity.resize(graph_.num_nodes, 1.0f);
       s_.least.resize(graph_.num_nodes, kNever);
     }
     std::atomic<bool> good{true};
     team_.For(targets.num_chunks, [&](int64_t chunk) {  // of excluded edges too
-      for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-        const int32_t* node = graph_.indices + w_.row_start[t];
-        const int32_t length = w_.degree[t] + (kLimited ? w_.holes[t].num : 0);
+      for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
+        const int32_t* node = graph_.indices + rows_.Start(r);
+        const int32_t length = rows_.Degree(r) + rows_.HolesOf(r).num;
         const bool all = std::all_of(node, node + length, [&](int32_t u) {
           return u >= 0 && u < graph_.num_nodes;
         });
@@ -85,24 +81,23 @@ class Importances {
       }
     });
     if (!good.load()) return false;
-    const float per_k = 1.0f / static_cast<float>(hop.fanout);
-    for (int64_t t = 0; t < targets.num; ++t) {
-      const int32_t degree = w_.degree[t];
-      s_.rate[t] =
-          TakesAll(hop, degree) ? 1 : std::max(static_cast<float>(degree) * per_k, 1.0f);
+    for (int64_t r = 0; r < rows_.Num(targets); ++r) {
+      const float per_k = 1.0f / static_cast<float>(rows_.Fanout(hop, r));
+      const float rate = std::max(static_cast<float>(rows_.Degree(r)) * per_k, 1.0f);
+      s_.rate[r] = rows_.Whole(hop, r) ? 1 : rate;
     }
     int64_t before = std::numeric_limits<int64_t>::max();
     for (int64_t round = 0; rounds < 0 || round < rounds; ++round) {
-      ForCandidates(targets, [&](int64_t, int64_t t, int32_t node) {
-        LowerTo(s_.least[node], s_.rate[t]);
+      ForCandidates(targets, [&](int64_t r, int32_t node) {
+        LowerTo(s_.least[node], s_.rate[r]);
       });
       std::atomic<int64_t> expected{0};
       team_.For(targets.num_chunks, [&](int64_t chunk) {
         expected.fetch_add(Multiply(targets, chunk), std::memory_order_relaxed);
       });
       team_.For(targets.num_chunks, [&](int64_t chunk) {
-        for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-          if (!TakesAll(hop, w_.degree[t])) s_.rate[t] = Solve(hop.fanout, t);
+        for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
+          if (!rows_.Whole(hop, r)) s_.rate[r] = Solve(rows_.Fanout(hop, r), r);
         }
       });
       if (before - expected.load() <= before / kTolerance) break;
@@ -113,44 +108,44 @@ class Importances {
 
   // Resets the rarities for another hop.
   void Forget(const Targets& targets) {
-    ForCandidates(targets, [&](int64_t, int64_t, int32_t node) { Store(s_.rarity[node], 1); });
+    ForCandidates(targets, [&](int64_t, int32_t node) { Store(s_.rarity[node], 1); });
   }
 
  private:
   // Calls look(node, count) for the parts of a row between excluded edges.
   template <typename Look>
-  void ForParts(int64_t t, const Look& look) const {
-    const int32_t* node = graph_.indices + w_.row_start[t];
-    if (!kLimited) return look(node, w_.degree[t]);
-    const Holes holes = w_.holes[t];
+  void ForParts(int64_t r, const Look& look) const {
+    const int64_t start = rows_.Start(r);
+    const int32_t* node = graph_.indices + start;
+    const Holes holes = rows_.HolesOf(r);
     int64_t begin = 0;
     for (int32_t hole = 0; hole < holes.num; ++hole) {
-      const int64_t end = holes.edge[hole] - w_.row_start[t];
+      const int64_t end = holes.edge[hole] - start;
       look(node + begin, static_cast<int32_t>(end - begin));
       begin = end + 1;
     }
-    look(node + begin, static_cast<int32_t>(w_.degree[t] + holes.num - begin));
+    look(node + begin, static_cast<int32_t>(rows_.Degree(r) + holes.num - begin));
   }
 
-  // Calls look(chunk, target, node) for every neighbour of every target.
+  // Calls look(row, node) for every neighbour of every row.
   template <typename Look>
   void ForCandidates(const Targets& targets, const Look& look) {
     team_.For(targets.num_chunks, [&](int64_t chunk) {
-      for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-        ForParts(t, [&](const int32_t* node, int32_t count) {
-          for (int32_t i = 0; i < count; ++i) look(chunk, t, node[i]);
+      for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
+        ForParts(r, [&](const int32_t* node, int32_t count) {
+          for (int32_t i = 0; i < count; ++i) look(r, node[i]);
         });
       }
     });
   }
 
-  // Multiplies the rarity of a chunk's candidates by the least rate of their targets. Each
+  // Multiplies the rarity of a chunk's candidates by the least rate of their rows. Each
   // candidate is multiplied once, by whichever chunk comes first. Returns the expected number
   // of them that are drawn.
   int64_t Multiply(const Targets& targets, int64_t chunk) {
     int64_t expected = 0;
-    for (int64_t t = targets.Begin(chunk); t < targets.End(chunk); ++t) {
-      ForParts(t, [&](const int32_t* node, int32_t count) {
+    for (int64_t r = rows_.Begin(targets, chunk); r < rows_.End(targets, chunk); ++r) {
+      ForParts(r, [&](const int32_t* node, int32_t count) {
         for (int32_t i = 0; i < count; ++i) {
           const float least = Swap(s_.least[node[i]], kNever);
           if (least == kNever) continue;
@@ -164,12 +159,12 @@ class Importances {
   }
 
   // The rate that keeps the variance, see `_solve` in labor_plain.py.
-  float Solve(int64_t k, int64_t t) const {
-    const int64_t degree = w_.degree[t];
+  float Solve(int64_t k, int64_t r) const {
+    const int64_t degree = rows_.Degree(r);
     float rate = kNever;
     for (int64_t sure = -1;;) {
       int64_t now = 0, rest = 0;
-      ForParts(t, [&](const int32_t* node, int32_t count) {
+      ForParts(r, [&](const int32_t* node, int32_t count) {
         for (int32_t i = 0; i < count; ++i) {
           const float rarity = s_.rarity[node[i]];
           const bool one = Inverse(rate, rarity) <= 1;
@@ -186,8 +181,8 @@ class Importances {
   }
 
   const GraphView& graph_;
+  const Rows& rows_;
   Team& team_;
-  Workspace& w_;
   LaborScratch& s_;
 };
 

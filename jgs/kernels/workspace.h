@@ -33,8 +33,17 @@ struct LaborScratch {
     std::vector<float> inverse;
   };
   std::vector<Chunk> chunks;
-  Scratch<int32_t> count;  // [targets] the number of neighbours that each draws
-  Scratch<float> rate;     // [targets] 1 / c
+  // A row that draws by relation: a target's eligible edges of one relation, or of all (-1).
+  struct Row {
+    int64_t start, fanout, target;
+    Holes holes;
+    int32_t degree, relation;
+  };
+  std::vector<std::vector<Row>> found;  // the rows of each chunk of targets
+  Scratch<Row> rows;                    // those of all chunks
+  std::vector<int64_t> row_begin;       // [chunks + 1]
+  Scratch<int32_t> count;  // [rows] the number of neighbours that each draws
+  Scratch<float> rate;     // [rows] 1 / c
   Scratch<uint32_t> sieve;  // a bit for every node, and a word; see Sieve
   HubScratch hubs;
   // For every node 1 / pi, and the least rate of its targets in this round. Between hops they

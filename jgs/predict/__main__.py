@@ -76,6 +76,12 @@ def parser() -> command.Parser:
         help="predict for these node ids (the data set's own ids if it has some): one a line, "
         "or an .npy file",
     )
+    add(
+        "--node-type",
+        metavar="NAME",
+        help="for the nodes of this type; ids of --nodes and --out then count from 0 in the "
+        "type (the data set's own ids stay as they are)",
+    )
     which.add_argument(
         "--pairs",
         metavar="FILE",

@@ -23,14 +23,15 @@ from jgs.predict.output import check_out, write
 from jgs.predict.pairs import EdgeRun, LinkRun
 from jgs.predict.run import Predictions, Run
 from jgs.predict.seal import SealRun
+from jgs.predict.types import ids_of, named
 
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 _FLAGS = {  # that a run of each class takes
-    Run: {"split", "nodes", "embed", "fanouts", "seed"},
-    LinkRun: {"pairs", "nodes", "embed", "top_k", "new_only", "relation"},
-    EdgeRun: {"pairs", "nodes", "embed", "relation"},
+    Run: {"split", "nodes", "node_type", "embed", "fanouts", "seed"},
+    LinkRun: {"pairs", "nodes", "node_type", "embed", "top_k", "new_only", "relation"},
+    EdgeRun: {"pairs", "nodes", "node_type", "embed", "relation"},
     SealRun: {"pairs"},
-    EmbedRun: {"nodes", "embed"},
+    EmbedRun: {"nodes", "node_type", "embed"},
 }
 
 
@@ -103,13 +104,19 @@ def _check(run: Any, given: dict[str, Any]) -> None:
             raise InputError(
                 f"{flag(name)} must be for pairs or lists", "--embed", "Leave it out."
             )
+    if "node_type" in given and "pairs" in asked:
+        raise InputError(
+            "--node-type must be for nodes, whose ids are then those of the type",
+            "--pairs",
+            "Leave it out, and give ids of the graph.",
+        )
     if given.get("new_only") and "pairs" in asked:
         raise InputError("--new-only must be for --top-k", "--pairs", "Leave it out.")
 
 
 def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, np.ndarray]:
     nodes = _nodes(run, comm, given)
-    columns = {"node": _named(run, nodes)}
+    columns = {"node": _named(run, nodes, given)}
     if given.get("embed") or isinstance(run, EmbedRun):
         return columns | {"embedding": run.embed(nodes)}
     if (found := run.predict(nodes, fanouts=given.get("fanouts"))) is not None:
@@ -121,7 +128,7 @@ def _of_nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> dict[str, 
 
 def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
     pairs = read_ids(Path(given["pairs"]), run.num_nodes(), 2, run.node_ids)
-    source, target = _named(run, pairs).T
+    source, target = _named(run, pairs, given).T
     columns = {"source": source, "target": target}
     of = {"relation": given["relation"]} if given.get("relation") else {}
     found = run.predict(pairs, **of)
@@ -139,31 +146,49 @@ def _of_lists(run: LinkRun, comm: Communicator, given: dict[str, Any]) -> dict[s
     listed = best >= 0
     places = np.broadcast_to(np.arange(1, k + 1, dtype=np.int32), best.shape)
     return {
-        "source": _named(run, np.repeat(nodes, listed.sum(axis=1))),
-        "target": _named(run, best[listed]),
+        "source": _named(run, np.repeat(nodes, listed.sum(axis=1)), given),
+        "target": _named(run, best[listed], given),
         "place": places[listed],
         "score": scores[listed],
     }
 
 
-def _named(run: Any, nodes: np.ndarray) -> np.ndarray:
-    """The data set's own ids of `nodes`, an array of any shape; `nodes` where it has none."""
-    return nodes if run.node_ids is None else run.node_ids[nodes]
+def _named(run: Any, nodes: np.ndarray, given: dict[str, Any]) -> np.ndarray:
+    """The data set's own ids of `nodes`, an array of any shape. Where it has none: with
+    --node-type their ids in their types, and else `nodes`."""
+    if run.node_ids is not None:
+        return run.node_ids[nodes]
+    return named(run.schema, nodes)[1] if "node_type" in given else nodes
 
 
 def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
     """int32: the node ids that the flags ask for, the same on all ranks."""
+    kind = given.get("node_type")
+    every = everywhere(
+        comm, lambda: ids_of(kind and run.schema, run.num_nodes(), node_type=kind)
+    )
     if "split" in given:
-        return run.split(given["split"])
+        own = run.split(given["split"])
+        return own if kind is None else np.intersect1d(own, every)
     if "nodes" not in given:
-        return np.arange(run.num_nodes(), dtype=np.int32)
+        return every
     read: list[np.ndarray] = []
 
     def size() -> str:
-        read.append(read_ids(Path(given["nodes"]), num_nodes, names=names)[:, 0])
-        return str(len(read[0]))
+        path, names = Path(given["nodes"]), run.node_ids
+        if names is None:
+            found = every[read_ids(path, every.size)[:, 0]]
+        else:
+            found = read_ids(path, run.num_nodes(), names=names)[:, 0]
+            if kind and (wrong := np.setdiff1d(found, every)[:1].tolist()):
+                raise InputError(
+                    f"every id in {path} must be one of a node of the type {kind}",
+                    repr(names[wrong[0]]),
+                    "Leave it out, or give its type.",
+                )
+        read.append(found)
+        return str(len(found))
 
-    num_nodes, names = run.num_nodes(), run.node_ids
     num = int(broadcast_text(comm, size))
     return broadcast_arrays(comm, read[0] if read else np.zeros(num, np.int32))
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from jgs.data.plain import load_plain
+from jgs.data.plain import Plain, load_plain
 from jgs.dist.communicators.comm import Communicator
-from jgs.graph import NodeIds
+from jgs.graph import NodeIds, Schema
 from jgs.predict.saved import Opened
 from jgs.predict.source import check_digests
+from jgs.predict.types import ids_of
 from jgs.train.config import Config
-from jgs.train.evaluation.edges import check_nodes
 from jgs.train.loop.fingerprint import fingerprint_plain
 
 
@@ -41,24 +41,31 @@ class EmbedRun(Opened):
         # vector, see `jgs.models.skipgram`.
         self._rows = np.asarray(arrays["rows"])[::2, :-1]
 
-    def embed(self, nodes: Any = None) -> np.ndarray:
+    def embed(self, nodes: Any = None, *, node_type: str | None = None) -> np.ndarray:
         """float32 `[n, dim]`: the embeddings of `nodes`, int `[n]`, by default all nodes, at
-        the newest checkpoint. After the run's end they are those of `embeddings.npy`. Raises
+        the newest checkpoint. After the run's end they are those of `embeddings.npy`. With
+        `node_type` they are nodes of this type, and count from 0 in it. Raises
         `InputError`."""
-        if nodes is None:
-            return self._rows.copy()
-        return self._rows[check_nodes(nodes, 0, self.num_nodes())]
+        schema = None if node_type is None else self.schema
+        return self._rows[ids_of(schema, self.num_nodes(), nodes, node_type)]
 
     def num_nodes(self) -> int:
         """The number of nodes in the run's data."""
         return len(self._rows)
 
-    @cached_property
+    @property
     def node_ids(self) -> NodeIds | None:
         """The data set's own ids, as in `Run`. The data are opened only if they have some."""
-        if not self._named:
-            return None
+        return self._plain.node_ids if self._named else None
+
+    @property
+    def schema(self) -> Schema | None:
+        """The node types and relations of the run's data, as in `Run`."""
+        return self._plain.graph.schema
+
+    @cached_property
+    def _plain(self) -> Plain:
         config = self.config
         plain = load_plain(config.dataset, config.root, **config.data_arguments())
         check_digests(plain.name, self._digests, fingerprint_plain(plain))
-        return plain.node_ids
+        return plain

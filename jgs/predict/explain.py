@@ -12,10 +12,11 @@ import numpy as np
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.graph import MiniBatch
+from jgs.graph import MiniBatch, Schema
 from jgs.graph.drawn import drawn_edges
 from jgs.graph.shown import Shown
 from jgs.models import GNN
+from jgs.predict.types import named
 
 METHODS = ("gradient", "integrated")
 
@@ -34,6 +35,8 @@ class Explanation(Shown):
         and so on. An edge is listed once for every hop in which it was read.
       edge_id: int64 `[m]`; the edge's position in `Graph.indices`.
       edges: float32 `[m]`; what each edge's message adds to the output.
+      schema: `jgs.Schema`; the node types and relations of the graph, or None.
+      edge_type: int16 `[m]`; the number of each edge's relation, or None.
     """
 
     node: int
@@ -46,16 +49,47 @@ class Explanation(Shown):
     hop: np.ndarray
     edge_id: np.ndarray
     edges: np.ndarray
+    schema: Schema | None = None
+    edge_type: np.ndarray | None = None
+
+    def node_table(self) -> dict[str, np.ndarray]:
+        """Columns `[n]` with a row for each of `nodes`, for example for
+        `pandas.DataFrame(found.node_table())`: `node`; of a graph with types also `type`, text,
+        and `id`, int32, the id in the type; and `value`, the sum of what its features add."""
+        of_type = {} if self.schema is None else _columns("type", "id", self.schema, self.nodes)
+        return {"node": self.nodes, **of_type, "value": self.features.sum(axis=1)}
+
+    def edge_table(self) -> dict[str, np.ndarray]:
+        """Columns `[m]` with a row for each edge: `src`, `dst`, `hop`, `edge_id`; of a graph
+        with types also `src_type`, `src_id`, `dst_type`, `dst_id`, the ends' types and ids in
+        the type; where edges have types also `relation`, its name; and `value`, `edges`."""
+        table: dict[str, np.ndarray] = {"src": self.src, "dst": self.dst}
+        if self.schema is not None:
+            table |= _columns("src_type", "src_id", self.schema, self.src)
+            table |= _columns("dst_type", "dst_id", self.schema, self.dst)
+        if self.schema is not None and self.edge_type is not None:
+            names = np.array([name for _, name, _ in self.schema.relations] or [""])
+            table["relation"] = names[self.edge_type]
+        return table | {"hop": self.hop, "edge_id": self.edge_id, "value": self.edges}
 
     def _facts(self) -> dict[str, str]:
         return {
-            "node": str(self.node),
+            "node": str(self.node) if self.schema is None else self._named_node(),
             "target": str(self.target),
             "output": f"{self.output:.4g}",
             "nodes": f"{self.nodes.size:,}",
             "features": f"{self.features.shape[1]:,}",
             "edges": f"{self.edges.size:,}",
         }
+
+    def _named_node(self) -> str:
+        assert self.schema is not None
+        ((name,), (place,)) = named(self.schema, np.array([self.node], np.int32))
+        return f"{name} {place}"
+
+
+def _columns(type_: str, id_: str, schema: Schema, ids: np.ndarray) -> dict[str, np.ndarray]:
+    return dict(zip((type_, id_), named(schema, ids), strict=True))
 
 
 def explain(

@@ -5,7 +5,8 @@ file begins with a line of column names. A `.parquet` file needs pyarrow (the ex
 each row of a matrix is a list of fixed size. The columns are:
 
     node          int32, the id in the data set; if the data set has ids of its own
-                  (`jgs.NodeIds`), these, int64 or text
+                  (`jgs.NodeIds`), these, int64 or text; otherwise with `--node-type` the id
+                  in the type
     prediction    int32, the class; for multi-label data bool `[C]`, in CSV the predicted
                   labels with spaces between them
     probability   float32, the probability of that class; for multi-label data `[C]`, in CSV

@@ -11,12 +11,13 @@ from flax import nnx
 
 from jgs.dist.communicators.comm import Alone
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds
+from jgs.graph import Graph, NodeIds, Schema
 from jgs.models import top_k
 from jgs.predict.progress import bar
 from jgs.predict.run import Predictions, best_class
 from jgs.predict.saved import OpenedModel
 from jgs.predict.source import check_digests, of_graph
+from jgs.predict.types import ids_of, schema_of
 from jgs.sampling.checks import check_seed_ids
 from jgs.train.evaluation.edges import check_nodes
 from jgs.train.evaluation.exact import exact_inference
@@ -53,15 +54,19 @@ class PairRun(OpenedModel):
         self._shape = record["shape"]
 
     def embed(
-        self, nodes: Any = None, *, graph: Graph | None = None, features: Any = None
+        self,
+        nodes: Any = None,
+        *,
+        node_type: str | None = None,
+        graph: Graph | None = None,
+        features: Any = None,
     ) -> np.ndarray:
         """float32 `[n, hidden]`: the rows of `nodes`, int `[n]`, of which the decoder makes
-        scores; by default of all nodes."""
+        scores; by default of all nodes. With `node_type` they are nodes of this type, and count
+        from 0 in it."""
+        schema = None if node_type is None else (graph.schema if graph else self.schema)
         num_nodes = self.num_nodes() if graph is None else graph.num_nodes
-        ids = np.arange(num_nodes, dtype=np.int32)
-        if nodes is not None:
-            ids = check_nodes(nodes, 0, num_nodes)
-        return self._rows(ids, graph, features)
+        return self._rows(ids_of(schema, num_nodes, nodes, node_type), graph, features)
 
     def scores(
         self,
@@ -89,6 +94,12 @@ class PairRun(OpenedModel):
     def node_ids(self) -> NodeIds | None:
         """The data set's own ids of its nodes, as in `Run`."""
         return self._data[0].node_ids
+
+    @property
+    def schema(self) -> Schema | None:
+        """The node types and relations of the run's data, as in `Run`."""
+        data, targets = self._data
+        return schema_of(targets.messages[0], data.own_ids)
 
     def _rows(self, nodes: np.ndarray, graph: Graph | None, features: Any) -> np.ndarray:
         if graph is None:

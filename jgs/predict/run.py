@@ -14,16 +14,16 @@ from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_of_all
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds
+from jgs.graph import Graph, NodeIds, Schema
 from jgs.ops import gather
 from jgs.predict.explain import Explanation, explain
 from jgs.predict.progress import Advance, bar
 from jgs.predict.sampled import batches, neighbor_sampler, sampled_logits
 from jgs.predict.saved import OpenedModel
 from jgs.predict.source import SPLITS, RunData, of_graph, of_run
+from jgs.predict.types import ids_of
 from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
-from jgs.train.evaluation.edges import check_nodes
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import empty
 
@@ -50,6 +50,8 @@ class Run(OpenedModel):
 
     Arguments of several methods:
       nodes: int `[n]`, ids of the data set in any order; by default all nodes.
+      node_type: the name of a node type. `nodes` are then nodes of this type, and their ids
+        count from 0 in it; by default all nodes of the type.
       graph, features: another graph, and its features `[N, F]`, as wide as those that the run
         was trained with. By default they are the run's data, opened when first needed.
       fanouts: how many neighbours to sample in each layer, seeds' hop first, in place of all.
@@ -101,6 +103,7 @@ class Run(OpenedModel):
         self,
         nodes: Any = None,
         *,
+        node_type: str | None = None,
         graph: Graph | None = None,
         features: Any = None,
         fanouts: Any = None,
@@ -109,7 +112,7 @@ class Run(OpenedModel):
         """The `Predictions` for nodes: their classes and probabilities."""
         if self.multilabel or fanouts is not None:
             of = {"graph": graph, "features": features, "fanouts": fanouts, "key": key}
-            logits = self.logits(nodes, **of)
+            logits = self.logits(nodes, node_type=node_type, **of)
             if logits is None:
                 return None
             if self.multilabel:
@@ -117,7 +120,8 @@ class Run(OpenedModel):
             rows = best_class(logits)
         else:
             last = len(self.model.layers)
-            rows = self._rows(nodes, graph, features, last, best_class, np.int32)
+            of_nodes = nodes, node_type, graph, features
+            rows = self._rows(*of_nodes, last, best_class, np.int32)
         if rows is None:
             return None
         return Predictions(rows[:, 0].copy(), rows[:, 1].copy().view(np.float32))
@@ -126,6 +130,7 @@ class Run(OpenedModel):
         self,
         nodes: Any = None,
         *,
+        node_type: str | None = None,
         graph: Graph | None = None,
         features: Any = None,
         fanouts: Any = None,
@@ -133,15 +138,20 @@ class Run(OpenedModel):
     ) -> Any:
         """float32 `[n, C]`: the model's outputs."""
         if fanouts is None:
-            return self._rows(nodes, graph, features, len(self.model.layers))
+            return self._rows(nodes, node_type, graph, features, len(self.model.layers))
         sampler = neighbor_sampler(self.config, self.model, fanouts)
-        source, ids = self._on_one_machine(nodes, graph, features)
+        source, ids = self._on_one_machine(nodes, node_type, graph, features)
         of = (source.graphs[0], source.table, ids, sampler, self._key(key))
         with bar("predicting", self.config.progress) as advance:
             return sampled_logits(self.model, *of, self.config.batch_size, advance)
 
     def embed(
-        self, nodes: Any = None, *, graph: Graph | None = None, features: Any = None
+        self,
+        nodes: Any = None,
+        *,
+        node_type: str | None = None,
+        graph: Graph | None = None,
+        features: Any = None,
     ) -> Any:
         """float32 `[n, hidden]`: the nodes' rows of the last hidden layer, the input of the
         last layer. Raises `InputError` for a model of one layer."""
@@ -151,7 +161,7 @@ class Run(OpenedModel):
                 "one layer",
                 "Train a model of two layers or more.",
             )
-        return self._rows(nodes, graph, features, len(self.model.layers) - 1)
+        return self._rows(nodes, node_type, graph, features, len(self.model.layers) - 1)
 
     def explain(
         self,
@@ -162,13 +172,14 @@ class Run(OpenedModel):
         key: Any = None,
         method: str = "gradient",
         steps: int = 50,
+        node_type: str | None = None,
         graph: Graph | None = None,
         features: Any = None,
     ) -> Explanation:
         """The `Explanation` of the output for `node`: what each feature and each edge adds.
 
         Args:
-          node: int, the node's id.
+          node: int, the node's id; with `node_type` its id in this type.
           target: the class whose output is explained; None: the class of the largest output.
           fanouts: how many neighbours to sample in each layer for the explained neighbourhood,
             by default 10. With -1 in each layer all neighbours are taken, and the output is the
@@ -181,7 +192,7 @@ class Run(OpenedModel):
         sampler = neighbor_sampler(self.config, self.model, fanouts, edge_ids=True)
         node = np.asarray(node)
         source, ids = self._on_one_machine(
-            node.reshape(1) if node.ndim == 0 else node, graph, features
+            node.reshape(1) if node.ndim == 0 else node, node_type, graph, features
         )
         if ids.size != 1:
             raise InputError(
@@ -193,6 +204,10 @@ class Run(OpenedModel):
             batch = batch.with_degrees(own.degrees())
         x = gather(source.table, batch.nodes)
         found = explain(self.model, batch, x, target, method, steps)
+        if own.edge_type is not None:
+            edge_type = np.asarray(own.edge_type)[found.edge_id]
+            found = dataclasses.replace(found, edge_type=edge_type)
+        found = dataclasses.replace(found, schema=source.schema)
         if source.own_ids is None:
             return found
         names = np.argsort(source.own_ids).astype(np.int32)
@@ -217,9 +232,15 @@ class Run(OpenedModel):
         none. `run.node_ids[nodes]` are the ids of `nodes`."""
         return self._data[0].node_ids
 
+    @property
+    def schema(self) -> Schema | None:
+        """The node types and relations of the run's data; None where there are none."""
+        return self._data[0].schema
+
     def _rows(
         self,
         nodes: Any,
+        node_type: str | None,
         graph: Graph | None,
         features: Any,
         num_layers: int,
@@ -227,9 +248,8 @@ class Run(OpenedModel):
         dtype: Any = np.float32,
     ) -> Any:
         source, infer = self._data if graph is None else self._other(graph, features)
-        ids = np.arange(source.num_nodes, dtype=np.int32)
-        if nodes is not None:
-            ids = everywhere(source.comm, lambda: check_nodes(nodes, 0, source.num_nodes))
+        of_nodes = source.schema, source.num_nodes, nodes, node_type
+        ids = everywhere(source.comm, lambda: ids_of(*of_nodes))
         owned = source.owned(ids)
         with bar("predicting", self.config.progress and source.comm.rank == 0) as advance:
             self._advance = advance
@@ -250,7 +270,7 @@ class Run(OpenedModel):
         return threefry(self.config.seed) if key is None else key
 
     def _on_one_machine(
-        self, nodes: Any, graph: Graph | None, features: Any
+        self, nodes: Any, node_type: str | None, graph: Graph | None, features: Any
     ) -> tuple[RunData, np.ndarray]:
         """The data, and the ids int32 of `nodes` in their graph."""
         source, _ = self._data if graph is None else self._other(graph, features)
@@ -260,9 +280,7 @@ class Run(OpenedModel):
                 f"{source.comm.size} ranks",
                 "Open the run without comm, or leave fanouts out.",
             )
-        ids = np.arange(source.num_nodes, dtype=np.int32)
-        if nodes is not None:
-            ids = check_nodes(nodes, 0, source.num_nodes)
+        ids = ids_of(source.schema, source.num_nodes, nodes, node_type)
         return source, ids if source.own_ids is None else source.own_ids[ids]
 
     @property

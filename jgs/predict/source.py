@@ -17,7 +17,8 @@ from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds
+from jgs.graph import Graph, NodeIds, Schema
+from jgs.predict.types import schema_of
 from jgs.train.config import Config
 from jgs.train.loop.data import features_for
 from jgs.train.loop.fingerprint import fingerprint
@@ -50,6 +51,11 @@ class RunData:
     @property
     def num_nodes(self) -> int:
         return int(self.offsets[-1])
+
+    @property
+    def schema(self) -> Schema | None:
+        """The types of the data set's nodes, by its ids, and of its edges; or None."""
+        return schema_of(self.graphs[0], self.own_ids)
 
     @property
     def table(self) -> Any:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jgs.errors import InputError
-from jgs.graph import MiniBatch
+from jgs.graph import MiniBatch, Schema
 from jgs.graph.drawn import drawn_edges
 from jgs.predict import Explanation
+from jgs.viz.types import TYPE_COLORS, add_legend, line_style, marker
 
 _LABELLED = 60  # nodes in a picture with ids: with more of them the ids would overlap
 
@@ -22,7 +23,10 @@ class _Drawn(NamedTuple):
       seeds: bool `[n]`, whether each node is a seed.
       src, dst: int `[m]`, the ends of each edge, as positions in `ids`.
       hop: int `[m]`, the lowest hop in which each edge was drawn.
+      relation: int `[m]`, the number of each edge's relation, -1 where it is not known. Edges
+        of two relations are distinct.
       node_scores, edge_scores: float `[n]` and `[m]`, or None.
+      schema: the types of nodes and edges, or None.
     """
 
     ids: np.ndarray
@@ -30,8 +34,10 @@ class _Drawn(NamedTuple):
     src: np.ndarray
     dst: np.ndarray
     hop: np.ndarray
+    relation: np.ndarray
     node_scores: np.ndarray | None
     edge_scores: np.ndarray | None
+    schema: Schema | None
 
 
 def neighborhood(
@@ -47,9 +53,13 @@ def neighborhood(
       what: a `MiniBatch` of any sampler, or an `Explanation` of `run.explain`. An edge of a
         batch has the colour of its hop. In an explanation red edges and nodes add to the
         output, blue ones take from it, and stronger ones are wider and darker. An edge that
-        was read in several hops is drawn once, with the sum of what it adds.
+        was read in several hops is drawn once, with the sum of what it adds. In a graph with
+        types a node has the marker and, in a batch, the colour of its type, and an edge has the
+        line style of its relation. A legend names them. Where a batch has no column `type`, an
+        edge's relation is known only if it is the only one between the types of its ends.
       ax: matplotlib `Axes` to draw on; None: those of a new figure.
-      labels: whether nodes show their ids; None: only if there are at most 60 nodes.
+      labels: whether nodes show their ids (in a graph with types, those in the type); None:
+        only if there are at most 60 nodes.
       most: the largest number of edges; in a picture of more nothing could be seen.
 
     Returns the `Axes`; `ax.figure.savefig("batch.png")` writes a file. Raises `InputError` for
@@ -76,6 +86,7 @@ def neighborhood(
     place = _places(drawn, ring)
     size = float(np.clip(4000 / max(drawn.ids.size, 1), 12, 160))
     colors, widths = _edge_style(drawn, plt)
+    bends = _bends(drawn)
     for e in np.flatnonzero(drawn.src != drawn.dst):
         arrow = FancyArrowPatch(
             place[drawn.src[e]],
@@ -86,21 +97,34 @@ def neighborhood(
             shrinkB=size**0.5 / 2,
             color=colors[e],
             linewidth=widths[e],
+            linestyle=line_style(drawn.relation[e]),
+            connectionstyle=f"arc3,rad={bends[e]}",
             zorder=1,
         )
         ax.add_patch(arrow)
     loops = np.unique(drawn.src[drawn.src == drawn.dst])
     ax.scatter(*place[loops].T, s=2.5 * size, facecolors="none", edgecolors="0.5", zorder=1)
     outlines = np.where(drawn.seeds, "black", "white")
-    if drawn.node_scores is None:
-        ax.scatter(*place.T, s=size, c=ring, cmap="viridis_r", edgecolors=outlines, zorder=2)
-    else:
+    kinds, names = np.zeros(drawn.ids.size, int), drawn.ids
+    if drawn.schema is not None:
+        kinds, names = map(np.asarray, drawn.schema.type_and_place(drawn.ids))
+    fill: dict[str, Any] = {"cmap": "viridis_r", "vmin": 0, "vmax": max(ring.max(), 1)}
+    values = ring.astype(float)
+    if drawn.node_scores is not None:
         far = float(np.abs(drawn.node_scores).max(initial=0)) or 1.0
-        span = {"cmap": "coolwarm", "vmin": -far, "vmax": far}
-        ax.scatter(*place.T, s=size, c=drawn.node_scores, edgecolors=outlines, zorder=2, **span)
+        fill, values = {"cmap": "coolwarm", "vmin": -far, "vmax": far}, drawn.node_scores
+    elif drawn.schema is not None:
+        fill, values = {"cmap": TYPE_COLORS, "vmin": 0, "vmax": 9}, kinds % 10
+    for kind in np.unique(kinds):
+        own = kinds == kind
+        shown = {"c": values[own], "edgecolors": outlines[own], "marker": marker(kind)}
+        ax.scatter(*place[own].T, s=size, zorder=2, **shown, **fill)
+    if drawn.schema is not None:
+        colored = drawn.node_scores is None
+        add_legend(ax, drawn.schema, np.unique(kinds), np.unique(drawn.relation), colored)
     if labels or (labels is None and drawn.ids.size <= _LABELLED):
         above = (0, size**0.5 / 2 + 1)
-        for spot, name in zip(place, drawn.ids.tolist(), strict=True):
+        for spot, name in zip(place, names.tolist(), strict=True):
             ax.annotate(
                 str(name), spot, above, textcoords="offset points", ha="center", fontsize=7
             )
@@ -114,24 +138,56 @@ def _drawn(what: MiniBatch | Explanation) -> _Drawn:
     """Joins equal nodes and equal edges, and adds up the scores of equal edges."""
     if isinstance(what, Explanation):
         src, dst, hop, nodes = what.src, what.dst, what.hop, what.nodes
-        seeds = np.array([what.node])
+        seeds, relation = np.array([what.node]), what.edge_type
     else:
-        src, dst, hop, *_ = drawn_edges(what)
+        src, dst, hop, layer, at = drawn_edges(what)
         seeds = np.unique(np.asarray(what.seeds))
         nodes = seeds = seeds[seeds < what.num_nodes]
+        relation = None
+        if all(block.edge_type is not None for block in what.blocks):
+            each = [np.asarray(block.edge_type) for block in what.blocks]
+            relation = np.array([each[i][e] for i, e in zip(layer, at, strict=True)], int)
+    if relation is None:
+        relation = _only_relations(what.schema, src, dst)
     ids = np.unique(np.concatenate([seeds, nodes, src, dst]))
-    pairs = np.stack([np.searchsorted(ids, src), np.searchsorted(ids, dst)], axis=1)
-    unique, place = np.unique(pairs, axis=0, return_inverse=True)
+    ends = np.searchsorted(ids, src), np.searchsorted(ids, dst), relation
+    unique, place = np.unique(np.stack(ends, axis=1), axis=0, return_inverse=True)
     place = place.reshape(-1)
     lowest = np.full(len(unique), np.iinfo(np.int32).max)
     np.minimum.at(lowest, place, hop)
-    node_scores = edge_scores = None
+    scores: tuple[np.ndarray | None, np.ndarray | None] = None, None
     if isinstance(what, Explanation):
         own = what.features.sum(axis=1)
-        node_scores = np.bincount(np.searchsorted(ids, nodes), own, ids.size)
-        edge_scores = np.bincount(place, what.edges, len(unique))
-    src, dst = unique.T
-    return _Drawn(ids, np.isin(ids, seeds), src, dst, lowest, node_scores, edge_scores)
+        scores = (
+            np.bincount(np.searchsorted(ids, nodes), own, ids.size),
+            np.bincount(place, what.edges, len(unique)),
+        )
+    src, dst, relation = unique.T
+    is_seed = np.isin(ids, seeds)
+    return _Drawn(ids, is_seed, src, dst, lowest, relation, *scores, what.schema)
+
+
+def _only_relations(schema: Schema | None, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """int `[m]`: the relation of edges between two types that only one relation joins; -1
+    elsewhere."""
+    if schema is None or not schema.relations:
+        return np.full(src.size, -1)
+    table = np.full((len(schema.node_types),) * 2, -1)
+    joins = [(schema.number(a), schema.number(b)) for a, _, b in schema.relations]
+    for number, pair in enumerate(joins):
+        if joins.count(pair) == 1:
+            table[pair] = number
+    return table[schema.numbers(src), schema.numbers(dst)]
+
+
+def _bends(drawn: _Drawn) -> np.ndarray:
+    """float `[m]`: 0 for the first edge between two nodes, more for each further one, so that
+    parallel edges of several relations do not lie on each other. Edges are sorted by ends."""
+    bends = np.zeros(drawn.src.size)
+    for e in range(1, drawn.src.size):
+        if drawn.src[e] == drawn.src[e - 1] and drawn.dst[e] == drawn.dst[e - 1]:
+            bends[e] = bends[e - 1] + 0.15
+    return bends
 
 
 def _rings(drawn: _Drawn) -> np.ndarray:

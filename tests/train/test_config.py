@@ -29,7 +29,7 @@ COMMANDS = """
     --start-timeout 8 --phase-timeout 7 --verify never
 
     --sampler labor --importance 1 --layer-dependency --period 4 --reduce max
-    --sampler ladies --sizes 7 8 --model gcn --concat
+    --sampler ladies --sizes 7 8 --by-type --model gcn --concat
     --sampler gcnbs --state-age 2
     --sampler pinsage --walks 20 3 --restart 0.25 --relations rev_buys buys
     --sampler subgraph --extra-nodes 5 --layers 3

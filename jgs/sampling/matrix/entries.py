@@ -80,6 +80,8 @@ class Entries:
       valued: whether `with_values` was called.
       origin: `(k, replace, weighted)` if the kernel of `Neighbors` has drawn the edges from the
         graph's columns, and they have not changed since; else None.
+      relations: the number of relations, if each column has the edges of one relation
+        (`by_relation`); else 0.
     """
 
     graph: Graph
@@ -102,6 +104,7 @@ class Entries:
     loose: bool = field(default=False, metadata={"static": True})
     valued: bool = field(default=False, metadata={"static": True})
     origin: tuple | None = field(default=None, metadata={"static": True})
+    relations: int = field(default=0, metadata={"static": True})
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -269,6 +272,12 @@ class Entries:
 
 def of_columns(matrix: T, columns: jax.Array) -> T:
     """`A[:, columns]` for int32 `[C]`."""
+    if matrix.relations:
+        raise InputError(
+            "a matrix must be sliced before its columns are divided by relation",
+            f"{matrix.relations} columns for each node",
+            "Write A[:, columns].by_relation(), or join its columns first.",
+        )
     if matrix.columns is None and matrix.edges is None:
         operands = chain.moved(matrix.steps, matrix.operands, "column", columns)
         loose = matrix.compact and matrix.rows is None

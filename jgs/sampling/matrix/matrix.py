@@ -7,7 +7,7 @@ selection into the next frontier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, partialmethod
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.kernels.call import FILL
-from jgs.sampling.matrix import finalize, select
+from jgs.sampling.matrix import finalize, relations, select
 from jgs.sampling.matrix.chain import Step
 from jgs.sampling.matrix.edges import inner
 from jgs.sampling.matrix.entries import Entries, check_axis, of_columns, of_rows
@@ -80,6 +80,19 @@ class Matrix(Entries):
         rows, columns = index
         part = self if _is_all(columns) else of_columns(self, _node_ids("columns", columns))
         return part if _is_all(rows) else of_rows(part, _node_ids("rows", rows))
+
+    def by_relation(self) -> Matrix:
+        """The same edges, where each column is divided into one for each of the `K` relations
+        of the graph's schema. Column slot `c * K + r` has the edges of relation `r` into column
+        `c`, and the same node. So `A[:, frontier].by_relation().count(axis=0)` has the number
+        of each node's neighbours by each relation. Without relations `K` is 1. The edges are
+        built. Raises `InputError` for edge types without a schema."""
+        return relations.by_relation(self)
+
+    def joined(self) -> Matrix:
+        """The inverse of `by_relation`: each column has the edges of all relations again, with
+        their values. The edges keep their order, which is by relation within a column."""
+        return relations.joined(self)
 
     # -- compute -------------------------------------------------------------------------------
 
@@ -279,7 +292,9 @@ class Matrix(Entries):
         """
         return select.individual_sample(self, k, probs, replace, key)
 
-    def collective_sample(self, k: int, node_probs: Any = None, *, key: Any = None) -> Matrix:
+    def collective_sample(
+        self, k: int | Mapping[str, int], node_probs: Any = None, *, key: Any = None
+    ) -> Matrix:
         """Selects `k` of the rows jointly, without replacement, and their edges.
 
         Row `u` has one exponential number `r_u`, a function of `(key, layer, u)`. The rows with
@@ -290,7 +305,9 @@ class Matrix(Entries):
         (Cohen and Kaplan 2007).
 
         Args:
-          k: int; all rows are taken where there are at most `k` of positive probability.
+          k: int; all rows are taken where there are at most `k` of positive probability. Or a
+            dict of ints by node type, as in `Ladies`: the rows of each type are then drawn by
+            themselves, each type with a `t` of its own.
           node_probs: float `[R]`, finite and not negative, in any scale. None: the rows'
             numbers of edges (gSampler's default, a bias of 1 an edge). In a slice only rows
             with an edge are drawn.
@@ -299,7 +316,8 @@ class Matrix(Entries):
         Returns:
           The matrix of these `k` rows (in the order of their nodes, padded with `N`), with room
           for `room.selected` edges. `row_probs` float32 `[k]` are the probabilities of
-          inclusion given `t`, 1 in padding.
+          inclusion given `t`, 1 in padding. Rows drawn by type are listed type by type, each
+          padded.
         """
         return select.collective_sample(self, k, node_probs, key)
 
@@ -316,7 +334,8 @@ class Matrix(Entries):
         The block has `edge_id`. If the matrix is `weighted` it has `edge_weight`, one value for
         each edge, so that `aggregate(block, x, "sum")` is `A.T @ x`.
         """
-        return finalize.to_block(self, self.column(), num_sources)[:2]
+        joined = self.joined()
+        return finalize.to_block(joined, joined.column(), num_sources)[:2]
 
 
 class Transposed(NamedTuple):

@@ -20,16 +20,16 @@ from jgs.sampling.checks import check_call, check_graph
 from jgs.sampling.edges.columns import check_edges, ids_needed, with_columns
 from jgs.sampling.edges.hops import Sample, bad_seeds, empty_if
 from jgs.sampling.edges.random import as_key_data
-from jgs.sampling.fanouts import check_fanouts
 from jgs.sampling.matrix import finalize, fuse, prepare
 from jgs.sampling.matrix.edges import clipped, distinct, expand
 from jgs.sampling.matrix.entries import Room, more
 from jgs.sampling.matrix.matrix import Matrix
 from jgs.sampling.seeds import Seeds
+from jgs.sampling.sizes import check_layer_sizes
 from jgs.settings import exact_integers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MatrixSampler(Sampler):
     """A sampler written as a matrix program: a subclass has one method, `layer`.
 
@@ -55,7 +55,9 @@ class MatrixSampler(Sampler):
     Edge weights: if the returned matrix has values other than the graph's own, the blocks carry
     them, multiplied by the number of the row's edges. `aggregate(block, x, "mean")` is then the
     sum of the values times the features. So a program gives each edge its weight in the mean
-    over all neighbours.
+    over all neighbours. If the returned matrix has a column for each relation
+    (`Matrix.by_relation`), the values are multiplied by the number of edges of the same
+    relation: the same then holds for a mean over the drawn edges of one relation.
 
     Arrays of a sampler's own, such as learned weights, are its state. They are never its
     attributes: equal samplers share one compiled program. The method `arrays` returns the first
@@ -63,7 +65,8 @@ class MatrixSampler(Sampler):
     `docs/guides/own_sampler.md` has an example.
 
     A class whose `layer` draws with replacement must have `repeats = True`. An edge may then be
-    drawn up to `k` times, and `bound` has room for that.
+    drawn up to `k` times, and `bound` has room for that. A class with `sizes_by_type = True`
+    takes for a size also a dict by node type, which `collective_sample` takes as its `k`.
 
     Excluded edges (`Seeds.excluded`) are in no slice of columns: what a program computes of
     `A[:, frontier]`, and draws from it, is that of the graph without them. What it computes of
@@ -80,6 +83,7 @@ class MatrixSampler(Sampler):
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     repeats = False
+    sizes_by_type = False
     takes_excluded = True
 
     @property
@@ -87,7 +91,7 @@ class MatrixSampler(Sampler):
         return len(self.sizes)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", check_fanouts(self.sizes))
+        object.__setattr__(self, "sizes", check_layer_sizes(self.sizes, self.sizes_by_type))
         check_edges(self)
         for name in ("weighted", "edge_ids", "compact"):
             object.__setattr__(self, name, bool(getattr(self, name)))
@@ -213,7 +217,7 @@ def _sample(
         if prepared:
             program = partial(prepare.each_time, program, prepared[h])
         drawn = program(graph, key_data, frontier, seeds.excluded)
-        block, nodes, edges_needed = finalize.to_block(drawn, nodes, sources)
+        block, nodes, edges_needed = finalize.to_block(drawn.joined(), nodes, sources)
         needs = more(drawn.needs)
         missed = needs.overflow | (edges_needed > selected) | (needs.selected > selected)
         edges_needed = jnp.maximum(clipped(edges_needed), needs.selected)
@@ -250,6 +254,8 @@ def _program(
             )
         if excluded is not None and drawn.columns is None:
             drawn = drawn[:, frontier]  # drops what was drawn among all edges
+        if drawn.relations and drawn.has_own_values:
+            drawn = drawn.mul(drawn.count(axis=0), axis=0)
         return drawn.ready()
 
     return program
@@ -281,7 +287,7 @@ def _shared(state: tuple[tuple[jax.Array, ...], ...]) -> Any:
 
 def _finished(block: Block, drawn: Matrix, sampler: MatrixSampler) -> Block:
     weight = block.edge_weight if drawn.has_own_values else None
-    if weight is not None:
+    if weight is not None and not drawn.relations:  # else the program has counted them
         count = jnp.diff(block.indptr).astype(jnp.float32)
         targets = jnp.arange(count.shape[0], dtype=jnp.int32)
         _, row, _, _ = expand(block.indptr, targets, weight.shape[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace as with_fields
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jgs.errors import InputError
+from jgs.graph import Schema
 from jgs.kernels.call import FILL
 from jgs.sampling.algorithms.nodewise.neighbors import sample_batches
 from jgs.sampling.algorithms.nodewise.neighbors_draws import Indexed, Spec
@@ -23,6 +25,7 @@ from jgs.sampling.matrix.entries import Entries, more, num_slots, of_rows, onto_
 from jgs.sampling.matrix.exact import exponent, to_fixed
 from jgs.sampling.matrix.reduce_kernel import count
 from jgs.sampling.seeds import Seeds
+from jgs.sampling.sizes import ByType
 from jgs.settings import exact_integers
 
 T = TypeVar("T", bound=Entries)
@@ -34,6 +37,12 @@ _LATER = 1 << 31  # added to a selection's number, so that it is never a layer's
 def individual_sample(matrix: T, k: int, probs: Any, replace: bool, key: Any) -> T:
     """See `Matrix.individual_sample`."""
     k = _count(k, all_too=True)
+    if matrix.relations:
+        raise InputError(
+            "edges must be selected from the columns of nodes",
+            "a column for each relation, whose draws would be alike",
+            "Select first, or draw by relation with Neighbors.",
+        )
     key_data = _key_data(matrix, key)
     stored = _is_stored(matrix, probs)
     replace = bool(replace) and k != -1
@@ -206,9 +215,9 @@ def _probs(
     return (1 / jnp.where(certain, 1, raj)).astype(jnp.float32)
 
 
-def collective_sample(matrix: T, k: int, node_probs: Any, key: Any) -> T:
+def collective_sample(matrix: T, k: Any, node_probs: Any, key: Any) -> T:
     """See `Matrix.collective_sample`."""
-    k = _count(k, all_too=False)
+    k = ByType(k) if isinstance(k, Mapping) else _count(k, all_too=False)
     key_data = fold(_key_data(matrix, key), matrix.layer)
     matrix = matrix.aligned()
     if matrix.rows is not None:
@@ -230,15 +239,35 @@ def collective_sample(matrix: T, k: int, node_probs: Any, key: Any) -> T:
     if edges is not None:
         weight = jnp.where(edges > 0, weight, 0)
     weight = jnp.where((ids < matrix.graph.num_nodes) & ~bad, weight, 0)
-    slot, probs = smallest_ranks(key_data, ids, weight, k)
+    if isinstance(k, ByType):
+        slot, probs = _of_each_type(matrix.graph.schema, key_data, ids, weight, k)
+    else:
+        slot, probs = smallest_ranks(key_data, ids, weight, k)
     rows = ids.at[slot].get(mode="fill", fill_value=matrix.graph.num_nodes)
     needs = more(matrix.needs, overflow=bad)
     matrix = with_fields(matrix, draws=matrix.draws + 1, needs=needs, row_probs=probs)
     if matrix.edges is None:  # the slice need not be built
         return of_rows(matrix, rows)
-    to_new = jnp.full(slots, k, jnp.int32)
-    to_new = to_new.at[slot].set(jnp.arange(k, dtype=jnp.int32), mode="drop")
+    drawn = slot.shape[0]
+    to_new = jnp.full(slots, drawn, jnp.int32)
+    to_new = to_new.at[slot].set(jnp.arange(drawn, dtype=jnp.int32), mode="drop")
     return onto_rows(matrix, rows, to_new, slot)
+
+
+def _of_each_type(
+    schema: Schema | None, key_data: jax.Array, ids: jax.Array, weight: jax.Array, sizes: ByType
+) -> tuple[jax.Array, jax.Array]:
+    """What `smallest_ranks` draws of each node type by itself, one type after the other."""
+    numbers = sizes.numbers(schema)
+    assert schema is not None
+    kind, _ = schema.type_and_place(ids)
+    found = [
+        smallest_ranks(key_data, ids, jnp.where(kind == i, weight, 0), k)
+        for i, k in enumerate(numbers)
+        if k
+    ]
+    slot, probs = (jnp.concatenate(each) for each in zip(*found, strict=True))
+    return slot, probs
 
 
 def _key_data(matrix: Entries, key: Any) -> jax.Array:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import jax
 
+from jgs.options import Option
 from jgs.sampling.base import Sizes
+from jgs.sampling.fanouts import ANY
 from jgs.sampling.matrix import Matrix, MatrixSampler
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ladies(MatrixSampler):
     """LADIES (Zou et al., "Layer-Dependent Importance Sampling for Training Deep and Large
     Graph Convolutional Networks", NeurIPS 2019, Algorithm 1).
@@ -24,18 +28,55 @@ class Ladies(MatrixSampler):
     The paper draws with replacement. Here nodes are distinct, and the probabilities are those
     of inclusion (`Matrix.collective_sample`): the estimate is unbiased and varies less.
 
+    **By type.** With `by_type` every layer draws nodes of each node type by themselves, as
+    HGSampling does (Hu et al., "Heterogeneous Graph Transformer", WWW 2020, Algorithms 1
+    and 2), so that a batch has many nodes of a rare type too. The weight of an edge of relation
+    `r` is then `P[u, v] = 1 / d_{v,r}`, where `d_{v,r}` is the number of edges of this relation
+    into `v`. Node `u` is drawn, among the nodes of its type, in proportion to the sum of
+    `P[u, v]**2` over its edges of all relations into the frontier. Edges between a node and the
+    frontier that are parallel count each. (HGSampling squares the sum of the weights instead,
+    and never draws a node again that an earlier layer has drawn.)
+
+    What is estimated is the mean over the neighbours by each relation. `P[u, v]` divided by the
+    probability of `u`, times the number of drawn edges of the relation into `v`, is the edge's
+    `edge_weight` in the block. The mean of `edge_weight` times the sources' rows over a
+    target's drawn edges of one relation is then an unbiased estimate of the mean over all its
+    neighbours by that relation. This is what layers compute that reduce each relation by mean.
+    A mean over the drawn edges of all relations at once estimates no mean over all neighbours.
+    Nodes of a type that is not drawn send no messages.
+
     Fields:
       sizes: the number of nodes that each layer draws, the seeds' hop first; 512 in the paper.
-      normalize: whether to make the paper's last step: the weights of a column are divided by
-        their sum, so that every estimate is a weighted mean. This is slightly biased and varies
-        less. False: the unbiased estimate.
+        With `by_type` so many are drawn of each node type. A layer's size may then be a dict by
+        the names of types, such as `{"author": 200, "paper": 300}`. A type that is left out is
+        not drawn, and `"*"` stands for all types that are not named. A dict implies `by_type`
+        for all layers.
+      normalize: whether to make the paper's last step: the weights of a column (with `by_type`
+        those of the edges of one relation into a target) are divided by their sum, so that
+        every estimate is a weighted mean. This is slightly biased and varies less. False: the
+        unbiased estimate.
+      by_type: see above. The graph must have a schema. Without relations in it, all edges are
+        of one relation.
     """
 
     sizes: Sizes = (512, 512)
     normalize: bool = True
+    by_type: Annotated[
+        bool, Option("draw so many nodes of each node type, for means by relation")
+    ] = False
 
-    def layer(self, A: Matrix, frontier: jax.Array, k: int) -> Matrix:
+    later_fields = ("by_type",)
+    sizes_by_type = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        by_type = bool(self.by_type) or any(isinstance(k, Mapping) for k in self.sizes)
+        object.__setattr__(self, "by_type", by_type)
+
+    def layer(self, A: Matrix, frontier: jax.Array, k: Any) -> Matrix:
         sub = A[:, frontier]
+        if self.by_type:
+            sub, k = sub.by_relation(), k if isinstance(k, Mapping) else {ANY: k}
         sub = sub.div(sub.count(axis=0), axis=0)
         bias = (sub**2).sum(axis=1)
         sample = sub.collective_sample(k, bias)

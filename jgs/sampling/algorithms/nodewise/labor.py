@@ -30,7 +30,8 @@ from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
 from jgs.sampling.edges.random import step_key_data
-from jgs.sampling.fanouts import check_fanouts
+from jgs.sampling.edges.relations import drawn_relations
+from jgs.sampling.fanouts import ByRelation, Fanout, check_fanouts
 from jgs.sampling.hopwise import Hopwise
 from jgs.sampling.seeds import Seeds
 
@@ -82,9 +83,17 @@ class Labor(Hopwise):
     are exactly uniform at every step, and decided in integers, so they are equal on every
     device.
 
+    By relation: where a hop's fanout is a dict, each target and relation is a target of its own
+    in all of the above: its neighbours are those by the relation, `d` is their number, and `k`
+    the relation's fanout. All of them share the numbers `r_u`, so a node is taken by many
+    relations at once. The weights of `edge_weights` are then those of estimates of the mean
+    over the neighbours by each relation. A block's edges into a target are in the order of the
+    relations.
+
     Fields:
       fanouts: the number of neighbours that each node draws on average, the seeds' hop first.
-        -1 takes all.
+        -1 takes all. On a graph with relations a fanout may be a dict of such numbers by
+        relation, as in `Neighbors`: `({"writes": 5, "cites": 10}, 10)`.
       importance: the `i` of LABOR-i. -1 iterates until convergence, which is LABOR-*.
       layer_dependency: whether a node has the same number at every hop, that of hop 0.
       period: the number of steps over which a loader's batches depend on each other; 1 makes
@@ -126,7 +135,7 @@ class Labor(Hopwise):
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", check_fanouts(self.fanouts))
+        object.__setattr__(self, "fanouts", check_fanouts(self.fanouts, by_relation=True))
         for name, least in (("importance", -1), ("period", 1)):
             object.__setattr__(self, name, require_int(name, getattr(self, name), least))
         names = "layer_dependency", "edge_ids", "edge_weights", "relabel_inputs", "unbiased"
@@ -146,14 +155,23 @@ class Labor(Hopwise):
     def by_node(self) -> bool:
         return self.importance == 0
 
+    @property
+    def by_relation(self) -> bool:
+        """Whether every hop draws from each relation by itself."""
+        return all(isinstance(k, ByRelation) for k in self.fanouts)
+
     def init(self, graph: Graph) -> Hubs:
         """See `Sampler`. For LABOR-0 the state of a graph with nodes of many neighbours is an
         index of their edges, `jgs.sampling.algorithms.nodewise.labor_kernel.HubEdges`. With ()
-        in its place the draws are the same, and take more time."""
+        in its place the draws are the same, and take more time. Draws by relation have no
+        index."""
         check_graph(graph, False)
-        return hubs_of(graph) if self.by_node else ()
+        by_relation = [
+            k.numbers(graph.schema) for k in self.fanouts if isinstance(k, ByRelation)
+        ]
+        return hubs_of(graph) if self.by_node and not by_relation else ()
 
-    def _most_edges(self, k: int, shape: GraphShape, targets: int, repeated: int) -> int:
+    def _most_edges(self, k: Fanout, shape: GraphShape, targets: int, repeated: int) -> int:
         # A row may draw all its neighbours, whatever its fanout.
         most = shape.num_edges + repeated * (shape.max_degree or 0)
         return most if shape.max_degree is None else min(most, targets * shape.max_degree)
@@ -179,7 +197,8 @@ class Labor(Hopwise):
                 f"{graph.num_nodes:,}",
                 "Call sampler.init(graph).",
             )
-        hubs = state if isinstance(state, HubEdges) and self.by_node else ()
+        by_relation = any(isinstance(k, ByRelation) for k in self.fanouts)
+        hubs = state if isinstance(state, HubEdges) and self.by_node and not by_relation else ()
         return _batches(key_data, LaborGraph(graph, hubs), seeds, spec)
 
     def _key_data(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
@@ -192,7 +211,10 @@ class Labor(Hopwise):
 
     def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
         return Spec(
-            self.fanouts,
+            tuple(
+                k if isinstance(k, int) else drawn_relations(k.numbers(graph.schema))
+                for k in self.fanouts
+            ),
             capacity,
             self.importance,
             self.layer_dependency,
@@ -200,4 +222,5 @@ class Labor(Hopwise):
             self.edge_weights,
             self.unbiased,
             self.relabel_inputs,
+            edge_types="type" in self.edges,
         )

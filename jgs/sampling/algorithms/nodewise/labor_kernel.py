@@ -16,6 +16,7 @@ from jgs.graph.grouping import group_kernel
 from jgs.sampling.algorithms.nodewise.labor_plain import LaborGraph, Spec
 from jgs.sampling.edges.hops import Sample
 from jgs.sampling.edges.hops_kernel import call_kernel, call_once
+from jgs.sampling.edges.relations import relation_draws, relations_of
 from jgs.sampling.seeds import Seeds
 
 LEAST_DEGREE = 1 << 13  # at a fanout of 8 one neighbour in a thousand is taken
@@ -77,13 +78,17 @@ def sample_kernel(
         graph, hubs = of
         if not hubs:
             hubs = HubEdges(*[jnp.zeros(0, jnp.int32)] * 3)
+        typed = any(relations_of(k) is not None for k in spec.fanouts)
+        types = graph.edge_type if typed else jnp.zeros(0, jnp.int16)
         return call_kernel(
             "jgs_sample_labor",
-            (key_data, graph.indptr, graph.indices, *hubs),
+            (key_data, graph.indptr, graph.indices, *hubs, types),
             graph,
             seeds,
             spec,
-            draws=np.array(spec.fanouts, np.int64),
+            [spec.edge_types and relations_of(k) is not None for k in spec.fanouts],
+            draws=np.array([0 if relations_of(k) else k for k in spec.fanouts], np.int64),
+            relation_draws=relation_draws(spec.fanouts, graph.schema if typed else None),
             key_words=np.int64(key_data.shape[-1]),
             importance=np.int64(spec.importance),
             layer_dependency=np.bool_(spec.layer_dependency),

@@ -22,6 +22,7 @@ from jgs.sampling.capacity import Capacity
 from jgs.sampling.edges.eligible import Eligible
 from jgs.sampling.edges.hops import Sample, sample_hops
 from jgs.sampling.edges.random import fold, node_bits
+from jgs.sampling.edges.relations import Relations, relations_of
 from jgs.sampling.seeds import Seeds
 
 _CHUNK = 1 << 12  # candidates in a chunk
@@ -34,10 +35,11 @@ _MOST_INVERSE = 2.0**31  # the largest inverse of a probability
 
 class Spec(NamedTuple):
     """The static part of a sample's arguments, see `jgs.sampling.edges.hops.sample_hops`. Each
-    value has its own compiled program. Other fields are those of
+    value has its own compiled program. A hop by relation has in `fanouts` the number and the
+    fanout of each relation that is drawn, ascending. Other fields are those of
     `jgs.sampling.algorithms.nodewise.labor.Labor`."""
 
-    fanouts: tuple[int, ...]
+    fanouts: tuple[int | Relations, ...]
     capacity: Capacity
     importance: int
     layer_dependency: bool
@@ -48,6 +50,7 @@ class Spec(NamedTuple):
     separate: bool = False
     first_hop: int = 0
     window: None = None
+    edge_types: bool = False
 
 
 class LaborGraph(NamedTuple):
@@ -65,7 +68,9 @@ def sample_plain(
     key_data: jax.Array, graph: LaborGraph, seeds: Seeds, spec: Spec
 ) -> list[Sample]:
     """See `jgs.sampling.edges.hops.sample_hops`."""
-    return sample_hops(key_data, graph.graph, seeds, spec, partial(_draw, spec))
+    relations = [relations_of(fanout) for fanout in spec.fanouts]
+    draw = partial(_draw, spec)
+    return sample_hops(key_data, graph.graph, seeds, spec, draw, relations=relations)
 
 
 def node_numbers(key_data: jax.Array, hop: int, node: jax.Array) -> jax.Array:
@@ -88,7 +93,7 @@ class _Candidates(NamedTuple):
     """A chunk of a hop's candidates.
 
     Fields:
-      row: the index of each candidate's target.
+      row: the index of each candidate's row.
       edge: int64, the edge.
       neighbor: the edge's source.
       real: bool; False in slots without a candidate.
@@ -106,11 +111,15 @@ class _Rows(NamedTuple):
     Fields:
       graph: the graph.
       edges: the eligible edges.
+      fanout: int64 `[T]`, each row's fanout; -1 for all.
+      per_fanout: float32 `[T]`, one over it.
       whole: bool `[T]`, whether all neighbours are taken.
     """
 
     graph: Graph
     edges: Eligible
+    fanout: jax.Array
+    per_fanout: jax.Array
     whole: jax.Array
 
     @property
@@ -146,15 +155,20 @@ def _draw(
     room: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """See `jgs.sampling.edges.hops.Draw`."""
-    k = spec.fanouts[h]
+    fanout = spec.fanouts[h]
+    ks = [fanout] if isinstance(fanout, int) else [k for _, k in fanout]
     eligible, key_data = vary_alike(eligible, key_data)
     degree = eligible.num
-    whole = jnp.ones_like(degree, bool) if k == -1 else degree <= k
-    rows = _Rows(graph, eligible, whole)
+    # Each target has a row for each of these fanouts.
+    of_rows = np.tile(np.array(ks, np.int64), degree.shape[0] // len(ks))
+    k = jnp.asarray(of_rows)
+    per_k = jnp.asarray(np.float32(1) / of_rows.astype(np.float32))
+    rows = _Rows(graph, eligible, k, per_k, (k == -1) | (degree <= k))
+    whole = rows.whole
     hop = 0 if spec.layer_dependency else spec.first_hop + h
-    by_importance = spec.importance != 0 and k != -1
+    by_importance = spec.importance != 0 and any(k != -1 for k in ks)
     if by_importance:
-        rate, rarity = _importances(rows, k, spec.importance)
+        rate, rarity = _importances(rows, spec.importance)
     else:
         limit = _fraction(k, degree)
 
@@ -185,15 +199,15 @@ def _draw(
     weight = None
     if spec.edge_weights:
         row_of_real = jnp.where(edges >= 0, row, degree.shape[0])
-        weight = _weights(row_of_real, inverse, degree, k, spec)
+        weight = _weights(row_of_real, inverse, rows, spec)
     return edges, row, total, weight
 
 
-def _fraction(k: int, degree: jax.Array) -> jax.Array:
+def _fraction(k: jax.Array, degree: jax.Array) -> jax.Array:
     """uint64: `k / degree` in units of 2**-64, rounded down, for degrees above `k`."""
     half, low = jnp.uint64(32), jnp.uint64(0xFFFFFFFF)
     d = jnp.maximum(degree, 1).astype(jnp.uint64)
-    upper = jnp.uint64(max(k, 0)) << half
+    upper = jnp.maximum(k, 0).astype(jnp.uint64) << half
     return ((upper // d) << half) | ((((upper % d) << half) // d) & low)
 
 
@@ -203,7 +217,7 @@ def _inverse(rate: jax.Array, rarity: jax.Array) -> jax.Array:
     return jnp.minimum(rate * rarity, _MOST_INVERSE)
 
 
-def _importances(rows: _Rows, k: int, rounds: int) -> tuple[jax.Array, jax.Array]:
+def _importances(rows: _Rows, rounds: int) -> tuple[jax.Array, jax.Array]:
     """One over each target's `c`, float32 `[T]`, and one over each node's `pi`, float32 `[N]`.
 
     A round multiplies `pi` of every candidate by the largest `c` of its targets, and solves for
@@ -214,7 +228,7 @@ def _importances(rows: _Rows, k: int, rounds: int) -> tuple[jax.Array, jax.Array
     rarity = jnp.ones(num_nodes, jnp.float32)
     # A product with the inverse, for XLA turns a division by a constant into one, with
     # rounding.
-    rate = jnp.maximum(rows.degree.astype(jnp.float32) * (np.float32(1) / np.float32(k)), 1)
+    rate = jnp.maximum(rows.degree.astype(jnp.float32) * rows.per_fanout, 1)
     rate = jnp.where(rows.whole, 1, rate)
 
     def again(state: tuple) -> tuple:
@@ -230,7 +244,7 @@ def _importances(rows: _Rows, k: int, rounds: int) -> tuple[jax.Array, jax.Array
         chance = ((1 / rarity) * _NODE_UNIT).astype(jnp.int64)
         expected = jnp.sum(jnp.where(known, chance, 0))
         converged = before - expected <= before // _TOLERANCE
-        return done + 1, _solve(rows, k, rarity, rate), rarity, expected, converged
+        return done + 1, _solve(rows, rarity, rate), rarity, expected, converged
 
     def more(state: tuple) -> jax.Array:
         done, _, _, _, converged = state
@@ -243,14 +257,14 @@ def _importances(rows: _Rows, k: int, rounds: int) -> tuple[jax.Array, jax.Array
     return rate, rarity
 
 
-def _solve(rows: _Rows, k: int, rarity: jax.Array, rate: jax.Array) -> jax.Array:
+def _solve(rows: _Rows, rarity: jax.Array, rate: jax.Array) -> jax.Array:
     """The rate `y` of each target that does not take all its neighbours, float32 `[T]`, at
     least 1. It solves `sum(max(1, y * rarity)) = degree**2 / k`.
 
     The sum is convex and piecewise linear in `y`. Newton's method starts where no term is 1. It
     then descends to the solution, and every step makes more terms 1.
     """
-    num_rows, degree = rate.shape[0], rows.degree
+    num_rows, degree, k = rate.shape[0], rows.degree, rows.fanout
 
     def step(state: tuple) -> tuple:
         rate, sure, _ = state
@@ -270,7 +284,7 @@ def _solve(rows: _Rows, k: int, rarity: jax.Array, rate: jax.Array) -> jax.Array
         now, rest = rows.walk(count, (zeros, zeros))
         moves = (now > sure) & (rest > 0) & ~rows.whole
         left = (degree * degree - k * now).astype(jnp.float32)
-        parts = rest.astype(jnp.float32) * jnp.float32(1 / _UNIT) * jnp.float32(k)
+        parts = rest.astype(jnp.float32) * jnp.float32(1 / _UNIT) * k.astype(jnp.float32)
         solved = jnp.maximum(left / jnp.where(moves, parts, 1), 1)
         return jnp.where(moves, solved, rate), jnp.where(moves, now, sure), jnp.any(moves)
 
@@ -284,16 +298,17 @@ def _solve(rows: _Rows, k: int, rarity: jax.Array, rate: jax.Array) -> jax.Array
     return jax.lax.while_loop(lambda state: state[2], step, begin)[0]
 
 
-def _weights(
-    row: jax.Array, inverse: jax.Array, degree: jax.Array, k: int, spec: Spec
-) -> jax.Array:
+def _weights(row: jax.Array, inverse: jax.Array, rows: _Rows, spec: Spec) -> jax.Array:
     """float32, the shape of `row`: the weight of each slot's edge, see `Labor`. `row` is the
-    target of each slot, `T` where the slot is empty."""
+    row of each slot, `T` where the slot is empty."""
+    degree, k = rows.degree, rows.fanout
     num_rows = degree.shape[0]
     count = jnp.zeros(num_rows, jnp.int64).at[row].add(1, mode="drop")
     if spec.unbiased:
         # LABOR-0 takes a neighbour with probability k / degree, or 1 if degree is at most k.
-        all_of = degree if spec.importance != 0 or k == -1 else jnp.minimum(degree, k)
+        all_of = degree
+        if spec.importance == 0:
+            all_of = jnp.where(k == -1, degree, jnp.minimum(degree, k))
         over = all_of.astype(jnp.float32)
     elif spec.importance != 0:
         parts = (inverse * _UNIT).astype(jnp.int64)

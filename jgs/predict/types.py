@@ -1,0 +1,53 @@
+"""Nodes of a type: ids that count from 0 in the type, and ids of the whole graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jgs.errors import InputError
+from jgs.graph import Graph, Schema
+from jgs.train.evaluation.edges import check_nodes
+
+
+def schema_of(graph: Graph, own_ids: np.ndarray | None) -> Schema | None:
+    """The schema for the ids of the data set of `graph`, whose parts have other ids, `own_ids`,
+    if the graph is partitioned: in the data set the nodes of each type are one range."""
+    schema = graph.schema
+    if schema is None or own_ids is None:
+        return schema
+    return Schema(schema.node_types, schema.relations)
+
+
+def ids_of(
+    schema: Schema | None, num_nodes: int, nodes: Any = None, node_type: str | None = None
+) -> np.ndarray:
+    """int32 `[n]`: the ids in the graph of `nodes`, int `[n]`, by default all. With a node type
+    they are nodes of this type, and count from 0 in it. Raises `InputError`."""
+    if node_type is None:
+        if nodes is None:
+            return np.arange(num_nodes, dtype=np.int32)
+        return check_nodes(nodes, 0, num_nodes)
+    of_type = [np.arange(r.start, r.stop, dtype=np.int32) for r in typed(schema, node_type)]
+    every = np.concatenate(of_type)
+    return every if nodes is None else every[check_nodes(nodes, 0, every.size)]
+
+
+def typed(schema: Schema | None, node_type: str) -> tuple[range, ...]:
+    """The ranges of the ids of a type; raises `InputError`."""
+    if schema is None:
+        raise InputError(
+            "a node type must be for a graph with node types",
+            f"{node_type!r} for a graph without",
+            "Leave it out.",
+        )
+    return schema.ranges(node_type)
+
+
+def named(schema: Schema, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The name of the type of each of the nodes `ids`, text `[n]`, and its id in this type,
+    int32 `[n]`."""
+    kind, place = schema.type_and_place(ids)
+    names = np.array([name for name, _ in schema.node_types] or [""])
+    return names[np.asarray(kind)], np.asarray(place, np.int32)
