@@ -9,7 +9,7 @@
 
 namespace jgs {
 
-// A block whose edges have types. The rows are sorted by type.
+// A block whose edges have types.
 struct TypedEdges {
   BlockView block;      // without weights
   const int16_t* type;  // [edge_capacity]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jgs.graph.typed_features import TypedRows
 from jgs.models.dense import check_widths, glorot
 from jgs.ops import aggregate, gather, linear
 from jgs.ops.relation_linear import group_linear
-from jgs.ops.relations import TILE, groups_of, permuted
+from jgs.ops.relations import TILE, groups_of
 
 ACTIVATIONS = {
     None: lambda h: h,
@@ -29,7 +29,7 @@ _CHUNK_ROWS, _CHUNK_FLOATS = 4096, 1 << 21  # read and multiplied at a time
 
 class TypedInputs(nnx.Module):
     """For each node type `t` a matrix `W_t` and a bias: row `x_v` becomes `W_t x_v + b_t`. A
-    node of a type without features has a learned row, plus the bias of its type.
+    node of a type without features has a learned row.
 
     Args:
       in_features: the width of each node type's features, in the order of the schema, 0 for a
@@ -125,14 +125,11 @@ class TypedInputs(nnx.Module):
                 widths,
                 "Build the model with in_features = features.widths.",
             )
-        kernels = {int(t): kernel[...] for t, kernel in self.kernels.items()}
+        params = {int(t): (of[...], self.bias[int(t)]) for t, of in self.kernels.items()}
         h = jnp.zeros((x.kind.shape[0], self.out_features))
-        if kernels:
-            h = _projected(kernels, x)
-        if 0 in widths:
-            h += self._learned(x)
-        of_type = jax.nn.one_hot(x.kind, len(widths)) @ self.bias[...]  # 0 in padding
-        return h + of_type
+        if params:
+            h = jnp.where((x.kind >= 0)[:, None], _projected(params, x), 0)
+        return h + self._learned(x) if 0 in widths else h
 
     def _learned(self, x: TypedRows) -> jax.Array:
         """float32 `[S, W]`: the learned rows, zeros for nodes of types with features."""
@@ -170,80 +167,102 @@ def _read(table: jax.Array, ids: jax.Array, mine: jax.Array) -> jax.Array:
     return aggregate(block, table, "sum")
 
 
-def _projected(kernels: dict[int, jax.Array], x: TypedRows) -> jax.Array:
-    """float32 `[S, W]`: each node's features times the matrix of its type."""
+class _Order(NamedTuple):
+    """Rows in order of their types, in `K` slots.
+
+    Fields:
+      starts: int32 `[types + 1]`; the slots of type `t` are `starts[t]` to `starts[t + 1]`.
+      place: int32 `[K]`; the place of each slot's node in the table of its type, -1 where there
+        is none.
+      row_of_slot, slot_of_row: int32 `[K]` and `[S]`.
+    """
+
+    starts: jax.Array
+    place: jax.Array
+    row_of_slot: jax.Array
+    slot_of_row: jax.Array
+
+
+def _order(x: TypedRows, room: int) -> _Order:
+    """The order of the rows, with `room` more slots of padding at the end."""
     slots = groups_of(x.kind, len(x.tables), _num_rows(x.kind))
-    row_of_slot, slot_of_row = slots.target, slots.sums.indices
     tile = jnp.arange(slots.relation.shape[0]) * TILE
     before = jnp.arange(len(x.tables) + 1)[:, None] > slots.relation[None]
     starts = TILE * jnp.sum(before & (tile < slots.num_slots)[None], axis=1, dtype=jnp.int32)
-    place = x.place.at[row_of_slot].get(mode="fill", fill_value=-1)
-    tables = {t: x.tables[t] for t in kernels}
-    rows = _in_order(kernels, tables, place, starts)
-    return permuted(rows, slot_of_row, row_of_slot)
+    place = x.place.at[slots.target].get(mode="fill", fill_value=-1)
+    place = jnp.pad(place, (0, room), constant_values=-1)
+    row_of_slot = jnp.pad(slots.target, (0, room), constant_values=x.kind.shape[0])
+    return _Order(starts, place, row_of_slot, slots.sums.indices)
+
+
+def _projected(params: dict[int, tuple[jax.Array, jax.Array]], x: TypedRows) -> jax.Array:
+    """float32 `[S, W]`: each node's features times the matrix of its type, plus the bias.
+    `params` are both, of the types with features. Zeros for nodes of other types."""
+    tables = {t: x.tables[t] for t in params}
+    num = x.kind.shape[0]
+    return _project(params, tables, _order(x, max(_chunk(t, num) for t in tables.values())))
 
 
 @jax.custom_vjp
-def _in_order(kernels, tables, place, starts):
-    """float32 `[K, W]`: the features of the nodes in `place` `[K]` times their types' matrices.
-    The slots of type `t` begin at `starts[t]` and end at `starts[t + 1]`."""
-    num_slots, width = place.shape[0], next(iter(kernels.values())).shape[1]
-    room = max(_chunk(table, num_slots) for table in tables.values())
-    out = jnp.zeros((num_slots + room, width), jnp.float32)
+def _project(params, tables, order):
+    num_slots, num_rows = order.place.shape[0], order.slot_of_row.shape[0]
+    width = next(iter(params.values()))[1].shape[0]
+    out = jnp.zeros((num_slots, width), jnp.float32)
     # A type's last chunk may reach into the slots of the next types. There it writes zeros,
     # before they are written.
-    for t, kernel in kernels.items():
+    for t, (kernel, bias) in params.items():
 
-        def write(out, at, x, num, kernel=kernel):
-            return jax.lax.dynamic_update_slice(out, linear([x], [kernel], None, num), (at, 0))
+        def write(out, at, x, num, kernel=kernel, bias=bias):
+            rows = linear([x], [kernel], bias, num)
+            return jax.lax.dynamic_update_slice(out, rows, (at, 0))
 
-        out = _over_chunks(write, out, tables[t], place, starts[t], starts[t + 1])
-    return out[:num_slots]
-
-
-def _in_order_fwd(kernels, tables, place, starts):
-    return _in_order(kernels, tables, place, starts), (kernels, tables, place, starts)
+        out = _over_chunks(write, out, tables[t], num_rows, order, t)
+    return gather(out, order.slot_of_row)
 
 
-def _in_order_bwd(residuals, grad):
-    kernels, tables, place, starts = residuals
-    room = max(_chunk(table, place.shape[0]) for table in tables.values())
-    grad = jnp.pad(grad, ((0, room), (0, 0)))
+def _project_fwd(params, tables, order):
+    return _project(params, tables, order), (params, tables, order)
+
+
+def _project_bwd(residuals, grad):
+    params, tables, order = residuals
+    num_rows = order.slot_of_row.shape[0]
+    grad = gather(grad, order.row_of_slot)
     grads = {}
-    for t, kernel in kernels.items():
-        size = _chunk(tables[t], place.shape[0])
+    for t, of_type in params.items():
+        size = _chunk(tables[t], num_rows)
 
-        def add(total, at, x, num, kernel=kernel, size=size):
+        def add(total, at, x, num, of_type=of_type, size=size):
             part = jax.lax.dynamic_slice(grad, (at, 0), (size, grad.shape[1]))
-            _, pull = jax.vjp(lambda kernel: linear([x], [kernel], None, num), kernel)
-            return total + pull(part)[0]
+            _, pull = jax.vjp(lambda kernel, bias: linear([x], [kernel], bias, num), *of_type)
+            return jax.tree.map(jnp.add, total, pull(part))
 
-        zero = jnp.zeros_like(kernel)
-        grads[t] = _over_chunks(add, zero, tables[t], place, starts[t], starts[t + 1])
-    return grads, None, None, None
-
-
-_in_order.defvjp(_in_order_fwd, _in_order_bwd)
+        zero = jax.tree.map(jnp.zeros_like, of_type)
+        grads[t] = _over_chunks(add, zero, tables[t], num_rows, order, t)
+    return grads, None, None
 
 
-def _over_chunks(step, state, table, place, start, end):
-    """`step(state, at, rows, num)` for each chunk of the slots from `start` to `end`, which has
-    `num` slots from `at` on, and features `rows` `[chunk, F]`."""
-    size = _chunk(table, place.shape[0])
-    place = jnp.pad(place, (0, size), constant_values=-1)
+_project.defvjp(_project_fwd, _project_bwd)
+
+
+def _over_chunks(step, state, table, num_rows, order, t):
+    """`step(state, at, rows, num)` for each chunk of the slots of type `t`, which has `num`
+    slots from `at` on, and features `rows` `[chunk, F]` from `table`."""
+    size, end = _chunk(table, num_rows), order.starts[t + 1]
 
     def body(carry):
         at, state = carry
         num = jnp.minimum(size, end - at)
-        ids = jax.lax.dynamic_slice(place, (at,), (size,))
+        ids = jax.lax.dynamic_slice(order.place, (at,), (size,))
         ids = jnp.where(jnp.arange(size) < num, ids, -1)
         return at + size, step(state, at, gather(table, ids), num)
 
-    return jax.lax.while_loop(lambda carry: carry[0] < end, body, (start, state))[1]
+    return jax.lax.while_loop(lambda carry: carry[0] < end, body, (order.starts[t], state))[1]
 
 
-def _chunk(table: Any, num_slots: int) -> int:
-    rows = min(_CHUNK_ROWS, _CHUNK_FLOATS // _width(table), num_slots)
+def _chunk(table: Any, num_rows: int) -> int:
+    """The number of rows in a chunk, where there are `num_rows` rows in all."""
+    rows = min(_CHUNK_ROWS, _CHUNK_FLOATS // _width(table), num_rows)
     return -(-max(rows, 1) // TILE) * TILE
 
 

@@ -58,8 +58,9 @@ class Runs(NamedTuple):
     Fields:
       slots: `Slots`, a slot for each run.
       edges: a block whose targets are the slots, and whose sources are those of the block.
-        Slots without a run have no edges. So `aggregate(edges, x, reduce)` is the rows `[K, F]` of
-        the runs. It has the block's edge weights.
+        Slots without a run have no edges. So `aggregate(edges, x, reduce)` is the rows
+        `[K, F]` of the runs. It has the block's edge weights. A run's edges are in the order
+        of the block.
       order: int32 `[E]`; the edge of the block at each place in `edges`, `E` in padding.
       place: int32 `[E]`; the place of each edge of the block in `edges`, `E` in padding.
     """
@@ -82,8 +83,9 @@ class Runs(NamedTuple):
 def runs_of(block: Block, num_relations: int) -> Runs:
     """The `Runs` of a block with `edge_type`, which a sampler gives with `edges=("type",)`.
 
-    The number of slots is static: `min(E, T * R)` runs, and fewer than `TILE` slots of padding
-    for each relation. The cost is in proportion to edges and slots.
+    A target's edges may be in any order. The number of slots is static: `min(E, T * R)` runs,
+    and fewer than `TILE` slots of padding for each relation. The cost is in proportion to edges
+    and slots.
 
     Raises `InputError` for a block without edge types or with control variates. A relation
     outside `[0, R)` is a `jax.errors.JaxRuntimeError` from the kernel. The plain form drops its
@@ -225,10 +227,14 @@ def _runs(num_threads, sizes, *operands):
 def _runs_plain(sizes, indptr, indices, edge_type, num_targets, num_edges):
     num_runs, num_slots, num_sources, num_relations = sizes
     capacity, num_rows = indices.shape[0], indptr.shape[0] - 1
-    edge = jnp.arange(capacity, dtype=jnp.int32)
+    at = jnp.arange(capacity, dtype=jnp.int32)
     row, real = edge_targets(capacity, indptr, num_targets, num_edges)
     kind = edge_type.astype(jnp.int32)
     real &= (kind >= 0) & (kind < num_relations)
+    row, kind, edge = jax.lax.sort(  # edges that are not real come last
+        (jnp.where(real, row, num_rows), kind, at), num_keys=2, is_stable=True
+    )
+    real = row < num_rows
     differs = (row[1:] != row[:-1]) | (kind[1:] != kind[:-1])
     new = real & jnp.concatenate([jnp.ones(1, bool), differs])[:capacity]
     run = jnp.cumsum(new, dtype=jnp.int32) - 1  # of each edge
@@ -249,7 +255,7 @@ def _runs_plain(sizes, indptr, indices, edge_type, num_targets, num_edges):
     length = jnp.zeros(num_slots, jnp.int32).at[slot].set(length, mode="drop")
     run_indptr = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(length, dtype=jnp.int32)])
     begin = run_indptr.at[slot].get(mode="clip") - first.astype(jnp.int32)
-    place = jnp.where(real, begin.at[run].get(mode="clip") + edge, capacity)
+    place = jnp.where(real, begin.at[run].get(mode="clip") + at, capacity)
     order = jnp.full(capacity, capacity, jnp.int32).at[place].set(edge, mode="drop")
     target = row.at[first].get(mode="fill", fill_value=num_rows)
     target = jnp.full(num_slots, num_rows, jnp.int32).at[slot].set(target, mode="drop")
@@ -260,7 +266,7 @@ def _runs_plain(sizes, indptr, indices, edge_type, num_targets, num_edges):
         run_indptr,
         indices.at[order].get(mode="fill", fill_value=num_sources).astype(jnp.int32),
         order,
-        place.astype(jnp.int32),
+        jnp.zeros(capacity, jnp.int32).at[edge].set(place),
         jnp.where(tile < jnp.sum(tiles), relation, 0),
         target.astype(jnp.int32),
         jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(of_row, dtype=jnp.int32)]),

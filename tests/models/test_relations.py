@@ -34,7 +34,8 @@ def typed_block(seed=0, num_relations=R, capacities=(3, 9)):
     degrees[::6] = 0
     target = np.repeat(np.arange(TARGETS), degrees)
     relation = rng.choice([r for r in range(num_relations) if r != 1], target.size)
-    relation = np.concatenate([np.sort(relation[target == t]) for t in range(TARGETS)])
+    by_row = [relation[target == t] for t in range(TARGETS)]  # some rows are not sorted by it
+    relation = np.concatenate([np.sort(r) if t % 2 else r for t, r in enumerate(by_row)])
     source = rng.integers(0, SOURCES, target.size)
     source[1::5] = source[0::5][: source[1::5].size]
     more_targets, more_edges = capacities
