@@ -137,6 +137,10 @@ class HGTConv(RelationConv):
         kernel = self.attention[...].swapaxes(2, 3) * scale[:, :, None, None]
         return relation_linear(slots, slots.of_targets(rows), kernel)
 
+    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
+        """`message` itself. See `jgs.models.RelationAttentionLayer`."""
+        return message
+
     def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
         """See `jgs.models.RelationAttentionLayer`."""
         products = message[:, : self.width] * query

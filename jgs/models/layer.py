@@ -201,11 +201,6 @@ class RelationLayer(Layer, Protocol):
     ) -> jax.Array:
         """As in `Layer`, with the types of the rows' nodes."""
 
-    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
-        """The messages float32 `[n, P]` of `n` edges, from the rows `[n, M]` that `message`
-        returned for their sources, and their relations int32 `[n]`. A run's messages are
-        reduced as these rows are."""
-
     def update(  # type: ignore[override]
         self,
         own: jax.Array,
@@ -217,7 +212,7 @@ class RelationLayer(Layer, Protocol):
         relu: bool = False,
         drop: Any = None,
     ) -> jax.Array:
-        """The output `[T, out]`, from the targets' own rows `[T, in]` and the rows `[K, P]` of
+        """The output `[T, out]`, from the targets' own rows `[T, in]` and the rows `[K, M]` of
         the runs in `slots`. The rest is as in `Layer`."""
 
 
@@ -237,6 +232,11 @@ class RelationAttentionLayer(RelationLayer, Protocol):
 
     def query(self, own: jax.Array, slots: Slots, kind: jax.Array | None = None) -> jax.Array:
         """float32 `[K, Q]`: the query of each run, from its target's row of `own` `[T, in]`."""
+
+    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
+        """The messages float32 `[n, P]` of `n` edges, from the rows `[n, M]` that `message`
+        returned for their sources, and their relations int `[n]`. `message` itself, if they do
+        not depend on the relation."""
 
     def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
         """float32 `[n, H]`: the logits of `n` pairs of an edge's message and a run's query."""

@@ -73,10 +73,6 @@ class RelationConv(nnx.Module):
         """`x` itself. See `jgs.models.RelationLayer`."""
         return x
 
-    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
-        """`message` itself. See `jgs.models.RelationLayer`."""
-        return message
-
     def _runs(self, block: Block, x: jax.Array) -> Runs:
         """The runs of `block`, whose sources have the rows `x`."""
         check_width(x, self.in_features)

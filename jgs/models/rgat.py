@@ -101,7 +101,7 @@ class RGATConv(RelationConv):
 
     def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
         """float32 `[n, H * D + H]`: the values `W_r x_u`, then the sources' part of the
-        logits. See `jgs.models.RelationLayer`."""
+        logits. See `jgs.models.RelationAttentionLayer`."""
         return self._projected(message, relation, jnp.int32(message.shape[0]))
 
     def query(self, own: jax.Array, slots: Slots, kind: jax.Array | None = None) -> jax.Array:

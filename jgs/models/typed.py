@@ -25,7 +25,6 @@ from jgs.graph.typed_features import TypedRows
 from jgs.models.gnn import GNN, widths_of
 from jgs.models.hgt import HGTConv
 from jgs.models.inputs import Inputs, Placed
-from jgs.models.layer import Layer
 from jgs.models.rgat import RGATConv
 from jgs.models.rgcn import RGCNConv
 from jgs.models.rsage import RSAGEConv
@@ -186,7 +185,7 @@ class HGT(TypedGNN):
     ):
         inputs = _inputs(in_features, hidden_features, schema, embedding, rngs, "gelu")
         widths = widths_of(hidden_features, hidden_features, out_features, num_layers)
-        layers: list[Layer] = [HGTConv(*width, schema, heads, rngs=rngs) for width in widths]
+        layers: list[Any] = [HGTConv(*width, schema, heads, rngs=rngs) for width in widths]
         options = {"activation": "none", **options}
         super().__init__(inputs, layers, dropout=dropout, rngs=rngs, **options)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from jgs.ops import aggregate, gather, linear
 from jgs.ops.relation_linear import group_linear
 from jgs.ops.relations import TILE, groups_of
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
     None: lambda h: h,
     "relu": nnx.relu,
     "gelu": partial(nnx.gelu, approximate=False),

@@ -162,17 +162,19 @@ def dense_slots(num_targets: int, num_relations: int) -> Slots:
     relation `r` and target `t` is `r * width + t`, where `width` is `num_targets` rounded up to
     a multiple of `TILE`."""
     width = -(-max(num_targets, 1) // TILE) * TILE
-    relation = np.repeat(np.arange(num_relations), width // TILE).astype(np.int32)
-    place = np.arange(width)
-    target = np.tile(np.where(place < num_targets, place, num_targets), num_relations)
-    indptr = np.arange(num_targets + 1) * num_relations
-    indices = np.add.outer(np.arange(num_targets), width * np.arange(num_relations))
-    arrays = [
-        jnp.asarray(a.reshape(-1), jnp.int32) for a in (relation, target, indptr, indices)
-    ]
-    counts = (num_targets, width * num_relations, num_targets * num_relations)
-    sums = Block(*arrays[2:], *map(jnp.int32, counts), source_capacity=counts[1])
-    return Slots(arrays[0], arrays[1], sums)
+    tile = jnp.arange(num_relations * width // TILE, dtype=jnp.int32)
+    place = jnp.arange(num_relations * width, dtype=jnp.int32) % width
+    target, relation = jnp.arange(num_targets, dtype=jnp.int32), jnp.arange(num_relations)
+    indices = target[:, None] + (width * relation).astype(jnp.int32)
+    sums = Block(
+        jnp.arange(num_targets + 1, dtype=jnp.int32) * num_relations,
+        indices.reshape(-1),
+        jnp.int32(num_targets),
+        jnp.int32(num_relations * width),
+        jnp.int32(num_relations * num_targets),
+        source_capacity=num_relations * width,
+    )
+    return Slots(tile // (width // TILE), jnp.minimum(place, num_targets), sums)
 
 
 @partial(jax.custom_vjp)
@@ -213,7 +215,7 @@ def _runs(num_threads, sizes, *operands):
 
     def kernel(indptr, indices, edge_type, *counts):
         num_edges, num_rows = indices.shape[0], indptr.shape[0]
-        shapes = [(num_slots + 1,), (num_edges,), (num_edges,), (num_edges,)]
+        shapes: list[tuple[int, ...]] = [(num_slots + 1,), *[(num_edges,)] * 3]
         shapes += [(num_slots // TILE,), (num_slots,), (num_rows,), (num_runs,), (), ()]
         out = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes]
         facts = {"num_sources": num_sources, "num_relations": num_relations, "tile": TILE}
