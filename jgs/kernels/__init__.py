@@ -31,6 +31,7 @@ _NAMES = (
     *("gather", "gather_sparse"),
     *("gather_aggregate", "gather_aggregate_tables", "gather_aggregate_sparse"),
     *("linear", "linear_grad", "skipgram"),
+    *("runs", "relation_linear", "relation_linear_grad"),
     *("route", "route_rows", "merge_rows", "put_rows", "equal_rows"),
     *("smallest_ranks", "expand", "extract", "rearrange", "places", "distinct_nodes"),
     *("exact_sum", "sum_chain", "count_rows"),

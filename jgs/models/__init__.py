@@ -23,12 +23,25 @@ from jgs.models.gcn import GCNConv
 from jgs.models.gin import GINConv
 from jgs.models.gine import GINEConv
 from jgs.models.gnn import GNN
+from jgs.models.hgt import HGTConv
 from jgs.models.inputs import Inputs, Placed, read_inputs
-from jgs.models.layer import AttentionLayer, EdgeLayer, Layer, Model
+from jgs.models.layer import (
+    AttentionLayer,
+    EdgeLayer,
+    Layer,
+    Model,
+    RelationAttentionLayer,
+    RelationLayer,
+)
 from jgs.models.pairs import PairModel
 from jgs.models.recommend import top_k
+from jgs.models.rgat import RGATConv
+from jgs.models.rgcn import RGCNConv
+from jgs.models.rsage import RSAGEConv
 from jgs.models.sage import SAGEConv
 from jgs.models.stacked import GAT, GCN, GIN, GraphSAGE
+from jgs.models.typed import HGT, RGAT, RGCN, RSAGE, TypedGNN
+from jgs.models.typed_inputs import TypedInputs
 from jgs.tables import DECODERS, MODELS
 
 __all__ = [
@@ -38,7 +51,11 @@ __all__ = [
     "GCN",
     "GIN",
     "GNN",
+    "HGT",
     "MODELS",
+    "RGAT",
+    "RGCN",
+    "RSAGE",
     "AttentionLayer",
     "BilinearDecoder",
     "ComplEx",
@@ -53,6 +70,7 @@ __all__ = [
     "GINConv",
     "GINEConv",
     "GraphSAGE",
+    "HGTConv",
     "Inputs",
     "Layer",
     "LinkScores",
@@ -60,7 +78,14 @@ __all__ = [
     "Model",
     "PairModel",
     "Placed",
+    "RGATConv",
+    "RGCNConv",
+    "RSAGEConv",
+    "RelationAttentionLayer",
+    "RelationLayer",
     "SAGEConv",
+    "TypedGNN",
+    "TypedInputs",
     "binary_cross_entropy",
     "bpr",
     "link_scores",

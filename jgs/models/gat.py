@@ -113,7 +113,7 @@ class GATConv(nnx.Module):
             both = linear([x], [jnp.hstack(kernels)], None, block.num_sources)
             source, target = jnp.split(both, 2, axis=1)
             target = target[:num]
-            pairs = (_beside_ones(source, 0), _beside_ones(target, 1))
+            pairs = (beside_ones(source, 0), beside_ones(target, 1))
             logits = edge_dot(block, *pairs, self.num_heads)
             logits = self._leaky(logits + self._of_edge(edge) if edge else logits)
             own_logits = self._leaky(source[:num] + target)
@@ -198,7 +198,7 @@ def _scores_kernel(kernel: jax.Array, attention: jax.Array) -> jax.Array:
     return jnp.sum(kernel.reshape(-1, *attention.shape) * attention[None], axis=-1)
 
 
-def _beside_ones(numbers: jax.Array, place: int) -> jax.Array:
+def beside_ones(numbers: jax.Array, place: int) -> jax.Array:
     """`[n, 2 * H]` from `[n, H]`: each number becomes a pair, with itself at `place` (0 or 1)
     and 1 at the other place."""
     pair = [numbers, jnp.ones_like(numbers)]

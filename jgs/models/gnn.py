@@ -16,13 +16,13 @@ from jgs.kernels.call import floats
 from jgs.models.dense import check_rates, check_width, zero_unless
 from jgs.models.edges import mean_by_source, on_edges
 from jgs.models.inputs import Inputs, Placed
-from jgs.models.layer import Layer
+from jgs.models.layer import Layer, attends, uses_types
 from jgs.models.masked import masked_layer
 from jgs.ops import aggregate, dropout_mask
 from jgs.ops import dropout as drop_units
 
 NORMS = (None, "layer", "l2")
-ACTIVATIONS = {"relu": nnx.relu, "elu": nnx.elu}
+ACTIVATIONS = {"relu": nnx.relu, "elu": nnx.elu, "none": lambda h: h}
 
 
 class GNN(nnx.Module):
@@ -37,7 +37,7 @@ class GNN(nnx.Module):
       norm: of the hidden layers. `"layer"` is a LayerNorm before the activation. `"l2"` divides
         each row by its Euclidean norm after the activation, as line 7 of GraphSAGE's Algorithm
         1 does. None is no normalisation.
-      activation: of the hidden layers, `"relu"` or `"elu"`.
+      activation: of the hidden layers, `"relu"`, `"elu"` or `"none"`.
       rngs: its `params` stream makes the norms' weights. The model keeps nothing of `rngs`.
 
     `model(batch, x, key=None)` returns `[B, out]`, one row for each seed slot. Rows of padding
@@ -53,7 +53,7 @@ class GNN(nnx.Module):
       not None the first layer reads them there directly.
 
     Layers that read degrees need `batch.degrees` (see `batch.with_degrees`). Layers that read
-    edges need blocks with `edge_columns`.
+    edges need blocks with `edge_columns`, and those that read nodes' types need `batch.schema`.
 
     Raises `InputError` where the batch has another number of blocks or `x` another shape, and
     for `Inputs` together with `input_dropout`, which needs the rows that `Inputs` do not hold.
@@ -168,15 +168,15 @@ class GNN(nnx.Module):
         Raises `InputError` as a call does.
         """
 
-        def apply(i, layer, block, x, real, degree=None, relu=False):
-            return masked_layer(layer, masks[i], block, x, real, degree, relu)
+        def apply(i, layer, block, x, real, degree=None, relu=False, **types):
+            return masked_layer(layer, masks[i], block, x, real, degree, relu, **types)
 
         return self._run(batch, x, None, apply)
 
     @property
     def message_widths(self) -> tuple[int, ...]:
         """The width `M` of every layer's messages. Raises `InputError` for a layer with
-        attention."""
+        attention or relations."""
         self._check_observable()
         widths = []
         for layer in self.layers:
@@ -190,9 +190,10 @@ class GNN(nnx.Module):
 
     def _check_observable(self) -> None:
         for i, layer in enumerate(self.layers):
-            if layer.reduce == "attention":
+            if layer.reduce in ("attention", "relations"):
                 raise InputError(
-                    "an adaptive sampler must have layers that reduce without attention",
+                    "an adaptive sampler must have layers that reduce without attention or "
+                    "relations",
                     f"{type(layer).__name__}, layer {i}",
                     "Choose GraphSAGE, GCN or GIN, or a sampler that does not learn.",
                 )
@@ -203,11 +204,13 @@ class GNN(nnx.Module):
         """The model's outputs; `apply(i, layer, ...)` computes layer number `i`."""
         x, real = self._enter(batch, x, key)
         degree, fused = batch.degrees, self.norm is None and self.activation == "relu"
-        sources = batch.nodes
+        sources, kind = batch.nodes, self._kind(batch)
         for i, layer in enumerate(self.layers):
             block, nodes = batch.block(i), batch.target_nodes(i)
             options: dict[str, Any] = {"degree": degree} if layer.uses_degrees else {}
-            if layer.reduce == "attention" and key is not None and self.attention_dropout > 0:
+            if uses_types(layer):
+                options["kind"] = kind
+            if attends(layer) and key is not None and self.attention_dropout > 0:
                 number = len(self.layers) + i  # the rows' dropout has the lower numbers
                 mask = dropout_mask(key, sources, number, self.attention_dropout)
                 options["attention_drop"] = mask
@@ -220,7 +223,21 @@ class GNN(nnx.Module):
                 x = self.activate(i, h, nodes, key)
             real, sources = None, nodes  # from here on all rows are finite
             degree = None if degree is None else degree[: block.target_capacity]
+            kind = None if kind is None else kind[: block.target_capacity]
         return batch.of_seeds(x)
+
+    def _kind(self, batch: MiniBatch) -> jax.Array | None:
+        """int32 `[S]`: the nodes' types, -1 in padding; None where no layer reads them."""
+        reader = next((type(one).__name__ for one in self.layers if uses_types(one)), None)
+        if reader is None:
+            return None
+        if batch.schema is None:
+            raise InputError(
+                f"a batch must have a schema, of which {reader} reads the nodes' types",
+                "none",
+                "Sample a typed graph, made with Graph.from_relations.",
+            )
+        return batch.schema.type_and_place(batch.nodes)[0]
 
     def _enter(
         self, batch: MiniBatch, x: Any, key: jax.Array | None

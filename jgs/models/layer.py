@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import jax
 
 from jgs.graph import Block
+from jgs.ops.relations import Slots
 
 
 class Layer(Protocol):
@@ -23,7 +24,8 @@ class Layer(Protocol):
     Fields:
       in_features, out_features: widths of the rows that the layer takes and returns.
       reduce: how a target's messages become one row: `"sum"`, `"mean"` or `"max"`, as in
-        `jgs.ops.aggregate`, or `"attention"`, see `AttentionLayer`.
+        `jgs.ops.aggregate`; `"attention"`, see `AttentionLayer`; or `"relations"`, see
+        `RelationLayer`.
       projects_first: False means that `message(x)` is `x` itself. Evaluation then stores no
         messages, and ranks exchange the rows as they are.
       uses_degrees: True means that `message` and `update` need `degree`, int32, the in-degree
@@ -162,6 +164,87 @@ class AttentionLayer(Layer, Protocol):
         """float32 `[n, H * D]`: the values in messages `[n, M]`, which each head averages."""
 
 
+class RelationLayer(Layer, Protocol):
+    """A layer with `reduce == "relations"`, whose messages see the relation of their edge.
+
+    It has `edge_columns = ("type",)`. The edges of one relation into one target are a *run*
+    (`jgs.ops.runs_of`). The messages of a run's edges are reduced to a row, and `update` makes
+    a target's output of the rows of its runs. In training the runs are those of a block, and
+    in exact evaluation every target has a run of every relation, perhaps without edges. The
+    row of a run without edges is 0, and must add nothing.
+
+    Here `K` is the number of slots for runs, `R` the number of relations.
+
+    Fields:
+      num_relations: `R`.
+      run_reduce: how a run's messages become one row: `"sum"`, `"mean"`, `"max"`, or
+        `"attention"`, see `RelationAttentionLayer`.
+      uses_types: True means that `message`, `update` and `query` need `kind`, int32, the number
+        of the type of each row's node (-1 in padding). In training the types come from
+        `MiniBatch.schema`, in evaluation from the graph.
+    """
+
+    num_relations: int
+
+    @property
+    def run_reduce(self) -> str: ...
+
+    @property
+    def uses_types(self) -> bool: ...
+
+    def message(
+        self,
+        x: jax.Array,
+        num_sources: jax.Array | None = None,
+        degree: jax.Array | None = None,
+        kind: jax.Array | None = None,
+    ) -> jax.Array:
+        """As in `Layer`, with the types of the rows' nodes."""
+
+    def update(  # type: ignore[override]
+        self,
+        own: jax.Array,
+        slots: Slots,
+        reduced: jax.Array,
+        num_targets: jax.Array | None = None,
+        kind: jax.Array | None = None,
+        *,
+        relu: bool = False,
+        drop: Any = None,
+    ) -> jax.Array:
+        """The output `[T, out]`, from the targets' own rows `[T, in]` and the rows `[K, M]` of
+        the runs in `slots`. The rest is as in `Layer`."""
+
+
+class RelationAttentionLayer(RelationLayer, Protocol):
+    """A layer with `run_reduce == "attention"`: a run's row is a weighted sum of values, in `H`
+    heads. The weight of an edge is a softmax of `scores(edge_message, query of its run)`.
+
+    Fields:
+      num_heads: `H`.
+      softmax_over: `"run"` or `"target"`: the edges whose weights sum to 1.
+    """
+
+    num_heads: int
+
+    @property
+    def softmax_over(self) -> str: ...
+
+    def query(self, own: jax.Array, slots: Slots, kind: jax.Array | None = None) -> jax.Array:
+        """float32 `[K, Q]`: the query of each run, from its target's row of `own` `[T, in]`."""
+
+    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
+        """The messages float32 `[n, P]` of `n` edges, from the rows `[n, M]` that `message`
+        returned for their sources, and their relations int `[n]`. `message` itself, if they do
+        not depend on the relation."""
+
+    def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
+        """float32 `[n, H]`: the logits of `n` pairs of an edge's message and a run's query."""
+
+    def values(self, message: jax.Array) -> jax.Array:
+        """float32 `[n, H * D]`: the values in edges' messages, which each head sums."""
+
+
 class Model(Protocol):
     """The contract of a model that `jgs.train.exact_inference` evaluates. `jgs.models.GNN`
     keeps it, and a user's own `nnx.Module` can.
@@ -180,3 +263,18 @@ class Model(Protocol):
         """Applies what follows layer `i` to its output `h` `[T, out]`, row by row: for example
         norm, ReLU and dropout. `nodes` int32 `[T]` are the rows' nodes. Evaluation passes no
         `key`, and then nothing is dropped."""
+
+
+def attends(layer: Any) -> bool:
+    """Whether a layer has attention weights, within a target or within its runs."""
+    return "attention" in (layer.reduce, relational(layer) and layer.run_reduce)
+
+
+def relational(layer: Any) -> bool:
+    """Whether a layer is a `RelationLayer`."""
+    return layer.reduce == "relations"
+
+
+def uses_types(layer: Any) -> bool:
+    """Whether a layer reads the types of its nodes."""
+    return relational(layer) and layer.uses_types

@@ -66,7 +66,8 @@ def aggregate(
     weight = block.edge_weight
     if edge_weight is not None:
         weight = check_edge_weight(edge_weight, block.edge_capacity, x.shape[1], reduce)
-    needed = block.target_capacity
+    # Targets are sources, unless a block that knows its sources' number joins other rows.
+    needed = 0 if block.source_capacity is not None else block.target_capacity
     if block.source_capacity not in (None, x.shape[0]):
         raise InputError(
             "x must have the rows of this block's sources, padding included: "

@@ -37,7 +37,8 @@ def edge_dot(block: Block, x: jax.Array, y: jax.Array, num_heads: int = 1) -> ja
     check_rows("x", x)
     check_rows("y", y)
     num_rows, width = block.target_capacity, x.shape[1]
-    if y.shape != (num_rows, width) or x.dtype != y.dtype or x.shape[0] < num_rows:
+    needed = num_rows if block.source_capacity is None else block.source_capacity
+    if y.shape != (num_rows, width) or x.dtype != y.dtype or x.shape[0] < needed:
         raise InputError(
             f"edge_dot takes x [S, F] and, of its dtype, y [{num_rows}, F]",
             f"{x.dtype}{list(x.shape)} and {y.dtype}{list(y.shape)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -207,7 +208,8 @@ def block(
     num_sources: int,
     columns: Mapping[str, jax.Array],
 ) -> Block:
-    """A piece as a block with these columns, whose sources are rows of a table."""
+    """A piece as a block with these columns, whose sources are the rows of a table."""
     counts = (len(row_starts) - 1, num_sources, row_starts[-1])
     made = Block(row_starts, sources, *(np.int32(c) for c in counts))  # type: ignore[arg-type]
+    made = replace(made, source_capacity=num_sources)
     return made.with_edge_arrays(columns)

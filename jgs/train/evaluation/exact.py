@@ -18,7 +18,9 @@ from jgs.dist.rows.exchange import FeatureExchange
 from jgs.errors import InputError
 from jgs.files.writing import mib
 from jgs.graph import Block, Graph, SparseFeatures, as_device
+from jgs.graph.typed_features import TypedFeatures
 from jgs.models import Model
+from jgs.models.layer import uses_types
 from jgs.train.evaluation.edges import Edges, Rank, block, check_nodes
 from jgs.train.evaluation.layer import (
     attend,
@@ -30,7 +32,8 @@ from jgs.train.evaluation.layer import (
     stages,
     update,
 )
-from jgs.train.evaluation.rows import Rows, as_rows, empty, padded, take
+from jgs.train.evaluation.relations import rows_by_relation
+from jgs.train.evaluation.rows import Rows, as_rows, empty, padded, project, take
 
 log = logging.getLogger(__name__)
 # A generator that yields node ids, is sent their rows, and so fills a layer's output.
@@ -77,7 +80,9 @@ def exact_inference(
     Args:
       model: see `jgs.models.Model`.
       graph: `jgs.Graph` of `N` nodes, with the edge columns that the layers read.
-      features: `[N, F]`, a JAX array or `SparseFeatures`.
+      features: `[N, F]`, a JAX array or `SparseFeatures`; for a model with `typed` also
+        `TypedFeatures`. Such a model's input rows are computed first, for every node that the
+        first layer reads.
       memory: bytes; the command's `--eval-memory`.
       scratch: the folder of the unnamed file; None: the system's folder for temporary files.
       weighted: whether to leave out the edges of weight 0, which weighted sampling never draws.
@@ -86,11 +91,11 @@ def exact_inference(
         nodes from `offsets[r]` to `offsets[r+1] - 1`. Then `graph`, `features`, `nodes` and the
         result are lists with an item for each local rank: a graph of all `N` nodes with the
         in-edges of the rank's own nodes, the rows of its own nodes as `FeatureExchange` takes
-        them, ids of nodes that it owns, and their outputs. All ranks call this function and
-        `infer`, and no other thread may use `comm` meanwhile. A rank fetches the rows of other
-        ranks' nodes that its pieces read; all ranks make equally many exchanges. A single rank
-        exchanges nothing and reads rows where they lie. An edge's "id" is its position in its
-        rank's graph.
+        them (or `TypedFeatures`, whose schema is that of its own nodes), ids of nodes that it
+        owns, and their outputs. All ranks call this function and `infer`, and no other thread
+        may use `comm` meanwhile. A rank fetches the rows of other ranks' nodes that its pieces
+        read; all ranks make equally many exchanges. A single rank exchanges nothing and reads
+        rows where they lie. An edge's "id" is its position in its rank's graph.
       advance: called with (done, total) after each chunk, which count the rows of all layers on
         this process.
 
@@ -127,12 +132,32 @@ class _Evaluation:
     ):
         self.comm, self.memory, self.scratch = comm, memory, scratch
         self.advance, self.done, self.total = advance, 0, 0
-        self.graphdef, params = nnx.split(model)
+        self.graphdef, _ = nnx.split(model)
         self.features = [as_rows(own) for own in features]
         first = self.features[0]
-        width = (first[0] if isinstance(first, tuple) else first).shape[1]
+        self.typed = getattr(model, "typed", False)
+        if self.typed:
+            width = model.inputs.out_features  # type: ignore[attr-defined]
+        elif isinstance(first, TypedFeatures):
+            raise InputError(
+                "a model must be one of typed graphs to read features of several widths",
+                type(model).__name__,
+                "Choose one of jgs.models, such as RGCN.",
+            )
+        else:
+            width = (first[0] if isinstance(first, tuple) else first).shape[1]
+        self.in_width, self.schema = width, graphs[0].schema
+        self.reads_types = self.typed or any(map(uses_types, model.layers))
+        if self.reads_types and self.schema is None:
+            raise InputError(
+                "the graph must have node types, which the model reads",
+                "a graph without a schema",
+                "Make it with Graph.from_relations.",
+            )
         self.stages = stages(model, width)
-        widest = max(width, *(max(np.shape(p), default=1) for p in jax.tree.leaves(params)))
+        of_layers = jax.tree.leaves(nnx.state(model.layers))
+        widest = max(width, *(max(np.shape(p), default=1) for p in of_layers))
+        widest = max(widest, *(stage.row_floats for stage in self.stages))
         names = {name for stage in self.stages for name in stage.edge_columns}
         self.edges = Edges(comm, offsets, graphs, weighted, sorted(names), widest, memory)
         self.exchanges: dict[int, FeatureExchange] = {}
@@ -173,6 +198,8 @@ class _Evaluation:
             wanted.insert(0, self.edges.with_neighbours(wanted[0]))
         self.done, self.total = 0, sum(t.size for layer in wanted for t in layer)
         rows: Sequence[Rows] = self.features
+        if self.typed:
+            rows = self._inputs(params, self.edges.with_neighbours(wanted[0]))
         for layer, targets in enumerate(wanted[:-1]):
             outputs = self._layer(params, rows, targets, layer, last=False)
             rows = [self._settled(output) for output in outputs]
@@ -242,22 +269,28 @@ class _Evaluation:
         stage, num_sources = self.stages[work.layer], self._num_sources(work.size)
         layer = nnx.split(nnx.merge(self.graphdef, work.params).layers[work.layer])
 
+        relations, num_states = stage.num_relations, num_rows * max(stage.num_relations, 1)
+
         def add(state: Any, part: Block, table: Any) -> Any:
             part = jax.device_put(part)
             if stage.reduce == "attention":
                 return attend(*layer, state, part, table)
-            if stage.edge_columns:
+            if stage.edge_columns and not relations:
                 return combine_edges(*layer, state, part, table)
-            return combine(state, part, table, stage.reduce)
+            return combine(state, part.with_edge_arrays({}), table, stage.reduce)
 
         for chunk in edges.chunks(targets):
             own = padded(chunk - rank.first, num_rows, rank.num_own)
             x = take(rows, own)
-            state: Any = nothing((num_rows, stage.reduced_width), stage.reduce)
+            state: Any = nothing((num_states, stage.reduced_width), stage.reduce)
+            kind = self._kind(chunk)
             if state is None:
-                state = begin(*layer, x, take(messages, own))
-            count = np.zeros(num_rows, np.int64)
+                state = begin(*layer, x, take(messages, own), kind)
+            count = np.zeros(num_states, np.int64)
             for row_starts, sources, at in edges.pieces(rank, chunk, work.size):
+                if relations:
+                    of_edges = rank.columns["type"][at]
+                    row_starts = rows_by_relation(row_starts, of_edges, relations)
                 count += np.diff(row_starts)
                 columns = rank.edge_arrays(stage.edge_columns, at, work.size)
                 if work.in_place:  # the kernel reads the rows where they lie
@@ -271,7 +304,7 @@ class _Evaluation:
                 state = add(state, part, table)
             ids = padded(chunk, num_rows, edges.num_nodes)
             numbers = (count.astype(np.float32), padded(rank.degree(chunk), num_rows, 0))
-            given = jax.device_put((*numbers, ids))
+            given = jax.device_put((*numbers, kind, ids))
             h = update(self.graphdef, work.params, x, state, *given, work.layer)
             at = np.arange(done, done + chunk.size) if work.last else chunk - rank.first
             output[at] = jax.device_get(h)[: chunk.size]
@@ -290,9 +323,31 @@ class _Evaluation:
             for chunk in self.edges.chunks(asked):
                 x = take(own, padded(chunk - rank.first, self.edges.num_rows, rank.num_own))
                 degree = padded(rank.degree(chunk), self.edges.num_rows, 0)
-                m = message(self.graphdef, params, x, jax.device_put(degree), layer)
+                given = jax.device_put((degree, self._kind(chunk)))
+                m = message(self.graphdef, params, x, *given, layer)
                 output[chunk - rank.first] = jax.device_get(m)[: chunk.size]
         return [self._settled(output) for output in outputs]
+
+    def _inputs(self, params: Any, nodes: list[np.ndarray]) -> list[Rows]:
+        """For each local rank a row for each own node, with the input rows of a typed model for
+        those in `nodes`."""
+        edges = self.edges
+        outputs = self._empty([r.num_own for r in edges.ranks], self.in_width)
+        of_ranks = zip(edges.ranks, self.features, nodes, outputs, strict=True)
+        for rank, features, asked, output in of_ranks:
+            for chunk in edges.chunks(asked):
+                ids = padded(chunk, edges.num_rows, edges.num_nodes)
+                own = padded(chunk - rank.first, edges.num_rows, rank.num_own)
+                h = project(self.graphdef, params, features, ids, own, self.schema)
+                output[chunk - rank.first] = jax.device_get(h)[: chunk.size]
+        return [self._settled(output) for output in outputs]
+
+    def _kind(self, chunk: np.ndarray) -> np.ndarray:
+        """int32 `[C]`: the types of the nodes, -1 in padding, where a layer reads them."""
+        if not self.reads_types:
+            return padded(np.zeros(0, np.int32), self.edges.num_rows, -1)
+        kind = self.schema.numbers(chunk).astype(np.int32)  # type: ignore[union-attr]
+        return padded(kind, self.edges.num_rows, -1)
 
     def _empty(self, sizes: Sequence[int], width: int) -> list[np.ndarray]:
         """An uninitialised matrix for each local rank; all raise where one lacks room."""
@@ -317,7 +372,7 @@ class _Evaluation:
             capacity = -(-size // self.comm.size)
             exchange = FeatureExchange(self.comm, self.edges.offsets, tables, capacity)
             self.exchanges[layer] = exchange
-        elif layer > 0 or self.replaced or self.stages[layer].projects_first:
+        elif layer > 0 or self.replaced or self.typed or self.stages[layer].projects_first:
             exchange.replace(tables)
         return exchange
 

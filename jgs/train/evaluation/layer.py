@@ -9,6 +9,7 @@ overflows, however many pieces hold a row's edges.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,20 +21,27 @@ from flax import nnx
 import jgs.ops
 from jgs.errors import InputError
 from jgs.graph import Block
-from jgs.models.edges import by_edge, on_edges, padded_edges, read_edges
+from jgs.models.edges import by_edge, on_edges, read_edges
+from jgs.models.layer import relational
+from jgs.train.evaluation.relations import by_slots, finished, kinds_of, queries
 
 
 class Stage(NamedTuple):
     """What is known of a layer before it is computed.
 
     Fields:
-      reduce, edge_columns: the layer's.
+      reduce: how the messages of a row of a piece become one: the layer's `reduce`, or
+        `run_reduce` of a `RelationLayer`.
+      edge_columns: the layer's.
       projects_first: whether the layer's messages are computed and stored.
       message_width: width of a source's message.
       reduced_width: width of what is reduced; an `EdgeLayer` makes other rows of messages.
       out_width: width of the output's rows after `activate`.
       edge_floats: floats that an edge takes while it is reduced, without its source's row and
         its columns.
+      num_relations: of a `RelationLayer`, which has a row of a piece for each target and
+        relation; 0 for other layers, which have one for each target.
+      row_floats: floats that the state of a target takes.
     """
 
     reduce: str
@@ -43,10 +51,12 @@ class Stage(NamedTuple):
     reduced_width: int
     out_width: int
     edge_floats: int
+    num_relations: int
+    row_floats: int
 
 
 class Attended(NamedTuple):
-    """The state of attention for `R` targets after some of their edges.
+    """The state of attention for `R` targets, or runs, after some of their edges.
 
     Fields:
       query: float32 `[R, Q]`, the targets' queries.
@@ -68,21 +78,29 @@ def stages(model: Any, num_features: int) -> list[Stage]:
     found: list[Stage] = []
     width = num_features
     for layer, conv in enumerate(model.layers):
-        if conv.reduce not in (*jgs.ops.REDUCTIONS, "attention"):
+        of_runs = relational(conv)
+        reduce = conv.run_reduce if of_runs else conv.reduce
+        if reduce not in (*jgs.ops.REDUCTIONS, "attention"):
             raise InputError(
-                f"a layer's reduce must be one of {', '.join(jgs.ops.REDUCTIONS)}, attention",
-                repr(conv.reduce),
+                f"a layer's reduce must be one of {', '.join(jgs.ops.REDUCTIONS)}, attention, "
+                "relations",
+                repr(reduce),
                 "Write the layer as the docstring of jgs.models.Layer says.",
             )
         x = jax.ShapeDtypeStruct((1, width), np.float32)
 
-        def shapes(params, x, layer=layer):
-            one, count = np.zeros(1, np.int32), np.zeros(1, np.float32)
-            rows, conv = message(graphdef, params, x, one, layer), model.layers[layer]
-            state = nothing((1, _reduced_width(conv, rows.shape[1])), conv.reduce)
+        relations = conv.num_relations if of_runs else 0
+        num = max(relations, 1)
+
+        def shapes(params, x, layer=layer, num=num, reduce=reduce):
+            one, count = np.zeros(1, np.int32), np.zeros(num, np.float32)
+            rows, conv = message(graphdef, params, x, one, one, layer), model.layers[layer]
+            state = nothing((num, _reduced_width(conv, rows.shape[1])), reduce)
             if state is None:
-                state = begin(*nnx.split(nnx.merge(graphdef, params).layers[layer]), x, rows)
-            return rows, state, update(graphdef, params, x, state, count, one, one, layer)
+                own = nnx.split(nnx.merge(graphdef, params).layers[layer])
+                state = begin(*own, x, rows, one)
+            out = update(graphdef, params, x, state, count, one, one, one, layer)
+            return rows, state, out
 
         rows, state, out = jax.eval_shape(shapes, params, x)
         sent, floats, width = rows.shape[1], 0, out.shape[1]
@@ -90,24 +108,29 @@ def stages(model: Any, num_features: int) -> list[Stage]:
         # Rows gathered for every edge, and what becomes of them.
         if isinstance(state, Attended):
             floats = sent + sum(a.shape[1] for a in state) + state.total.shape[1]
-        elif conv.edge_columns:
+        elif conv.edge_columns and not of_runs:
             floats = sent + 2 * reduced
-        of_layer = (conv.reduce, conv.edge_columns, conv.projects_first)
-        found.append(Stage(*of_layer, sent, reduced, width, floats))
+        of_layer = (reduce, conv.edge_columns, conv.projects_first)
+        of_row = num * max(width, sum(a.shape[1] for a in jax.tree.leaves(state)))
+        found.append(Stage(*of_layer, sent, reduced, width, floats, relations, of_row))
     return found
 
 
 def _reduced_width(conv: Any, message_width: int) -> int:
-    if conv.edge_columns and conv.reduce != "attention":
+    if conv.edge_columns and conv.reduce not in ("attention", "relations"):
         return conv.message_width
     return message_width
 
 
 @partial(jax.jit, static_argnames=("graphdef", "layer"))
-def message(graphdef: Any, params: Any, x: Any, degree: Any, layer: int) -> jax.Array:
-    """The messages `[R, M]` of the rows `x`, whose nodes have the in-degrees `degree`."""
+def message(
+    graphdef: Any, params: Any, x: Any, degree: Any, kind: Any, layer: int
+) -> jax.Array:
+    """The messages `[R, M]` of the rows `x`, whose nodes have the in-degrees `degree` and the
+    types `kind`."""
     conv = nnx.merge(graphdef, params).layers[layer]
-    return conv.message(x, **_degree(conv, degree))
+    types = kinds_of(conv, kind) if relational(conv) else {}
+    return conv.message(x, **_degree(conv, degree), **types)
 
 
 @partial(jax.jit, static_argnames=("graphdef", "layer"))
@@ -118,15 +141,27 @@ def update(
     state: Any,
     count: Any,
     degree: Any,
+    kind: Any,
     ids: Any,
     layer: int,
 ) -> jax.Array:
     """The layer's output for the targets `ids`, from their rows `x`, the reduction `state` of
-    all their edges, the numbers `count` of these edges, and the in-degrees `degree`."""
+    all their edges, the numbers `count` of these edges, the in-degrees `degree` and the types
+    `kind`. A relation layer has a state and a number for each run."""
     model = nnx.merge(graphdef, params)
     conv = model.layers[layer]
-    aggregated = _finished(state, count, conv.reduce)
-    return model.activate(layer, conv.update(x, aggregated, **_degree(conv, degree)), ids, None)
+    if not relational(conv):
+        aggregated = _finished(state, count, conv.reduce)
+        h = conv.update(x, aggregated, **_degree(conv, degree))
+        return model.activate(layer, h, ids, None)
+    num = x.shape[0]
+    if isinstance(state, Attended):
+        reduced = finished(conv, num, *state[1:])
+    else:
+        reduced = _finished(state, count, conv.run_reduce)
+    slots, reduced = by_slots(reduced, num, conv.num_relations)
+    h = conv.update(x, slots, reduced, **kinds_of(conv, kind))
+    return model.activate(layer, h, ids, None)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -142,11 +177,19 @@ def nothing(shape: tuple[int, ...], reduce: str) -> jax.Array | None:
 
 
 @partial(jax.jit, static_argnames="definition")
-def begin(definition: Any, params: Any, x: jax.Array, own_message: jax.Array) -> Attended:
-    """The state of attention before the first edge, for targets with the rows `x`. In a layer
-    with `self_loops` the state includes the targets' own messages. `definition` and `params`
-    are the layer's."""
+def begin(
+    definition: Any, params: Any, x: jax.Array, own_message: jax.Array, kind: Any
+) -> Attended:
+    """The state of attention before the first edge, for targets with the rows `x`, of the types
+    `kind`. In a layer with `self_loops` the state includes the targets' own messages.
+    `definition` and `params` are the layer's."""
     conv = nnx.merge(definition, params)
+    if relational(conv):
+        query = queries(definition, params, x, kind)
+        one = conv.edge_message(own_message[:1], np.zeros(1, np.int32))  # for its widths
+        num, heads, width = query.shape[0], conv.num_heads, conv.values(one).shape[1]
+        none = jnp.zeros((num, heads))
+        return Attended(query, none - jnp.inf, none, jnp.zeros((num, width)))
     query, values = conv.query(x), conv.values(own_message)
     scores = conv.scores(own_message, query)
     if conv.self_loops:
@@ -184,11 +227,15 @@ def attend(
     rows = jgs.ops.gather(table, block.indices)
     query = state.query.at[target].get(mode="fill", fill_value=0)
     edge = [read_edges(conv, block)] if conv.edge_columns else []
+    if relational(conv):
+        relation = edge.pop()["type"]  # 1 in padding, if a piece has no edges
+        rows = conv.edge_message(rows, jnp.minimum(relation, conv.num_relations - 1))
     scores = conv.scores(rows, query, *edge)
     by_target = by_edge(block.with_edge_arrays({}))
+    by_target = replace(by_target, source_capacity=block.edge_capacity)
 
     def reduced(x: jax.Array, reduce: str) -> jax.Array:
-        return jgs.ops.aggregate(by_target, padded_edges(block, x), reduce)
+        return jgs.ops.aggregate(by_target, x, reduce)
 
     here = jnp.diff(block.indptr)[:, None] > 0
     top = jnp.where(here, jnp.maximum(state.top, reduced(scores, "max")), state.top)

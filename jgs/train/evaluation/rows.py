@@ -5,27 +5,32 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 import jgs.ops
 from jgs.errors import InputError
 from jgs.files.writing import mib, reserve
-from jgs.graph import SparseFeatures, as_device
+from jgs.graph import Schema, SparseFeatures, as_device
+from jgs.graph.typed_features import TypedFeatures
 
 # Rows of nodes: JAX arrays lie on the device, in one table or several. A NumPy array lies on
 # the host, and chunks of it are copied to the device.
-Rows = jax.Array | tuple[jax.Array, ...] | SparseFeatures | np.ndarray
+Rows = jax.Array | tuple[jax.Array, ...] | SparseFeatures | TypedFeatures | np.ndarray
 
 _gather = jax.jit(jgs.ops.gather)
 
 
 def as_rows(features: Any) -> Rows:
-    """One rank's features on the device: a matrix, several matrices or `SparseFeatures`."""
-    if isinstance(features, SparseFeatures):
+    """One rank's features on the device: a matrix, several matrices, `SparseFeatures` or
+    `TypedFeatures`."""
+    if isinstance(features, SparseFeatures | TypedFeatures):
         return features
     if not isinstance(features, Sequence):
         return as_device(features)
@@ -40,6 +45,23 @@ def take(rows: Rows, ids: np.ndarray) -> jax.Array:
     real = ids < len(rows)
     found = np.where(real[:, None], rows[np.where(real, ids, 0)], np.float32(0))
     return jax.device_put(found.astype(np.float32, copy=False))
+
+
+@partial(jax.jit, static_argnames=("graphdef", "schema"))
+def project(
+    graphdef: Any, params: Any, features: Any, ids: jax.Array, own: jax.Array, schema: Schema
+) -> jax.Array:
+    """float32 `[len(ids), W]`: the input rows of a typed model, `model.inputs`, for the nodes
+    `ids` of a graph of `schema`. `own` are their rows in `features`. Zeros for ids of no node.
+    """
+    inputs = nnx.merge(graphdef, params).inputs
+    kind, place = schema.type_and_place(ids)
+    rows = jgs.ops.gather(features, own)
+    if isinstance(features, TypedFeatures):
+        # A node without features has no row in its rank's tables. Its place names it.
+        bare = jnp.array([table is None for table in features.tables])[kind]
+        rows = rows._replace(place=jnp.where(bare, place, rows.place))
+    return inputs(rows, kind)
 
 
 def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:

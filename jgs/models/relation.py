@@ -1,0 +1,87 @@
+"""What the layers of typed graphs share: a matrix for each relation, and the call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.models.dense import check_width, check_widths, zero_unless
+from jgs.ops import aggregate
+from jgs.ops.relations import Runs, runs_of
+
+
+def matrices(rngs: nnx.Rngs, *shape: int) -> nnx.Param:
+    """Matrices of `shape` `[..., in, out]`, each drawn Glorot uniform with a gain of
+    sqrt(2)."""
+    axes = tuple(range(len(shape) - 2))
+    draw = nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform", batch_axis=axes)
+    return nnx.Param(jax.jit(draw, static_argnums=1)(rngs.params(), shape))
+
+
+def check_relations(in_features: int, out_features: int, num_relations: int) -> None:
+    """Raises `InputError` unless all three are positive."""
+    check_widths(
+        in_features=in_features, out_features=out_features, num_relations=num_relations
+    )
+
+
+def check_heads(width: int, num_heads: int) -> None:
+    """Raises `InputError` unless `num_heads` heads share `width` features equally."""
+    check_widths(num_heads=num_heads)
+    if width % num_heads != 0:
+        raise InputError(
+            "the number of heads must divide the width of all heads together",
+            f"{num_heads} heads, width {width}",
+            "Choose a divisor.",
+        )
+
+
+class RelationConv(nnx.Module):
+    """A layer that reduces the edges of each run by `jgs.ops.aggregate`. A subclass has
+    `update`, and says what else it has of the contract `jgs.models.RelationLayer`."""
+
+    reduce, run_reduce = "relations", "mean"
+    projects_first, uses_degrees, uses_types, takes_inputs = False, False, False, False
+    edge_columns: tuple[str, ...] = ("type",)
+    in_features: int
+    num_relations: int
+
+    def __call__(
+        self,
+        block: Block,
+        x: jax.Array,
+        real: jax.Array | None = None,
+        *,
+        degree: jax.Array | None = None,
+        **after: Any,
+    ) -> jax.Array:
+        """See `jgs.models.Layer`."""
+        layer: Any = self
+        runs = self._runs(block, x)
+        own = x if real is None else zero_unless(real[: block.target_capacity], x)
+        reduced = aggregate(runs.edges, x, self.run_reduce)
+        return layer.update(own, runs.slots, reduced, block.num_targets, **after)
+
+    def message(
+        self, x: jax.Array, num_sources=None, degree=None, kind: jax.Array | None = None
+    ) -> jax.Array:
+        """`x` itself. See `jgs.models.RelationLayer`."""
+        return x
+
+    def _runs(self, block: Block, x: jax.Array) -> Runs:
+        """The runs of `block`, whose sources have the rows `x`."""
+        check_width(x, self.in_features)
+        if block.source_capacity is None:
+            if x.shape[0] < block.target_capacity:
+                raise InputError(
+                    "x must have a row for every source of the block",
+                    f"{x.shape[0]} rows for {block.target_capacity} or more sources",
+                    "Gather the rows of all the batch's nodes, padding included.",
+                )
+            block = replace(block, source_capacity=x.shape[0])
+        return runs_of(block, self.num_relations)

@@ -1,0 +1,167 @@
+"""Graph attention with weights of its own for each relation, in Flax NNX: Busbridge et al.,
+"Relational Graph Attention Networks" (2019), section 2, with attention within a relation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jgs.graph import Block
+from jgs.models.dense import zero_unless
+from jgs.models.gat import beside_ones
+from jgs.models.relation import RelationConv, check_heads, check_relations, matrices
+from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
+from jgs.ops.linear import finish
+from jgs.ops.relation_linear import group_linear, relation_linear
+from jgs.ops.relations import Slots
+
+
+class RGATConv(RelationConv):
+    """One layer: for each head the sum, over relations `r`, of the mean of `W_r x_u` over `v`'s
+    neighbours `u` by relation `r`, plus a bias. It is a `GATConv` for each relation, summed.
+
+    The mean is weighted by attention: a softmax over these `u`, head by head, of
+    `LeakyReLU(a_r . W_r x_u + b_r . W_r x_v)`. There are no self-loops. Matrices and attention
+    vectors are Glorot uniform with a gain of sqrt(2), and the bias is 0.
+
+    Args:
+      in_features, out_features, num_relations: as in `RGCNConv`. Concatenated heads share
+        `out_features`.
+      num_heads: the number of heads.
+      concat: True concatenates the heads, as in hidden layers. False averages them, as in the
+        last layer; each head then has `out_features` units.
+      self_loop: True adds `W_0 x_v`, as `RGCNConv` does, without which a node does not see
+        itself.
+      negative_slope: slope of the LeakyReLU below 0.
+      rngs: its `params` stream makes the weights.
+
+    `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.RelationAttentionLayer`.
+    Raises `InputError` for other widths, and where the block lacks edge types.
+    """
+
+    run_reduce, softmax_over = "attention", "run"
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        num_relations: int,
+        num_heads: int = 1,
+        *,
+        concat: bool = True,
+        self_loop: bool = True,
+        negative_slope: float = 0.2,
+        rngs: nnx.Rngs,
+    ):
+        check_relations(in_features, out_features, num_relations)
+        width = out_features if concat else out_features * num_heads
+        check_heads(width, num_heads)
+        self.in_features, self.out_features = in_features, out_features
+        self.num_relations, self.num_heads = num_relations, num_heads
+        self.concat, self.self_loop, self.negative_slope = concat, self_loop, negative_slope
+        self.kernel = matrices(rngs, num_relations, in_features, width)
+        vectors = (num_relations, num_heads, width // num_heads)
+        self.source_attention = matrices(rngs, *vectors)
+        self.target_attention = matrices(rngs, *vectors)
+        if self_loop:
+            self.self_kernel = matrices(rngs, in_features, out_features)
+        self.bias = nnx.Param(jnp.zeros(out_features))
+
+    def __call__(
+        self,
+        block: Block,
+        x: jax.Array,
+        real: jax.Array | None = None,
+        *,
+        degree: jax.Array | None = None,
+        attention_drop: Any = None,
+        **after: Any,
+    ) -> jax.Array:
+        """See `jgs.models.RelationAttentionLayer`."""
+        x, runs = zero_unless(real, x), self._runs(block, x)
+        own, edges = x[: block.target_capacity], _from_edges(runs.edges)
+        relation = block.edge_type.at[runs.order].get(mode="fill", fill_value=0)  # type: ignore[union-attr]
+        rows = aggregate(_to_edges(runs.edges), x, "sum")
+        messages = self._projected(rows, relation, runs.edges.num_edges)
+        values, source = self.values(messages), messages[:, -self.num_heads :]
+        # s + t is the dot product of (s, 1), of the edge, and (1, t), of the run.
+        pairs = beside_ones(source, 0), beside_ones(self.query(own, runs.slots), 1)
+        logits = self._leaky(edge_dot(edges, *pairs, self.num_heads))
+        weights = edge_softmax(edges, logits)
+        if attention_drop is not None:
+            keep = edge_mask(block, attention_drop).keep(self.num_heads)
+            keep = runs.to_runs(keep.astype(jnp.float32))
+            weights = weights * keep * attention_drop.scale
+        reduced = aggregate(edges, values, "sum", weights)
+        return self.update(own, runs.slots, reduced, block.num_targets, **after)
+
+    def edge_message(self, message: jax.Array, relation: jax.Array) -> jax.Array:
+        """float32 `[n, H * D + H]`: the values `W_r x_u`, then the sources' part of the
+        logits. See `jgs.models.RelationAttentionLayer`."""
+        return self._projected(message, relation, jnp.int32(message.shape[0]))
+
+    def query(self, own: jax.Array, slots: Slots, kind: jax.Array | None = None) -> jax.Array:
+        """The targets' part of the logits `[K, H]`."""
+        scores = self._scores_kernel(self.target_attention[...])
+        return relation_linear(slots, slots.of_targets(own), scores)
+
+    def scores(self, message: jax.Array, query: jax.Array) -> jax.Array:
+        """See `jgs.models.RelationAttentionLayer`."""
+        return self._leaky(message[:, -self.num_heads :] + query)
+
+    def values(self, message: jax.Array) -> jax.Array:
+        """See `jgs.models.RelationAttentionLayer`."""
+        return message[:, : -self.num_heads]
+
+    def update(
+        self,
+        own: jax.Array,
+        slots: Slots,
+        reduced: jax.Array,
+        num_targets: jax.Array | None = None,
+        kind: jax.Array | None = None,
+        **after: Any,
+    ) -> jax.Array:
+        """See `jgs.models.RelationLayer`."""
+        summed = aggregate(slots.sums, reduced, "sum")
+        if not self.concat:
+            summed = summed.reshape(summed.shape[0], self.num_heads, -1).mean(1)
+        bias = self.bias[...]
+        if not self.self_loop:
+            return finish(summed + bias, num_targets, **after)
+        return linear([own], [self.self_kernel[...]], bias, num_targets, add=summed, **after)
+
+    def _projected(self, rows: jax.Array, relation: jax.Array, num: jax.Array) -> jax.Array:
+        kernel = self.kernel[...]
+        scores = self._scores_kernel(self.source_attention[...])
+        kernel = jnp.concatenate([kernel, scores], axis=2)
+        return group_linear(relation, rows, kernel, None, num)
+
+    def _scores_kernel(self, attention: jax.Array) -> jax.Array:
+        """The matrices `[R, in, H]` that turn `x` into `attention . W_r x` of each head."""
+        kernel = self.kernel[...]
+        kernel = kernel.reshape(*kernel.shape[:2], *attention.shape[1:])
+        return jnp.sum(kernel * attention[:, None], axis=-1)
+
+    def _leaky(self, logits: jax.Array) -> jax.Array:
+        return jax.nn.leaky_relu(logits, self.negative_slope)
+
+
+def _from_edges(edges: Block) -> Block:
+    """The same rows of edges, where each edge is a source of its own."""
+    each, num = jnp.arange(edges.edge_capacity, dtype=jnp.int32), edges.num_edges
+    capacity = edges.edge_capacity
+    return replace(
+        edges, indices=each, num_sources=num, source_capacity=capacity, edge_weight=None
+    )
+
+
+def _to_edges(edges: Block) -> Block:
+    """The same edges and sources, where each edge is a target of its own."""
+    num = edges.num_edges
+    indptr = jnp.minimum(jnp.arange(edges.edge_capacity + 1, dtype=jnp.int32), num)
+    return replace(edges, indptr=indptr, num_targets=num, edge_weight=None)

@@ -1,0 +1,285 @@
+"""`TypedInputs`: features of another width for each node type, as rows of one width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Block, Schema
+from jgs.graph.typed_features import TypedRows
+from jgs.models.dense import check_widths, glorot
+from jgs.ops import aggregate, gather, linear
+from jgs.ops.relation_linear import group_linear
+from jgs.ops.relations import TILE, groups_of
+
+ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
+    None: lambda h: h,
+    "relu": nnx.relu,
+    "gelu": partial(nnx.gelu, approximate=False),
+}
+_CHUNK_ROWS, _CHUNK_FLOATS = 4096, 1 << 21  # read and multiplied at a time
+
+
+class TypedInputs(nnx.Module):
+    """For each node type `t` a matrix `W_t` and a bias: row `x_v` becomes `W_t x_v + b_t`. A
+    node of a type without features has a learned row.
+
+    Args:
+      in_features: the width of each node type's features, in the order of the schema, 0 for a
+        type without features, as in `TypedFeatures.widths`.
+      out_features: the width `W` of the result.
+      schema: the graph's `jgs.graph.Schema`. Its relations are not read.
+      embedding: whether the module has a table of learned rows for the nodes of all types
+        without features. False: `TypedRows.learned` must hold them, for instance rows of a
+        `jgs.dist.ShardedEmbedding`.
+      activation: None, `"relu"` or `"gelu"`, of the result.
+      rngs: its `params` stream makes the weights: matrices are Glorot uniform with a gain of
+        sqrt(2), learned rows normal with a variance of `1 / W`, and biases 0.
+
+    `inputs(x, kind)` returns float32 `[S, W]`, with zeros in padding. `x` is one of:
+
+    - `TypedRows`, as `jgs.ops.gather(typed_features, nodes)` returns them; `kind` is not read.
+      Only the rows of the nodes are read, type by type, in chunks; `TypedRows.learned` is used
+      in place of the module's learned rows where it is given. There is no derivative by the
+      features.
+    - a matrix `[S, F]`, where all types have `F` features; then `kind` int32 `[S]` is the
+      number of each row's type, -1 in padding, where rows may hold anything. It is
+      differentiable in the matrix.
+
+    Raises `InputError` for other widths, and where learned rows are missing.
+    """
+
+    def __init__(
+        self,
+        in_features: Sequence[int],
+        out_features: int,
+        *,
+        schema: Schema,
+        embedding: bool = True,
+        activation: str | None = None,
+        rngs: nnx.Rngs,
+    ):
+        check_widths(out_features=out_features)
+        counts = [count for _, count in schema.node_types]
+        widths = tuple(in_features) if isinstance(in_features, Sequence) else in_features
+        if not isinstance(widths, tuple) or len(widths) != len(counts) or min(widths) < 0:
+            raise InputError(
+                f"in_features must be a width for each of the {len(counts)} node types, 0 for "
+                "none",
+                widths,
+                "Pass features.widths.",
+            )
+        if activation not in ACTIVATIONS:
+            raise InputError(
+                "activation must be None, 'relu' or 'gelu'", repr(activation), "Choose one."
+            )
+        self.in_features, self.out_features, self.activation = widths, out_features, activation
+        self.schema = schema.without_relations()
+        self.kernels = nnx.Dict(
+            {
+                str(t): glorot(rngs, (width, out_features))
+                for t, width in enumerate(widths)
+                if width
+            }
+        )
+        self.bias = nnx.Param(jnp.zeros((len(widths), out_features)))
+        self.offsets = _offsets(widths, counts)
+        rows = sum(count for width, count in zip(widths, counts, strict=True) if not width)
+        self.has_embedding = embedding and rows > 0
+        if self.has_embedding:
+            scale = 1 / np.sqrt(out_features)
+            drawn = jax.random.normal(rngs.params(), (rows, out_features), jnp.float32)
+            self.embedding = nnx.Param(scale * drawn)
+
+    def __call__(self, x: Any, kind: jax.Array | None = None) -> jax.Array:
+        h = self._rows(x) if isinstance(x, TypedRows) else self._matrix(x, kind)
+        return ACTIVATIONS[self.activation](h)
+
+    def _matrix(self, x: jax.Array, kind: jax.Array | None) -> jax.Array:
+        width = x.shape[1] if x.ndim == 2 else None
+        if kind is None or any(one != width for one in self.in_features):
+            raise InputError(
+                "a matrix of features must come with its rows' types, and be as wide as the "
+                f"features of every type, {self.in_features}",
+                f"shape {list(x.shape)}, {'no types' if kind is None else 'types'}",
+                "Pass jgs.ops.gather(typed_features, batch.nodes) where widths differ.",
+            )
+        kernels = jnp.stack([self.kernels[str(t)][...] for t in range(len(self.in_features))])
+        real = kind >= 0
+        x = jnp.where(real[:, None], x, 0)
+        h = group_linear(kind, x, kernels, self.bias[...], _num_rows(kind))
+        return jnp.where(real[:, None], h, 0)
+
+    def _rows(self, x: TypedRows) -> jax.Array:
+        widths = tuple(0 if table is None else _width(table) for table in x.tables)
+        if widths != self.in_features:
+            raise InputError(
+                f"the features of the node types must have the widths {self.in_features}",
+                widths,
+                "Build the model with in_features = features.widths.",
+            )
+        params = {int(t): (of[...], self.bias[int(t)]) for t, of in self.kernels.items()}
+        h = jnp.zeros((x.kind.shape[0], self.out_features))
+        if params:
+            h = jnp.where((x.kind >= 0)[:, None], _projected(params, x), 0)
+        return h + self._learned(x) if 0 in widths else h
+
+    def _learned(self, x: TypedRows) -> jax.Array:
+        """float32 `[S, W]`: the learned rows, zeros for nodes of types with features."""
+        if x.learned is not None:
+            if x.learned.shape != (x.kind.shape[0], self.out_features):
+                raise InputError(
+                    f"learned rows must be {self.out_features} numbers for each node",
+                    f"shape {list(x.learned.shape)} for {x.kind.shape[0]} nodes",
+                    "Make the embedding as wide as the model's hidden rows.",
+                )
+            return x.learned
+        if not self.has_embedding:
+            raise InputError(
+                "nodes of types without features must have learned rows",
+                "rows with learned=None, and embedding=False",
+                "Fill TypedRows.learned, or build the model with embedding=True.",
+            )
+        table = self.embedding[...]
+        offset = jnp.asarray(self.offsets)[jnp.maximum(x.kind, 0)]
+        mine = (offset >= 0) & (x.kind >= 0)
+        row = jnp.arange(x.kind.shape[0], dtype=jnp.int32)
+        # Others read some row, each another one, with a weight of 0.
+        ids = jnp.where(mine, offset + x.place, row % table.shape[0])
+        return _read(table, ids, mine)
+
+
+def _read(table: jax.Array, ids: jax.Array, mine: jax.Array) -> jax.Array:
+    """The rows `ids` of `table`, zeros where not `mine`. Unlike a gather's, the derivative by
+    the table needs no scatter."""
+    num = jnp.int32(ids.shape[0])
+    each = jnp.arange(ids.shape[0] + 1, dtype=jnp.int32)
+    weight = mine.astype(jnp.float32)
+    rows = jnp.int32(table.shape[0])
+    block = Block(each, ids, num, rows, num, edge_weight=weight, source_capacity=table.shape[0])
+    return aggregate(block, table, "sum")
+
+
+class _Order(NamedTuple):
+    """Rows in order of their types, in `K` slots.
+
+    Fields:
+      starts: int32 `[types + 1]`; the slots of type `t` are `starts[t]` to `starts[t + 1]`.
+      place: int32 `[K]`; the place of each slot's node in the table of its type, -1 where there
+        is none.
+      row_of_slot, slot_of_row: int32 `[K]` and `[S]`.
+    """
+
+    starts: jax.Array
+    place: jax.Array
+    row_of_slot: jax.Array
+    slot_of_row: jax.Array
+
+
+def _order(x: TypedRows, room: int) -> _Order:
+    """The order of the rows, with `room` more slots of padding at the end."""
+    slots = groups_of(x.kind, len(x.tables), _num_rows(x.kind))
+    tile = jnp.arange(slots.relation.shape[0]) * TILE
+    before = jnp.arange(len(x.tables) + 1)[:, None] > slots.relation[None]
+    starts = TILE * jnp.sum(before & (tile < slots.num_slots)[None], axis=1, dtype=jnp.int32)
+    place = x.place.at[slots.target].get(mode="fill", fill_value=-1)
+    place = jnp.pad(place, (0, room), constant_values=-1)
+    row_of_slot = jnp.pad(slots.target, (0, room), constant_values=x.kind.shape[0])
+    return _Order(starts, place, row_of_slot, slots.sums.indices)
+
+
+def _projected(params: dict[int, tuple[jax.Array, jax.Array]], x: TypedRows) -> jax.Array:
+    """float32 `[S, W]`: each node's features times the matrix of its type, plus the bias.
+    `params` are both, of the types with features. Zeros for nodes of other types."""
+    tables = {t: x.tables[t] for t in params}
+    num = x.kind.shape[0]
+    return _project(params, tables, _order(x, max(_chunk(t, num) for t in tables.values())))
+
+
+@jax.custom_vjp
+def _project(params, tables, order):
+    num_slots, num_rows = order.place.shape[0], order.slot_of_row.shape[0]
+    width = next(iter(params.values()))[1].shape[0]
+    out = jnp.zeros((num_slots, width), jnp.float32)
+    # A type's last chunk may reach into the slots of the next types. There it writes zeros,
+    # before they are written.
+    for t, (kernel, bias) in params.items():
+
+        def write(out, at, x, num, kernel=kernel, bias=bias):
+            rows = linear([x], [kernel], bias, num)
+            return jax.lax.dynamic_update_slice(out, rows, (at, 0))
+
+        out = _over_chunks(write, out, tables[t], num_rows, order, t)
+    return gather(out, order.slot_of_row)
+
+
+def _project_fwd(params, tables, order):
+    return _project(params, tables, order), (params, tables, order)
+
+
+def _project_bwd(residuals, grad):
+    params, tables, order = residuals
+    num_rows = order.slot_of_row.shape[0]
+    grad = gather(grad, order.row_of_slot)
+    grads = {}
+    for t, of_type in params.items():
+        size = _chunk(tables[t], num_rows)
+
+        def add(total, at, x, num, of_type=of_type, size=size):
+            part = jax.lax.dynamic_slice(grad, (at, 0), (size, grad.shape[1]))
+            _, pull = jax.vjp(lambda kernel, bias: linear([x], [kernel], bias, num), *of_type)
+            return jax.tree.map(jnp.add, total, pull(part))
+
+        zero = jax.tree.map(jnp.zeros_like, of_type)
+        grads[t] = _over_chunks(add, zero, tables[t], num_rows, order, t)
+    return grads, None, None
+
+
+_project.defvjp(_project_fwd, _project_bwd)
+
+
+def _over_chunks(step, state, table, num_rows, order, t):
+    """`step(state, at, rows, num)` for each chunk of the slots of type `t`, which has `num`
+    slots from `at` on, and features `rows` `[chunk, F]` from `table`."""
+    size, end = _chunk(table, num_rows), order.starts[t + 1]
+
+    def body(carry):
+        at, state = carry
+        num = jnp.minimum(size, end - at)
+        ids = jax.lax.dynamic_slice(order.place, (at,), (size,))
+        ids = jnp.where(jnp.arange(size) < num, ids, -1)
+        return at + size, step(state, at, gather(table, ids), num)
+
+    return jax.lax.while_loop(lambda carry: carry[0] < end, body, (order.starts[t], state))[1]
+
+
+def _chunk(table: Any, num_rows: int) -> int:
+    """The number of rows in a chunk, where there are `num_rows` rows in all."""
+    rows = min(_CHUNK_ROWS, _CHUNK_FLOATS // _width(table), num_rows)
+    return -(-max(rows, 1) // TILE) * TILE
+
+
+def _width(table: Any) -> int:
+    return (table[0] if isinstance(table, tuple) else table).shape[1]
+
+
+def _num_rows(kind: jax.Array) -> jax.Array:
+    """One more than the last row of a real node; 0 if there is none."""
+    row = jnp.arange(1, kind.shape[0] + 1, dtype=jnp.int32)
+    return jnp.max(jnp.where(kind >= 0, row, 0), initial=0)
+
+
+def _offsets(widths: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:
+    """Where the learned rows of each type begin; -1 for types with features."""
+    found, total = [], 0
+    for width, count in zip(widths, counts, strict=True):
+        found.append(-1 if width else total)
+        total += 0 if width else count
+    return tuple(found)

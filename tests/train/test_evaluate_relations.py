@@ -1,0 +1,118 @@
+"""Exact evaluation of models of typed graphs: equal to the model applied to all neighbours."""
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from flax import nnx
+
+from jgs import Graph, InputError
+from jgs.dist.communicators.mesh import Mesh
+from jgs.graph import TypedFeatures
+from jgs.models import HGT, RGAT, RGCN, RSAGE, GraphSAGE
+from jgs.ops import gather
+from jgs.sampling import sample_neighbors
+from jgs.train import exact_inference
+
+COUNTS = {"paper": 40, "author": 30, "topic": 9}
+
+
+def hub_graph():
+    """Four relations, a hub (paper 7 with hundreds of edges by two relations), a relation with
+    one edge, and papers without edges."""
+    rng = np.random.default_rng(0)
+    many = (rng.integers(0, 30, 300), np.full(300, 7))
+    writes = (np.r_[rng.integers(0, 30, 90), many[0]], np.r_[rng.integers(0, 35, 90), many[1]])
+    cites = (rng.integers(0, 40, 200), np.r_[rng.integers(0, 35, 80), np.full(120, 7)])
+    edges = {
+        ("author", "writes", "paper"): writes,
+        ("paper", "cites", "paper"): cites,
+        ("paper", "about", "topic"): (rng.integers(0, 40, 60), rng.integers(0, 9, 60)),
+        ("topic", "names", "author"): ([3], [4]),
+    }
+    return Graph.from_relations(COUNTS, edges)
+
+
+def features_of(graph):
+    rng = np.random.default_rng(1)
+    papers = rng.standard_normal((40, 5)).astype(np.float32)
+    topics = scipy.sparse.random(9, 30, 0.3, format="csr", rng=rng)
+    return TypedFeatures.from_dict(graph.schema, {"paper": papers, "topic": topics})
+
+
+MODELS = {
+    "rgcn": lambda *of, **options: RGCN(*of, bases=2, **options),
+    "rsage max": lambda *of, **options: RSAGE(*of, reduce="max", **options),
+    "rgat": lambda *of, **options: RGAT(*of, heads=2, out_heads=3, **options),
+    "hgt": lambda *of, **options: HGT(*of, heads=2, **options),
+}
+
+
+def model_of(name, graph, widths, **options):
+    return MODELS[name](widths, 8, 4, 2, schema=graph.schema, **options, rngs=nnx.Rngs(2))
+
+
+def sampled(model, graph, features, nodes):
+    """The model's outputs for `nodes`, by a batch with all their neighbours."""
+    batch = sample_neighbors(jax.random.key(0), graph, nodes, (-1, -1), edges=("type",))
+    return model(batch, gather(features, batch.nodes))
+
+
+@pytest.mark.parametrize("memory", [256 << 20, 20_000], ids=["one piece", "many"])
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_the_model_on_all_neighbours(name, memory, tmp_path):
+    graph = hub_graph()
+    features = features_of(graph)
+    model = model_of(name, graph, features.widths)
+    nodes = np.array([7, 0, 44, 36, 39, 75, 78, 44], np.int32)
+    unique = np.unique(nodes)
+    want = sampled(model, graph, features, unique)[np.searchsorted(unique, nodes)]
+    infer = exact_inference(model, graph, features, memory, tmp_path)
+    np.testing.assert_allclose(infer(nnx.state(model), nodes), want, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["rgcn", "hgt"])
+def test_ranks_equal_one_machine(name, tmp_path):
+    """Each rank has the features of its own nodes, in tables of their types."""
+    graph = hub_graph()
+    features = features_of(graph)
+    model, offsets = model_of(name, graph, features.widths), np.array([0, 25, 79])
+    nodes = np.array([0, 7, 24, 25, 36, 44, 75, 78], np.int32)
+    want = exact_inference(model, graph, features)(nnx.state(model), nodes)
+    own = []
+    for first, last in pairwise(offsets):
+        ids = np.arange(first, last)
+        tables = {}
+        for kind, table in (("paper", features.table("paper")), ("topic", None)):
+            of = graph.schema.nodes(kind)
+            mine = ids[(ids >= of.start) & (ids < of.stop)] - of.start
+            rows = table[mine] if table is not None else gather(features.table("topic"), mine)
+            tables[kind] = np.asarray(rows)
+        own.append(TypedFeatures.from_dict(graph.schema.of_nodes(ids), tables))
+    parts = [nodes[(nodes >= a) & (nodes < b)] for a, b in pairwise(offsets)]
+    comm = Mesh(jax.devices()[:2])
+    infer = exact_inference(
+        model, [graph] * 2, own, 20_000, tmp_path, comm=comm, offsets=offsets
+    )
+    for _ in range(2):
+        got = np.concatenate(infer(nnx.state(model), parts))
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+
+
+def test_a_matrix_where_all_nodes_have_features_of_one_width():
+    graph = hub_graph()
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((79, 6)), jnp.float32)
+    model = model_of("rsage max", graph, (6, 6, 6))
+    nodes = np.array([7, 40, 78], np.int32)
+    want = sampled(model, graph, x, nodes)
+    infer = exact_inference(model, graph, x)
+    np.testing.assert_allclose(infer(nnx.state(model), nodes), want, rtol=2e-4, atol=2e-5)
+
+
+def test_other_models_are_refused():
+    graph = hub_graph()
+    with pytest.raises(InputError, match=r"one of typed graphs.*GraphSAGE"):
+        exact_inference(GraphSAGE(5, 8, 4, 2, rngs=nnx.Rngs(0)), graph, features_of(graph))
