@@ -9,7 +9,7 @@ _SAMPLING, _MODELS = "jgs.sampling.algorithms", "jgs.models.stacked"
 # Arguments of a user's class that are no options: the command gives them, or none.
 _OF_SAMPLERS = ("edge_ids", "edge_weights", "edges", "relabel_inputs", "widths", "compact")
 _OF_MODELS = (
-    *("in_features", "hidden_features", "out_features", "num_layers", "rngs"),
+    *("in_features", "hidden_features", "out_features", "num_layers", "schema", "rngs"),
     *("dropout", "input_dropout", "norm", "schema"),
 )
 _OF_DECODERS = ("width", "num_relations", "out_features", "rngs")
@@ -57,6 +57,10 @@ MODELS = Table(
         "gat": f"{_MODELS}:GAT",
         "gatv2": f"{_MODELS}:GATv2",
         "gin": f"{_MODELS}:GIN",
+        "rgcn": "jgs.models.typed:RGCN",
+        "rsage": "jgs.models.typed:RSAGE",
+        "rgat": "jgs.models.typed:RGAT",
+        "hgt": "jgs.models.typed:HGT",
     },
     has=("activate", "message_widths"),
     given=_OF_MODELS,

@@ -24,6 +24,11 @@ from jgs.models.sage import SAGEConv
 from jgs.ops import REDUCTIONS
 from jgs.options import Option
 
+Reduce = Annotated[str, Option("how a node combines its neighbours", choices=REDUCTIONS)]
+Heads = Annotated[
+    int, Option("the number of heads of every hidden layer", least=1, most=1 << 10)
+]
+
 
 class GraphSAGE(GNN):
     """A stack of `SAGEConv`; `reduce` is the argument of these layers."""
@@ -35,9 +40,7 @@ class GraphSAGE(GNN):
         out_features: int,
         num_layers: int,
         *,
-        reduce: Annotated[
-            str, Option("how a node combines its neighbours", choices=REDUCTIONS)
-        ] = "mean",
+        reduce: Reduce = "mean",
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -95,9 +98,7 @@ class GAT(GNN):
         out_features: int,
         num_layers: int,
         *,
-        heads: Annotated[
-            int, Option("the number of heads of every hidden layer", least=1, most=1 << 10)
-        ] = 8,
+        heads: Heads = 8,
         out_heads: int = 1,
         version: int = 1,
         dropout: float = 0.5,

@@ -14,7 +14,7 @@ Each is a `TypedGNN`. All of them take these arguments, and some take more:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 from flax import nnx
@@ -28,7 +28,9 @@ from jgs.models.inputs import Inputs, Placed
 from jgs.models.rgat import RGATConv
 from jgs.models.rgcn import RGCNConv
 from jgs.models.rsage import RSAGEConv
+from jgs.models.stacked import Heads, Reduce
 from jgs.models.typed_inputs import TypedInputs
+from jgs.options import Option
 
 
 class TypedGNN(GNN):
@@ -81,10 +83,15 @@ class RGCN(TypedGNN):
         num_layers: int,
         *,
         schema: Schema,
-        bases: int | None = None,
-        blocks: int | None = None,
+        bases: Annotated[
+            int | None,
+            Option("basis matrices that all relations share; None: a matrix each", least=1),
+        ] = None,
+        blocks: Annotated[
+            int | None, Option("diagonal blocks of the relations' matrices; None: 1", least=1)
+        ] = None,
         self_loop: bool = True,
-        reduce: str = "mean",
+        reduce: Reduce = "mean",
         embedding: bool = True,
         rngs: nnx.Rngs,
         **options: Any,
@@ -111,7 +118,7 @@ class RSAGE(TypedGNN):
         num_layers: int,
         *,
         schema: Schema,
-        reduce: str = "mean",
+        reduce: Reduce = "mean",
         embedding: bool = True,
         rngs: nnx.Rngs,
         **options: Any,
@@ -141,7 +148,7 @@ class RGAT(TypedGNN):
         num_layers: int,
         *,
         schema: Schema,
-        heads: int = 4,
+        heads: Heads = 8,
         out_heads: int = 1,
         self_loop: bool = True,
         dropout: float = 0.5,
@@ -177,7 +184,7 @@ class HGT(TypedGNN):
         num_layers: int,
         *,
         schema: Schema,
-        heads: int = 4,
+        heads: Heads = 8,
         dropout: float = 0.2,
         embedding: bool = True,
         rngs: nnx.Rngs,
