@@ -269,7 +269,7 @@ def test_masks_multiply_the_messages_of_edges(name):
     conv = LAYERS[name][0](nnx.Rngs(0))
     block, (source, target, _) = typed_block()
     kind = {"kind": jnp.asarray(KIND)} if conv.uses_types else {}
-    x, ones = rows(0.0), jnp.ones(block.edge_capacity)
+    x, ones = jnp.asarray(rows(0.0)), jnp.ones(block.edge_capacity)
     run = jax.jit(lambda mask: masked_layer(conv, mask, block, x, **kind))
     np.testing.assert_allclose(run(ones), conv(block, x, **kind), atol=2e-5)
     chosen = int(np.bincount(target).argmax())
