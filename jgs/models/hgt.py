@@ -11,8 +11,14 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
-from jgs.models.dense import check_widths, glorot, zero_unless
-from jgs.models.relation import RelationConv, check_heads, check_relations, matrices
+from jgs.models.dense import check_width, check_widths, glorot, zero_unless
+from jgs.models.relation import (
+    RelationConv,
+    check_heads,
+    check_relations,
+    matrices,
+    runs_from,
+)
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
 from jgs.ops.linear import finish
 from jgs.ops.relation_linear import group_linear, relation_linear
@@ -103,7 +109,8 @@ class HGTConv(RelationConv):
         **after: Any,
     ) -> jax.Array:
         """See `jgs.models.RelationAttentionLayer`."""
-        x, runs = zero_unless(real, x), self._runs(block, x)
+        check_width(x, self.in_features)
+        x, runs = zero_unless(real, x), runs_from(block, x, self.num_relations)
         own = x[: block.target_capacity]
         message = self.message(x, block.num_sources, kind=kind)
         keys, values = message[:, : self.width], message[:, self.width :]

@@ -12,6 +12,8 @@ from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL
 from jgs.models.dense import zero_unless
 from jgs.models.edges import on_edges, read_edges
+from jgs.models.layer import relational
+from jgs.models.relation import from_edges, runs_from
 from jgs.ops import aggregate, edge_softmax, gather
 
 
@@ -23,6 +25,7 @@ def masked_layer(
     real: jax.Array | None = None,
     degree: jax.Array | None = None,
     relu: bool = False,
+    kind: jax.Array | None = None,
 ) -> jax.Array:
     """The output `[T, out]` of `layer(block, x, real)`, to rounding, with the message of edge
     `e` multiplied by `mask[e]`. In a layer with attention the edge's value is multiplied, after
@@ -32,10 +35,12 @@ def masked_layer(
     Args:
       layer: a layer that keeps the contract `jgs.models.Layer`.
       mask: float32 `[E]`, without meaning in padding. The result is differentiable in it.
-      block, x, real, degree, relu: as the layer's call takes them, with a matrix `x`.
+      block, x, real, degree, relu, kind: as the layer's call takes them, with a matrix `x`.
     """
     of_degree = {"degree": degree} if layer.uses_degrees else {}
     x = zero_unless(real, x)
+    if relational(layer):
+        return _of_runs(layer, mask, block, x, of_degree, kind, relu)
     message = layer.message(x, block.num_sources, **of_degree)
     if layer.reduce == "attention":
         aggregated = _attended(layer, mask, block, x[: block.target_capacity], message)
@@ -43,6 +48,39 @@ def masked_layer(
         weight = mask if block.edge_weight is None else mask * block.edge_weight
         aggregated = aggregate(*on_edges(layer, block, message), layer.reduce, weight)
     return layer.update(x, aggregated, block.num_targets, **of_degree, relu=relu)
+
+
+def _of_runs(
+    layer: Any,
+    mask: jax.Array,
+    block: Block,
+    x: jax.Array,
+    of_degree: dict[str, Any],
+    kind: jax.Array | None,
+    relu: bool,
+) -> jax.Array:
+    """`masked_layer` for a `jgs.models.RelationLayer`."""
+    types = {"kind": kind} if layer.uses_types else {}
+    message = layer.message(x, block.num_sources, **of_degree, **types)
+    runs = runs_from(block, message, layer.num_relations)
+    slots, edges, own = runs.slots, runs.edges, x[: block.target_capacity]
+    weight = runs.to_runs(mask[:, None])
+    if layer.run_reduce != "attention":
+        weight = weight[:, 0] if edges.edge_weight is None else weight[:, 0] * edges.edge_weight
+        reduced = aggregate(edges, message, layer.run_reduce, weight)
+    else:
+        relation = block.edge_type.at[runs.order].get(**FILL)  # type: ignore[union-attr]
+        rows = layer.edge_message(gather(message, edges.indices), relation)
+        counts = edges.num_targets, edges.num_edges
+        slot, _ = edge_targets(edges.edge_capacity, edges.indptr, *counts)
+        query = layer.query(own, slots, **types)
+        scores = layer.scores(rows, query.at[slot].get(**FILL))
+        if layer.softmax_over == "run":
+            weights = edge_softmax(edges, scores)
+        else:
+            weights = runs.to_runs(edge_softmax(block, runs.to_block(scores)))
+        reduced = aggregate(from_edges(edges), layer.values(rows), "sum", weights * weight)
+    return layer.update(own, slots, reduced, block.num_targets, **types, relu=relu)
 
 
 def _attended(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from jgs.errors import InputError
@@ -41,6 +42,15 @@ def check_heads(width: int, num_heads: int) -> None:
         )
 
 
+def from_edges(edges: Block) -> Block:
+    """The same rows of edges, where each edge is a source of its own."""
+    each, num = jnp.arange(edges.edge_capacity, dtype=jnp.int32), edges.num_edges
+    capacity = edges.edge_capacity
+    return replace(
+        edges, indices=each, num_sources=num, source_capacity=capacity, edge_weight=None
+    )
+
+
 class RelationConv(nnx.Module):
     """A layer that reduces the edges of each run by `jgs.ops.aggregate`. A subclass has
     `update`, and says what else it has of the contract `jgs.models.RelationLayer`."""
@@ -62,7 +72,8 @@ class RelationConv(nnx.Module):
     ) -> jax.Array:
         """See `jgs.models.Layer`."""
         layer: Any = self
-        runs = self._runs(block, x)
+        check_width(x, self.in_features)
+        runs = runs_from(block, x, self.num_relations)
         own = x if real is None else zero_unless(real[: block.target_capacity], x)
         reduced = aggregate(runs.edges, x, self.run_reduce)
         return layer.update(own, runs.slots, reduced, block.num_targets, **after)
@@ -73,15 +84,15 @@ class RelationConv(nnx.Module):
         """`x` itself. See `jgs.models.RelationLayer`."""
         return x
 
-    def _runs(self, block: Block, x: jax.Array) -> Runs:
-        """The runs of `block`, whose sources have the rows `x`."""
-        check_width(x, self.in_features)
-        if block.source_capacity is None:
-            if x.shape[0] < block.target_capacity:
-                raise InputError(
-                    "x must have a row for every source of the block",
-                    f"{x.shape[0]} rows for {block.target_capacity} or more sources",
-                    "Gather the rows of all the batch's nodes, padding included.",
-                )
-            block = replace(block, source_capacity=x.shape[0])
-        return runs_of(block, self.num_relations)
+
+def runs_from(block: Block, x: jax.Array, num_relations: int) -> Runs:
+    """The runs of `block`, whose sources have the rows `x`."""
+    if block.source_capacity is None:
+        if x.shape[0] < block.target_capacity:
+            raise InputError(
+                "x must have a row for every source of the block",
+                f"{x.shape[0]} rows for {block.target_capacity} or more sources",
+                "Gather the rows of all the batch's nodes, padding included.",
+            )
+        block = replace(block, source_capacity=x.shape[0])
+    return runs_of(block, num_relations)

@@ -11,9 +11,16 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jgs.graph import Block
-from jgs.models.dense import zero_unless
+from jgs.models.dense import check_width, zero_unless
 from jgs.models.gat import beside_ones
-from jgs.models.relation import RelationConv, check_heads, check_relations, matrices
+from jgs.models.relation import (
+    RelationConv,
+    check_heads,
+    check_relations,
+    from_edges,
+    matrices,
+    runs_from,
+)
 from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, linear
 from jgs.ops.linear import finish
 from jgs.ops.relation_linear import group_linear, relation_linear
@@ -82,8 +89,9 @@ class RGATConv(RelationConv):
         **after: Any,
     ) -> jax.Array:
         """See `jgs.models.RelationAttentionLayer`."""
-        x, runs = zero_unless(real, x), self._runs(block, x)
-        own, edges = x[: block.target_capacity], _from_edges(runs.edges)
+        check_width(x, self.in_features)
+        x, runs = zero_unless(real, x), runs_from(block, x, self.num_relations)
+        own, edges = x[: block.target_capacity], from_edges(runs.edges)
         relation = block.edge_type.at[runs.order].get(mode="fill", fill_value=0)  # type: ignore[union-attr]
         rows = aggregate(_to_edges(runs.edges), x, "sum")
         messages = self._projected(rows, relation, runs.edges.num_edges)
@@ -149,15 +157,6 @@ class RGATConv(RelationConv):
 
     def _leaky(self, logits: jax.Array) -> jax.Array:
         return jax.nn.leaky_relu(logits, self.negative_slope)
-
-
-def _from_edges(edges: Block) -> Block:
-    """The same rows of edges, where each edge is a source of its own."""
-    each, num = jnp.arange(edges.edge_capacity, dtype=jnp.int32), edges.num_edges
-    capacity = edges.edge_capacity
-    return replace(
-        edges, indices=each, num_sources=num, source_capacity=capacity, edge_weight=None
-    )
 
 
 def _to_edges(edges: Block) -> Block:

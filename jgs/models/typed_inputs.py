@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from jgs.errors import InputError
@@ -40,8 +39,8 @@ class TypedInputs(nnx.Module):
         without features. False: `TypedRows.learned` must hold them, for instance rows of a
         `jgs.dist.ShardedEmbedding`.
       activation: None, `"relu"` or `"gelu"`, of the result.
-      rngs: its `params` stream makes the weights: matrices are Glorot uniform with a gain of
-        sqrt(2), learned rows normal with a variance of `1 / W`, and biases 0.
+      rngs: its `params` stream makes the weights: matrices, and the table of learned rows, are
+        Glorot uniform with a gain of sqrt(2), as in DGL's examples, and biases are 0.
 
     `inputs(x, kind)` returns float32 `[S, W]`, with zeros in padding. `x` is one of:
 
@@ -94,9 +93,7 @@ class TypedInputs(nnx.Module):
         rows = sum(count for width, count in zip(widths, counts, strict=True) if not width)
         self.has_embedding = embedding and rows > 0
         if self.has_embedding:
-            scale = 1 / np.sqrt(out_features)
-            drawn = jax.random.normal(rngs.params(), (rows, out_features), jnp.float32)
-            self.embedding = nnx.Param(scale * drawn)
+            self.embedding = glorot(rngs, (rows, out_features))
 
     def __call__(self, x: Any, kind: jax.Array | None = None) -> jax.Array:
         h = self._rows(x) if isinstance(x, TypedRows) else self._matrix(x, kind)

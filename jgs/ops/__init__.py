@@ -19,9 +19,13 @@ from jgs.ops.edge_softmax import edge_softmax
 from jgs.ops.gather import gather
 from jgs.ops.gather_aggregate import gather_aggregate
 from jgs.ops.linear import linear
+from jgs.ops.relation_linear import relation_linear
+from jgs.ops.relations import Runs, Slots, runs_of
 
 __all__ = [
     "REDUCTIONS",
+    "Runs",
+    "Slots",
     "aggregate",
     "dropout",
     "dropout_mask",
@@ -32,6 +36,8 @@ __all__ = [
     "gather",
     "gather_aggregate",
     "linear",
+    "relation_linear",
+    "runs_of",
 ]
 
 

@@ -10,6 +10,7 @@ from flax import nnx
 from jgs import Block, InputError, kernels
 from jgs.graph import Schema
 from jgs.models import HGTConv, RGATConv, RGCNConv, RSAGEConv
+from jgs.models.masked import masked_layer
 from jgs.ops import aggregate
 from jgs.ops.relations import TILE, runs_of
 
@@ -259,3 +260,25 @@ def test_wrong_relations_are_refused():
         RGCNConv(IN, OUT, R, blocks=4, rngs=nnx.Rngs(0))
     with pytest.raises(InputError, match="told the types"):
         HGTConv(IN, OUT, SCHEMA, rngs=nnx.Rngs(0))(block, rows(0))
+
+
+@pytest.mark.parametrize("name", ["rgcn bases", "rsage max", "rgat", "hgt"])
+def test_masks_multiply_the_messages_of_edges(name):
+    """A mask of 1 changes nothing. What an edge adds is in proportion to its mask, except in a
+    maximum and before HGT's GELU."""
+    conv = LAYERS[name][0](nnx.Rngs(0))
+    block, (source, target, _) = typed_block()
+    kind = {"kind": jnp.asarray(KIND)} if conv.uses_types else {}
+    x, ones = jnp.asarray(rows(0.0)), jnp.ones(block.edge_capacity)
+    run = jax.jit(lambda mask: masked_layer(conv, mask, block, x, **kind))
+    np.testing.assert_allclose(run(ones), conv(block, x, **kind), atol=2e-5)
+    chosen = int(np.bincount(target).argmax())
+    mask = jnp.where(np.pad(target == chosen, (0, 9)), 0.0, ones) if "max" in name else ones
+    mask = mask.at[int(np.argmax(target == chosen))].set(0.0)
+    changed = np.abs(run(mask) - run(ones)).max(axis=1) > 1e-4
+    np.testing.assert_array_equal(np.flatnonzero(changed), [chosen])
+    if name in ("rgcn bases", "rgat"):
+        gradient = jax.jit(jax.grad(lambda mask: run(mask)[chosen].sum()))(ones)
+        assert (np.asarray(gradient[: source.size])[target != chosen] == 0).all()
+        total = run(ones)[chosen].sum() - run(0 * ones)[chosen].sum()
+        np.testing.assert_allclose(gradient[: source.size].sum(), total, atol=1e-4)

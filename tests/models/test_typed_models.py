@@ -118,7 +118,7 @@ def test_a_model_learns_without_compiling_again(model):
 
     state, losses = optimizer.init(params), []
     seeds = np.arange(items.start, items.stop, 2, dtype=np.int32)
-    for i in range(30):
+    for i in range(60):
         key = jax.random.key(i)
         batch = sample_neighbors(key, graph, seeds + i % 2, (4, 4), edges=("type",))
         params, state, loss = step(params, state, batch, features, key)
