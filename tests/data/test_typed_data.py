@@ -1,6 +1,7 @@
 """Data sets of typed graphs: features of another width, dtype and sparsity for each node type,
 and labels of one type."""
 
+import json
 from pathlib import Path
 
 import jax
@@ -10,6 +11,7 @@ import scipy.sparse
 
 from jgs import Graph, InputError
 from jgs.data import Dataset, load
+from jgs.data.__main__ import main
 from jgs.data.dataset import Plain
 from jgs.graph import SparseFeatures, TypedFeatures
 from jgs.train.loop.fingerprint import fingerprint
@@ -86,6 +88,13 @@ def test_a_saved_folder_opens_as_memory_maps(make, tmp_path):
         for leaf in jax.tree.leaves(opened.features):
             if leaf.nbytes >= 4096:
                 assert any(a <= leaf.unsafe_buffer_pointer() < b for a, b in ranges)
+
+
+def test_the_command_describes_each_type(make, tmp_path, capsys):
+    make().save(tmp_path / "mine")
+    assert main(["describe", str(tmp_path / "mine")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["features"] == {"user": 3, "item": 30, "shop": 0}
 
 
 def test_fingerprints_tell_types_apart(make):
