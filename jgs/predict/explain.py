@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 
 from jgs.errors import InputError
-from jgs.graph import MiniBatch, Schema
+from jgs.graph import MiniBatch, Schema, TypedRows
 from jgs.graph.drawn import drawn_edges
 from jgs.graph.shown import Shown
 from jgs.models import GNN
@@ -124,6 +124,12 @@ def explain(
         )
     if steps < 1:
         raise InputError("steps must be at least 1", steps, "50 is usual.")
+    if isinstance(x, TypedRows):
+        raise InputError(
+            "the features of an explained neighbourhood must be one matrix",
+            "a table for each node type",
+            "Explain a model that reads one matrix of all nodes.",
+        )
     graphdef, params = nnx.split(model)
     outputs = np.asarray(_outputs(graphdef, params, batch, x))[0]
     if target is None:

@@ -36,7 +36,7 @@ def neighbor_sampler(
             "Give as many, the seeds' hop first; -1 takes all neighbours.",
         )
     own = {name: config.options.get(name, False) for name in ("replace", "weighted")}
-    return Neighbors(fanouts, **own, edge_ids=edge_ids)
+    return Neighbors(fanouts, **own, edge_ids=edge_ids, edges=model.edge_columns)
 
 
 def sampled_logits(

@@ -24,7 +24,7 @@ from jgs.sampling.algorithms.nodewise.labor_kernel import (
     sample_kernel,
 )
 from jgs.sampling.algorithms.nodewise.labor_plain import LaborGraph, Spec, sample_plain
-from jgs.sampling.base import Fanouts
+from jgs.sampling.base import FanoutsByRelation
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.checks import check_graph, require_int
 from jgs.sampling.edges.columns import check_edges, ids_needed
@@ -108,7 +108,7 @@ class Labor(Hopwise):
     all targets of the hop. Raises `InputError` for fields that break these rules.
     """
 
-    fanouts: Fanouts
+    fanouts: FanoutsByRelation
     importance: Annotated[
         int,
         Option(
@@ -212,7 +212,9 @@ class Labor(Hopwise):
     def _spec(self, capacity: Capacity, graph: Graph) -> Spec:
         return Spec(
             tuple(
-                k if isinstance(k, int) else drawn_relations(k.numbers(graph.schema))
+                drawn_relations(k.numbers(graph.schema))
+                if isinstance(k, ByRelation)
+                else int(k)
                 for k in self.fanouts
             ),
             capacity,
