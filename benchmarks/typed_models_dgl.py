@@ -3,13 +3,11 @@
 `Hetero` is for heterographs: `HeteroGraphConv` of `GraphConv` with `norm="right"` and a linear
 map of the node itself for each type (`examples/pytorch/rgcn-hetero`), or of `SAGEConv`, and the
 relations' sums. `RelGraph` is `RelGraphConv` on homogeneous graphs, with the mean over a node's
-edges of a relation. `HGT` is `HGTConv` (`examples/pytorch/hgt`): features of each type
-are mapped to the hidden width first, and the last layer's rows to the output.
+edges of a relation. `HGT` is `HGTConv` (`examples/pytorch/hgt`), and a linear map at the end.
+All map the features of each type to the hidden width first, as jgs's models do.
 """
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import dgl
 import torch
@@ -18,22 +16,32 @@ from dgl.nn import GraphConv, HeteroGraphConv, HGTConv, RelGraphConv, SAGEConv
 from torch import nn
 
 
-class HeteroLayer(nn.Module):
-    """One layer of `Hetero`. `widths` are those of the inputs, by node type."""
+class Inputs(nn.Module):
+    """Rows of the hidden width: features are mapped, and learned rows stay.
 
-    def __init__(self, kind: str, relations: list, widths: dict[str, int], out: int):
+    Args:
+      widths: by node type; 0 where rows are learned, which have the hidden width.
+    """
+
+    def __init__(self, widths: dict[str, int], hidden: int):
         super().__init__()
+        self.maps = nn.ModuleDict({t: nn.Linear(w, hidden) for t, w in widths.items() if w})
+
+    def forward(self, x: dict) -> dict:
+        return {t: self.maps[t](rows) if t in self.maps else rows for t, rows in x.items()}
+
+
+class HeteroLayer(nn.Module):
+    """One layer of `Hetero`, from a width to another."""
+
+    def __init__(self, kind: str, relations: list, types: list, width: int, out: int):
+        super().__init__()
+        names = [name for _, name, _ in relations]
         if kind == "rgcn":
-            convs = {
-                name: GraphConv(widths[source], out, norm="right", bias=False)
-                for source, name, _ in relations
-            }
-            self.own = nn.ModuleDict({t: nn.Linear(width, out) for t, width in widths.items()})
+            convs = {r: GraphConv(width, out, norm="right", bias=False) for r in names}
+            self.own = nn.ModuleDict({t: nn.Linear(width, out) for t in types})
         else:
-            convs = {
-                name: SAGEConv((widths[source], widths[target]), out, "mean")
-                for source, name, target in relations
-            }
+            convs = {r: SAGEConv(width, out, "mean") for r in names}
             self.own = None
         self.conv = HeteroGraphConv(convs, aggregate="sum")
 
@@ -57,17 +65,14 @@ class Hetero(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        inner = dict.fromkeys(widths, hidden)
+        self.inputs = Inputs(widths, hidden)
         self.layers = nn.ModuleList(
-            [
-                HeteroLayer(kind, relations, widths, hidden),
-                HeteroLayer(kind, relations, inner, out),
-            ]
+            HeteroLayer(kind, relations, list(widths), hidden, width) for width in (hidden, out)
         )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, blocks: list, x: dict) -> dict:
-        h = self.layers[0](blocks[0], x)
+        h = self.layers[0](blocks[0], self.inputs(x))
         h = {kind: self.dropout(F.relu(rows)) for kind, rows in h.items()}
         return self.layers[1](blocks[1], h)
 
@@ -77,12 +82,14 @@ class RelGraph(nn.Module):
 
     def __init__(self, num_relations: int, width: int, hidden: int, out: int):
         super().__init__()
+        self.inputs = nn.Linear(width, hidden)
         self.layers = nn.ModuleList(
-            RelGraphConv(a, b, num_relations) for a, b in pairwise((width, hidden, out))
+            RelGraphConv(hidden, width, num_relations) for width in (hidden, out)
         )
         self.num_relations = num_relations
 
     def forward(self, blocks: list, h: torch.Tensor) -> torch.Tensor:
+        h = self.inputs(h)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             types = block.edata["etype"]
             stretch = block.edges()[1].long() * self.num_relations + types
@@ -108,7 +115,7 @@ class HGT(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.adapt = nn.ModuleDict({t: nn.Linear(w, hidden) for t, w in widths.items()})
+        self.inputs = Inputs(widths, hidden)
         sizes = (hidden, hidden // heads, heads, len(widths), num_relations, dropout)
         self.layers = nn.ModuleList([HGTConv(*sizes), HGTConv(*sizes)])
         self.out = nn.Linear(hidden, out)
@@ -116,7 +123,7 @@ class HGT(nn.Module):
     def forward(
         self, blocks: list, x: dict, kinds: torch.Tensor, types: list, presorted: bool = False
     ) -> torch.Tensor:
-        h = torch.cat([F.gelu(self.adapt[kind](rows)) for kind, rows in x.items()])
+        h = F.gelu(torch.cat(list(self.inputs(x).values())))
         for layer, block, of in zip(self.layers, blocks, types, strict=True):
             h = layer(block, h, kinds[: len(h)], of, presorted=presorted)
         return self.out(h)
