@@ -21,9 +21,12 @@ def seeds(cache: Path, size: graph.Size) -> Path:
     )
 
 
-def features(cache: Path, size: graph.Size, num_features: int, num_classes: int) -> Path:
-    """A folder with `features` float32 `[N, num_features]` and `labels` int32 `[N]`, random."""
-    folder, rng = cache / f"{size.name}-features", np.random.default_rng(2)
+def features(
+    cache: Path, size: graph.Size, num_features: int, num_classes: int, name: str = "features"
+) -> Path:
+    """A folder with `features` float32 `[N, num_features]` and `labels` int32 `[N]`, random.
+    Its name ends in `name`, one for each number of features."""
+    folder, rng = cache / f"{size.name}-{name}", np.random.default_rng(2)
     num_nodes = 1 << size.scale
     folder.mkdir(parents=True, exist_ok=True)
     _once(

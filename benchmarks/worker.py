@@ -87,10 +87,10 @@ def digest(nodes: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> list[
     """
     ids = nodes.astype(np.uint64)
     edges = ids[sources] << np.uint64(32) | ids[targets]
-    return [int(_mixed(values).sum() >> np.uint64(11)) for values in (ids, edges)]
+    return [int(mixed(values).sum() >> np.uint64(11)) for values in (ids, edges)]
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def mixed(values: np.ndarray) -> np.ndarray:
     """A uint64 for each value, as good as random (splitmix64's finalizer)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         values = (values ^ values >> np.uint64(shift)) * np.uint64(factor)

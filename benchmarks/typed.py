@@ -1,0 +1,227 @@
+"""Measures sampling and training on a typed graph beside DGL and GraphBolt.
+
+    python -m benchmarks.typed [--quick] [--only sampling step] [--cache FOLDER] [--rounds 3]
+
+The graph is that of `typed_graph.py`, with 4 and with 40 relations. A typed draw takes the same
+number of edges of each relation for each node; the untyped draw beside it takes about as many
+edges in all. A training iteration is sampling by relation, reading the features, forward,
+backward and Adam. The contenders take turns, each in a process of its own with the same
+threads and seeds, with the allocator as installed or, with `--tuned`, tuned. Prints Markdown.
+Ratios are of the medians: the contender's time over that of jgs in the same row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, median
+
+from benchmarks import graph, inputs, peers, typed_graph
+from benchmarks.__main__ import CACHE, environment, say
+from benchmarks.contenders import Contender
+
+_REPOSITORY = Path(__file__).parents[1]
+_LIMIT = 1200  # seconds a process may take
+_TOLERANCE = 0.02  # how far the edges of typed draws may differ
+NUM_FEATURES, NUM_CLASSES = 128, 47
+
+
+def _drawn(relations: int, typed: tuple[int, ...], untyped: tuple[int, ...]) -> dict:
+    """A setting of sampling: fanouts of each relation, and those of the draw without types."""
+    name = f"{relations} relations, 1024 seeds, {typed} of each"
+    return {
+        "name": name,
+        "relations": relations,
+        "batch": 1024,
+        "typed_fanouts": typed,
+        "untyped_fanouts": untyped,
+    }
+
+
+def _step(model: str, hidden: int) -> dict:
+    return {
+        "name": f"{model}, 128-{hidden}-{NUM_CLASSES}, B=1024, (5, 5) of each of 4 relations",
+        "model": model,
+        "relations": 4,
+        "batch": 1024,
+        "typed_fanouts": (5, 5),
+        "hidden": hidden,
+        "heads": 4,
+        "classes": NUM_CLASSES,
+        "lr": 3e-3,
+    }
+
+
+SETTINGS = {
+    "sampling": (
+        _drawn(4, (5, 5), (20, 20)),
+        _drawn(4, (4, 3, 2), (16, 12, 8)),
+        _drawn(40, (1, 1), (36, 36)),
+    ),
+    "step": (_step("rgcn", 64), _step("rgcn", 128), _step("rsage", 64), _step("hgt", 64)),
+}
+_HOMOGENEOUS = tuple(s["name"] for s in SETTINGS["step"] if s["model"] != "rsage")
+_HETERO = tuple(s["name"] for s in SETTINGS["step"] if s["model"] != "hgt")
+CONTENDERS = {
+    "sampling": (
+        Contender("jgs, typed", "typed_jgs"),
+        Contender("jgs, untyped", "typed_jgs", task={"way": "untyped"}),
+        Contender("DGL, hetero", "typed_dgl", True, {"way": "hetero"}),
+        Contender("DGL, hetero, fused", "typed_dgl", True, {"way": "hetero, fused"}),
+        Contender("DGL, homogeneous", "typed_dgl", True, {"way": "homogeneous"}),
+        Contender("GraphBolt", "typed_graphbolt", True, {"way": "hetero"}),
+        Contender("GraphBolt, not split", "typed_graphbolt", True, {"way": "fused"}),
+    ),
+    "step": (
+        Contender("jgs", "typed_step_jgs"),
+        Contender("jgs, as jgs.train runs", "typed_step_jgs", task={"keep_memory": True}),
+        Contender("DGL, hetero", "typed_step_dgl", True, {"way": "hetero"}, _HETERO),
+        Contender(
+            "DGL, hetero, fused", "typed_step_dgl", True, {"way": "hetero, fused"}, _HETERO
+        ),
+        Contender(
+            "DGL, homogeneous", "typed_step_dgl", True, {"way": "homogeneous"}, _HOMOGENEOUS
+        ),
+    ),
+}
+
+
+def main() -> None:
+    arguments = _arguments()
+    cache, size = arguments.cache.resolve(), graph.QUICK if arguments.quick else graph.FULL
+    cache.mkdir(parents=True, exist_ok=True)
+    graph.cached(cache, size)
+    interpreters = {False: Path(sys.executable)}
+    if not arguments.no_peers:
+        interpreters[True] = peers.python(cache)
+    common = {"threads": arguments.threads, "seeds": str(inputs.seeds(cache, size))}
+    if "step" in arguments.only:
+        folder = inputs.features(cache, size, NUM_FEATURES, NUM_CLASSES, "features-128")
+        common["features"] = str(folder)
+    for key in arguments.only:
+        runs: dict[tuple[str, str], list[dict]] = {}
+        for contender, setting in _turns(key, arguments):
+            if contender.peer not in interpreters:
+                continue
+            say(f"{key}: {setting['name']}: {contender.name}")
+            made = setting | {
+                "graph": str(typed_graph.cached(cache, size, setting["relations"])),
+                "iterations": arguments.iterations,
+                "seeds": common["seeds"],
+            }
+            task = common | dict(contender.task) | {"settings": [made]}
+            result = _run(interpreters[contender.peer], contender, task, arguments)
+            if result is not None:
+                runs.setdefault((setting["name"], contender.name), []).append(result)
+        print("\n".join(table(key, runs)), flush=True)
+        if arguments.json:
+            path = arguments.json.with_suffix(f".{key}.json")
+            path.write_text(json.dumps([[*k, v] for k, v in runs.items()], indent=1) + "\n")
+
+
+def _turns(key: str, arguments: argparse.Namespace) -> Iterator[tuple[Contender, dict]]:
+    """All contenders of all settings, as often as there are rounds."""
+    for setting in SETTINGS[key]:
+        for _ in range(arguments.rounds):
+            for contender in CONTENDERS[key]:
+                if contender.settings is None or setting["name"] in contender.settings:
+                    yield contender, setting
+
+
+def _run(
+    interpreter: Path, contender: Contender, task: dict, arguments: argparse.Namespace
+) -> dict | None:
+    """The result of one setting; None, which is said, where the process failed."""
+    command = [interpreter, "-m", f"benchmarks.{contender.module}", json.dumps(task)]
+    variables = environment(task["threads"], arguments.tuned, contender.peer)
+    if arguments.busy:
+        variables["OMP_WAIT_POLICY"] = "passive"
+    try:
+        done = subprocess.run(
+            command,
+            cwd=_REPOSITORY,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT,
+        )
+    except subprocess.TimeoutExpired:
+        say(f"{contender.name} took more than {_LIMIT} s")
+        return None
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["nothing"]
+        say(f"{contender.name}: exit status {done.returncode}: {said[-1]}")
+        return None
+    return json.loads(done.stdout.splitlines()[-1])[0]
+
+
+def table(key: str, runs: dict[tuple[str, str], list[dict]]) -> list[str]:
+    """The Markdown of a benchmark. `runs` has the results of each setting and contender."""
+    last = "source nodes / edges" if key == "sampling" else "sampling + features + computing"
+    lines = [f"| {key} | | ms | times jgs | ns an edge | {last} |", "|---" * 6 + "|"]
+    if key == "step":
+        lines = [f"| {key} | | ms | times jgs | {last} |", "|---" * 5 + "|"]
+    first = CONTENDERS[key][0].name
+    for (setting, contender), results in runs.items():
+        ms = _median(results)
+        own = runs.get((setting, first))
+        ratio = f"{ms / _median(own):.2f}" if own else ""
+        cells = [setting, contender, f"{ms:.1f}", ratio]
+        if key == "sampling":
+            nodes, edges = (mean(one[name] for one in results) for name in ("nodes", "edges"))
+            cells.append(f"{1e6 * ms / edges:.1f}")
+            cells.append(f"{nodes:,.0f} / {edges:,.0f}{_unlike(setting, edges, runs)}")
+        else:
+            parts = [
+                median(ms for one in results for ms in one["parts"][part])
+                for part in results[0]["parts"]
+            ]
+            cells.append(" + ".join(f"{part:.1f}" for part in parts))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _median(results: list[dict]) -> float:
+    return median(ms for one in results for ms in one["ms"])
+
+
+def _unlike(setting: str, edges: float, runs: dict) -> str:
+    """Says so where a typed draw has not the edges that most of the typed draws have."""
+    typed = [
+        mean(one["edges"] for one in results)
+        for (name, contender), results in runs.items()
+        if name == setting and contender != "jgs, untyped"
+    ]
+    far = abs(edges / median(typed) - 1) > _TOLERANCE if typed else False
+    return f" ({edges / median(typed) - 1:+.0%} edges)" if far else ""
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.typed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a smaller graph, one round, few iterations")
+    add("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    add("--tuned", action="store_true", help="all allocators keep their memory")
+    add("--busy", action="store_true", help="the machine has other work: OpenMP waits asleep")
+    add("--threads", type=int, default=2, help="of every contender (default: 2)")
+    add("--rounds", type=int, help="how often all take their turn (default: 3, quick: 1)")
+    add("--iterations", type=int, help="timed in each process (default: 20, quick: 4)")
+    add("--no-peers", action="store_true", help="jgs alone")
+    add("--cache", type=Path, default=CACHE, help="(default: %(default)s)")
+    add("--json", type=Path, help="where to write what was measured, a file a benchmark")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
+    arguments.iterations = arguments.iterations or (4 if arguments.quick else 20)
+    return arguments
+
+
+if __name__ == "__main__":
+    main()
