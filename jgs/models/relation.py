@@ -16,11 +16,11 @@ from jgs.ops import aggregate
 from jgs.ops.relations import Runs, runs_of
 
 
-def matrices(rngs: nnx.Rngs, *shape: int) -> nnx.Param:
-    """Matrices of `shape` `[..., in, out]`, each drawn Glorot uniform with a gain of
-    sqrt(2)."""
+def matrices(rngs: nnx.Rngs, *shape: int, gain: float = 2**0.5) -> nnx.Param:
+    """Matrices of `shape` `[..., in, out]`, each drawn Glorot uniform with this gain."""
     axes = tuple(range(len(shape) - 2))
-    draw = nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform", batch_axis=axes)
+    scale = gain**2
+    draw = nnx.initializers.variance_scaling(scale, "fan_avg", "uniform", batch_axis=axes)
     return nnx.Param(jax.jit(draw, static_argnums=1)(rngs.params(), shape))
 
 

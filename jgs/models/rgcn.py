@@ -24,7 +24,7 @@ class RGCNConv(RelationConv):
     neighbours of `v` by relation `r` (equation 2).
 
     The paper's `1/c` with `c` the number of these neighbours is `reduce="mean"`. Matrices are
-    Glorot uniform with a gain of sqrt(2), and the bias is 0.
+    Glorot uniform, and the bias is 0.
 
     Args:
       in_features, out_features: widths of the input and the output.
@@ -40,6 +40,8 @@ class RGCNConv(RelationConv):
     `conv(block, x)`, `[T, out]` from `[S, in]`, is as in `jgs.models.RelationLayer`. Raises
     `InputError` for other widths, and where the block lacks edge types.
     """
+
+    gain = 1.0  # of the matrices' first values
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class RGCNConv(RelationConv):
         if bases is not None:
             check_widths(bases=bases)
             self.coefficients = glorot(rngs, (num_relations, bases))
-            self.kernel = matrices(rngs, bases, *shape)
+            self.kernel = matrices(rngs, bases, *shape, gain=self.gain)
         elif blocks is not None:
             check_widths(blocks=blocks)
             if in_features % blocks or out_features % blocks:
@@ -78,11 +80,11 @@ class RGCNConv(RelationConv):
                     "Choose a common divisor.",
                 )
             parts = (width // blocks for width in shape)
-            self.kernel = matrices(rngs, num_relations, blocks, *parts)
+            self.kernel = matrices(rngs, num_relations, blocks, *parts, gain=self.gain)
         else:
-            self.kernel = matrices(rngs, num_relations, *shape)
+            self.kernel = matrices(rngs, num_relations, *shape, gain=self.gain)
         if self_loop:
-            self.self_kernel = glorot(rngs, shape)
+            self.self_kernel = matrices(rngs, *shape, gain=self.gain)
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     def kernels(self) -> jax.Array:

@@ -108,9 +108,11 @@ class TypedInputs(nnx.Module):
                 f"shape {list(x.shape)}, {'no types' if kind is None else 'types'}",
                 "Pass jgs.ops.gather(typed_features, batch.nodes) where widths differ.",
             )
-        kernels = jnp.stack([self.kernels[str(t)][...] for t in range(len(self.in_features))])
+        if len(self.in_features) == 1:  # there is nothing to put in order
+            return _real_linear(x, self.kernels["0"][...], self.bias[0], kind)
         real = kind >= 0
         x = jnp.where(real[:, None], x, 0)
+        kernels = jnp.stack([self.kernels[str(t)][...] for t in range(len(self.in_features))])
         h = group_linear(kind, x, kernels, self.bias[...], _num_rows(kind))
         return jnp.where(real[:, None], h, 0)
 
@@ -162,6 +164,40 @@ def _read(table: jax.Array, ids: jax.Array, mine: jax.Array) -> jax.Array:
     rows = jnp.int32(table.shape[0])
     block = Block(each, ids, num, rows, num, edge_weight=weight, source_capacity=table.shape[0])
     return aggregate(block, table, "sum")
+
+
+@jax.custom_vjp
+def _real_linear(x, kernel, bias, kind):
+    """`x @ kernel + bias`. Rows of `x` where `kind` is negative may hold anything, NaN too. The
+    matrix is copied only where such a row lies between others."""
+    return _if_real(kind, lambda rows, num: linear([rows], [kernel], bias, num), x)
+
+
+def _if_real(kind: jax.Array, compute: Any, x: jax.Array) -> Any:
+    """`compute(rows, num)`, of the rows of `x` with zeros in those of padding that are among
+    the first `num`."""
+    real, num = kind >= 0, _num_rows(kind)
+    between = jnp.any(~real & (jnp.arange(kind.shape[0]) < num))
+    return jax.lax.cond(
+        between,
+        lambda x: compute(jnp.where(real[:, None], x, 0), num),
+        lambda x: compute(x, num),
+        x,
+    )
+
+
+def _real_linear_bwd(residuals, grad):
+    x, kernel, bias, kind = residuals
+
+    def pull(rows, num):
+        _, back = jax.vjp(lambda r, k, b: linear([r], [k], b, num), rows, kernel, bias)
+        return back(grad)
+
+    grad_x, *others = _if_real(kind, pull, x)
+    return jnp.where((kind >= 0)[:, None], grad_x, 0), *others, None
+
+
+_real_linear.defvjp(lambda *operands: (_real_linear(*operands), operands), _real_linear_bwd)
 
 
 class _Order(NamedTuple):
