@@ -60,7 +60,7 @@ SETTINGS = {
     "sampling": (
         _drawn(4, (5, 5), (20, 20)),
         _drawn(4, (4, 3, 2), (16, 12, 8)),
-        _drawn(40, (1, 1), (36, 36)),
+        _drawn(40, (1, 1), (40, 33)),
     ),
     "step": (_step("rgcn", 64), _step("rgcn", 128), _step("rsage", 64), _step("hgt", 64)),
 }

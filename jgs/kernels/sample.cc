@@ -211,11 +211,16 @@ std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
   if (options.relations.num > 0) {
     if (limits.time != nullptr) {
       return sample([&](Team& team, Workspace& work) {
-        return RunRows<true>(graph, limits, options, team, work);
+        return RunRows<true, false>(graph, limits, options, team, work);
+      });
+    }
+    if (limits.any() || options.weighted || options.latest) {
+      return sample([&](Team& team, Workspace& work) {
+        return RunRows<false, false>(graph, limits, options, team, work);
       });
     }
     return sample([&](Team& team, Workspace& work) {
-      return RunRows<false>(graph, limits, options, team, work);
+      return RunRows<false, true>(graph, limits, options, team, work);
     });
   }
   if (limits.time != nullptr) {

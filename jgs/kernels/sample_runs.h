@@ -18,8 +18,9 @@ namespace jgs {
 
 constexpr int kRelationBits = 15;  // of an entry of RelationIndex::runs
 
-// The Rows of a HopSampler. A hop that draws from all edges has one run a node.
-template <bool timed>
+// The Rows of a HopSampler. A hop that draws from all edges has one run a node. `simple`: whether
+// all draws are uniform, of all edges; nothing but the speed depends on it.
+template <bool timed, bool simple>
 class RunRows {
  public:
   static constexpr bool kTimed = timed, kByRelation = true;
@@ -100,7 +101,7 @@ class RunRows {
     void Flush() {
       if (draws_.num_rows > 0) {
         draws_.MakeRoom();
-        if (r_.weighted_) {
+        if (!simple && r_.weighted_) {
           by_weight_.Draw(hop_.key, r_.isa_);
         } else if (r_.replace_) {
           RunOn(r_.isa_, DrawRows<Mode::kRepeated, true>{hop_.key, draws_});
@@ -138,7 +139,7 @@ class RunRows {
       draws_.fanout = std::max(draws_.fanout, run.fanout);
       draws_.key0[lane] = key.word[0];
       draws_.key1[lane] = key.word[1];
-      if (!r_.weighted_) return;
+      if (simple || !r_.weighted_) return;
       const int64_t* const prefix = r_.graph_.weight_prefix;
       PrefetchFar(&prefix[edges.start + edges.length() - 1]);
       draws_.degree[lane] = static_cast<uint32_t>(edges.length());
@@ -161,6 +162,15 @@ class RunRows {
         }
         return count;
       };
+      if constexpr (simple) {
+        if (r_.Random(run)) {
+          const int32_t* const drawn = &draws_.position[lane++];
+          stream_.Add(run.fanout, [=](int64_t i) { return start + drawn[i * kLanes]; }, era);
+          return run.fanout;
+        }
+        stream_.Add(degree, [=](int64_t i) { return start + i; }, era);
+        return degree;
+      }
       if (r_.Random(run)) {
         const int32_t* const drawn = &draws_.position[lane];
         const int64_t count =
@@ -265,7 +275,7 @@ class RunRows {
              int32_t relation, const Look& look) {
     if (fanout == 0) return;
     Run run{t, node, {start, static_cast<int32_t>(length), {}}, fanout, relation};
-    if (limits_.any()) {
+    if (!simple && limits_.any()) {
       run.edges = limits_.Of(start, length, timed ? w_.cutoffs[w_.era[t]] : 0);
     }
     if (run.edges.count > 0) look(run);
@@ -313,7 +323,7 @@ class RunRows {
 
   // Whether a run needs random bits; otherwise its edges are taken in order.
   bool Random(const Run& run) const {
-    if (run.fanout < 0 || latest_) return false;
+    if (run.fanout < 0 || (!simple && latest_)) return false;
     return replace_ || run.edges.count > run.fanout;
   }
 
