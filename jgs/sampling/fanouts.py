@@ -58,7 +58,7 @@ class ByRelation(Mapping):
         there is no limit, or where it is not known."""
         ks = [k for name, k in self._fanouts.items() if name != ANY]
         if ANY in self._fanouts:
-            if num_relations < len(ks):
+            if num_relations == 0:
                 return -1
             ks += [self._fanouts[ANY]] * (num_relations - len(ks))
         return -1 if -1 in ks else sum(ks)

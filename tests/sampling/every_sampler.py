@@ -41,11 +41,13 @@ CASES = {
         (Neighbors((3, 2), edge_ids=True), Neighbors((3, 3))),
         (Neighbors((3, -1), weighted=True, edge_ids=True), Neighbors((3, -1))),
         (Neighbors((4, 2), replace=True, edge_ids=True), Neighbors((4, 2))),
+        (Neighbors(({"*": 2}, {"up": 3}), edges=("id", "type")), Neighbors(({"*": 2}, 3))),
     ],
     "labor": [
         (Labor((3, 2), edge_ids=True), Labor((3, 2), layer_dependency=True)),
         (Labor((3, 2), importance=1, edge_ids=True), Labor((3, 2), importance=2)),
         (Labor((3, 2), period=4, edge_ids=True, edge_weights=True), Labor((3, 2))),
+        (Labor(({"*": 2}, {"up": 3}), edge_ids=True), Labor(({"*": 2}, {"up": 2}))),
     ],
     "subgraph": [(Subgraph(40, edge_ids=True), Subgraph(41))],
     "fastgcn": [(FastGCN((60, 60), edge_ids=True), FastGCN((60, 50)))],
@@ -61,7 +63,10 @@ CASES = {
     "hetgnn": [(HetGNN((3, (2, 1)), 10, 4), HetGNN((3, (2, 1)), 10, 4, 0.4))],
     "frontier": [(Frontier(20, 60, edge_ids=True), Frontier(20, 60, degree_cap=3))],
     "seal": [(Seal((3, 2), edge_ids=True), Seal((3, 3)))],
-    "ladies": [(Ladies((20, 20), edge_ids=True), Ladies((20, 20), normalize=False))],
+    "ladies": [
+        (Ladies((20, 20), edge_ids=True), Ladies((20, 20), normalize=False)),
+        (Ladies((20, 20), by_type=True, edge_ids=True), Ladies((20, {"b": 20}))),
+    ],
     "saint": [
         (Saint("node", 40, edge_ids=True), Saint("degree", 40)),
         (Saint("edge", 20, edge_ids=True), Saint("edge", 21)),

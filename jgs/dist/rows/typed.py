@@ -27,11 +27,13 @@ class Found(NamedTuple):
 
     Fields:
       kind: int32 `[S]`, the number of each node's type; -1 in padding.
+      within: int32 `[S]`, each node's place among those of its type; -1 in padding.
       places: for each type with features int32 `[S]`: `FeatureExchange`'s places of its nodes.
       replies: for each type with features what the other ranks sent, as its wire has them.
     """
 
     kind: jax.Array
+    within: jax.Array
     places: tuple[jax.Array, ...]
     replies: tuple[list[jax.Array], ...]
 
@@ -205,7 +207,7 @@ class TypedExchange:
         )
         lost, *sizes = jnp.max(head, axis=0)
         said = jnp.stack([lost, *(most for _, most in known), *sizes])
-        return Found(kind, places, tuple(replies)), said
+        return Found(kind, place, places, tuple(replies)), said
 
     def _sent(self, packed: list[list[jax.Array]]) -> list[list[jax.Array]]:
         """For each type what the other ranks sent of it, by one round for all types. `packed`
@@ -224,7 +226,8 @@ class TypedExchange:
 
     def _put_program(self, rooms: tuple[int, ...], apart: tuple[bool, ...]) -> Any:
         def put(stores: tuple[Any, ...], found: Found) -> tuple[jax.Array, tuple[Any, ...]]:
-            place, rows = jnp.full_like(found.kind, -1), list[Any]()
+            # A node of a type without features has a place, too: learned rows are found by it.
+            place, rows = found.within, list[Any]()
             for i, (exchange, number) in enumerate(
                 zip(self._asked, self._numbers, strict=True)
             ):
