@@ -23,8 +23,9 @@ class RGCNConv(RelationConv):
     """One layer: `W_0 x_v + sum over relations r of W_r reduce(x_u) + b`, where `u` are the
     neighbours of `v` by relation `r` (equation 2).
 
-    The paper's `1/c` with `c` the number of these neighbours is `reduce="mean"`. Matrices are
-    Glorot uniform, and the bias is 0.
+    The paper's `1/c` with `c` the number of these neighbours is `reduce="mean"`. The first
+    `W_r` are Glorot uniform, `W_0` is uniform within `1 / sqrt(in_features)`, and the bias is
+    0. (On ACM a larger `W_0` costs one per cent of macro-F1.)
 
     Args:
       in_features, out_features: widths of the input and the output.
@@ -41,7 +42,10 @@ class RGCNConv(RelationConv):
     `InputError` for other widths, and where the block lacks edge types.
     """
 
-    gain = 1.0  # of the matrices' first values
+    gain = 1.0  # of the relations' first matrices
+    own_draw = nnx.initializers.variance_scaling(
+        1 / 3, "fan_in", "uniform"
+    )  # of the first `W_0`
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class RGCNConv(RelationConv):
         else:
             self.kernel = matrices(rngs, num_relations, *shape, gain=self.gain)
         if self_loop:
-            self.self_kernel = matrices(rngs, *shape, gain=self.gain)
+            self.self_kernel = nnx.Param(type(self).own_draw(rngs.params(), shape))
         self.bias = nnx.Param(jnp.zeros(out_features))
 
     def kernels(self) -> jax.Array:

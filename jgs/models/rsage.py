@@ -24,6 +24,7 @@ class RSAGEConv(RGCNConv):
     """
 
     gain = 2**0.5
+    own_draw = nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform")
 
     def __init__(
         self,
