@@ -93,7 +93,8 @@ class TypedRows(NamedTuple):
       tables: for each node type the table that its rows are in: a matrix `[n, F]`, a tuple of
         matrices that are numbered as one, `SparseFeatures`, or None.
       kind: int32 `[S]`, the number of each node's type; -1 in padding.
-      place: int32 `[S]`, the node's row in the table of its type; -1 in padding.
+      place: int32 `[S]`, the node's row in the table of its type, of a type without features
+        its place in the type; -1 in padding.
       learned: float32 `[S, W]`, the rows that are learned for the nodes of types without
         features, and zeros for all others; or None if none are.
     """

@@ -27,11 +27,14 @@ class Found(NamedTuple):
 
     Fields:
       kind: int32 `[S]`, the number of each node's type; -1 in padding.
+      place: int32 `[S]`, the places within their types of nodes without features, for which a
+        model has learned rows; -1 for others.
       places: for each type with features int32 `[S]`: `FeatureExchange`'s places of its nodes.
       replies: for each type with features what the other ranks sent, as its wire has them.
     """
 
     kind: jax.Array
+    place: jax.Array
     places: tuple[jax.Array, ...]
     replies: tuple[list[jax.Array], ...]
 
@@ -205,7 +208,8 @@ class TypedExchange:
         )
         lost, *sizes = jnp.max(head, axis=0)
         said = jnp.stack([lost, *(most for _, most in known), *sizes])
-        return Found(kind, places, tuple(replies)), said
+        featured = jnp.array([one is not None for one in self.exchanges])
+        return Found(kind, jnp.where(featured[kind], -1, place), places, tuple(replies)), said
 
     def _sent(self, packed: list[list[jax.Array]]) -> list[list[jax.Array]]:
         """For each type what the other ranks sent of it, by one round for all types. `packed`
@@ -224,7 +228,7 @@ class TypedExchange:
 
     def _put_program(self, rooms: tuple[int, ...], apart: tuple[bool, ...]) -> Any:
         def put(stores: tuple[Any, ...], found: Found) -> tuple[jax.Array, tuple[Any, ...]]:
-            place, rows = jnp.full_like(found.kind, -1), list[Any]()
+            place, rows = found.place, list[Any]()
             for i, (exchange, number) in enumerate(
                 zip(self._asked, self._numbers, strict=True)
             ):
