@@ -146,6 +146,8 @@ def test_a_run_and_what_it_tells(data, tmp_path, model, more, metric):
     batch = sample_neighbors(key, graph, every, (-1, -1), edges=("type",))
     rows = run.model.encoder(batch, gather(shops().features, batch.nodes))
     np.testing.assert_allclose(run.embed(), rows, rtol=1e-4, atol=1e-5)
+    given = run.embed(graph=graph, features=shops().features)
+    np.testing.assert_allclose(given, rows, rtol=1e-4, atol=1e-5)
     pairs = np.stack([np.arange(40), np.arange(99, 59, -1)], axis=1)
     src, dst = rows[pairs[:, 0]], rows[pairs[:, 1]]
     scores = run.model.decoder(src, dst, np.zeros(40, np.int32))
