@@ -115,13 +115,14 @@ class Dataset(Shown):
         nodes = None
         if isinstance(labels, Mapping):
             node_type = typed_values.only_type(name, labels)
-            nodes = typed_values.nodes_of(typed_values.schema_of(name, graph), node_type)
+            schema = typed_values.schema_of(name, graph)
+            nodes = typed_values.nodes_of(schema, node_type)
             labels = labels[node_type]
         numbers, found = class_labels(name, labels)
         if nodes is None:
             numbers, ids = np.array(numbers), split_ids(name, splits, graph.num_nodes)
         else:
-            numbers = typed_values.labels_of_all(name, numbers, nodes, graph.num_nodes)
+            numbers = typed_values.labels_of_type(name, numbers, schema, node_type)
             ids = typed_values.splits_of_type(name, splits, nodes)
         named = class_names if found is None else found
         if num_classes is None and named is not None:

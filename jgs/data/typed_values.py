@@ -44,10 +44,10 @@ def nodes_of(schema: Schema, node_type: str) -> np.ndarray:
     return np.concatenate([np.arange(r.start, r.stop, dtype=np.int32) for r in ranges])
 
 
-def labels_of_all(name: str, labels: Any, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
-    """The labels of all `num_nodes` nodes, of those of `nodes`. Other nodes have -1, or zeros
+def labels_of_type(name: str, labels: Any, schema: Schema, node_type: str) -> np.ndarray:
+    """The labels of all nodes, of those of the nodes of a type. Other nodes have -1, or zeros
     where a node can have several labels. Raises `InputError`."""
-    labels = as_labels(name, labels)
+    labels, nodes = as_labels(name, labels), nodes_of(schema, node_type)
     if len(labels) != nodes.size:
         raise InputError(
             f"the labels of {name} must be one for every node of their type",
@@ -55,7 +55,7 @@ def labels_of_all(name: str, labels: Any, nodes: np.ndarray, num_nodes: int) -> 
             "Give a label for every node, -1 where there is none.",
         )
     none = -1 if labels.ndim == 1 else 0
-    every = np.full((num_nodes, *labels.shape[1:]), none, labels.dtype)
+    every = np.full((schema.num_nodes, *labels.shape[1:]), none, labels.dtype)
     every[nodes] = labels
     return every
 

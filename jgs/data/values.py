@@ -55,14 +55,6 @@ def as_labels(name: str, labels: Any) -> np.ndarray:
     return labels.astype(np.int32)
 
 
-def labels_of_type(own: np.ndarray, nodes: range, num_nodes: int) -> np.ndarray:
-    """The labels of all nodes: `own` for the range `nodes` of one type, and none for others."""
-    none = -1 if own.ndim == 1 else 0
-    labels = np.full((num_nodes, *own.shape[1:]), none, own.dtype)
-    labels[nodes.start : nodes.stop] = own
-    return labels
-
-
 def as_features(name: str, features: Any) -> np.ndarray:
     """`features` as a C-contiguous float16 or float32 array, not copied if it is one
     already."""

@@ -51,6 +51,8 @@ class TypedInputs(nnx.Module):
     - a matrix `[S, F]`, where all types have `F` features; then `kind` int32 `[S]` is the
       number of each row's type, -1 in padding, where rows may hold anything. It is
       differentiable in the matrix.
+    - a tuple of matrices, which `by_type` makes of `TypedRows`, with `kind` as above. It is
+      differentiable in them.
 
     Raises `InputError` for other widths, and where learned rows are missing.
     """
@@ -96,8 +98,35 @@ class TypedInputs(nnx.Module):
             self.embedding = glorot(rngs, (rows, out_features))
 
     def __call__(self, x: Any, kind: jax.Array | None = None) -> jax.Array:
-        h = self._rows(x) if isinstance(x, TypedRows) else self._matrix(x, kind)
+        if isinstance(x, TypedRows):
+            h = self._rows(x)
+        else:
+            h = self._joined(x, kind) if isinstance(x, tuple) else self._matrix(x, kind)
         return ACTIVATIONS[self.activation](h)
+
+    def by_type(self, x: TypedRows) -> tuple[jax.Array, ...]:
+        """For each node type a matrix with a row for all `S` nodes: of nodes of the type their
+        features, float32 `[S, F]`, or for a type without features their learned rows `[S, W]`;
+        zeros for other nodes. It is much for a batch of many nodes: explanations use it."""
+        found = []
+        for t, table in enumerate(x.tables):
+            mine = x.kind == t
+            if table is None:
+                found.append(jnp.where(mine[:, None], self._learned(x), 0))
+            else:
+                rows = gather(table, jnp.where(mine, x.place, -1))
+                found.append(jnp.where(mine[:, None], rows, 0).astype(jnp.float32))
+        return tuple(found)
+
+    def _joined(self, x: tuple[jax.Array, ...], kind: jax.Array | None) -> jax.Array:
+        assert kind is not None
+        h = jnp.zeros((kind.shape[0], self.out_features))
+        for t, rows in enumerate(x):
+            if self.in_features[t]:
+                mine = (kind == t)[:, None]
+                rows = rows @ self.kernels[str(t)][...] + jnp.where(mine, self.bias[t], 0)
+            h += rows
+        return h
 
     def _matrix(self, x: jax.Array, kind: jax.Array | None) -> jax.Array:
         width = x.shape[1] if x.ndim == 2 else None

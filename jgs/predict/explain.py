@@ -15,7 +15,7 @@ from jgs.errors import InputError
 from jgs.graph import MiniBatch, Schema, TypedRows
 from jgs.graph.drawn import drawn_edges
 from jgs.graph.shown import Shown
-from jgs.models import GNN
+from jgs.models import GNN, TypedGNN
 from jgs.predict.types import named
 
 METHODS = ("gradient", "integrated")
@@ -29,7 +29,10 @@ class Explanation(Shown):
       node, target: int; the explained node, and the class.
       output: float; the model's output (the logit) for this node and class.
       nodes: int32 `[n]`; node ids, the explained node first.
-      features: float32 `[n, F]`; what each feature of each node adds to the output.
+      features: float32 `[n, F]`; what each feature of each node adds to the output. Of a model
+        of typed graphs a dict: for each node type float32 `[k, F]`, a row for each of its nodes
+        in the order of `nodes`, as wide as the type's features. A type without features has
+        the hidden width: what each number of the node's learned row adds.
       src, dst: int32 `[m]`; node ids: the edge's message goes from `src` to `dst`.
       hop: int32 `[m]`; 0 for edges into the explained node, 1 for those into its neighbours,
         and so on. An edge is listed once for every hop in which it was read.
@@ -43,7 +46,7 @@ class Explanation(Shown):
     target: int
     output: float
     nodes: np.ndarray
-    features: np.ndarray
+    features: np.ndarray | dict[str, np.ndarray]
     src: np.ndarray
     dst: np.ndarray
     hop: np.ndarray
@@ -57,7 +60,17 @@ class Explanation(Shown):
         `pandas.DataFrame(found.node_table())`: `node`; of a graph with types also `type`, text,
         and `id`, int32, the id in the type; and `value`, the sum of what its features add."""
         of_type = {} if self.schema is None else _columns("type", "id", self.schema, self.nodes)
-        return {"node": self.nodes, **of_type, "value": self.features.sum(axis=1)}
+        return {"node": self.nodes, **of_type, "value": self._values()}
+
+    def _values(self) -> np.ndarray:
+        """float32 `[n]`: what the features of each node add."""
+        if not isinstance(self.features, dict):
+            return self.features.sum(axis=1)
+        assert self.schema is not None
+        kinds, value = named(self.schema, self.nodes)[0], np.zeros(self.nodes.size, np.float32)
+        for name, rows in self.features.items():
+            value[kinds == name] = rows.sum(axis=1)
+        return value
 
     def edge_table(self) -> dict[str, np.ndarray]:
         """Columns `[m]` with a row for each edge: `src`, `dst`, `hop`, `edge_id`; of a graph
@@ -78,9 +91,14 @@ class Explanation(Shown):
             "target": str(self.target),
             "output": f"{self.output:.4g}",
             "nodes": f"{self.nodes.size:,}",
-            "features": f"{self.features.shape[1]:,}",
+            "features": self._widths(),
             "edges": f"{self.edges.size:,}",
         }
+
+    def _widths(self) -> str:
+        if not isinstance(self.features, dict):
+            return f"{self.features.shape[1]:,}"
+        return ", ".join(f"{name} {rows.shape[1]:,}" for name, rows in self.features.items())
 
     def _named_node(self) -> str:
         assert self.schema is not None
@@ -101,7 +119,7 @@ def explain(
       model: the model.
       batch: a batch of one seed, drawn by `jgs.sampling.Neighbors`, with `edge_id`, and with
         `degrees` if the model reads them.
-      x: float32 `[S, F]`, the rows of `batch.nodes`.
+      x: float32 `[S, F]`, the rows of `batch.nodes`, or for a `TypedGNN` their `TypedRows`.
       target: the class; None: the class of the largest output.
       method: `"gradient"` or `"integrated"`, see below.
       steps: the number of steps of `"integrated"`.
@@ -125,11 +143,13 @@ def explain(
     if steps < 1:
         raise InputError("steps must be at least 1", steps, "50 is usual.")
     if isinstance(x, TypedRows):
-        raise InputError(
-            "the features of an explained neighbourhood must be one matrix",
-            "a table for each node type",
-            "Explain a model that reads one matrix of all nodes.",
-        )
+        if not isinstance(model, TypedGNN):
+            raise InputError(
+                "a model that is explained by features of each node type must be a TypedGNN",
+                type(model).__name__,
+                "Make it of relation layers, jgs.models.TypedGNN.",
+            )
+        x = model.inputs.by_type(x)
     graphdef, params = nnx.split(model)
     outputs = np.asarray(_outputs(graphdef, params, batch, x))[0]
     if target is None:
@@ -152,7 +172,7 @@ def explain(
         target=int(target),
         output=float(outputs[target]),
         nodes=np.asarray(batch.nodes)[:num],
-        features=np.asarray(of_x * x)[:num],
+        features=_of_nodes(batch, jax.tree.map(jnp.multiply, of_x, x), num),
         src=drawn.src,
         dst=drawn.dst,
         hop=drawn.hop,
@@ -161,20 +181,30 @@ def explain(
     )
 
 
+def _of_nodes(batch: MiniBatch, rows: Any, num: int) -> Any:
+    """The first `num` of `rows`; of a matrix for each node type the rows of its nodes."""
+    if not isinstance(rows, tuple):
+        return np.asarray(rows)[:num]
+    assert batch.schema is not None
+    kind = batch.schema.numbers(np.asarray(batch.nodes)[:num])
+    each = zip(batch.schema.node_types, rows, strict=True)
+    return {name: np.asarray(own)[:num][kind == t] for t, ((name, _), own) in enumerate(each)}
+
+
 @partial(jax.jit, static_argnums=0)
-def _outputs(graphdef: Any, params: Any, batch: MiniBatch, x: jax.Array) -> jax.Array:
+def _outputs(graphdef: Any, params: Any, batch: MiniBatch, x: Any) -> jax.Array:
     return nnx.merge(graphdef, params)(batch, x)
 
 
 @partial(jax.jit, static_argnums=(0, 5))
 def _gradients(
-    graphdef: Any, params: Any, batch: MiniBatch, x: jax.Array, target: Any, steps: int
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    graphdef: Any, params: Any, batch: MiniBatch, x: Any, target: Any, steps: int
+) -> tuple[Any, tuple[jax.Array, ...]]:
     """The gradients by `x` and the masks, or their means over `steps` pieces of the paths."""
     model = nnx.merge(graphdef, params)
     ones = tuple(jnp.ones(batch.block(i).edge_capacity) for i in range(len(model.layers)))
 
-    def output(x: jax.Array, masks: tuple[jax.Array, ...]) -> jax.Array:
+    def output(x: Any, masks: tuple[jax.Array, ...]) -> jax.Array:
         return model.masked(batch, x, masks)[0, target]
 
     if steps == 0:
@@ -182,8 +212,9 @@ def _gradients(
 
     def add(i: jax.Array, total: Any) -> Any:
         share = (i + 0.5) / steps
-        of_x = jax.grad(output)(x * share, ones)
-        of_masks = jax.grad(output, argnums=1)(x, jax.tree.map(lambda m: m * share, ones))
+        less_x, less = jax.tree.map(lambda a: a * share, (x, ones))
+        of_x = jax.grad(output)(less_x, ones)
+        of_masks = jax.grad(output, argnums=1)(x, less)
         return jax.tree.map(lambda a, b: a + b / steps, total, (of_x, of_masks))
 
     zero = jax.tree.map(jnp.zeros_like, (x, ones))

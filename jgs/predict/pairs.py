@@ -22,6 +22,7 @@ from jgs.sampling.checks import check_seed_ids
 from jgs.train.evaluation.edges import check_nodes
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.scores import Decoded, Encoded
+from jgs.train.loop.model import types_of
 from jgs.train.tasks.pairs import open_pairs
 from jgs.train.tasks.targets import Targets
 
@@ -136,14 +137,7 @@ class PairRun(OpenedModel):
             )
         if features is None and width == 0:
             features = np.zeros((graph.num_nodes, 0), np.float32)
-        found = of_graph(graph, features).features[0]
-        if found.shape[1] != width:
-            raise InputError(
-                f"features must have the {width} columns of the run's",
-                f"{found.shape[1]} columns",
-                "Give the features that it was trained with.",
-            )
-        return found
+        return of_graph(graph, features, width, types_of(self._shape)).features[0]
 
     def _relation(self, name: str | None) -> int | None:
         """The number of a relation; None for a graph without."""

@@ -26,6 +26,7 @@ from jgs.sampling.edges.random import threefry
 from jgs.train.config import Config
 from jgs.train.evaluation.exact import exact_inference
 from jgs.train.evaluation.rows import empty
+from jgs.train.loop.model import types_of
 
 
 class Predictions(NamedTuple):
@@ -53,7 +54,8 @@ class Run(OpenedModel):
       node_type: the name of a node type. `nodes` are then nodes of this type, and their ids
         count from 0 in it; by default all nodes of the type.
       graph, features: another graph, and its features `[N, F]`, as wide as those that the run
-        was trained with. By default they are the run's data, opened when first needed.
+        was trained with, or of a model of typed graphs `TypedFeatures`. By default they are the
+        run's data, opened when first needed.
       fanouts: how many neighbours to sample in each layer, seeds' hop first, in place of all.
         One process only.
       key: the random key of what `fanouts` draw, by default that of the run's `--seed`. A
@@ -96,7 +98,7 @@ class Run(OpenedModel):
         self.num_features, self.num_classes = shape["num_features"], shape["num_classes"]
         self.multilabel, names = shape["multilabel"], shape.get("class_names")
         self.class_names = None if names is None else np.array(names)
-        self._comm = comm
+        self._comm, self._types = comm, types_of(shape)
         self._advance: Advance = lambda done, total: None
 
     def predict(
@@ -293,14 +295,7 @@ class Run(OpenedModel):
         return source, self._inference(source)
 
     def _other(self, graph: Graph, features: Any) -> tuple[RunData, Callable]:
-        source = of_graph(graph, features)
-        width = source.features[0].shape[1]
-        if width != self.num_features:
-            raise InputError(
-                f"features must have the {self.num_features} columns of the run's",
-                f"{width} columns",
-                "Give the features that it was trained with.",
-            )
+        source = of_graph(graph, features, self.num_features, self._types)
         return source, self._inference(source)
 
     def _inference(self, source: RunData) -> Callable:

@@ -17,12 +17,13 @@ from jgs.dist.communicators.broadcast import everywhere
 from jgs.dist.communicators.collect import rows_on_all
 from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
-from jgs.graph import Graph, NodeIds, Schema
+from jgs.graph import Graph, NodeIds, Schema, TypedFeatures
+from jgs.graph.typed_features import shown_tables
 from jgs.predict.types import schema_of
 from jgs.train.config import Config
 from jgs.train.loop.data import features_for
 from jgs.train.loop.fingerprint import fingerprint
-from jgs.train.loop.model import takes_types
+from jgs.train.loop.model import Types, takes_types
 
 SPLITS = ("train", "val", "test")
 
@@ -72,8 +73,18 @@ class RunData:
         return [(at.astype(np.int32), ids[at].astype(np.int32)) for at in places]
 
 
-def of_graph(graph: Graph, features: Any) -> RunData:
-    """The source of a graph in memory; raises `InputError` for features that do not fit it."""
+def of_graph(graph: Graph, features: Any, width: int, types: Types | None) -> RunData:
+    """The source of a graph in memory, for a model of `width` features, or of the `types`.
+    Raises `InputError` for features that do not fit it."""
+    if types is not None and isinstance(features, TypedFeatures):
+        _check_typed(graph, features, types)
+    else:
+        _check_matrix(graph, features, width)
+    every = np.array([0, graph.num_nodes])
+    return RunData(Alone(), [graph], every, [features], None, {})
+
+
+def _check_matrix(graph: Graph, features: Any, width: int) -> None:
     shape: tuple[int, ...] = getattr(features, "shape", ())
     if len(shape) != 2 or shape[0] != graph.num_nodes:
         raise InputError(
@@ -81,8 +92,43 @@ def of_graph(graph: Graph, features: Any) -> RunData:
             f"shape {list(shape)}",
             "Give a matrix [N, F], or SparseFeatures.",
         )
-    every = np.array([0, graph.num_nodes])
-    return RunData(Alone(), [graph], every, [features], None, {})
+    if shape[1] != width:
+        raise InputError(
+            f"features must have the {width} columns of the run's",
+            f"{shape[1]} columns",
+            "Give the features that it was trained with.",
+        )
+
+
+def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
+    schema = graph.schema
+    if schema is None or features.schema != schema.without_relations():
+        raise InputError(
+            "features by node type must have the node types of the graph",
+            f"{features.schema.node_types}",
+            "Make them with TypedFeatures.from_dict(graph.schema, ...).",
+        )
+    if schema.relations != types.schema.relations:
+        raise InputError(
+            "the graph must have the relations that the run was trained with",
+            schema.relations,
+            "Give a graph of the same types and relations, in the same order.",
+        )
+    rows = _counts(types.schema, types.widths)
+    given = _counts(schema, features.widths)
+    if features.widths != types.widths or rows != given:
+        raise InputError(
+            f"the features of the node types must have the widths {list(types.widths)} of the "
+            f"run's, and types without features as many nodes, {rows}",
+            f"{shown_tables(features)}, and {given} nodes",
+            "Give features as those that it was trained with.",
+        )
+
+
+def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:
+    """The numbers of nodes of the types without features."""
+    each = zip(schema.node_types, widths, strict=True)
+    return [count for (_, count), width in each if not width]
 
 
 def of_run(config: Config, comm: Communicator, digests: dict[str, str]) -> RunData:

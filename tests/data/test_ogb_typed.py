@@ -111,7 +111,11 @@ def test_features_in_a_npy_file_and_a_changed_source(tmp_path):
         ),
         ("raw/relations/paper___cites___paper/edge.csv.gz", "1,2\n3\n", "row 2"),
         ("raw/node-feat/paper/node-feat.csv.gz", "1,2\n", "one row for every node; got 1 rows"),
-        ("raw/node-label/paper/node-label.csv.gz", "1\n", "a label for each of 6 nodes; got 1"),
+        (
+            "raw/node-label/paper/node-label.csv.gz",
+            "1\n",
+            "one for every node of their type; got 1 for 6 nodes",
+        ),
         ("split/time/paper/train.csv.gz", "6\n", "train split of mag must hold node ids in"),
         (
             "split/time/nodetype-has-split.csv.gz",

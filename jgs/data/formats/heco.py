@@ -32,12 +32,12 @@ from jgs.data.dataset import Dataset, assemble
 from jgs.data.formats.npz import csr, open_npy
 from jgs.data.padded import as_chosen
 from jgs.data.text import read_rows
+from jgs.data.typed_values import labels_of_type
 from jgs.data.values import (
     SPLITS,
     as_features,
     as_ids,
     as_labels,
-    labels_of_type,
     normalized,
 )
 from jgs.errors import InputError
@@ -112,7 +112,7 @@ def load_folder(
         name,
         graph,
         as_chosen(name, made, features),
-        labels_of_type(own, nodes, graph.num_nodes),
+        labels_of_type(name, own, graph.schema, target),
         *(each + np.int32(nodes.start) for each in ids),
     )
 

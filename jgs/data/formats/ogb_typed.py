@@ -38,7 +38,8 @@ from jgs.data.formats.ogb import (
 )
 from jgs.data.padded import as_chosen
 from jgs.data.text import read_lines, read_rows, read_table
-from jgs.data.values import as_features, as_ids, as_labels, check_finite, labels_of_type
+from jgs.data.typed_values import labels_of_type
+from jgs.data.values import as_features, as_ids, as_labels, check_finite
 from jgs.errors import InputError
 from jgs.graph import Graph, TypedFeatures
 from jgs.graph.checks import MAX_ID, check_range
@@ -148,16 +149,12 @@ def load_folder(
             if kind in tables
         }
         nodes = schema.nodes(target)
-        own = np.array(open_npy(place / "labels.npy"))
-        if len(own) != len(nodes):
-            raise InputError(
-                f"{labels} must have a label for each of {len(nodes)} nodes", len(own), _AGAIN
-            )
+        own = open_npy(place / "labels.npy")
         return assemble(
             name,
             graph,
             as_chosen(name, TypedFeatures.from_dict(schema, rows), features),
-            labels_of_type(own, nodes, graph.num_nodes),
+            labels_of_type(str(labels), own, schema, target),
             *(open_npy(place / f"{field}.npy") + np.int32(nodes.start) for field in ids),
             num_classes=num_classes,
         )

@@ -26,12 +26,11 @@ import numpy as np
 from jgs.data.dataset import Dataset, assemble
 from jgs.data.formats.npz import FEATURES, archive_path, read_features
 from jgs.data.padded import as_chosen
+from jgs.data.typed_values import labels_of_type
 from jgs.data.values import (
     SPLITS,
     as_features,
     as_ids,
-    as_labels,
-    labels_of_type,
     normalized,
     training_nodes,
 )
@@ -77,7 +76,7 @@ def load(
                 "Add what is missing to the archive.",
             )
         (target,) = labelled
-        target_labels = as_labels(name, archive[f"{target}_labels"])
+        target_labels = archive[f"{target}_labels"]
         splits = [archive[split] for split in _SPLITS]
         tables = {
             kind: read_features(path, archive, f"{kind}_")
@@ -98,13 +97,8 @@ def load(
     )
     assert graph.schema is not None
     nodes = graph.schema.nodes(target)
-    if target_labels.shape != (len(nodes),):
-        raise InputError(
-            f"the labels of {target} in {path} must be one for each of {len(nodes)} nodes",
-            list(target_labels.shape),
-            f"Give every {target} its own.",
-        )
-    labels = labels_of_type(target_labels, nodes, graph.num_nodes)
+    what = f"{target} in {path}"
+    labels = labels_of_type(what, target_labels, graph.schema, target)
     named = zip(SPLITS, splits, strict=True)
     splits = [as_ids(name, one, ids, len(nodes)) + nodes.start for one, ids in named]
     splits[0] = training_nodes(split, splits[0], np.flatnonzero(labels >= 0), *splits[1:])

@@ -40,11 +40,11 @@ from jgs.data.formats import tables
 from jgs.data.node_table import NodeTable, read_nodes
 from jgs.data.padded import as_chosen
 from jgs.data.text import first_line
+from jgs.data.typed_values import labels_of_type
 from jgs.data.values import (
     as_labels,
     check_labels,
     class_labels,
-    labels_of_type,
     normalized,
     split_ids,
 )
@@ -387,11 +387,11 @@ def _with_labels(plain: Plain, kind: str, table: NodeTable) -> Plain:
     """The graph with the labels, and the split if there is one, of the nodes of a type."""
     assert plain.graph.schema is not None
     assert table.label is not None
-    nodes, num_nodes = plain.graph.schema.nodes(kind), plain.graph.num_nodes
+    nodes = plain.graph.schema.nodes(kind)
     what = str(table.path)
     numbers, class_names = class_labels(what, table.label)
     own = as_labels(what, numbers)
-    labels = labels_of_type(own, nodes, num_nodes)
+    labels = labels_of_type(what, own, plain.graph.schema, kind)
     number = int(own.max(initial=-1)) + 1 if own.ndim == 1 else own.shape[1]
     check_labels(what, own, len(class_names or ()) or max(1, number), len(nodes))
     plain = plain._replace(labels=labels, class_names=class_names)

@@ -144,9 +144,7 @@ class VanillaSampler:
         self._bounds = check_offsets(offsets, comm.size)
         self._offsets = comm.same(self._bounds)
         self._batch_size = require_int("batch_size", batch_size, 1)
-        schema = comm.local(graph)[0].schema
-        num_relations = 0 if schema is None else len(schema.relations)
-        shape = GraphShape(int(self._bounds[-1]), num_edges, num_relations=num_relations)
+        shape = GraphShape.of(comm.local(graph)[0])._replace(num_edges=num_edges)
         self._worst = worst or sampler.bound(shape, self._batch_size, True)
         self._sampler = sampler
         self._first = 0 if any_seeds or before else 1  # the first hop that is asked for
