@@ -77,6 +77,8 @@ def check(exchange, comm, features, nodes, dtype=None):
     for rows, ids in zip(comm.local(x), nodes, strict=True):
         want = gather(features, ids)
         np.testing.assert_array_equal(rows.kind, want.kind)
+        bare = np.asarray(want.kind) == 3  # their learned rows are found by place
+        np.testing.assert_array_equal(np.asarray(rows.place)[bare], want.place[bare])
         for got, row in zip(in_full(rows), in_full(want), strict=True):
             row = row if dtype is None else row.astype(dtype).astype(np.float32)
             assert got.tolist() == row.tolist()

@@ -27,11 +27,14 @@ class Found(NamedTuple):
 
     Fields:
       kind: int32 `[S]`, the number of each node's type; -1 in padding.
+      bare: int32 `[S]`, the places within the type of nodes of types without features; -1 for
+        other nodes.
       places: for each type with features int32 `[S]`: `FeatureExchange`'s places of its nodes.
       replies: for each type with features what the other ranks sent, as its wire has them.
     """
 
     kind: jax.Array
+    bare: jax.Array
     places: tuple[jax.Array, ...]
     replies: tuple[list[jax.Array], ...]
 
@@ -53,7 +56,9 @@ class TypedExchange:
 
     Where the wire rounds nothing, the table of a type of dense rows is the tuple of the rank's
     own matrices, its cache, and what other ranks sent: no row is put together. Otherwise it is
-    one matrix of the rows of the batch's nodes of that type, with some room to spare.
+    one matrix of the rows of the batch's nodes of that type, with some room to spare. A node of
+    a type without features has its place within the type of the whole graph, by which a model
+    finds its learned row.
 
     All ranks must call it equally often. A call takes 2 rounds, and 2 more as a call of
     `FeatureExchange` does. Raises `InputError`.
@@ -205,7 +210,8 @@ class TypedExchange:
         )
         lost, *sizes = jnp.max(head, axis=0)
         said = jnp.stack([lost, *(most for _, most in known), *sizes])
-        return Found(kind, places, tuple(replies)), said
+        bare = jnp.where(jnp.isin(kind, jnp.array(self._numbers, jnp.int32)), -1, place)
+        return Found(kind, bare, places, tuple(replies)), said
 
     def _sent(self, packed: list[list[jax.Array]]) -> list[list[jax.Array]]:
         """For each type what the other ranks sent of it, by one round for all types. `packed`
@@ -224,7 +230,7 @@ class TypedExchange:
 
     def _put_program(self, rooms: tuple[int, ...], apart: tuple[bool, ...]) -> Any:
         def put(stores: tuple[Any, ...], found: Found) -> tuple[jax.Array, tuple[Any, ...]]:
-            place, rows = jnp.full_like(found.kind, -1), list[Any]()
+            place, rows = found.bare, list[Any]()
             for i, (exchange, number) in enumerate(
                 zip(self._asked, self._numbers, strict=True)
             ):
