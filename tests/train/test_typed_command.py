@@ -1,6 +1,8 @@
-"""Whole runs of the models of typed graphs by the command: on one machine, on ranks, resumed."""
+"""Whole runs of models of typed graphs by the command: on one machine, on ranks, resumed."""
 
 import json
+import re
+import shutil
 import signal
 
 import jax
@@ -23,14 +25,25 @@ from jgs.train.loop.learner import ModelLearner
 from jgs.train.tasks.task import open_job
 
 FLAGS = """
-    --model rgcn --fanouts *=3,writes=2 4 --hidden 8 --batch-size 20 --epochs 3 --lr 0.01
+    --model rgcn --fanouts *=3 4 --hidden 8 --batch-size 20 --epochs 3 --lr 0.01
     --no-progress
 """
+
+SPLITS = ("train", "train", "val", "test")
+TABLES = {
+    "nodes_user.csv": [
+        "id,age,label,split",
+        *(f"{i},{i},{i % 2},{SPLITS[i % 4]}" for i in range(40)),
+    ],
+    "nodes_item.csv": ["id,price", *(f"i{i},{i}" for i in range(5))],
+    "edges_user_buys_item.csv": ["src,dst", *(f"{i},i{i % 5}" for i in range(40))],
+}
+UNTYPED = ["num_nodes=400", "num_edges=3000", "num_features=8", "num_classes=3"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A data set of authors (sparse features), papers and venues (no features), and its parts."""
+    """A data set of authors, papers, and venues without features; its parts; tables."""
     rng, counts = np.random.default_rng(0), {"author": 60, "paper": 90, "venue": 5}
     edges = {
         ("author", "writes", "paper"): (rng.integers(0, 60, 300), rng.integers(0, 90, 300)),
@@ -49,6 +62,9 @@ def folder(tmp_path_factory):
     data.save(root / "data")
     assignment = rng.integers(0, 2, graph.num_nodes).astype(np.int32)
     write_parts(root / "parts", data, assignment, 2, method="random")
+    (root / "tables").mkdir()
+    for name, rows in TABLES.items():
+        (root / "tables" / name).write_text("\n".join(rows))
     return root
 
 
@@ -131,3 +147,57 @@ def test_ranks_train_as_one_does(folder, alone, tmp_path, more):
     np.testing.assert_allclose(
         on_parts, jgs.open_run(run_dir).logits(node_type="paper"), rtol=1e-3, atol=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--fanouts", "buys=3", "4"], r"one of \(author, writes, paper\).*got 'buys'"),
+        (["--fanouts", "writes=3,writes=2"], "must be written as writes=5,cites=10"),
+        (
+            ["--model", "sage", "--fanouts", "3"],
+            "got author 7, paper 3. Choose",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(folder, tmp_path, capsys, flags, says):
+    refused(tmp_path, capsys, says, "--dataset", folder / "data", *flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ([], "--model rgcn must be for a graph with node types.*got synthetic"),
+        (["--model", "sage"], "for a graph with relations.*without"),
+    ],
+)
+def test_a_graph_without_types_is_refused(tmp_path, capsys, flags, says):
+    refused(tmp_path, capsys, says, "--data-options", *UNTYPED, *flags)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "says"),
+    [
+        ("nodes_shop.csv", ["id,area"], "shop.csv must have nodes; got no row"),
+        (
+            "edges_item_in_user.csv",
+            ["src,dst", "3,i1"],
+            "item.* got '3' at position 0",
+        ),
+        ("edges_user_buys_item.csv", ["src,dst", "77,i3"], "got 77 at position 0"),
+    ],
+)
+def test_tables_with_a_mistake_are_refused(folder, tmp_path, capsys, name, rows, says):
+    """A type without nodes, an edge between the wrong types, and one of an unknown node."""
+    wrong = tmp_path / "wrong"
+    shutil.copytree(folder / "tables", wrong)
+    (wrong / name).write_text("\n".join([*rows, ""]))
+    refused(tmp_path, capsys, says, "--dataset", wrong, "--fanouts", "2", "2")
+
+
+def refused(tmp_path, capsys, says, *flags):
+    assert train(tmp_path / "run", *flags) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1, said
+    assert re.search(says, said), said
+    assert not (tmp_path / "run" / "checkpoints").exists()

@@ -144,7 +144,8 @@ def planned_vanilla(
     held = [np.zeros(num_nodes, bool) for _ in seeds]
     for mask, own in zip(held, seeds, strict=True):
         mask[own] = True
-    shape, distinct = GraphShape(num_nodes, num_edges), items is None
+    shape = GraphShape.of(graphs[0])._replace(num_edges=num_edges)
+    distinct = items is None
     if not distinct:
         degrees = [np.diff(np.asarray(g.indptr)).max(keepdims=True, initial=0) for g in graphs]
         shape = shape._replace(max_degree=int(all_gather_rows(comm, degrees).max()))
