@@ -54,8 +54,8 @@ class ByRelation(Mapping):
         return repr(dict(sorted(self._fanouts.items(), key=lambda item: str(item[0]))))
 
     def total(self, num_relations: int) -> int:
-        """How many neighbours a node draws at most in a graph of so many relations; -1 where
-        there is no limit, or where it is not known."""
+        """How many neighbours a node draws at most in a graph of so many relations, 0 where
+        their number is not known; -1 where there is no limit, or where it is not known."""
         ks = [k for name, k in self._fanouts.items() if name != ANY]
         if ANY in self._fanouts:
             if num_relations == 0:

@@ -208,6 +208,14 @@ def test_capacities_are_planned_and_super_batches_equal_their_batches():
         assert_equal(alone, batch)
 
 
+def test_a_star_has_no_total_where_the_relations_are_not_known():
+    assert [ByRelation({"*": 3}).total(n) for n in (0, 1, 4)] == [-1, 3, 12]
+    assert [ByRelation({"*": 3, "cites": 5}).total(n) for n in (0, 1, 4)] == [-1, 5, 14]
+    assert [ByRelation({"cites": 5}).total(n) for n in (0, 4)] == [5, 5]
+    degree = np.array([0, 2, 50])
+    assert Neighbors(({"*": 3},)).expected_draws(0, degree).tolist() == [0, 2, 50]
+
+
 def test_a_sampler_is_known_by_its_fanouts():
     one = Neighbors(({"writes": 5, "cites": 10}, 3))
     other = Neighbors(({"cites": 10, "writes": 5}, 3))

@@ -156,7 +156,7 @@ def test_a_checkpoint_remembers_the_types(folder):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"model": "sage"}, "author 40 sparse, paper 3, venue none.*Choose a model of typed"),
+        ({"model": "sage"}, "equally many.*author 40, paper 3.*Choose a model of typed"),
         (
             {"dataset": "plain"},
             "must be for a graph with node types.*got untyped, which has none",
@@ -181,4 +181,4 @@ def test_models_and_data_that_do_not_fit_are_refused(folder, changes, says):
 def test_the_command_refuses_in_one_line(folder, tmp_path, capsys):
     arguments = ["--dataset", str(folder / "data"), "--run-dir", str(tmp_path / "run")]
     assert main([*arguments, "--batch-size", "20"]) == 2
-    assert "--model sage must have features of one width" in capsys.readouterr().err
+    assert "must have equally many for a model that knows no types" in capsys.readouterr().err

@@ -55,7 +55,9 @@ class TypedExchange:
 
     Where the wire rounds nothing, the table of a type of dense rows is the tuple of the rank's
     own matrices, its cache, and what other ranks sent: no row is put together. Otherwise it is
-    one matrix of the rows of the batch's nodes of that type, with some room to spare.
+    one matrix of the rows of the batch's nodes of that type, with some room to spare. A node of
+    a type without features has its place within the type of the whole graph, by which a model
+    finds its learned row.
 
     All ranks must call it equally often. A call takes 2 rounds, and 2 more as a call of
     `FeatureExchange` does. Raises `InputError`.
