@@ -94,7 +94,8 @@ def test_the_command_describes_each_type(make, tmp_path, capsys):
     make().save(tmp_path / "mine")
     assert main(["describe", str(tmp_path / "mine")]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["features"] == {"user": 3, "item": 30, "shop": 0}
+    widths = {name: each["width"] for name, each in found["features_of_types"].items()}
+    assert widths == {"user": 3, "item": 30, "shop": 0}
 
 
 def test_fingerprints_tell_types_apart(make):
