@@ -53,7 +53,7 @@ struct Hop {
   int32_t* indices;    // [edge_capacity]
   int64_t* edge_id;    // [edge_capacity] or null
   float* edge_weight;  // [edge_capacity] or null
-  int16_t* edge_type;  // [edge_capacity] or null
+  int16_t* edge_type = nullptr;  // [edge_capacity] or null
   int32_t num_targets, num_sources, num_edges;  // results
   // What the hop needed of its capacities. After an overflow it is 0 where it is not known, and
   // one source more than fits where the sources do not fit.
