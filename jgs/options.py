@@ -84,15 +84,18 @@ class Known(NamedTuple):
         kinds = get_args(self.kind) or (self.kind,)
         return get_args(kinds[0]) or kinds if self.many else kinds
 
-    def parsed(self, text: str) -> Any:
-        """The value, or each value of a tuple, that a text on the command line stands for.
-        Raises `ValueError`."""
-        try:
-            return self.item(text)
-        except ValueError:
-            if str in self._kinds and "=" in text:
-                return text
-            raise
+    @property
+    def parser(self) -> Callable[[str], Any]:
+        """Makes the value, or each value of a tuple, of a text on the command line. Where text
+        stands for numbers too, it has a `=`."""
+        if self.item is str or str not in self._kinds:
+            return self.item
+
+        def parsed(text: str) -> Any:
+            return text if "=" in text else self.item(text)
+
+        parsed.__name__ = self.item.__name__  # argparse names it where a value is invalid
+        return parsed
 
     @property
     def many(self) -> bool:

@@ -130,8 +130,7 @@ def add_flag(found: Any, name: str, known: Known) -> None:
     if kind is bool:
         options["action"] = argparse.BooleanOptionalAction if known.default else "store_true"
     else:
-        parsed = kind if kind is str else known.parsed
-        options |= {"type": parsed, "metavar": option.metavar or kind.__name__.upper()}
+        options |= {"type": known.parser, "metavar": option.metavar or kind.__name__.upper()}
         if known.many:
             options["nargs"] = "+"
         if option.choices:
