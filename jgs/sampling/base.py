@@ -38,8 +38,7 @@ Fanouts = Annotated[tuple[int, ...], _FANOUTS]
 FanoutsByRelation = Annotated[
     tuple[int | str | ByRelation, ...],
     _FANOUTS._replace(
-        help="neighbours to draw per node in each layer, seeds' hop first; -1: all; "
-        "cites=5,writes=9: by relation"
+        help="neighbours of a node by layer, seeds' first; -1: all; a=5,b=9: by relation"
     ),
 ]
 Sizes = Annotated[
