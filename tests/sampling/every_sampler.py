@@ -6,7 +6,7 @@ from functools import cache
 import jax
 import numpy as np
 
-from jgs import kernels
+from jgs import Graph, Schema, kernels
 from jgs.sampling import (
     ASGCN,
     GCNBS,
@@ -78,6 +78,24 @@ CASES = {
     ],
 }
 EVERY = [case for cases in CASES.values() for case in cases]
+
+
+RELATIONS = ("a in a", "b to a", "a to b", "b in b", "b up b")
+
+
+def typed(made):
+    """The graph `made` of `N` nodes with two node types, relations and features. The ends of an
+    edge decide its relation; of the two between nodes of type b, its weight does."""
+    schema = Schema((("a", N // 3), ("b", N - N // 3)), [one.split() for one in RELATIONS])
+    src, weight = np.asarray(made.indices), np.asarray(made.edge_weight)
+    dst = np.repeat(np.arange(N), np.asarray(made.degrees()))
+    kind = 2 * (dst >= N // 3) + (src >= N // 3)
+    kind += (kind == 3) & (weight > np.median(weight))
+    order = np.lexsort((kind, dst))
+    arrays = made.indptr, src[order], weight[order]
+    graph = Graph(*arrays, edge_type=kind[order].astype(np.int16), schema=schema)
+    features = np.random.default_rng(4).normal(size=(N, 5)).astype(np.float32)
+    return graph.with_node_columns(features=features)
 
 
 @cache

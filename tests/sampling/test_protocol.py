@@ -30,9 +30,10 @@ from every_sampler import (
     room_of,
     seeds_for,
     state_of,
+    typed,
 )
 
-from jgs import Graph, InputError, Schema, kernels
+from jgs import Graph, InputError, kernels
 from jgs.dist.batches.source import HybridSampler
 from jgs.dist.communicators.mesh import Mesh
 from jgs.sampling import (
@@ -52,30 +53,12 @@ from jgs.sampling.seeds import Seeds
 from jgs.tables import SAMPLERS
 
 KERNELS = kernels.available()
-RELATIONS = (
-    ("a", "in", "a"),
-    ("b", "to", "a"),
-    ("a", "to", "b"),
-    ("b", "in", "b"),
-    ("b", "up", "b"),
-)
 each = pytest.mark.parametrize(("sampler", "other"), EVERY, ids=repr)
 
 
 @pytest.fixture
 def graph(make_graph):
-    features = np.random.default_rng(4).normal(size=(N, 5)).astype(np.float32)
-    made = make_graph(N, E)
-    schema = Schema((("a", N // 3), ("b", N - N // 3)), RELATIONS)
-    src, weight = np.asarray(made.indices), np.asarray(made.edge_weight)
-    dst = np.repeat(np.arange(N), np.asarray(made.degrees()))
-    # The ends decide the relation; of the two between nodes of type b, the weight does.
-    kind = 2 * (dst >= N // 3) + (src >= N // 3)
-    kind += (kind == 3) & (weight > np.median(weight))
-    order = np.lexsort((kind, dst))
-    arrays = made.indptr, src[order], weight[order]
-    typed = Graph(*arrays, edge_type=kind[order].astype(np.int16), schema=schema)
-    return typed.with_node_columns(features=features)
+    return typed(make_graph(N, E))
 
 
 def check_seeds(sampler, batch, given):

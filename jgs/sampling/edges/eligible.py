@@ -80,12 +80,11 @@ def eligible(
       window: only edges from `cutoff - window` on are eligible. None: there is no such limit.
     """
     row, length = rows_of(graph.indptr, nodes, real)
-    start = row
+    rows = Eligible(nodes, row, row, length, length, cutoff)
     if relation is not None:
-        assert graph.edge_type is not None
-        begin, end = (count_less(graph.edge_type, row, length, relation + i) for i in (0, 1))
-        start, length = row + begin, end - begin
+        rows = of_relation(graph, rows, relation)
     if cutoff is not None:
+        start, length = rows.start, rows.length
         assert graph.edge_time is not None
         end = count_less(graph.edge_time, start, length, cutoff)
         begin = jnp.zeros_like(end)
@@ -93,8 +92,8 @@ def eligible(
             least = jnp.iinfo(jnp.int64).min
             since = jnp.where(cutoff < least + window, least, cutoff - window)
             begin = count_less(graph.edge_time, start, length, since)
-        start, length = start + begin, end - begin
-    return holes_of(Eligible(nodes, row, start, length, length, cutoff), excluded)
+        rows = rows._replace(start=start + begin, length=end - begin, num=end - begin)
+    return holes_of(rows, excluded)
 
 
 def rows_of(
