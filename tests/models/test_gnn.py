@@ -16,22 +16,30 @@ from jgs.ops import gather
 from jgs.sampling import sample_neighbors
 from jgs.train import exact_inference
 from jgs.train.config import Config
-from jgs.train.loop.model import make_model
+from jgs.train.loop.model import Types, make_model
 
 N, WIDTHS = 50, (6, 8, 3)
 
 
 def hub_graph():
-    """A random graph with a hub (node 7, 300 in-edges) and isolated nodes (the last five)."""
+    """A random graph with a hub (node 7, 300 in-edges) and isolated nodes (the last five). Its
+    edges are of two relations."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, N - 5, (2, 150))
     src, dst = np.r_[src, rng.integers(0, N - 5, 300)], np.r_[dst, np.full(300, 7)]
-    return jgs.Graph.from_edges(src, dst, N)
+    first = np.arange(src.size) % 3 == 0
+    edges = {
+        ("node", name, "node"): (src[of], dst[of]) for name, of in (("a", first), ("b", ~first))
+    }
+    return jgs.Graph.from_relations({"node": N}, edges)
 
 
 def model_of(name, **options):
     own = {"heads": 2} if name.startswith("gat") else {}
-    return MODELS[name](*WIDTHS, 2, rngs=nnx.Rngs(0), **own, **options)
+    maker, (width, *others) = MODELS[name], WIDTHS
+    if getattr(maker, "typed", False):
+        own, width = {"schema": hub_graph().schema}, (width,)
+    return maker(width, *others, 2, rngs=nnx.Rngs(0), **own, **options)
 
 
 def batch_of(graph, seeds, fanouts=(-1, -1), **options):
@@ -52,7 +60,7 @@ def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
     graph, model = hub_graph(), model_of(name, dropout=0.3)
     x = np.random.default_rng(1).normal(size=(N, WIDTHS[0])).astype(np.float32)
     seeds, params = np.arange(N, dtype=np.int32), nnx.state(model)
-    batch = batch_of(graph, seeds)
+    batch = batch_of(graph, seeds, edges=model.edge_columns)
     want = np.asarray(outputs_of(model, batch, x))
     close = {"rtol": 1e-3, "atol": 1e-5 * np.abs(want).max()}
     ones = [jnp.ones(block.edge_capacity) for block in batch.blocks]
@@ -71,8 +79,9 @@ def test_dropout_padding_and_overflow(name):
     graph, model = hub_graph(), model_of(name, dropout=0.5)
     x = jnp.asarray(np.random.default_rng(1).normal(size=(N, WIDTHS[0])), jnp.float32)
     seeds, key = np.array([7, 3, 49, 0], np.int32), jax.random.key(3)
-    batch = batch_of(graph, seeds, (4, 4))
-    padded = batch_of(graph, np.r_[seeds, [N] * 5].astype(np.int32), (4, 4))
+    batch = batch_of(graph, seeds, (4, 4), edges=model.edge_columns)
+    slots = np.r_[seeds[:2], [N] * 5, seeds[2:]].astype(np.int32)  # padding in the middle
+    padded = batch_of(graph, slots, (4, 4), edges=model.edge_columns)
 
     @nnx.jit
     def loss_and_grads(model, batch, key, fill):
@@ -135,15 +144,16 @@ def test_what_a_stack_refuses():
 
 
 def test_the_command_makes_each_model_with_its_own_options():
-    for name in MODELS:
-        model = make_model(Config(model=name), 6, 3, False, jax.random.key(0))
+    for name, maker in MODELS.items():
+        types = Types((6,), hub_graph().schema) if getattr(maker, "typed", False) else None
+        model = make_model(Config(model=name), 6, 3, False, jax.random.key(0), types)
         assert isinstance(model, GNN)
     model = make_model(Config(model="gatv2", heads=4), 6, 3, True, jax.random.key(0))
     first, last = model.layers
     assert (first.num_heads, first.version, last.num_heads) == (4, 2, 1)
     assert (model.input_dropout, model.attention_dropout) == (0.5, 0.5)
     for given, said in (
-        ({"model": "gcn", "reduce": "max"}, "--reduce must be for --model sage; got"),
+        ({"model": "gcn", "reduce": "max"}, "--reduce must be for --model sage or rgcn or rsage; got"),
         ({"heads": 4}, "--heads must be for --model gat or gatv2"),
         (
             {"model": "gat", "hidden": 60},
