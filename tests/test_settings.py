@@ -67,8 +67,17 @@ def data():
     return graph, *arrays, jax.random.key(3, impl="threefry2x32")
 
 
+@functools.cache
+def typed_graph():
+    """The edges of `data`, each of one of two relations."""
+    ends = np.random.default_rng(0).integers(0, N, (2, E))
+    edges = {("node", "a", "node"): ends[:, ::2], ("node", "b", "node"): ends[:, 1::2]}
+    return jgs.Graph.from_relations({"node": N}, edges)
+
+
 def loader(sampler, **options):
     graph, *_, key = data()
+    graph = typed_graph() if "type" in getattr(sampler, "edges", ()) else graph
     seeds = np.stack([SEEDS, SEEDS[::-1]], axis=1) if isinstance(sampler, Seal) else SEEDS
     return Loader(graph, seeds, 8, sampler, key=key, prefetch=0, **options)
 
@@ -107,12 +116,14 @@ def operations():
 
 def model_of(name, key, in_features=F):
     """Flax makes parameters of Python's numbers, which no transfer guard lets pass."""
-    widths = {"heads": 2} if name.startswith("gat") else {}
+    widths, own = (in_features, 4, C, 2), {}
+    if getattr(MODELS[name], "typed", False):
+        widths, own = ((in_features,), 4, C, 2), {"schema": typed_graph().schema}
+    if name.startswith(("gat", "rgat", "hgt")):
+        own["heads"] = 2
     with jax.transfer_guard("allow"):
         rngs = nnx.Rngs(key)
-        return MODELS[name](
-            in_features, 4, C, 2, dropout=0.5, norm="layer", rngs=rngs, **widths
-        )
+        return MODELS[name](*widths, dropout=0.5, norm="layer", rngs=rngs, **own)
 
 
 def training(name):
@@ -121,10 +132,11 @@ def training(name):
     def train():
         graph, features, labels, key = data()
         model = model_of(name, key)
+        graph = typed_graph() if model.edge_columns else graph
         graphdef, params = nnx.split(model)
         optimizer = make_optimizer(0.01)
         state, step = init_state(params, optimizer), make_train_step(graphdef, optimizer)
-        for batch in loader(SAMPLERS["uniform"]):
+        for batch in loader(Neighbors((3, 2), edges=model.edge_columns)):
             batch = batch.with_degrees(graph.degrees())
             x = ops.gather(features, batch.nodes)
             state = step(state, key, batch, x, labels)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-import scipy.sparse
+import scipy
 
 from jgs.errors import InputError
 from jgs.graph.device import as_device, reduce_arrays

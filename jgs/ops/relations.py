@@ -164,8 +164,9 @@ def dense_slots(num_targets: int, num_relations: int) -> Slots:
     width = -(-max(num_targets, 1) // TILE) * TILE
     tile = jnp.arange(num_relations * width // TILE, dtype=jnp.int32)
     place = jnp.arange(num_relations * width, dtype=jnp.int32) % width
-    target, relation = jnp.arange(num_targets, dtype=jnp.int32), jnp.arange(num_relations)
-    indices = target[:, None] + (width * relation).astype(jnp.int32)
+    target = jnp.arange(num_targets, dtype=jnp.int32)
+    first = width * jnp.arange(num_relations, dtype=jnp.int32)
+    indices = target[:, None] + first[None, :]
     sums = Block(
         jnp.arange(num_targets + 1, dtype=jnp.int32) * num_relations,
         indices.reshape(-1),

@@ -8,7 +8,12 @@ import pytest
 import jgs
 from jgs import InputError, kernels
 from jgs.sampling import Capacity, sample_neighbors
-from jgs.sampling.algorithms.nodewise.neighbors_draws import Spec, sample_kernel, sample_plain
+from jgs.sampling.algorithms.nodewise.neighbors_draws import (
+    Indexed,
+    Spec,
+    sample_kernel,
+    sample_plain,
+)
 from jgs.sampling.seeds import Seeds
 
 KEYS = jax.random.split(jax.random.key(8), 5)
@@ -214,7 +219,7 @@ def test_batches_apart(name, monkeypatch, same_bits, make_graph):
 
     def sample(key_data, seeds, spec):
         implementation = sample_plain if name == "plain" else sample_kernel
-        return implementation(key_data, graph, Seeds(seeds), spec)
+        return implementation(key_data, Indexed(graph), Seeds(seeds), spec)
 
     with jax.enable_x64(True):
         (expected,) = jax.jit(sample, static_argnums=2)(key_data, seeds, together)

@@ -31,8 +31,10 @@ def tiny(name):
     src, dst = (np.array(ends, np.int32) for ends in EDGES[name])
     n = 1 if name == "one node" else N
     made = Graph.from_edges(src, dst, n, np.ones(src.size, np.float32))
-    schema = Schema((("a", n // 2), ("b", n - n // 2)))
-    graph = Graph(made.indptr, made.indices, made.edge_weight, schema=schema)
+    relations = [("a", "in", "a"), ("b", "up", "b")]
+    schema = Schema((("a", n // 2), ("b", n - n // 2)), relations)
+    kinds = {"edge_type": (np.sort(dst) >= n // 2).astype(np.int16), "schema": schema}
+    graph = Graph(made.indptr, made.indices, made.edge_weight, **kinds)
     return graph.with_node_columns(features=np.ones((n, 3), np.float32))
 
 

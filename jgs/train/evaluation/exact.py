@@ -283,7 +283,7 @@ class _Evaluation:
             own = padded(chunk - rank.first, num_rows, rank.num_own)
             x = take(rows, own)
             state: Any = nothing((num_states, stage.reduced_width), stage.reduce)
-            kind = self._kind(chunk)
+            kind = jax.device_put(self._kind(chunk))
             if state is None:
                 state = begin(*layer, x, take(messages, own), kind)
             count = np.zeros(num_states, np.int64)
@@ -338,7 +338,8 @@ class _Evaluation:
             for chunk in edges.chunks(asked):
                 ids = padded(chunk, edges.num_rows, edges.num_nodes)
                 own = padded(chunk - rank.first, edges.num_rows, rank.num_own)
-                h = project(self.graphdef, params, features, ids, own, self.schema)
+                given = jax.device_put((ids, own))
+                h = project(self.graphdef, params, features, *given, self.schema)
                 output[chunk - rank.first] = jax.device_get(h)[: chunk.size]
         return [self._settled(output) for output in outputs]
 
