@@ -97,6 +97,11 @@ class TypedInputs(nnx.Module):
         if self.has_embedding:
             self.embedding = glorot(rngs, (rows, out_features))
 
+    @property
+    def needs_rows(self) -> bool:
+        """Whether `TypedRows.learned` must hold the rows of nodes without features."""
+        return 0 in self.in_features and not self.has_embedding
+
     def __call__(self, x: Any, kind: jax.Array | None = None) -> jax.Array:
         if isinstance(x, TypedRows):
             h = self._rows(x)

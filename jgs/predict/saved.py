@@ -14,6 +14,8 @@ from jgs.errors import InputError
 from jgs.graph.shown import Shown
 from jgs.train.config import Config
 from jgs.train.loop import checkpoint, folder
+from jgs.train.loop.learned import rows_by_type
+from jgs.train.loop.model import types_of
 
 PARAMS = ("best", "last")
 
@@ -49,6 +51,9 @@ def read_run(
             kept = {"rows": arrays["rows"]}
         else:
             kept = {"best": arrays["best_params"], "last": arrays["state"]["params"]}
+            if "learned" in arrays:
+                _put_rows(kept["best"], record["shape"], arrays["best_learned"])
+                _put_rows(kept["last"], record["shape"], arrays["learned"]["rows"])
         needed = {"data"} if embeds else {"data", "shape"}
         if missing := needed - set(record):
             raise KeyError(*missing)
@@ -60,6 +65,15 @@ def read_run(
         ) from None
     epochs = record.get("loader", {}).get("epoch", 0)
     return text, kept, record | {"epochs": epochs}, folder.read_metrics(run_dir, epochs)
+
+
+def _put_rows(params: dict[str, Any], shape: dict[str, Any], rows: np.ndarray) -> None:
+    """Adds the rows that were learned beside the parameters to them, where the model of an
+    opened run has them."""
+    types = types_of(shape)
+    assert types is not None
+    inputs = params.get("encoder", params)["inputs"]
+    inputs["embedding"] = {"value": rows_by_type(types.schema, types.widths, rows)}
 
 
 class Opened(Shown):

@@ -220,7 +220,7 @@ def test_mesh_programs_have_two_collectives_and_one():
     rows, token = table.pull(nodes)
     split, owners = table._table, table._owners
     pull = split._fetch.lower(split.rows, nodes, owners.offsets, owners.first)
-    push = table._apply.lower(split.rows, split.slots, token, rows)
+    push = table._apply.lower(split.rows, split.slots, token, rows, table._unit)
     for lowered, rounds in ((pull, 2), (push, 1)):
         text = lowered.compile().as_text()
         assert text.count(" all-to-all(") == rounds

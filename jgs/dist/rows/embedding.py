@@ -7,7 +7,7 @@ where a sparse optimiser updates these rows alone. These are DistDGL's distribut
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -106,11 +106,18 @@ class ShardedEmbedding:
         self.extra_rounds = 0
         self._optimizer = optimizer
         self._init = init or jax.nn.initializers.normal(width**-0.5)
-        self._pending: tuple[Token, Any] | None = None
+        self._pending: tuple[Token, Any, Any] | None = None
+        self._unit = comm.same(np.float32(1))
         made = comm.program(self._make, (SAME, SAME), OWN)
         rows = made(owners.offsets, comm.same(key_data))
         self._table = SplitRows(owners, rows, (width,), lambda table: table.rows)
-        self._apply = self._table.program(self._update)
+        self._apply = self._table.program(self._update, SAME)
+
+    def resize(self, capacity: int) -> None:
+        """Sets the capacity. All ranks call it alike; the next pull and push compile."""
+        self.flush()
+        self.capacity = self._table.resize(capacity)
+        self._apply = self._table.program(self._update, SAME)
 
     def pull(self, nodes: Any) -> tuple[Any, Token]:
         """The rows of `nodes`, and the token that `push` needs. Without a push no row is
@@ -120,14 +127,16 @@ class ShardedEmbedding:
         self.flush()
         return rows, token
 
-    def push(self, token: Token, gradient: Any) -> None:
+    def push(self, token: Token, gradient: Any, scale: Any = None) -> None:
         """Adds up the gradients of all ranks for the rows that they pulled, and updates these.
 
         `gradient` is that of the loss over the seeds of all ranks. A mean over a rank's own
-        seeds must be multiplied by the rank's share of the seeds.
+        seeds must be multiplied by the rank's share of the seeds. `scale`, a `SAME` float32
+        scalar, multiplies what the optimiser adds to the rows: a learning rate by the steps of
+        a run, where an `optax` schedule would count those in which a row was touched.
         """
         self.flush()
-        self._pending = (token, gradient)
+        self._pending = (token, gradient, self._unit if scale is None else scale)
         self.extra_rounds += len(token) - 1
         if not self.late:
             self.flush()
@@ -135,8 +144,8 @@ class ShardedEmbedding:
     def flush(self) -> None:
         """Applies the push that `late` holds back, if there is one."""
         if self._pending is not None:
-            (token, gradient), self._pending = self._pending, None
-            self._table.change(self._apply, token, gradient)
+            (token, *values), self._pending = self._pending, None
+            self._table.change(self._apply, token, *values)
 
     def state(self) -> list[Table]:
         """NumPy copies of the rows `offsets[r]` to `offsets[r+1]`, for each local rank.
@@ -154,6 +163,15 @@ class ShardedEmbedding:
         ranks call it. A pending push is applied first."""
         self.flush()
         return self._table.whole()
+
+    def joined(self, states: Sequence[Any]) -> Any:
+        """What `state` returned, or the rows of it, of all ranks in one, as `load_state` takes
+        it: on the process of rank 0, and zeros on the others. All ranks call it."""
+        return self._table.joined(states)
+
+    def local_ranges(self) -> list[tuple[int, int]]:
+        """The rows of each local rank: the first, and one more than the last."""
+        return self._owners.local_ranges()
 
     def load_state(self, whole: Table) -> None:
         """Continues from the joined states of any number of ranks.
@@ -186,7 +204,12 @@ class ShardedEmbedding:
         return Table(rows, jax.vmap(self._optimizer.init)(rows))
 
     def _update(
-        self, table: Table, slots: jax.Array, token: Token, gradient: jax.Array
+        self,
+        table: Table,
+        slots: jax.Array,
+        token: Token,
+        gradient: jax.Array,
+        scale: jax.Array,
     ) -> tuple[Table, jax.Array]:
         if gradient.shape != (*token[0].place.shape, self.width):
             raise InputError(
@@ -204,6 +227,7 @@ class ShardedEmbedding:
             touched = jax.tree.map(lambda a: read(a, at), table)
             update = jax.vmap(self._optimizer.update)
             updates, opt_state = update(gradient, touched.opt_state, touched.rows)
+            updates = updates * scale
             stepped = Table(optax.apply_updates(touched.rows, updates), opt_state)
             return jax.tree.map(lambda a, new: put_rows(a, at, new), table, stepped)
 

@@ -44,9 +44,19 @@ class SplitRows:
         self.shape, self._read = shape, read
         slots = [jnp.zeros(owners.num_own, jnp.int32) for _ in range(self.comm.num_local)]
         self.slots = self.comm.own(slots)
+        self._compile()
+
+    def _compile(self) -> None:
         program = self.comm.program
         self._fetch = program(self._one_round, (OWN, OWN, SAME, SAME), (OWN, OWN, SAME))
-        self._find = program(owners.find, (OWN, SAME, SAME), (OWN, SAME))
+        self._find = program(self.owners.find, (OWN, SAME, SAME), (OWN, SAME))
+
+    def resize(self, capacity: int) -> int:
+        """Sets the `capacity` of the owners, and returns it. Programs are compiled again, and
+        those that `program` returned must be made again."""
+        found = self.owners.resize(capacity)
+        self._compile()
+        return found
 
     def pull(self, ids: Any) -> tuple[Any, Token]:
         """The rows `[S, ...]` of the ids int32 `[S]`, both `OWN`, and the token of the request.
@@ -67,17 +77,17 @@ class SplitRows:
         further = [self._find(ids, owners.offsets, nth)[0] for nth in owners.further(most)]
         return [first, *further]
 
-    def program(self, change: Callable) -> Any:
-        """`change(rows, slots, token, values)`, compiled for all ranks. It runs on each rank,
-        and returns the rank's new `rows` and `slots`. What all ranks say of the rank's rows it
+    def program(self, change: Callable, *kinds: Any) -> Any:
+        """`change(rows, slots, token, values, ...)`, compiled for all ranks. It runs on each
+        rank, and returns the rank's new `rows` and `slots`. What all ranks say of its rows it
         takes from `Owners.deliver`. `slots` is int32 `[num_own]`, to be written to, and holds
-        anything at first."""
-        return self.comm.program(change, (OWN, OWN, OWN, OWN), OWN, donate=(0, 1))
+        anything at first. `kinds` are those of further arguments."""
+        return self.comm.program(change, (OWN, OWN, OWN, OWN, *kinds), OWN, donate=(0, 1))
 
-    def change(self, program: Any, token: Token, values: Any) -> None:
+    def change(self, program: Any, token: Token, values: Any, *more: Any) -> None:
         """Replaces the rows by what `program` makes of them and of `values` `[S, ...]`, `OWN`,
-        which have a row for each id of the token."""
-        self.rows, self.slots = program(self.rows, self.slots, token, values)
+        which have a row for each id of the token, and of its further arguments."""
+        self.rows, self.slots = program(self.rows, self.slots, token, values, *more)
 
     def local(self) -> list[Any]:
         """NumPy copies of each local rank's own rows: pytrees of `[n_r, ...]`."""
@@ -90,12 +100,23 @@ class SplitRows:
     def whole(self) -> np.ndarray:
         """The leaf that is read, `[N, ...]`: its values on the process of rank 0, elsewhere
         zeros. All ranks call it."""
-        tables = [np.asarray(self._read(rows)) for rows in self.comm.local(self.rows)]
-        whole = np.zeros((self.owners.num_rows, tables[0].shape[1]), tables[0].dtype)
-        places = [np.arange(*own, dtype=np.int32) for own in self.owners.local_ranges()]
-        rows = [table[: at.size] for table, at in zip(tables, places, strict=True)]
-        rows_of_all(self.comm, places, rows, whole if self.comm.rank == 0 else None)
-        return whole.reshape(len(whole), *self.shape)
+        tables = [self._read(rows) for rows in self.comm.local(self.rows)]
+        return self.joined(tables).reshape(-1, *self.shape)
+
+    def joined(self, own: Sequence[Any]) -> Any:
+        """The rows of all ranks, `[N, ...]`, on the process of rank 0, elsewhere zeros. All
+        ranks call it. `own` has for each local rank what `local` returns, or a leaf of it, of
+        4-byte numbers."""
+        places = [np.arange(*each, dtype=np.int32) for each in self.owners.local_ranges()]
+
+        def whole(*tables: Any) -> np.ndarray:
+            each = zip(tables, places, strict=True)
+            rows = [flat(np.asarray(table[: at.size])) for table, at in each]
+            found = np.zeros((self.owners.num_rows, rows[0].shape[1]), rows[0].dtype)
+            rows_of_all(self.comm, places, rows, found if self.comm.rank == 0 else None)
+            return found.reshape(len(found), *tables[0].shape[1:])
+
+        return jax.tree.map(whole, *own)
 
     def load(self, whole: Any) -> None:
         """Replaces the rows by those of a pytree of arrays `[N, ...]` that `check_saved` has

@@ -82,7 +82,8 @@ def exact_inference(
       graph: `jgs.Graph` of `N` nodes, with the edge columns that the layers read.
       features: `[N, F]`, a JAX array or `SparseFeatures`; for a model with `typed` also
         `TypedFeatures`. Such a model's input rows are computed first, for every node that the
-        first layer reads.
+        first layer reads. If its `inputs` have no learned rows, they are the tables of the
+        types whose width is 0.
       memory: bytes; the command's `--eval-memory`.
       scratch: the folder of the unnamed file; None: the system's folder for temporary files.
       weighted: whether to leave out the edges of weight 0, which weighted sampling never draws.

@@ -18,7 +18,7 @@ import jgs.ops
 from jgs.errors import InputError
 from jgs.files.writing import mib, reserve
 from jgs.graph import Schema, SparseFeatures, as_device
-from jgs.graph.typed_features import TypedFeatures
+from jgs.graph.typed_features import TypedFeatures, TypedRows
 
 # Rows of nodes: JAX arrays lie on the device, in one table or several. A NumPy array lies on
 # the host, and chunks of it are copied to the device.
@@ -61,7 +61,21 @@ def project(
         # A node without features has no row in its rank's tables. Its place names it.
         bare = jnp.array([table is None for table in features.tables])[kind]
         rows = rows._replace(place=jnp.where(bare, place, rows.place))
+        if inputs.needs_rows:
+            rows = _with_learned(rows, inputs.in_features)
     return inputs(rows, kind)
+
+
+def _with_learned(rows: TypedRows, widths: Sequence[int]) -> TypedRows:
+    """`rows`, where the tables of types without features, of width 0, are learned rows."""
+    each = list(zip(rows.tables, widths, strict=True))
+    learned = [
+        jgs.ops.gather(table, jnp.where(rows.kind == number, rows.place, -1))
+        for number, (table, width) in enumerate(each)
+        if not width
+    ]
+    tables = tuple(table if width else None for table, width in each)
+    return rows._replace(tables=tables, learned=sum(learned))
 
 
 def padded(ids: np.ndarray, size: int, value: int) -> np.ndarray:

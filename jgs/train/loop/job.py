@@ -76,10 +76,11 @@ class Job:
         return self._metric.name
 
     def model(self, key: jax.Array) -> Any:
-        """The model; `key` decides its first parameters."""
+        """The model; `key` decides its first parameters. The learned rows of a typed graph are
+        no parameters of jgs's models here: see `LearnedRows`."""
         data = self.data
         widths = (data.num_features, data.num_classes, data.sparse)
-        return make_model(self.config, *widths, key, data.types)
+        return make_model(self.config, *widths, key, data.types, embedding=False)
 
     def shape(self) -> dict[str, Any]:
         """What a checkpoint says about the model and its outputs beside the configuration."""
@@ -138,11 +139,13 @@ class Job:
                 batch = self._with_degrees(batch, self._degrees)
             yield batch, x
 
-    def metric(self, params: Any, split: str) -> float:
-        """The metric of the exact outputs on `split`, "val" or "test"."""
+    def metric(self, params: Any, split: str, features: Any = None) -> float:
+        """The metric of the exact outputs on `split`, "val" or "test". `features` are those of
+        the data with the rows that are learned beside `params`, where there are such."""
         nodes, labels = self.data.split(split), self.data.host_labels
         own = [np.asarray(labels[asked]) for asked in nodes]
-        return self._metric.measure(self.comm, self._infer(params, nodes), own)
+        outputs = self._infer(params, nodes, features=features)
+        return self._metric.measure(self.comm, outputs, own)
 
     def close(self) -> None:
         """Stops the loader's background work."""

@@ -12,7 +12,8 @@ import numpy as np
 from flax import nnx
 
 from jgs.dist.communicators.broadcast import everywhere
-from jgs.train.loop.schedules import learning_rate
+from jgs.train.loop.learned import LearnedRows
+from jgs.train.loop.schedules import Rate, learning_rate
 from jgs.train.loop.step import init_state, make_optimizer, make_train_step, start_epoch
 
 
@@ -78,9 +79,24 @@ class ModelLearner:
         self.state = job.comm.same(jax.block_until_ready(init_state(params, optimizer)))
         self.key = job.comm.same(jax.random.key_data(dropout_key))
         self.metric = job.metric_name
-        self._step = make_train_step(
-            graphdef, optimizer, job.comm, job.loss, job.loader.learns, job.count
-        )
+        self.learned = self._learned_rows(model, params_key, rate)
+        self.best_learned = self._own_rows()
+        how = (job.loss, job.loader.learns, job.count, self.learned is not None)
+        self._step = make_train_step(graphdef, optimizer, job.comm, *how)
+
+    def _own_rows(self) -> list[np.ndarray]:
+        """Copies of each local rank's learned rows, where there are such."""
+        return [] if self.learned is None else self.learned.own()
+
+    def _learned_rows(self, model: Any, key: jax.Array, rate: Rate) -> LearnedRows | None:
+        """The rows that are learned beside the model's parameters, or None."""
+        inputs: Any = getattr(getattr(model, "encoder", model), "inputs", None)
+        if not getattr(inputs, "needs_rows", False):
+            return None
+        job = self.job
+        comm, config, data = job.comm, job.config, job.data
+        of_data = (data.types.schema, data.offsets, jax.random.fold_in(key, 1), rate)
+        return LearnedRows(comm, inputs, *of_data, config.weight_decay)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -93,8 +109,14 @@ class ModelLearner:
     def step(self, batch: Any, x: Any, stop: bool) -> None:
         comm = self.job.comm
         asked = comm.own([np.float32(stop)] * comm.num_local)
+        if self.learned is not None:
+            x, token = self.learned.fill(batch, x)
+            number = int(self.state.step)
         done = self._step(self.state, self.key, batch, x, self.job.data.labels, asked)
-        if self.loader.learns:
+        if self.learned is not None:
+            done, gradient = done
+            self.learned.push(token, gradient, number)
+        elif self.loader.learns:
             done, feedback = done
             self.loader.update(batch, feedback)
         self.state = done
@@ -111,11 +133,19 @@ class ModelLearner:
 
     def evaluate(self, epoch: int) -> dict[str, Any]:
         params = _on_host(self.state.params)
-        value = self.job.metric(params, "val")
+        learned = self._own_rows()
+        value = self._metric(params, learned, "val")
         best, sign = self.best["val_accuracy"], self.job.sign
         if self.best["best_epoch"] == 0 or sign * value > sign * best:
-            self.best, self.best_params = {"best_epoch": epoch, "val_accuracy": value}, params
+            self.best = {"best_epoch": epoch, "val_accuracy": value}
+            self.best_params, self.best_learned = params, learned
         return {"val_accuracy": value, "metric": self.metric}
+
+    def _metric(self, params: Any, learned: Any, split: str) -> float:
+        if self.learned is None:
+            return self.job.metric(params, split)
+        features = self.learned.features(self.job.data.features, learned)
+        return self.job.metric(params, split, features)
 
     def spent(self, epoch: int) -> bool:
         patience = self.job.config.patience
@@ -125,9 +155,15 @@ class ModelLearner:
         arrays = {"state": self.state, "key": self.key, "best_params": self.best_params}
         if self.loader.learns:
             arrays["sampler_states"] = self.loader.sampler_states
+        if self.learned is not None:
+            own = {"learned": self.learned.state()}
+            arrays |= own | {"best_learned": self.learned.joined(self.best_learned)}
         return _on_host(arrays)
 
     def load(self, arrays: dict[str, Any]) -> None:
+        if self.learned is not None:
+            self.learned.table.load_state(arrays.pop("learned"))
+            self.best_learned = self.learned.parts_of(arrays.pop("best_learned"))
         # Copied into JAX's own buffers, which the steps can donate.
         arrays, comm = jax.tree.map(jnp.array, arrays), self.job.comm
         self.state, self.key = comm.same(arrays["state"]), comm.same(arrays["key"])
@@ -136,9 +172,12 @@ class ModelLearner:
             self.loader.sampler_states = comm.same(arrays["sampler_states"])
 
     def result(self, run_dir: Path | None) -> dict[str, Any]:
-        test = self.job.metric(self.best_params, "test")
+        test = self._metric(self.best_params, self.best_learned, "test")
         own = {"test_accuracy": test, **self.best, "metric": self.metric}
-        return own | {"params_sha256": digest(self.state.params)}
+        params = [self.state.params]
+        if self.learned is not None:
+            params.append(self.learned.table.rows())
+        return own | {"params_sha256": digest(params)}
 
 
 def digest(params: Any) -> str:

@@ -93,10 +93,11 @@ def make_model(
     sparse: bool,
     key: jax.Array,
     types: Types | None = None,
+    embedding: bool = True,
 ) -> GNN:
     """The model of a configuration, with computed parameters; `key` decides them. `sparse` says
     whether the features are sparse. A model of typed graphs is made for the `types`: it gets
-    their widths as `in_features`, and the `schema`.
+    their widths as `in_features`, and the `schema`; and if its class takes it, `embedding`.
 
     The function waits for the parameters. If memory runs out, JAX raises an error when it is
     waited for; when NumPy reads the arrays instead, JAX aborts the process.
@@ -107,6 +108,8 @@ def make_model(
     inputs: dict[str, Any] = {"in_features": num_features}
     if types is not None:
         inputs = {"in_features": types.widths, "schema": types.schema}
+        if "embedding" in arguments_of(OWNERS["model"].find(config.model)):
+            inputs["embedding"] = embedding
     model = config.made(
         "model",
         hidden_features=config.hidden,
@@ -122,13 +125,15 @@ def make_model(
     return model
 
 
-def make_pair_model(config: Config, shape: dict[str, Any], key: jax.Array) -> PairModel:
+def make_pair_model(
+    config: Config, shape: dict[str, Any], key: jax.Array, embedding: bool = True
+) -> PairModel:
     """The model of a configuration; `key` decides its first parameters. `shape` is what
-    `PairJob.shape` returned."""
+    `PairJob.shape` returned, and `embedding` as for `make_model`."""
     keys = jax.random.split(key, 3)
     width = shape["num_features"] + shape["learned"]
     of_encoder = (config, width, config.hidden, shape["sparse"], keys[0])
-    encoder = make_model(*of_encoder, types_of(shape))
+    encoder = make_model(*of_encoder, types_of(shape), embedding)
     decoder = make_decoder(config, shape, nnx.Rngs(keys[1]))
     nodes, learned = shape["num_nodes"], shape["learned"]
     return PairModel(encoder, decoder, nodes, learned, rngs=nnx.Rngs(keys[2]))

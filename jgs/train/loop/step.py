@@ -72,6 +72,7 @@ def make_train_step(
     loss: Loss = node_loss,
     feedback: bool = False,
     count: Count = count_seeds,
+    learned: bool = False,
 ) -> Callable[..., Any]:
     """Returns `train_step(state, key, batch, x, labels, stop=0.0) -> state`, jitted, with its
     state donated.
@@ -92,6 +93,10 @@ def make_train_step(
     With `feedback` the function returns a pair: the state, and the `Feedback` (`OWN`) that an
     adaptive sampler's `update` takes. The model then needs `observed` and `message_widths`, as
     `jgs.models.GNN` has them, and `x` must be the rows of all input nodes.
+
+    With `learned` the function returns the state and the gradient of the loss, over all ranks'
+    seeds, with respect to `x.learned`, float32 `[S, W]` (`OWN`), which a `ShardedEmbedding`
+    takes. Then `x` is `TypedRows` with these rows. It excludes `feedback`.
     """
     ranks = comm if comm is not None and comm.size > 1 else None
 
@@ -100,15 +105,17 @@ def make_train_step(
             key = jax.random.wrap_key_data(key, impl="threefry2x32")
         dropout_key = jax.random.fold_in(key, state.step)
 
-        def loss_of(params):
+        def loss_of(params, rows):
             model = nnx.merge(graphdef, params)
-            return loss(model(batch, x, key=dropout_key), batch, labels)
+            inputs = x._replace(learned=rows) if learned else x
+            return loss(model(batch, inputs, key=dropout_key), batch, labels)
 
         def observed_loss_of(params, probes):
             model = nnx.merge(graphdef, params)
             outputs, messages = model.observed(batch, x, probes, key=dropout_key)
             return loss(outputs, batch, labels), messages
 
+        reported: Any = None
         if feedback:
             widths = nnx.merge(graphdef, state.params).message_widths
             # Zeros `[T, M]` for every layer, to be added to the aggregated rows.
@@ -118,10 +125,14 @@ def make_train_step(
             (value, messages), (gradients, of_rows) = both(state.params, probes)
             reported = Feedback(messages, of_rows)
         else:
-            value, gradients = jax.value_and_grad(loss_of)(state.params)
-        total, stop = count(batch), jnp.asarray(stop, jnp.float32)
+            both = jax.value_and_grad(loss_of, argnums=(0, 1))
+            value, (gradients, of_inputs) = both(state.params, x.learned if learned else None)
+        mine = total = count(batch)
+        stop = jnp.asarray(stop, jnp.float32)
         if ranks is not None:
             value, gradients, total, stop = _over_ranks(ranks, value, gradients, total, stop)
+        if learned:
+            reported = of_inputs * (mine / jnp.maximum(total, 1))
         with usual_promotion():  # Optax needs it
             updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         new = TrainState(
@@ -132,12 +143,12 @@ def make_train_step(
             state.num_seeds + total,
             stop,
         )
-        return (new, reported) if feedback else new
+        return (new, reported) if feedback or learned else new
 
     if comm is None:
         return jax.jit(train_step, donate_argnums=0)
     specs = (SAME, SAME, OWN, OWN, SAME, OWN)
-    results = (SAME, OWN) if feedback else SAME
+    results = (SAME, OWN) if feedback or learned else SAME
     return comm.program(train_step, specs, results, donate=(0,))
 
 

@@ -110,11 +110,11 @@ class EdgeJob(PairJob):
         error = jnp.where(mask, outputs.positive[:, 0] - wanted, 0)
         return jnp.sum(error**2) / jnp.maximum(jnp.sum(mask), 1)
 
-    def metric(self, params: Any, split: str) -> float:
+    def metric(self, params: Any, split: str, features: Any = None) -> float:
         """The metric of a split, from exact rows."""
         edges = getattr(self.targets, split)
         nodes = np.unique(np.concatenate([edges["src"], edges["dst"]]))
-        rows = self.rows_of(params, split, nodes)
+        rows = self.rows_of(params, split, nodes, features)
         src, dst = (np.searchsorted(nodes, edges[end]) for end in ("src", "dst"))
         outputs = self.decode(params, rows, src, dst, edges.get("relation"))
         if self.numbers:

@@ -209,18 +209,21 @@ class LinkJob(PairJob):
                 "Choose --mode hybrid, or --metric mrr.",
             )
 
-    def metric(self, params: Any, split: str) -> float:
+    def metric(self, params: Any, split: str, features: Any = None) -> float:
         """The metric of a split, from exact rows, with negatives that the run's key decides."""
         if (measure := self._kind.measure) is None:
-            return self._of_lists(params, split)
-        return measure(*self.scores(params, split), self.judged[split].mask, self.task.metric_k)
+            return self._of_lists(params, split, features)
+        scores = self.scores(params, split, features)
+        return measure(*scores, self.judged[split].mask, self.task.metric_k)
 
-    def scores(self, params: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def scores(
+        self, params: Any, split: str, features: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The scores of the links in `judged[split]`, float32 `[n]`, and of its negatives, from
         exact rows."""
         made = self.judged[split]
         nodes = made.nodes
-        rows = self.rows_of(params, split, nodes)
+        rows = self.rows_of(params, split, nodes, features)
         src, dst, other_src, other_dst = (
             np.searchsorted(nodes, a).astype(np.int32).reshape(-1)
             for a in (made.src, made.dst, made.other_src, made.other_dst)
@@ -231,11 +234,12 @@ class LinkJob(PairJob):
         negative = self.decode(params, rows, other_src, other_dst, of)
         return positive, negative.reshape(made.other_src.shape)
 
-    def _of_lists(self, params: Any, split: str) -> float:
+    def _of_lists(self, params: Any, split: str, features: Any) -> float:
         """Recall@k or NDCG@k: of the best `k` of all nodes that a link's target may be, without
         those that are linked to its source in an earlier split."""
         made, known = self.judged[split], self._known(split)
-        rows = self.rows_of(params, split, np.arange(self.num_nodes, dtype=np.int32))
+        every = np.arange(self.num_nodes, dtype=np.int32)
+        rows = self.rows_of(params, split, every, features)
         src, dst = made.src, made.dst
         if self.targets.undirected:
             src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
@@ -244,7 +248,7 @@ class LinkJob(PairJob):
         queries, begins = np.unique(pairs[:, 0], return_index=True)
         relevant = np.split(pairs[:, 1], begins[1:])
         relation = None if made.relation is None else int(made.relation[0])
-        candidates = np.arange(self.num_nodes, dtype=np.int32)
+        candidates = every
         if relation is not None:
             candidates = self._ends(relation).dst
         decoder, k = self.decode.decoder(params), self.task.metric_k

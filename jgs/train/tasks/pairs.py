@@ -167,7 +167,7 @@ class PairJob(Job):
         return {"num_relations": len(schema.relations) if schema is not None else 0}
 
     def model(self, key: jax.Array) -> PairModel:
-        return make_pair_model(self.config, self.shape(), key)
+        return make_pair_model(self.config, self.shape(), key, embedding=False)
 
     def shape(self) -> dict[str, Any]:
         return {
@@ -193,14 +193,16 @@ class PairJob(Job):
         }
         self.decode = Decoded(model)
 
-    def rows_of(self, params: Any, split: str, nodes: np.ndarray) -> np.ndarray:
+    def rows_of(
+        self, params: Any, split: str, nodes: np.ndarray, features: Any = None
+    ) -> np.ndarray:
         """float32 `[n, F]`, on every rank: the exact rows of `nodes`, ascending, with the
-        messages of `split`, "val" or "test"."""
+        messages of `split`, "val" or "test". `features` as for `metric`."""
         data, comm = self.data, self.comm
         bounds = data.offsets[comm.rank : comm.rank + comm.num_local + 1]
         at = np.searchsorted(nodes, bounds)
         own = [nodes[a:b] for a, b in pairwise(at)]
-        features = self.encoded.features(params) if self.learned else None
+        features = self.encoded.features(params) if self.learned else features
         found = self._infers[split](params["encoder"], own, features=features)
         width = self.config.hidden
         return rows_on_all(comm, [rows.reshape(-1) for rows in found]).reshape(-1, width)

@@ -131,7 +131,7 @@ class SealJob(Job):
         self._scores = Scores(comm, self._draws, nnx.graphdef(model))
         self._judged_by = key
 
-    def metric(self, params: Any, split: str) -> float:
+    def metric(self, params: Any, split: str, features: Any = None) -> float:
         """The AUC of the pairs of a split; every call draws the same subgraphs."""
         pairs = getattr(self.data.held, split)
         return auc(self._scores(params, pairs, self._judged_by), is_link(pairs))

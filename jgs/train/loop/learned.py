@@ -1,0 +1,169 @@
+"""`LearnedRows`: rows that are learned for the nodes of types without features, sparsely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jgs.dist.communicators.comm import OWN, Communicator
+from jgs.dist.rows.embedding import ShardedEmbedding, Table
+from jgs.dist.rows.owners import Token
+from jgs.graph import MiniBatch, Schema, TypedFeatures, TypedRows, as_device
+from jgs.models.typed_inputs import TypedInputs
+from jgs.train.loop.schedules import Rate
+
+
+class LearnedRows:
+    """A `ShardedEmbedding` with a row for each node of the types without features, in the order
+    of their ids. A rank has the rows of its own nodes. A step reads and updates only the rows
+    of the batch's nodes, by Adam with the rate and the weight decay of the other parameters.
+
+    Args:
+      comm: the communicator of the training step.
+      inputs: the model's `TypedInputs`, with `embedding=False`.
+      schema: of the whole graph, in its parts.
+      offsets: int `[R+1]`; rank `r` owns the nodes from `offsets[r]` to `offsets[r+1]`.
+      key: decides the first rows, which depend on the node alone and not on the ranks.
+      rate: as `learning_rate` returns it.
+      weight_decay: of the rows that a step reads.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        inputs: TypedInputs,
+        schema: Schema,
+        offsets: Any,
+        key: jax.Array,
+        rate: Rate,
+        weight_decay: float,
+    ):
+        self.comm, self._rate = comm, rate
+        self._place = _Places(schema, inputs.in_features)
+        own = self._place.before(np.asarray(offsets))
+        optimizer = optax.chain(
+            optax.add_decayed_weights(weight_decay), optax.scale_by_adam(), optax.scale(-1.0)
+        )
+        self.table = ShardedEmbedding(
+            comm,
+            own,
+            inputs.out_features,
+            key,
+            optimizer,
+            init=self._first,
+        )
+        self._ids = comm.program(self._of_batch, (OWN,), OWN)
+        self._fits = comm.size == 1  # nobody is asked there
+
+    def fill(self, batch: MiniBatch, x: TypedRows) -> tuple[TypedRows, Token]:
+        """`x`, the rows of the batch's nodes, with the learned ones; and what `push` needs."""
+        ids = self._ids(batch)
+        if not self._fits:  # twice what a rank is asked for where all are for equally much
+            slots = self.comm.local(ids)[0].shape[0]
+            self.table.resize(min(2 * -(-slots // self.comm.size), self.table.capacity))
+            self._fits = True
+        rows, token = self.table.pull(ids)
+        return x._replace(learned=rows), token
+
+    def push(self, token: Token, gradient: Any, step: int) -> None:
+        """Makes step number `step` with the gradient of the rows, of all ranks' seeds."""
+        rate = self._rate(step) if callable(self._rate) else self._rate
+        self.table.push(token, gradient, self.comm.same(np.float32(rate)))
+
+    def features(
+        self, features: Sequence[TypedFeatures], own: Sequence[np.ndarray]
+    ) -> list[TypedFeatures]:
+        """The `features` of each local rank's nodes, where its learned rows, `own`, are the
+        tables of the types that have no features."""
+        return [self._joined(each, rows) for each, rows in zip(features, own, strict=True)]
+
+    def own(self) -> list[np.ndarray]:
+        """Copies of each local rank's rows, in the order of its nodes."""
+        return [table.rows for table in self.table.state()]
+
+    def state(self) -> Table:
+        """The rows and Adam's state, of all ranks on the process of rank 0, and zeros on the
+        others. All ranks call it."""
+        return self.table.joined(self.table.state())
+
+    def joined(self, own: Sequence[np.ndarray]) -> np.ndarray:
+        """What `own` returned on all ranks in one, on the process of rank 0, and zeros on the
+        others. All ranks call it."""
+        return self.table.joined(own)
+
+    def parts_of(self, rows: np.ndarray) -> list[np.ndarray]:
+        """What `own` returns, of the rows of all ranks."""
+        return [rows[slice(*own)] for own in self.table.local_ranges()]
+
+    def _first(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """A first row, distributed as those of `TypedInputs.embedding`."""
+        most = math.sqrt(12 / (self._place.num_rows + shape[-1]))
+        return jax.random.uniform(key, shape, jnp.float32, -most, most)
+
+    def _joined(self, features: TypedFeatures, rows: np.ndarray) -> TypedFeatures:
+        own = _Places(features.schema, self._place.widths)
+        tables = [
+            table if width else as_device(rows[own.of_type(number)])
+            for number, (table, width) in enumerate(
+                zip(features.tables, own.widths, strict=True)
+            )
+        ]
+        return TypedFeatures(tuple(tables), features.schema)
+
+    def _of_batch(self, batch: MiniBatch) -> jax.Array:
+        return self._place.of(batch.nodes)
+
+
+def rows_by_type(schema: Schema, widths: Sequence[int], rows: np.ndarray) -> np.ndarray:
+    """The learned rows `[n, W]`, given in the order of their nodes' ids, in the order in which
+    `TypedInputs.embedding` has them: type after type."""
+    places = _Places(schema, widths)
+    return rows[
+        np.concatenate([places.of_type(t) for t, width in enumerate(widths) if not width])
+    ]
+
+
+class _Places:
+    """Which learned row a node has: the rows are in the order of the nodes' ids, and nodes of
+    types with features, whose `widths` are not 0, have none.
+
+    Attributes:
+      num_rows: the number of learned rows.
+    """
+
+    def __init__(self, schema: Schema, widths: Sequence[int]):
+        self.widths = tuple(widths)
+        self._starts = np.array(schema.offsets, np.int32)  # of a type's ids in a part
+        bare = np.resize(np.array(self.widths) == 0, self._starts.size - 1)
+        self._counts = np.where(bare, np.diff(self._starts), 0)
+        self._before = np.cumsum(self._counts) - self._counts
+        self.num_rows = int(self._counts.sum())
+
+    def of(self, nodes: jax.Array) -> jax.Array:
+        """int32 `[S]`: the rows of nodes; `num_rows` where there is none. For `jax.jit`."""
+        starts = jnp.asarray(self._starts)
+        at = jnp.searchsorted(starts, nodes, side="right").astype(jnp.int32) - 1
+        real = (at >= 0) & (at < self._counts.size)
+        at = jnp.clip(at, 0, self._counts.size - 1)
+        place = nodes - starts[at]
+        real &= place < jnp.asarray(self._counts.astype(np.int32))[at]
+        return jnp.where(
+            real, jnp.asarray(self._before.astype(np.int32))[at] + place, self.num_rows
+        )
+
+    def before(self, ids: np.ndarray) -> np.ndarray:
+        """int64: how many nodes with smaller ids have a row, for each of `ids`."""
+        at = np.clip(np.searchsorted(self._starts, ids, "right") - 1, 0, self._counts.size - 1)
+        return self._before[at] + np.minimum(ids - self._starts[at], self._counts[at])
+
+    def of_type(self, number: int) -> np.ndarray:
+        """int64: the rows of a type's nodes, in the order of their ids."""
+        some = slice(number, None, len(self.widths))
+        each = zip(self._before[some], self._counts[some], strict=True)
+        return np.concatenate([np.arange(begin, begin + count) for begin, count in each])
