@@ -20,6 +20,7 @@ constexpr int kNodes = 2000, kHops = 2, kRoom = 60000;
 struct Graph {
   std::vector<int64_t> indptr{0};
   std::vector<int32_t> indices;
+  std::vector<int16_t> type;  // one of three, ascending in each row
 };
 
 Graph RandomGraph() {
@@ -27,7 +28,10 @@ Graph RandomGraph() {
   Graph graph;
   for (int v = 0; v < kNodes; ++v) {
     const int degree = v % 50 == 0 ? 1500 : random() % 60;
-    for (int i = 0; i < degree; ++i) graph.indices.push_back(random() % kNodes);
+    for (int i = 0; i < degree; ++i) {
+      graph.indices.push_back(random() % kNodes);
+      graph.type.push_back(3 * i / degree);
+    }
     graph.indptr.push_back(graph.indices.size());
   }
   return graph;
@@ -61,6 +65,8 @@ struct Hubs {
   }
 };
 
+constexpr int64_t kFanouts[] = {4, 0, 2};  // by relation
+
 Sample Run(const Graph& g, const jgs::HubIndex& hubs, jgs::LaborOptions options, uint32_t phase,
            int64_t room, int num_threads) {
   const jgs::GraphView view{g.indptr.data(), kNodes, g.indices.data(),
@@ -86,6 +92,7 @@ Sample Run(const Graph& g, const jgs::HubIndex& hubs, jgs::LaborOptions options,
     hop.indptr = ints[2 * h].data();
     hop.indices = ints[2 * h + 1].data();
     hop.edge_weight = weights[h].data();
+    if (options.relations.num > 0) hop.relation_fanout = kFanouts;
     hops.push_back(hop);
   }
   std::vector<std::thread> threads;
@@ -195,7 +202,7 @@ int main() {
   for (int64_t importance : {0, 1, -1}) {
     for (uint32_t phase : {0u, 1u << 31}) {
       for (int64_t room : {int64_t{kRoom}, int64_t{3000}}) {
-        const jgs::LaborOptions options{importance, phase != 0};
+        const jgs::LaborOptions options{importance, phase != 0, {}};
         const Sample one = Run(graph, {}, options, phase, room, 1);
         for (int threads : {1, 2, 5}) {
           if (Run(graph, {}, options, phase, room, threads) != one ||
@@ -207,6 +214,17 @@ int main() {
           ++runs;
         }
       }
+    }
+  }
+  for (int64_t importance : {0, 1, -1}) {
+    const jgs::LaborOptions options{importance, false, {3, graph.type.data(), {}}};
+    const Sample one = Run(graph, {}, options, 0, kRoom, 1);
+    for (int threads : {2, 5}) {
+      if (Run(graph, {}, options, 0, kRoom, threads) != one) {
+        std::printf("by relation, %d threads draw otherwise\n", threads);
+        return 1;
+      }
+      ++runs;
     }
   }
   std::printf("%d runs equal\n", runs);

@@ -1,6 +1,7 @@
 // The sampler's plain C++ layer on threads of its own, without XLA: for ThreadSanitizer.
 // Every thread count must give the bytes that one thread gives. A sample whose inputs are not
-// relabelled must equal the relabelled one but for names. Every instruction set must draw
+// relabelled must equal the relabelled one but for names, and one by relation is the same with an
+// index and without. Every instruction set must draw
 // what a plain loop draws. Run by `make sanitize` and by test_isa.py.
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +14,7 @@
 
 #include "draw_weighted.h"
 #include "sample.h"
+#include "sample_runs.h"
 
 namespace {
 
@@ -20,6 +22,7 @@ struct Sample {
   std::vector<std::vector<int32_t>> indptr, indices;
   std::vector<std::vector<int64_t>> edge_id;
   std::vector<std::vector<float>> edge_weight;
+  std::vector<std::vector<int16_t>> edge_type;
   std::vector<int32_t> nodes, counts;
   std::vector<int64_t> cutoff;
   bool overflow = false;
@@ -27,7 +30,7 @@ struct Sample {
 
   bool operator==(const Sample& o) const {
     return indptr == o.indptr && indices == o.indices && edge_id == o.edge_id &&
-           edge_weight == o.edge_weight && nodes == o.nodes && counts == o.counts &&
+           edge_weight == o.edge_weight && edge_type == o.edge_type && nodes == o.nodes && counts == o.counts &&
            cutoff == o.cutoff && overflow == o.overflow && error == o.error;
   }
 };
@@ -37,12 +40,18 @@ struct Graph {
   std::vector<int32_t> indices;
   std::vector<float> weight;
   std::vector<int64_t> time, excluded;  // 20 times in each row; a third of the edges, and padding
+  std::vector<int16_t> type;            // one of kRelations
+  std::vector<int64_t> run_indptr{0}, runs;
 };
 
-// What limits the rows of a batch: see jgs::Limits.
+// What limits the rows of a batch: see jgs::Limits. By relation, the fanouts are FanoutsOf.
 struct Limited {
-  bool holes = false, timed = false, latest = false;
+  bool holes = false, timed = false, latest = false, by_relation = false, indexed = false;
 };
+constexpr int kRelations = 4;
+
+std::vector<int64_t> FanoutsOf(int64_t fanout) { return {fanout, 0, 1, fanout}; }
+
 constexpr int64_t kWindow = 12;
 
 Graph RandomGraph(int num_nodes, int mean_degree) {
@@ -57,10 +66,18 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
       graph.weight.push_back(weight);
       graph.prefix.push_back(sum += weight);
       graph.time.push_back(20 * i / degree);
+      const int16_t type = kRelations * i / degree;
+      if (i == 0 || type != graph.type.back()) {
+        const int64_t edge = graph.type.size();
+        graph.runs.push_back(edge << jgs::kRelationBits | type);
+      }
+      graph.type.push_back(type);
     }
+    graph.run_indptr.push_back(graph.runs.size());
     graph.indptr.push_back(graph.indices.size());
   }
   const int64_t num_edges = graph.indices.size();
+  graph.runs.push_back(num_edges << jgs::kRelationBits);
   for (int64_t e = 0; e < num_edges; ++e) {
     if (random() % 3 == 0) graph.excluded.push_back(e);
   }
@@ -82,15 +99,19 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
   const int64_t copies = limited.timed ? 4 : 1;
   Sample s;
   std::vector<jgs::Hop> hops;
+  std::vector<std::vector<int64_t>> of_relations;
   int64_t targets = batch;
+  for (int64_t fanout : fanouts) of_relations.push_back(FanoutsOf(fanout));
   for (size_t h = 0; h < fanouts.size(); ++h) {
+    const int64_t most = limited.by_relation ? 2 * fanouts[h] + 1 : fanouts[h];
     const int64_t edges = std::min(
-        edge_limit, fanouts[h] < 0 ? 2 * static_cast<int64_t>(g.indices.size()) : targets * fanouts[h]);
+        edge_limit, fanouts[h] < 0 ? 2 * static_cast<int64_t>(g.indices.size()) : targets * most);
     const int64_t sources = std::min(targets + edges, copies * num_nodes + batch);
     s.indptr.emplace_back(targets + 1, -7);
     s.indices.emplace_back(edges, -7);
     s.edge_id.emplace_back(edges, -7);
     s.edge_weight.emplace_back(edges, -7);
+    s.edge_type.emplace_back(limited.by_relation ? edges : 0, -7);
     jgs::Hop hop{};
     hop.key = {{1, static_cast<uint32_t>(h)}};
     hop.fanout = fanouts[h];
@@ -101,6 +122,10 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
     hop.indices = s.indices.back().data();
     hop.edge_id = s.edge_id.back().data();
     hop.edge_weight = s.edge_weight.back().data();
+    if (limited.by_relation) {
+      hop.relation_fanout = of_relations[h].data();
+      hop.edge_type = s.edge_type.back().data();
+    }
     hops.push_back(hop);
     targets = sources;
   }
@@ -110,9 +135,13 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
   jgs::Executor executor{num_threads, [&](std::function<void()> task) {
                            threads.emplace_back(std::move(task));
                          }};
-  const jgs::NeighborOptions options{replace, weighted, limited.latest,
-                                     limited.timed ? kWindow : -1,
-                                     limited.timed ? g.time.data() : nullptr};
+  jgs::NeighborOptions options{replace, weighted, limited.latest, limited.timed ? kWindow : -1,
+                               limited.timed ? g.time.data() : nullptr, {}};
+  if (limited.by_relation) options.relations = {kRelations, g.type.data(), {}};
+  if (limited.indexed) {
+    options.relations.index = {g.run_indptr.data(), g.runs.data(),
+                               static_cast<int64_t>(g.runs.size()) - 1};
+  }
   const jgs::Seeds of{seeds.data(), batch, limited.timed ? time.data() : nullptr,
                       g.excluded.data(),
                       limited.holes ? static_cast<int64_t>(g.excluded.size()) : 0};
@@ -157,17 +186,21 @@ bool IsEligible(const Graph& g, const Sample& s, const Limited& limited, int64_t
         const bool hole = std::binary_search(g.excluded.begin(), g.excluded.end(), e);
         return age > 0 && age <= kWindow && !(limited.holes && hole);
       };
-      int64_t most = 0;
+      std::vector<int64_t> most(kRelations, 0), fanouts{fanout, 0, 0, 0};
+      if (limited.by_relation) fanouts = FanoutsOf(fanout);
       for (int64_t e = g.indptr[node]; full && h == 0 && e < g.indptr[node + 1]; ++e) {
-        most += left(e);
+        most[limited.by_relation ? g.type[e] : 0] += left(e);
+      }
+      int64_t wanted = 0;
+      for (int r = 0; r < kRelations; ++r) {
+        wanted += fanouts[r] < 0 ? most[r] : std::min(most[r], fanouts[r]);
       }
       const int32_t begin = s.indptr[h][t], end = s.indptr[h][t + 1];
-      if (full && h == 0 && end - begin != (fanout < 0 ? most : std::min(most, fanout))) {
-        return false;
-      }
+      if (full && h == 0 && end - begin != wanted) return false;
       for (int32_t i = begin; i < end; ++i) {
         const int64_t e = s.edge_id[h][i];
         if (e < g.indptr[node] || e >= g.indptr[node + 1] || !left(e)) return false;
+        if (limited.by_relation && (s.edge_type[h][i] != g.type[e] || g.type[e] == 1)) return false;
         if (limited.timed && s.cutoff[s.indices[h][i]] != s.cutoff[t]) return false;
       }
     }
@@ -309,14 +342,17 @@ int main() {
       }
     }
   }
-  // Rows with holes, cutoffs and windows. A node has a row for each of its cutoffs.
+  // Rows with holes, cutoffs and windows, and by relation. A node has a row for each cutoff.
   for (const auto& fanouts : std::vector<std::vector<int64_t>>{{5, 6}, {-1, 2}, {100}}) {
     for (int mode = 0; mode < 4; ++mode) {
       for (const Limited& limited : std::vector<Limited>{
-               {true, false, false}, {false, true, false}, {true, true, mode == 0}}) {
+               {true, false, false}, {false, true, false}, {true, true, mode == 0},
+               {false, false, false, true}, {true, true, mode == 0, true}}) {
         const auto run = [&](bool relabel_inputs, int threads) {
+          Limited own = limited;
+          own.indexed = own.by_relation && threads > 2;
           return Run(graph, 1000, fanouts, mode & 1, mode & 2, relabel_inputs, int64_t{1} << 40,
-                     threads, limited);
+                     threads, own);
         };
         const Sample one = run(true, 1), other = WithoutInputs(one, 20000);
         if (!one.error.empty() || one.overflow ||
