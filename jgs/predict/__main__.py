@@ -92,7 +92,8 @@ def parser() -> command.Parser:
         "--top-k",
         type=int,
         metavar="K",
-        help="for --task links: the K best targets of each node, exactly",
+        help="for --task links: the K best targets of each node, exactly; by default of each "
+        "node of the relation's source type",
     )
     add(
         "--new-only",

@@ -164,6 +164,8 @@ def _named(run: Any, nodes: np.ndarray, given: dict[str, Any]) -> np.ndarray:
 def _nodes(run: Any, comm: Communicator, given: dict[str, Any]) -> np.ndarray:
     """int32: the node ids that the flags ask for, the same on all ranks."""
     kind = given.get("node_type")
+    if kind is None and "top_k" in given and not {"nodes", "split"} & given.keys():
+        kind = run.source_type(given.get("relation"))
     every = everywhere(
         comm, lambda: ids_of(kind and run.schema, run.num_nodes(), node_type=kind)
     )

@@ -177,6 +177,12 @@ class LinkRun(PairRun):
         `scores`."""
         return np.asarray(jax.nn.sigmoid(self.scores(pairs, **options)))
 
+    def source_type(self, relation: str | None = None) -> str | None:
+        """The node type of the sources of links of a relation; None in a graph without types,
+        and where any node may be one."""
+        number, schema = self._relation(relation), self._data[1].messages[0].schema
+        return None if number is None or schema is None else schema.relations[number][0]
+
     def recommend(
         self,
         nodes: Any,

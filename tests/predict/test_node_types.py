@@ -156,6 +156,9 @@ def test_links_and_their_targets_by_type(archive, tmp_path):
     got = predicted(run, out, "--node-type", "author", "--top-k", 3)
     best, _ = run.recommend(np.array(authors), 3)
     assert got["source"].tolist() == np.repeat(np.arange(30), 3).tolist()
+    untold = predicted(run, out, "--top-k", 3)  # authors too, by ids of the graph
+    np.testing.assert_array_equal(untold["source"], got["source"] + authors.start)
+    np.testing.assert_array_equal(untold["target"], best.reshape(-1))
     papers = run.schema.nodes("paper")
     np.testing.assert_array_equal(got["target"], best.reshape(-1) - papers.start)
     np.testing.assert_array_equal(run.embed([2], node_type="paper"), run.embed([papers[2]]))

@@ -158,6 +158,12 @@ class ShardedEmbedding:
         self.flush()
         return self._table.local()
 
+    def own_rows(self) -> list[np.ndarray]:
+        """NumPy copies of the rows of each local rank, float32 `[n_r, F]`, without the
+        optimiser's state. A pending push is applied first."""
+        self.flush()
+        return self._table.local(lambda table: table.rows)
+
     def rows(self) -> np.ndarray:
         """float32 `[N, F]`: the learned rows on the process of rank 0, zeros on the others. All
         ranks call it. A pending push is applied first."""

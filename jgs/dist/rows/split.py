@@ -89,11 +89,11 @@ class SplitRows:
         which have a row for each id of the token, and of its further arguments."""
         self.rows, self.slots = program(self.rows, self.slots, token, values, *more)
 
-    def local(self) -> list[Any]:
-        """NumPy copies of each local rank's own rows: pytrees of `[n_r, ...]`."""
+    def local(self, of: Callable[[Any], Any] = lambda rows: rows) -> list[Any]:
+        """NumPy copies of each local rank's rows, or `of` these: pytrees of `[n_r, ...]`."""
         ranges = self.owners.local_ranges()
         return [
-            jax.tree.map(lambda a, n=stop - begin: np.array(a[:n]), rows)
+            jax.tree.map(lambda a, n=stop - begin: np.array(a[:n]), of(rows))
             for rows, (begin, stop) in zip(self.comm.local(self.rows), ranges, strict=True)
         ]
 

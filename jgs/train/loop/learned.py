@@ -85,7 +85,7 @@ class LearnedRows:
 
     def own(self) -> list[np.ndarray]:
         """Copies of each local rank's rows, in the order of its nodes."""
-        return [table.rows for table in self.table.state()]
+        return self.table.own_rows()
 
     def state(self) -> Table:
         """The rows and Adam's state, of all ranks on the process of rank 0, and zeros on the
