@@ -50,6 +50,7 @@ def make(setting: dict, features: TypedFeatures, graph: Graph, out: int, rngs: n
         out_features=out,
         num_layers=2,
         schema=graph.schema,
+        scales=features.scales(),
         dropout=setting["dropout"],
         rngs=rngs,
         **options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -13,6 +14,8 @@ from jgs.errors import InputError
 from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.features import SparseFeatures
 from jgs.graph.schema import Schema
+
+_MOST_SQUARES = 1 << 22  # numbers of which `square_sums` takes the squares
 
 
 @jax.tree_util.register_dataclass
@@ -76,6 +79,17 @@ class TypedFeatures:
         """The table of a node type, or None. Raises `InputError` that lists the types."""
         return self.tables[self.schema.number(node_type)]
 
+    def scales(self) -> tuple[float, ...]:
+        """For each node type a power of two by which its features become numbers of about 1:
+        their root mean square is between 0.7 and 1.5. Zeros of sparse features do not count. 1
+        for a type without features. Models of typed graphs take it as `scales`."""
+        return scales_of(self.square_sums())
+
+    def square_sums(self) -> np.ndarray:
+        """float64 `[types, 2]`: the sum of the squares of a type's features, and how many they
+        are; of some rows of large tables, evenly spaced."""
+        return np.array([_square_sum(table) for table in self.tables])
+
     def rows(self, ids: Any) -> TypedRows:
         """See `jgs.ops.gather`, of which this is the form for typed features. Outside of
         `jax.jit` the tables are these ones. A jitted function that returns them copies them."""
@@ -103,6 +117,28 @@ class TypedRows(NamedTuple):
     kind: jax.Array
     place: jax.Array
     learned: jax.Array | None = None
+
+
+def scales_of(sums: np.ndarray) -> tuple[float, ...]:
+    """What `TypedFeatures.scales` returns, of what `square_sums` does."""
+    mean = sums[:, 0] / np.maximum(sums[:, 1], 1)
+    power = -np.round(np.log2(np.where(mean > 0, mean, 1)) / 2)
+    return tuple(np.exp2(np.clip(power, -60, 60)).tolist())
+
+
+def _square_sum(table: Any) -> tuple[float, int]:
+    if table is None:
+        return 0.0, 0
+    if isinstance(table, tuple):
+        total, num = zip(*map(_square_sum, table), strict=True)
+        return sum(total), sum(num)
+    if isinstance(table, SparseFeatures):
+        values = np.asarray(table.values)
+        values = values[:: -(-values.size // _MOST_SQUARES) or 1]
+    else:
+        values = np.asarray(table[:: -(-math.prod(table.shape) // _MOST_SQUARES) or 1])
+    values = values.astype(np.float64)
+    return float(np.vdot(values, values)), values.size
 
 
 def width_of(table: Any) -> int:

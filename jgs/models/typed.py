@@ -7,7 +7,7 @@ Each is a `TypedGNN`. All of them take these arguments, and some take more:
     hidden_features, out_features: widths; the inputs are projected to `hidden_features`.
     num_layers: the number of layers, and of a batch's blocks.
     schema: the graph's `jgs.graph.Schema`.
-    embedding: as in `TypedInputs`.
+    embedding, scales: as in `TypedInputs`. For `scales` give `TypedFeatures.scales()`.
     dropout, input_dropout, norm, rngs: as in `GNN`; `rngs` makes all weights.
 """
 
@@ -93,10 +93,11 @@ class RGCN(TypedGNN):
         self_loop: bool = True,
         reduce: Reduce = "mean",
         embedding: bool = True,
+        scales: Sequence[float] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        inputs = _inputs(in_features, hidden_features, schema, embedding, rngs)
+        inputs = _inputs(in_features, hidden_features, schema, embedding, scales, rngs)
         widths = widths_of(hidden_features, hidden_features, out_features, num_layers)
         own: dict[str, Any] = {"bases": bases, "self_loop": self_loop, "reduce": reduce}
         layers = []
@@ -120,10 +121,11 @@ class RSAGE(TypedGNN):
         schema: Schema,
         reduce: Reduce = "mean",
         embedding: bool = True,
+        scales: Sequence[float] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        inputs = _inputs(in_features, hidden_features, schema, embedding, rngs)
+        inputs = _inputs(in_features, hidden_features, schema, embedding, scales, rngs)
         widths = widths_of(hidden_features, hidden_features, out_features, num_layers)
         relations = _relations(schema)
         layers = [RSAGEConv(*width, relations, reduce=reduce, rngs=rngs) for width in widths]
@@ -154,10 +156,11 @@ class RGAT(TypedGNN):
         dropout: float = 0.5,
         attention_dropout: float | None = None,
         embedding: bool = True,
+        scales: Sequence[float] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        inputs = _inputs(in_features, hidden_features, schema, embedding, rngs)
+        inputs = _inputs(in_features, hidden_features, schema, embedding, scales, rngs)
         *hidden, last = widths_of(hidden_features, hidden_features, out_features, num_layers)
         own: dict[str, Any] = {"self_loop": self_loop, "rngs": rngs}
         relations = _relations(schema)
@@ -187,10 +190,11 @@ class HGT(TypedGNN):
         heads: Heads = 8,
         dropout: float = 0.2,
         embedding: bool = True,
+        scales: Sequence[float] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        inputs = _inputs(in_features, hidden_features, schema, embedding, rngs, "gelu")
+        inputs = _inputs(in_features, hidden_features, schema, embedding, scales, rngs, "gelu")
         widths = widths_of(hidden_features, hidden_features, out_features, num_layers)
         layers: list[Any] = [HGTConv(*width, schema, heads, rngs=rngs) for width in widths]
         options = {"activation": "none", **options}
@@ -202,10 +206,11 @@ def _inputs(
     width: int,
     schema: Schema,
     embedding: bool,
+    scales: Sequence[float] | None,
     rngs: nnx.Rngs,
     activation: str | None = None,
 ) -> TypedInputs:
-    own: dict[str, Any] = {"embedding": embedding, "activation": activation}
+    own: dict[str, Any] = {"embedding": embedding, "scales": scales, "activation": activation}
     return TypedInputs(in_features, width, schema=schema, **own, rngs=rngs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
 from jgs.graph.typed_features import TypedRows
-from jgs.models.dense import check_widths, glorot
+from jgs.models.dense import check_widths, glorot, uniform
 from jgs.ops import aggregate, gather, linear
 from jgs.ops.relation_linear import group_linear
 from jgs.ops.relations import TILE, groups_of
@@ -27,8 +28,8 @@ _CHUNK_ROWS, _CHUNK_FLOATS = 4096, 1 << 21  # read and multiplied at a time
 
 
 class TypedInputs(nnx.Module):
-    """For each node type `t` a matrix `W_t` and a bias: row `x_v` becomes `W_t x_v + b_t`. A
-    node of a type without features has a learned row.
+    """For each node type `t` a matrix `W_t`, a bias and a scale: row `x_v` becomes
+    `W_t (s_t x_v) + b_t`. A node of a type without features has a learned row.
 
     Args:
       in_features: the width of each node type's features, in the order of the schema, 0 for a
@@ -39,8 +40,12 @@ class TypedInputs(nnx.Module):
         without features. False: `TypedRows.learned` must hold them, for instance rows of a
         `jgs.dist.ShardedEmbedding`.
       activation: None, `"relu"` or `"gelu"`, of the result.
-      rngs: its `params` stream makes the weights: matrices, and the table of learned rows, are
-        Glorot uniform with a gain of sqrt(2), as in DGL's examples, and biases are 0.
+      scales: `s_t` for each node type, which are not learned; by default 1. Features much
+        smaller than the learned rows are drowned by them, and large ones are learned badly:
+        `TypedFeatures.scales()` makes both alike.
+      rngs: its `params` stream makes the weights: matrices and biases are uniform within
+        `1 / sqrt(F)`, and the table of learned rows is Glorot uniform with a gain of sqrt(2),
+        as in DGL's examples.
 
     `inputs(x, kind)` returns float32 `[S, W]`, with zeros in padding. `x` is one of:
 
@@ -65,6 +70,7 @@ class TypedInputs(nnx.Module):
         schema: Schema,
         embedding: bool = True,
         activation: str | None = None,
+        scales: Sequence[float] | None = None,
         rngs: nnx.Rngs,
     ):
         check_widths(out_features=out_features)
@@ -82,15 +88,23 @@ class TypedInputs(nnx.Module):
                 "activation must be None, 'relu' or 'gelu'", repr(activation), "Choose one."
             )
         self.in_features, self.out_features, self.activation = widths, out_features, activation
+        self.scales = (1.0,) * len(widths) if scales is None else tuple(map(float, scales))
+        if len(self.scales) != len(widths) or not all(0 < s < math.inf for s in self.scales):
+            raise InputError(
+                f"scales must be a positive number for each of the {len(widths)} node types",
+                self.scales,
+                "Pass features.scales().",
+            )
         self.schema = schema.without_relations()
+        featured = {str(t): width for t, width in enumerate(widths) if width}
         self.kernels = nnx.Dict(
-            {
-                str(t): glorot(rngs, (width, out_features))
-                for t, width in enumerate(widths)
-                if width
-            }
+            {t: uniform(rngs, (width, out_features), width) for t, width in featured.items()}
         )
-        self.bias = nnx.Param(jnp.zeros((len(widths), out_features)))
+        biases = [
+            uniform(rngs, (out_features,), width)[...] if width else jnp.zeros(out_features)
+            for width in widths
+        ]
+        self.bias = nnx.Param(jnp.stack(biases))
         self.offsets = _offsets(widths, counts)
         rows = sum(count for width, count in zip(widths, counts, strict=True) if not width)
         self.has_embedding = embedding and rows > 0
@@ -129,7 +143,7 @@ class TypedInputs(nnx.Module):
         for t, rows in enumerate(x):
             if self.in_features[t]:
                 mine = (kind == t)[:, None]
-                rows = rows @ self.kernels[str(t)][...] + jnp.where(mine, self.bias[t], 0)
+                rows = rows @ self._kernel(t) + jnp.where(mine, self.bias[t], 0)
             h += rows
         return h
 
@@ -143,10 +157,10 @@ class TypedInputs(nnx.Module):
                 "Pass jgs.ops.gather(typed_features, batch.nodes) where widths differ.",
             )
         if len(self.in_features) == 1:  # there is nothing to put in order
-            return _real_linear(x, self.kernels["0"][...], self.bias[0], kind)
+            return _real_linear(x, self._kernel(0), self.bias[0], kind)
         real = kind >= 0
         x = jnp.where(real[:, None], x, 0)
-        kernels = jnp.stack([self.kernels[str(t)][...] for t in range(len(self.in_features))])
+        kernels = jnp.stack([self._kernel(t) for t in range(len(self.in_features))])
         h = group_linear(kind, x, kernels, self.bias[...], _num_rows(kind))
         return jnp.where(real[:, None], h, 0)
 
@@ -158,11 +172,14 @@ class TypedInputs(nnx.Module):
                 widths,
                 "Build the model with in_features = features.widths.",
             )
-        params = {int(t): (of[...], self.bias[int(t)]) for t, of in self.kernels.items()}
+        params = {t: (self._kernel(t), self.bias[t]) for t in map(int, self.kernels)}
         h = jnp.zeros((x.kind.shape[0], self.out_features))
         if params:
             h = jnp.where((x.kind >= 0)[:, None], _projected(params, x), 0)
         return h + self._learned(x) if 0 in widths else h
+
+    def _kernel(self, number: int) -> jax.Array:
+        return self.kernels[str(number)][...] * self.scales[number]
 
     def _learned(self, x: TypedRows) -> jax.Array:
         """float32 `[S, W]`: the learned rows, zeros for nodes of types with features."""

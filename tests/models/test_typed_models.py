@@ -75,6 +75,26 @@ def test_inputs_equal_a_product_for_each_node(path, monkeypatch):
         np.testing.assert_allclose(a, b, atol=1e-4)
 
 
+def test_scaled_features_are_those_of_another_unit():
+    """To the bit, for powers of two."""
+    schema = typed_graph().schema
+    features, _ = typed_features(schema)
+    ids, scales = np.array([4, 160, 176, 183, 100], np.int32), (0.25, 8.0, 1.0, 1.0)
+    inputs, scaled = (
+        TypedInputs(WIDTHS, 7, schema=schema, scales=each, rngs=nnx.Rngs(0))
+        for each in (None, scales)
+    )
+    units = {
+        "user": features.table("user") * 0.25,
+        "item": features.table("item").to_scipy() * 8,
+    }
+    same = TypedFeatures.from_dict(schema, units)
+    np.testing.assert_array_equal(scaled(gather(features, ids)), inputs(gather(same, ids)))
+    for wrong in ((1.0, 2.0), (1.0, 0.0, 1.0, 1.0), (1.0, np.inf, 1.0, 1.0)):
+        with pytest.raises(InputError, match="scales must be a positive number for each of"):
+            TypedInputs(WIDTHS, 7, schema=schema, scales=wrong, rngs=nnx.Rngs(0))
+
+
 def test_learned_rows_from_elsewhere():
     schema = typed_graph().schema
     features, _ = typed_features(schema)

@@ -60,6 +60,9 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("typed")
     data = Dataset.from_arrays(graph, features, {"paper": labels}, splits, name="typed")
     data.save(root / "data")
+    other = {kind: table / 128 for kind, table in features.items()}
+    of_unit = Dataset.from_arrays(graph, other, {"paper": labels}, splits, name="typed")
+    of_unit.save(root / "unit")
     assignment = rng.integers(0, 2, graph.num_nodes).astype(np.int32)
     write_parts(root / "parts", data, assignment, 2, method="random")
     (root / "tables").mkdir()
@@ -97,6 +100,15 @@ def test_a_run_learns_and_answers_by_type(whole, tmp_path, capsys):
     flags = ["--run-dir", whole, "--out", out, "--node-type", "paper", "--no-progress"]
     assert predict(list(map(str, flags))) == 0
     np.testing.assert_array_equal(np.load(out)["prediction"], logits.argmax(1))
+
+
+def test_features_of_another_unit_are_learned_alike(folder, whole, tmp_path):
+    """Small ones do not drown beside learned rows, and an opened run knows the unit."""
+    assert train(tmp_path / "run", "--dataset", folder / "unit") == 0
+    for mine, theirs in zip(metrics(tmp_path / "run"), metrics(whole), strict=True):
+        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
+    run = jgs.open_run(tmp_path / "run")
+    np.testing.assert_allclose(run.logits(), jgs.open_run(whole).logits(), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("at", [1, 4, 6])

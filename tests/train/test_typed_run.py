@@ -133,11 +133,12 @@ def test_a_typed_model_trains_on_one_machine(folder):
 
 def test_ranks_learn_what_one_learns(folder):
     parts = str(folder / "parts")
-    alone, *_ = trained(config(folder, partition=parts, batch_size=20), Alone())
+    alone, of_one, _ = trained(config(folder, partition=parts, batch_size=20), Alone())
     for options in ({"cache": "none"}, {"cache": "planned"}):
         of_ranks = config(folder, partition=parts, batch_size=10, **options)
         losses, data, _ = trained(of_ranks, Mesh(jax.devices()[:2]))
         assert data.types.widths == (40, 3, 0)
+        assert data.types.scales == of_one.types.scales == (2.0, 1.0, 1.0)
         np.testing.assert_allclose(losses, alone, rtol=1e-4)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from jgs.data.parts import Parts, open_parts
 from jgs.data.plain import Plain, load_plain
 from jgs.dist.batches.ranks import RankParts, rank_loader
 from jgs.dist.communicators.collect import all_features
-from jgs.dist.communicators.comm import Alone, Communicator
+from jgs.dist.communicators.comm import Alone, Communicator, all_gather_rows
 from jgs.errors import InputError
 from jgs.graph import (
     Graph,
@@ -32,7 +32,7 @@ from jgs.graph import (
     TypedFeatures,
     as_device,
 )
-from jgs.graph.typed_features import shown_tables, split_by_type
+from jgs.graph.typed_features import scales_of, shown_tables, split_by_type
 from jgs.models import read_inputs
 from jgs.sampling import Loader, Sampler, SamplerSchedule
 from jgs.sampling.base import State
@@ -101,13 +101,19 @@ class Data:
         self.host_labels = np.zeros(0, np.int32) if labels is None else labels
         self.labels = comm.same(as_device(self.host_labels))
 
-    def _describe(self, features: Any, schema: Schema | None) -> None:
-        """Sets the fields that say what the features are."""
+    def _describe(self, of_ranks: Sequence[Any], schema: Schema | None) -> None:
+        """Sets the fields that say what the features are, `of_ranks` of each local rank."""
+        first = of_ranks[0]
+        features = first[0] if isinstance(first, list) else first
         typed = isinstance(features, TypedFeatures)
         tables = features.tables if typed else [features]
         self.num_features = sum(features.widths) if typed else features.shape[1]
         self.sparse = any(isinstance(table, SparseFeatures) for table in tables)
-        self.types = Types(features.widths, schema) if typed and schema is not None else None
+        self.types = None
+        if typed and schema is not None:
+            own = [each.square_sums() for each in of_ranks]
+            scales = scales_of(all_gather_rows(self.comm, own).sum(axis=0))
+            self.types = Types(features.widths, schema, scales)
 
     def ask(self, items: Any, before: Any, graphs: list[Graph]) -> None:
         """Has batches be of `items`, of which the stage `before` makes seeds, and drawn from
@@ -173,7 +179,7 @@ class WholeData(Data):
         features = features_for(config, data.name, graph.schema, data.features)
         if features is None:
             features = jnp.zeros((graph.num_nodes, 0))
-        self._describe(features, graph.schema)
+        self._describe([features], graph.schema)
         self.graphs, self.features = [graph], [features]
         self.offsets = np.array([0, graph.num_nodes])
         self.plain = data
@@ -237,8 +243,7 @@ class PartedData(Data):
         self._parts, self.own_ids = parts, parts.new_ids
         self._ranks = RankParts(comm, parts, takes_types(config))
         check_types(config, parts.name, parts.schema, self._ranks.features[0])
-        own = self._ranks.features[0]
-        self._describe(own[0] if isinstance(own, list) else own, parts.schema)
+        self._describe(self._ranks.features, parts.schema)
         seeds = [part["seeds"] for part in parts.manifest["parts"]]
         self.num_seeds = sum(seeds)
         self.num_steps = -(-max(seeds) * self._ranks.per_rank // config.batch_size)

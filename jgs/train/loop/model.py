@@ -67,10 +67,12 @@ class Types(NamedTuple):
     Fields:
       widths: the number of features of each node type, 0 for a type without features.
       schema: the graph's `jgs.graph.Schema`.
+      scales: as `TypedFeatures.scales` returns them, or None: 1.
     """
 
     widths: tuple[int, ...]
     schema: Schema
+    scales: tuple[float, ...] | None = None
 
 
 def takes_types(config: Config) -> bool:
@@ -97,7 +99,8 @@ def make_model(
 ) -> GNN:
     """The model of a configuration, with computed parameters; `key` decides them. `sparse` says
     whether the features are sparse. A model of typed graphs is made for the `types`: it gets
-    their widths as `in_features`, and the `schema`; and if its class takes it, `embedding`.
+    their widths as `in_features`, and the `schema`; and if its class takes them, `embedding`
+    and the `scales`.
 
     The function waits for the parameters. If memory runs out, JAX raises an error when it is
     waited for; when NumPy reads the arrays instead, JAX aborts the process.
@@ -108,8 +111,9 @@ def make_model(
     inputs: dict[str, Any] = {"in_features": num_features}
     if types is not None:
         inputs = {"in_features": types.widths, "schema": types.schema}
-        if "embedding" in arguments_of(OWNERS["model"].find(config.model)):
-            inputs["embedding"] = embedding
+        own = {"embedding": embedding, "scales": types.scales}
+        taken = arguments_of(OWNERS["model"].find(config.model))
+        inputs |= {name: value for name, value in own.items() if name in taken}
     model = config.made(
         "model",
         hidden_features=config.hidden,
@@ -143,7 +147,8 @@ def shape_of_types(types: Types | None) -> dict[str, Any]:
     """What a checkpoint says of `types`: nothing, or their fields in the form of JSON."""
     if types is None:
         return {}
-    return {"widths": list(types.widths), "schema": types.schema.as_bytes().tobytes().decode()}
+    text = types.schema.as_bytes().tobytes().decode()
+    return {"widths": list(types.widths), "schema": text, "scales": types.scales}
 
 
 def types_of(shape: dict[str, Any]) -> Types | None:
@@ -153,7 +158,7 @@ def types_of(shape: dict[str, Any]) -> Types | None:
     text = np.frombuffer(shape["schema"].encode(), np.uint8)
     schema = Schema.from_bytes("the checkpoint", text)
     assert schema is not None
-    return Types(tuple(shape["widths"]), schema)
+    return Types(tuple(shape["widths"]), schema, shape["scales"] and tuple(shape["scales"]))
 
 
 def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
