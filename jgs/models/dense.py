@@ -17,10 +17,6 @@ from jgs.ops import aggregate
 _glorot = jax.jit(
     nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform"), static_argnums=1
 )
-_uniform = jax.jit(
-    lambda key, shape, most: jax.random.uniform(key, shape, jnp.float32, -most, most),
-    static_argnums=(1,),
-)
 
 
 def check_widths(**widths: int) -> None:
@@ -40,12 +36,6 @@ def check_rates(**rates: float) -> None:
 def glorot(rngs: nnx.Rngs, shape: tuple[int, int]) -> nnx.Param:
     """A weight matrix of `shape`, drawn Glorot uniform with a gain of sqrt(2)."""
     return nnx.Param(_glorot(rngs.params(), shape))
-
-
-def uniform(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: int) -> nnx.Param:
-    """Weights of `shape`, uniform within `1 / sqrt(fan_in)`, as PyTorch's `Linear` has them."""
-    most = fan_in**-0.5
-    return nnx.Param(_uniform(rngs.params(), shape, most))
 
 
 def check_width(x: jax.Array, in_features: int) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 from flax import nnx
 
-from jgs.models.dense import glorot
 from jgs.models.rgcn import RGCNConv
 
 
@@ -13,7 +11,7 @@ class RSAGEConv(RGCNConv):
     """One layer: `W_self x_v + sum over relations r of W_r reduce(x_u) + b`, where `u` are the
     neighbours of `v` by relation `r`. It is a `SAGEConv` for each relation, summed.
 
-    The matrices' first values have a gain of sqrt(2), as `SAGEConv`'s have, and the bias is 0.
+    The matrices' first values have a gain of sqrt(2), as `SAGEConv`'s have.
 
     DGL's `HeteroGraphConv` of `SAGEConv` is the same function: there each relation has a
     `W_self` of its own, and these are summed. It differs for nodes of types that are the target
@@ -26,6 +24,7 @@ class RSAGEConv(RGCNConv):
     """
 
     gain = 2**0.5
+    own_draw = nnx.initializers.variance_scaling(2.0, "fan_avg", "uniform")
 
     def __init__(
         self,
@@ -37,9 +36,3 @@ class RSAGEConv(RGCNConv):
         rngs: nnx.Rngs,
     ):
         super().__init__(in_features, out_features, num_relations, reduce=reduce, rngs=rngs)
-
-    def _first_own(
-        self, rngs: nnx.Rngs, in_features: int, out_features: int
-    ) -> tuple[nnx.Param, nnx.Param]:
-        bias = nnx.Param(jnp.zeros(out_features))
-        return glorot(rngs, (in_features, out_features)), bias

@@ -14,7 +14,7 @@ from flax import nnx
 from jgs.errors import InputError
 from jgs.graph import Block, Schema
 from jgs.graph.typed_features import TypedRows
-from jgs.models.dense import check_widths, glorot, uniform
+from jgs.models.dense import check_widths, glorot
 from jgs.ops import aggregate, gather, linear
 from jgs.ops.relation_linear import group_linear
 from jgs.ops.relations import TILE, groups_of
@@ -43,9 +43,8 @@ class TypedInputs(nnx.Module):
       scales: `s_t` for each node type, which are not learned; by default 1. Features much
         smaller than the learned rows are drowned by them, and large ones are learned badly:
         `TypedFeatures.scales()` makes both alike.
-      rngs: its `params` stream makes the weights: matrices and biases are uniform within
-        `1 / sqrt(F)`, and the table of learned rows is Glorot uniform with a gain of sqrt(2),
-        as in DGL's examples.
+      rngs: its `params` stream makes the weights: matrices, and the table of learned rows, are
+        Glorot uniform with a gain of sqrt(2), as in DGL's examples, and biases are 0.
 
     `inputs(x, kind)` returns float32 `[S, W]`, with zeros in padding. `x` is one of:
 
@@ -98,13 +97,9 @@ class TypedInputs(nnx.Module):
         self.schema = schema.without_relations()
         featured = {str(t): width for t, width in enumerate(widths) if width}
         self.kernels = nnx.Dict(
-            {t: uniform(rngs, (width, out_features), width) for t, width in featured.items()}
+            {t: glorot(rngs, (width, out_features)) for t, width in featured.items()}
         )
-        biases = [
-            uniform(rngs, (out_features,), width)[...] if width else jnp.zeros(out_features)
-            for width in widths
-        ]
-        self.bias = nnx.Param(jnp.stack(biases))
+        self.bias = nnx.Param(jnp.zeros((len(widths), out_features)))
         self.offsets = _offsets(widths, counts)
         rows = sum(count for width, count in zip(widths, counts, strict=True) if not width)
         self.has_embedding = embedding and rows > 0
