@@ -59,7 +59,8 @@ def main(epochs: int = 10) -> float:
         data = jgs.data.load(folder)
     widths, schema, labels = data.features.widths, data.graph.schema, jnp.asarray(data.labels)
     print("relations", *schema.relations, "\nfeatures", widths)
-    model = RGCN(widths, 32, data.num_classes, 2, schema=schema, rngs=nnx.Rngs(0))
+    own = {"schema": schema, "scales": data.features.scales()}
+    model = RGCN(widths, 32, data.num_classes, 2, **own, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
     sampler, key = Neighbors((10, 10), edges=("type",)), jax.random.key(0)
     with Loader(data.graph, data.train_idx, 200, sampler, key=key) as loader:

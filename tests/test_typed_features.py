@@ -62,20 +62,21 @@ def test_features_that_do_not_fit_their_types_are_refused(tables, says):
 
 
 def test_scales_make_features_of_any_unit_alike():
-    """Powers of two; zeros of sparse features, and types of zeros or without any, count not."""
+    """Powers of two; zeros of sparse features, and columns of zeros, count not."""
     schema = typed().schema
     ages = np.random.default_rng(0).uniform(18, 80, (5, 2)).astype(np.float32)
+    ages[:, 1] = ages[:, 1] > 50  # a column of 0 and 1
     words = scipy.sparse.random(7, 9, 0.2, "csr", np.float32, np.random.default_rng(1))
     words.data[:] = 1 / 120
     found = TypedFeatures.from_dict(schema, {"user": ages, "item": words})
-    assert found.scales() == (1 / 64, 128.0, 1.0)
+    assert found.scales() == ((1 / 64, 1.0), (128.0,), ())
     pieces = (ages[:2], ages[2:].astype(np.float16))
     apart = TypedFeatures((pieces, SparseFeatures.from_scipy(words), None), found.schema)
     assert apart.scales() == found.scales()
     nothing = TypedFeatures.from_dict(schema, {"user": np.zeros((5, 2)), "item": words * 0})
-    assert nothing.scales() == (1.0, 1.0, 1.0)
+    assert nothing.scales() == ((1.0, 1.0), (1.0,), ())
     huge = TypedFeatures.from_dict(schema, {"user": np.full((5, 1), 3e38, np.float32)})
-    assert huge.scales() == (2.0**-60, 1.0, 1.0)
+    assert huge.scales() == ((2.0**-60,), (), ())
 
 
 def test_a_batch_gives_its_nodes_by_type():

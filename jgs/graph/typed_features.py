@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -15,6 +15,7 @@ from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.features import SparseFeatures
 from jgs.graph.schema import Schema
 
+Scales = tuple[tuple[float, ...], ...]
 _MOST_SQUARES = 1 << 22  # numbers of which `square_sums` takes the squares
 
 
@@ -79,16 +80,18 @@ class TypedFeatures:
         """The table of a node type, or None. Raises `InputError` that lists the types."""
         return self.tables[self.schema.number(node_type)]
 
-    def scales(self) -> tuple[float, ...]:
-        """For each node type a power of two by which its features become numbers of about 1:
-        their root mean square is between 0.7 and 1.5. Zeros of sparse features do not count. 1
-        for a type without features. Models of typed graphs take it as `scales`."""
+    def scales(self) -> Scales:
+        """For each node type powers of two by which its features become numbers of about 1,
+        which models of typed graphs take as `scales`: one for each column of a matrix, one for
+        all of `SparseFeatures`, none for a type without features. The root mean square of a
+        column's numbers is then between 0.7 and 1.5. Zeros do not count."""
         return scales_of(self.square_sums())
 
-    def square_sums(self) -> np.ndarray:
-        """float64 `[types, 2]`: the sum of the squares of a type's features, and how many they
-        are; of some rows of large tables, evenly spaced."""
-        return np.array([_square_sum(table) for table in self.tables])
+    def square_sums(self) -> list[np.ndarray]:
+        """For each node type float64 `[k, 2]`, for as many columns as it has `scales`: the sum
+        of the squares, and how many numbers are not 0; of some rows of large tables, evenly
+        spaced."""
+        return [_square_sums(table) for table in self.tables]
 
     def rows(self, ids: Any) -> TypedRows:
         """See `jgs.ops.gather`, of which this is the form for typed features. Outside of
@@ -119,26 +122,26 @@ class TypedRows(NamedTuple):
     learned: jax.Array | None = None
 
 
-def scales_of(sums: np.ndarray) -> tuple[float, ...]:
+def scales_of(sums: Sequence[np.ndarray]) -> Scales:
     """What `TypedFeatures.scales` returns, of what `square_sums` does."""
-    mean = sums[:, 0] / np.maximum(sums[:, 1], 1)
-    power = -np.round(np.log2(np.where(mean > 0, mean, 1)) / 2)
-    return tuple(np.exp2(np.clip(power, -60, 60)).tolist())
+    found = []
+    for total, num in (each.T for each in sums):
+        mean = np.where(total > 0, total / np.maximum(num, 1), 1)
+        power = np.clip(-np.round(np.log2(mean) / 2), -60, 60)
+        found.append(tuple(np.exp2(power).tolist()))
+    return tuple(found)
 
 
-def _square_sum(table: Any) -> tuple[float, int]:
+def _square_sums(table: Any) -> np.ndarray:
     if table is None:
-        return 0.0, 0
+        return np.zeros((0, 2))
     if isinstance(table, tuple):
-        total, num = zip(*map(_square_sum, table), strict=True)
-        return sum(total), sum(num)
-    if isinstance(table, SparseFeatures):
-        values = np.asarray(table.values)
-        values = values[:: -(-values.size // _MOST_SQUARES) or 1]
-    else:
-        values = np.asarray(table[:: -(-math.prod(table.shape) // _MOST_SQUARES) or 1])
-    values = values.astype(np.float64)
-    return float(np.vdot(values, values)), values.size
+        return np.sum([_square_sums(each) for each in table], axis=0)
+    sparse = isinstance(table, SparseFeatures)
+    rows = np.asarray(table.values)[:, None] if sparse else table
+    step = max(1, math.prod(rows.shape) // _MOST_SQUARES)
+    some = np.asarray(rows[::step]).astype(np.float64)
+    return np.stack([(some**2).sum(axis=0), (some != 0).sum(axis=0)], axis=1)
 
 
 def width_of(table: Any) -> int:

@@ -93,7 +93,7 @@ class RGCN(TypedGNN):
         self_loop: bool = True,
         reduce: Reduce = "mean",
         embedding: bool = True,
-        scales: Sequence[float] | None = None,
+        scales: Sequence[Sequence[float]] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -121,7 +121,7 @@ class RSAGE(TypedGNN):
         schema: Schema,
         reduce: Reduce = "mean",
         embedding: bool = True,
-        scales: Sequence[float] | None = None,
+        scales: Sequence[Sequence[float]] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -156,7 +156,7 @@ class RGAT(TypedGNN):
         dropout: float = 0.5,
         attention_dropout: float | None = None,
         embedding: bool = True,
-        scales: Sequence[float] | None = None,
+        scales: Sequence[Sequence[float]] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -190,7 +190,7 @@ class HGT(TypedGNN):
         heads: Heads = 8,
         dropout: float = 0.2,
         embedding: bool = True,
-        scales: Sequence[float] | None = None,
+        scales: Sequence[Sequence[float]] | None = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -206,7 +206,7 @@ def _inputs(
     width: int,
     schema: Schema,
     embedding: bool,
-    scales: Sequence[float] | None,
+    scales: Sequence[Sequence[float]] | None,
     rngs: nnx.Rngs,
     activation: str | None = None,
 ) -> TypedInputs:

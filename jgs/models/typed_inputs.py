@@ -28,8 +28,8 @@ _CHUNK_ROWS, _CHUNK_FLOATS = 4096, 1 << 21  # read and multiplied at a time
 
 
 class TypedInputs(nnx.Module):
-    """For each node type `t` a matrix `W_t`, a bias and a scale: row `x_v` becomes
-    `W_t (s_t x_v) + b_t`. A node of a type without features has a learned row.
+    """For each node type `t` a matrix `W_t`, a bias and scales: row `x_v` becomes
+    `W_t (s_t * x_v) + b_t`. A node of a type without features has a learned row.
 
     Args:
       in_features: the width of each node type's features, in the order of the schema, 0 for a
@@ -40,9 +40,9 @@ class TypedInputs(nnx.Module):
         without features. False: `TypedRows.learned` must hold them, for instance rows of a
         `jgs.dist.ShardedEmbedding`.
       activation: None, `"relu"` or `"gelu"`, of the result.
-      scales: `s_t` for each node type, which are not learned; by default 1. Features much
-        smaller than the learned rows are drowned by them, and large ones are learned badly:
-        `TypedFeatures.scales()` makes both alike.
+      scales: `s_t` for each node type, which are not learned: a number for all of its features
+        or one for each, positive; by default 1. Features much smaller than others or than the
+        learned rows are drowned by them: `TypedFeatures.scales()` makes them alike.
       rngs: its `params` stream makes the weights: matrices, and the table of learned rows, are
         Glorot uniform with a gain of sqrt(2), as in DGL's examples, and biases are 0.
 
@@ -69,7 +69,7 @@ class TypedInputs(nnx.Module):
         schema: Schema,
         embedding: bool = True,
         activation: str | None = None,
-        scales: Sequence[float] | None = None,
+        scales: Sequence[Sequence[float]] | None = None,
         rngs: nnx.Rngs,
     ):
         check_widths(out_features=out_features)
@@ -87,13 +87,7 @@ class TypedInputs(nnx.Module):
                 "activation must be None, 'relu' or 'gelu'", repr(activation), "Choose one."
             )
         self.in_features, self.out_features, self.activation = widths, out_features, activation
-        self.scales = (1.0,) * len(widths) if scales is None else tuple(map(float, scales))
-        if len(self.scales) != len(widths) or not all(0 < s < math.inf for s in self.scales):
-            raise InputError(
-                f"scales must be a positive number for each of the {len(widths)} node types",
-                self.scales,
-                "Pass features.scales().",
-            )
+        self.scales = _scales(widths, scales)
         self.schema = schema.without_relations()
         featured = {str(t): width for t, width in enumerate(widths) if width}
         self.kernels = nnx.Dict(
@@ -174,7 +168,8 @@ class TypedInputs(nnx.Module):
         return h + self._learned(x) if 0 in widths else h
 
     def _kernel(self, number: int) -> jax.Array:
-        return self.kernels[str(number)][...] * self.scales[number]
+        kernel, scales = self.kernels[str(number)][...], self.scales[number]
+        return kernel if set(scales) == {1.0} else kernel * jnp.array(scales)[:, None]
 
     def _learned(self, x: TypedRows) -> jax.Array:
         """float32 `[S, W]`: the learned rows, zeros for nodes of types with features."""
@@ -353,6 +348,28 @@ def _num_rows(kind: jax.Array) -> jax.Array:
     """One more than the last row of a real node; 0 if there is none."""
     row = jnp.arange(1, kind.shape[0] + 1, dtype=jnp.int32)
     return jnp.max(jnp.where(kind >= 0, row, 0), initial=0)
+
+
+def _scales(
+    widths: Sequence[int], given: Sequence[Any] | None
+) -> tuple[tuple[float, ...], ...]:
+    """For each node type 1 or `F` numbers."""
+    try:
+        found = (
+            [(1.0,)] * len(widths) if given is None else [tuple(map(float, s)) for s in given]
+        )
+    except (TypeError, ValueError):
+        found = []
+    each = zip(widths, found, strict=False)
+    fit = all(not w or (len(s) in (1, w) and 0 < min(s) <= max(s) < math.inf) for w, s in each)
+    if len(found) != len(widths) or not fit:
+        raise InputError(
+            f"scales must be 1 or F positive numbers for each of the {len(widths)} node types, "
+            f"which have {list(widths)} features",
+            given,
+            "Pass features.scales().",
+        )
+    return tuple(found)
 
 
 def _offsets(widths: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:

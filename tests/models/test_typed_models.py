@@ -79,19 +79,22 @@ def test_scaled_features_are_those_of_another_unit():
     """To the bit, for powers of two."""
     schema = typed_graph().schema
     features, _ = typed_features(schema)
-    ids, scales = np.array([4, 160, 176, 183, 100], np.int32), (0.25, 8.0, 1.0, 1.0)
+    ids, scales = (
+        np.array([4, 160, 176, 183, 100], np.int32),
+        ((0.25, 2.0, 1.0), (8.0,), (), ()),
+    )
     inputs, scaled = (
         TypedInputs(WIDTHS, 7, schema=schema, scales=each, rngs=nnx.Rngs(0))
         for each in (None, scales)
     )
     units = {
-        "user": features.table("user") * 0.25,
+        "user": features.table("user") * np.array([0.25, 2.0, 1.0]),
         "item": features.table("item").to_scipy() * 8,
     }
     same = TypedFeatures.from_dict(schema, units)
     np.testing.assert_array_equal(scaled(gather(features, ids)), inputs(gather(same, ids)))
-    for wrong in ((1.0, 2.0), (1.0, 0.0, 1.0, 1.0), (1.0, np.inf, 1.0, 1.0)):
-        with pytest.raises(InputError, match="scales must be a positive number for each of"):
+    for wrong in (scales[:2], ((0.0,), *scales[1:]), ((1.0, 2.0), *scales[1:]), (1.0,) * 4):
+        with pytest.raises(InputError, match="scales must be 1 or F positive numbers for each"):
             TypedInputs(WIDTHS, 7, schema=schema, scales=wrong, rngs=nnx.Rngs(0))
 
 

@@ -112,7 +112,9 @@ class Data:
         self.types = None
         if typed and schema is not None:
             own = [each.square_sums() for each in of_ranks]
-            scales = scales_of(all_gather_rows(self.comm, own).sum(axis=0))
+            every = all_gather_rows(self.comm, [np.concatenate(each) for each in own])
+            ends = np.cumsum([len(of_type) for of_type in own[0]])
+            scales = scales_of(np.split(every.sum(axis=0), ends[:-1]))
             self.types = Types(features.widths, schema, scales)
 
     def ask(self, items: Any, before: Any, graphs: list[Graph]) -> None:

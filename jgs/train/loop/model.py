@@ -12,6 +12,7 @@ from flax import nnx
 
 from jgs.errors import InputError
 from jgs.graph import Schema
+from jgs.graph.typed_features import Scales
 from jgs.models import GNN, PairModel
 from jgs.options import arguments_of, as_typed
 from jgs.sampling import ByEpoch, OnPlateau, Sampler, SamplerSchedule, Walker
@@ -72,7 +73,7 @@ class Types(NamedTuple):
 
     widths: tuple[int, ...]
     schema: Schema
-    scales: tuple[float, ...] | None = None
+    scales: Scales | None = None
 
 
 def takes_types(config: Config) -> bool:
@@ -158,7 +159,7 @@ def types_of(shape: dict[str, Any]) -> Types | None:
     text = np.frombuffer(shape["schema"].encode(), np.uint8)
     schema = Schema.from_bytes("the checkpoint", text)
     assert schema is not None
-    return Types(tuple(shape["widths"]), schema, shape["scales"] and tuple(shape["scales"]))
+    return Types(tuple(shape["widths"]), schema, shape["scales"])
 
 
 def make_decoder(config: Config, shape: dict[str, Any], rngs: nnx.Rngs) -> Any:
