@@ -123,6 +123,14 @@ def _check_typed(graph: Graph, features: TypedFeatures, types: Types) -> None:
             f"{shown_tables(features)}, and {given} nodes",
             "Give features as those that it was trained with.",
         )
+    parts = types.schema.parts
+    if rows and len(parts) > 1 and schema.parts != parts:
+        raise InputError(
+            f"the graph must be in the {len(parts)} parts that the run was trained on, in "
+            "whose order it has learned rows of nodes",
+            "one in others, or whole",
+            "Open the run on its own data, or train on the whole graph.",
+        )
 
 
 def _counts(schema: Schema, widths: Sequence[int]) -> list[int]:

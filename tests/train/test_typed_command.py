@@ -12,7 +12,7 @@ from small_runs import arrays, metrics, same_run
 
 import jgs
 from jgs import Graph
-from jgs.data import Dataset
+from jgs.data import Dataset, load
 from jgs.dist.communicators.comm import Alone
 from jgs.dist.communicators.mesh import Mesh
 from jgs.partition.folder import write_parts
@@ -159,6 +159,17 @@ def test_ranks_train_as_one_does(folder, alone, tmp_path, more):
     np.testing.assert_allclose(
         on_parts, jgs.open_run(run_dir).logits(node_type="paper"), rtol=1e-3, atol=1e-4
     )
+
+
+def test_another_graph_must_have_the_nodes_in_the_order_of_the_learned_rows(
+    folder, whole, alone
+):
+    data = load(folder / "data")
+    given = {"graph": data.graph, "features": data.features}
+    run = jgs.open_run(whole)
+    np.testing.assert_array_equal(run.logits([70, 3], **given), run.logits([70, 3]))
+    with pytest.raises(jgs.InputError, match="must be in the 2 parts that the run was trained"):
+        jgs.open_run(alone[0]).logits([70, 3], **given)
 
 
 @pytest.mark.parametrize(
