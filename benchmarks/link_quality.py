@@ -76,8 +76,10 @@ class Trained(NamedTuple):
 class RecordedJob(LinkJob):
     """A `LinkJob` that keeps the last scores, which after a run are the test's."""
 
-    def scores(self, params: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
-        self.last = super().scores(params, split)
+    def scores(
+        self, params: Any, split: str, features: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        self.last = super().scores(params, split, features)
         return self.last
 
 
