@@ -25,7 +25,7 @@ from jgs.train.loop.learner import ModelLearner
 from jgs.train.tasks.task import open_job
 
 FLAGS = """
-    --model rgcn --fanouts *=3 4 --hidden 8 --batch-size 20 --epochs 3 --lr 0.01
+    --model rgcn --fanouts *=3 4 --hidden 8 --batch-size 20 --epochs 3 --lr 0.03
     --no-progress
 """
 
@@ -86,7 +86,7 @@ def whole(folder, tmp_path_factory):
 def test_a_run_learns_and_answers_by_type(whole, tmp_path, capsys):
     run, rows = jgs.open_run(whole), metrics(whole)
     result = json.loads((whole / "result.json").read_text())
-    assert rows[-1]["train_loss"] < rows[0]["train_loss"] - 0.03
+    assert rows[-1]["train_loss"] < rows[0]["train_loss"] - 0.1
     logits = run.logits(node_type="paper")
     assert logits.shape == (90, 3)
     right = np.mean(logits[70:].argmax(1) == np.arange(70, 90) % 3)
