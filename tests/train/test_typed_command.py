@@ -21,6 +21,7 @@ from jgs.train.__main__ import main
 from jgs.train.config import Config
 from jgs.train.flags import parse
 from jgs.train.loop import training
+from jgs.train.loop.learned import LearnedRows
 from jgs.train.loop.learner import ModelLearner
 from jgs.train.tasks.task import open_job
 
@@ -114,7 +115,13 @@ def test_features_of_another_unit_are_learned_alike(folder, whole, tmp_path):
 @pytest.mark.parametrize("at", [1, 4, 6])
 def test_a_run_is_resumed_to_the_same_bits(folder, whole, tmp_path, monkeypatch, capsys, at):
     """Ctrl-C in step `at` of 9, three in an epoch."""
-    own, count = ModelLearner.step, []
+    own, count, push, numbers = ModelLearner.step, [], LearnedRows.push, []
+
+    def counted(self, token, gradient, number):
+        numbers.append(number)  # learned rows have the rate of this step of the run
+        push(self, token, gradient, number)
+
+    monkeypatch.setattr(LearnedRows, "push", counted)
 
     def step(self, *given):
         count.append(1)
@@ -129,6 +136,7 @@ def test_a_run_is_resumed_to_the_same_bits(folder, whole, tmp_path, monkeypatch,
     assert len(count) == at
     assert train(tmp_path / "run", *data, "--resume") == 0
     assert "resuming after" in capsys.readouterr().err
+    assert numbers == list(range(9))
     same_run(tmp_path / "run", whole)
 
 
