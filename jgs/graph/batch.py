@@ -64,7 +64,8 @@ class Block(Shown):
       edge_time: int64 `[E]` or None; each edge's time, 0 in padding.
       edge_columns: dict of arrays `[E, ...]` by name; the rows of the graph's edge columns that
         were asked for, 0 in padding. `{}` if there are none. `"weight"` is the graph's
-        `edge_weight`, which layers read. It multiplies nothing.
+        `edge_weight`, which layers read. It multiplies nothing. `"elapsed"` is float32 `[E]`:
+        the time from each edge to the cutoff of its target, in the unit of the graph's times.
 
     A block has the columns that its sampler was asked for (`jgs.sampling.Sampler`, `edges`).
 

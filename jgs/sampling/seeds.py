@@ -13,6 +13,9 @@ from jgs.graph.shown import Shown
 from jgs.settings import exact_integers
 
 
+_LAST = np.iinfo(np.int64).max
+
+
 @jax.tree_util.register_pytree_with_keys_class
 class Seeds(Shown):
     """What a batch is drawn for. A sampler takes one, or an array of nodes alone.
@@ -21,6 +24,8 @@ class Seeds(Shown):
       nodes: int32 `[B]` node ids, with `N` for padding; `[B, 2]` for a sampler of pairs.
       time: int64 `[B]` or None; each seed's cutoff. Its sample has only edges whose
         `Graph.edge_time` is less, at every hop. The time of a seed that is padding is not read.
+        With `inclusive` edges at the cutoff itself are there too: the field is one more than
+        what was given.
       excluded: int64 `[X]` or None; the positions in `Graph.indices` of edges that are not
         drawn, for any seed and at any hop. They ascend, without repetition; then `E` is
         padding.
@@ -33,9 +38,14 @@ class Seeds(Shown):
     time: Any
     excluded: Any
 
-    def __init__(self, nodes: Any, time: Any = None, excluded: Any = None):
+    def __init__(
+        self, nodes: Any, time: Any = None, excluded: Any = None, *, inclusive: bool = False
+    ):
         self.nodes = _array(nodes)
         self.time = None if time is None else _long("time", time)
+        if self.time is not None and inclusive:
+            with exact_integers():  # no edge has the last of all times
+                self.time = jnp.where(self.time == _LAST, self.time, self.time + 1)
         self.excluded = None if excluded is None else _long("excluded", excluded)
 
     @classmethod

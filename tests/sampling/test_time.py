@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jgs import Graph
+from jgs import Graph, InputError
 from jgs.sampling import Neighbors, Seeds, plan_capacity
 
 KEY = jax.random.key(0)
@@ -101,3 +101,35 @@ def test_draws_among_eligible_edges_are_uniform(graph):
     expected = ids.size / known
     chi = ((counts - expected) ** 2 / expected).sum() * (known - 1) / (known - 5)
     assert chi < known + 5 * np.sqrt(2 * known), (chi, known, counts, expected)
+
+
+def test_elapsed_and_inclusive(graph, messages):
+    """`elapsed` is the cutoff of an edge's target less its time, also in a super-batch and
+    where the difference needs 64 bits; `inclusive` lets in the ties of a cutoff."""
+    (src, _), time, _ = messages
+    seeds = Seeds(src[-40:].reshape(2, 20), time[-40:].reshape(2, 20))
+    sampler = Neighbors((6, 3), edges=("elapsed", "time"))
+    keys = jax.random.split(KEY, 2)
+    batch = sampler.sample(keys, graph, (), seeds, None)
+    for i in range(2):
+        for block in jax.tree.map(lambda a, i=i: a[i], batch).blocks:
+            count = int(block.num_edges)
+            target = np.repeat(np.arange(block.target_capacity), np.diff(block.indptr))
+            own = np.asarray(batch.cutoff)[i][target] - np.asarray(block.edge_time)[:count]
+            elapsed = np.asarray(block.edge_columns["elapsed"])
+            np.testing.assert_array_equal(elapsed[:count], own.astype(np.float32))
+            assert own.min() > 0 and own.max() > 1e6 and not elapsed[count:].any()
+
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    far = Graph.from_edges([0, 1, 2], [3, 3, 3], 4, edge_time=[least, 5, most - 1])
+    found = {}
+    for inclusive in (False, True):
+        of = Seeds([3, 3, 3], [5, most - 1, most], inclusive=inclusive)
+        batch = Neighbors((-1,), edges=("elapsed",)).sample(KEY, far, (), of, None)
+        block = batch.blocks[0]
+        found[inclusive] = np.diff(block.indptr)[:3].tolist()
+        (last,) = block.edge_columns["elapsed"][block.indptr[2] : block.indptr[2] + 1]
+        assert last == np.float32(2.0**64 - 1)
+    assert found == {False: [1, 2, 3], True: [2, 3, 3]}
+    with pytest.raises(InputError, match="counted from the cutoffs"):
+        sampler.sample(KEY, graph, (), [3], None)

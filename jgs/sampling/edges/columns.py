@@ -12,10 +12,11 @@ import jax.numpy as jnp
 
 from jgs.errors import InputError
 from jgs.graph import Block, Graph, MiniBatch
+from jgs.graph.formats.export import edge_targets
 from jgs.sampling.edges.eligible import is_excluded
 from jgs.settings import exact_integers
 
-_OWN = ("id", "weight", "type", "time")  # columns that are the graph's own fields
+_OWN = ("id", "weight", "type", "time", "elapsed")  # columns that are not the user's
 
 
 def check_edges(sampler: Any) -> None:
@@ -26,7 +27,7 @@ def check_edges(sampler: Any) -> None:
         raise InputError(
             "edges must be a tuple of names of columns",
             repr(names),
-            'Give ("id", "weight", "type", "time") or the names of edge columns.',
+            'Give ("id", "weight", "type", "time", "elapsed") or the names of edge columns.',
         )
     object.__setattr__(sampler, "edges", tuple(dict.fromkeys(names)))
     if "id" in sampler.edges:
@@ -49,9 +50,13 @@ def with_columns(batch: MiniBatch, graph: Graph, sampler: Any) -> MiniBatch:
         return batch
     if "id" in sampler.edges:
         _refuse_two(graph, "id")
-    columns = {name: column_of(graph, name) for name in sampler.edges if name != "id"}
+    names = [name for name in sampler.edges if name not in ("id", "elapsed")]
+    columns = {name: column_of(graph, name) for name in names}
     with exact_integers():  # ids and times are 64-bit
-        blocks = [_filled(block, columns, sampler.edge_ids) for block in batch.blocks]
+        blocks = list(batch.blocks)
+        if "elapsed" in sampler.edges:
+            blocks = [_with_elapsed(block, batch.cutoff, graph) for block in blocks]
+        blocks = [_filled(block, columns, sampler.edge_ids) for block in blocks]
     return replace(batch, blocks=tuple(blocks))
 
 
@@ -68,6 +73,32 @@ def column_of(graph: Graph, name: str) -> jax.Array:
             "Give it when you make the graph: edge_columns={...}, edge_weight=...",
         )
     return known[name]
+
+
+def _with_elapsed(block: Block, cutoff: jax.Array | None, graph: Graph) -> Block:
+    """The block with the column `"elapsed"`, see `jgs.Block`; `cutoff` is the batch's."""
+    _refuse_two(graph, "elapsed")
+    if cutoff is None:
+        raise InputError(
+            "the edge column 'elapsed' is counted from the cutoffs of the seeds",
+            "seeds without times",
+            "Give jgs.sampling.Seeds(nodes, time).",
+        )
+    time = column_at(column_of(graph, "time"), block.edge_id)
+
+    def of_block(block: Block, cutoff: jax.Array, time: jax.Array) -> jax.Array:
+        target, real = edge_targets(
+            block.edge_capacity, block.indptr, block.num_targets, block.num_edges
+        )
+        until = cutoff.at[target].get(mode="clip")
+        # As unsigned numbers, whose difference has room for any two times.
+        elapsed = until.astype(jnp.uint64) - time.astype(jnp.uint64)
+        return jnp.where(real, elapsed.astype(jnp.float32), 0)
+
+    for _ in range(time.ndim - 1):  # a super-batch
+        of_block = jax.vmap(of_block)
+    elapsed = of_block(block, cutoff, time)
+    return block.with_edge_arrays(block.edge_arrays() | {"elapsed": elapsed})
 
 
 def _refuse_two(graph: Graph, name: str) -> None:

@@ -60,8 +60,9 @@ class Neighbors(Hopwise):
       latest: for seeds with times: whether a node takes the latest of its edges before the
         cutoff, as many as its fanout, in place of random ones.
       edges: the names of the columns that the blocks carry of their edges: `"id"`, `"weight"`,
-        `"type"`, `"time"`, and names of `graph.edge_columns`. `edge_ids` is the first.
-        `"weight"` is a column that layers read, in the blocks' `edge_columns`.
+        `"type"`, `"time"`, `"elapsed"`, and names of `graph.edge_columns`. `edge_ids` is the
+        first. `"weight"` and, for seeds with times, `"elapsed"` are columns that layers read,
+        in the blocks' `edge_columns` (see `jgs.Block`).
       edge_ids, edge_weights: whether the blocks carry `edge_id` and `edge_weight`, which
         multiplies messages.
       relabel_inputs: False: the first block names its sources by node id, for a first layer
