@@ -25,6 +25,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 from jgs.errors import InputError
 
 INT32 = 2**31 - 1
+LONGEST = 2**63 - 1  # of a time, in the unit of a graph's times
 _PLAIN = (bool, int, float, str)
 _NONE = inspect.Parameter.empty
 
@@ -46,6 +47,7 @@ class Option(NamedTuple):
         the rest.
       saved: whether it is in a run's `config.json`.
       flag: whether it has a flag.
+      first: whether the first page of `--help` shows it.
     """
 
     help: str = ""
@@ -62,6 +64,7 @@ class Option(NamedTuple):
     saved: bool = True
     flag: bool = True
     never: float | None = None
+    first: bool = True
 
 
 class Known(NamedTuple):

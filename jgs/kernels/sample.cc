@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "draw.h"
+#include "draw_recent.h"
 #include "draw_weighted.h"
 #include "sample_hops.h"
 #include "sample_runs.h"
@@ -23,7 +24,7 @@ class NeighborRows {
   NeighborRows(const GraphView& graph, const Limits& limits, const NeighborOptions& options,
                Workspace& work)
       : graph_(graph), limits_(limits), replace_(options.replace), weighted_(options.weighted),
-        latest_(options.latest), w_(work) {}
+        latest_(options.latest), recency_(options.recency), w_(work) {}
 
   bool Bound(const Hop& hop, const Targets& targets) {
     if constexpr (timed) FindKeys(hop.key);
@@ -58,6 +59,7 @@ class NeighborRows {
     } else {
       Draws draws(k);
       WeightedDraws<limited, timed> by_weight(draws, replace_);
+      RecentDraws by_recency(draws, recency_, replace_);
       int64_t ahead = begin;  // the first row whose weight is not prefetched
       for (int64_t first = begin, last = first; first < end; first = last) {
         draws.num_rows = 0;
@@ -71,6 +73,11 @@ class NeighborRows {
             const Key& key = keys_[w_.era[last]];
             draws.key0[row] = key.word[0];
             draws.key1[row] = key.word[1];
+          }
+          if (timed && recency_.half_life > 0) {
+            const int32_t node = targets.nodes[last];
+            by_recency.Limit(row, {w_.row_start[last], w_.degree[last], w_.holes[last]},
+                             node < graph_.num_nodes ? graph_.indptr[node] : 0);
           }
           if (!weighted_) continue;
           by_weight.prefix[row] = graph_.weight_prefix + w_.row_start[last];
@@ -88,7 +95,9 @@ class NeighborRows {
         }
         if (draws.num_rows > 0) {
           draws.MakeRoom();
-          if (weighted_) {
+          if (timed && recency_.half_life > 0) {
+            by_recency.Draw(hop.key, isa_);
+          } else if (weighted_) {
             by_weight.Draw(hop.key, isa_);
           } else if (replace_) {
             RunOn(isa_, DrawRows<Mode::kRepeated, timed>{hop.key, draws});
@@ -103,9 +112,9 @@ class NeighborRows {
             count = weighted_ ? by_weight.count[row] : k;
             const int64_t start = w_.row_start[t];
             const int32_t* position = &draws.position[row++];
-            if (limited && !weighted_) {
+            if (limited && !weighted_ && recency_.half_life == 0) {
               Take(t, count, stream, [=](int64_t i) { return position[i * kLanes]; });
-            } else {  // draws by weight are positions in the stretch
+            } else {  // draws by weight and by recency are positions in the stretch
               stream.Add(
                   count, [=](int64_t i) { return start + position[i * kLanes]; }, Era(t));
             }
@@ -189,6 +198,7 @@ class NeighborRows {
   const GraphView& graph_;
   const Limits& limits_;
   const bool replace_, weighted_, latest_;
+  const Recency recency_;
   Workspace& w_;
   std::vector<Key> keys_;  // of this hop, one for each cutoff
   const Isa isa_ = BestIsa();

@@ -75,12 +75,20 @@ struct Relations {
   RelationIndex index;
 };
 
+// What draws by recency read. See jgs/sampling/edges/recency.py.
+struct Recency {
+  int64_t half_life = 0;          // 0: there are none
+  const int64_t* sums = nullptr;  // [num_edges]
+  const int64_t* time = nullptr;  // [num_edges]
+};
+
 struct NeighborOptions {
   bool replace, weighted;
   bool latest;            // whether the latest edges are taken, in place of random ones
   int64_t window;         // see Limits
   const int64_t* edge_time;  // [num_edges], or null if seeds have no cutoffs
   Relations relations;
+  Recency recency;        // if draws are by recency; seeds have cutoffs then
 };
 
 // What a sample returns beside its hops.

@@ -11,7 +11,8 @@ namespace {
 // See SampleBatches.
 ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Buffer<ffi::S64> indptr, ffi::Buffer<ffi::S32> indices,
-                  ffi::Buffer<ffi::S64> weight_prefix, ffi::Buffer<ffi::F32> edge_weight,
+                  ffi::Buffer<ffi::S64> weight_prefix, ffi::Buffer<ffi::S64> recency,
+                  ffi::Buffer<ffi::F32> edge_weight,
                   ffi::Buffer<ffi::S64> edge_time, ffi::Buffer<ffi::S16> edge_type,
                   ffi::Buffer<ffi::S64> runs_indptr, ffi::Buffer<ffi::S64> runs,
                   ffi::Buffer<ffi::S32> seeds,
@@ -20,18 +21,22 @@ ffi::Error Sample(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> keys,
                   ffi::Span<const int64_t> draws, ffi::Span<const int64_t> relation_draws,
                   ffi::Span<const int64_t> edge_capacity,
                   ffi::Span<const int64_t> source_capacity, bool replace, bool weighted,
-                  bool latest, int64_t window, bool relabel_inputs, int64_t first_hop, int64_t num_threads) {
+                  bool latest, int64_t window, int64_t half_life, bool relabel_inputs,
+                  int64_t first_hop, int64_t num_threads) {
   return Guarded([&]() -> std::string {
     const size_t num_edges = indices.element_count();
     const bool has_weights = edge_weight.element_count() != 0;
     if ((weighted && weight_prefix.element_count() != num_edges) ||
+        (half_life != 0 && (half_life < 0 || time.element_count() == 0 ||
+                            recency.element_count() != num_edges)) ||
         (has_weights && edge_weight.element_count() != num_edges) ||
         (time.element_count() != 0 && edge_time.element_count() != num_edges)) {
       return "jgs_sample_neighbors: arguments do not have the expected sizes";
     }
     SampleCall call{keys,  2,             indptr,          indices,   seeds, time,       excluded,
                     draws, edge_capacity, source_capacity, first_hop, false, num_threads};
-    NeighborOptions options{replace, weighted, latest, window, edge_time.typed_data(), {}};
+    NeighborOptions options{replace, weighted, latest, window, edge_time.typed_data(), {}, {}};
+    options.recency = {half_life, recency.typed_data(), edge_time.typed_data()};
     if (relation_draws.size() > 0) {
       options.relations.num = static_cast<int64_t>(relation_draws.size() / draws.size());
       options.relations.edge_type = edge_type.typed_data();
@@ -77,6 +82,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // indptr
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()  // indices
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // weight_prefix
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // recency
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()  // edge_weight
                                   .Arg<xla::ffi::Buffer<xla::ffi::S64>>()  // edge_time
                                   .Arg<xla::ffi::Buffer<xla::ffi::S16>>()  // edge_type
@@ -94,6 +100,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JgsSampleNeighbors, jgs::Sample,
                                   .Attr<bool>("weighted")
                                   .Attr<bool>("latest")
                                   .Attr<int64_t>("window")
+                                  .Attr<int64_t>("half_life")
                                   .Attr<bool>("relabel_inputs")
                                   .Attr<int64_t>("first_hop")
                                   .Attr<int64_t>("num_threads"));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "draw.h"
+#include "draw_recent.h"
 #include "draw_weighted.h"
 #include "sample_hops.h"
 
@@ -28,7 +29,8 @@ class RunRows {
   RunRows(const GraphView& graph, const Limits& limits, const NeighborOptions& options, Team& team,
           Workspace& work)
       : graph_(graph), limits_(limits), replace_(options.replace), weighted_(options.weighted),
-        latest_(options.latest), relations_(options.relations), team_(team), w_(work) {}
+        latest_(options.latest), relations_(options.relations), recency_(options.recency),
+        team_(team), w_(work) {}
 
   // Finds where the index has the runs of these nodes: the first in `row_start`, and their number
   // in `degree`.
@@ -78,6 +80,7 @@ class RunRows {
     Stretch edges;
     int64_t fanout;
     int32_t relation;  // -1: those of all relations
+    int64_t begin;     // of the run's edges, those that are not eligible too
   };
 
   static constexpr size_t kTogether = 256;  // runs that are drawn together
@@ -88,6 +91,7 @@ class RunRows {
     Together(const RunRows& rows, const Hop& hop, int64_t first_target, int64_t edges,
              StreamOf<timed>& stream)
         : r_(rows), hop_(hop), stream_(stream), draws_(0), by_weight_(draws_, rows.replace_),
+          by_recency_(draws_, rows.recency_, rows.replace_),
           row_(first_target), edges_(edges) {
       runs_.reserve(kTogether);
     }
@@ -101,7 +105,9 @@ class RunRows {
     void Flush() {
       if (draws_.num_rows > 0) {
         draws_.MakeRoom();
-        if (!simple && r_.weighted_) {
+        if (r_.Recent()) {
+          by_recency_.Draw(hop_.key, r_.isa_);
+        } else if (!simple && r_.weighted_) {
           by_weight_.Draw(hop_.key, r_.isa_);
         } else if (r_.replace_) {
           RunOn(r_.isa_, DrawRows<Mode::kRepeated, true>{hop_.key, draws_});
@@ -139,6 +145,7 @@ class RunRows {
       draws_.fanout = std::max(draws_.fanout, run.fanout);
       draws_.key0[lane] = key.word[0];
       draws_.key1[lane] = key.word[1];
+      if (r_.Recent()) by_recency_.Limit(lane, edges, run.begin);
       if (simple || !r_.weighted_) return;
       const int64_t* const prefix = r_.graph_.weight_prefix;
       PrefetchFar(&prefix[edges.start + edges.length() - 1]);
@@ -177,8 +184,8 @@ class RunRows {
             r_.weighted_ ? std::min<int64_t>(by_weight_.count[lane], run.fanout) : run.fanout;
         ++lane;
         const auto position = [=](int64_t i) -> int64_t { return drawn[i * kLanes]; };
-        if (!r_.weighted_) return add(count, position);
-        // Draws by weight are positions in the stretch, holes and all.
+        if (!r_.weighted_ && !r_.Recent()) return add(count, position);
+        // Draws by weight and by recency are positions in the stretch, holes and all.
         stream_.Add(count, [=](int64_t i) { return start + position(i); }, era);
         return count;
       }
@@ -216,6 +223,7 @@ class RunRows {
     StreamOf<timed>& stream_;
     Draws draws_;
     WeightedDraws<true, true> by_weight_;
+    RecentDraws by_recency_;
     std::vector<Run> runs_;
     int64_t row_;    // the first target whose row has not begun
     int64_t edges_;  // where the next edge is placed
@@ -274,7 +282,7 @@ class RunRows {
   void LookAt(int64_t t, int32_t node, int64_t start, int64_t length, int64_t fanout,
              int32_t relation, const Look& look) {
     if (fanout == 0) return;
-    Run run{t, node, {start, static_cast<int32_t>(length), {}}, fanout, relation};
+    Run run{t, node, {start, static_cast<int32_t>(length), {}}, fanout, relation, start};
     if (!simple && limits_.any()) {
       run.edges = limits_.Of(start, length, timed ? w_.cutoffs[w_.era[t]] : 0);
     }
@@ -321,6 +329,8 @@ class RunRows {
     return keys_[relation * w_.cutoffs.size() + w_.era[run.target]];
   }
 
+  bool Recent() const { return timed && recency_.half_life > 0; }
+
   // Whether a run needs random bits; otherwise its edges are taken in order.
   bool Random(const Run& run) const {
     if (run.fanout < 0 || (!simple && latest_)) return false;
@@ -343,6 +353,7 @@ class RunRows {
   const Limits& limits_;
   const bool replace_, weighted_, latest_;
   const Relations relations_;
+  const Recency recency_;
   Team& team_;
   Workspace& w_;
   std::vector<Key> keys_;

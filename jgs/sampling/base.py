@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from jgs.graph import Graph, MiniBatch
-from jgs.options import INT32, Option
+from jgs.options import INT32, LONGEST, Option
 from jgs.sampling.capacity import Capacity, GraphShape
 from jgs.sampling.edges.random import step_key_data
 from jgs.sampling.fanouts import ByRelation
@@ -51,6 +51,13 @@ Sizes = Annotated[
         most=INT32,
     ),
 ]
+WINDOW = Option(
+    "--temporal: draw edges of so much time before the cutoff alone",
+    name="time_window",
+    least=1,
+    most=LONGEST,
+    first=False,
+)
 Weighted = Annotated[
     bool, Option("draw in proportion to edge weights; evaluation leaves out edges of weight 0")
 ]

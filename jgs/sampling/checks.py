@@ -197,21 +197,23 @@ def _check_excluded(excluded: np.ndarray, num_edges: int) -> None:
 
 
 def check_timed(sampler: Any, seeds: Seeds) -> None:
-    """Raises `InputError` where a sampler with a `window`, or for the `latest` edges, gets
-    `seeds` without times."""
-    if seeds.time is None and (sampler.window is not None or sampler.latest):
+    """Raises `InputError` where a sampler with a `window` or a `half_life`, or for the `latest`
+    edges, gets `seeds` without times."""
+    half_life = getattr(sampler, "half_life", None)
+    if seeds.time is None and (sampler.window or sampler.latest or half_life):
         raise InputError(
-            "a window and the latest edges are counted from the cutoffs of the seeds",
+            "windows, half-lives and latest edges are counted from the cutoffs of the seeds",
             "seeds without times",
             "Give jgs.sampling.Seeds(nodes, time).",
         )
 
 
-def check_window(window: Any) -> int:
-    """`window` as an int of at least 1; raises `InputError`."""
-    if require_int("the window", window, 1) >= 2**63:
-        raise InputError("the window must be below 2**63", window, "None is no limit.")
-    return int(window)
+def check_duration(name: str, value: Any) -> int:
+    """`value`, a time, as an int of at least 1; raises `InputError`."""
+    what = f"the {name.replace('_', '-')}"
+    if require_int(what, value, 1) >= 2**63:
+        raise InputError(f"{what} must be below 2**63", value, "None is no limit.")
+    return int(value)
 
 
 def check_graph(graph: Any, weighted: bool, return_edge_weights: bool = False) -> None:

@@ -12,7 +12,6 @@ from jgs.errors import InputError
 from jgs.graph.shown import Shown
 from jgs.settings import exact_integers
 
-
 _LAST = np.iinfo(np.int64).max
 
 

@@ -76,6 +76,7 @@ def help_page(topic: str = "") -> str:
     if not topic:
         pages = {page: options_of(PAGES[page]) for page in _FIRST}
         sampler = OWNERS["sampler"].options(_SAMPLER)
+        sampler = {name: one for name, one in sampler.items() if one.option.first}
         groups = {**pages, f"sampler {_SAMPLER}": sampler}
         more = {"pages": [p for p in PAGES if p not in _FIRST]}
         more |= {f"{owner}s": list(table) for owner, table in OWNERS.items()}

@@ -28,6 +28,8 @@ COMMANDS = """
     --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
     --start-timeout 8 --phase-timeout 7 --verify never
 
+    --sampler neighbors --time-window 5 --half-life 3
+    --sampler neighbors --latest
     --sampler labor --importance 1 --layer-dependency --period 4 --reduce max
     --sampler ladies --sizes 7 8 --by-type --model gcn --concat
     --sampler gcnbs --state-age 2

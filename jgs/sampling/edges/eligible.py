@@ -29,6 +29,8 @@ class Eligible(NamedTuple):
       cutoff: int64 `[T]`, or None if there are no times.
       excluded: int64 `[X]`, ascending, or None if nothing is excluded.
       first: int64 `[T]`, the index in `excluded` of each stretch's first hole; or None.
+      run: int64 `[T]`, where the edges begin that a stretch is a part of: the row, or those of
+        its relation in the row. None where nobody asks.
     """
 
     nodes: jax.Array
@@ -39,6 +41,7 @@ class Eligible(NamedTuple):
     cutoff: jax.Array | None = None
     excluded: jax.Array | None = None
     first: jax.Array | None = None
+    run: jax.Array | None = None
 
     def edge(self, position: jax.Array, at: Any = slice(None)) -> jax.Array:
         """int64, the shape of `position`: the eligible edges at these positions, which count
@@ -80,7 +83,7 @@ def eligible(
       window: only edges from `cutoff - window` on are eligible. None: there is no such limit.
     """
     row, length = rows_of(graph.indptr, nodes, real)
-    rows = Eligible(nodes, row, row, length, length, cutoff)
+    rows = Eligible(nodes, row, row, length, length, cutoff, run=row)
     if relation is not None:
         rows = of_relation(graph, rows, relation)
     if cutoff is not None:
@@ -125,7 +128,8 @@ def of_relation(graph: Graph, rows: Eligible, relation: jax.Array | int) -> Elig
         count_less(graph.edge_type, rows.start, rows.length, jnp.asarray(relation) + i)
         for i in (0, 1)
     )
-    return rows._replace(start=rows.start + begin, length=end - begin, num=end - begin)
+    start, num = rows.start + begin, end - begin
+    return rows._replace(start=start, length=num, num=num, run=start)
 
 
 def bad_excluded(excluded: jax.Array, num_edges: int) -> jax.Array:

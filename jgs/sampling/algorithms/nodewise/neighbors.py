@@ -16,18 +16,19 @@ import numpy as np
 
 from jgs.errors import InputError
 from jgs.graph import Graph, MiniBatch
-from jgs.options import Option
+from jgs.options import LONGEST, Option
 from jgs.sampling.algorithms.nodewise.neighbors_draws import (
     Indexed,
     Spec,
     sample_kernel,
     sample_plain,
 )
-from jgs.sampling.base import FanoutsByRelation, Weighted
+from jgs.sampling.base import WINDOW, FanoutsByRelation, Weighted
 from jgs.sampling.capacity import Capacity, GraphShape
-from jgs.sampling.checks import check_graph, check_timed, check_window
+from jgs.sampling.checks import check_duration, check_graph, check_timed
 from jgs.sampling.edges.columns import check_edges, ids_needed
 from jgs.sampling.edges.hops import draw_batches
+from jgs.sampling.edges.recency import Recency, decayed_sums
 from jgs.sampling.edges.relations import RelationIndex, drawn_relations, index_of
 from jgs.sampling.fanouts import ByRelation, Fanout, check_fanouts
 from jgs.sampling.hopwise import Hopwise
@@ -59,6 +60,10 @@ class Neighbors(Hopwise):
         drawn. None: there is no such limit.
       latest: for seeds with times: whether a node takes the latest of its edges before the
         cutoff, as many as its fanout, in place of random ones.
+      half_life: for seeds with times: an edge is drawn in proportion to
+        `2**(-age / half_life)`, where its age is the time from it to the cutoff, in the unit of
+        the times. Edges more than 31 half-lives older than the latest edge that is left are
+        drawn at most once in 2**31 draws. None: age does not matter.
       edges: the names of the columns that the blocks carry of their edges: `"id"`, `"weight"`,
         `"type"`, `"time"`, `"elapsed"`, and names of `graph.edge_columns`. `edge_ids` is the
         first. `"weight"` and, for seeds with times, `"elapsed"` are columns that layers read,
@@ -81,7 +86,11 @@ class Neighbors(Hopwise):
     (`jgs.sampling.edges.relations.RelationIndex`). With () in its place the draws are the same,
     and take more time.
 
-    Raises `InputError` for invalid fanouts, and for `latest` with `replace` or `weighted`.
+    With `half_life` the state is a `jgs.sampling.edges.recency.Recency`: 8 bytes an edge, and
+    what it is without.
+
+    Raises `InputError` for invalid fanouts, for `latest` with `replace`, `weighted` or
+    `half_life`, and for `half_life` with `weighted`.
     """
 
     fanouts: FanoutsByRelation
@@ -90,12 +99,23 @@ class Neighbors(Hopwise):
     edge_ids: bool = field(default=False, repr=False)
     edge_weights: bool = field(default=False, repr=False)
     relabel_inputs: bool = field(default=True, repr=False)
-    window: int | None = field(default=None, kw_only=True)
-    latest: bool = field(default=False, kw_only=True)
+    window: Annotated[int | None, WINDOW] = field(default=None, kw_only=True)
+    latest: Annotated[
+        bool, Option("--temporal: take the latest edges before the cutoff", first=False)
+    ] = field(default=False, kw_only=True)
+    half_life: Annotated[
+        int | None,
+        Option(
+            "--temporal: the age at which an edge is drawn half as often",
+            least=1,
+            most=LONGEST,
+            first=False,
+        ),
+    ] = field(default=None, kw_only=True)
     edges: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
 
     by_node = takes_excluded = takes_time = True
-    later_fields = ("window", "latest")
+    later_fields = ("window", "latest", "half_life")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts, by_relation=True))
@@ -109,13 +129,21 @@ class Neighbors(Hopwise):
         for name in names:
             object.__setattr__(self, name, bool(getattr(self, name)))
         check_edges(self)
-        if self.window is not None:
-            object.__setattr__(self, "window", check_window(self.window))
-        if self.latest and (self.replace or self.weighted):
+        for name in ("window", "half_life"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_duration(name, getattr(self, name)))
+        if self.latest and (self.replace or self.weighted or self.half_life):
             raise InputError(
                 "the latest edges must be taken without replacement and without weights",
-                f"latest=True, replace={self.replace}, weighted={self.weighted}",
+                f"latest=True, replace={self.replace}, weighted={self.weighted}, "
+                f"half_life={self.half_life}",
                 "Leave these out.",
+            )
+        if self.half_life and self.weighted:
+            raise InputError(
+                "edges must be drawn by weight, or by recency",
+                f"weighted=True, half_life={self.half_life}",
+                "Leave one of them out.",
             )
 
     @property
@@ -123,11 +151,20 @@ class Neighbors(Hopwise):
         """Whether every hop draws from each relation by itself."""
         return all(isinstance(k, ByRelation) for k in self.fanouts)
 
-    def init(self, graph: Graph) -> RelationIndex | tuple[()]:
+    def init(self, graph: Graph) -> RelationIndex | Recency | tuple[()]:
         """See `Sampler`; the state is described above."""
         self._check_graph(graph)
         numbers = [k.numbers(graph.schema) for k in self.fanouts if isinstance(k, ByRelation)]
-        return index_of(graph) if numbers else ()
+        runs = index_of(graph) if numbers else ()
+        if self.half_life is None:
+            return runs
+        if graph.edge_time is None:
+            raise InputError(
+                "draws by recency need a graph whose edges have times",
+                "a graph without edge_time",
+                "Give edge_time when you make the graph.",
+            )
+        return Recency(decayed_sums(graph, self.half_life), runs)
 
     def _check_graph(self, graph: Graph) -> None:
         check_graph(graph, self.weighted, self.edge_weights)
@@ -142,6 +179,9 @@ class Neighbors(Hopwise):
         self, key_data: jax.Array, graph: Graph, state: Any, seeds: Seeds, spec: Spec
     ) -> list[MiniBatch]:
         check_timed(self, seeds)
+        sums: Any = ()
+        if self.half_life is not None:
+            sums, state = self._recency(graph, state)
         if isinstance(state, RelationIndex) and state.indptr.shape != graph.indptr.shape:
             raise InputError(
                 "the state must be what init returned for this graph",
@@ -150,7 +190,17 @@ class Neighbors(Hopwise):
                 "Call sampler.init(graph).",
             )
         index = state if isinstance(state, RelationIndex) else ()
-        return sample_batches(key_data, Indexed(graph, index), seeds, spec)
+        return sample_batches(key_data, Indexed(graph, index, sums), seeds, spec)
+
+    def _recency(self, graph: Graph, state: Any) -> Recency:
+        """The state of a sampler with `half_life`; raises `InputError` for any other."""
+        if isinstance(state, Recency) and state.sums.shape == graph.indices.shape:
+            return state
+        raise InputError(
+            "draws by recency read the state that init returns for the whole graph",
+            "that of another graph" if isinstance(state, Recency) else repr(state),
+            'Call sampler.init(graph); on ranks use mode="hybrid".',
+        )
 
     def expected_draws(self, hop: int, degree: np.ndarray) -> np.ndarray:
         """See `jgs.sampling.base.ByNode`."""
@@ -176,6 +226,7 @@ class Neighbors(Hopwise):
             window=self.window,
             latest=self.latest,
             edge_types="type" in self.edges,
+            half_life=self.half_life,
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jgs.graph import Graph
 from jgs.sampling.capacity import Capacity
-from jgs.sampling.edges import draw
+from jgs.sampling.edges import draw, recency
 from jgs.sampling.edges.eligible import Eligible, weights_of
 from jgs.sampling.edges.hops import Sample, sample_hops
 from jgs.sampling.edges.hops_kernel import call_kernel, call_once
@@ -43,13 +43,16 @@ class Spec(NamedTuple):
     window: int | None = None
     latest: bool = False
     edge_types: bool = False
+    half_life: int | None = None
 
 
 class Indexed(NamedTuple):
-    """What a batch is drawn from: the graph, and for the kernel its `RelationIndex` or ()."""
+    """What a batch is drawn from: the graph, for the kernel its `RelationIndex` or (), and the
+    `sums` of `Recency` or ()."""
 
     graph: Graph
     index: Any = ()
+    sums: Any = ()
 
     @property
     def num_nodes(self) -> int:
@@ -59,7 +62,7 @@ class Indexed(NamedTuple):
 def sample_plain(key_data: jax.Array, of: Indexed, seeds: Seeds, spec: Spec) -> list[Sample]:
     """See `jgs.sampling.edges.hops.sample_hops`."""
     relations = [relations_of(fanout) for fanout in spec.fanouts]
-    draw = partial(_draw, spec)
+    draw = partial(_draw, spec, of.sums)
     return sample_hops(key_data, of.graph, seeds, spec, draw, relations=relations)
 
 
@@ -90,7 +93,7 @@ def _keys_and_fanouts(
 
 
 def _draw(
-    spec: Spec, graph: Graph, key_data: jax.Array, rows: Eligible, h: int, room: int
+    spec: Spec, sums: Any, graph: Graph, key_data: jax.Array, rows: Eligible, h: int, room: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     """See `jgs.sampling.edges.hops.Draw`."""
     key_data = fold(key_data, spec.first_hop + h)
@@ -106,7 +109,7 @@ def _draw(
     slot = jnp.arange(room, dtype=jnp.int64)
     row = jnp.clip(jnp.searchsorted(ends, slot, side="right"), 0, max(bound.shape[0] - 1, 0))
     nth = slot - (ends - bound)[row]
-    edge, drawn = _edges(key_data, graph, rows, row, nth, spec, fanouts)
+    edge, drawn = _edges(key_data, graph, rows, row, nth, spec, fanouts, sums)
     return jnp.where(drawn & (slot < total), edge, -1), row, total, None
 
 
@@ -118,6 +121,7 @@ def _edges(
     nth: jax.Array,
     spec: Spec,
     fanouts: _Fanouts,
+    sums: Any,
 ) -> tuple[jax.Array, jax.Array]:
     """The edge that each edge slot draws, and whether it draws one. Slot `i` is draw number
     `nth[i]` of target `row[i]`."""
@@ -135,7 +139,14 @@ def _edges(
         return in_order, everything
     if not spec.replace:  # no row has more edges than the graph
         most = min(most, graph.num_edges)
-    if weighted:
+    if spec.half_life is not None:
+        times = graph.edge_time
+        assert times is not None
+        sums = sums if sums.shape[0] else jnp.zeros(1, jnp.int64)  # there are no edges
+        decayed = recency.Decayed(rows, sums, times, spec.half_life)
+        by_recency = recency.repeated if spec.replace else recency.distinct
+        edge, drawn = by_recency(key_data, rows.nodes, decayed, most)
+    elif weighted:
         by_weight = draw.weighted_repeated if spec.replace else draw.weighted_distinct
         edge, drawn = by_weight(key_data, rows.nodes, weights, most)
     else:
@@ -160,12 +171,13 @@ def sample_kernel(key_data: jax.Array, of: Indexed, seeds: Seeds, spec: Spec) ->
         graph, nothing = of.graph, jnp.zeros(0, jnp.int64)
         index = of.index if isinstance(of.index, RelationIndex) and typed else (nothing,) * 2
         types = graph.edge_type if typed else jnp.zeros(0, jnp.int16)
-        prefix = graph.edge_weight_prefix if spec.weighted else jnp.zeros(0, jnp.int64)
+        prefix = graph.edge_weight_prefix if spec.weighted else nothing
+        sums = nothing if spec.half_life is None else of.sums
         times = jnp.zeros(0, jnp.int64) if seeds.time is None else graph.edge_time
         weight = graph.edge_weight if spec.edge_weights else jnp.zeros(0, jnp.float32)
         return call_kernel(
             "jgs_sample_neighbors",
-            (key_data, graph.indptr, graph.indices, prefix, weight, times, types, *index),
+            (key_data, graph.indptr, graph.indices, prefix, sums, weight, times, types, *index),
             graph,
             seeds,
             spec,
@@ -176,6 +188,7 @@ def sample_kernel(key_data: jax.Array, of: Indexed, seeds: Seeds, spec: Spec) ->
             weighted=np.bool_(spec.weighted),
             latest=np.bool_(spec.latest),
             window=np.int64(-1 if spec.window is None else spec.window),
+            half_life=np.int64(spec.half_life or 0),
         )
 
     return call_once(call, key_data, of, seeds)

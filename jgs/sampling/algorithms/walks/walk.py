@@ -15,7 +15,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import call
 from jgs.sampling.base import Weighted
-from jgs.sampling.checks import check_graph, check_timed, check_window, require_int
+from jgs.sampling.checks import check_duration, check_graph, check_timed, require_int
 from jgs.sampling.edges.hops_kernel import call_once
 from jgs.sampling.seeds import Seeds
 from jgs.sampling.walks import (
@@ -75,7 +75,7 @@ class Walk(Walker):
 
     def __post_init__(self) -> None:
         if self.window is not None:
-            object.__setattr__(self, "window", check_window(self.window))
+            object.__setattr__(self, "window", check_duration("window", self.window))
         if self.latest is not None:
             object.__setattr__(self, "latest", require_int("latest", self.latest, 1))
             if self.weighted:

@@ -1,0 +1,159 @@
+"""`half_life`: draws by recency: their sums, their law, and kernel equals plain."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+from rows_law import assert_included, inclusion
+from scipy import stats
+from test_by_relation import assert_equal, graph_of, sampled
+
+from jgs import Graph, InputError
+from jgs.sampling import Neighbors, Seeds
+from jgs.sampling.edges.recency import POWERS, decayed_sums
+
+KEY = jax.random.key(3)
+LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+def test_sums_are_those_of_the_recurrence():
+    """Edge by edge, in Python's integers; rows of many octaves, of one, of none, extremes."""
+    rng = np.random.default_rng(0)
+    times = np.concatenate(
+        [
+            np.sort(rng.integers(-90, 90, 60)),
+            np.sort(rng.integers(LEAST, MOST, 9)),
+            [LEAST, LEAST, -1, 0, MOST - 1],
+            np.full(30, 7),
+        ]
+    )
+    indptr = np.array([0, 0, 60, 69, 74, 74, 104])
+    graph = Graph(indptr, np.zeros(times.size, np.int32), edge_time=times)
+    for half_life in (1, 7, 1 << 62):
+        sums = np.asarray(decayed_sums(graph, half_life))
+        for begin, end in pairwise(indptr.tolist()):
+            total, before = 0, None
+            for edge in range(begin, end):
+                octave, rest = divmod(int(times[edge]), half_life)
+                weight = 2.0 ** (31 + float(Fraction(rest, half_life)))
+                if before is not None:
+                    total >>= min(octave - before, 63)
+                own = int(sums[edge]) - total
+                assert abs(own - weight) < 2e-7 * weight
+                total, before = total + own, octave
+                assert total < 1 << 63
+    assert POWERS[0] == 1 << 31 and POWERS[2048] == 1 << 32  # noqa: PT018
+
+
+def eligible(graph, cutoff, window=None, excluded=()):
+    time = np.asarray(graph.edge_time)
+    known = (time < cutoff) & (time >= cutoff - (window or 1 << 40))
+    known[list(excluded)] = False
+    return known
+
+
+# One row: ties, a gap of 400 half-lives, and a last edge that is excluded.
+TIMES = np.array([-4000, -3990, -3990, -5, 0, 0, 3, 9, 14, 14, 15, 21, 30])
+CASES = {
+    "all": (Neighbors((4,), half_life=10), 40, ()),
+    "beyond a gap": (Neighbors((5,), half_life=10), 1, ()),
+    "window": (Neighbors((2,), half_life=6, window=20), 22, ()),
+    "holes": (Neighbors((3,), half_life=10), 31, (2, 8, 12)),
+    "one edge is nearly all": (Neighbors((3,), half_life=1), 31, (12,)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_law_without_replacement(case):
+    """Inclusion of each edge is that of successive draws by weight. With a fixed scale the rows
+    of "beyond a gap" would run empty after the late edges."""
+    sampler, cutoff, excluded = CASES[case]
+    graph = Graph.from_edges(np.arange(13), np.zeros(13, int), 13, edge_time=TIMES)
+    sampler = replace(sampler, edge_ids=True)
+    state, (k,) = sampler.init(graph), sampler.fanouts
+    seeds = Seeds([0], [cutoff], list(excluded) + [13] * (3 - len(excluded)))
+    known = eligible(graph, cutoff, sampler.window, excluded)
+    weight = np.where(known, 2.0 ** ((TIMES - cutoff) / sampler.half_life).clip(-900), 0)
+
+    def draw(key):
+        ids = sampler.sample(key, graph, state, seeds, None).blocks[0].edge_id[:k]
+        return jax.numpy.zeros(14, bool).at[ids.astype(np.int32)].set(True)[:13]
+
+    expected = inclusion(weight, k)
+    assert abs(expected.sum() - k) < 1e-5
+    assert_included(draw, expected, 8_000)
+
+
+def test_law_with_replacement():
+    graph = Graph.from_edges(np.arange(13), np.zeros(13, int), 13, edge_time=TIMES)
+    sampler = Neighbors((20_000,), half_life=10, replace=True, edge_ids=True)
+    block = sampler.sample(KEY, graph, sampler.init(graph), Seeds([0], [30]), None).blocks[0]
+    counts = np.bincount(block.edge_id, minlength=13)
+    weight = 2.0 ** (TIMES[3:12] / 10)
+    assert counts[:3].sum() == counts[12] == 0  # 400 half-lives older, and at the cutoff
+    expected = 20_000 * weight / weight.sum()
+    assert stats.chisquare(counts[3:12], expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("by_relation", [False, True])
+def test_kernel_equals_plain(by_relation):
+    """Any threads, with holes, windows and replacement, typed or not, at two hops, and no edge
+    at or after its cutoff."""
+    if by_relation:
+        graph, fanouts = graph_of(timed=True), ({"*": 3, "cites": 6}, {"*": 4, "holds": -1})
+    else:
+        rng = np.random.default_rng(4)
+        dst = np.r_[rng.integers(0, 80, 700), np.full(300, 5)]
+        time = rng.integers(-40, 40, 1000) * rng.choice([1, 1, 1, 1 << 40], 1000)
+        graph = Graph.from_edges(rng.integers(0, 80, 1000), dst, 80, edge_time=time)
+        fanouts = (5, 3)
+    times, rng = np.asarray(graph.edge_time), np.random.default_rng(1)
+    excluded = np.unique(rng.integers(0, graph.num_edges, 200))
+    nodes = np.r_[rng.integers(0, graph.num_nodes, 30), 5, 5, graph.num_nodes]
+    cutoff = rng.choice(times, 33)
+    first = {}
+    for options in ({}, {"replace": True}, {"window": 25}):
+        sampler = Neighbors(fanouts, half_life=6, edges=("id", "time"), **options)
+        state = sampler.init(graph)
+        for holes in (None, excluded):
+            seeds = Seeds(nodes, cutoff, holes)
+            batches = [
+                sampled(sampler, graph, seeds, None, threads, state)
+                for threads in (None, 1, 2, 4)
+            ]
+            for other in batches[1:]:
+                assert_equal(batches[0], other)
+            for block in batches[0].blocks:
+                count = int(block.num_edges)
+                target = np.repeat(np.arange(block.target_capacity), np.diff(block.indptr))
+                own = np.asarray(batches[0].cutoff)[target]
+                assert count > 20
+                assert (np.asarray(block.edge_time)[:count] < own).all()
+                drawn = np.asarray(block.edge_id)[:count]
+                assert holes is None or not np.isin(drawn, holes).any()
+                if not options:  # fanouts are full, and nothing is drawn twice
+                    assert len({*zip(target, drawn, strict=True)}) == count
+            first[str(options), holes is None] = np.asarray(batches[0].blocks[-1].indptr)
+    full, with_holes = first["{}", True], first["{}", False]
+    assert (np.diff(full) >= np.diff(with_holes)).all()
+
+
+def test_bad_input():
+    graph = Graph.from_edges([0, 1], [1, 0], 2, edge_time=[1, 2])
+    sampler = Neighbors((2,), half_life=5)
+    for message, call in {
+        "at least 1": lambda: Neighbors((2,), half_life=0),
+        "must be below 2\\*\\*63": lambda: Neighbors((2,), half_life=2**63),
+        "drawn by weight, or by": lambda: Neighbors((2,), half_life=5, weighted=True),
+        "without weights": lambda: Neighbors((2,), half_life=5, latest=True),
+        "edges have times": lambda: sampler.init(Graph.from_edges([0], [1], 2)),
+        "counted from the cutoffs": lambda: sampler.sample(
+            KEY, graph, sampler.init(graph), [1], None
+        ),
+        "init returns": lambda: sampler.sample(KEY, graph, (), Seeds([1], [2]), None),
+    }.items():
+        with pytest.raises(InputError, match=message):
+            call()
