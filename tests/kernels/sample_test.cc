@@ -42,17 +42,19 @@ struct Graph {
   std::vector<int64_t> time, excluded;  // 20 times in each row; a third of the edges, and padding
   std::vector<int16_t> type;            // one of kRelations
   std::vector<int64_t> run_indptr{0}, runs;
+  std::vector<int64_t> sums;  // of jgs::Recency, for runs; half-lives are kHalfLife
 };
 
 // What limits the rows of a batch: see jgs::Limits. By relation, the fanouts are FanoutsOf.
 struct Limited {
   bool holes = false, timed = false, latest = false, by_relation = false, indexed = false;
+  bool recent = false;  // by relation only
 };
 constexpr int kRelations = 4;
 
 std::vector<int64_t> FanoutsOf(int64_t fanout) { return {fanout, 0, 1, fanout}; }
 
-constexpr int64_t kWindow = 12;
+constexpr int64_t kWindow = 12, kHalfLife = 3;
 
 Graph RandomGraph(int num_nodes, int mean_degree) {
   std::mt19937 random(1);
@@ -67,7 +69,12 @@ Graph RandomGraph(int num_nodes, int mean_degree) {
       graph.prefix.push_back(sum += weight);
       graph.time.push_back(20 * i / degree);
       const int16_t type = kRelations * i / degree;
-      if (i == 0 || type != graph.type.back()) {
+      const bool begins = i == 0 || type != graph.type.back();
+      const int64_t octave = graph.time.back() / kHalfLife;
+      const int64_t before = begins ? 0 : graph.time[graph.time.size() - 2] / kHalfLife;
+      const int64_t carry = begins ? 0 : graph.sums.back() >> (octave - before);
+      graph.sums.push_back(carry + (int64_t{1} << 31) + random() % 1000);
+      if (begins) {
         const int64_t edge = graph.type.size();
         graph.runs.push_back(edge << jgs::kRelationBits | type);
       }
@@ -136,7 +143,8 @@ Sample Run(const Graph& g, int batch, const std::vector<int64_t>& fanouts, bool 
                            threads.emplace_back(std::move(task));
                          }};
   jgs::NeighborOptions options{replace, weighted, limited.latest, limited.timed ? kWindow : -1,
-                               limited.timed ? g.time.data() : nullptr, {}};
+                               limited.timed ? g.time.data() : nullptr, {}, {}};
+  if (limited.recent) options.recency = {kHalfLife, g.sums.data(), g.time.data()};
   if (limited.by_relation) options.relations = {kRelations, g.type.data(), {}};
   if (limited.indexed) {
     options.relations.index = {g.run_indptr.data(), g.runs.data(),
@@ -347,11 +355,13 @@ int main() {
     for (int mode = 0; mode < 4; ++mode) {
       for (const Limited& limited : std::vector<Limited>{
                {true, false, false}, {false, true, false}, {true, true, mode == 0},
-               {false, false, false, true}, {true, true, mode == 0, true}}) {
+               {false, false, false, true}, {true, true, mode == 0, true},
+               {true, true, false, true, false, true}}) {
+        const bool weighted = (mode & 2) && !limited.recent;
         const auto run = [&](bool relabel_inputs, int threads) {
           Limited own = limited;
           own.indexed = own.by_relation && threads > 2;
-          return Run(graph, 1000, fanouts, mode & 1, mode & 2, relabel_inputs, int64_t{1} << 40,
+          return Run(graph, 1000, fanouts, mode & 1, weighted, relabel_inputs, int64_t{1} << 40,
                      threads, own);
         };
         const Sample one = run(true, 1), other = WithoutInputs(one, 20000);
