@@ -128,21 +128,33 @@ struct Limits {
     return {base, holes.num, extra, &begin[first], &lost[first]};
   }
 
+  // When the window before a cutoff begins.
+  int64_t Since(int64_t cutoff) const {
+    constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+    return cutoff < kLeast + window ? kLeast : cutoff - window;
+  }
+
+  // The holes in a stretch of `length` edges from `start` on, by whose number it makes `length`
+  // less.
+  Holes StepOver(int64_t start, int64_t& length) const {
+    const Holes holes = In(start, length);
+    length -= holes.num;
+    return holes;
+  }
+
   // The eligible edges of a row of `length` edges from `start` on.
   Stretch Of(int64_t start, int64_t length, int64_t cutoff) const {
     if (time != nullptr) {
       const int64_t* const row = time + start;
       int64_t begin = 0;
       if (window >= 0) {
-        constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
-        const int64_t since = cutoff < kLeast + window ? kLeast : cutoff - window;
-        begin = std::lower_bound(row, row + length, since) - row;
+        begin = std::lower_bound(row, row + length, Since(cutoff)) - row;
       }
       length = std::max<int64_t>(std::lower_bound(row, row + length, cutoff) - row - begin, 0);
       start += begin;
     }
-    const Holes holes = In(start, length);
-    return {start, static_cast<int32_t>(length) - holes.num, holes};
+    const Holes holes = StepOver(start, length);
+    return {start, static_cast<int32_t>(length), holes};
   }
 };
 

@@ -14,6 +14,7 @@
 
 #include "sample.h"
 #include "sample_stream.h"
+#include "time_search.h"
 
 namespace jgs {
 
@@ -115,14 +116,36 @@ class HopSampler {
           start = degree = 0;
         }
       }
-      if (limits_.any()) {
-        const int64_t cutoff = kTimed ? w_.cutoffs[w_.era[t]] : 0;
-        const Stretch part = limits_.Of(start, degree, cutoff);
-        start = part.start;
-        degree = part.count;
-        w_.holes[t] = part.holes;
-      }
+      if (!kTimed && limits_.any()) w_.holes[t] = limits_.StepOver(start, degree);
       w_.row_start[t] = start;
+      w_.degree[t] = static_cast<int32_t>(degree);
+    }
+    if constexpr (kTimed) LimitByTime(begin, end);
+  }
+
+  // Leaves in the rows [begin, end) the edges before their cutoffs, and since their windows begin.
+  void LimitByTime(int64_t begin, int64_t end) {
+    const auto search = [&](bool window, const auto& keep) {
+      SearchTimes(
+          end - begin,
+          [&](int64_t i, const int64_t*& values, int32_t& count, int64_t& target) {
+            const int64_t t = begin + i, cutoff = w_.cutoffs[w_.era[t]];
+            values = limits_.time + w_.row_start[t];
+            count = w_.degree[t];
+            target = window ? limits_.Since(cutoff) : cutoff;
+          },
+          [&](int64_t i, int32_t found) { keep(begin + i, found); });
+    };
+    search(false, [&](int64_t t, int32_t found) { w_.degree[t] = found; });
+    if (limits_.window >= 0) {
+      search(true, [&](int64_t t, int32_t found) {
+        w_.row_start[t] += found;
+        w_.degree[t] -= found;
+      });
+    }
+    for (int64_t t = begin; t < end; ++t) {
+      int64_t degree = w_.degree[t];
+      w_.holes[t] = limits_.StepOver(w_.row_start[t], degree);
       w_.degree[t] = static_cast<int32_t>(degree);
     }
   }
