@@ -20,6 +20,7 @@ template <bool kLimited, bool by_relation>  // whether edges are excluded, see H
 class LaborRows {
  public:
   static constexpr bool kTimed = false, kByRelation = by_relation;
+  using Id = int32_t;
 
   LaborRows(const GraphView& graph, const Limits& limits, const HubIndex& hubs,
             const LaborOptions& options, Team& team, Workspace& work)

@@ -18,7 +18,7 @@ template <typename Id>
 inline typename RelabelerOf<Id>::Entry RelabelerOf<Id>::Load(uint32_t place) const {
   const Entry& at = table_[place];
   Entry entry;
-  if constexpr (kTimed) {
+  if constexpr (kWide) {
     entry.id = __atomic_load_n(reinterpret_cast<const Wide*>(&at.id), __ATOMIC_RELAXED);
     entry.label = __atomic_load_n(reinterpret_cast<const Half*>(&at.label), __ATOMIC_RELAXED);
   } else {
@@ -32,7 +32,7 @@ inline typename RelabelerOf<Id>::Entry RelabelerOf<Id>::Load(uint32_t place) con
 // to get its label. Sets `expected` to what was there.
 template <typename Id>
 inline bool RelabelerOf<Id>::Claim(uint32_t place, Entry& expected, Entry desired) {
-  if constexpr (kTimed) {
+  if constexpr (kWide) {
     const bool done = __atomic_compare_exchange_n(
         reinterpret_cast<Wide*>(&table_[place].id), reinterpret_cast<Wide*>(&expected.id),
         desired.id, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -45,7 +45,7 @@ inline bool RelabelerOf<Id>::Claim(uint32_t place, Entry& expected, Entry desire
 // Replaces an entry's label; false if the entry is no longer `expected`, which is then set.
 template <typename Id>
 inline bool RelabelerOf<Id>::Lower(uint32_t place, Entry& expected, Entry desired) {
-  if constexpr (kTimed) {
+  if constexpr (kWide) {
     return __atomic_compare_exchange_n(reinterpret_cast<Half*>(&table_[place].label),
                                        reinterpret_cast<Half*>(&expected.label), desired.label,
                                        false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -62,13 +62,14 @@ inline bool RelabelerOf<Id>::Lower(uint32_t place, Entry& expected, Entry desire
 }
 
 template <typename Id>
-int64_t RelabelerOf<Id>::Reset(int64_t capacity, int64_t num_threads) {
+int64_t RelabelerOf<Id>::Reset(int64_t capacity, int64_t num_nodes, int64_t num_threads) {
   // At most three quarters full, with room for what threads insert before they report it. 2**31
   // entries are enough for all possible node ids.
   const int64_t most = capacity + kUnreported * num_threads;
   int bits = 10;
   while (bits < 31 && int64_t{3} << bits < 4 * most) ++bits;
   const int64_t size = int64_t{1} << bits;
+  per_era_ = static_cast<uint32_t>(num_nodes + 1);
   table_.Reserve(size);
   shift_ = 32 - bits;
   mask_ = static_cast<uint32_t>(size - 1);
@@ -85,7 +86,7 @@ void RelabelerOf<Id>::Clear(int64_t piece) {
 template <typename Id>
 void RelabelerOf<Id>::AddTargets(const int32_t* targets, const int32_t* era,
                                  int64_t num_targets) {
-  const auto era_of = [=](int64_t i) { return kTimed ? era[i] : 0; };
+  const auto era_of = [=](int64_t i) { return era != nullptr ? era[i] : 0; };
   for (int64_t i = 0; i < num_targets; ++i) {
     if (i + kAhead < num_targets) Prefetch(targets[i + kAhead], era_of(i + kAhead));
     const Id id = IdOf(targets[i], era_of(i));
@@ -118,7 +119,7 @@ bool RelabelerOf<Id>::Insert(int64_t chunk, int64_t edge, int32_t* neighbors,
   uint8_t missed[kMost];
   int num_missed = 0;
   for (int i = 0; i < count; ++i) {  // no branch to mispredict: most nodes are found at once
-    id[i] = IdOf(neighbors[i], kTimed ? era[i] : 0);
+    id[i] = IdOf(neighbors[i], era != nullptr ? era[i] : 0);
     const uint32_t place = Home(id[i]), mine = kPending | static_cast<uint32_t>(edge + i);
     const Entry home = Load(place);
     const uint32_t pending = 0 - (home.label >> 31);  // all ones or zero
@@ -144,11 +145,11 @@ bool RelabelerOf<Id>::Insert(int64_t chunk, int64_t edge, int32_t* neighbors,
         found = Load(place);
       }
     }
-    bool is_first = is_new && !kTimed;  // a claimed large entry has no label of its own yet
+    bool is_first = is_new && !kWide;  // a claimed large entry has no label of its own yet
     while (!is_first && found.label >= kPending && mine.label < found.label) {
       if (!Lower(place, found, mine)) continue;
       // A later appearance was inserted first.
-      if (!kTimed || found.label != kNone) Lose(found.label & ~kPending);
+      if (!kWide || found.label != kNone) Lose(found.label & ~kPending);
       is_first = true;
     }
     const bool known = !is_new && found.label < kPending;
@@ -200,10 +201,17 @@ typename RelabelerOf<Id>::Range RelabelerOf<Id>::Label(int64_t chunk, int32_t* n
     const uint32_t place = static_cast<uint32_t>(firsts[i]);
     Entry entry = Load(place);
     if (entry.label != (kPending | edge)) continue;  // lost
-    nodes[id] = static_cast<int32_t>(entry.id);
-    if constexpr (kTimed) era[id] = static_cast<int32_t>(entry.id >> 32);
+    if constexpr (kWide) {
+      nodes[id] = static_cast<int32_t>(entry.id);
+      era[id] = static_cast<int32_t>(entry.id >> 32);
+    } else if (era == nullptr) {
+      nodes[id] = entry.id;
+    } else {
+      nodes[id] = static_cast<int32_t>(static_cast<uint32_t>(entry.id) % per_era_);
+      era[id] = static_cast<int32_t>(static_cast<uint32_t>(entry.id) / per_era_);
+    }
     entry.label = static_cast<uint32_t>(id++);
-    if constexpr (kTimed) {
+    if constexpr (kWide) {
       __atomic_store_n(reinterpret_cast<Half*>(&table_[place].label), entry.label,
                        __ATOMIC_RELAXED);
     } else {

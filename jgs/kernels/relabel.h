@@ -13,8 +13,9 @@ namespace jgs {
 
 // The nodes that have a local id, and the neighbours of one hop that may still get one.
 //
-// `Id` is what tells nodes apart: int32_t for the node alone, int64_t for the node and its era,
-// the number of its cutoff among those of the batch. `era` arguments are then not null.
+// `Id` is what tells nodes apart. If nodes have eras, the numbers of their cutoffs among those of
+// the batch, it is both. int64_t holds any; int32_t, which is faster, holds them if Packs says so.
+// `era` arguments are null where nodes have none.
 //
 // The order of calls is: Reset, Clear for every piece, AddTargets. Then for every hop: Begin;
 // Insert for the edges of every chunk, and EndChunk; Number; Label for every chunk; Resolve for
@@ -24,12 +25,17 @@ namespace jgs {
 template <typename Id>
 class RelabelerOf {
  public:
-  static constexpr bool kTimed = sizeof(Id) == 8;
+  static constexpr bool kWide = sizeof(Id) == 8;
   static constexpr int kMost = 32;  // the largest number of edges inserted at once
 
-  // Starts anew with room for `capacity` nodes and `num_threads` threads. Returns the number of
-  // pieces to clear.
-  int64_t Reset(int64_t capacity, int64_t num_threads);
+  // Whether an int32_t holds the nodes below `num_nodes`, and padding, of so many eras.
+  static bool Packs(int64_t num_nodes, int64_t num_eras) {
+    return num_eras <= static_cast<int64_t>(UINT32_MAX) / (num_nodes + 1);
+  }
+
+  // Starts anew with room for `capacity` nodes, and for `num_threads` threads. Where nodes have
+  // eras, their ids are at most `num_nodes`. Returns the number of pieces to clear.
+  int64_t Reset(int64_t capacity, int64_t num_nodes, int64_t num_threads);
   void Clear(int64_t piece);
 
   // Gives targets[i] the local id i, if it is the first occurrence of its node.
@@ -92,12 +98,12 @@ class RelabelerOf {
     int64_t first_id;
   };
 
-  static Id IdOf(int32_t node, int32_t era) {
-    if constexpr (kTimed) return static_cast<int64_t>(era) << 32 | static_cast<uint32_t>(node);
-    return static_cast<Id>(node);
+  Id IdOf(int32_t node, int32_t era) const {
+    if constexpr (kWide) return static_cast<int64_t>(era) << 32 | static_cast<uint32_t>(node);
+    return static_cast<Id>(static_cast<uint32_t>(node) + static_cast<uint32_t>(era) * per_era_);
   }
   uint32_t Home(Id id) const {
-    if constexpr (kTimed) {
+    if constexpr (kWide) {
       const uint64_t mixed = static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u;
       return static_cast<uint32_t>(mixed >> 32) >> shift_;
     }
@@ -114,12 +120,11 @@ class RelabelerOf {
   int64_t num_chunks_ = 0, piece_ = 0;
   std::atomic<int64_t> known_{0};
   int64_t capacity_ = 0, num_known_ = 0;
-  uint32_t mask_ = 0;
+  uint32_t mask_ = 0, per_era_ = 1;
   int shift_ = 32;
 };
 
 using Relabeler = RelabelerOf<int32_t>;
-using TimedRelabeler = RelabelerOf<int64_t>;
 extern template class RelabelerOf<int32_t>;
 extern template class RelabelerOf<int64_t>;
 

@@ -52,7 +52,7 @@ std::string RelabelEdges(const EdgeList& edges, Sources& s, const Executor& exec
     const int64_t num_chunks = (edges.num_edges + size - 1) / size;
     std::vector<int64_t> starts(num_chunks + 1);
     for (int64_t c = 0; c <= num_chunks; ++c) starts[c] = std::min(c * size, edges.num_edges);
-    team.For(relabeler.Reset(s.capacity, team.num_threads()),
+    team.For(relabeler.Reset(s.capacity, 0, team.num_threads()),
              [&](int64_t piece) { relabeler.Clear(piece); });
     relabeler.AddTargets(edges.targets, nullptr, edges.num_targets);
     relabeler.Begin(starts, s.capacity);

@@ -16,10 +16,12 @@ namespace {
 static_assert(kRowLanes == kLanes, "rows are drawn so many at a time");
 
 // `fanout` neighbours of every row: the Rows of a HopSampler. `limited`: whether there are Limits.
-template <bool limited, bool timed>
+template <bool limited, bool timed, typename IdOfRows = int32_t>
 class NeighborRows {
  public:
   static constexpr bool kTimed = timed, kByRelation = false;
+  using Id = IdOfRows;
+  using Stream = StreamOf<timed, Id>;
 
   NeighborRows(const GraphView& graph, const Limits& limits, const NeighborOptions& options,
                Workspace& work)
@@ -44,7 +46,7 @@ class NeighborRows {
     return true;
   }
 
-  void Draw(const Hop& hop, const Targets& targets, int64_t chunk, StreamOf<timed>& stream) {
+  void Draw(const Hop& hop, const Targets& targets, int64_t chunk, Stream& stream) {
     const int64_t begin = targets.Begin(chunk), end = targets.End(chunk), k = hop.fanout;
     int64_t edges = w_.bound[chunk];
     if (k < 0) {
@@ -150,7 +152,7 @@ class NeighborRows {
 
   // Adds `count` edges of target t, given by their positions among the eligible edges.
   template <typename PositionOf>
-  void Take(int64_t t, int64_t count, StreamOf<timed>& stream, const PositionOf& position_of) {
+  void Take(int64_t t, int64_t count, Stream& stream, const PositionOf& position_of) {
     const int64_t start = w_.row_start[t];
     if (limited && w_.holes[t].num > 0) {
       const Holes holes = w_.holes[t];
@@ -171,7 +173,7 @@ class NeighborRows {
   bool Random(int64_t k, int64_t degree) const { return replace_ ? degree > 0 : degree > k; }
 
   // Takes every neighbour of target t, or with draws by weight those of positive weight.
-  int64_t All(const Targets& targets, int64_t t, StreamOf<timed>& stream) {
+  int64_t All(const Targets& targets, int64_t t, Stream& stream) {
     const int64_t start = w_.row_start[t], degree = w_.degree[t];
     if (!weighted_) {
       Take(t, degree, stream, [](int64_t i) { return i; });
@@ -204,6 +206,13 @@ class NeighborRows {
   const Isa isa_ = BestIsa();
 };
 
+// The number of different cutoffs of a batch, those of padding too.
+int64_t NumCutoffs(const Seeds& seeds) {
+  std::vector<int64_t> cutoffs(seeds.time, seeds.time + seeds.num);
+  std::sort(cutoffs.begin(), cutoffs.end());
+  return std::unique(cutoffs.begin(), cutoffs.end()) - cutoffs.begin();
+}
+
 }  // namespace
 
 std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
@@ -233,9 +242,14 @@ std::string SampleNeighbors(const GraphView& graph, const Seeds& seeds,
       return RunRows<false, true>(graph, limits, options, team, work);
     });
   }
-  if (limits.time != nullptr) {
+  if (limits.time != nullptr && RelabelerOf<int32_t>::Packs(graph.num_nodes, NumCutoffs(seeds))) {
     return sample([&](Team&, Workspace& work) {
       return NeighborRows<true, true>(graph, limits, options, work);
+    });
+  }
+  if (limits.time != nullptr) {
+    return sample([&](Team&, Workspace& work) {
+      return NeighborRows<true, true, int64_t>(graph, limits, options, work);
     });
   }
   if (limits.any()) {

@@ -36,10 +36,11 @@ struct Targets {
 //   bool Bound(const Hop&, const Targets&): sets the Workspace's `bound`, [chunks + 1], which
 //     begins with 0: an upper bound of the position at which each chunk's edges end. False if
 //     the graph is damaged.
-//   void Draw(const Hop&, const Targets&, int64_t chunk, StreamOf<kTimed>&): adds the chunk's
+//   void Draw(const Hop&, const Targets&, int64_t chunk, StreamOf<kTimed, Id>&): adds the chunk's
 //     edges, row by row, and writes where each row begins to the hop's `indptr`. Any thread may
 //     call it.
 //   bool kTimed: whether nodes have cutoffs.
+//   Id: the type that holds a node and the number of its cutoff, see RelabelerOf.
 //   bool kByRelation: whether they draw from runs, the edges of one relation. They then have
 //   void FindRuns(const int32_t* nodes, int64_t begin, int64_t end): finds the runs of these
 //     nodes. Any thread may call it.
@@ -49,7 +50,7 @@ class HopSampler {
   HopSampler(const GraphView& graph, const Limits& limits, Rows& rows, int32_t* nodes, Team& team,
              Workspace& work)
       : graph_(graph), limits_(limits), rows_(rows), nodes_(nodes), team_(team), w_(work),
-        relabeler_(RelabelerIn<kTimed>(work)) {}
+        relabeler_(RelabelerIn<Id>(work)) {}
 
   // Samples the hops for the first `num_targets` nodes. Hops from number `relabelled` on have
   // no local ids. Returns how many of `nodes` are used, or -1 on overflow or bad input.
@@ -70,6 +71,7 @@ class HopSampler {
 
  private:
   static constexpr bool kTimed = Rows::kTimed;
+  using Id = typename Rows::Id;
 
   // A hop whose indices are still places instead of local ids.
   struct Unresolved {
@@ -80,6 +82,8 @@ class HopSampler {
     }
   };
 
+  int32_t* Eras() { return kTimed ? w_.era.data() : nullptr; }
+
   void Start(const std::vector<Hop>& hops, size_t relabelled, int64_t num_targets) {
     int64_t most_targets = num_targets;
     for (const Hop& hop : hops) most_targets = std::max(most_targets, hop.target_capacity);
@@ -89,7 +93,7 @@ class HopSampler {
     int64_t pieces = 0;
     if (relabelled > 0) {
       const int64_t capacity = hops[relabelled - 1].source_capacity;
-      pieces = relabeler_.Reset(capacity, team_.num_threads());
+      pieces = relabeler_.Reset(capacity, graph_.num_nodes, team_.num_threads());
     }
     const int64_t seeds = (num_targets + kMostRows - 1) / kMostRows;
     team_.For(pieces + seeds, [&](int64_t task) {
@@ -97,7 +101,7 @@ class HopSampler {
       const int64_t begin = (task - pieces) * kMostRows;
       FindRows(begin, std::min(begin + kMostRows, num_targets));
     });
-    if (relabelled > 0) relabeler_.AddTargets(nodes_, w_.era.data(), num_targets);
+    if (relabelled > 0) relabeler_.AddTargets(nodes_, Eras(), num_targets);
   }
 
   // Finds the rows of the nodes [begin, end).
@@ -181,7 +185,7 @@ class HopSampler {
       if (num_sources < 0) return false;
       hop.sources_needed = static_cast<int32_t>(num_sources);
       team_.For(targets_.num_chunks, [&](int64_t chunk) {
-        const auto found = relabeler_.Label(chunk, nodes_, w_.era.data());
+        const auto found = relabeler_.Label(chunk, nodes_, Eras());
         if (more) FindRows(found.begin, found.end);
       });
       unresolved_.indices = hop.indices;
@@ -209,7 +213,7 @@ class HopSampler {
 
   // Draws for a chunk of targets, and reads the drawn neighbours.
   void DrawChunk(const Hop& hop, int64_t chunk) {
-    StreamOf<kTimed> stream(graph_, hop, relabel_, w_, chunk);
+    StreamOf<kTimed, Id> stream(graph_, hop, relabel_, w_, chunk);
     rows_.Draw(hop, targets_, chunk, stream);
     stream.Finish();
     w_.begin[chunk + 1] = stream.num_edges();
@@ -244,7 +248,7 @@ class HopSampler {
   int32_t* const nodes_;
   Team& team_;
   Workspace& w_;
-  RelabelerOf<std::conditional_t<kTimed, int64_t, int32_t>>& relabeler_;
+  RelabelerOf<Id>& relabeler_;
   Unresolved unresolved_;
   bool relabel_ = true;
   Targets targets_{};
@@ -314,10 +318,13 @@ std::string SampleHops(const GraphView& graph, const Seeds& of, const Limits& li
   HopSampler<decltype(rows)> sampler(graph, limits, rows, nodes, team, *work);
   const int64_t num_nodes = sampler.Run(hops, relabelled, num_targets);
   if (sampled.cutoff != nullptr) {
-    for (int64_t i = 0; i < capacity; ++i) {
-      const bool real = i < num_nodes && nodes[i] < graph.num_nodes;
-      sampled.cutoff[i] = real ? work->cutoffs[work->era[i]] : 0;
-    }
+    constexpr int64_t kAtOnce = 1 << 13;
+    team.For((capacity + kAtOnce - 1) / kAtOnce, [&](int64_t chunk) {
+      for (int64_t i = chunk * kAtOnce; i < std::min((chunk + 1) * kAtOnce, capacity); ++i) {
+        const bool real = i < num_nodes && nodes[i] < graph.num_nodes;
+        sampled.cutoff[i] = real ? work->cutoffs[work->era[i]] : 0;
+      }
+    });
   }
   Pool().Give(std::move(work));
   if (sampler.bad()) return DamagedGraph(graph.num_nodes);

@@ -25,6 +25,7 @@ template <bool timed, bool simple>
 class RunRows {
  public:
   static constexpr bool kTimed = timed, kByRelation = true;
+  using Id = std::conditional_t<timed, int64_t, int32_t>;
 
   RunRows(const GraphView& graph, const Limits& limits, const NeighborOptions& options, Team& team,
           Workspace& work)

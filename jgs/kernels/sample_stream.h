@@ -13,7 +13,7 @@
 namespace jgs {
 
 constexpr int kFlight = 32;  // edges whose reads are under way together
-static_assert(kFlight <= Relabeler::kMost, "they are inserted together");
+static_assert(kFlight <= RelabelerOf<int32_t>::kMost, "they are inserted together");
 
 // Prefetches to the second-level cache, which more reads can be under way to than to the first.
 template <typename T>
@@ -23,8 +23,9 @@ inline void PrefetchFar(const T* address) {
 
 // Takes the drawn edges of a chunk through three stages, a batch apart, so that no read waits:
 // prefetch the neighbour; read the neighbour and prefetch its table entry; insert it. Without
-// `relabel` only the neighbour is read. With cutoffs (`timed`) each row has an era.
-template <bool timed>
+// `relabel` only the neighbour is read. With cutoffs (`timed`) each row has an era, and `Id` is that
+// of the relabeler.
+template <bool timed, typename Id = std::conditional_t<timed, int64_t, int32_t>>
 class StreamOf {
  public:
   StreamOf(const GraphView& graph, const Hop& hop, bool relabel, Workspace& work, int64_t chunk)
@@ -32,7 +33,7 @@ class StreamOf {
         hop_(hop),
         relabel_(relabel),
         weights_(hop.edge_weight != nullptr && graph.edge_weight != nullptr),
-        relabeler_(RelabelerIn<timed>(work)),
+        relabeler_(RelabelerIn<Id>(work)),
         chunk_(chunk),
         next_(work.bound[chunk]) {}
 
@@ -101,7 +102,7 @@ class StreamOf {
   const GraphView& graph_;
   const Hop& hop_;
   const bool relabel_, weights_;
-  RelabelerOf<std::conditional_t<timed, int64_t, int32_t>>& relabeler_;
+  RelabelerOf<Id>& relabeler_;
   const int64_t chunk_;
   int64_t batch_[2][kFlight];
   int32_t era_[2][timed ? kFlight : 1], inserting_era_[timed ? kFlight : 1];

@@ -75,17 +75,17 @@ struct Workspace {
   std::vector<int64_t> cutoffs;  // [eras] ascending
   std::vector<int64_t> bound;  // [chunks + 1] where each chunk's sample begins at the latest
   std::vector<int64_t> begin;  // [chunks + 1] where each chunk's sample begins
-  Relabeler relabeler;
-  TimedRelabeler timed_relabeler;
+  RelabelerOf<int32_t> relabeler;
+  RelabelerOf<int64_t> wide_relabeler;
   LaborScratch labor;
   SumScratch sums;
   std::vector<KeptEdges> kept;
 };
 
-template <bool timed>
+template <typename Id>
 auto& RelabelerIn(Workspace& work) {
-  if constexpr (timed) {
-    return work.timed_relabeler;
+  if constexpr (sizeof(Id) == 8) {
+    return work.wide_relabeler;
   } else {
     return work.relabeler;
   }
