@@ -11,6 +11,7 @@ _OF_SAMPLERS = ("edge_ids", "edge_weights", "edges", "relabel_inputs", "widths",
 _OF_MODELS = (
     *("in_features", "hidden_features", "out_features", "num_layers", "schema", "rngs"),
     *("dropout", "input_dropout", "norm", "schema"),
+    *("edge_columns", "edge_width"),
 )
 _OF_DECODERS = ("width", "num_relations", "out_features", "rngs")
 
@@ -57,6 +58,8 @@ MODELS = Table(
         "gat": f"{_MODELS}:GAT",
         "gatv2": f"{_MODELS}:GATv2",
         "gin": f"{_MODELS}:GIN",
+        "tgat": "jgs.models.tgat:TGAT",
+        "mixer": "jgs.models.mixer:Mixer",
         "rgcn": "jgs.models.typed:RGCN",
         "rsage": "jgs.models.typed:RSAGE",
         "rgat": "jgs.models.typed:RGAT",

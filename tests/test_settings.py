@@ -30,6 +30,7 @@ from jgs.sampling import (
     PinSage,
     Saint,
     Seal,
+    Seeds,
     Shadow,
     Thanos,
     Walk,
@@ -75,9 +76,20 @@ def typed_graph():
     return jgs.Graph.from_relations({"node": N}, edges)
 
 
+@functools.cache
+def timed_graph():
+    """The edges of `data` with times."""
+    ends = np.random.default_rng(0).integers(0, N, (2, E))
+    return jgs.Graph.from_edges(*ends, N, edge_time=np.arange(E) * 10**9)
+
+
 def loader(sampler, **options):
     graph, *_, key = data()
-    graph = typed_graph() if "type" in getattr(sampler, "edges", ()) else graph
+    columns = getattr(sampler, "edges", ())
+    graph = typed_graph() if "type" in columns else graph
+    if "elapsed" in columns:
+        seeds = Seeds(SEEDS, np.arange(16) * 15 * 10**9)
+        return Loader(timed_graph(), seeds, 8, sampler, key=key, prefetch=0, **options)
     seeds = np.stack([SEEDS, SEEDS[::-1]], axis=1) if isinstance(sampler, Seal) else SEEDS
     return Loader(graph, seeds, 8, sampler, key=key, prefetch=0, **options)
 
@@ -121,13 +133,15 @@ def model_of(name, key, in_features=F):
         widths, own = ((in_features,), 4, C, 2), {"schema": typed_graph().schema}
     if name.startswith(("gat", "rgat", "hgt")):
         own["heads"] = 2
+    if getattr(MODELS[name], "timed", False):
+        widths, own = (in_features, 4, C, 1), {"time_width": 5}
     with jax.transfer_guard("allow"):
         rngs = nnx.Rngs(key)
         return MODELS[name](*widths, dropout=0.5, norm="layer", rngs=rngs, **own)
 
 
 def training(name):
-    """Two steps, and exact evaluation after them."""
+    """Two steps, and exact evaluation after them if the model has one."""
 
     def train():
         graph, features, labels, key = data()
@@ -136,10 +150,13 @@ def training(name):
         graphdef, params = nnx.split(model)
         optimizer = make_optimizer(0.01)
         state, step = init_state(params, optimizer), make_train_step(graphdef, optimizer)
-        for batch in loader(Neighbors((3, 2), edges=model.edge_columns)):
+        fanouts = (3, 2)[: len(model.layers)]
+        for batch in loader(Neighbors(fanouts, edges=model.edge_columns)):
             batch = batch.with_degrees(graph.degrees())
             x = ops.gather(features, batch.nodes)
             state = step(state, key, batch, x, labels)
+        if model.timed:
+            return state.loss_sum, state.params
         return state.loss_sum, exact_inference(model, graph, features)(state.params, SEEDS)
 
     return train

@@ -33,6 +33,7 @@ from jgs.models.layer import (
     RelationAttentionLayer,
     RelationLayer,
 )
+from jgs.models.mixer import Mixer, MixerConv
 from jgs.models.pairs import PairModel
 from jgs.models.recommend import top_k
 from jgs.models.rgat import RGATConv
@@ -40,6 +41,8 @@ from jgs.models.rgcn import RGCNConv
 from jgs.models.rsage import RSAGEConv
 from jgs.models.sage import SAGEConv
 from jgs.models.stacked import GAT, GCN, GIN, GraphSAGE
+from jgs.models.tgat import TGAT, TGATConv
+from jgs.models.time import TimeEncoding
 from jgs.models.typed import HGT, RGAT, RGCN, RSAGE, TypedGNN
 from jgs.models.typed_inputs import TypedInputs
 from jgs.tables import DECODERS, MODELS
@@ -56,6 +59,7 @@ __all__ = [
     "RGAT",
     "RGCN",
     "RSAGE",
+    "TGAT",
     "AttentionLayer",
     "BilinearDecoder",
     "ComplEx",
@@ -75,6 +79,8 @@ __all__ = [
     "Layer",
     "LinkScores",
     "MLPDecoder",
+    "Mixer",
+    "MixerConv",
     "Model",
     "PairModel",
     "Placed",
@@ -84,6 +90,8 @@ __all__ = [
     "RelationAttentionLayer",
     "RelationLayer",
     "SAGEConv",
+    "TGATConv",
+    "TimeEncoding",
     "TypedGNN",
     "TypedInputs",
     "binary_cross_entropy",

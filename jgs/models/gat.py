@@ -52,7 +52,7 @@ class GATConv(nnx.Module):
     """
 
     reduce = "attention"
-    projects_first = True
+    projects_first, edge_values = True, False
     uses_degrees, takes_inputs = False, False
 
     def __init__(
@@ -131,8 +131,8 @@ class GATConv(nnx.Module):
         else:
             weights, own_weights = edge_softmax(block, logits), jnp.zeros_like(own_logits)
         if attention_drop is not None:
-            weights = _dropped(weights, edge_mask(block, attention_drop))
-            own_weights = _dropped(own_weights, attention_drop)
+            weights = dropped(weights, edge_mask(block, attention_drop))
+            own_weights = dropped(own_weights, attention_drop)
         aggregated = aggregate(block, values, "sum", weights)
         if self.self_loops:
             aggregated += jnp.repeat(own_weights, self._head_width, axis=1) * values[:num]
@@ -205,7 +205,7 @@ def beside_ones(numbers: jax.Array, place: int) -> jax.Array:
     return jnp.stack(pair if place == 0 else pair[::-1], axis=-1).reshape(numbers.shape[0], -1)
 
 
-def _dropped(weights: jax.Array, mask: Mask) -> jax.Array:
+def dropped(weights: jax.Array, mask: Mask) -> jax.Array:
     """`weights`, with 0 where `mask` drops them. The first rows of `mask` are read."""
     rows, num_heads = weights.shape
     return jnp.where(mask.keep(num_heads)[:rows], weights * mask.scale, 0)

@@ -59,6 +59,8 @@ class GNN(nnx.Module):
     for `Inputs` together with `input_dropout`, which needs the rows that `Inputs` do not hold.
     """
 
+    timed = False  # whether it is for seeds with times alone, and has no exact evaluation
+
     def __init__(
         self,
         layers: Sequence[Any],

@@ -144,10 +144,14 @@ class AttentionLayer(Layer, Protocol):
     Fields:
       num_heads: the number `H` of heads.
       self_loops: whether the target itself is one more source, with its own message.
+      edge_values: True means that values see the columns of their edge. There are no
+        `self_loops` then. `edge_message(message, edge)` returns a row for each edge, as wide as
+        a message, and `scores` and `values` are given these rows, and `scores` no `edge`.
     """
 
     num_heads: int
     self_loops: bool
+    edge_values: bool
 
     def query(self, own: jax.Array) -> jax.Array:
         """float32 `[T, Q]`: the query of each target, from its own row of `own` `[T, in]`."""
@@ -273,6 +277,18 @@ def attends(layer: Any) -> bool:
 def relational(layer: Any) -> bool:
     """Whether a layer is a `RelationLayer`."""
     return layer.reduce == "relations"
+
+
+def attended(
+    layer: Any, rows: jax.Array, query: jax.Array, edge: dict[str, jax.Array] | None
+) -> tuple[jax.Array, jax.Array]:
+    """The logits `[n, H]` and the values `[n, H * D]` of edges for an `AttentionLayer`, from
+    their sources' messages `rows` `[n, M]`, their targets' queries, and the columns of edges,
+    or None if the layer reads none."""
+    if getattr(layer, "edge_values", False):  # layers of before this field had none
+        rows = layer.edge_message(rows, edge)
+        return layer.scores(rows, query), layer.values(rows)
+    return layer.scores(rows, query, *([edge] if edge else [])), layer.values(rows)
 
 
 def uses_types(layer: Any) -> bool:

@@ -11,8 +11,8 @@ from jgs.graph import Block
 from jgs.graph.formats.export import edge_targets
 from jgs.kernels.call import FILL
 from jgs.models.dense import zero_unless
-from jgs.models.edges import on_edges, read_edges
-from jgs.models.layer import relational
+from jgs.models.edges import by_edge, on_edges, padded_edges, read_edges
+from jgs.models.layer import attended, relational
 from jgs.models.relation import from_edges, runs_from
 from jgs.ops import aggregate, edge_softmax, gather
 
@@ -86,15 +86,16 @@ def _of_runs(
 def _attended(
     layer: Any, mask: jax.Array, block: Block, own: jax.Array, message: jax.Array
 ) -> jax.Array:
-    query, values = layer.query(own), layer.values(message)
+    query = layer.query(own)
     counts = block.num_targets, block.num_edges
     target, _ = edge_targets(block.edge_capacity, block.indptr, *counts)
-    edge = [read_edges(layer, block)] if layer.edge_columns else []
-    of_edges = query.at[target].get(**FILL)
-    scores = layer.scores(gather(message, block.indices), of_edges, *edge)
+    edge = read_edges(layer, block) if layer.edge_columns else None
+    rows, of_edges = gather(message, block.indices), query.at[target].get(**FILL)
+    scores, values = attended(layer, rows, of_edges, edge)
     if not layer.self_loops:
-        return aggregate(block, values, "sum", edge_softmax(block, scores) * mask[:, None])
-    own_message = message[: own.shape[0]]
+        weights = edge_softmax(block, scores) * mask[:, None]
+        return aggregate(by_edge(block), padded_edges(block, values), "sum", weights)
+    own_message, values = message[: own.shape[0]], layer.values(message)
     weights, own_weights = edge_softmax(block, scores, layer.scores(own_message, query))
     aggregated = aggregate(block, values, "sum", weights * mask[:, None])
     own_weights = jnp.repeat(own_weights, values.shape[1] // layer.num_heads, axis=1)

@@ -21,6 +21,9 @@ from jgs.train.loop.model import Types, make_model
 N, WIDTHS = 50, (6, 8, 3)
 
 
+WHOLE = [name for name, maker in MODELS.items() if not getattr(maker, "timed", False)]
+
+
 def hub_graph():
     """A random graph with a hub (node 7, 300 in-edges) and isolated nodes (the last five). Its
     edges are of two relations."""
@@ -54,7 +57,7 @@ def outputs_of(model, batch, x, masks=None):
     return model(batch, rows) if masks is None else model.masked(batch, rows, masks)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", WHOLE)
 def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
     """Also in pieces, many of which share the hub, and on two ranks."""
     graph, model = hub_graph(), model_of(name, dropout=0.3)
@@ -74,7 +77,7 @@ def test_over_all_neighbours_a_batch_is_exact(name, tmp_path):
     np.testing.assert_allclose(np.concatenate(got), want, **close)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", WHOLE)  # the others: test_time.py
 def test_dropout_padding_and_overflow(name):
     graph, model = hub_graph(), model_of(name, dropout=0.5)
     x = jnp.asarray(np.random.default_rng(1).normal(size=(N, WIDTHS[0])), jnp.float32)
@@ -146,7 +149,8 @@ def test_what_a_stack_refuses():
 def test_the_command_makes_each_model_with_its_own_options():
     for name, maker in MODELS.items():
         types = Types((6,), hub_graph().schema) if getattr(maker, "typed", False) else None
-        model = make_model(Config(model=name), 6, 3, False, jax.random.key(0), types)
+        fanouts = {"fanouts": (5,)} if name == "mixer" else {}
+        model = make_model(Config(model=name, **fanouts), 6, 3, False, jax.random.key(0), types)
         assert isinstance(model, GNN)
     model = make_model(Config(model="gatv2", heads=4), 6, 3, True, jax.random.key(0))
     first, last = model.layers
@@ -154,7 +158,7 @@ def test_the_command_makes_each_model_with_its_own_options():
     assert (model.input_dropout, model.attention_dropout) == (0.5, 0.5)
     for given, said in (
         ({"model": "gcn", "reduce": "max"}, "--reduce must be for --model sage or rgcn"),
-        ({"heads": 4}, "--heads must be for --model gat or gatv2"),
+        ({"heads": 4}, "--heads must be for --model gat or gatv2 or tgat"),
         (
             {"model": "gat", "hidden": 60},
             "a multiple of --heads; got 60 for 8",

@@ -34,6 +34,8 @@ COMMANDS = """
     --sampler ladies --sizes 7 8 --by-type --model gcn --concat
     --sampler gcnbs --state-age 2
     --model rgcn --bases 3 --blocks 2
+    --sampler neighbors --model tgat --time-width 7 --time-unit 3600
+    --sampler neighbors --model mixer --num-latest 6
     --sampler pinsage --walks 20 3 --restart 0.25 --relations rev_buys buys
     --sampler subgraph --extra-nodes 5 --layers 3
     --sampler frontier --budget 60 --frontier-size 7 --degree-cap 9 --norm-error 0.5

@@ -64,6 +64,12 @@ def column_of(graph: Graph, name: str) -> jax.Array:
     """The edge column `name` of a graph, `[E, ...]`: `"weight"`, `"type"`, `"time"`, or the
     name of one of its `edge_columns`. Raises `InputError`."""
     _refuse_two(graph, name)
+    if name == "elapsed":
+        raise InputError(
+            "the edge column 'elapsed' is of samples, for seeds that have cutoffs",
+            "the whole graph, which has none",
+            "Evaluate by sampled batches, as jgs train --temporal does.",
+        )
     fields = {"weight": graph.edge_weight, "type": graph.edge_type, "time": graph.edge_time}
     known = graph.edge_columns | {n: a for n, a in fields.items() if a is not None}
     if name not in known:

@@ -22,7 +22,7 @@ import jgs.ops
 from jgs.errors import InputError
 from jgs.graph import Block
 from jgs.models.edges import by_edge, on_edges, read_edges
-from jgs.models.layer import relational
+from jgs.models.layer import attended, relational
 from jgs.train.evaluation.relations import by_slots, finished, kinds_of, queries
 
 
@@ -230,7 +230,9 @@ def attend(
     if relational(conv):
         relation = edge.pop()["type"]  # 1 in padding, if a piece has no edges
         rows = conv.edge_message(rows, jnp.minimum(relation, conv.num_relations - 1))
-    scores = conv.scores(rows, query, *edge)
+        scores, values = conv.scores(rows, query), conv.values(rows)
+    else:
+        scores, values = attended(conv, rows, query, edge.pop() if edge else None)
     by_target = by_edge(block.with_edge_arrays({}))
     by_target = replace(by_target, source_capacity=block.edge_capacity)
 
@@ -242,7 +244,7 @@ def attend(
     base = jnp.where(jnp.isfinite(top), top, 0)
     weight = jnp.exp(scores - base.at[target].get(mode="fill", fill_value=jnp.inf))
     shrink = jnp.exp(state.top - base)
-    weighted = _each_unit(weight, state.total) * conv.values(rows)
+    weighted = _each_unit(weight, state.total) * values
     return Attended(
         state.query,
         top,

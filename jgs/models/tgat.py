@@ -1,0 +1,207 @@
+"""Temporal graph attention: Xu et al., "Inductive Representation Learning on Temporal Graphs"
+(ICLR 2020), in Flax NNX."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Block
+from jgs.models.dense import check_width, check_widths, glorot, zero_unless
+from jgs.models.edges import by_edge, check_edges, joined, padded_edges, read_edges
+from jgs.models.gat import dropped
+from jgs.models.gnn import GNN, widths_of
+from jgs.models.stacked import Heads
+from jgs.models.time import TimeEncoding
+from jgs.ops import aggregate, edge_dot, edge_mask, edge_softmax, gather, linear
+from jgs.options import Option
+
+ELAPSED = "elapsed"
+TimeWidth = Annotated[
+    int, Option("the number of cosines that encode a time", least=1, most=1 << 12)
+]
+TimeUnit = Annotated[
+    float, Option("what times are divided by, e.g. 86400 to have days of seconds", above=0)
+]
+
+
+class TGATConv(nnx.Module):
+    """One layer of TGAT (section 3.3): an attention over neighbours that sees when each edge
+    was.
+
+    For each head, the queries of node `v`, and the keys and values of the edge from `u`, are
+
+        q = W_q [x_v, phi(0)]      k = W_k [x_u, phi(t), e]      v = W_v [x_u, phi(t), e]
+
+    where `t` is the time from the edge to the cutoff of `v`, `e` the features of the edge and
+    `phi` a `TimeEncoding`. The softmax of `q . k / sqrt(D)` over the edges into `v` weighs the
+    values. The output is `W_2 relu(W_1 [values, x_v] + b_1) + b_2`. (The paper puts the first
+    layer's `x_v` there in every layer.) Matrices are Glorot uniform with a gain of sqrt(2).
+
+    Args:
+      in_features, out_features: widths of the input and the output.
+      num_heads: the number of heads; `attention_features` is a multiple of it.
+      attention_features: the width of all heads together. None: `out_features`.
+      time_width, time_unit: `width` and `unit` of the `TimeEncoding`.
+      edge_columns: the names of the edge columns that together are `e`, beside `"elapsed"`.
+      edge_width: how many numbers they hold for each edge.
+      rngs: its `params` stream makes the weights.
+
+    `conv(block, x)` is as in `jgs.models.AttentionLayer`, with `edge_values`. The sampler is
+    asked for `edges=conv.edge_columns`, and its seeds have times. Raises `InputError` for other
+    widths or heads, and where the block lacks a column.
+    """
+
+    reduce = "attention"
+    projects_first = edge_values = True
+    uses_degrees = takes_inputs = self_loops = False
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        num_heads: int = 2,
+        *,
+        attention_features: int | None = None,
+        time_width: int = 100,
+        time_unit: float = 1.0,
+        edge_columns: tuple[str, ...] = (),
+        edge_width: int = 0,
+        rngs: nnx.Rngs,
+    ):
+        width = out_features if attention_features is None else attention_features
+        check_widths(in_features=in_features, out_features=out_features, num_heads=num_heads)
+        check_widths(attention_features=width)
+        if width % num_heads != 0:
+            raise InputError(
+                "attention_features must be a multiple of num_heads",
+                f"{width} features, {num_heads} heads",
+                "Give the width of all heads together.",
+            )
+        self.in_features, self.out_features = in_features, out_features
+        self.num_heads, self.attention_features = num_heads, width
+        self.features, self.edge_width = check_edges(edge_columns, edge_width), edge_width
+        self.edge_columns = (ELAPSED, *self.features)
+        self.time = TimeEncoding(time_width, unit=time_unit)
+        self.query_kernel = glorot(rngs, (in_features + time_width, width))
+        self.kernel = glorot(rngs, (in_features, 2 * width))  # of keys and values
+        self.time_kernel = glorot(rngs, (time_width, 2 * width))
+        if self.features:
+            self.edge_kernel = glorot(rngs, (edge_width, 2 * width))
+        self.inner_kernel = glorot(rngs, (width + in_features, out_features))
+        self.inner_bias = nnx.Param(jnp.zeros(out_features))
+        self.outer_kernel = glorot(rngs, (out_features, out_features))
+        self.outer_bias = nnx.Param(jnp.zeros(out_features))
+
+    def __call__(
+        self, block: Block, x: Any, real=None, *, degree=None, attention_drop=None, **after: Any
+    ) -> jax.Array:
+        """See `jgs.models.AttentionLayer`."""
+        check_width(x, self.in_features)
+        x = zero_unless(real, x)
+        message = self.message(x, block.num_sources)
+        rows = self.edge_message(gather(message, block.indices), read_edges(self, block))
+        edges, rows = by_edge(block), padded_edges(block, rows)
+        query = self.query(x[: block.target_capacity], block.num_targets)
+        keys = rows[:, : self.attention_features]
+        weights = edge_softmax(block, edge_dot(edges, keys, query, self.num_heads))
+        if attention_drop is not None:
+            weights = dropped(weights, edge_mask(block, attention_drop))
+        aggregated = aggregate(edges, self.values(rows), "sum", weights)
+        return self.update(x, aggregated, block.num_targets, **after)
+
+    def message(self, x: jax.Array, num_sources=None, degree=None) -> jax.Array:
+        """`[S, 2 * H * D]`: what each source adds to the keys and values of its edges."""
+        return linear([x], [self.kernel[...]], None, num_sources)
+
+    def edge_message(self, message: jax.Array, edge: dict[str, jax.Array]) -> jax.Array:
+        """`[n, 2 * H * D]`: the keys and values of edges."""
+        inputs, kernels = [self.time(edge[ELAPSED])], [self.time_kernel[...]]
+        if self.features:
+            inputs.append(joined({n: edge[n] for n in self.features}, self.edge_width))
+            kernels.append(self.edge_kernel[...])
+        return linear(inputs, kernels, add=message)
+
+    def query(self, own: jax.Array, num_targets: jax.Array | None = None) -> jax.Array:
+        """`[T, H * D]`: the queries, divided by `sqrt(D)`."""
+        kernel = self.query_kernel[...]
+        now = self.time(jnp.zeros(1)) @ kernel[self.in_features :]
+        bias = now[0] / self._root
+        return linear([own], [kernel[: self.in_features] / self._root], bias, num_targets)
+
+    def scores(
+        self, message: jax.Array, query: jax.Array, edge: dict[str, jax.Array] | None = None
+    ) -> jax.Array:
+        """See `jgs.models.AttentionLayer`."""
+        products = message[:, : self.attention_features] * query
+        return products.reshape(-1, self.num_heads, self._head_width).sum(-1)
+
+    def values(self, message: jax.Array) -> jax.Array:
+        """See `jgs.models.AttentionLayer`."""
+        return message[:, self.attention_features :]
+
+    def update(
+        self, own: jax.Array, aggregated: jax.Array, num_targets=None, degree=None, **after: Any
+    ) -> jax.Array:
+        """See `jgs.models.Layer`."""
+        first, second = jnp.split(self.inner_kernel[...], [self.attention_features])
+        both, bias = [aggregated, own], self.inner_bias[...]
+        inner = linear(both, [first, second], bias, num_targets, relu=True)
+        return linear(
+            [inner], [self.outer_kernel[...]], self.outer_bias[...], num_targets, **after
+        )
+
+    @property
+    def _head_width(self) -> int:
+        return self.attention_features // self.num_heads
+
+    @property
+    def _root(self) -> float:
+        return float(self._head_width) ** 0.5
+
+
+class TGAT(GNN):
+    """A stack of `TGATConv`.
+
+    Args:
+      in_features, hidden_features, out_features, num_layers, rngs, and all others: as of
+        `jgs.models.GNN` and its stacks. There is no activation between the layers by default.
+      heads: the number of heads of every layer.
+      time_width, time_unit, edge_columns, edge_width: as of `TGATConv`.
+    """
+
+    timed = True
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int,
+        out_features: int,
+        num_layers: int,
+        *,
+        heads: Heads = 2,
+        time_width: TimeWidth = 100,
+        time_unit: TimeUnit = 1.0,
+        edge_columns: tuple[str, ...] = (),
+        edge_width: int = 0,
+        rngs: nnx.Rngs,
+        **options: Any,
+    ):
+        layers = [
+            TGATConv(
+                *width,
+                heads,
+                attention_features=hidden_features,
+                time_width=time_width,
+                time_unit=time_unit,
+                edge_columns=edge_columns,
+                edge_width=edge_width,
+                rngs=rngs,
+            )
+            for width in widths_of(in_features, hidden_features, out_features, num_layers)
+        ]
+        super().__init__(layers, rngs=rngs, **{"activation": "none", **options})
