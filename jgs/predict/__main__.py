@@ -100,6 +100,12 @@ def parser() -> command.Parser:
         action="store_true",
         help="for --top-k: leave out targets to which the node has an edge",
     )
+    add(
+        "--at",
+        type=int,
+        metavar="TIME",
+        help="for --pairs of a run of --temporal: the time at which they are scored",
+    )
     add("--relation", help="for --pairs and --top-k in a graph with several relations")
     add(
         "--embed",

@@ -18,6 +18,7 @@ from jgs.files.npy import map_npy, plain_file
 from jgs.graph import NodeIds
 from jgs.options import flag
 from jgs.predict.embeddings import EmbedRun
+from jgs.predict.events import EventRun
 from jgs.predict.open import open_run
 from jgs.predict.output import check_out, write
 from jgs.predict.pairs import EdgeRun, LinkRun
@@ -28,6 +29,7 @@ from jgs.predict.types import ids_of, named
 _CHANGED = ("root", "partition", "eval_memory", "progress", "seed")
 _FLAGS = {  # that a run of each class takes
     Run: {"split", "nodes", "node_type", "embed", "fanouts", "seed"},
+    EventRun: {"pairs", "relation", "at"},
     LinkRun: {"pairs", "nodes", "node_type", "embed", "top_k", "new_only", "relation"},
     EdgeRun: {"pairs", "nodes", "node_type", "embed", "relation"},
     SealRun: {"pairs"},
@@ -99,6 +101,10 @@ def _check(run: Any, given: dict[str, Any]) -> None:
             " and ".join(flag(n) for n in sorted(asked)) or "no --pairs",
             "Name a file of pairs, or give another of these.",
         )
+    if isinstance(run, EventRun) and given.get("at") is None:
+        raise InputError(
+            "--at must say the time for a run of --temporal", "none", "Give one, e.g. --at 7."
+        )
     for name in ("relation", "new_only"):
         if given.get(name) and "embed" in asked:
             raise InputError(
@@ -131,6 +137,8 @@ def _of_pairs(run: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
     source, target = _named(run, pairs, given).T
     columns = {"source": source, "target": target}
     of = {"relation": given["relation"]} if given.get("relation") else {}
+    if isinstance(run, EventRun):
+        of["time"] = given["at"]
     found = run.predict(pairs, **of)
     if isinstance(found, Predictions):
         names = run.class_names

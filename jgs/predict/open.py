@@ -15,6 +15,7 @@ from jgs.dist.communicators.comm import Alone, Communicator
 from jgs.errors import InputError
 from jgs.models import DGCNN, GNN, PairModel
 from jgs.predict.embeddings import EmbedRun
+from jgs.predict.events import EventRun
 from jgs.predict.pairs import EdgeRun, LinkRun
 from jgs.predict.run import Run
 from jgs.predict.saved import PARAMS, fitting, read_run
@@ -68,6 +69,8 @@ def open_run(
     if config.task == "embed":
         return everywhere(comm, lambda: EmbedRun(config, arrays, record, comm, **about))
     kind, make = _KINDS[TASKS.find(config.task).kind(config.sampler)]
+    if kind is LinkRun and config.options.get("temporal"):
+        kind = EventRun
     model: Any = everywhere(comm, lambda: make(config, record["shape"]))
 
     def fitted() -> dict[str, Any]:

@@ -48,6 +48,8 @@ class PairRun(OpenedModel):
     Methods raise `InputError` for ids or features that do not fit.
     """
 
+    temporal = False  # whether pairs are scored at their own times
+
     def __init__(
         self, config: Any, model: Any, record: dict[str, Any], comm: Any, **about: Any
     ):
@@ -162,7 +164,7 @@ class PairRun(OpenedModel):
 
     @cached_property
     def _data(self) -> tuple[Any, Targets]:
-        data, targets = open_pairs(self.config, self.config.made("task"))
+        data, targets = open_pairs(self.config, self.config.made("task"), None, self.temporal)
         check_digests(data.name, self._digests, data.digests)
         return data, targets
 

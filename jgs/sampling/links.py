@@ -51,7 +51,9 @@ class Links:
         is a product of matrices, so many cost little.
       filtered: no negative is an edge of the graph, or a node with itself. The test is exact. A
         negative that is one is drawn again, at most `tries` times; `shared` ones are not. What
-        is still an edge is masked. Ranks that split the topology (vanilla mode) refuse it.
+        is still an edge is masked. Ranks that split the topology (vanilla mode) refuse it. For
+        items with a time only edges of exactly this time are no negatives: earlier ones are
+        history, and later ones are not known.
       tries: int, at least 1.
       copies: int, at least 1: there is room to leave out so many edges for each item, in each
         direction, all items together. Where they do not fit, the batch is refused with an error
@@ -61,7 +63,9 @@ class Links:
         cutoff keeps the edge itself away, and earlier copies of it are history.
 
     Items are a mapping with `src` and `dst` int `[B]`, and perhaps `time` int `[B]`, the cutoff
-    of all of an item's nodes. Other columns pass through. `batch.items` has them, and:
+    of all of an item's nodes. With `negatives` int `[B, K]` these nodes stand in place of the
+    targets, and none are drawn; `N` and -1 are none. Other columns pass through. `batch.items`
+    has them, and:
       rows: int32 `[B, 2]`, where the ends' rows are among the seeds.
       negative_rows: int32 `[B, K]`, where the rows of the negatives' nodes are; with `shared`
         `[S, K]` for `S` sides, in the order src, dst.
@@ -151,7 +155,9 @@ class Links:
             # What is no node stays what it is: `join_nodes` refuses it, but for padding.
             real = jnp.all((ends >= 0) & (ends < graph.num_nodes), axis=0)
             cutoff = None if time is None else jnp.asarray(time).astype(jnp.int64).reshape(-1)
-            if self.shared:
+            if "negatives" in items:
+                nodes, side, log_prob, mask = _given(items["negatives"], real, graph.num_nodes)
+            elif self.shared:
                 nodes, side, log_prob, mask = self._shared(key, graph, ends, real, cutoff)
             else:
                 nodes, side, log_prob, mask = self._own(key, graph, ends, real, cutoff)
@@ -192,9 +198,11 @@ class Links:
         def drawn(turn: Any) -> jax.Array:
             return self._draw(graph, node_bits(keys, number, turn), kind, side)
 
+        when = None if cutoff is None else jnp.broadcast_to(cutoff[:, None], shape).reshape(-1)
+
         def wrong(node: jax.Array) -> jax.Array:
             src, dst = (jnp.where(side == end, node, kept) for end in (SRC, DST))
-            joined = has_edge(graph, src.reshape(-1), dst.reshape(-1)).reshape(shape)
+            joined = has_edge(graph, src.reshape(-1), dst.reshape(-1), when).reshape(shape)
             return (joined | (src == dst) | (node == replaced)) & real[:, None]
 
         def again(state: tuple) -> tuple:
@@ -292,6 +300,14 @@ class Links:
                 "Give links.prepare(graph), as a Loader does.",
             )
         return sums
+
+
+def _given(nodes: Any, real: jax.Array, num_nodes: int) -> tuple:
+    """The negatives that the items have, in place of their targets: as `Links._own`."""
+    nodes = jnp.asarray(nodes).astype(jnp.int64)
+    mask = real[:, None] & (nodes >= 0) & (nodes < num_nodes)
+    side, log_prob = jnp.full(nodes.shape, DST, jnp.int32), jnp.zeros(nodes.shape, jnp.float32)
+    return jnp.where(mask, nodes, num_nodes), side, log_prob, mask
 
 
 def _weight(sums: jax.Array, begin: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
@@ -103,9 +104,9 @@ def join_nodes(
         return found, cutoffs, rows.reshape(ids.shape)
 
 
-def has_edge(graph: Graph, src: Any, dst: Any) -> jax.Array:
+def has_edge(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array:
     """bool `[P]`: whether the graph has an edge `src[i] -> dst[i]`, for ends int `[P]`; False
-    where an end is no node.
+    where an end is no node. With `time` int64 `[P]` only edges of exactly that time count.
 
     Where the graph is `sorted_by_source` the rows of the targets are searched, else they are
     read.
@@ -115,21 +116,24 @@ def has_edge(graph: Graph, src: Any, dst: Any) -> jax.Array:
         src, dst, start, degree = _rows_of(graph, src, dst)
         if num_edges == 0 or src.shape[0] == 0:
             return jnp.zeros(src.shape, bool)
-        if graph.sorted_by_source:
+        if graph.sorted_by_source and time is None:
             place = count_less(graph.indices, start, degree, src)
             return (place < degree) & (graph.indices.at[start + place].get(mode="clip") == src)
-    return count_edges(graph, src, dst) > 0
+    return count_edges(graph, src, dst, time) > 0
 
 
-def count_edges(graph: Graph, src: Any, dst: Any) -> jax.Array:
+def count_edges(graph: Graph, src: Any, dst: Any, time: Any = None) -> jax.Array:
     """int64 `[P]`: the number of edges `src[i] -> dst[i]` of the graph, for ends int `[P]`; 0
-    where an end is no node. Rows are searched or read as by `has_edge`."""
+    where an end is no node. Rows are searched or read, and edges of a `time` count, as by
+    `has_edge`. Raises `InputError` where rows with a `time` are not sorted by time."""
     with exact_integers():
         src, dst, start, degree = _rows_of(graph, src, dst)
         none = jnp.zeros(src.shape, jnp.int64)
         if graph.num_edges == 0 or src.shape[0] == 0:
             return none
-        if graph.sorted_by_source:
+        if time is not None:
+            start, degree = _at_time(graph, start, degree, time)
+        elif graph.sorted_by_source:
             return _copies(graph, src, start, degree)[1]
         ends = jnp.cumsum(degree)
 
@@ -140,6 +144,19 @@ def count_edges(graph: Graph, src: Any, dst: Any) -> jax.Array:
 
         begin = vary_alike(jnp.int64(0), none, src, dst, graph)[:2]
         return jax.lax.while_loop(lambda state: state[0] < ends[-1], read, begin)[1]
+
+
+def _at_time(graph: Graph, start: Any, degree: Any, time: Any) -> tuple[jax.Array, jax.Array]:
+    """The stretches of the edges of these times in the rows from `start` on."""
+    several = graph.schema is not None and len(graph.schema.relations) > 1
+    if graph.edge_time is None or several:
+        raise InputError(
+            "edges of a time must be looked for in rows that are sorted by time",
+            "rows of several relations" if several else "a graph without edge_time",
+            "Give edge_time, or Links(filtered=False).",
+        )
+    begin, end = (count_less(graph.edge_time, start, degree, time + i) for i in (0, 1))
+    return start + begin, end - begin
 
 
 def _copies(graph: Graph, src: Any, start: Any, degree: Any) -> tuple[jax.Array, jax.Array]:

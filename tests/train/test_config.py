@@ -48,6 +48,7 @@ COMMANDS = """
         --num-negatives 3 --negatives-by degree --sides src --shared --filtered
         --eval-negatives 7 --metric-k 3 --decoder mlp --decoder-hidden 6 --combine concat
     --task links --decoder cosine --scale 2
+    --task links --temporal --eval-negatives-by inductive
     --task edges --numbers --label rating
 """
 OPTIONS = {n: k for t in OWNERS.values() for name in t for n, k in t.options(name).items()}

@@ -159,11 +159,17 @@ class Data:
 
     @abstractmethod
     def loader(
-        self, sampler: Samplers, key: jax.Array, reduce: str | None, states: States
+        self,
+        sampler: Samplers,
+        key: jax.Array,
+        reduce: str | None,
+        states: States,
+        judged: tuple[Any, Any] | None = None,
     ) -> Loader:
         """A loader of pairs of a batch and its feature rows. `reduce` is how the first layer
         reduces neighbours; if it is not None, the rows may come as `Inputs` or `Placed`.
-        `states` has what `state_of` returned for some samplers."""
+        `states` has what `state_of` returned for some samplers. With `judged`, items and a
+        stage, it goes through these in their order."""
 
     @abstractmethod
     def split(self, name: str) -> list[np.ndarray]:
@@ -199,7 +205,12 @@ class WholeData(Data):
         return self.features[0]
 
     def loader(
-        self, sampler: Samplers, key: jax.Array, reduce: str | None, states: States
+        self,
+        sampler: Samplers,
+        key: jax.Array,
+        reduce: str | None,
+        states: States,
+        judged: tuple[Any, Any] | None = None,
     ) -> Loader:
         config, (features,) = self._config, self.features
 
@@ -210,13 +221,15 @@ class WholeData(Data):
                 return jax.block_until_ready(jgs.ops.gather(features, batch.nodes))
             return jax.block_until_ready(_gather(features, batch.nodes))
 
+        items, before = judged or (self._items, self._before)
         return Loader(
             self._graphs(sampler)[0],
-            self._items,
-            config.batch_size,
+            items,
+            min(config.batch_size, num_items(items)) if judged else config.batch_size,
             sampler,
             key=key,
-            before=self._before,
+            before=before,
+            shuffle=judged is None,
             prefetch=config.prefetch,
             read=read,
             age=config.state_age,
@@ -259,15 +272,24 @@ class PartedData(Data):
         return super().state_of(sampler, folder)
 
     def loader(
-        self, sampler: Samplers, key: jax.Array, reduce: str | None, states: States
+        self,
+        sampler: Samplers,
+        key: jax.Array,
+        reduce: str | None,
+        states: States,
+        judged: tuple[Any, Any] | None = None,
     ) -> Loader:
-        config = self._config
+        config, size = self._config, self._config.batch_size
+        items, before = judged or (self._items, self._before)
+        if judged:  # every rank has a share of each batch
+            size = max(1, min(size, num_items(items) // self.comm.size))
         return rank_loader(
             self.comm,
             self._ranks,
-            config.batch_size,
+            size,
             sampler,
             key=key,
+            shuffle=judged is None,
             mode=config.mode,
             graphs=self._graphs(sampler),
             cache=config.cache,
@@ -277,8 +299,8 @@ class PartedData(Data):
             age=config.state_age,
             in_place=reduce is not None,
             states=states,
-            items=self._items,
-            before=self._before,
+            items=items,
+            before=before,
         )
 
     def split(self, name: str) -> list[np.ndarray]:

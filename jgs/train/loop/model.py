@@ -79,9 +79,14 @@ class Types(NamedTuple):
 def takes_types(config: Config) -> bool:
     """Whether the configuration's model is one of typed graphs: its class says `typed = True`.
     It reads `TypedRows`, and the relation of every edge."""
+    return _is(config, "typed")
+
+
+def _is(config: Config, kind: str) -> bool:
+    """Whether the configuration's model says that it is `"typed"` or `"timed"`."""
     if "model" not in config.owners:
         return False
-    return bool(getattr(OWNERS["model"].find(config.model), "typed", False))
+    return bool(getattr(OWNERS["model"].find(config.model), kind, False))
 
 
 def num_layers(config: Config) -> int:
@@ -190,14 +195,15 @@ def _make(config: Config, direct: bool, widths: Widths | None, changed: dict[str
     arguments: dict[str, Any] = {}
     if direct and "relabel_inputs" in fields:
         arguments["relabel_inputs"] = False
-    if takes_types(config):
+    columns = {"type": takes_types(config), "elapsed": _is(config, "timed")}
+    for column in (name for name, wanted in columns.items() if wanted):
         if "edges" not in fields:
             raise InputError(
-                f"--model {config.model} must have a sampler that says the type of each edge",
+                f"--model {config.model} must have a sampler that says the {column} of an edge",
                 f"--sampler {config.sampler}",
                 "Choose another, e.g. neighbors.",
             )
-        arguments["edges"] = ("type",)
+        arguments["edges"] = (column,)
     if "widths" in fields:
         sizes = next(changed.get(n, config.options[n]) for n in _SIZES if n in config.options)
         arguments["widths"] = (1,) * len(sizes) if widths is None else widths()

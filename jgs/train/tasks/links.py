@@ -23,10 +23,13 @@ from jgs.models import (
 from jgs.options import Option, flag
 from jgs.sampling import Links as LinkSeeds
 from jgs.sampling.edges.random import as_key_data, threefry
+from jgs.sampling.event_negatives import KINDS
 from jgs.sampling.pairs import has_edge
 from jgs.train.config import Config
 from jgs.train.evaluation import ranking
 from jgs.train.evaluation.pairs import LINK_METRICS, Ends, Joined, Judged, joined_parts, judged
+from jgs.train.tasks.events import EventJob, check_events
+from jgs.train.tasks.nodes import refuse_timed
 from jgs.train.tasks.pairs import PairJob, PairTask
 from jgs.train.tasks.seal import SealJob, open_seal
 
@@ -68,8 +71,16 @@ class Links(PairTask):
     )] = "both"
     shared: Annotated[bool, Option("one set of negatives for all links of a batch")] = False
     filtered: Annotated[bool, Option("draw no negative that is an edge of the graph")] = False
+    temporal: Annotated[bool, Option(
+        "see each link at its own time, with what was before it alone; the edges have times"
+    )] = False
+    eval_negatives_by: Annotated[str, Option(
+        "with --temporal: all nodes alike; those that the source had links to before; or those "
+        "of them that it had none to in training", choices=KINDS
+    )] = "random"
     eval_negatives: Annotated[int, Option(
-        "for --metric mrr: nodes that are ranked with a link's target", least=1, most=1 << 20
+        "for --metric mrr or --temporal: nodes that are ranked with a link's target",
+        least=1, most=1 << 20
     )] = 100
     metric_k: Annotated[int, Option(
         "the k of Hits@k, Recall@k and NDCG@k", least=1, most=1 << 20
@@ -79,6 +90,7 @@ class Links(PairTask):
         "subgraphs does not exceed", above=0, below=1
     )] = 0.6
 
+    losses = LOSSES
     like = "links"
     defaults: ClassVar[dict[str, Any]] = {
         "sampler": "neighbors", "batch_size": 512, "epochs": 20, "dropout": 0.0, "lr": 5e-3
@@ -104,6 +116,9 @@ class Links(PairTask):
             config.made("sampler")
             return
         super().check(config)
+        if self.temporal:
+            return check_events(config, self)
+        refuse_timed(config)
         if config.metric is not None and config.metric not in LINK_METRICS:
             raise InputError(
                 f"--metric of --task links must be one of {', '.join(LINK_METRICS)}",
@@ -114,7 +129,7 @@ class Links(PairTask):
     def open(self, config: Config, comm: Communicator | None = None) -> Any:
         if self.kind(config.sampler) == "seal":
             return SealJob(config, open_seal(config, comm))
-        return LinkJob(config, self, comm)
+        return EventJob(config, self, comm) if self.temporal else LinkJob(config, self, comm)
 
 
 class LinkJob(PairJob):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from jgs.dist.communicators.comm import Communicator
 from jgs.errors import InputError
+from jgs.options import flag
 from jgs.sampling.base import Adaptive, Sampler
 from jgs.sampling.loading.stages import samplers_of
-from jgs.train.config import Config
+from jgs.train.config import OWNERS, Config
 from jgs.train.loop.data import open_data
 from jgs.train.loop.job import Job
 from jgs.train.loop.model import make_sampler, num_layers
@@ -23,6 +24,7 @@ class Nodes(Task):
 
     def check(self, config: Config) -> None:
         check_layers(config, samplers_of(make_sampler(config))[0])
+        refuse_timed(config)
 
     def open(self, config: Config, comm: Communicator | None = None) -> Job:
         return Job(config, open_data(config, comm))
@@ -48,4 +50,16 @@ def check_layers(config: Config, sampler: Sampler) -> None:
             "--hidden must be a multiple of --heads",
             f"{config.hidden} for {heads}",
             "Give the width of all heads together.",
+        )
+
+
+def refuse_timed(config: Config) -> None:
+    """Raises `InputError` for a model, or draws, of seeds with times: the task has none."""
+    timed = getattr(OWNERS["model"].find(config.model), "timed", False)
+    given = [flag(n) for n in ("time_window", "latest", "half_life") if config.options.get(n)]
+    if timed or given:
+        raise InputError(
+            "models and draws of what was before a time must be for --task links --temporal",
+            f"--model {config.model}" if timed else given[0],
+            "Add --temporal, or leave it out.",
         )

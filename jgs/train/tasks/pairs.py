@@ -83,10 +83,10 @@ class PairTask(Task):
 
 
 def open_pairs(
-    config: Config, task: PairTask, comm: Communicator | None = None
+    config: Config, task: PairTask, comm: Communicator | None = None, temporal: bool = False
 ) -> tuple[WholeData | PartedData, Targets]:
     """The data of a configuration and its targets, for the ranks of `comm` or, with None, for
-    one process. Raises `InputError`."""
+    one process. `temporal` as for `split_targets`. Raises `InputError`."""
     data = open_data(config, comm, pairs=True)
     whole = config.partition is None or config.mode == "hybrid"
     bounds = [(0, int(data.offsets[-1]))] * data.comm.num_local
@@ -104,6 +104,7 @@ def open_pairs(
         relation=task.relation,
         label=task.label,
         val_messages=task.val_messages,
+        temporal=temporal,
     )
     arrays = [array for split in targets[:3] for array in split.values()]
     data.digests = data.digests | {"split of edges": digest_of(*arrays)}
@@ -118,10 +119,11 @@ class PairJob(Job):
     """
 
     count = staticmethod(count_pairs)
+    temporal = False  # whether every pair is seen at its own time
 
     def __init__(self, config: Config, task: PairTask, comm: Communicator | None = None):
         self.task = task
-        data, self.targets = open_pairs(config, task, comm)
+        data, self.targets = open_pairs(config, task, comm, self.temporal)
         self.num_nodes = int(data.offsets[-1])
         self._full = data.graphs  # until the negatives of validation and test are drawn
         self.config, self.comm = config, data.comm

@@ -27,8 +27,8 @@ class Targets(NamedTuple):
 
     Fields:
       train, val, test: for each split a dict of NumPy arrays `[n]`: `src` and `dst` int32, and
-        `label` and `relation` where they are asked for. In an undirected graph an edge and its
-        reverse are one target, and its `src` is the smaller id.
+        `label`, `relation` and `time` (int64) where they are asked for. In an undirected graph
+        an edge and its reverse are one target, and its `src` is the smaller id.
       messages: for each local rank the graph of training: it has no edge of `val` and `test`.
       at_test: the graphs of the test: `messages`, or these with the edges of `val`.
       types: the types of src and dst, where all targets have the same; else None.
@@ -56,6 +56,7 @@ def split_targets(
     relation: str | None = None,
     label: str | None = None,
     val_messages: bool = False,
+    temporal: bool = False,
 ) -> Targets:
     """Deals the edges of a graph to training, validation and test. All ranks call it.
 
@@ -78,13 +79,16 @@ def split_targets(
         unless they are split by time or column.
       val_messages: whether `at_test` has the edges of `val`.
 
+      temporal: targets have their `time`, and `messages` are the graphs themselves, with all
+        edges and their times. It is a split by time.
+
     A random split keeps all edges between the two nodes of a target of `val` and `test` out of
     `messages`, whatever their direction and relation. One by time or column keeps out the edges
     of that time or entry, and so their reverses, which have it too. Raises `InputError`, on all
     ranks alike.
     """
     made = _Split(comm, graphs, bounds, relation, label)
-    return made.targets(key, how, test_share, val_share, val_messages)
+    return made.targets(key, how, test_share, val_share, val_messages, temporal)
 
 
 class _Split:
@@ -109,9 +113,15 @@ class _Split:
         self.undirected = self._undirected()
 
     def targets(
-        self, key: Any, how: str, test_share: float, val_share: float, val_messages: bool
+        self,
+        key: Any,
+        how: str,
+        test_share: float,
+        val_share: float,
+        val_messages: bool,
+        temporal: bool,
     ) -> Targets:
-        how = self._how(how)
+        how = self._how("time" if temporal else how)
         found = self._candidates(distinct=how == "random" and self.label is None)
         if how == "column":
             if (order := found.pop("order", None)) is not None:
@@ -122,7 +132,11 @@ class _Split:
             number = self._numbered(found, key, how, test_share, val_share)
         parts = []
         for split, name in enumerate(SPLITS):
-            part = {n: a[number == split] for n, a in found.items() if n not in _NO_ITEMS}
+            part = {
+                n: a[number == split]
+                for n, a in found.items()
+                if n not in _NO_ITEMS or (temporal and n == "time")
+            }
             if not len(part["src"]):
                 raise InputError(
                     f"some edges must be left for the split {name}",
@@ -130,13 +144,16 @@ class _Split:
                     "Give more edges, or change --test-share, --val-share or --split.",
                 )
             parts.append(part)
-        graphs = [
-            [
-                _messages(*each, (self.label, "split"))
-                for each in zip(self.graphs, self._kept(parts, how, first), strict=True)
+        if temporal:
+            graphs = [[_without(graph, (self.label, "split")) for graph in self.graphs]]
+        else:
+            graphs = [
+                [
+                    _messages(*each, (self.label, "split"))
+                    for each in zip(self.graphs, self._kept(parts, how, first), strict=True)
+                ]
+                for first in ((1, 2) if val_messages else (1,))
             ]
-            for first in ((1, 2) if val_messages else (1,))
-        ]
         schema = self.graphs[0].schema
         types = None
         if schema is not None and schema.relations:
@@ -331,7 +348,11 @@ def _distinct(columns: Columns) -> Columns:
 def _messages(graph: Graph, kept: np.ndarray, without: Sequence[str | None]) -> Graph:
     """The graph of the edges that are kept, without some columns, and sorted by source where it
     can be, so that edges are found fast."""
-    columns = {n: a for n, a in graph.edge_columns.items() if n not in without}
-    plain = graph._with(edge_columns=columns, edge_time=None)
+    plain = _without(graph, without)._with(edge_time=None)
     made = plain if kept.all() else plain.edge_subgraph(kept)
     return made if made.sorted_by_source or made.edge_type is not None else made.sorted()
+
+
+def _without(graph: Graph, names: Sequence[str | None]) -> Graph:
+    columns = {n: a for n, a in graph.edge_columns.items() if n not in names}
+    return graph._with(edge_columns=columns)

@@ -1,0 +1,98 @@
+"""`EventRun`: scores of links at a time, by a run of `--task links --temporal`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jgs.errors import InputError
+from jgs.graph import Graph
+from jgs.predict.pairs import LinkRun
+from jgs.sampling import Links
+from jgs.sampling.checks import check_seed_ids
+from jgs.sampling.edges.random import threefry
+from jgs.train.evaluation.by_time import ByTime, numbered
+from jgs.train.loop.model import make_sampler
+
+
+class EventRun(LinkRun):
+    """A run of `--task links --temporal`, which `jgs.open_run` opens in one process. Its fields
+    are those of `LinkRun`."""
+
+    temporal = True
+
+    def scores(  # type: ignore[override]
+        self,
+        pairs: Any,
+        *,
+        time: Any = None,
+        relation: str | None = None,
+        graph: Graph | None = None,
+    ) -> np.ndarray:
+        """float32 `[n]`: the decoder's outputs for the pairs, each at its own time.
+
+        Args:
+          pairs: int `[n, 2]` node ids, source and target.
+          time: int `[n]`, the cutoff of each pair, or one int for all, in the unit of the
+            graph's times. A pair's score depends on edges before it alone.
+          relation: as in `LinkRun`.
+          graph: a graph of the same nodes with other edges, such as
+            `graph.with_edges(src, dst, time)`. None: the run's.
+
+        Neighbours are drawn by the run's sampler, with a key that the run's seed decides. So a
+        pair's score does not depend on the other pairs.
+        """
+        if time is None:
+            raise InputError(
+                "pairs of a run of --temporal must have times",
+                "none",
+                "Give time=, the moment that each pair is scored at.",
+            )
+        data, targets = self._data
+        ids = check_seed_ids(pairs, self.num_nodes(), pairs=True)
+        ids = ids if data.own_ids is None else data.own_ids[ids]
+        times = np.asarray(time)
+        if times.dtype.kind not in "iu" or times.shape not in ((), (len(ids),)):
+            raise InputError(
+                "time must be an integer, or one for each pair",
+                f"{times.dtype}{list(times.shape)}",
+                "Convert it with .astype(int).",
+            )
+        items = {"src": ids[:, 0], "dst": ids[:, 1], "time": np.broadcast_to(times, len(ids))}
+        if (number := self._relation(relation)) is not None:
+            items["relation"] = np.full(len(ids), number, np.int32)
+        if graph is not None and graph.num_nodes != self.num_nodes():
+            raise InputError(
+                f"the graph must have the run's {self.num_nodes()} nodes",
+                graph.num_nodes,
+                "Give a graph of the same nodes.",
+            )
+        data.graphs = targets.messages if graph is None else [graph]
+        sampler: Any = make_sampler(self.config, widths=lambda: self.model.message_widths)
+        stage = Links(0, types=targets.types)
+        key = jax.random.fold_in(threefry(self.config.seed), 5)
+        loader = data.loader(sampler, key, None, {}, (numbered(items), stage))
+        judge = ByTime(data.comm, loader, self.model, _positive)
+        try:
+            return judge(nnx.state(self.model))[0]
+        finally:
+            judge.close()
+
+    def embed(self, *args: Any, **options: Any) -> np.ndarray:
+        """Raises `InputError`: a node has a row at each time."""
+        raise InputError(
+            "rows of nodes must be of a run without --temporal",
+            "a run with it",
+            "Score pairs at a time: run.scores(pairs, time=...).",
+        )
+
+    def recommend(self, *args: Any, **options: Any) -> Any:
+        """Raises `InputError`, as `embed` does."""
+        return self.embed()
+
+
+def _positive(model: Any, batch: Any, x: Any) -> tuple[jax.Array, ...]:
+    return (model(batch, x).positive,)

@@ -1,0 +1,83 @@
+"""Evaluation of items that have cutoffs: by sampled batches, whose draws a key decides.
+
+Exact evaluation computes one row for each node. Under cutoffs a node has as many rows as there
+are cutoffs, so here every item is judged by a sample of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jgs.dist.communicators.collect import rows_on_all
+from jgs.dist.communicators.comm import OWN, SAME, Communicator
+from jgs.sampling import Loader
+
+
+def numbered(items: dict[str, Any]) -> dict[str, Any]:
+    """The items `[n]` with the columns that `ByTime` reads: `item`, their numbers, and `real`,
+    which is False in padding."""
+    num = len(next(iter(items.values())))
+    return items | {"item": np.arange(num), "real": np.ones(num, bool)}
+
+
+class ByTime:
+    """Computes something of every item of a loader, in the order of the items.
+
+    Args:
+      comm: the communicator, which the loader's threads do not use.
+      loader: of pairs of a batch and its features, over the items that `numbered` returned, in
+        their order. All ranks have it.
+      model: gives what a batch is computed with.
+      judge: `judge(model, batch, x)` returns arrays float32 `[B, ...]`, one row an item. It is
+        compiled once.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        loader: Loader,
+        model: nnx.Module,
+        judge: Callable[..., tuple[jax.Array, ...]],
+    ):
+        self._comm, self._loader, self._start = comm, loader, loader.state_dict()
+        graphdef = nnx.split(model)[0]
+
+        def run(params: Any, batch: Any, x: Any) -> Any:
+            number = jnp.where(batch.items["real"], batch.items["item"], -1)
+            return number, judge(nnx.merge(graphdef, params), batch, x)
+
+        self._run = comm.program(run, (SAME, OWN, OWN), OWN)
+
+    def __call__(self, params: Any) -> list[np.ndarray]:
+        """The rows of the items, `[n, ...]`, on every rank; all ranks call it."""
+        comm = self._comm
+        params = comm.same(params)
+        self._loader.load_state_dict(self._start)  # every call draws the same
+        own: list[list[Any]] = [[] for _ in range(comm.num_local)]
+        for batch, x in self._loader:
+            for found, each in zip(own, comm.local(self._run(params, batch, x)), strict=True):
+                found.append(jax.tree.map(np.asarray, each))
+        item, rows = [], []
+        for found in own:
+            numbers = np.concatenate([number for number, _ in found])
+            real = numbers >= 0
+            item.append(numbers[real])
+            parts = zip(*(rows_of for _, rows_of in found), strict=True)
+            rows.append([np.concatenate(part)[real] for part in parts])
+        order = np.argsort(rows_on_all(comm, item), kind="stable")
+        joined = []
+        for part in zip(*rows, strict=True):
+            shape = part[0].shape[1:]
+            every = rows_on_all(comm, [each.reshape(-1) for each in part])
+            joined.append(every.reshape(-1, *shape)[order])
+        return joined
+
+    def close(self) -> None:
+        """Stops the loader's background work."""
+        self._loader.close()

@@ -1,0 +1,176 @@
+"""`--task links --temporal`: what a leak would tell, what the past tells; ranks, and resume."""
+
+import json
+import signal
+
+import jax
+import numpy as np
+import pytest
+from small_runs import arrays, same_run
+
+import jgs
+from jgs import Graph
+from jgs.data import Dataset
+from jgs.dist.communicators.mesh import Mesh
+from jgs.partition.folder import write_parts
+from jgs.predict.__main__ import main as predict
+from jgs.train.__main__ import main
+from jgs.train.config import Config
+from jgs.train.loop import learner
+from jgs.train.loop import training as loop
+from jgs.train.tasks.task import open_job
+
+N, E = 60, 1500
+FLAGS = """
+    --task links --temporal --hidden 16 --fanouts 6 --batch-size 60 --epochs 2 --lr 1e-2
+    --no-progress --learned 0 --dropout 0 --eval-negatives 10 --sides dst
+"""
+
+
+def events(kind):
+    """Messages between nodes, at most one at a time, whose partner is by chance.
+
+    "leak": the features say nothing, and each message is answered at once (1 later) by an edge
+    the other way, so that a model that saw the answer would know the link. "past": each node
+    writes to the one that it had a message from last.
+    """
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, N, (2, E))
+    time = 10 * np.arange(E)
+    if kind == "past":
+        last: dict[int, int] = {}
+        for i, node in enumerate(src.tolist()):
+            dst[i] = last.get(node, dst[i])
+            last[int(dst[i])] = node
+    apart = src != dst
+    src, dst, time = src[apart], dst[apart], time[apart]
+    if kind == "leak":
+        src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+        time = np.concatenate([time, time + 1])
+        reply = np.arange(src.size) >= src.size // 2
+        graph = Graph.from_edges(src, dst, N, edge_time=time, edge_columns={"reverse": reply})
+    else:
+        graph = Graph.from_edges(src, dst, N, edge_time=time)
+    ids = np.arange(N)
+    splits = {name: ids[i::3] for i, name in enumerate(("train", "val", "test"))}
+    features = np.eye(N, dtype=np.float32)
+    return Dataset.from_arrays(graph, features, ids % 2, splits, name="events")
+
+
+@pytest.fixture(scope="module", params=["past", "leak"])
+def data(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / request.param
+    events(request.param).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "past"
+    events("past").save(folder)
+    return folder
+
+
+def train(data, run_dir, *more):
+    return main([*map(str, (*FLAGS.split(), "--dataset", data, "--run-dir", run_dir, *more))])
+
+
+def test_the_past_is_learned_and_the_future_is_not(data, tmp_path):
+    """By chance a link is the best of 11 once in 11 times, and its MRR is 0.27."""
+    more = ("--latest", "--epochs", 12, "--decoder", "bilinear", "--fanouts", 2)
+    assert train(data, tmp_path / "run", *more) == 0
+    score = json.loads((tmp_path / "run" / "result.json").read_text())["test_accuracy"]
+    if data.name == "leak":
+        assert 0.2 < score < 0.36
+    else:
+        assert score > 0.5
+
+
+def test_a_run_is_resumed_within_an_epoch(past, tmp_path, monkeypatch):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    more = ("--model", "tgat", "--heads", 2, "--time-width", 4, "--latest")
+    assert train(past, whole, *more) == 0
+    step, calls = learner.ModelLearner.step, []
+
+    def stopping(self, *args):
+        calls.append(None)
+        if len(calls) == 7:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.ModelLearner, "step", stopping)
+        assert train(past, cut, *more) == 130
+    assert train(past, cut, *more, "--resume") == 0
+    same_run(cut, whole)
+
+
+def test_any_number_of_ranks_learns_the_same(past, tmp_path):
+    """Batches, negatives, samples and the metric; predictions are by the data's own ids."""
+    folder = tmp_path / "parts"
+    own = np.random.default_rng(2).permutation(N) % 4
+    write_parts(folder, events("past"), own, 4, method="random")
+    found = []
+    for ranks in (1, 2):
+        run_dir = tmp_path / f"{ranks}"
+        config = Config(
+            task="links", temporal=True, partition=str(folder), batch_size=60 // ranks,
+            ranks=ranks, half_life=500, fanouts=(4, 3), hidden=8,
+            epochs=2, progress=False, run_dir=str(run_dir), eval_negatives=5,
+            eval_negatives_by="historical", learned=3,
+        )  # fmt: skip
+        comm = Mesh(jax.devices()[:ranks]) if ranks > 1 else None
+        result = loop.run(config, lambda config, comm=comm: open_job(config, comm))
+        found.append((arrays(run_dir), result))
+    (one, best), (two, other) = found
+    for mine, theirs in zip(one, two, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-2, atol=2e-3)
+    assert other["test_accuracy"] == pytest.approx(best["test_accuracy"], abs=0.02)
+    run = jgs.open_run(tmp_path / "1", partition=folder)
+    pairs = np.stack(events("past").graph.edge_index(), axis=1)[:40]
+    scores = run.scores(pairs, time=9_000)
+    np.testing.assert_allclose(
+        scores[7:9], run.scores(pairs[7:9], time=9_000), rtol=1e-4, atol=1e-5
+    )
+    assert not np.allclose(scores, run.scores(pairs, time=3_000))
+    later = run._data[0].graphs[0]  # without what was after the time nothing changes
+    past_of = later.edge_subgraph(np.asarray(later.edge_time) < 9_000)
+    np.testing.assert_allclose(
+        scores, run.scores(pairs, time=9_000, graph=past_of), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_command_predicts_and_refuses_in_one_line(past, tmp_path, capsys):
+    run_dir, pairs, out = tmp_path / "run", tmp_path / "pairs.txt", tmp_path / "out.csv"
+    assert train(past, run_dir, "--epochs", 1) == 0
+    pairs.write_text("1 2\n3 4\n")
+    argv = ["--run-dir", str(run_dir), "--pairs", str(pairs), "--out", str(out)]
+    assert predict([*argv, "--at", "500"]) == 0
+    assert len(out.read_text().splitlines()) == 3
+    capsys.readouterr()
+    untimed = tmp_path / "untimed"
+    graph = Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], 4)
+    splits = {name: np.array([i]) for i, name in enumerate(("train", "val", "test"))}
+    features = np.ones((4, 1), np.float32)
+    Dataset.from_arrays(graph, features, np.arange(4) % 2, splits, name="untimed").save(untimed)
+    for said, call in {
+        "--at must say the time": lambda: predict(argv),
+        "--split time must be for edges with times": lambda: train(untimed, tmp_path / "a"),
+        "must split the links by time": lambda: train(
+            past, tmp_path / "a", "--split", "random"
+        ),
+        "must have a sampler that takes cutoffs": lambda: train(
+            past, tmp_path / "a", "--sampler", "shadow"
+        ),
+        "must be one of mrr, ap, auc": lambda: train(
+            past, tmp_path / "a", "--metric", "recall"
+        ),
+        "must be for --task links --temporal": lambda: main(
+            ["--model", "tgat", "--run-dir", str(tmp_path / "a")]
+        ),
+        "--shared": lambda: train(past, tmp_path / "a", "--shared"),
+    }.items():
+        assert call() == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert said in lines[-1]
+        assert len(lines) <= 2
