@@ -206,7 +206,11 @@ class Parts(Shown):
                 for name in edges
                 if Graph.is_edge_array(name)
             }
-        return Graph.from_edge_arrays(row_offsets(of_node), edges, schema=self.schema)
+        made = Graph.from_edge_arrays(row_offsets(of_node), edges, schema=self.schema)
+        shared = _open(self.folder, SHARED, SHARED_KIND, self.manifest, False)
+        if (node_time := shared.get("node_time")) is not None:
+            made = made._with(node_time=as_device(node_time))
+        return made
 
     def _arrays(self, index: int) -> dict[str, np.ndarray]:
         if not 0 <= index < self.num_parts:

@@ -17,7 +17,7 @@ import numpy as np
 from jgs.files import storage
 from jgs.files.room import with_room
 from jgs.files.verified import Verify
-from jgs.graph.checks import check_arrays
+from jgs.graph.checks import check_arrays, check_node_time
 from jgs.graph.device import as_device, reduce_arrays
 from jgs.graph.schema import Schema, check_schema
 from jgs.graph.weights import weight_prefix_sums
@@ -33,8 +33,8 @@ _FIELDS = {
     "edge_type": (np.int16,),
     "edge_time": (np.int64,),
 }
-_NAMES = (*_FIELDS, "edge_columns", "node_columns")
-_SCHEMA, _SORTED = "schema", "sorted_by_source"
+_NAMES = (*_FIELDS, "edge_columns", "node_columns", "node_time")
+_SCHEMA, _SORTED, _NODE_TIME = "schema", "sorted_by_source", "node_time"
 _PREFIX = "edge_columns."  # before the name of a user's column, in dicts of arrays and in files
 TAKEN = {*_NAMES, _SCHEMA, _SORTED}  # names that a user's column cannot have
 
@@ -52,6 +52,7 @@ class GraphArrays:
     edge_time: jax.Array | None
     edge_columns: dict[str, jax.Array]
     node_columns: dict[str, Any]
+    node_time: jax.Array | None
     schema: Schema | None
     sorted_by_source: bool = False
 
@@ -91,6 +92,7 @@ class GraphArrays:
 
     def _set(self, *fields: Any, schema: Schema | None) -> None:
         vars(self).update(dict.fromkeys(_FIELDS), edge_columns={}, node_columns={})
+        vars(self)[_NODE_TIME] = None
         vars(self).update(zip(_NAMES, fields, strict=False), schema=schema)
 
     def _with(self, **fields: Any) -> Self:
@@ -153,7 +155,7 @@ class GraphArrays:
         return cls._unchecked(indptr, *fields, columns, schema=schema)
 
     def _edited(self, edit: Callable, *args: Any) -> Self:
-        """The graph that `edit`, a function of `jgs.graph.edits`, makes of this one."""
+        """The graph of the same nodes that `edit`, a function of `jgs.graph.edits`, makes."""
         arrays = {name: np.asarray(array) for name, array in self.edge_arrays().items()}
         arrays.pop("edge_weight_prefix", None)
         indptr, arrays = edit(np.asarray(self.indptr), arrays, *args)
@@ -163,7 +165,8 @@ class GraphArrays:
         schema = self.schema
         if schema is not None and "edge_type" not in arrays:
             schema = schema.without_relations()
-        return self.from_edge_arrays(indptr, arrays, schema=schema)
+        made = self.from_edge_arrays(indptr, arrays, schema=schema)
+        return made._with(node_time=self.node_time)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -197,6 +200,8 @@ class GraphArrays:
         check_arrays("the graph", arrays, _FIELDS, "Make it again from what it was made of.")
         if self.schema is not None:
             arrays[_SCHEMA] = self.schema.as_bytes()
+        if self.node_time is not None:
+            arrays[_NODE_TIME] = np.asarray(self.node_time)
         if self.sorted_by_source:  # without entries; older versions pass over it
             arrays[_SORTED] = np.empty((self.num_edges, 0), bool)
         return arrays
@@ -206,9 +211,11 @@ class GraphArrays:
         """The graph of the arrays that `stored` returned, used in place. `owner` is what error
         messages call the place that holds them. Raises `InputError`."""
         arrays = dict(arrays)
-        named = arrays.pop(_SCHEMA, None)
+        named, node_time = arrays.pop(_SCHEMA, None), arrays.pop(_NODE_TIME, None)
         check_arrays(owner, arrays, _FIELDS, "Write the folder again with `save`.")
         schema = Schema.from_bytes(owner, named)
         check_schema(schema, arrays["indptr"].size - 1, "edge_type" in arrays)
         made = cls.from_edge_arrays(arrays["indptr"], arrays, schema=schema)
+        if node_time is not None:
+            made = made._with(node_time=as_device(check_node_time(node_time, made.num_nodes)))
         return made._with(sorted_by_source=_SORTED in arrays)

@@ -243,12 +243,41 @@ def refuse_where(wrong: np.ndarray, values: Any, place: str, rule: str, remedy: 
 
 def check_times(edge_time: Any, num_edges: int) -> np.ndarray:
     """`edge_time` as int64 `[E]`; raises `InputError`."""
-    times = integers("edge_time", edge_time, np.int64)
+    times = _times("edge_time", edge_time)
     if times.size != num_edges:
         raise InputError(
             "edge_time must have one entry for every edge",
             f"{times.size} entries, {num_edges} edges",
             "Give each edge's time, as an integer in a unit of your choice.",
+        )
+    return times
+
+
+def check_node_time(node_time: Any, num_nodes: int) -> np.ndarray:
+    """`node_time` as int64 `[N]`; raises `InputError`."""
+    times = _times("node_time", node_time)
+    if times.size != num_nodes:
+        raise InputError(
+            "node_time must have one entry for every node",
+            f"{times.size} entries, {num_nodes} nodes",
+            "Give the time from which each node exists, as an integer.",
+        )
+    return times
+
+
+def _times(name: str, value: Any) -> np.ndarray:
+    array = as_array(name, value)
+    if array.dtype.kind in "mM" or (array.dtype.kind == "f" and array.size):
+        raise InputError(
+            f"{name} must be integers, in a unit of your choice",
+            f"{array.dtype}{list(array.shape)}",
+            'Convert dates with .astype("datetime64[s]").astype(int), and numbers with rint.',
+        )
+    times = integers(name, array, np.int64)
+    if times.size and times.max() == np.iinfo(np.int64).max:
+        at = int(np.argmax(times))
+        raise InputError(
+            f"{name} must be below 2**63 - 1", f"{times[at]} at position {at}", "Lower it."
         )
     return times
 

@@ -17,8 +17,10 @@ from jgs.graph.formats.tables import table_edges
 from jgs.graph.grouping import group_values
 from jgs.graph.node_ids import NodeIds
 from jgs.graph.relations import typed_edges
+from jgs.graph.rows import row_of_edges
 from jgs.graph.schema import Relation, Schema, check_edge_types, check_schema
 from jgs.graph.shown import Shown, graph_facts
+from jgs.graph.times import times_of_types, times_with_nodes
 from jgs.graph.weights import check_weights, weight_prefix_sums
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class Graph(Shown, GraphArrays):
         edge type, so the edges of one relation are one contiguous range of the row.
       edge_time: int64 `[E]` or None; each edge's time, in any unit. The edges of a row, or of
         one relation in it, are sorted by time, so those before a time are one contiguous range.
+      node_time: int64 `[N]` or None; the time from which each node exists. No edge is before
+        both its ends exist: the constructors raise `edge_time` to theirs.
       edge_columns: dict of arrays `[E, ...]` by name, which the user adds; 64-bit dtypes stay
         64-bit.
       node_columns: dict by name of arrays `[N, ...]` or `SparseFeatures`, which samplers read;
@@ -57,10 +61,10 @@ class Graph(Shown, GraphArrays):
         known. Graphs from `sorted` and `symmetrized` know it, if they have no types and times.
 
     `Graph(indptr, indices, edge_weight, edge_columns)` checks its arrays, and `edge_type`,
-    `edge_time` and `schema` if they are given, and raises `InputError`. Arrays are moved to the
-    default device. Aligned NumPy arrays and memory maps on the CPU are used in place, without a
-    copy, so do not change them afterwards. Parallel edges and self-loops are kept: each counts
-    as a neighbour.
+    `edge_time`, `node_time` and `schema` if they are given, and raises `InputError`. Arrays are
+    moved to the default device. Aligned NumPy arrays and memory maps on the CPU are used in
+    place, without a copy, so do not change them afterwards. Parallel edges and self-loops are
+    kept: each counts as a neighbour.
     """
 
     _facts = graph_facts
@@ -74,6 +78,7 @@ class Graph(Shown, GraphArrays):
         *,
         edge_type: Any = None,
         edge_time: Any = None,
+        node_time: Any = None,
         schema: Schema | None = None,
     ):
         indptr = checks.integers("indptr", indptr, np.int64)
@@ -89,9 +94,13 @@ class Graph(Shown, GraphArrays):
             edge_type = check_edge_types(edge_type, schema, indptr, indices)
         if edge_time is not None:
             edge_time = checks.check_times(edge_time, indices.size)
+        if node_time is not None:
+            node_time = checks.check_node_time(node_time, indptr.size - 1)
+            edge_time = times_with_nodes(edge_time, node_time, indices, row_of_edges(indptr))
+        if edge_time is not None:
             checks.check_times_ascend(edge_time, edge_type, indptr)
-        fields = (indptr, indices, edge_weight, prefix, None, edge_type, edge_time, columns)
-        self._set(*jax.tree.map(as_device, fields), schema=schema)
+        of_edges = (indices, edge_weight, prefix, None, edge_type, edge_time, columns)
+        self._set(*jax.tree.map(as_device, (indptr, *of_edges, {}, node_time)), schema=schema)
 
     def with_node_columns(self, **columns: Any) -> Self:
         """The same graph with these node columns added.
@@ -118,6 +127,7 @@ class Graph(Shown, GraphArrays):
         *,
         edge_columns: Any = None,
         edge_time: Any = None,
+        node_time: Any = None,
         symmetric: bool = False,
     ) -> Self:
         """The graph with an edge `src[i] -> dst[i]` for every `i`.
@@ -128,6 +138,9 @@ class Graph(Shown, GraphArrays):
           edge_weight: float `[E]`, finite and not negative, or None.
           edge_columns: dict of arrays of numbers `[E, ...]`, one row an edge.
           edge_time: integer `[E]`, the time of each edge, or None.
+          node_time: integer `[N]`, the time from which each node exists, or None. An edge whose
+            time is before that of one of its ends gets that time. Without `edge_time` these are
+            the times of all edges.
           symmetric: whether to add the reverse of every edge: see `symmetrized`.
 
         Within a row the edges keep their order or, if they have times, are sorted by them,
@@ -143,6 +156,12 @@ class Graph(Shown, GraphArrays):
         by_time = None
         if edge_time is not None:
             edge_time = checks.check_times(edge_time, src.size)
+        if node_time is not None:
+            node_time = checks.check_node_time(node_time, num_nodes)
+            checks.check_range("src must be node ids", src, num_nodes)
+            checks.check_range("dst must be node ids", dst, num_nodes)
+            edge_time = times_with_nodes(edge_time, node_time, src, dst)
+        if edge_time is not None:
             by_time = np.argsort(edge_time, kind="stable")
             src, dst = src[by_time], dst[by_time]
         groups = group_values(dst, src, num_nodes)
@@ -159,6 +178,7 @@ class Graph(Shown, GraphArrays):
             None if edge_weight is None else edge_weight[order],
             {name: array[order] for name, array in columns.items()},
             edge_time=None if edge_time is None else edge_time[order],
+            node_time=node_time,
         )
         graph = graph._with(edge_order=as_device(order))
         return graph.symmetrized() if symmetric else graph
@@ -172,6 +192,7 @@ class Graph(Shown, GraphArrays):
         *,
         edge_columns: Mapping[Relation, Mapping[str, Any]] | None = None,
         edge_time: Mapping[Relation, Any] | None = None,
+        node_time: Mapping[str, Any] | None = None,
         both_ways: bool = False,
     ) -> Self:
         """The typed graph of these relations, with `edge_type` and `schema`.
@@ -185,6 +206,8 @@ class Graph(Shown, GraphArrays):
             has weights 1.
           edge_columns: by relation, a dict as in `from_edges`; all have the same names.
           edge_time: integer `[E]` by relation, as in `from_edges`, for all relations or None.
+          node_time: integer `[n]` by node type, as in `from_edges`. The nodes of a type that is
+            left out have always existed.
           both_ways: whether to add the reverse of each relation `(a, name, b)` as the relation
             `(b, "rev_" + name, a)`, after all the given ones. Reverse edges have the weights,
             columns and times of the given ones.
@@ -197,12 +220,18 @@ class Graph(Shown, GraphArrays):
             num_nodes, edges, edge_weight, edge_columns, edge_time, both_ways
         )
         graph = cls.from_edges(
-            src, dst, schema.num_nodes, weight, edge_columns=columns, edge_time=time
+            src,
+            dst,
+            schema.num_nodes,
+            weight,
+            edge_columns=columns,
+            edge_time=time,
+            node_time=None if node_time is None else times_of_types(schema, node_time),
         )._with(schema=schema)
         if not schema.relations:
             return graph
         graph = graph._with(edge_type=as_device(types[np.asarray(graph.edge_order)]))
-        return graph if time is None else graph._edited(edits.rows_by_type)
+        return graph if graph.edge_time is None else graph._edited(edits.rows_by_type)
 
     @classmethod
     def from_scipy(
@@ -321,12 +350,12 @@ class Graph(Shown, GraphArrays):
 
         The archive holds `indptr` and `indices` as in `Graph`, or else `edge_index` `[2, E]`
         (row 0 sources, row 1 targets); the number of nodes then comes from `num_nodes`,
-        `labels` or `feature_shape`. An `edge_weight` and an `edge_time` in the archive are
-        used. For `symmetric` see `from_edges`. Raises `InputError`.
+        `labels` or `feature_shape`. An `edge_weight`, an `edge_time` and a `node_time` in the
+        archive are used. For `symmetric` see `from_edges`. Raises `InputError`.
         """
-        found, time = convert.npz_arrays(path)
+        found, times = convert.npz_arrays(path)
         make = cls.from_edges if isinstance(found, convert.Edges) else cls
-        graph = make(*found, edge_time=time)
+        graph = make(*found, **times)
         return graph.symmetrized() if symmetric else graph
 
     # -- formats of other libraries; these methods do not work inside `jax.jit` ---------------
@@ -410,4 +439,5 @@ class Graph(Shown, GraphArrays):
         ids = checks.node_ids("nodes", nodes, self.num_nodes)
         checks.check_distinct("nodes", ids)
         schema = self.schema and self.schema.of_nodes(ids)
-        return self._edited(edits.among, ids)._with(schema=schema)
+        born = None if self.node_time is None else as_device(np.asarray(self.node_time)[ids])
+        return self._edited(edits.among, ids)._with(schema=schema, node_time=born)

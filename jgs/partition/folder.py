@@ -92,7 +92,9 @@ def write_parts(
             f"{data.name}, whose graph is a partitioned one",
             "Partition the data set from which it was made.",
         )
-    named = {} if schema is None else {"schema": schema.as_bytes()}
+    named: dict[str, Any] = {} if schema is None else {"schema": schema.as_bytes()}
+    if data.graph.node_time is not None:
+        named["node_time"] = np.asarray(data.graph.node_time)[order]
     manifest: dict[str, Any] = {
         "dataset": data.name,
         "num_parts": num_parts,

@@ -14,7 +14,7 @@ from jgs.errors import InputError
 from jgs.graph import Graph
 from jgs.kernels.call import vary_alike
 from jgs.sampling.checks import require_int
-from jgs.sampling.edges.eligible import find
+from jgs.sampling.edges.eligible import count_less, find
 from jgs.sampling.edges.random import as_key_data, below, node_bits
 from jgs.sampling.loading.items import Degrees
 from jgs.sampling.pairs import edges_between, has_edge, join_nodes, pair_keys
@@ -24,6 +24,7 @@ from jgs.settings import exact_integers
 SRC, DST = 0, 1
 _SIDES = {"src": (SRC,), "dst": (DST,), "both": (SRC, DST)}
 _COLUMNS = ("_drawn_as_src", "_drawn_as_dst")  # of a graph that `prepare` returned
+_BORN = ("_born", "_born_at")  # likewise: the nodes of each type by their times; and those
 _SIDE_BITS = 0xFFFFFFFF  # a turn that no draw has
 _UNIT = 2.0**20  # of a node's degree to a power, in the sums that are drawn from
 
@@ -54,6 +55,7 @@ class Links:
         is still an edge is masked. Ranks that split the topology (vanilla mode) refuse it. For
         items with a time only edges of exactly this time are no negatives: earlier ones are
         history, and later ones are not known.
+
       tries: int, at least 1.
       copies: int, at least 1: there is room to leave out so many edges for each item, in each
         direction, all items together. Where they do not fit, the batch is refused with an error
@@ -75,6 +77,8 @@ class Links:
       negative_log_prob: float32, the shape of `negative_rows`: the logarithm of the probability
         of each draw.
       masked: int32 `[]`, how many negatives of real items do not count.
+    In a graph with `node_time` the negatives of an item with a time exist before that: uniform
+    ones are drawn among such nodes, and of those by degree the others do not count.
     Padding has row `len(seeds)`, and its mask is False. A negative that is the item itself does
     not count.
 
@@ -112,7 +116,7 @@ class Links:
 
     def prepare(self, graph: Graph) -> Graph:
         """The graph with what the draws read: for `negatives="degree"` two node columns of 8
-        bytes a node. A loader calls it."""
+        bytes a node, and for one with `node_time` 12 bytes a node. A loader calls it."""
 
         def degrees() -> tuple[np.ndarray, np.ndarray]:
             out_of = np.bincount(np.asarray(graph.indices), minlength=graph.num_nodes)
@@ -132,6 +136,13 @@ class Links:
         return self._with_sums(graph, degrees)
 
     def _with_sums(self, graph: Graph, degrees: Degrees) -> Graph:
+        if graph.node_time is not None and _BORN[0] not in graph.node_columns:
+            born = np.asarray(graph.node_time)
+            places = _Kinds.of(graph).node(np.arange(graph.num_nodes))
+            kind = np.repeat(*_Kinds.of(graph).sizes())
+            order = places[np.lexsort((born[places], kind))]
+            made = {_BORN[0]: order.astype(np.int32), _BORN[1]: born[order]}
+            graph = graph.with_node_columns(**made)
         if self.negatives == "uniform" or all(name in graph.node_columns for name in _COLUMNS):
             return graph
         order = _Kinds.of(graph).node(np.arange(graph.num_nodes))
@@ -196,14 +207,21 @@ class Links:
         kind = _Kinds.of(graph).kind(replaced)
 
         def drawn(turn: Any) -> jax.Array:
-            return self._draw(graph, node_bits(keys, number, turn), kind, side)
+            return self._draw(graph, node_bits(keys, number, turn), kind, side, until)
 
-        when = None if cutoff is None else jnp.broadcast_to(cutoff[:, None], shape).reshape(-1)
+        until = None if cutoff is None else jnp.broadcast_to(cutoff[:, None], shape)
+        when = None if until is None else until.reshape(-1)
+
+        def unborn(node: jax.Array) -> jax.Array:
+            if until is None or graph.node_time is None:
+                return jnp.zeros(shape, bool)
+            return graph.node_time.at[node].get(mode="clip") >= until
 
         def wrong(node: jax.Array) -> jax.Array:
             src, dst = (jnp.where(side == end, node, kept) for end in (SRC, DST))
             joined = has_edge(graph, src.reshape(-1), dst.reshape(-1), when).reshape(shape)
-            return (joined | (src == dst) | (node == replaced)) & real[:, None]
+            found = joined | (src == dst) | (node == replaced) | unborn(node)
+            return found & real[:, None]
 
         def again(state: tuple) -> tuple:
             turn, node, bad = state
@@ -214,12 +232,12 @@ class Links:
             return (state[0] < self.tries) & jnp.any(state[2])
 
         node = drawn(jnp.uint32(0))
-        log_prob = self._log_prob(graph, node, kind, side)
-        mask = real[:, None] & (log_prob > -jnp.inf) & (node != replaced)
+        log_prob = self._log_prob(graph, node, kind, side, until)
+        mask = real[:, None] & (log_prob > -jnp.inf) & (node != replaced) & ~unborn(node)
         if self.filtered:
             begin = vary_alike(jnp.uint32(1), node, wrong(node), graph)[:3]
             _, node, bad = jax.lax.while_loop(unfinished, again, begin)
-            log_prob = self._log_prob(graph, node, kind, side)
+            log_prob = self._log_prob(graph, node, kind, side, until)
             mask = real[:, None] & (log_prob > -jnp.inf) & ~bad
         node = jnp.where(real[:, None], node, graph.num_nodes)
         return node, side, log_prob, mask
@@ -263,10 +281,18 @@ class Links:
             )
         return jnp.asarray([schema.number(name) for name in self.types], jnp.int64)
 
-    def _draw(self, graph: Graph, bits: Any, kind: Any, side: Any) -> jax.Array:
-        """int64: for each of `bits` a node of the type `kind`, to replace the end `side`."""
+    def _draw(
+        self, graph: Graph, bits: Any, kind: Any, side: Any, until: Any = None
+    ) -> jax.Array:
+        """int64: for each of `bits` a node of the type `kind`, to replace the end `side`; if
+        nodes have times, uniform ones exist before `until` int64."""
         kinds = _Kinds.of(graph)
         begin, count = kinds.stretch(kind)
+        if self.negatives == "uniform" and (born := _born(graph, until)) is not None:
+            order, times = born
+            count = count_less(times, begin, count, until)
+            place = begin + below(bits, jnp.maximum(count, 1))
+            return order.at[place].get(mode="clip").astype(jnp.int64)
         if self.negatives == "uniform":
             return kinds.node(begin + below(bits, jnp.maximum(count, 1)))
         place = jnp.zeros_like(begin)
@@ -277,10 +303,14 @@ class Links:
             place = jnp.where(side == end, found, place)
         return kinds.node(place)
 
-    def _log_prob(self, graph: Graph, node: Any, kind: Any, side: Any) -> jax.Array:
+    def _log_prob(
+        self, graph: Graph, node: Any, kind: Any, side: Any, until: Any = None
+    ) -> jax.Array:
         """float32: the logarithm of the probability that `_draw` returns `node`."""
         kinds = _Kinds.of(graph)
         begin, count = kinds.stretch(kind)
+        if self.negatives == "uniform" and (born := _born(graph, until)) is not None:
+            count = count_less(born[1], begin, count, until)
         part, total = (count > 0).astype(jnp.int64), count
         if self.negatives == "degree":
             place = kinds.place(node)
@@ -300,6 +330,20 @@ class Links:
                 "Give links.prepare(graph), as a Loader does.",
             )
         return sums
+
+
+def _born(graph: Graph, until: Any) -> tuple[jax.Array, jax.Array] | None:
+    """The nodes of each type in the order of their times, and these times; None where no node
+    has a time, or the draws have no cutoff."""
+    if until is None or graph.node_time is None:
+        return None
+    if _BORN[0] not in graph.node_columns:
+        raise InputError(
+            "negatives that exist before a time must have a graph with nodes sorted by theirs",
+            "a graph without them",
+            "Give links.prepare(graph), as a Loader does.",
+        )
+    return graph.node_columns[_BORN[0]], graph.node_columns[_BORN[1]]
 
 
 def _given(nodes: Any, real: jax.Array, num_nodes: int) -> tuple:
@@ -343,6 +387,11 @@ class _Kinds(NamedTuple):
     @property
     def num_parts(self) -> int:
         return (len(self.offsets) - 1) // self.num_kinds
+
+    def sizes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the types, and how many nodes each has."""
+        ends = np.diff(self.begins[:: self.num_parts])
+        return np.arange(self.num_kinds), ends
 
     def kind(self, node: Any) -> Any:
         """int64: the number of each node's type."""

@@ -61,7 +61,60 @@ def test_a_typed_graph_is_sorted_by_relation_and_then_by_time():
 def test_bad_times_are_refused():
     with pytest.raises(InputError, match="edge_time must have one entry for every edge"):
         Graph.from_edges(SRC, DST, 3, edge_time=TIME[:4])
-    with pytest.raises(InputError, match="one-dimensional array of integers"):
+    with pytest.raises(InputError, match="must be integers, in a unit"):
         Graph.from_edges(SRC, DST, 3, edge_time=TIME * 0.5)
     with pytest.raises(InputError, match="3 after 4 in the row of node 1"):
         Graph([0, 1, 3], [0, 0, 1], edge_time=[9, 4, 3])
+
+
+def test_no_edge_is_before_its_ends(tmp_path):
+    """Node times raise those of the edges, which are then sorted; and are kept by edits."""
+    born = np.array([0, 6, 8])
+    graph = Graph.from_edges(SRC, DST, 3, edge_time=TIME, node_time=born)
+    assert rows(graph) == [[], [(0, 7)], [(1, 8), (2, 8), (1, 8), (0, 2**40)]]
+    np.testing.assert_array_equal(graph.edge_order, [3, 1, 2, 4, 0])
+    alone = Graph.from_edges(SRC, DST, 3, node_time=born)
+    assert rows(alone) == [[], [(0, 6)], [(0, 8), (1, 8), (2, 8), (1, 8)]]
+    graph.save(tmp_path / "g")
+    saved = np.load(tmp_path / "g" / "node_time.npy")
+    np.testing.assert_array_equal(saved, born)
+    kept = np.asarray(graph.edge_time) < 2**40
+    for other in (
+        Graph.open(tmp_path / "g"),
+        graph.symmetrized(),
+        graph.sorted(),
+        graph.edge_subgraph(kept),
+        jax.jit(lambda g: g)(graph),
+        Graph(
+            graph.indptr, graph.indices, edge_time=np.asarray(graph.edge_time), node_time=born
+        ),
+    ):
+        np.testing.assert_array_equal(other.node_time, born)
+    np.testing.assert_array_equal(graph.subgraph([2, 0]).node_time, [8, 0])
+    edges = {("a", "to", "b"): ([0, 1, 0], [0, 0, 1])}
+    typed = Graph.from_relations({"a": 2, "b": 2}, edges, node_time={"b": [5, 3]})
+    least = np.iinfo(np.int64).min
+    np.testing.assert_array_equal(typed.node_time, [least, least, 5, 3])
+    assert rows(typed)[2:] == [[(0, 5), (1, 5)], [(0, 3)]]
+    np.savez(tmp_path / "g.npz", edge_index=[SRC, DST], num_nodes=3, node_time=born)
+    np.testing.assert_array_equal(Graph.from_npz(tmp_path / "g.npz").node_time, born)
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (
+            {"edge_time": [1.0] * 5},
+            "edge_time must be integers, in a unit of your choice; got float64",
+        ),
+        ({"edge_time": np.array(["NaT"] * 5, "datetime64[s]")}, "edge_time must be integers"),
+        ({"edge_time": [1] * 4}, "edge_time must have one entry for every edge; got 4 entries"),
+        ({"edge_time": [1, 2, 3, 4, 2**63 - 1]}, "edge_time must be below 2\\*\\*63 - 1"),
+        ({"node_time": [1, 2]}, "node_time must have one entry for every node; got 2 entries"),
+        ({"node_time": [1.5, 2, 3]}, "node_time must be integers"),
+    ],
+)
+def test_bad_times_are_refused_in_one_line(times, said):
+    with pytest.raises(InputError, match=said) as caught:
+        Graph.from_edges(SRC, DST, 3, **times)
+    assert "\n" not in str(caught.value)

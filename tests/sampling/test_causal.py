@@ -33,11 +33,11 @@ seeds = st.lists(st.tuples(st.integers(0, N), time), min_size=B, max_size=B)
 holes = st.sets(st.integers(0, E - 1), max_size=6)
 
 
-def graph_of(edges, typed):
+def graph_of(edges, typed, born=None):
     src, dst, times = np.array(edges).T
     weight = 1 + src.astype(np.float32)
     if not typed:
-        return Graph.from_edges(src, dst, N, weight, edge_time=times)
+        return Graph.from_edges(src, dst, N, weight, edge_time=times, node_time=born)
     halves = {("a", "x", "a"): slice(0, E // 2), ("a", "y", "a"): slice(E // 2, E)}
     return Graph.from_relations(
         {"a": N},
@@ -128,8 +128,8 @@ def test_no_edge_at_or_after_its_cutoff(name, typed, kernels, implemented):
 
 @pytest.mark.parametrize("kernels", [True, False])
 def test_filtered_negatives_of_links_at_their_times(kernels, implemented):
-    """All nodes of a link, its negatives too, have its cutoff. No negative is a link of that
-    very time; and links after it change nothing at all."""
+    """All nodes of a link, its negatives too, have its cutoff, and exist before it. No negative
+    is a link of that very time. Links and nodes after it change nothing at all."""
     implemented(kernels)
     sampler = Neighbors((2, 2), edge_ids=True)
     stage = Links(3, sides="dst", filtered=True, tries=40)
@@ -140,11 +140,14 @@ def test_filtered_negatives_of_links_at_their_times(kernels, implemented):
             made, items = stage(key, graph, {"src": src, "dst": dst, "time": time})
         return made, items, sampler.sample(key, graph, (), made, Capacity((60, 400), (60, 460)))
 
+    births = st.lists(time, min_size=N, max_size=N)
+
     @settings(max_examples=25, deadline=None, derandomize=True)
-    @given(edges, st.lists(st.integers(0, E - 1), min_size=3, max_size=3), edges)
-    def run(edges, chosen, other):
+    @given(edges, st.lists(st.integers(0, E - 1), min_size=3, max_size=3), edges, births)
+    def run(edges, chosen, other, born):
+        edges = [(s, d, max(t, born[s], born[d])) for s, d, t in edges]
         src, dst, time = np.array(edges)[chosen].T
-        graph, key = graph_of(edges, False), jax.random.key(2)
+        graph, key = stage.prepare(graph_of(edges, False, born)), jax.random.key(2)
         with jax.enable_x64(True):
             made, items, batch = jax.device_get(draw(key, graph, src, dst, time))
         assert_causal(graph, batch, made.nodes, made.time, set(), sampler)
@@ -155,13 +158,15 @@ def test_filtered_negatives_of_links_at_their_times(kernels, implemented):
             for row, counts in zip(negative[i], items["negative_mask"][i], strict=True):
                 if counts:
                     assert made.time[row] == time[i]
+                    assert born[made.nodes[row]] < time[i]
                     assert (src[i], made.nodes[row], time[i]) not in known
         last = time.max()
         changed = [
             a if a[2] <= last else b[:2] + a[2:] for a, b in zip(edges, other, strict=True)
         ]
+        later = stage.prepare(graph_of(changed, False, [b if b <= last else 4 for b in born]))
         with jax.enable_x64(True):
-            again = jax.device_get(draw(key, graph_of(changed, False), src, dst, time))
+            again = jax.device_get(draw(key, later, src, dst, time))
         np.testing.assert_array_equal(made.nodes, again[0].nodes)
         np.testing.assert_array_equal(items["negative_mask"], again[1]["negative_mask"])
 
@@ -193,3 +198,21 @@ def test_walks_before_their_cutoffs(kernels, implemented):
                     assert here == N or not any(row == here for row, _ in steps)
 
     run()
+
+
+def test_negatives_are_uniform_among_nodes_that_exist():
+    """Also in a typed graph, whose nodes of a type come in any order of their times."""
+    born = {"a": [5, 0, 9, 2, 7], "b": [3, 1, 8, 4, 2, 6]}
+    graph = Graph.from_relations(
+        {"a": 5, "b": 6}, {("a", "to", "b"): ([0], [0])}, node_time=born
+    )
+    stage = Links(20_000, sides="dst")
+    graph = stage.prepare(graph)
+    with jax.enable_x64(True):
+        items = {"src": np.array([0]), "dst": np.array([5]), "time": np.array([6])}
+        seeds, made = stage(jax.random.key(0), graph, items)
+    mask = np.asarray(made["negative_mask"])[0]
+    counts = np.bincount(np.asarray(seeds.nodes)[made["negative_rows"][0][mask]], minlength=12)
+    assert counts[[*range(6), 7, 10, 11]].sum() == 0  # others' type, the link's own, unborn
+    assert np.abs(counts[[6, 8, 9]] - mask.sum() / 3).max() < 5 * np.sqrt(mask.sum() / 3)
+    np.testing.assert_allclose(np.exp(made["negative_log_prob"][0]), 1 / 4, rtol=1e-5)

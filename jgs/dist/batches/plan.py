@@ -137,7 +137,10 @@ def planned_vanilla(
         sizes = [np.array([g.num_edges], np.int64) for g in graphs]
         most = int(all_gather_rows(comm, sizes).max())  # on a mesh shapes must be equal
         padded = [
-            Graph.from_edge_arrays(g.indptr, g.edge_arrays(), most, g.schema) for g in graphs
+            Graph.from_edge_arrays(g.indptr, g.edge_arrays(), most, g.schema)._with(
+                node_time=g.node_time
+            )
+            for g in graphs
         ]
         columns = [g.node_columns for g in graphs]
         graphs = [g.with_node_columns(**own) for g, own in zip(padded, columns, strict=True)]

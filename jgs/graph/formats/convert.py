@@ -179,13 +179,14 @@ def _check_attribute(name: str, attributes: list[dict]) -> None:
         )
 
 
-def npz_arrays(path: str | os.PathLike) -> tuple[Edges | tuple, Any]:
+def npz_arrays(path: str | os.PathLike) -> tuple[Edges | tuple, dict[str, Any]]:
     """See `Graph.from_npz`: edges, or `indptr`, `indices` and `edge_weight` as in `Graph`; and
-    the times of the edges, or None."""
+    `edge_time` and `node_time`, arrays or None."""
     with storage.open_npz(path) as archive:
-        weight, time = archive.get("edge_weight"), archive.get("edge_time")
+        weight = archive.get("edge_weight")
+        times = {name: archive.get(name) for name in ("edge_time", "node_time")}
         if "indptr" in archive and "indices" in archive:
-            return (archive["indptr"], archive["indices"], weight), time
+            return (archive["indptr"], archive["indices"], weight), times
         if "edge_index" not in archive:
             raise InputError(
                 f"{path} must hold `edge_index`, or `indptr` and `indices`",
@@ -200,7 +201,7 @@ def npz_arrays(path: str | os.PathLike) -> tuple[Edges | tuple, Any]:
             )
         edges, count = archive["edge_index"], archive[counts[0]]
     ends = index_rows(edges)
-    return Edges(*ends, _stated_node_count(path, counts[0], count), weight), time
+    return Edges(*ends, _stated_node_count(path, counts[0], count), weight), times
 
 
 def _stated_node_count(path: str | os.PathLike, name: str, value: np.ndarray) -> int:

@@ -67,6 +67,8 @@ def _of_graph(graph: Graph) -> dict[str, str]:
         types["types"] = digest_of(*named, *numbers)
     if graph.edge_time is not None:
         types["edge times"] = digest_of(np.asarray(graph.edge_time))
+    if graph.node_time is not None:
+        types["node times"] = digest_of(np.asarray(graph.node_time))
     return {
         # In NumPy, because JAX would cut the 64-bit offsets to 32 bits when it slices them.
         "graph": digest_of(np.asarray(graph.indptr), np.asarray(graph.indices)),
