@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jgs.graph import checks, edits
+from jgs.graph.appended import appended
 from jgs.graph.arrays import TAKEN, GraphArrays
 from jgs.graph.device import as_device
 from jgs.graph.formats import convert, export
@@ -415,6 +416,38 @@ class Graph(Shown, GraphArrays):
         graph whose edges have times.
         """
         return self._edited(edits.with_loops)
+
+    def with_edges(
+        self,
+        src: Any,
+        dst: Any,
+        time: Any,
+        *,
+        edge_weight: Any = None,
+        edge_columns: Mapping[str, Any] | None = None,
+        num_nodes: int | None = None,
+        node_time: Any = None,
+        relation: str | None = None,
+    ) -> Self:
+        """The graph with later edges appended: yesterday's graph becomes today's.
+
+        Args:
+          src, dst: integer `[n]`, as in `from_edges`; in a graph with relations they count from
+            0 within the types of the `relation`.
+          time: integer `[n]`, ascending, and at or after the graph's latest edge.
+          edge_weight, edge_columns: of the new edges, where the graph's have them.
+          num_nodes: the number of nodes with new ones; None: there are none. A typed graph gets
+            none.
+          node_time: integer, the times of the new nodes alone, if the graph's have times.
+          relation: the name of the edges' relation. A reverse relation gets its edges in a call
+            of its own, for edges of the same times.
+
+        The result equals the graph of all edges together, and `edge_order` counts on. Nothing
+        is sorted again: the time is that of one copy of each array of edges, whatever `n` is,
+        so it pays to append many edges at once. Raises `InputError`.
+        """
+        given = (edge_weight, edge_columns, num_nodes, node_time, relation)
+        return appended(self, src, dst, time, *given)
 
     def edge_subgraph(self, kept: Any) -> Self:
         """The graph with all nodes and some of the edges, which keep their order.

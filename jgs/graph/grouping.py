@@ -95,27 +95,27 @@ def group_kernel(
 
     def count(chunk: int) -> bool:
         return kernels.function("JgsGroupCount", ctypes.c_int64)(
-            given, wanted, *_longs(ends[chunk], ends[chunk + 1], num_groups, shift),
-            _pointer(counts[chunk]),
+            given, wanted, *longs(ends[chunk], ends[chunk + 1], num_groups, shift),
+            pointer(counts[chunk]),
         ) == 0  # fmt: skip
 
     def spread_out(chunk: int) -> None:
         kernels.function("JgsGroupSpread", None)(
-            given, *_longs(ends[chunk], ends[chunk + 1], shift), _pointer(starts[chunk]),
-            _pointer(spread), out,
+            given, *longs(ends[chunk], ends[chunk + 1], shift), pointer(starts[chunk]),
+            pointer(spread), out,
         )  # fmt: skip
 
     def sort(bucket: int) -> bool:
         first, last = bucket << shift, min((bucket + 1) << shift, num_groups)
         return kernels.function("JgsGroupSort", ctypes.c_int64)(
-            *_longs(buckets[bucket], buckets[bucket + 1], first, last - first), wanted,
-            _pointer(spread), out, _pointer(indptr[first + 1 :]),
+            *longs(buckets[bucket], buckets[bucket + 1], first, last - first), wanted,
+            pointer(spread), out, pointer(indptr[first + 1 :]),
         ) == 0  # fmt: skip
 
     for array in (indptr, spread, order):
-        kernels.function("JgsGroupResult", None)(_pointer(array), ctypes.c_int64(array.nbytes))
+        kernels.function("JgsGroupResult", None)(pointer(array), ctypes.c_int64(array.nbytes))
     indptr[0] = 0
-    with _threads(ends.size - 1) as run:
+    with threads(ends.size - 1) as run:
         if not all(run(count, range(ends.size - 1))):
             return None
         if num_groups == 0:
@@ -150,7 +150,7 @@ def order_by(
 
 
 @contextmanager
-def _threads(tasks: int) -> Iterator[Callable[[Callable, Iterable[int]], Iterable[Any]]]:
+def threads(tasks: int) -> Iterator[Callable[[Callable, Iterable[int]], Iterable[Any]]]:
     """Gives a map over numbers, on as many threads as kernels may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     threads = min(tasks, kernels.NUM_THREADS or cores)
@@ -169,9 +169,9 @@ def _ints(array: np.ndarray | None) -> _Ints:
     return _Ints(None, 4) if array is None else _Ints(array.ctypes.data, array.itemsize)
 
 
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+def pointer(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def _longs(*numbers: Any) -> list[ctypes.c_int64]:
+def longs(*numbers: Any) -> list[ctypes.c_int64]:
     return [ctypes.c_int64(int(number)) for number in numbers]

@@ -40,7 +40,10 @@ _NAMES = (
 HANDLERS = {f"jgs_{name}": "Jgs" + name.title().replace("_", "") for name in _NAMES}
 
 # Plain functions that Python calls outside XLA, with the addresses of NumPy arrays.
-FUNCTIONS = ("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult")
+FUNCTIONS = (
+    *("JgsGroupCount", "JgsGroupSpread", "JgsGroupSort", "JgsGroupResult"),
+    "JgsInsert",
+)
 
 _MOST_THREADS = 4096
 _INSTRUCTION_SETS = ("baseline", "AVX2", "AVX-512")  # in the order of isa.h

@@ -28,14 +28,14 @@ COMMANDS = """
     --mode vanilla --cache planned --cache-memory 3 --wire float16 --watchdog 9
     --start-timeout 8 --phase-timeout 7 --verify never
 
-    --sampler neighbors --time-window 5 --half-life 3
-    --sampler neighbors --latest
+    --task links --temporal --time-window 5 --half-life 3
+    --task links --temporal --latest --eval-negatives-by inductive
     --sampler labor --importance 1 --layer-dependency --period 4 --reduce max
     --sampler ladies --sizes 7 8 --by-type --model gcn --concat
     --sampler gcnbs --state-age 2
     --model rgcn --bases 3 --blocks 2
-    --sampler neighbors --model tgat --time-width 7 --time-unit 3600
-    --sampler neighbors --model mixer --num-latest 6
+    --task links --temporal --model tgat --time-width 7 --time-unit 3600
+    --task links --temporal --model mixer --num-latest 6 --fanouts 6
     --sampler pinsage --walks 20 3 --restart 0.25 --relations rev_buys buys
     --sampler subgraph --extra-nodes 5 --layers 3
     --sampler frontier --budget 60 --frontier-size 7 --degree-cap 9 --norm-error 0.5
@@ -48,7 +48,6 @@ COMMANDS = """
         --num-negatives 3 --negatives-by degree --sides src --shared --filtered
         --eval-negatives 7 --metric-k 3 --decoder mlp --decoder-hidden 6 --combine concat
     --task links --decoder cosine --scale 2
-    --task links --temporal --eval-negatives-by inductive
     --task edges --numbers --label rating
 """
 OPTIONS = {n: k for t in OWNERS.values() for name in t for n, k in t.options(name).items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,13 +21,10 @@ from jgs.train.evaluation.pairs import LINK_METRICS
 from jgs.train.loop.model import make_sampler
 from jgs.train.tasks.pairs import PairJob
 
-if TYPE_CHECKING:
-    from jgs.train.tasks.links import Links
-
 METRICS = ("mrr", "ap", "auc")
 
 
-def check_events(config: Config, task: Links) -> None:
+def check_events(config: Config, task: Any) -> None:
     """Raises `InputError` for settings that no run of `--temporal` can have."""
     wrong: list[tuple[Any, ...]] = [
         (not samplers_of(make_sampler(config))[0].takes_time,
@@ -59,13 +56,13 @@ class EventJob(PairJob):
     are parts of the time. A link of validation and test is judged against `--eval-negatives`
     nodes in place of its target, which the run's key decides (`event_negatives`); MRR ranks it
     among them, AP and AUC tell it from all of them. Samples of the evaluation have a key of
-    their own, and are the same in every epoch.
+    their own, and are the same in every epoch. The task is a `jgs.train.tasks.links.Links`.
     """
 
-    task: Links
+    task: Any
     temporal = True
 
-    def __init__(self, config: Config, task: Links, comm: Communicator | None = None):
+    def __init__(self, config: Config, task: Any, comm: Communicator | None = None):
         super().__init__(config, task, comm)
         types = self.data.types
         if types is not None and 0 in types.widths:

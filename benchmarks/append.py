@@ -1,0 +1,48 @@
+"""Appends 1 % of the edges to a graph with times, beside making the graph of all edges.
+
+    python -m benchmarks.append [--scale 21 --edges 62000000 --threads 2]
+
+Sources and targets are RMAT's, times are random. Prints seconds, medians of `--rounds`, and the
+ratio of appending to building.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+import numpy as np
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", type=int, default=21, help="2**scale nodes")
+    parser.add_argument("--edges", type=int, default=62_000_000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    os.environ["JGS_NUM_THREADS"] = str(given.threads)
+    from jgs import Graph
+    from benchmarks.graph import rmat_edges
+
+    src, dst = rmat_edges(given.scale, given.edges, [0, 0])
+    times = np.sort(np.random.default_rng(1).integers(0, 10**9, given.edges))
+    order = np.random.default_rng(2).permutation(given.edges)  # files are seldom sorted
+    late, size = given.edges - given.edges // 100, 1 << given.scale
+    first = order[order < late]
+    graph = Graph.from_edges(src[first], dst[first], size, edge_time=times[first])
+    built, added = [], []
+    for _ in range(given.rounds):
+        begun = time.perf_counter()
+        Graph.from_edges(src[order], dst[order], size, edge_time=times[order])
+        built.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        graph.with_edges(src[late:], dst[late:], times[late:])
+        added.append(time.perf_counter() - begun)
+    whole, part = np.median(built), np.median(added)
+    print(f"build {whole:.2f} s, append 1 % {part:.3f} s: {part / whole:.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Later edges appended to a graph, whose rows stay sorted by time: no edge is sorted again."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jgs import kernels
+from jgs.errors import InputError
+from jgs.graph import checks
+from jgs.graph.arrays import TAKEN, GraphArrays
+from jgs.graph.device import aligned_empty, as_device
+from jgs.graph.grouping import longs, pointer, threads
+from jgs.graph.rows import order_dtype, row_offsets, row_positions
+from jgs.graph.times import times_with_nodes
+from jgs.graph.weights import check_weights, weight_prefix_sums
+
+_CHUNK = 1 << 16  # edges that a thread inserts at a time
+
+
+def appended(
+    graph: Any,
+    src: Any,
+    dst: Any,
+    time: Any,
+    edge_weight: Any,
+    edge_columns: Mapping[str, Any] | None,
+    num_nodes: int | None,
+    node_time: Any,
+    relation: str | None,
+) -> Any:
+    """See `Graph.with_edges`."""
+    old_nodes, old_edges = graph.num_nodes, graph.num_edges
+    size = old_nodes if num_nodes is None else checks.node_count(num_nodes)
+    if graph.edge_time is None:
+        raise InputError(
+            "a graph to append edges to must have times",
+            "one without edge_time",
+            "Make it with edge_time=...; or make one of all edges with Graph.from_edges.",
+        )
+    if size < old_nodes or (size > old_nodes and graph.schema is not None):
+        raise InputError(
+            f"num_nodes must be at least the graph's {old_nodes}, and equal in a typed graph",
+            size,
+            "Raise it, or make the graph again.",
+        )
+    src, dst, kind = _ends(graph, src, dst, size, relation)
+    born = _node_times(graph, size, node_time)
+    times = _later(graph, checks.check_times(time, src.size))
+    if born is not None:
+        times = times_with_nodes(times, born, src, dst)
+    weight = _weight(graph, edge_weight, src.size)
+    columns = checks.check_columns(edge_columns, src.size, TAKEN)
+    if set(columns) != set(graph.edge_columns):
+        raise InputError(
+            f"appended edges must have the graph's columns, {', '.join(graph.edge_columns)}",
+            ", ".join(columns) or "none",
+            "Give edge_columns of these names.",
+        )
+    indptr = np.asarray(graph.indptr)
+    if size > old_nodes:
+        indptr = np.concatenate([indptr, np.full(size - old_nodes, indptr[-1])])
+    # In the order of rows and relations, and within them of time.
+    by_time = [times] if born is not None else []
+    keys = [*by_time, dst] if kind is None else [*by_time, kind, dst]
+    place = np.lexsort(keys)
+    row = dst[place]
+    at = indptr[row + 1] if kind is None else _ends_of_runs(graph, row, kind[place])
+    total = row_offsets(np.bincount(row, minlength=size)) + indptr
+    dtype = order_dtype(old_edges + src.size)
+    order = graph.edge_order
+    old = graph.edge_arrays() | {
+        "edge_order": np.arange(old_edges) if order is None else np.asarray(order)
+    }
+    new = {
+        "indices": src,
+        "edge_time": times,
+        "edge_order": np.arange(old_edges, old_edges + src.size),
+        **({} if kind is None else {"edge_type": kind}),
+        **({} if weight is None else {"edge_weight": weight}),
+        **{f"edge_columns.{name}": array for name, array in columns.items()},
+    }
+    old.pop("edge_weight_prefix", None)
+    arrays = {}
+    for name, array in old.items():
+        array = np.asarray(array)
+        kept = array.astype(dtype, copy=False) if name == "edge_order" else array
+        arrays[name] = inserted(kept, at, new[name][place].astype(kept.dtype, copy=False))
+    if weight is not None:
+        rows = np.unique(row)
+        changed = row_positions(total, rows)
+        begins = row_offsets(total[rows + 1] - total[rows])
+        prefix = inserted(np.asarray(graph.edge_weight_prefix), at, np.zeros(at.size, np.int64))
+        prefix[changed] = weight_prefix_sums(begins, arrays["edge_weight"][changed])
+        arrays["edge_weight_prefix"] = prefix
+    made: GraphArrays = type(graph).from_edge_arrays(total, arrays, schema=graph.schema)
+    return made._with(node_time=None if born is None else as_device(born))
+
+
+def inserted(array: np.ndarray, at: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """The elements of `array` `[E, ...]` with those of `added` `[n, ...]`, of the same dtype,
+    before the elements number `at` int64 `[n]`, ascending. It takes one copy of the array."""
+    array, added, at = (np.ascontiguousarray(each) for each in (array, added, at))
+    if not kernels.available():
+        return np.insert(array, at, added, axis=0)
+    width = int(np.prod(array.shape[1:], dtype=np.int64))
+    out = aligned_empty((len(array) + len(added)) * width, array.dtype)
+    item = array.dtype.itemsize * width
+    chunks = max(1, -(-len(at) // _CHUNK))
+    ends = np.linspace(0, len(at), chunks + 1).astype(np.int64)
+
+    def copy(chunk: int) -> None:
+        kernels.function("JgsInsert", None)(
+            pointer(array), *longs(len(array)), pointer(added), pointer(at),
+            *longs(len(at), item, ends[chunk], ends[chunk + 1]), pointer(out),
+        )  # fmt: skip
+
+    kernels.function("JgsGroupResult", None)(pointer(out), ctypes.c_int64(out.nbytes))
+    with threads(chunks) as run:
+        for _ in run(copy, range(chunks)):
+            pass
+    return out.reshape(-1, *array.shape[1:])
+
+
+def _ends(
+    graph: Any, src: Any, dst: Any, size: int, relation: str | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The ends of the edges as ids of the graph, int32 `[n]`, and the numbers of their
+    relation, int16 `[n]`, or None."""
+    schema = graph.schema
+    if schema is None or not schema.relations:
+        if relation is not None:
+            raise InputError(
+                "relation must be for a graph with relations", repr(relation), "Leave it out."
+            )
+        src, dst = checks.node_ids("src", src, size), checks.node_ids("dst", dst, size)
+        checks.check_paired("src and dst", src, dst)
+        return src, dst, None
+    if relation is None:
+        raise InputError(
+            "appended edges of a graph with relations must have one",
+            "none",
+            f"Give relation=, one of {', '.join(name for _, name, _ in schema.relations)}.",
+        )
+    number = schema.relation(relation)
+    source, _, target = schema.relations[number]
+    sources, targets = schema.nodes(source), schema.nodes(target)
+    src = checks.node_ids("src", src, len(sources)) + np.int32(sources.start)
+    dst = checks.node_ids("dst", dst, len(targets)) + np.int32(targets.start)
+    checks.check_paired("src and dst", src, dst)
+    return src, dst, np.full(src.size, number, np.int16)
+
+
+def _node_times(graph: Any, size: int, node_time: Any) -> np.ndarray | None:
+    """int64 `[size]`: the times of the graph's nodes and of the new ones; or None."""
+    new = size - graph.num_nodes
+    if graph.node_time is None or (node_time is None and new == 0):
+        if node_time is not None:
+            raise InputError(
+                "node_time must be for a graph whose nodes have times",
+                "one without",
+                "Leave it out.",
+            )
+        return None if graph.node_time is None else np.asarray(graph.node_time)
+    if node_time is None:
+        raise InputError(
+            "node_time must have the times of the new nodes",
+            f"none for {new} of them",
+            "Give them, or num_nodes=None.",
+        )
+    return np.concatenate([np.asarray(graph.node_time), checks.check_node_time(node_time, new)])
+
+
+def _later(graph: Any, times: np.ndarray) -> np.ndarray:
+    falls = np.flatnonzero(times[1:] < times[:-1])
+    if falls.size:
+        at = int(falls[0]) + 1
+        raise InputError(
+            "the times of appended edges must ascend",
+            f"{times[at]} after {times[at - 1]} at position {at}",
+            "Sort the edges by time, e.g. with numpy.argsort(time, kind='stable').",
+        )
+    last = np.asarray(graph.edge_time).max(initial=np.iinfo(np.int64).min)
+    if times.size and times[0] < last:
+        raise InputError(
+            f"appended edges must not be earlier than the graph's latest, at {last}",
+            int(times[0]),
+            "Make a graph of all edges with Graph.from_edges.",
+        )
+    return times
+
+
+def _weight(graph: Any, edge_weight: Any, num: int) -> np.ndarray | None:
+    if (edge_weight is None) != (graph.edge_weight is None):
+        raise InputError(
+            "appended edges must have weights where the graph's have, and nowhere else",
+            "none" if edge_weight is None else "some",
+            "Give edge_weight, or leave it out.",
+        )
+    return None if edge_weight is None else check_weights(edge_weight, num)
+
+
+def _ends_of_runs(graph: Any, row: np.ndarray, kind: np.ndarray) -> np.ndarray:
+    """int64 `[n]`: where the edges of each relation end in each row, by bisection."""
+    indptr, types = np.asarray(graph.indptr), np.asarray(graph.edge_type)
+    low, high = indptr[row].copy(), indptr[row + 1].copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        after = open_ & (types[np.minimum(middle, max(types.size - 1, 0))] <= kind)
+        low = np.where(after, middle + 1, low)
+        high = np.where(open_ & ~after, middle, high)
+    return low
