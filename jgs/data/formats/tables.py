@@ -14,6 +14,9 @@
   all other columns, in order: the features; numbers, or equally long lists of them.
 A `Dataset` needs all of them. For `load_plain`, only `id` must be there. Without `nodes` the
 nodes are those that edges name, in ascending order.
+
+A folder may also have the table `labels`, of labels at moments (`jgs.data.label_table`). Then
+`nodes` must have no column `label`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ import numpy as np
 
 from jgs.data.dataset import Dataset, Plain
 from jgs.data.edge_table import read_edges
+from jgs.data.label_table import label_files, read_label_table
 from jgs.data.text import first_line
+from jgs.data.times import Clock
 from jgs.data.values import (
     as_features,
     as_labels,
@@ -101,6 +106,9 @@ def load_plain(
     symmetric: bool = False,
     both_ways: bool | None = None,
     normalize_features: bool = False,
+    time_unit: str | None = None,
+    time_scale: int = 1,
+    leave_out: str | None = None,
 ) -> Plain:
     """The data set of the table of edges, or of the folder, at `path`.
 
@@ -108,7 +116,8 @@ def load_plain(
       src, dst, label, time, weight: the names of these columns in the tables of edges.
       columns: the names of all columns, with commas between, where the tables of edges are text
         without a line of names.
-      label_kind: "class" or "number", whatever the labels of edges look like.
+      label_kind: "class" or "number", whatever the labels of edges look like; or those of the
+        table `labels`, if there is one.
       src_type, dst_type: the names of two types of nodes, if `src` and `dst` name nodes of
         different kinds, such as user and item. Each type has names of its own: in `node_ids`
         the user 17 is `user:17`. There must be no table of nodes.
@@ -118,9 +127,12 @@ def load_plain(
       both_ways: whether to add every edge's reverse, with its label, time, split and all other
         columns, and to keep parallel edges. None: only where there are two types.
       normalize_features: whether to make the rows of the features sum to 1.
+      time_unit, time_scale: how times are counted; see `jgs.data.times.Clock`.
+      leave_out: the names of columns of edges that are not read, with commas between.
 
     Raises `InputError`.
     """
+    clock = Clock(time_unit, time_scale).check()
     typed = src_type is not None or dst_type is not None
     both_ways = typed if both_ways is None else both_ways
     nodes_path, files = _files(path)
@@ -142,13 +154,16 @@ def load_plain(
     if nodes_path is not None:
         require(str(nodes_path), nodes, ["id"])
         ids = NodeIds(nodes["id"])
+    labels_path = _labels_path(path, nodes_path, nodes)
     table = read_edges(
         files,
         names,
-        label_kind=label_kind,
+        label_kind=label_kind if labels_path is None else None,
         columns=columns,
         apart=typed,
         text=() if ids is None else _text_ends(ids),
+        clock=clock,
+        leave_out=leave_out,
     )
     if src_type is not None and dst_type is not None:
         graph, ids = table.bipartite(src_type, dst_type, relation, both_ways)
@@ -159,6 +174,10 @@ def load_plain(
     for ending in () if path.is_dir() else _FILES:
         name = name.removesuffix(ending)
     plain = Plain(name, graph, None, None, None, None, ids, label_names=table.label_names)
+    plain = plain._replace(time_unit=table.time_unit)
+    if labels_path is not None:
+        found, class_names = read_label_table(labels_path, ids, clock, label_kind)
+        plain = plain._replace(label_table=found, class_names=class_names)
     if nodes_path is None:
         return plain
     return _with_nodes(plain, nodes_path, nodes, normalize_features)
@@ -179,7 +198,9 @@ def _with_nodes(
             node_ids=plain.node_ids,
             normalize_features=normalize_features,
         )
-        found = Plain.of(data)._replace(label_names=plain.label_names)
+        found = Plain.of(data)._replace(
+            label_names=plain.label_names, time_unit=plain.time_unit
+        )
     else:
         rows = as_features(name, rows)
         check_finite(name, rows)
@@ -192,6 +213,26 @@ def _with_nodes(
         check_labels(name, labels, max(1, int(labels.max(initial=0)) + 1), len(labels))
         found = found._replace(labels=labels, class_names=class_names)
     return found if rows.shape[1] else found._replace(features=None)
+
+
+def _labels_path(
+    path: Path, nodes_path: Path | None, nodes: dict[str, np.ndarray]
+) -> Path | None:
+    """The table of labels at moments beside the tables at `path`, or None."""
+    files = label_files(path) if path.is_dir() else []
+    if len(files) > 1:
+        raise InputError(
+            f"{path} must hold one table of labels",
+            ", ".join(file.name for file in files),
+            "Remove those too many.",
+        )
+    if files and "label" in nodes:
+        raise InputError(
+            f"labels must be in {files[0]}, or in the column label of {nodes_path}",
+            "both",
+            "Remove one; a label at a moment belongs into the first.",
+        )
+    return files[0] if files else None
 
 
 def _text_ends(ids: NodeIds) -> tuple[str, ...]:
