@@ -20,7 +20,6 @@ from jgs.data.values import (
     as_features,
     as_ids,
     as_labels,
-    check_finite,
     check_labels,
     check_splits,
     class_labels,
@@ -31,7 +30,6 @@ from jgs.errors import InputError
 from jgs.files import storage
 from jgs.files.verified import Verify
 from jgs.graph import Graph, NodeIds, SparseFeatures, TypedFeatures, as_device
-from jgs.graph.features import check_entries
 from jgs.graph.shown import Shown
 
 _ARRAYS = ("labels", "train_idx", "val_idx", "test_idx")
@@ -221,7 +219,7 @@ class Dataset(Shown):
         `values=False` omits the check that all features are finite, the only one that reads
         them (parsed caches were checked when they were written).
         """
-        self._check_features(values)
+        typed_values.check_features(self.name, self.features, self.graph, values)
         num_nodes = self.graph.num_nodes
         check_labels(self.name, self.labels, self.num_classes, num_nodes)
         splits = {split: getattr(self, f"{split}_idx") for split in SPLITS}
@@ -231,29 +229,6 @@ class Dataset(Shown):
             self.label_table.check(self.name, num_nodes)
         check_unit(self.name, self.time_unit)
         return self._check_names()
-
-    def _check_features(self, values: bool) -> None:
-        if isinstance(self.features, TypedFeatures):
-            typed_values.check_typed(self.name, self.features, self.graph, values)
-            return
-        shape = self.features.shape
-        if len(shape) != 2 or shape[0] != self.graph.num_nodes:
-            raise InputError(
-                f"the features of {self.name} must have one row for every node",
-                f"shape {list(shape)} for {self.graph.num_nodes} nodes",
-                "Give the missing rows, remove those too many, or correct the number of nodes.",
-            )
-        if isinstance(self.features, SparseFeatures):
-            if values:
-                check_entries(f"the features of {self.name}", self.features)
-        elif self.features.dtype not in (np.float32, np.float16):
-            raise InputError(
-                f"the features of {self.name} must be float32 or float16",
-                self.features.dtype,
-                "Convert them with .astype(numpy.float32).",
-            )
-        elif values:
-            check_finite(self.name, np.asarray(self.features))
 
     def _check_names(self) -> Self:
         counts = {"node_ids": self.graph.num_nodes, "class_names": self.num_classes}
