@@ -416,3 +416,16 @@ def test_a_table_without_rows_and_a_list_that_is_no_table(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="must have a column 'src' and a column 'dst'"):
         load_plain(path, "data")
+
+
+def test_a_data_set_of_labelled_nodes_counts_time_in_its_unit(tmp_path):
+    write(tmp_path / "own" / "edges.csv", time=["2020-01-01T00:00:00.5"] * 5)
+    nodes = {"id": ["cat", "bob", "ann"], "x": [1, 2, 3], "label": [0, 1, 0]}
+    frame = pandas.DataFrame(nodes | {"split": ["train", "val", "test"]})
+    frame.to_csv(tmp_path / "own" / "nodes.csv", index=False)
+    with pytest.raises(InputError, match="Give --data-options time_unit=ms"):
+        load(tmp_path / "own")
+    data = load(tmp_path / "own", time_unit="ms")
+    assert (data.time_unit, int(data.graph.edge_time[0])) == ("ms", 1577836800500)
+    load(tmp_path / "own", time_unit="ms").save(tmp_path / "saved")
+    assert load(tmp_path / "saved").time_unit == "ms"

@@ -66,19 +66,26 @@ def is_edge_table(path: Path) -> bool:
 
 
 def load_folder(
-    folder: Path, *, symmetric: bool = False, normalize_features: bool = False
+    folder: Path,
+    *,
+    symmetric: bool = False,
+    normalize_features: bool = False,
+    time_unit: str | None = None,
+    time_scale: int = 1,
 ) -> Dataset:
     """The data set of the tables `nodes` and `edges` in `folder`. It has `node_ids`, and
     `class_names` if labels are text.
 
     `symmetric` adds every edge's reverse and keeps each edge once. `normalize_features` makes
-    the rows of the features sum to 1. Raises `InputError`.
+    the rows of the features sum to 1. `time_unit` and `time_scale` are those of
+    `jgs.data.times.Clock`. Raises `InputError`.
     """
+    clock = Clock(time_unit, time_scale).check()
     path, edges = _table(folder, "nodes"), _table(folder, "edges")
     nodes = read_columns(path)
     require(str(path), nodes, _SPECIAL)
     ids = NodeIds(nodes["id"])
-    table = read_edges({"": edges}, {}, text=_text_ends(ids))
+    table = read_edges({"": edges}, {}, text=_text_ends(ids), clock=clock)
     return Dataset.from_arrays(
         table.graph(ids, symmetric, both_ways=False),
         _features(path, nodes, needed=True),
@@ -87,6 +94,7 @@ def load_folder(
         name=folder.resolve().name,
         node_ids=ids,
         normalize_features=normalize_features,
+        time_unit=table.time_unit,
     )
 
 

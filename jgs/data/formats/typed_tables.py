@@ -173,7 +173,7 @@ def load_plain(
     if plain.filled:
         shown = ", ".join(f"{column} {count}" for column, count in plain.filled.items())
         _log.info("%s: missing values were filled with 0: %s", folder, shown)
-    units = {table.time_unit for table in edges.values()}
+    units = {table.time_unit for table in edges.values() if table.time is not None}
     plain = plain._replace(time_unit=units.pop() if len(units) == 1 else None)
     return with_labels(plain, folder, ids, nodes, timed, target, label_kind, clock)
 
@@ -288,7 +288,7 @@ def _end_names(path: Path) -> dict[str, str | None]:
             f"columns {', '.join(map(repr, names)) or 'none'}",
             "Write two, with a line of names.",
         )
-    if {"src", "dst"} & set(names) or "user_id" in names:
+    if {"src", "dst", "source", "user_id"} & set(names):
         return {}
     return {"src": names[0], "dst": names[1]}
 
