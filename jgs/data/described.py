@@ -26,6 +26,8 @@ def facts(data: Plain) -> dict[str, Any]:
     found["timed"] = graph.edge_time is not None
     if graph.edge_time is not None:
         found |= _times(np.asarray(graph.edge_time), data.time_unit)
+    if graph.node_time is not None:
+        found["timed_nodes"] = True
     if graph.schema is not None:
         found["node_types"] = dict(graph.schema.node_types)
         found["relations"] = [" ".join(relation) for relation in graph.schema.relations]

@@ -64,9 +64,15 @@ class EdgeTable(NamedTuple):
     label_names: tuple[str, ...] | None
     time_unit: str | None = None
 
-    def graph(self, ids: NodeIds, symmetric: bool, both_ways: bool) -> Graph:
-        """The graph of the nodes `ids`, with all edges. `symmetric` is that of
-        `Graph.from_edges`, and `both_ways` that of `with_reverses`."""
+    def graph(
+        self,
+        ids: NodeIds,
+        symmetric: bool,
+        both_ways: bool,
+        node_time: np.ndarray | None = None,
+    ) -> Graph:
+        """The graph of the nodes `ids`, with all edges. `symmetric` and `node_time` are those
+        of `Graph.from_edges`, and `both_ways` that of `with_reverses`."""
         src = ids.nodes(self.src, f"src in {self.what}")
         dst = ids.nodes(self.dst, f"dst in {self.what}")
         src, dst, own = with_reverses(src, dst, self) if both_ways else (src, dst, self)
@@ -77,6 +83,7 @@ class EdgeTable(NamedTuple):
             own.weight,
             edge_columns=own.columns,
             edge_time=own.time,
+            node_time=node_time,
             symmetric=symmetric,
         )
 

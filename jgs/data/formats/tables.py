@@ -11,8 +11,10 @@
       Where one table has text and the other integers, they are compared as text (`NodeIds`).
   `label`: integers from 0, or text; -1 or empty for none.
   `split`: `train`, `val` or `test`; empty for none.
+  `time`: optional; the node exists from then on (`node_time` of the graph). Whole numbers in
+      the unit of the edges' times, or dates (`jgs.data.times`).
   all other columns, in order: the features; numbers, or equally long lists of them.
-A `Dataset` needs all of them. For `load_plain`, only `id` must be there. Without `nodes` the
+A `Dataset` needs all others. For `load_plain`, only `id` must be there. Without `nodes` the
 nodes are those that edges name, in ascending order.
 
 A folder may also have the table `labels`, of labels at moments (`jgs.data.label_table`). Then
@@ -43,7 +45,8 @@ from jgs.graph import NodeIds, as_device
 from jgs.graph.checks import refuse_words
 from jgs.graph.formats.tables import ENDINGS, read_columns, require
 
-_SPECIAL = ("id", "label", "split")  # columns of `nodes` that are not features
+_NEEDED = ("id", "label", "split")
+_SPECIAL = (*_NEEDED, "time")  # columns of `nodes` that are not features
 _FILES = (*ENDINGS, ".tsv", ".tsv.gz", ".inter")
 _TAB = (".tsv", ".tsv.gz")  # may be an edge list of SNAP, which has no line of names
 _SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
@@ -83,18 +86,19 @@ def load_folder(
     clock = Clock(time_unit, time_scale).check()
     path, edges = _table(folder, "nodes"), _table(folder, "edges")
     nodes = read_columns(path)
-    require(str(path), nodes, _SPECIAL)
+    require(str(path), nodes, _NEEDED)
     ids = NodeIds(nodes["id"])
     table = read_edges({"": edges}, {}, text=_text_ends(ids), clock=clock)
+    node_time = _node_time(path, nodes, clock)
     return Dataset.from_arrays(
-        table.graph(ids, symmetric, both_ways=False),
+        table.graph(ids, symmetric, both_ways=False, node_time=node_time),
         _features(path, nodes, needed=True),
         nodes["label"],
         nodes["split"],
         name=folder.resolve().name,
         node_ids=ids,
         normalize_features=normalize_features,
-        time_unit=table.time_unit,
+        time_unit=table.time_unit or clock.unit_of(nodes.get("time")),
     )
 
 
@@ -177,12 +181,14 @@ def load_plain(
         graph, ids = table.bipartite(src_type, dst_type, relation, both_ways)
     else:
         ids = NodeIds.of_edges(table.src, table.dst) if ids is None else ids
-        graph = table.graph(ids, symmetric, both_ways)
+        node_time = None if nodes_path is None else _node_time(nodes_path, nodes, clock)
+        graph = table.graph(ids, symmetric, both_ways, node_time)
     name = path.resolve().name
     for ending in () if path.is_dir() else _FILES:
         name = name.removesuffix(ending)
     plain = Plain(name, graph, None, None, None, None, ids, label_names=table.label_names)
-    plain = plain._replace(time_unit=table.time_unit)
+    unit = table.time_unit or clock.unit_of(nodes.get("time"))
+    plain = plain._replace(time_unit=unit)
     if labels_path is not None:
         found, class_names = read_label_table(labels_path, ids, clock, label_kind)
         plain = plain._replace(label_table=found, class_names=class_names)
@@ -221,6 +227,11 @@ def _with_nodes(
         check_labels(name, labels, max(1, int(labels.max(initial=0)) + 1), len(labels))
         found = found._replace(labels=labels, class_names=class_names)
     return found if rows.shape[1] else found._replace(features=None)
+
+
+def _node_time(path: Path, nodes: dict[str, np.ndarray], clock: Clock) -> np.ndarray | None:
+    """int64 `[N]`: when each node in the table `nodes` begins to exist, or None."""
+    return clock.whole(str(path), nodes["time"], "row") if "time" in nodes else None
 
 
 def _labels_path(

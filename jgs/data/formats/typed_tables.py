@@ -152,7 +152,7 @@ def load_plain(
         )
     ids = {name: ids[name] for name in sorted(ids)}
     label_names = _label_names(edges)
-    graph = _graph(edges, ids, nodes, both_ways)
+    graph = _graph(edges, ids, nodes, both_ways, clock)
     assert graph.schema is not None
     given = {name: t.features for name, t in nodes.items() if t.features is not None}
     if normalize_features:
@@ -174,6 +174,7 @@ def load_plain(
         shown = ", ".join(f"{column} {count}" for column, count in plain.filled.items())
         _log.info("%s: missing values were filled with 0: %s", folder, shown)
     units = {table.time_unit for table in edges.values() if table.time is not None}
+    units |= {clock.unit_of(table.time) for table in nodes.values() if table.time is not None}
     plain = plain._replace(time_unit=units.pop() if len(units) == 1 else None)
     return with_labels(plain, folder, ids, nodes, timed, target, label_kind, clock)
 
@@ -310,6 +311,7 @@ def _graph(
     ids: Mapping[str, NodeIds],
     nodes: Mapping[str, NodeTable],
     both_ways: bool,
+    clock: Clock,
 ) -> Graph:
     pairs, weights, times = {}, {}, {}
     for one, table in edges.items():
@@ -329,12 +331,18 @@ def _graph(
             f"times in {edges[timed].what} and none in {edges[other].what}",
             "Add a column time, or remove the others; an early time is an edge always there.",
         )
+    begun = {
+        kind: clock.whole(str(table.path), table.time, "row")
+        for kind, table in nodes.items()
+        if table.time is not None
+    }
     return Graph.from_relations(
         {kind: len(own) for kind, own in ids.items()},
         pairs,
         weights or None,
         edge_columns=_columns(edges),
         edge_time=times or None,
+        node_time=begun or None,
         both_ways=both_ways,
     )
 
